@@ -1,0 +1,42 @@
+"""How many probes and trials fit at once. Pure arithmetic on Ray's resource counts."""
+
+from collections.abc import Mapping
+from math import floor
+from typing import NamedTuple
+
+
+class ResourceError(ValueError):
+    """What was asked for never fits this cluster; the message says what there is."""
+
+
+class Share(NamedTuple):
+    """`count` processes with so many CPUs and GPUs each."""
+
+    count: int
+    cpus: float
+    gpus: float
+
+
+def probe_share(cluster: Mapping[str, float], parts: int) -> Share:
+    """Sampler actors for a probe of `parts` parts: one per GPU, or one per CPU without any.
+
+    One CPU is left free: Ray Data's own tasks need it, and wait for ever where there is none.
+    """
+    cpus, gpus = cluster.get("CPU", 1.0), cluster.get("GPU", 0.0)
+    count = max(1, min(parts, floor(gpus) if gpus >= 1 else floor(cpus)))
+    each = floor(100 * max(cpus - 1, cpus / 2) / count) / 100
+    return Share(count, min(1.0, each), 1.0 if gpus >= 1 else 0.0)
+
+
+def trials_at_once(cluster: Mapping[str, float], cpus: float, gpus: float, workers: int) -> int:
+    """How many trials of `workers` processes fit at once; ResourceError where not even one does."""
+    have_cpus, have_gpus = cluster.get("CPU", 0.0), cluster.get("GPU", 0.0)
+    fits = floor(have_cpus / (cpus * workers) + 1e-9)
+    if gpus:
+        fits = min(fits, floor(have_gpus / (gpus * workers) + 1e-9))
+    if fits < 1:
+        raise ResourceError(
+            f"a trial takes {workers} × ({cpus:g} CPUs, {gpus:g} GPUs), the cluster has "
+            f"{have_cpus:g} CPUs and {have_gpus:g} GPUs: write smaller resources"
+        )
+    return fits

@@ -1,0 +1,66 @@
+"""Safe YAML that remembers the line of every key and value."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Path_ = tuple[str | int, ...]
+
+
+class UserError(Exception):
+    """The user's input is wrong: what, where, and what to write instead. Exit code 2."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-4 as text; every user means a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def load(file: Path) -> tuple[Any, dict[Path_, int]]:
+    """The file's content, and the line (from 1) of every path of keys and indices in it."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UserError(f"{file}: cannot be read: {reason}") from error
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+        lines: dict[Path_, int] = {(): 1}
+        if root is not None:
+            _walk(root, (), lines, file)
+        return yaml.load(text, Loader=_Loader), lines  # noqa: S506 (a SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UserError(f"{file}:{line}: not valid YAML: {error.problem}") from error
+
+
+def _walk(node: yaml.Node, path: Path_, lines: dict[Path_, int], file: Path) -> None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            here = (*path, str(key.value))
+            if here in lines:
+                raise UserError(
+                    f"{file}:{key.start_mark.line + 1}: {key.value!r} is written twice "
+                    f"(first in line {lines[here]}): keep one"
+                )
+            lines[here] = key.start_mark.line + 1
+            _walk(value, here, lines, file)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            lines[(*path, index)] = value.start_mark.line + 1
+            _walk(value, (*path, index), lines, file)
+
+
+def line_of(path: Path_, lines: dict[Path_, int]) -> int:
+    """The line of the longest prefix of `path` that stands in the file."""
+    while path not in lines:
+        path = path[:-1]
+    return lines[path]

@@ -1,0 +1,49 @@
+"""What a model is before anything heavy is imported: where it lies, and what identifies it."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """One base model, resolved.
+
+    `location` is a folder or a hub id, `revision` a hub commit (None for folders). `identity` is
+    what keys hash: hub id and revision, or the content of the folder's files; the chat template is
+    one of them. `chat_template_kwargs` reaches `apply_chat_template` (`enable_thinking: false`).
+    """
+
+    name: str
+    location: str
+    identity: str
+    revision: str | None = None
+    dtype: str = "auto"
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def key(self) -> dict[str, Any]:
+        """What decides which completions this model gives; part of probe keys and cell ids."""
+        return {
+            "identity": self.identity,
+            "dtype": self.dtype,
+            "chat_template_kwargs": self.chat_template_kwargs,
+        }
+
+
+def folder_identity(folder: Path) -> str:
+    """A hash over the weights, tokenizer, template and configs of a model folder."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        if file.suffix in {".safetensors", ".json", ".jinja", ".model", ".txt"}:
+            digest.update(file.name.encode())
+            with file.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return "folder:" + digest.hexdigest()[:16]
+
+
+def canonical_hash(value: Any) -> str:
+    """16 hex digits of the SHA-256 of a value's canonical JSON: equal content, equal hash."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

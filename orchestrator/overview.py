@@ -1,0 +1,135 @@
+"""What an experiment would do, read from the plan and the store; runs nothing."""
+
+import os
+from collections.abc import Sequence
+from math import sqrt
+from statistics import median
+from typing import Any
+
+from cluster.resources import ResourceError, trials_at_once
+from orchestrator.plan import Cell, Plan
+from orchestrator.progress import duration
+from orchestrator.sample_store import owed
+from orchestrator.store import Store
+from orchestrator.trial import is_finished
+
+
+def overview(plan: Plan, store: Store) -> dict[str, Any]:
+    """Cells, probes, owed work, ETA (seconds, null where nothing like it ran yet), GPU-hours."""
+    owed_cells = [cell for cell in plan.cells if not is_finished(store, cell)]
+    seconds = _owed_seconds(plan, store, owed_cells)
+    gpus = plan.experiment.resources.gpus * plan.experiment.resources.workers
+    return {
+        "experiment": plan.name,
+        "about": plan.experiment.about,
+        "storage": store.uri,
+        "cells": [_cell(cell, store) for cell in plan.cells],
+        "cells_owed": len(owed_cells),
+        "probes": [_probe(plan, store, spec) for spec in plan.probes],
+        "updates_owed": sum(cell.updates for cell in owed_cells),
+        "rollouts_owed": sum(cell.rollouts for cell in owed_cells),
+        "eta_seconds": _eta(plan, seconds),
+        "gpu_hours": None if seconds is None else seconds * gpus / 3600,
+        "detectable_points": {
+            name: round(detectable_points(len(pool.test)), 1) for name, pool in plan.pools.items()
+        },
+    }
+
+
+def _cell(cell: Cell, store: Store) -> dict[str, Any]:
+    return {
+        "cell_id": cell.cell_id,
+        **cell.axes,
+        "size": cell.size,
+        "updates": cell.updates,
+        "prompts_per_update": cell.prompts_per_update,
+        "rollouts": cell.rollouts,
+        "done": is_finished(store, cell),
+    }
+
+
+def _probe(plan: Plan, store: Store, spec: Any) -> dict[str, Any]:
+    prompts = plan.pool(spec).prompts(spec.split)
+    missing = sum(len(indices) for _, indices in owed(store, spec, prompts))
+    return {
+        "probe_key": spec.key,
+        "model": spec.model.name,
+        "dataset": spec.dataset.name,
+        "split": spec.split,
+        "prompts": len(prompts),
+        "samples": len(prompts) * spec.settings.samples,
+        "samples_owed": missing,
+    }
+
+
+def detectable_points(questions: int) -> float:
+    """Smallest difference of two accuracies, in points, found with power 80 % at level 5 %.
+
+    Worst case: accuracy near one half, one sample per question, answers not paired; pairing and
+    more samples or seeds only make it smaller.
+    """
+    return 100 * (1.96 + 0.84) * sqrt(2 * 0.25 / questions)
+
+
+def _owed_seconds(plan: Plan, store: Store, cells: Sequence[Cell]) -> float | None:
+    """Trial seconds still to run, from finished cells of the same models in this store."""
+    speeds = _seconds_per_rollout(store)
+    if any(cell.probe.model.name not in speeds for cell in cells):
+        return None
+    return sum(cell.rollouts * speeds[cell.probe.model.name] for cell in cells)
+
+
+def _seconds_per_rollout(store: Store) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for cell_id in store.folders("cells"):
+        result = store.read_json("cells", cell_id, "result.json")
+        if result and result["ledger"]["rollouts"]:
+            speed = result["ledger"]["seconds"] / result["ledger"]["rollouts"]
+            found.setdefault(result["model"], []).append(speed)
+    return {model: median(speeds) for model, speeds in found.items()}
+
+
+def _eta(plan: Plan, seconds: float | None) -> float | None:
+    """Wall seconds on this machine's CPUs; null for GPU trials, whose cluster is not known here."""
+    resources = plan.experiment.resources
+    if seconds is None or resources.gpus:
+        return None
+    here = {"CPU": float(os.cpu_count() or 1)}
+    try:
+        return seconds / trials_at_once(here, resources.cpus, 0, resources.workers)
+    except ResourceError:
+        return None
+
+
+def overview_text(view: dict[str, Any]) -> str:
+    """The overview for people."""
+    cells = view["cells"]
+    lines = [f"{view['experiment']}: {view['about']}", f"storage: {view['storage']}", ""]
+    for cell in cells:
+        state = "done" if cell["done"] else "owed"
+        name = f"{cell['model']}/{cell['dataset']}/{cell['policy']}/s{cell['seed']}"
+        lines.append(
+            f"  {cell['cell_id']}  {state}  {name}: {cell['size']} prompts, "
+            f"{cell['updates']} updates × {cell['prompts_per_update']} prompts"
+        )
+    lines += ["", f"{len(cells)} cells, {view['cells_owed']} owed"]
+    for probe in view["probes"]:
+        lines.append(
+            f"{probe['split']} probe {probe['model']}/{probe['dataset']}: "
+            f"{probe['samples_owed']:,} of {probe['samples']:,} samples owed"
+        )
+    lines.append(f"{view['updates_owed']:,} updates, {view['rollouts_owed']:,} rollouts owed")
+    lines.append(_time_line(view))
+    for dataset, points in view["detectable_points"].items():
+        lines.append(f"{dataset}: one seed tells differences over about {points} points apart")
+    return "\n".join(lines)
+
+
+def _time_line(view: dict[str, Any]) -> str:
+    if view["cells_owed"] == 0:
+        return "ETA: nothing to do"
+    if view["eta_seconds"] is None and view["gpu_hours"] is None:
+        return "ETA: not known before a first cell of each model has run into this storage"
+    if view["eta_seconds"] is None:
+        return f"GPU-hours: {view['gpu_hours']:.1f}"
+    return f"ETA: {duration(view['eta_seconds'])} of training on this machine"

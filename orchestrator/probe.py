@@ -1,0 +1,125 @@
+"""Ray Data: a pool's owed prompts -> a pool of sampler actors -> marked samples in the store.
+
+Each actor writes its own part under its final name, whole, so a kill loses only the parts in work.
+What is owed is computed from the rows that are there; running again samples only the rest.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from cluster.resources import Share, probe_share
+from orchestrator.plan import ProbeSpec
+from orchestrator.pools import Pool
+from orchestrator.sample_store import compact, owed, read_samples, write_key, write_part
+from orchestrator.samples import Wanted, draw
+from orchestrator.store import Store
+from tasks import Prompt
+
+ROWS_PER_PART = 640  # enough to fill a batch, few enough that a kill costs seconds
+RESTARTS = 3  # Ray Data's default restarts a crashing actor for ever
+
+# Called with (samples done, samples in all).
+Progress = Callable[[int, int], None]
+
+
+def run_probe(
+    store: Store, spec: ProbeSpec, pool: Pool, cluster: Mapping[str, float], progress: Progress
+) -> pa.Table:
+    """Sample what is owed of a probe, then return all of it (schema SAMPLES), sorted.
+
+    Needs a connected Ray where anything is owed. Raises RuntimeError when samples are still owed
+    after the run.
+    """
+    prompts = pool.prompts(spec.split)
+    missing = owed(store, spec, prompts)
+    if missing:
+        write_key(store, spec)
+        _sample(store, spec, missing, cluster, progress)
+        compact(store, spec.key)
+    return read_samples(store, spec, pool.task, prompts)
+
+
+def _sample(
+    store: Store,
+    spec: ProbeSpec,
+    missing: list[Wanted],
+    cluster: Mapping[str, float],
+    progress: Progress,
+) -> None:
+    import ray.data
+
+    parts = part_tables(missing)
+    share = probe_share(cluster, len(parts))
+    total = sum(len(indices) for _, indices in missing)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    written = ray.data.from_arrow(parts).map_batches(
+        ProbeActor,
+        fn_constructor_kwargs={"spec": spec, "storage": store.uri, "cpus": share.cpus},
+        batch_size=None,
+        batch_format="pyarrow",
+        **_actors(share),
+    )
+    done = 0
+    progress(done, total)
+    for batch in written.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+        done += sum(batch["samples"].to_pylist())
+        progress(done, total)
+
+
+def _actors(share: Share) -> dict[str, Any]:
+    """Arguments of `map_batches` for a pool of actors of that share."""
+    import ray.data
+
+    return {
+        "compute": ray.data.ActorPoolStrategy(size=share.count),
+        "num_cpus": share.cpus,
+        "num_gpus": share.gpus,
+        "max_restarts": RESTARTS,
+        "max_task_retries": RESTARTS,
+    }
+
+
+def part_tables(missing: list[Wanted]) -> list[pa.Table]:
+    """The owed prompts in parts of about ROWS_PER_PART samples, prompts of like length together.
+
+    Columns: prompt_id, question, answer, tier, samples (list of indices). One table is one block
+    of Ray Data, hence one part.
+    """
+    ordered = sorted(missing, key=lambda want: (len(want[0].question), want[0].prompt_id))
+    parts: list[list[dict[str, Any]]] = [[]]
+    rows = 0
+    for prompt, indices in ordered:
+        if rows >= ROWS_PER_PART:
+            parts.append([])
+            rows = 0
+        rows += len(indices)
+        parts[-1].append({**vars(prompt), "samples": list(indices)})
+    return [pa.Table.from_pylist(part) for part in parts]
+
+
+class ProbeActor:
+    """One model in one process; called with a part, it samples, marks and writes it."""
+
+    def __init__(self, spec: ProbeSpec, storage: str, cpus: float) -> None:
+        import torch
+
+        from orchestrator.sampling import load_sampler
+
+        torch.set_num_threads(max(1, int(cpus)))
+        self.spec, self.store = spec, Store(storage)
+        self.task = spec.dataset.build()
+        self.sampler = load_sampler(spec.model, spec.settings.engine)
+
+    def __call__(self, part: pa.Table) -> pa.Table:
+        """Write one part; returns its name and number of samples."""
+        wanted: list[Wanted] = []
+        for row in part.to_pylist():
+            indices = row.pop("samples")
+            wanted.append((Prompt(**row), indices))
+        samples = draw(self.sampler, self.task, wanted, self.spec.settings.sampling())
+        name = write_part(self.store, self.spec.key, samples)
+        return pa.table({"part": [name], "samples": [samples.num_rows]})

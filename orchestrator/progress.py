@@ -1,0 +1,108 @@
+"""Live progress: one line that redraws on a terminal, plain lines elsewhere. Knows no Ray."""
+
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from orchestrator.plan import Cell, Plan
+
+
+def duration(seconds: float) -> str:
+    """`75` -> `1:15`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+@dataclass
+class Progress:
+    """What runs, what is done, how long it may still take."""
+
+    total: int
+    done: int = 0
+    out: TextIO = field(default_factory=lambda: sys.stderr)
+    every: float = 10.0
+    updates: dict[str, tuple[str, int, int, dict[str, float]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._terminal = self.out.isatty()
+        self._last = 0.0
+        self._width = 0
+        self._began = time.monotonic()
+        self._seen = 0  # updates done in this run, for the ETA
+
+    @classmethod
+    def of(cls, plan: Plan, finished: int) -> "Progress":
+        """Progress over a plan's cells."""
+        return cls(total=len(plan.cells), done=finished)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._clear()
+        print(text, file=self.out, flush=True)
+
+    def probe(self, label: str, done: int, total: int) -> None:
+        """Samples drawn so far."""
+        self._draw(f"{label}: {done}/{total} samples", force=done in (0, total))
+
+    def update(self, cell: Cell, report: dict[str, Any]) -> None:
+        """A running cell reached another update."""
+        key = cell.cell_id
+        latest = {**self.updates[key][3]} if key in self.updates else {}
+        self.updates[key] = (cell.name, report["update"], cell.updates, latest | report["metrics"])
+        self._seen += 1
+        self._draw(self._line())
+
+    def finished(self, cell: Cell, text: str) -> None:
+        """A cell ended, well or badly."""
+        self.updates.pop(cell.cell_id, None)
+        self.done += 1
+        self.say(f"[{self.done}/{self.total}] {cell.name}: {text}")
+
+    def _line(self) -> str:
+        running = [
+            f"{name} {update}/{of}{_latest(metrics)}"
+            for name, update, of, metrics in self.updates.values()
+        ]
+        head = f"{self.done}/{self.total} cells done, {len(running)} running, ETA {self._eta()}"
+        return " | ".join([head, *running])
+
+    def _eta(self) -> str:
+        """From the updates that this run has made per second, over all that are owed."""
+        if not self.updates or not self._seen:
+            return "?"
+        of = next(iter(self.updates.values()))[2]
+        owed = (self.total - self.done) * of - sum(u for _, u, _, _ in self.updates.values())
+        return duration(owed * (time.monotonic() - self._began) / self._seen)
+
+    def start_clock(self) -> None:
+        """Training begins: the ETA counts from here."""
+        self._began, self._seen = time.monotonic(), 0
+
+    def _draw(self, line: str, force: bool = False) -> None:
+        now = time.monotonic()
+        if not force and now - self._last < (0.2 if self._terminal else self.every):
+            return
+        self._last = now
+        if self._terminal:
+            self._clear()
+            self.out.write(line[:160])
+            self._width = min(160, len(line))
+            self.out.flush()
+        else:
+            print(line, file=self.out, flush=True)
+
+    def _clear(self) -> None:
+        if self._terminal and self._width:
+            self.out.write("\r" + " " * self._width + "\r")
+            self._width = 0
+
+
+def _latest(metrics: dict[str, float]) -> str:
+    parts = []
+    if "train/learnable_pct" in metrics:
+        parts.append(f"learnable {metrics['train/learnable_pct']:.0f} %")
+    if "eval/accuracy" in metrics:
+        parts.append(f"accuracy {metrics['eval/accuracy']:.3f}")
+    return f" ({', '.join(parts)})" if parts else ""

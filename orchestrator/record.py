@@ -1,0 +1,132 @@
+"""What a cell has done so far, and how it outlives a kill.
+
+The record (groups, evaluations, trainer log, ledger) is written into each checkpoint after the
+trainer's own files, its manifest last: a checkpoint without a manifest is torn, and the one before
+it is used. When the cell is done the same tables move to the cell's folder and `result.json`
+is written last of all: a cell is finished when that file is there.
+"""
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from orchestrator.evaluation import by_update, evaluation_metrics
+from orchestrator.learnability import GroupRecorder, count_groups, learnable_pct
+from orchestrator.plan import Cell
+from orchestrator.schema import EVALUATIONS, GROUPS, LOG, empty
+from orchestrator.store import Store
+
+MANIFEST = "decile.json"
+
+
+@dataclass
+class CellRecord:
+    """Everything that a trial measures."""
+
+    groups: GroupRecorder = field(default_factory=GroupRecorder)
+    evaluations: pa.Table = field(default_factory=lambda: empty(EVALUATIONS))
+    log: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add_evaluation(self, evaluation: pa.Table) -> None:
+        """Append one evaluation (schema EVALUATIONS)."""
+        self.evaluations = pa.concat_tables([self.evaluations, evaluation])
+
+    def has_evaluation(self, update: int) -> bool:
+        """Whether the model after `update` updates was evaluated."""
+        return update in self.evaluations["update"].to_pylist()
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The stored tables by name."""
+        return {
+            "groups": self.groups.table(),
+            "evaluations": self.evaluations,
+            "log": pa.Table.from_pylist(self.log, schema=LOG),
+        }
+
+    def save(self, store: Store, cell_id: str, update: int) -> None:
+        """Write the record into the checkpoint of `update`; the manifest comes last."""
+        place = ("cells", cell_id, f"checkpoint-{update}")
+        for name, table in self.tables().items():
+            store.write_table(table, *place, f"{name}.parquet")
+        store.write_json({"seconds": self.seconds, "update": update}, *place, MANIFEST)
+
+
+def latest_checkpoint(store: Store, cell_id: str) -> tuple[Path, CellRecord] | None:
+    """The newest whole checkpoint of a cell with its record, or None to begin anew."""
+    names = [n for n in store.folders("cells", cell_id) if n.startswith("checkpoint-")]
+    for name in sorted(names, key=lambda n: int(n.split("-")[1]), reverse=True):
+        if (record := _read(store, "cells", cell_id, name)) is not None:
+            return Path(store.path("cells", cell_id, name)), record
+    return None
+
+
+def _read(store: Store, *place: str) -> CellRecord | None:
+    manifest = store.read_json(*place, MANIFEST)
+    groups = store.read_table(GROUPS, *place, "groups.parquet")
+    evaluations = store.read_table(EVALUATIONS, *place, "evaluations.parquet")
+    log = store.read_table(LOG, *place, "log.parquet")
+    if manifest is None or groups is None or evaluations is None or log is None:
+        return None
+    recorder = GroupRecorder(groups.to_pylist())
+    return CellRecord(recorder, evaluations, log.to_pylist(), manifest["seconds"])
+
+
+def ledger(cell: Cell, record: CellRecord) -> dict[str, float]:
+    """What the cell consumed, in flat numbers: tokens, seconds, groups by kind."""
+    groups = record.groups.table()
+    tokens = [t for group in groups["tokens"].to_pylist() for t in group]
+    cut = [o == "truncated" for group in groups["outcomes"].to_pylist() for o in group]
+    seen = groups["prompt_id"].to_pylist()
+    processed = max((r["value"] for r in record.log if r["name"] == "num_tokens"), default=0)
+    return {
+        "prompts": len(set(seen)),
+        "epochs": len(seen) / cell.size,
+        "rollouts": len(tokens),
+        "prompt_tokens": int(processed) - sum(tokens),
+        "generated_tokens": sum(tokens),
+        "truncated_tokens": sum(t for t, c in zip(tokens, cut, strict=True) if c),
+        "updates": len(set(groups["update"].to_pylist())),
+        **count_groups(groups)._asdict(),
+        "seconds": round(record.seconds, 3),
+        "gpu_seconds": round(record.seconds * cell.resources.gpus * cell.resources.workers, 3),
+    }
+
+
+def result(cell: Cell, record: CellRecord) -> dict[str, Any]:
+    """The cell in one row of numbers; accuracy is a share, learnable_pct a percentage."""
+    evaluations = {u: evaluation_metrics(t) for u, t in by_update(record.evaluations).items()}
+    base, final = evaluations[0], evaluations[cell.updates]
+    return {
+        **cell.axes,
+        "cell_id": cell.cell_id,
+        "updates": cell.updates,
+        "size": cell.size,
+        "learnable_pct": learnable_pct(record.groups.table()),
+        "accuracy_base": base["eval/accuracy"],
+        "accuracy_final": final["eval/accuracy"],
+        "gain": final["eval/accuracy"] - base["eval/accuracy"],
+        "base": base,
+        "final": final,
+        "ledger": ledger(cell, record),
+    }
+
+
+def finish(store: Store, cell: Cell, record: CellRecord, versions: dict[str, str]) -> None:
+    """Move a finished cell's record to its folder, `result.json` last, and drop its checkpoints."""
+    place = ("cells", cell.cell_id)
+    for name, table in record.tables().items():
+        store.write_table(table, *place, f"{name}.parquet")
+    store.write_json(ledger(cell, record), *place, "ledger.json")
+    store.write_json(result(cell, record) | {"versions": versions}, *place, "result.json")
+    drop_checkpoints(store, cell.cell_id)
+
+
+def drop_checkpoints(store: Store, cell_id: str) -> None:
+    """Remove the trainer's resumable state of a finished cell."""
+    for name in store.folders("cells", cell_id):
+        if name.startswith("checkpoint-"):
+            shutil.rmtree(Path(store.path("cells", cell_id, name)))

@@ -1,0 +1,39 @@
+"""The result table: the same columns in the terminal and on the page."""
+
+from collections.abc import Sequence
+
+from orchestrator.report.rows import Row
+
+HEAD = (
+    "model", "dataset", "policy", "seed", "accuracy", "gain in points [95 %]",
+    "learnable %", "updates", "tokens", "seconds", "tied at edge",
+)  # fmt: skip
+
+
+def table_cells(row: Row) -> tuple[str, ...]:
+    """One row as text, in the order of HEAD."""
+    result, ledger = row.result, row.result["ledger"]
+    points = [100 * value for value in (result["gain"], *row.gain)]
+    ties = f"{row.ties['chosen']} of {row.ties['pool']}" if row.ties else "–"
+    return (
+        result["model"],
+        result["dataset"],
+        result["policy"],
+        str(result["seed"]),
+        f"{result['accuracy_base']:.3f} → {result['accuracy_final']:.3f}",
+        f"{points[0]:+.1f} [{points[1]:+.1f}, {points[2]:+.1f}]",
+        f"{result['learnable_pct']:.1f}",
+        str(result["updates"]),
+        f"{ledger['prompt_tokens'] + ledger['generated_tokens']:,}",
+        f"{ledger['seconds']:.0f}",
+        ties,
+    )
+
+
+def text_table(rows: Sequence[Row]) -> str:
+    """The table in plain text; columns that hold one value only are still shown."""
+    lines = [HEAD, *(table_cells(row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
+    rule = "  ".join("─" * width for width in widths)
+    text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in lines]
+    return "\n".join([text[0].rstrip(), rule, *(line.rstrip() for line in text[1:])])

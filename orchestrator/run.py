@@ -1,0 +1,144 @@
+"""One experiment, start to end: probes, subsets, trials, views. The driver of a sweep.
+
+Everything is asked of the store first, so the same call twice does nothing the second time, and a
+call after a kill does only what is owed.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from cluster.resources import trials_at_once
+from cluster.session import ray_session
+from orchestrator.difficulty import difficulty, pass_rate_histogram
+from orchestrator.plan import Cell, Plan, ProbeSpec
+from orchestrator.probe import run_probe
+from orchestrator.progress import Progress, duration
+from orchestrator.sample_store import owed, read_samples
+from orchestrator.store import Store
+from orchestrator.subsets import read_subset, store_subset
+from orchestrator.sweep import run_cells
+from orchestrator.tracking import Tracker
+from orchestrator.trial import is_finished
+
+
+@dataclass
+class Outcome:
+    """What a run did: cells that it finished, cells that failed with their reasons."""
+
+    ran: list[str]
+    failed: dict[str, str]
+
+
+def run_experiment(plan: Plan, store: Store, tracking_uri: str, progress: Progress) -> Outcome:
+    """Bring every cell of the plan to its result, and MLflow up to date.
+
+    The storage must be writable. Raises ResourceError when no trial fits the cluster.
+    """
+    owed_cells = [cell for cell in plan.cells if not is_finished(store, cell)]
+    declare(plan, store)
+    tracker = Tracker.open(tracking_uri, store, plan)
+    outcome = Outcome([], {})
+    if owed_cells:
+        outcome = _run_owed(owed_cells, plan, store, tracker, progress)
+    else:
+        progress.say(f"nothing to do: all {len(plan.cells)} cells of {plan.name} have results")
+    for cell in plan.cells:
+        if is_finished(store, cell):
+            tracker.sync(cell)
+    tracker.close(ok=not outcome.failed)
+    return outcome
+
+
+def declare(plan: Plan, store: Store) -> None:
+    """Write the set of cells that the experiment declares."""
+    cells = [{"cell_id": cell.cell_id, **cell.axes} for cell in plan.cells]
+    store.write_json({"experiment": plan.name, "cells": cells}, "sweeps", f"{plan.name}.json")
+
+
+def _run_owed(
+    cells: list[Cell], plan: Plan, store: Store, tracker: Tracker, progress: Progress
+) -> Outcome:
+    outcome = Outcome([], {})
+
+    def ended(cell: Cell, error: str | None) -> None:
+        if error is None and is_finished(store, cell):
+            outcome.ran.append(cell.cell_id)
+            tracker.sync(cell)
+            progress.finished(cell, _summary(store, cell))
+        else:
+            outcome.failed[cell.cell_id] = error or "ended without a result"
+            tracker.fail(cell, outcome.failed[cell.cell_id])
+            progress.finished(cell, f"FAILED: {outcome.failed[cell.cell_id]}")
+
+    def updated(cell: Cell, report: Mapping[str, object]) -> None:
+        tracker.live(cell, report["update"], report["metrics"])  # type: ignore[arg-type]
+        progress.update(cell, dict(report))
+
+    with ray_session() as cluster:
+        resources = plan.experiment.resources
+        trials_at_once(cluster, resources.cpus, resources.gpus, resources.workers)
+        run_probes(plan, store, cluster, progress)
+        for cell in cells:
+            tracker.start(cell)
+        progress.start_clock()
+        run_cells(cells, store, cluster, updated, ended)
+    return outcome
+
+
+def run_probes(
+    plan: Plan, store: Store, cluster: Mapping[str, float], progress: Progress
+) -> None:
+    """Sample what the plan's probes owe, then choose the subsets."""
+    tables: dict[str, pa.Table] = {}
+    for spec in plan.probes:
+        label = f"{spec.split} probe {spec.model.name}/{spec.dataset.name}"
+        began = time.monotonic()
+        watch = partial(progress.probe, label)
+        samples = run_probe(store, spec, plan.pool(spec), cluster, watch)
+        progress.say(f"{label}: {samples.num_rows} samples ({duration(time.monotonic() - began)})")
+        if spec.split == "train":
+            tables[probe_id(spec)] = table = difficulty_of(plan, spec, samples)
+            progress.say(describe(table, spec.settings.samples))
+    for cell in plan.cells:
+        store_subset(store, cell, tables[probe_id(cell.probe)])
+
+
+def missing_probes(plan: Plan, store: Store) -> bool:
+    """Whether any sample or subset of the plan is still owed."""
+    samples = any(owed(store, spec, plan.pool(spec).prompts(spec.split)) for spec in plan.probes)
+    return samples or any(read_subset(store, cell) is None for cell in plan.cells)
+
+
+def probe_id(spec: ProbeSpec) -> str:
+    """A probe within a plan: the samples' key and the dataset they are of."""
+    return f"{spec.key}/{spec.dataset.name}"
+
+
+def difficulty_of(plan: Plan, spec: ProbeSpec, samples: pa.Table) -> pa.Table:
+    """The difficulty table of a training probe."""
+    return difficulty(samples, {p.prompt_id: p.tier for p in plan.pool(spec).train})
+
+
+def stored_difficulty(plan: Plan, store: Store, spec: ProbeSpec) -> pa.Table:
+    """The same from the store; RuntimeError while samples are owed."""
+    pool = plan.pool(spec)
+    return difficulty_of(plan, spec, read_samples(store, spec, pool.task, pool.train))
+
+
+def describe(table: pa.Table, samples: int) -> str:
+    """The pool's pass rates in one line: prompts at 0/K … K/K."""
+    counts = pass_rate_histogram(table, samples)
+    shown = " ".join(str(c) for c in counts)
+    return f"  prompts at 0…{samples} of {samples} correct: {shown}"
+
+
+def _summary(store: Store, cell: Cell) -> str:
+    result = store.read_json("cells", cell.cell_id, "result.json")
+    return (
+        f"accuracy {result['accuracy_base']:.3f} → {result['accuracy_final']:.3f}, "
+        f"learnable {result['learnable_pct']:.1f} %, {duration(result['ledger']['seconds'])}"
+    )

@@ -1,0 +1,58 @@
+"""Prompts in, completions out: what every sampling engine promises.
+
+Sample (prompt, i) draws its randomness from (seed, prompt_id, i) alone, so which samples exist
+never depends on batching, order or the number of actors. Engines compute in floating point, and a
+different batch shape may round differently and now and then turn a token: the promise is replay
+from the store, not regeneration bit for bit.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How completions are drawn; part of a probe's key. `temperature` 0 is greedy."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_completion_length: int = 256
+    seed: int = 0
+
+
+class Request(NamedTuple):
+    """One prompt and the sample indices wanted of it."""
+
+    prompt_id: str
+    messages: list[dict[str, str]]
+    samples: Sequence[int]
+
+
+class Completion(NamedTuple):
+    """One sampled answer: its text without special tokens, its length, and why it ended.
+
+    `tokens` counts the end token where there is one. `finish` is "length" when the limit cut it.
+    """
+
+    text: str
+    tokens: int
+    finish: Literal["stop", "length"]
+
+
+class Sampler(ABC):
+    """An engine that holds one model."""
+
+    engine: ClassVar[str]
+
+    @abstractmethod
+    def sample(
+        self, requests: Sequence[Request], settings: SamplingSettings
+    ) -> list[list[Completion]]:
+        """Per request, one completion per wanted sample index, in the order asked."""
+
+    @abstractmethod
+    def count_tokens(self, requests: Sequence[Request]) -> list[int]:
+        """Length in tokens of each rendered prompt."""

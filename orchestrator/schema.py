@@ -1,0 +1,68 @@
+"""Arrow schemas of everything that is stored. One place, so that no two writers differ."""
+
+import pyarrow as pa
+
+# One row per sampled completion of a probe (training pool or test set).
+SAMPLES = pa.schema(
+    {
+        "prompt_id": pa.string(),
+        "sample": pa.int32(),
+        "completion": pa.string(),
+        "tokens": pa.int32(),
+        "finish": pa.string(),  # stop | length
+        "outcome": pa.string(),  # correct | wrong | unparsed | truncated | error
+        "extracted": pa.string(),  # the answer that was read, null where there is none
+        "rule": pa.string(),  # the marking rule that decided
+        "marker": pa.string(),  # task, marker version and reading
+    }
+)
+
+# One row per prompt of a pool. low and high: Wilson 95 % interval of pass_rate.
+DIFFICULTY = pa.schema(
+    {
+        "prompt_id": pa.string(),
+        "tier": pa.string(),
+        "n": pa.int32(),
+        "successes": pa.int32(),
+        "pass_rate": pa.float64(),  # successes over samples without error; null where none is left
+        "wrong": pa.int32(),
+        "unparsed": pa.int32(),
+        "truncated": pa.int32(),
+        "error": pa.int32(),
+        "low": pa.float64(),
+        "high": pa.float64(),
+    }
+)
+
+# One row per chosen prompt, by rank. The reason for the whole subset is in the schema's metadata.
+SUBSET = pa.schema(
+    {
+        "rank": pa.int32(),
+        "prompt_id": pa.string(),
+        "tier": pa.string(),
+        "pass_rate": pa.float64(),
+    }
+)
+
+# One row per group of one update; the lists have G entries, in the order of generation.
+GROUPS = pa.schema(
+    {
+        "update": pa.int32(),  # counted from 1
+        "prompt_id": pa.string(),
+        "rewards": pa.list_(pa.float64()),  # correctness; null where marking failed
+        "tier": pa.string(),
+        "outcomes": pa.list_(pa.string()),
+        "tokens": pa.list_(pa.int32()),
+    }
+)
+
+# One row per completion of an evaluation of a cell; update 0 is the base model.
+EVALUATIONS = pa.schema([pa.field("update", pa.int32()), pa.field("tier", pa.string()), *SAMPLES])
+
+# What the trainer logged, one number a row; names are TRL's own (loss, entropy, grad_norm, …).
+LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})
+
+
+def empty(schema: pa.Schema) -> pa.Table:
+    """A table of no rows."""
+    return schema.empty_table()

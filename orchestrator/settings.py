@@ -1,0 +1,159 @@
+"""The settings of TRL's GRPO and PEFT's LoRA: which exist, which are ours, which are written out.
+
+Names and types are read from the installed libraries' source as text, so that checking a file of
+experiments imports neither, and always agrees with the version that will run.
+"""
+
+import ast
+import difflib
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+# Where each field is declared: package, file inside it, class.
+_GRPO_SOURCES = (
+    ("transformers", "training_args.py", "TrainingArguments"),
+    ("trl", "trainer/base_config.py", "_BaseConfig"),
+    ("trl", "trainer/grpo_config.py", "GRPOConfig"),
+)
+_LORA_SOURCES = (
+    ("peft", "config.py", "PeftConfigMixin"),
+    ("peft", "config.py", "PeftConfig"),
+    ("peft", "tuners/lora/config.py", "LoraConfig"),
+)
+
+# Decile sets these itself; the text says what to write instead.
+_OURS = {
+    "output_dir": "set storage",
+    "seed": "set grid.seed",
+    "data_seed": "set grid.seed",
+    "run_name": "the cell's name is used",
+    "report_to": "MLflow is written from the store",
+    "resume_from_checkpoint": "a cell resumes by itself",
+    "num_train_epochs": "set max_steps: equal updates are what makes cells comparable",
+    "max_steps_per_epoch": "set max_steps",
+    "use_cpu": "set resources.gpus",
+    "eval_strategy": "set evaluate.every",
+    "eval_steps": "set evaluate.every",
+    "do_eval": "set evaluate.every",
+    "save_strategy": "set save_steps",
+    "logging_strategy": "every update is logged",
+    "logging_steps": "every update is logged",
+    "push_to_hub": "nothing is uploaded",
+    "trust_remote_code": "code from a hub is never run",
+    "remove_unused_columns": "the reward needs every column",
+    "chat_template_kwargs": "set it on the model",
+    "task_type": "always CAUSAL_LM",
+    "base_model_name_or_path": "set grid.model",
+    "inference_mode": "a trial trains",
+}
+
+# Written out in every cell: TRL's own defaults are not the paper's and change between versions.
+GRPO_DEFAULTS: dict[str, Any] = {
+    "max_steps": 100,
+    "learning_rate": 1e-5,
+    "lr_scheduler_type": "constant",
+    "num_generations": 8,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "max_completion_length": 256,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "beta": 0.0,
+    "epsilon": 0.2,
+    "num_iterations": 1,
+    "loss_type": "dr_grpo",
+    "scale_rewards": "none",
+    "max_grad_norm": 1.0,
+    "weight_decay": 0.0,
+    "save_steps": 50,
+}
+LORA_DEFAULTS: dict[str, Any] = {
+    "r": 32,
+    "lora_alpha": 32,
+    "lora_dropout": 0.0,
+    "target_modules": "all-linear",
+}
+
+
+@cache
+def declared(section: str) -> dict[str, str]:
+    """Setting name -> annotation text, for the section `grpo` or `lora`."""
+    fields: dict[str, str] = {}
+    for package, file, name in _GRPO_SOURCES if section == "grpo" else _LORA_SOURCES:
+        fields |= _class_fields(package, file, name)
+    return fields
+
+
+def _class_fields(package: str, file: str, name: str) -> dict[str, str]:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"{package} is not installed: pip install -e .")
+    source = Path(spec.submodule_search_locations[0], file).read_text(encoding="utf-8")
+    body = next(
+        n.body for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == name
+    )
+    return {
+        n.target.id: ast.unparse(n.annotation)
+        for n in body
+        if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
+    }
+
+
+def problem(section: str, name: str, value: Any) -> str | None:
+    """What is wrong with one setting and what to write instead; None when nothing is."""
+    if name in _OURS:
+        return f"{name} is decided by Decile: {_OURS[name]}"
+    fields = declared(section)
+    if name not in fields:
+        library = "TRL's GRPOConfig" if section == "grpo" else "PEFT's LoraConfig"
+        return f"unknown setting {name!r}: {library} has none of that name{suggest(name, fields)}"
+    wanted = _scalar_mismatch(fields[name], value)
+    return f"{name} is {value!r}: write {wanted}" if wanted else None
+
+
+def suggest(name: str, known: Any) -> str:
+    """`; did you mean 'x'?`, or nothing where no known name is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _scalar_mismatch(annotation: str, value: Any) -> str | None:
+    """The wanted type in words, when a text or a truth value stands where a number must."""
+    takes_number = "float" in annotation or "int" in annotation
+    if isinstance(value, str) and takes_number and "str" not in annotation:
+        return "a number"
+    if isinstance(value, bool) and takes_number and "bool" not in annotation:
+        return "a number"
+    if isinstance(value, float) and annotation in ("int", "int | None"):
+        return "a whole number"
+    if annotation == "bool" and not isinstance(value, bool):
+        return "true or false"
+    return None
+
+
+def prompts_per_update(grpo: dict[str, Any], workers: int) -> int:
+    """Groups that one update consumes over all workers."""
+    completions = (
+        grpo["per_device_train_batch_size"] * grpo["gradient_accumulation_steps"] * workers
+    )
+    return int(completions // grpo["num_generations"])
+
+
+def batch_problem(grpo: dict[str, Any], workers: int) -> str | None:
+    """Why the group size does not fit the batch, or None where it does."""
+    group, batch = grpo["num_generations"], grpo["per_device_train_batch_size"]
+    if group < 2:
+        return f"num_generations is {group}: write at least 2, one completion cannot disagree"
+    total = batch * grpo["gradient_accumulation_steps"] * workers
+    if total % group:
+        fit = max(group, round(total / group) * group)
+        return (
+            f"num_generations {group} does not divide the {total} completions of one update "
+            f"(per_device_train_batch_size {batch} × gradient_accumulation_steps "
+            f"{grpo['gradient_accumulation_steps']} × workers {workers}): "
+            f"write a batch that makes {fit}, or another num_generations"
+        )
+    return None

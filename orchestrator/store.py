@@ -1,0 +1,152 @@
+"""Content-addressed results: the truth that MLflow and the report are views of.
+
+Contract: a file is complete when it has its name. On a file system that renames, everything is
+written under a temporary name, flushed, then renamed; an object store shows an object only when
+its upload is complete. A torn or foreign part is owed again, never used.
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+
+class StoreError(ValueError):
+    """The storage cannot be used as given; the message says what to write instead."""
+
+
+class Store:
+    """Results under one root, on any file system that pyarrow knows (path, file://, s3://, gs://)."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        if "://" not in uri:
+            uri = Path(uri).expanduser().resolve().as_uri()
+        try:
+            self.fs, self.root = pafs.FileSystem.from_uri(uri)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StoreError(f"storage {uri}: {error}: write a folder, s3://… or gs://…") from error
+        self.local = isinstance(self.fs, pafs.LocalFileSystem)
+
+    def path(self, *parts: str) -> str:
+        """The full path of a file or folder in the store."""
+        return "/".join((self.root, *parts))
+
+    def local_path(self, *parts: str) -> Path:
+        """The same as a local folder, made if absent; trainers write their checkpoints there."""
+        if not self.local:
+            raise StoreError(
+                f"storage {self.uri}: trials write checkpoints to a local or shared folder: "
+                "write a path that every node mounts"
+            )
+        folder = Path(self.path(*parts))
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def check_writable(self) -> None:
+        """Raise StoreError unless a file can be written under the root; leaves nothing behind."""
+        fresh = self.fs.get_file_info(self.root).type == pafs.FileType.NotFound
+        try:
+            self.fs.create_dir(self.root, recursive=True)
+            probe = f".writable-{uuid.uuid4().hex}"
+            self._write(probe, b"")
+            self.fs.delete_file(self.path(probe))
+        except OSError as error:
+            raise StoreError(
+                f"storage {self.uri} cannot be written ({error}): "
+                "write a folder that you own, or give --storage"
+            ) from error
+        if fresh and self.local:
+            os.rmdir(self.root)
+
+    def exists(self, *parts: str) -> bool:
+        """Whether a complete file of that name is there."""
+        return bool(self.fs.get_file_info(self.path(*parts)).type == pafs.FileType.File)
+
+    def names(self, *parts: str) -> list[str]:
+        """Sorted names of the complete files in a folder; none where there is no folder."""
+        selector = pafs.FileSelector(self.path(*parts), allow_not_found=True)
+        infos = self.fs.get_file_info(selector)
+        return sorted(i.base_name for i in infos if i.is_file and not i.base_name.startswith("."))
+
+    def folders(self, *parts: str) -> list[str]:
+        """Sorted names of the folders in a folder."""
+        selector = pafs.FileSelector(self.path(*parts), allow_not_found=True)
+        infos = self.fs.get_file_info(selector)
+        return sorted(i.base_name for i in infos if i.type == pafs.FileType.Directory)
+
+    def write_json(self, value: Any, *parts: str) -> None:
+        """Write readable JSON, whole or not at all."""
+        self._write("/".join(parts), json.dumps(value, indent=2, sort_keys=True).encode())
+
+    def read_json(self, *parts: str) -> Any:
+        """The value of a JSON file, or None where there is none."""
+        if not self.exists(*parts):
+            return None
+        with self.fs.open_input_stream(self.path(*parts)) as stream:
+            return json.loads(stream.read())
+
+    def write_table(self, table: pa.Table, *parts: str) -> None:
+        """Write Parquet, whole or not at all."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd")
+        self._write("/".join(parts), sink.getvalue())
+
+    def read_table(self, schema: pa.Schema, *parts: str) -> pa.Table | None:
+        """A stored table, or None where it is absent, torn, or of another schema."""
+        if not self.exists(*parts):
+            return None
+        try:
+            table = pq.read_table(self.path(*parts), filesystem=self.fs, partitioning=None)
+        except (pa.ArrowInvalid, OSError):
+            return None
+        return table if table.schema.equals(schema) else None
+
+    def write_bytes(self, data: bytes, *parts: str) -> None:
+        """Write any bytes, whole or not at all."""
+        self._write("/".join(parts), data)
+
+    def delete(self, *parts: str) -> None:
+        """Delete one file; it is no error when somebody else already did."""
+        try:
+            self.fs.delete_file(self.path(*parts))
+        except FileNotFoundError:
+            return
+
+    def _write(self, name: str, data: bytes | pa.Buffer) -> None:
+        final = self.path(name)
+        if not self.local:
+            with self.fs.open_output_stream(final) as stream:
+                stream.write(data)
+            return
+        target = Path(final)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold a local folder's lock; waits for another process that holds it.
+
+    The kernel gives the lock back when its holder dies, so a kill leaves nothing to clean.
+    """
+    import fcntl
+
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,158 @@
+"""One cell, from its subset to its result: GRPO with evaluations on the way.
+
+`run_cell` serves both a Tune trial in one process and every worker of a Ray Train group. It may be
+killed at any moment: called again it goes on from the last whole checkpoint, and does nothing for a
+cell that has its result.
+"""
+
+import importlib.metadata
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from orchestrator.evaluation import as_evaluation, by_update, evaluation_metrics
+from orchestrator.learnability import training_metrics
+from orchestrator.plan import Cell
+from orchestrator.pools import Pool, load_pool
+from orchestrator.record import CellRecord, finish, latest_checkpoint
+from orchestrator.sample_store import read_samples
+from orchestrator.samples import draw
+from orchestrator.schema import SAMPLES
+from orchestrator.store import Store, exclusive
+from orchestrator.subsets import read_subset
+from tasks import Prompt
+
+# Receives {"update": u, "metrics": {MLflow name: value}} after every update.
+Report = Callable[[dict[str, Any]], None]
+
+
+def is_finished(store: Store, cell: Cell) -> bool:
+    """Whether the cell has its result."""
+    return store.exists("cells", cell.cell_id, "result.json")
+
+
+def run_cell(cell: Cell, storage: str, report: Report) -> None:
+    """Run or continue a cell in this process, which may be one of several training it together.
+
+    Raises RuntimeError when training ends short of its updates: TRL trains nothing, silently, when
+    a subset is smaller than one batch.
+    """
+    store = Store(storage)
+    folder = store.local_path("cells", cell.cell_id)
+    rank, workers = _rank(cell)
+    with exclusive(folder) if rank == 0 else nullcontext():
+        if not is_finished(store, cell):
+            Trial(cell, store, folder, report, rank, workers).run()
+
+
+def _rank(cell: Cell) -> tuple[int, int]:
+    """This process among those that train the cell."""
+    if cell.resources.workers == 1:
+        return 0, 1
+    import torch.distributed as dist
+
+    return dist.get_rank(), dist.get_world_size()
+
+
+class Trial:
+    """One execution of a cell."""
+
+    def __init__(
+        self, cell: Cell, store: Store, folder: Path, report: Report, rank: int, workers: int
+    ) -> None:
+        self.cell, self.store, self.folder, self.report = cell, store, folder, report
+        self.rank, self.workers = rank, workers
+        found = latest_checkpoint(store, cell.cell_id)
+        self.checkpoint, self.record = found or (None, CellRecord())
+        self.pool: Pool = load_pool(cell.probe.dataset)
+        self.tiers = {p.prompt_id: p.tier for p in self.pool.test}
+
+    def run(self) -> None:
+        """Train from where the record stands, evaluate, finish."""
+        import torch
+
+        from orchestrator.sampling.transformers import TransformersSampler
+        from orchestrator.trainer import CellCallback, build_trainer
+
+        torch.set_num_threads(max(1, int(self.cell.resources.cpus)))
+        self._start()
+        trainer = build_trainer(
+            self.cell, self.folder, self.pool.task, self._subset(), self.record
+        )
+        kwargs = self.cell.probe.model.chat_template_kwargs
+        self.sampler = TransformersSampler(trainer.model, trainer.processing_class, kwargs)
+        trainer.add_callback(CellCallback(self.record, self._after, self._save))
+        trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
+        done = trainer.state.global_step
+        if done != self.cell.updates:
+            raise RuntimeError(f"cell {self.cell.name} ended after {done} of {self.cell.updates}")
+        if self.rank == 0:
+            self._keep_adapter()
+            finish(self.store, self.cell, self.record, _versions())
+
+    def _start(self) -> None:
+        """Write what the cell is, and take the base model's evaluation from its probe."""
+        if self.rank == 0:
+            description = self.cell.model_dump(mode="json")
+            self.store.write_json(description, "cells", self.cell.cell_id, "cell.json")
+        if not self.record.has_evaluation(0):
+            samples = read_samples(
+                self.store, self.cell.baseline, self.pool.task, self.pool.test
+            )
+            self.record.add_evaluation(as_evaluation(samples, 0, self.tiers))
+
+    def _subset(self) -> list[Prompt]:
+        """The cell's prompts by rank."""
+        table = read_subset(self.store, self.cell)
+        if table is None:
+            raise RuntimeError(f"cell {self.cell.name} has no subset {self.cell.subset_key}")
+        prompts = {p.prompt_id: p for p in self.pool.train}
+        return [prompts[i] for i in table["prompt_id"].to_pylist()]
+
+    def _after(self, update: int) -> None:
+        """Evaluate where it is due, then report the update's numbers."""
+        every = self.cell.evaluate_every
+        due = update == self.cell.updates or (every > 0 and update % every == 0)
+        if due and not self.record.has_evaluation(update):
+            self.record.add_evaluation(self._evaluate(update))
+        self.report({"update": update, "metrics": self._metrics(update)})
+
+    def _evaluate(self, update: int) -> pa.Table:
+        """The test set under the current weights; workers share the questions."""
+        settings = self.cell.baseline.settings
+        mine = self.pool.test[self.rank :: self.workers]
+        wanted = [(prompt, range(settings.samples)) for prompt in mine]
+        samples = draw(self.sampler, self.pool.task, wanted, settings.sampling())
+        if self.workers > 1:
+            from accelerate.utils import gather_object
+
+            samples = pa.Table.from_pylist(gather_object(samples.to_pylist()), schema=SAMPLES)
+        return as_evaluation(samples, update, self.tiers)
+
+    def _metrics(self, update: int) -> dict[str, float]:
+        """This update's numbers under their MLflow names."""
+        metrics = training_metrics(self.record.groups.table()).get(update, {})
+        evaluation = by_update(self.record.evaluations).get(update)
+        return metrics | (evaluation_metrics(evaluation) if evaluation is not None else {})
+
+    def _save(self, update: int) -> None:
+        if self.rank == 0:
+            self.record.save(self.store, self.cell.cell_id, update)
+
+    def _keep_adapter(self) -> None:
+        """The trained adapter outlives the checkpoints: safetensors and its config."""
+        last = self.folder / f"checkpoint-{self.cell.updates}"
+        kept = self.folder / "adapter"
+        kept.mkdir(exist_ok=True)
+        for name in ("adapter_model.safetensors", "adapter_config.json"):
+            shutil.copyfile(last / name, kept / name)
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the libraries that decide a result."""
+    names = ("torch", "transformers", "trl", "peft", "ray", "accelerate", "pyarrow", "numpy")
+    return {name: importlib.metadata.version(name) for name in names}

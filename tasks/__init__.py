@@ -1,0 +1,42 @@
+"""What is asked and how it is marked. `get_task` is the way in."""
+
+import inspect
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from tasks.base import Prompt, Task, TaskError
+from tasks.marking import OUTCOMES, Mark
+
+GROUP = "decile.tasks"
+BUILTIN = {"shuffled_objects": "tasks.shuffled_objects:ShuffledObjects"}
+
+__all__ = ["OUTCOMES", "Mark", "Prompt", "Task", "TaskError", "find_task", "get_task", "task_names"]
+
+
+def task_names() -> list[str]:
+    """Every task known by name: built in, or installed through the entry point `decile.tasks`."""
+    return sorted(BUILTIN.keys() | entry_points(group=GROUP).names)
+
+
+def find_task(name: str) -> type[Task]:
+    """The class behind a name or a `package.module:attribute` of the user's own."""
+    target = name if ":" in name else BUILTIN.get(name)
+    if target is None:
+        installed = list(entry_points(group=GROUP, name=name))
+        if not installed:
+            known = ", ".join(task_names())
+            raise TaskError(f"unknown task {name!r}: write one of {known}, or package.module:Class")
+        target = installed[0].value
+    try:
+        return EntryPoint(name, target, GROUP).load()  # type: ignore[no-any-return]
+    except (ImportError, AttributeError) as error:
+        raise TaskError(f"task {name!r} cannot be imported: {error}") from error
+
+
+def get_task(name: str, **options: Any) -> Task:
+    """The task of that name, built with its options; an unknown option is refused by name."""
+    task = find_task(name)
+    known = [*inspect.signature(task).parameters]
+    if unknown := sorted(options.keys() - set(known)):
+        raise TaskError(f"task {name} has no option {unknown[0]!r}: it takes {', '.join(known)}")
+    return task(**options)
