@@ -1,15 +1,42 @@
 """Joins the Ray cluster that is there, or starts a small one in this process."""
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
 OBJECT_STORE_BYTES = 200_000_000  # parts of a probe are small; Ray's default takes 30 % of memory
 
 
 def in_ray_job() -> bool:
     """Whether this process is the entry point of `ray job submit`."""
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+
+
+def quiet_logs() -> None:
+    """Ray's libraries speak of themselves at every start; what fails still raises.
+
+    Called again after an import of one of them, because each sets its own level then.
+    """
+    for name in ("ray", "ray.data", "ray.tune", "ray.train"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def _local() -> dict[str, Any]:
+    """Arguments of `ray.init` for a Ray of our own."""
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    return {
+        "num_cpus": os.cpu_count(),
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+    }
 
 
 @contextmanager
@@ -19,21 +46,13 @@ def ray_session() -> Iterator[Mapping[str, float]]:
     `RAY_ADDRESS` (set inside a job) names a cluster; without it a local Ray lives as long as the
     block, on loopback, without dashboard.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     import ray
 
-    if not os.environ.get("RAY_ADDRESS"):
-        local = {
-            "num_cpus": os.cpu_count(),
-            "object_store_memory": OBJECT_STORE_BYTES,
-            "include_dashboard": False,
-        }
-    else:
-        local = {}
-    ray.init(log_to_driver=False, logging_level="warning", **local)
+    local = {} if os.environ.get("RAY_ADDRESS") else _local()
+    quiet_logs()
+    ray.init(log_to_driver=False, logging_level="error", **local)
     try:
         yield ray.cluster_resources()
     finally:

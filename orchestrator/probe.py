@@ -4,12 +4,14 @@ Each actor writes its own part under its final name, whole, so a kill loses only
 What is owed is computed from the rows that are there; running again samples only the rest.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from cluster.resources import Share, probe_share
+from cluster.resources import probe_share
+from cluster.session import quiet_logs
 from orchestrator.plan import ProbeSpec
 from orchestrator.pools import Pool
 from orchestrator.sample_store import compact, owed, read_samples, write_key, write_part
@@ -53,16 +55,21 @@ def _sample(
     parts = part_tables(missing)
     share = probe_share(cluster, len(parts))
     total = sum(len(indices) for _, indices in missing)
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    written = ray.data.from_arrow(parts).map_batches(
-        ProbeActor,
-        fn_constructor_kwargs={"spec": spec, "storage": store.uri, "cpus": share.cpus},
-        batch_size=None,
-        batch_format="pyarrow",
-        **_actors(share),
-    )
+    quiet_logs()
+    with warnings.catch_warnings():
+        # No named parameter limits restarts yet, and Ray's default is "for ever".
+        warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
+        written = ray.data.from_arrow(parts).map_batches(
+            ProbeActor,
+            fn_constructor_kwargs={"spec": spec, "storage": store.uri, "cpus": share.cpus},
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(size=share.count),
+            num_cpus=share.cpus,
+            num_gpus=share.gpus,
+            max_restarts=RESTARTS,
+            max_task_retries=RESTARTS,
+        )
     done = 0
     progress(done, total)
     for batch in written.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
@@ -70,24 +77,11 @@ def _sample(
         progress(done, total)
 
 
-def _actors(share: Share) -> dict[str, Any]:
-    """Arguments of `map_batches` for a pool of actors of that share."""
-    import ray.data
-
-    return {
-        "compute": ray.data.ActorPoolStrategy(size=share.count),
-        "num_cpus": share.cpus,
-        "num_gpus": share.gpus,
-        "max_restarts": RESTARTS,
-        "max_task_retries": RESTARTS,
-    }
-
-
 def part_tables(missing: list[Wanted]) -> list[pa.Table]:
     """The owed prompts in parts of about ROWS_PER_PART samples, prompts of like length together.
 
-    Columns: prompt_id, question, answer, tier, samples (list of indices). One table is one block
-    of Ray Data, hence one part.
+    Each table has one row: column `part`, a list of prompts with the indices wanted of each. One
+    row is one batch of Ray Data, so that no setting of its own can split or merge parts.
     """
     ordered = sorted(missing, key=lambda want: (len(want[0].question), want[0].prompt_id))
     parts: list[list[dict[str, Any]]] = [[]]
@@ -98,7 +92,7 @@ def part_tables(missing: list[Wanted]) -> list[pa.Table]:
             rows = 0
         rows += len(indices)
         parts[-1].append({**vars(prompt), "samples": list(indices)})
-    return [pa.Table.from_pylist(part) for part in parts]
+    return [pa.table({"part": [part]}) for part in parts]
 
 
 class ProbeActor:
@@ -114,10 +108,11 @@ class ProbeActor:
         self.task = spec.dataset.build()
         self.sampler = load_sampler(spec.model, spec.settings.engine)
 
-    def __call__(self, part: pa.Table) -> pa.Table:
+    def __call__(self, batch: pa.Table) -> pa.Table:
         """Write one part; returns its name and number of samples."""
         wanted: list[Wanted] = []
-        for row in part.to_pylist():
+        [part] = batch["part"].to_pylist()
+        for row in part:
             indices = row.pop("samples")
             wanted.append((Prompt(**row), indices))
         samples = draw(self.sampler, self.task, wanted, self.spec.settings.sampling())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cluster.resources import trials_at_once
+from cluster.session import quiet_logs
 from orchestrator.plan import Cell
 from orchestrator.store import Store
 from orchestrator.trial import is_finished, run_cell
@@ -34,6 +35,7 @@ def run_cells(
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow is our only view
     from ray import tune
 
+    quiet_logs()
     resources = owed[0].resources
     at_once = trials_at_once(cluster, resources.cpus, resources.gpus, resources.workers)
     with tempfile.TemporaryDirectory(prefix="decile-tune-") as scratch:

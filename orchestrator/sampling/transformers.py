@@ -52,14 +52,15 @@ def load_model(
     wanted: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.location, padding_side="left", **wanted)
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             source.location, dtype=source.dtype, use_safetensors=True, **wanted
         )
     except OSError as error:
         raise ValueError(_why_not_loaded(source, error)) from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval(), tokenizer
+    model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return model.eval(), tokenizer
 
 
 def _why_not_loaded(source: ModelSource, error: OSError) -> str:
@@ -137,7 +138,7 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-class RoomyLayer(DynamicLayer):
+class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A cache layer with spare room behind its tokens; `keys` and `values` are views of the rooms.
 
     The library's own layer copies all it holds for every token, which took 59 % of a small
@@ -290,7 +291,9 @@ class TransformersSampler(Sampler):
         """
         ids, mask = (part.to(owner.device) for part in left_padded(prompts))
         cache = DynamicCache(config=self.base.config)
-        cache.layers = [RoomyLayer() if type(it) is DynamicLayer else it for it in cache.layers]
+        # Only the plain kind: sliding and linear layers keep the library's own bookkeeping.
+        for i, layer in enumerate(cache.layers):
+            cache.layers[i] = RoomyLayer() if type(layer) is DynamicLayer else layer  # type: ignore
         positions = (mask.cumsum(-1) - 1).clamp_(min=0)
         logits = self._forward(cache, ids, mask, positions)
         cache.reorder_cache(owner)  # type: ignore[arg-type]

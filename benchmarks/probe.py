@@ -1,0 +1,148 @@
+"""Sampling for a probe: the house's sampler beside plain `generate`, in one process.
+
+Baseline: Hugging Face `generate` in static batches of 16 prompts times K samples
+(`num_return_sequences=K`), every batch running to its longest answer. Ours:
+`orchestrator.sampling.transformers`. Both draw from the same model at temperature 1, one after the
+other, again and again; what counts is tokens per second up to and with each answer's end token,
+and the ratio ours / baseline of each pair of runs. Absolute speeds belong to the machine they were
+measured on; the ratio travels better.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from orchestrator.embedded import embedded_path
+from orchestrator.models import ModelSource, folder_identity
+from orchestrator.sampling.base import Request, SamplingSettings
+from orchestrator.sampling.transformers import TransformersSampler
+from tasks import get_task
+
+STATIC_PROMPTS = 16
+
+
+def main() -> None:
+    """Reads the options, measures, prints a table."""
+    wanted = options()
+    torch.set_num_threads(wanted.threads)
+    folder = wanted.model or embedded_path("tiny")
+    source = ModelSource(folder.name, str(folder), folder_identity(folder))
+    sampler = TransformersSampler.load(source, wanted.device)
+    sampler.rows_per_batch = wanted.rows or sampler.rows_per_batch
+    requests = questions(wanted.prompts, wanted.samples)
+    describe(sampler, requests, wanted)
+    runs: dict[str, Callable[[int], int]] = {
+        "generate": lambda repeat: static(sampler, requests, wanted.tokens, repeat),
+        "ours": lambda repeat: ours(sampler, requests, wanted.tokens, repeat),
+    }
+    for run in runs.values():
+        run(0)  # warm-up, not counted
+    report([{name: rate(run, i) for name, run in runs.items()} for i in range(wanted.repeats)])
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.probe",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add: Callable[..., Any] = parser.add_argument
+    add("--model", type=Path, metavar="FOLDER", help="a saved model; default: the embedded one")
+    add("--prompts", type=int, default=64, help="shuffled_objects prompts (default 64)")
+    add("--samples", type=int, default=8, help="samples per prompt, K (default 8)")
+    add("--tokens", type=int, default=96, help="limit on new tokens per sample (default 96)")
+    add("--repeats", type=int, default=5, help="pairs of runs (default 5)")
+    add("--rows", type=int, default=0, help="our rows per batch (default: the sampler's own)")
+    add("--threads", type=int, default=1, help="torch threads (default 1, as a sampler actor has)")
+    add("--device", help="cpu or cuda; default: cuda where there is one")
+    return parser.parse_args()
+
+
+def questions(prompts: int, samples: int) -> list[Request]:
+    """The first questions of the generated pool, each wanted `samples` times."""
+    task = get_task("shuffled_objects", train=prompts)
+    pool = task.train()
+    return [Request(p.prompt_id, task.messages(p.question), range(samples)) for p in pool]
+
+
+def ours(sampler: TransformersSampler, requests: list[Request], tokens: int, seed: int) -> int:
+    """Tokens sampled by the house's sampler."""
+    drawn = sampler.sample(requests, SamplingSettings(max_completion_length=tokens, seed=seed))
+    return sum(completion.tokens for row in drawn for completion in row)
+
+
+def static(sampler: TransformersSampler, requests: list[Request], tokens: int, seed: int) -> int:
+    """Tokens sampled by `generate` in static batches, texts decoded as well."""
+    torch.manual_seed(seed)
+    return sum(
+        static_batch(sampler, requests[start : start + STATIC_PROMPTS], tokens)
+        for start in range(0, len(requests), STATIC_PROMPTS)
+    )
+
+
+def static_batch(sampler: TransformersSampler, requests: list[Request], tokens: int) -> int:
+    """Tokens of one call to `generate`, each answer counted up to and with its end token."""
+    tokenizer: Any = sampler.tokenizer
+    inputs = tokenizer.apply_chat_template(
+        [request.messages for request in requests],
+        add_generation_prompt=True,
+        padding=True,
+        return_tensors="pt",
+        return_dict=True,
+    ).to(sampler.model.device)
+    out = sampler.model.generate(
+        input_ids=inputs["input_ids"],
+        attention_mask=inputs["attention_mask"],
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        max_new_tokens=tokens,
+        num_return_sequences=len(requests[0].samples),
+        pad_token_id=tokenizer.pad_token_id,
+    )[:, inputs["input_ids"].shape[1] :]
+    tokenizer.batch_decode(out, skip_special_tokens=True)
+    ended = torch.isin(out, torch.tensor(sampler.eos, device=out.device)).int().cumsum(-1)
+    return int((ended == 0).sum() + (ended[:, -1] > 0).sum())
+
+
+def rate(run: Callable[[int], int], repeat: int) -> float:
+    """Tokens per second of one run."""
+    begin = time.perf_counter()
+    tokens = run(repeat)
+    return tokens / (time.perf_counter() - begin)
+
+
+def describe(
+    sampler: TransformersSampler, requests: list[Request], wanted: argparse.Namespace
+) -> None:
+    """What is measured, in two lines."""
+    lengths, model = sampler.count_tokens(requests), sampler.model
+    print(
+        f"{sum(p.numel() for p in model.parameters()):,} parameters, {model.dtype}, "
+        f"{model.device}, {wanted.threads} thread(s), {sampler.rows_per_batch} rows per batch"
+    )
+    print(
+        f"{len(requests)} prompts of {min(lengths)}-{max(lengths)} tokens x {wanted.samples} "
+        f"samples of at most {wanted.tokens} tokens"
+    )
+
+
+def report(pairs: list[dict[str, float]]) -> None:
+    """One line per pair, then what the ratios say."""
+    ratios = [pair["ours"] / pair["generate"] for pair in pairs]
+    print(f"{'generate tok/s':>15} {'ours tok/s':>12} {'ratio':>7}")
+    for pair, ratio in zip(pairs, ratios, strict=True):
+        print(f"{pair['generate']:15,.0f} {pair['ours']:12,.0f} {ratio:7.2f}")
+    middle = statistics.median(ratios)
+    print(f"ours / generate: min {min(ratios):.2f}, median {middle:.2f}, max {max(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""A cell as MLflow shows it: tags, parameters, curves, summary, samples. Imports no mlflow."""
+
+import csv
+import html
+import io
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from orchestrator.config import Experiment
+from orchestrator.evaluation import by_update, evaluation_metrics
+from orchestrator.learnability import training_metrics
+from orchestrator.models import canonical_hash
+from orchestrator.plan import Cell
+from orchestrator.schema import EVALUATIONS, GROUPS, LOG
+from orchestrator.store import Store, StoreError
+from tasks import Prompt
+
+Row = dict[str, Any]
+
+VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
+NAME_LIMIT = 250
+SAMPLES = 20
+_SECRET = re.compile(
+    r"(^|\.)((hub|hf|access|auth|api)_)?token$|(password|passwd|secret|api_?key|credentials?)$",
+    re.I,
+)
+
+
+@dataclass(frozen=True)
+class CellView:
+    """All that MLflow shows of a finished cell.
+
+    `points`: step -> metric -> value; `started` and `finished`: milliseconds since the epoch.
+    """
+
+    points: dict[int, dict[str, float]]
+    files: dict[str, bytes]
+    digest: str
+    started: int
+    finished: int
+
+
+@cache
+def clean(name: str) -> str:
+    """A metric or parameter name that MLflow accepts: no `@`, no colon, no empty or dot segment."""
+    plain = re.sub(r"[^/\w.\- ]", "_", name.replace("@", "_at_"))
+    return "/".join(s for s in plain.split("/") if s.strip(". "))[:NAME_LIMIT].rstrip("/") or "_"
+
+
+def flatten(value: Any, name: str = "") -> dict[str, str]:
+    """Nested settings as dotted names and short texts; a secret's value is never shown."""
+    if isinstance(value, Mapping):
+        parts = [flatten(v, f"{name}.{k}" if name else str(k)) for k, v in value.items()]
+        return {k: v for part in parts for k, v in part.items()}
+    text = json.dumps(value) if isinstance(value, list | tuple) else str(value)
+    return {clean(name): "***" if _SECRET.search(name) else text[:VALUE_LIMIT]}
+
+
+def cell_params(cell: Cell) -> dict[str, str]:
+    """Every swept axis and every resolved setting that the cell's id covers, flat.
+
+    CPU and GPU shares are no part of the id and may change, so they are tags.
+    """
+    model, dataset = cell.probe.model, cell.probe.dataset
+    baseline = cell.baseline.settings.model_dump(mode="json")
+    nested = flatten(
+        {
+            "size": cell.size,
+            "model": {**model.key(), "revision": model.revision},
+            "task": dataset.options,
+            "marking": dataset.marking,
+            "marker": cell.probe.marker,
+            "template": cell.probe.template,
+            "train_hash": cell.train_hash,
+            "test_hash": cell.test_hash,
+            "probe": {**cell.probe.settings.model_dump(mode="json"), "key": cell.probe.key},
+            "evaluate": {**baseline, "every": cell.evaluate_every},
+            "grpo": cell.grpo,
+            "lora": cell.lora,
+            "workers": cell.resources.workers,
+        }
+    )
+    return nested | flatten({**cell.axes, "task": dataset.task})
+
+
+def cell_tags(cell: Cell) -> dict[str, str]:
+    """What finds and filters a cell's run."""
+    share = {"decile.cpus": cell.resources.cpus, "decile.gpus": cell.resources.gpus}
+    return {"decile.cell_id": cell.cell_id} | flatten(cell.axes) | flatten_tags(share)
+
+
+def flatten_tags(values: Mapping[str, Any]) -> dict[str, str]:
+    """Tag values as text; lists readable."""
+    return {
+        name: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in values.items()
+    }
+
+
+def sweep_params(experiment: Experiment) -> dict[str, str]:
+    """The settings that all cells of a sweep share.
+
+    Not the grid, which may grow while the sweep stays the same one, nor what changes no result.
+    """
+    settings = experiment.model_dump(mode="json", exclude={"about", "grid", "resources"})
+    settings |= {"grpo": experiment.full_grpo(), "lora": experiment.full_lora()}
+    return flatten(settings | {"workers": experiment.resources.workers})
+
+
+def sweep_tags(name: str, experiment: Experiment) -> dict[str, str]:
+    """What finds a sweep's parent run; `decile.settings` tells two settings of one name apart."""
+    grid = {f"decile.grid.{k}": v for k, v in experiment.grid.model_dump(mode="json").items()}
+    settings = canonical_hash(sweep_params(experiment))
+    about = {"decile.about": experiment.about} if experiment.about else {}
+    return {"decile.sweep": name, "decile.settings": settings, **flatten_tags(grid), **about}
+
+
+def curves(groups: pa.Table, evaluations: pa.Table, log: pa.Table) -> dict[int, dict[str, float]]:
+    """Update -> metric -> value: train/*, eval/*, tier/*, and the trainer's own under trl/*."""
+    points: dict[int, dict[str, float]] = {}
+    for update, metrics in training_metrics(groups).items():
+        points.setdefault(update, {}).update(metrics)
+    for update, evaluation in by_update(evaluations).items():
+        points.setdefault(update, {}).update(evaluation_metrics(evaluation))
+    for row in log.to_pylist():
+        points.setdefault(row["update"], {})[f"trl/{row['name']}"] = row["value"]
+    return points
+
+
+def summary(result: Row, ledger: Row) -> dict[str, float]:
+    """The few numbers that the compare view needs: final/* and ledger/*."""
+    base, final = result["accuracy_base"], result["accuracy_final"]
+    headline = {
+        "final/accuracy": final,
+        "final/accuracy_base": base,
+        "final/gain": final - base,
+        "final/learnable_pct": result["learnable_pct"],
+    }
+    numbers = {k: v for k, v in ledger.items() if isinstance(v, int | float)}
+    return headline | {f"ledger/{name}": float(value) for name, value in numbers.items()}
+
+
+def side_by_side(evaluations: pa.Table, prompts: list[Prompt], limit: int = SAMPLES) -> list[Row]:
+    """The same questions before and after training, one completion each.
+
+    The first `limit` by prompt_id, a hash, so the choice favours neither success nor failure.
+    """
+    steps = by_update(evaluations)
+    if not steps:
+        return []
+    base, final = _first_samples(steps[min(steps)]), _first_samples(steps[max(steps)])
+    questions = {p.prompt_id: p for p in prompts}
+    shared = sorted(base.keys() & final.keys() & questions.keys())
+    return [
+        {
+            "prompt_id": i,
+            "tier": questions[i].tier,
+            "question": questions[i].question,
+            "answer": questions[i].answer,
+            **{f"base_{k}": base[i][k] for k in ("outcome", "completion")},
+            **{f"final_{k}": final[i][k] for k in ("outcome", "completion")},
+        }
+        for i in shared[:limit]
+    ]
+
+
+def _first_samples(evaluation: pa.Table) -> dict[str, Row]:
+    rows = sorted(evaluation.to_pylist(), key=lambda row: -row["sample"])
+    return {row["prompt_id"]: row for row in rows}
+
+
+_PAGE = """<!doctype html><meta charset="utf-8"><title>{title}</title>
+<style>body{{font:14px system-ui;margin:1em}}table{{border-collapse:collapse}}
+td,th{{border:1px solid #bbb;padding:.4em;vertical-align:top;text-align:left;white-space:pre-wrap}}
+</style><h1>{title}</h1><p>One completion per question, before and after training.</p>
+<table><tr>{head}</tr>
+{rows}
+</table>"""
+
+
+def samples_html(title: str, rows: list[Row]) -> str:
+    """The rows as one page; what a model wrote is text, never markup."""
+    names = list(rows[0]) if rows else []
+    head = "".join(f"<th>{html.escape(n)}</th>" for n in names)
+    lines = ["".join(f"<td>{html.escape(str(row[n]))}</td>" for n in names) for row in rows]
+    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+    return _PAGE.format(title=html.escape(title), head=head, rows=body)
+
+
+def read_view(store: Store, cell: Cell, result: Row, test: list[Prompt]) -> CellView:
+    """A finished cell's view; StoreError names what is missing or torn."""
+    place = ("cells", cell.cell_id)
+    groups = _table(store, GROUPS, *place, "groups.parquet")
+    evaluations = _table(store, EVALUATIONS, *place, "evaluations.parquet")
+    points = curves(groups, evaluations, _table(store, LOG, *place, "log.parquet"))
+    ledger = store.read_json(*place, "ledger.json") or {}
+    points.setdefault(result["updates"], {}).update(summary(result, ledger))
+    info = store.fs.get_file_info(store.path(*place, "result.json"))
+    finished = (info.mtime_ns or 0) // 1_000_000
+    started = finished - round(1000 * ledger.get("seconds", 0))
+    files = _files(store, cell, result, side_by_side(evaluations, test))
+    return CellView(points, files, canonical_hash(result), started, finished)
+
+
+def _table(store: Store, schema: pa.Schema, *place: str) -> pa.Table:
+    table = store.read_table(schema, *place)
+    if table is None:
+        raise StoreError(
+            f"{store.path(*place)} is missing, torn, or of another version: "
+            "delete the cell's folder and run the same command again"
+        )
+    return table
+
+
+def _files(store: Store, cell: Cell, result: Row, samples: list[Row]) -> dict[str, bytes]:
+    files = {
+        "result.json": json.dumps(result, indent=2, sort_keys=True).encode(),
+        "samples.json": json.dumps(samples, indent=2, ensure_ascii=False).encode(),
+        "samples.html": samples_html(cell.name, samples).encode(),
+    }
+    subset = ("subsets", f"{cell.subset_key}.parquet")
+    if store.exists(*subset):
+        with store.fs.open_input_stream(store.path(*subset)) as stream:
+            files["subset.parquet"] = stream.read()
+    return files
+
+
+def as_csv(rows: list[dict[str, Any]]) -> str:
+    """The rows as CSV; columns in the order in which they first appear."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def redact(text: str) -> str:
+    """The text with user and password of every URI in it left out."""
+    return re.sub(r"(?<=://)[^\s/'\"]*@", "***@", text)

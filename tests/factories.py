@@ -1,0 +1,134 @@
+"""Small sweeps for tests: a plan of a few cells, and plausible results of a cell in a store."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import yaml
+
+from orchestrator.config import load_config
+from orchestrator.evaluation import as_evaluation
+from orchestrator.plan import Cell, Plan, make_plan
+from orchestrator.record import CellRecord, finish
+from orchestrator.schema import EVALUATIONS, SAMPLES, SUBSET
+from orchestrator.store import Store
+from orchestrator.subsets import with_reason
+from tasks import Prompt
+
+
+def small_plan(
+    folder: Path,
+    *,
+    policies: Sequence[str] = ("hard", "random"),
+    seeds: Sequence[int] = (0,),
+    updates: int = 4,
+    name: str = "small",
+    **settings: object,
+) -> Plan:
+    """A plan over 40 prompts and 12 test questions; its model has no weights."""
+    model = folder / "model"
+    model.mkdir(parents=True, exist_ok=True)
+    (model / "config.json").write_text("{}")
+    content = {
+        "storage": str(folder / "runs"),
+        "models": {"stub": {"path": str(model)}},
+        "datasets": {"small": {"task": "shuffled_objects", "options": {"train": 40, "test": 12}}},
+        "experiments": {
+            name: {
+                "grid": {
+                    "model": ["stub"],
+                    "dataset": ["small"],
+                    "policy": list(policies),
+                    "seed": list(seeds),
+                },
+                "budget": 8,
+                "probe": {"samples": 4, "max_completion_length": 32},
+                "grpo": {
+                    "max_steps": updates,
+                    "num_generations": 4,
+                    "per_device_train_batch_size": 8,
+                },
+                "evaluate": {"every": 2, "samples": 8},
+                **settings,
+            }
+        },
+    }
+    file = folder / "experiments.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return make_plan(load_config(file), name)
+
+
+def cell_record(plan: Plan, cell: Cell, seed: int = 0) -> CellRecord:
+    """A record of a whole cell whose accuracy rises; the same seed gives the same numbers."""
+    rng = np.random.default_rng([seed, cell.seed])
+    pool = plan.pool(cell.probe)
+    record = CellRecord(seconds=12.5)
+    for update in range(1, cell.updates + 1):
+        for prompt in pool.train[: cell.prompts_per_update]:
+            record.groups.add(update, _group(cell, prompt, rng), int(cell.grpo["num_generations"]))
+        record.log += [
+            {"update": update, "name": "loss", "value": float(rng.normal())},
+            {"update": update, "name": "completions/mean_length", "value": float(rng.normal(20))},
+            {"update": update, "name": "num_tokens", "value": 1000.0 * update},
+        ]
+    every = cell.evaluate_every or cell.updates
+    for update in sorted({*range(0, cell.updates + 1, every), cell.updates}):
+        record.add_evaluation(evaluation(cell, pool.test, update, rng))
+    return record
+
+
+def _group(cell: Cell, prompt: Prompt, rng: np.random.Generator) -> list[dict[str, object]]:
+    rewards = rng.integers(0, 2, int(cell.grpo["num_generations"]))
+    return [
+        {
+            "prompt_id": prompt.prompt_id,
+            "tier": prompt.tier,
+            "reward": float(reward),
+            "outcome": "correct" if reward else "wrong",
+            "tokens": 20,
+        }
+        for reward in rewards
+    ]
+
+
+def evaluation(cell: Cell, test: list[Prompt], update: int, rng: np.random.Generator) -> pa.Table:
+    """Marked samples of the test set, right more often the later the update."""
+    rows = []
+    for prompt in test:
+        for sample in range(cell.baseline.settings.samples):
+            right = bool(rng.random() < 0.4 + 0.3 * update / cell.updates)
+            rows.append(
+                {
+                    "prompt_id": prompt.prompt_id,
+                    "sample": sample,
+                    "completion": f"<b>after {update}</b> \\boxed{{{prompt.answer}}}",
+                    "tokens": 20,
+                    "finish": "stop",
+                    "outcome": "correct" if right else "wrong",
+                    "extracted": prompt.answer if right else "(Z)",
+                    "rule": "boxed",
+                    "marker": cell.baseline.marker,
+                }
+            )
+    tiers = {p.prompt_id: p.tier for p in test}
+    table = as_evaluation(pa.Table.from_pylist(rows, schema=SAMPLES), update, tiers)
+    return table.cast(EVALUATIONS)
+
+
+def finished_cell(store: Store, plan: Plan, cell: Cell, seed: int = 0) -> CellRecord:
+    """Write all that a finished cell leaves in a store."""
+    chosen = plan.pool(cell.probe).train[: cell.size]
+    subset = pa.Table.from_pylist(
+        [
+            {"rank": rank, "prompt_id": p.prompt_id, "tier": p.tier, "pass_rate": 0.25}
+            for rank, p in enumerate(chosen)
+        ],
+        schema=SUBSET,
+    )
+    subset = with_reason(subset, {**cell.subset_identity, "ties": None})
+    store.write_table(subset, "subsets", f"{cell.subset_key}.parquet")
+    store.write_json(cell.model_dump(mode="json"), "cells", cell.cell_id, "cell.json")
+    record = cell_record(plan, cell, seed)
+    finish(store, cell, record, {"trl": "0"})
+    return record

@@ -1,0 +1,302 @@
+"""The sampler against `generate`, against the model's own probabilities, and against itself."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from scipy import stats
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from orchestrator.models import ModelSource
+from orchestrator.sampling import Completion, Request, SamplingSettings, load_sampler
+from orchestrator.sampling import transformers as room
+from orchestrator.sampling.transformers import TransformersSampler, load_model, render, uniforms
+
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+    "{% endif %}"
+)
+ENDS = "aeiou"  # letters that also end an answer in `chatty`, so that lengths vary
+QUESTIONS = ["Hi", "What is 2 + 3?", "Name a colour.", "Who has the ball after all the swaps?"]
+
+
+def requests_of(samples: Any) -> list[Request]:
+    return [Request(q, [{"role": "user", "content": q}], samples) for q in QUESTIONS]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random two-layer Qwen3 over single characters: every text has one spelling in tokens."""
+    torch.set_num_threads(1)
+    made = tmp_path_factory.mktemp("model")
+    characters = ["\n", *map(chr, range(32, 127))]
+    bare = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(characters)}, merges=[]))
+    bare.decoder = decoders.Fuse()  # type: ignore[assignment]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bare, eos_token="<|im_end|>")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(made)
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        initializer_range=0.4,
+        tie_word_embeddings=False,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(made)
+    return made
+
+
+@pytest.fixture
+def source(folder: Path) -> ModelSource:
+    return ModelSource("tiny", str(folder), "folder:test", dtype="float32")
+
+
+@pytest.fixture
+def sampler(source: ModelSource) -> TransformersSampler:
+    return TransformersSampler.load(source, "cpu")
+
+
+@pytest.fixture
+def chatty(source: ModelSource) -> TransformersSampler:
+    """Ends after some ten tokens: the vowels are end tokens too, and end tokens are a list."""
+    model, tokenizer = load_model(source, "cpu")
+    ends = [tokenizer.eos_token_id, *tokenizer.convert_tokens_to_ids(list(ENDS))]
+    model.generation_config.eos_token_id = ends
+    return TransformersSampler(model, tokenizer)
+
+
+def generated(sampler: TransformersSampler, request: Request, limit: int) -> Completion:
+    """What `generate` gives for one prompt alone, greedily."""
+    ids = torch.tensor([render(sampler.tokenizer, request.messages, {})])
+    out = sampler.model.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=limit,
+        pad_token_id=0,
+    )[0, ids.shape[1] :].tolist()
+    ended = out[-1] in sampler.eos
+    text = sampler.tokenizer.decode(out[:-1] if ended else out, skip_special_tokens=True)
+    return Completion(text, len(out), "stop" if ended else "length")
+
+
+def first_probabilities(sampler: TransformersSampler, request: Request) -> torch.Tensor:
+    """The model's softmax over the first token, straight from its forward."""
+    ids = torch.tensor([render(sampler.tokenizer, request.messages, {})])
+    with torch.no_grad():
+        return sampler.model(input_ids=ids).logits[0, -1].double().softmax(-1)
+
+
+@pytest.mark.parametrize("limit", [1, 90])
+def test_greedy_is_generate(sampler: TransformersSampler, limit: int) -> None:
+    wanted = requests_of([0])
+    found = sampler.sample(wanted, SamplingSettings(temperature=0, max_completion_length=limit))
+    assert found == [[generated(sampler, request, limit)] for request in wanted]
+
+
+def test_greedy_is_generate_where_rows_end(chatty: TransformersSampler) -> None:
+    wanted = requests_of([0, 1])
+    found = chatty.sample(wanted, SamplingSettings(temperature=0, max_completion_length=40))
+    assert found == [[generated(chatty, request, 40)] * 2 for request in wanted]
+    assert "stop" in {c.finish for row in found for c in row}
+
+
+def test_batching_and_order_change_nothing(chatty: TransformersSampler) -> None:
+    wanted, settings = requests_of(range(6)), SamplingSettings(max_completion_length=40)
+    together = chatty.sample(wanted, settings)
+    assert len({c.text for row in together for c in row}) > 12  # samples do differ
+    for rows in (1, 5):
+        chatty.rows_per_batch = rows
+        assert chatty.sample(wanted, settings) == together
+    assert chatty.sample(wanted[::-1], settings) == together[::-1]
+
+
+def test_other_seed_other_samples(chatty: TransformersSampler) -> None:
+    wanted = requests_of(range(4))
+    assert chatty.sample(wanted, SamplingSettings(seed=0)) != chatty.sample(
+        wanted, SamplingSettings(seed=1)
+    )
+
+
+def test_some_samples_are_those_of_all(chatty: TransformersSampler) -> None:
+    settings = SamplingSettings(max_completion_length=40)
+    full = chatty.sample(requests_of(range(8)), settings)
+    picked = [[5, 2], [], [7], [0, 1, 3, 6]]
+    wanted = [r._replace(samples=s) for r, s in zip(requests_of([]), picked, strict=True)]
+    assert chatty.sample(wanted, settings) == [
+        [f[i] for i in s] for f, s in zip(full, picked, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_first_token_follows_softmax(sampler: TransformersSampler, temperature: float) -> None:
+    count, request = 4000, requests_of(range(4000))[1]
+    settings = SamplingSettings(temperature=temperature, max_completion_length=1, seed=3)
+    [drawn] = sampler.sample([request], settings)
+    p = first_probabilities(sampler, request).pow(1 / temperature).numpy()
+    texts = sampler.tokenizer.batch_decode([[i] for i in range(len(p))], skip_special_tokens=True)
+    names = sorted(set(texts))
+    expected = np.zeros(len(names))
+    np.add.at(expected, [names.index(t) for t in texts], count * p / p.sum())
+    seen = np.bincount([names.index(c.text) for c in drawn], minlength=len(names))
+    common = expected >= 5
+    observed = [*seen[common], seen[~common].sum()]
+    assert common.sum() >= 8
+    assert stats.chisquare(observed, [*expected[common], expected[~common].sum()]).pvalue > 0.001
+
+
+@pytest.mark.parametrize("limits", [{"top_k": 4}, {"top_p": 0.5}])
+def test_top_k_and_top_p_bound_the_support(
+    sampler: TransformersSampler, limits: dict[str, Any]
+) -> None:
+    request = requests_of(range(600))[2]
+    p, order = first_probabilities(sampler, request).sort(descending=True)
+    size = limits.get("top_k") or int((p.cumsum(-1) < limits["top_p"]).sum()) + 1
+    allowed = {sampler.tokenizer.decode([i], skip_special_tokens=True) for i in order[:size]}
+    [drawn] = sampler.sample([request], SamplingSettings(max_completion_length=1, **limits))
+    assert 1 < len(allowed) < 40
+    assert {c.text for c in drawn} == allowed
+
+
+def test_tokens_and_finish(chatty: TransformersSampler) -> None:
+    drawn = chatty.sample(requests_of(range(8)), SamplingSettings(max_completion_length=12))
+    flat = [c for row in drawn for c in row]
+    assert {c.finish for c in flat} == {"stop", "length"}
+    for c in flat:
+        assert not set(c.text) & set(ENDS)
+        assert c.tokens == 12 if c.finish == "length" else c.tokens <= 12
+        assert len(c.text) <= c.tokens - (c.finish == "stop")
+
+
+def test_end_token_at_the_limit_is_a_stop(chatty: TransformersSampler) -> None:
+    wanted = requests_of(range(8))[:1]
+    [drawn] = chatty.sample(wanted, SamplingSettings(max_completion_length=40))
+    index, full = next((i, c) for i, c in enumerate(drawn) if c.finish == "stop" and c.tokens > 3)
+    [at] = chatty.sample(wanted, SamplingSettings(max_completion_length=full.tokens))
+    [under] = chatty.sample(wanted, SamplingSettings(max_completion_length=full.tokens - 1))
+    assert at[index] == full
+    assert under[index] == Completion(full.text, full.tokens - 1, "length")
+
+
+def test_prompts_are_read_once_and_ended_rows_leave(chatty: TransformersSampler) -> None:
+    sizes: list[tuple[int, ...]] = []
+    chatty.model.model.embed_tokens.register_forward_hook(
+        lambda _, args, __: sizes.append(tuple(args[0].shape))
+    )
+    drawn = chatty.sample(requests_of(range(8)), SamplingSettings(max_completion_length=60))
+    longest = max(chatty.count_tokens(requests_of([])))
+    assert sizes[:2] == [(4, longest), (32, 1)]
+    assert sizes[-1][0] < 8
+    assert len(sizes) == max(c.tokens for row in drawn for c in row)
+
+
+def test_training_goes_on_as_before(source: ModelSource) -> None:
+    base, tokenizer = load_model(source, "cpu")
+    lora = LoraConfig(
+        target_modules=["q_proj", "v_proj"], lora_dropout=0.5, init_lora_weights=False
+    )
+    model = get_peft_model(base, lora)
+    model.gradient_checkpointing_enable()
+    model.enable_input_require_grads()
+    model.train()
+    base.lm_head.eval()
+    modes = [module.training for module in model.modules()]
+    sampler, random = TransformersSampler(model, tokenizer), torch.get_rng_state()
+    settings = SamplingSettings(temperature=0, max_completion_length=30)
+    found = sampler.sample(requests_of([0]), settings)
+    assert torch.equal(random, torch.get_rng_state())
+    assert [module.training for module in model.modules()] == modes
+    ids = torch.tensor([render(tokenizer, requests_of([])[1].messages, {})])
+    model(input_ids=ids, labels=ids).loss.backward()
+    grads = [p.grad for n, p in model.named_parameters() if "lora_A" in n]
+    assert grads
+    assert all(g is not None and g.abs().sum() > 0 for g in grads)
+    model.eval()
+    assert found == [[generated(sampler, r, 30)] for r in requests_of([0])]
+    with model.disable_adapter():
+        assert found != sampler.sample(requests_of([0]), settings)
+
+
+def test_modes_are_restored_after_an_error(sampler: TransformersSampler) -> None:
+    sampler.model.train()
+    torch.nn.init.constant_(sampler.model.lm_head.weight, float("nan"))
+    for temperature in (0.0, 1.0):
+        with pytest.raises(FloatingPointError, match="bfloat16"):
+            sampler.sample(requests_of([0]), SamplingSettings(temperature=temperature))
+    assert sampler.model.training
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"enable_thinking": False}])
+def test_prompts_are_those_of_the_trainer(
+    sampler: TransformersSampler, kwargs: dict[str, Any]
+) -> None:
+    from trl import GRPOTrainer
+
+    trainer = SimpleNamespace(
+        processing_class=sampler.tokenizer,
+        chat_template=None,
+        chat_template_kwargs=kwargs,
+        tools=None,
+        environment_factories=None,
+        _is_vlm=False,
+    )
+    chats = [request.messages for request in requests_of([])]
+    ids, *_ = GRPOTrainer._tokenize_prompts(trainer, chats)
+    assert [render(sampler.tokenizer, chat, kwargs) for chat in chats] == ids
+    ends = "<think></think>" if kwargs else "assistant\n"
+    assert all(sampler.tokenizer.decode(row).endswith(ends) for row in ids)
+    sampler.chat_template_kwargs = kwargs
+    assert sampler.count_tokens(requests_of([])) == [len(row) for row in ids]
+
+
+def test_uniforms_are_fixed() -> None:
+    """A change of these numbers changes every stored sample: then the engine's name must change."""
+    drawn = uniforms(0, "prompt", 1, 1000)
+    assert drawn[:3].tolist() == [0.42966223834973394, 0.605923986413679, 0.5318490067429426]
+    assert uniforms(0, "prompt", 1, 3).tolist() == drawn[:3].tolist()
+    assert stats.kstest(drawn, "uniform").pvalue > 0.001
+    others = [uniforms(1, "prompt", 1, 1), uniforms(0, "other", 1, 1), uniforms(0, "prompt", 2, 1)]
+    assert len({float(drawn[0]), *(float(other[0]) for other in others)}) == 4
+
+
+def test_loading_says_what_to_write(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match=r"there is no folder .*gone; write"):
+        load_model(ModelSource("gone", str(tmp_path / "gone"), "folder:none"))
+    for file in folder.iterdir():
+        if file.suffix != ".safetensors":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(ValueError, match=r"cannot be loaded .*as safetensors"):
+        load_model(ModelSource("bare", str(tmp_path), "folder:none"))
+    monkeypatch.setattr(room.AutoTokenizer, "from_pretrained", _no_network)
+    with pytest.raises(ValueError, match=r"org/name cannot be loaded \(no network\); .*HF_TOKEN"):
+        load_model(ModelSource("far", "org/name", "org/name@abc", revision="abc"))
+
+
+def _no_network(*_: Any, **__: Any) -> None:
+    raise OSError("no network\nand more")
+
+
+def test_load_sampler(source: ModelSource) -> None:
+    sampler = load_sampler(source, device="cpu")
+    assert (sampler.engine, type(sampler)) == ("transformers", TransformersSampler)
+    assert sampler.tokenizer.pad_token is not None  # the folder's tokenizer has none
+    assert sampler.tokenizer.padding_side == "left"
+    with pytest.raises(ValueError, match=r"unknown sampling engine 'fast': write .*transformers"):
+        load_sampler(source, engine="fast")

@@ -1,0 +1,492 @@
+"""The store seen through a real MLflow: SQLite files, a server on loopback, and dead ones."""
+
+import json
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import cell_record, finished_cell, small_plan
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from orchestrator import tracking_runs
+from orchestrator.evaluation import by_update, evaluation_metrics
+from orchestrator.learnability import training_metrics
+from orchestrator.lines import UserError
+from orchestrator.plan import Cell, Plan
+from orchestrator.store import Store
+from orchestrator.tracking import Tracker, default_tracking_uri, serve_ui, ui_command
+from orchestrator.tracking_rows import as_csv, clean, flatten, redact, samples_html
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow database without runs: making one takes seconds, copying it none."""
+    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(f"sqlite:///{file}").search_experiments()
+    return file
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return small_plan(tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path: Path, empty_database: Path) -> Store:
+    """A store with an empty MLflow database beside it."""
+    store = Store(str(tmp_path / "runs"))
+    shutil.copyfile(empty_database, store.local_path() / "mlflow.db")
+    return store
+
+
+def opened(store: Store, plan: Plan) -> Tracker:
+    tracker = Tracker.open(default_tracking_uri(store), store, plan)
+    assert tracker.enabled
+    return tracker
+
+
+def runs_of(uri: str, plan: Plan) -> tuple[list[Run], dict[str, Run]]:
+    """Parents, and the cells' runs by cell id; fails where a cell has two runs."""
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(f"decile/{plan.name}")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    parents = [r for r in runs if "decile.sweep" in r.data.tags]
+    children = [r for r in runs if "decile.sweep" not in r.data.tags]
+    by_cell = {r.data.tags["decile.cell_id"]: r for r in children}
+    assert len(by_cell) == len(children)
+    return parents, by_cell
+
+
+def points_of(uri: str, run: Run) -> Counter[tuple[str, int, float]]:
+    """Every logged point of a run, counted."""
+    client = MlflowClient(uri)
+    return Counter(
+        (name, m.step, m.value)
+        for name in client.get_run(run.info.run_id).data.metrics
+        for m in client.get_metric_history(run.info.run_id, name)
+    )
+
+
+def reports(plan: Plan, cell: Cell) -> Iterator[tuple[int, dict[str, float]]]:
+    """What a trial of the cell reports, update by update."""
+    record = cell_record(plan, cell)
+    evaluations = by_update(record.evaluations)
+    for update, metrics in training_metrics(record.groups.table()).items():
+        if update in evaluations:
+            metrics |= evaluation_metrics(evaluations[update])
+        yield update, metrics
+
+
+def test_one_parent_and_one_run_per_cell_however_often(store: Store, plan: Plan) -> None:
+    for cell in plan.cells:
+        finished_cell(store, plan, cell)
+    for _ in range(2):
+        tracker = opened(store, plan)
+        for cell in plan.cells * 2:
+            tracker.sync(cell)
+        tracker.close(ok=True)
+    parents, children = runs_of(default_tracking_uri(store), plan)
+    assert [p.data.tags["decile.sweep"] for p in parents] == ["small"]
+    assert parents[0].info.status == "FINISHED"
+    assert parents[0].data.params["grpo.max_steps"] == "4"
+    assert set(children) == {cell.cell_id for cell in plan.cells}
+    for run in children.values():
+        assert run.data.tags["mlflow.parentRunId"] == parents[0].info.run_id
+        assert run.info.status == "FINISHED"
+        assert set(points_of(default_tracking_uri(store), run).values()) == {1}
+
+
+def test_axes_and_settings_are_parameters(store: Store, plan: Plan) -> None:
+    cell = plan.cells[0]
+    opened(store, plan).start(cell)
+    run = runs_of(default_tracking_uri(store), plan)[1][cell.cell_id]
+    expected = {
+        **cell.axes,
+        "size": 8,
+        "task": "shuffled_objects",
+        "task.train": 40,
+        "probe.samples": 4,
+        "evaluate.every": 2,
+        "evaluate.samples": 8,
+        "grpo.learning_rate": 1e-05,
+        "lora.r": 32,
+    }
+    assert {k: run.data.params.get(k) for k in expected} == {k: str(v) for k, v in expected.items()}
+    assert {f"grpo.{k}" for k in cell.grpo} | {f"lora.{k}" for k in cell.lora} <= set(
+        run.data.params
+    )
+    assert run.info.run_name == cell.name
+    assert run.data.tags["policy"] == cell.policy
+
+
+def test_a_grown_grid_keeps_its_parent_and_other_settings_get_their_own(
+    tmp_path: Path, store: Store
+) -> None:
+    uri = default_tracking_uri(store)
+    first = small_plan(tmp_path)
+    opened(store, first).start(first.cells[0])
+    grown = small_plan(tmp_path, seeds=(0, 1), resources={"cpus": 2})
+    opened(store, grown).start(grown.cells[0])
+    parents, children = runs_of(uri, grown)
+    assert len(parents) == 1
+    assert parents[0].data.tags["decile.grid.seed"] == "0, 1"
+    assert len(children) == 1
+    assert children[first.cells[0].cell_id].data.tags["decile.cpus"] == "2"
+    changed = small_plan(tmp_path, updates=6)
+    opened(store, changed).start(changed.cells[0])
+    parents, children = runs_of(uri, changed)
+    assert sorted(p.data.params["grpo.max_steps"] for p in parents) == ["4", "6"]
+    assert len(children) == 2
+
+
+def test_live_replay_and_sync_log_each_step_once(store: Store, plan: Plan) -> None:
+    cell = plan.cells[0]
+    uri = default_tracking_uri(store)
+    first = opened(store, plan)
+    first.start(cell)
+    for update, metrics in list(reports(plan, cell))[:3]:
+        first.live(cell, update, metrics)
+    first.close(ok=False)
+    run = runs_of(uri, plan)[1][cell.cell_id]
+    assert {s for n, s, _ in points_of(uri, run) if n == "train/live_pct"} == {1, 2, 3}
+    resumed = opened(store, plan)  # from the checkpoint of update 1: 2 and 3 come again
+    resumed.start(cell)
+    for update, metrics in list(reports(plan, cell))[1:]:
+        resumed.live(cell, update, metrics)
+    finished_cell(store, plan, cell)
+    resumed.sync(cell)
+    again = runs_of(uri, plan)[1][cell.cell_id]
+    assert again.info.run_id == run.info.run_id  # completed, not written anew
+    points = points_of(uri, again)
+    assert set(points.values()) == {1}
+    steps = Counter(name for name, _, _ in points)
+    assert steps["train/learnable_pct"] == steps["trl/loss"] == 4
+    assert sorted(s for n, s, _ in points if n == "eval/pass_at_8") == [0, 2, 4]
+    assert {n for n in steps if n.startswith("tier/")} == {f"tier/{t}/accuracy" for t in "357"}
+
+
+def test_a_run_that_contradicts_the_store_is_written_anew(store: Store, plan: Plan) -> None:
+    cell = plan.cells[0]
+    uri = default_tracking_uri(store)
+    tracker = opened(store, plan)
+    tracker.live(cell, 1, {"train/live_pct": 12.345})
+    finished_cell(store, plan, cell)
+    tracker.sync(cell)
+    points = points_of(uri, runs_of(uri, plan)[1][cell.cell_id])
+    assert set(points.values()) == {1}
+    stored = training_metrics(cell_record(plan, cell).groups.table())[1]["train/live_pct"]
+    assert points["train/live_pct", 1, stored] == 1
+    finished_cell(store, plan, cell, seed=1)  # the cell was deleted and run again
+    tracker.sync(cell)
+    run = runs_of(uri, plan)[1][cell.cell_id]
+    result = store.read_json("cells", cell.cell_id, "result.json")
+    assert run.data.metrics["final/accuracy"] == result["accuracy_final"]
+    assert set(points_of(uri, run).values()) == {1}
+
+
+def test_the_summary_and_the_artifacts(store: Store, plan: Plan) -> None:
+    cell = plan.cells[0]
+    finished_cell(store, plan, cell)
+    tracker = opened(store, plan)
+    tracker.sync(cell)
+    tracker.close(ok=False, results=[{"policy": "hard", "accuracy": 0.5}, {"extra": 1}])
+    uri = default_tracking_uri(store)
+    parents, children = runs_of(uri, plan)
+    run, client = children[cell.cell_id], MlflowClient(uri)
+    result = store.read_json("cells", cell.cell_id, "result.json")
+    assert run.data.metrics["final/gain"] == pytest.approx(result["gain"])
+    assert run.data.metrics["final/learnable_pct"] == result["learnable_pct"]
+    assert run.data.metrics["ledger/rollouts"] == result["ledger"]["rollouts"] == 32
+    assert run.info.end_time - run.info.start_time == 12_500
+    folder = Path(client.download_artifacts(run.info.run_id, ""))
+    subset = Path(store.path("subsets", f"{cell.subset_key}.parquet")).read_bytes()
+    assert (folder / "subset.parquet").read_bytes() == subset
+    rows = json.loads((folder / "samples.json").read_text())
+    tests = {p.prompt_id: p.question for p in plan.pool(cell.baseline).test}
+    assert {r["prompt_id"]: r["question"] for r in rows} == tests
+    assert all("after 0" in r["base_completion"] for r in rows)
+    assert all("after 4" in r["final_completion"] for r in rows)
+    page = (folder / "samples.html").read_text()
+    assert "&lt;b&gt;after 0" in page
+    assert "<b>" not in page
+    assert parents[0].info.status == "FAILED"
+    names = {a.path for a in client.list_artifacts(parents[0].info.run_id)}
+    assert names == {"results.json", "results.csv"}
+
+
+def test_a_second_sync_asks_mlflow_nothing(
+    store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = plan.cells[0]
+    finished_cell(store, plan, cell)
+    opened(store, plan).sync(cell)
+    tracker = opened(store, plan)
+    monkeypatch.setattr(tracking_runs.SweepRuns, "write", lambda *_: pytest.fail("written again"))
+    tracker.sync(cell)
+    assert tracker.enabled
+
+
+def test_live_points_are_written_together(
+    store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = plan.cells[0]
+    tracker = opened(store, plan)
+    tracker.start(cell)
+    writes: list[int] = []
+    real = MlflowClient.log_batch
+
+    def counted(self: MlflowClient, run_id: str, metrics: Any = (), **other: Any) -> Any:
+        writes.append(len(metrics))
+        return real(self, run_id, metrics, **other)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", counted)
+    monkeypatch.setattr(tracking_runs, "FLUSH_SECONDS", 3600.0)
+    for update in range(1, 51):
+        tracker.live(cell, update, {"train/live_pct": 1.0, "train/loss": float("nan")})
+    tracker.sync(cell)  # unfinished: only what was held back
+    assert sum(writes) == 50  # nan is skipped
+    assert len(writes) <= 2
+
+
+def test_failing_and_running_again(store: Store, plan: Plan) -> None:
+    cell = plan.cells[0]
+    uri = default_tracking_uri(store)
+    tracker = opened(store, plan)
+    tracker.start(cell)
+    tracker.fail(cell, "OutOfMemory at http://user:hunter2@host/x " + "long " * 500)
+    run = runs_of(uri, plan)[1][cell.cell_id]
+    assert run.info.status == "FAILED"
+    assert run.data.tags["decile.error"].startswith("OutOfMemory at http://***@host/x")
+    assert len(run.data.tags["decile.error"]) <= 500
+    again = opened(store, plan)
+    again.start(cell)
+    run = runs_of(uri, plan)[1][cell.cell_id]
+    assert run.info.status == "RUNNING"
+    assert "decile.error" not in run.data.tags
+
+
+def test_a_deleted_database_is_rebuilt_from_the_store_in_silence(
+    store: Store, plan: Plan, tmp_path: Path
+) -> None:
+    cell = plan.cells[0]
+    uri = default_tracking_uri(store)
+    finished_cell(store, plan, cell)
+    tracker = opened(store, plan)
+    for update, metrics in reports(plan, cell):
+        tracker.live(cell, update, metrics)
+    tracker.sync(cell)
+    before = points_of(uri, runs_of(uri, plan)[1][cell.cell_id])
+    database = Path(store.path("mlflow.db"))
+    database.unlink()
+    code = (
+        "from pathlib import Path; from factories import small_plan\n"
+        "from orchestrator.store import Store\n"
+        "from orchestrator.tracking import Tracker, default_tracking_uri\n"
+        f"folder = Path({str(tmp_path)!r}); plan = small_plan(folder)\n"
+        "store = Store(str(folder / 'runs'))\n"
+        "tracker = Tracker.open(default_tracking_uri(store), store, plan)\n"
+        "[tracker.sync(cell) for cell in plan.cells]; tracker.close(True)\n"
+    )
+    paths = os.pathsep.join([str(HERE), str(HERE.parent)])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths},
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    copy = tmp_path / "copy.db"  # MLflow keeps a connection to the file that was deleted
+    shutil.copyfile(database, copy)
+    rebuilt = points_of(f"sqlite:///{copy}", runs_of(f"sqlite:///{copy}", plan)[1][cell.cell_id])
+    assert rebuilt == before
+    assert set(before.values()) == {1}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.parametrize("kind", ["refused", "not a database", "no driver"])
+def test_a_dead_tracker_costs_one_warning(
+    kind: str, store: Store, plan: Plan, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "text.db").write_text("no database " * 100)
+    uri = {
+        "refused": f"http://user:hunter2@127.0.0.1:{free_port()}",
+        "not a database": f"sqlite:///{tmp_path / 'text.db'}",
+        "no driver": "mysql+nothing://user:hunter2@127.0.0.1/db",
+    }[kind]
+    cell = plan.cells[0]
+    finished_cell(store, plan, cell)
+    began = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        tracker = Tracker.open(uri, store, plan)
+        tracker.start(cell)
+        tracker.live(cell, 1, {"train/live_pct": 1.0})
+        tracker.sync(cell)
+        tracker.fail(plan.cells[1], "reason")
+        tracker.close(ok=True)
+    assert time.monotonic() - began < 15
+    assert not tracker.enabled
+    messages = [r.getMessage() for r in caplog.records]
+    assert len(messages) == 1
+    assert "run the same command again" in messages[0]
+    assert "hunter2" not in messages[0]
+
+
+def test_what_is_no_failure_of_mlflow_is_raised(
+    store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker = opened(store, plan)
+    monkeypatch.setattr(tracking_runs, "cell_params", lambda cell: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        tracker.start(plan.cells[0])
+
+
+def test_a_torn_table_is_told_and_the_others_are_shown(
+    store: Store, plan: Plan, caplog: pytest.LogCaptureFixture
+) -> None:
+    for cell in plan.cells:
+        finished_cell(store, plan, cell)
+    torn = plan.cells[0]
+    Path(store.path("cells", torn.cell_id, "groups.parquet")).write_bytes(b"PAR1 torn")
+    tracker = opened(store, plan)
+    for cell in plan.cells:
+        tracker.sync(cell)
+    assert "groups.parquet" in caplog.text
+    assert set(runs_of(default_tracking_uri(store), plan)[1]) == {plan.cells[1].cell_id}
+
+
+@pytest.fixture
+def server(store: Store, plan: Plan) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """`decile ui` on a free port, as its own process."""
+    port = free_port()
+    code = (
+        "import sys; from orchestrator.store import Store\n"
+        "from orchestrator.tracking import serve_ui\n"
+        "serve_ui(Store(sys.argv[1]), port=int(sys.argv[2]))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, store.root, str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=HERE.parent,
+    )
+    try:
+        _wait_for(port, process)
+        yield f"http://127.0.0.1:{port}", process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail("the MLflow server did not start")
+
+
+def test_a_real_server_and_its_death(
+    server: tuple[str, subprocess.Popen[bytes]],
+    store: Store,
+    plan: Plan,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    uri, process = server
+    done, running = plan.cells
+    finished_cell(store, plan, done)
+    tracker = Tracker.open(uri, store, plan)
+    tracker.start(running)
+    tracker.live(running, 1, {"train/live_pct": 50.0})
+    tracker.sync(done)
+    assert tracker.enabled, caplog.text
+    children = runs_of(uri, plan)[1]
+    assert set(points_of(uri, children[done.cell_id]).values()) == {1}
+    assert points_of(uri, children[running.cell_id]) == {("train/live_pct", 1, 50.0): 1}
+    folder = Path(MlflowClient(uri).download_artifacts(children[done.cell_id].info.run_id, ""))
+    assert (folder / "samples.html").is_file()
+    process.terminate()
+    process.wait(30)
+    began = time.monotonic()
+    tracker.fail(running, "the server is gone")
+    tracker.sync(running)
+    tracker.close(ok=False)
+    assert time.monotonic() - began < 15
+    assert not tracker.enabled
+    assert [r.name for r in caplog.records] == ["orchestrator.tracking"]
+
+
+def test_the_ui_says_what_is_missing(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(UserError, match="run a sweep first"):
+        serve_ui(Store(str(tmp_path / "nothing")))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"port {port} .* choose another port"):
+            serve_ui(store, port=port)
+    command = ui_command(store)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    assert command[command.index("--workers") + 1] == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "cleaned"),
+    [
+        ("eval/pass_at_8", "eval/pass_at_8"),
+        ("eval/pass@8", "eval/pass_at_8"),
+        ("tier/Level 5/accuracy", "tier/Level 5/accuracy"),
+        ("tier/../x//y/", "tier/x/y"),
+        ("a:b(c)", "a_b_c_"),
+        ("@" * 300, "_at_" * 62 + "_a"),
+        ("..", "_"),
+    ],
+)
+def test_names_are_what_mlflow_takes(name: str, cleaned: str) -> None:
+    from mlflow.utils.validation import _validate_metric, _validate_param_name
+
+    assert clean(name) == cleaned
+    _validate_metric(cleaned, 1.0, 0, 0)
+    _validate_param_name(cleaned)
+
+
+def test_flat_settings_hide_secrets_and_stay_short() -> None:
+    flat = flatten({"a": {"b": [1, 2], "hub_token": "hf_x", "num_tokens": 3}, "c": "x" * 9000})
+    assert flat["a.b"] == "[1, 2]"
+    assert flat["a.hub_token"] == "***"
+    assert flat["a.num_tokens"] == "3"
+    assert len(flat["c"]) == 6000
+
+
+def test_text_helpers() -> None:
+    assert redact("postgresql://me:p@ss@host/db, http://host/a@b") == (
+        "postgresql://***@host/db, http://host/a@b"
+    )
+    assert as_csv([{"a": 1}, {"b": "x,y"}]) == 'a,b\r\n1,\r\n,"x,y"\r\n'
+    assert "&lt;script&gt;" in samples_html("<script>", [{"q": "<script>"}])
+
+
+def test_a_storage_in_the_cloud_needs_a_tracking_uri() -> None:
+    class Remote:
+        local, uri = False, "s3://bucket"
+
+    with pytest.raises(UserError, match="--tracking-uri"):
+        default_tracking_uri(Remote())  # type: ignore[arg-type]
