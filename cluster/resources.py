@@ -10,9 +10,9 @@ class ResourceError(ValueError):
 
 
 class Share(NamedTuple):
-    """`count` processes with so many CPUs and GPUs each."""
+    """`actors` processes with so many CPUs and GPUs each."""
 
-    count: int
+    actors: int
     cpus: float
     gpus: float
 

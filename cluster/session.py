@@ -52,7 +52,7 @@ def ray_session() -> Iterator[Mapping[str, float]]:
 
     local = {} if os.environ.get("RAY_ADDRESS") else _local()
     quiet_logs()
-    ray.init(log_to_driver=False, logging_level="error", **local)
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
     try:
         yield ray.cluster_resources()
     finally:

@@ -1,6 +1,7 @@
 """Marked samples -> one row of difficulty per prompt. Pure: Arrow and NumPy only."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ def difficulty(samples: pa.Table, tiers: Mapping[str, str] | None = None) -> pa.
     low, high = wilson(counts["correct"], judged)
     with np.errstate(invalid="ignore"):
         pass_rate = counts["correct"] / judged
-    columns = {
+    columns: dict[str, Any] = {
         "prompt_id": ids,
         "tier": [(tiers or {}).get(i, "") for i in ids],
         "n": n,

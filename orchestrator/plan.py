@@ -173,9 +173,7 @@ def _dataset(source: Source, experiment: Experiment, name: str) -> Dataset:
     return Dataset(name, entry.task, entry.options, experiment.marking)
 
 
-def _pool(
-    source: Source, experiment: Experiment, dataset: Dataset, place: tuple[str, str]
-) -> Pool:
+def _pool(source: Source, experiment: Experiment, dataset: Dataset, place: tuple[str, str]) -> Pool:
     """Load a dataset and check that the budget fits it."""
     try:
         pool = load_pool(dataset)

@@ -64,7 +64,7 @@ def _sample(
             fn_constructor_kwargs={"spec": spec, "storage": store.uri, "cpus": share.cpus},
             batch_size=1,
             batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(size=share.count),
+            compute=ray.data.ActorPoolStrategy(size=share.actors),
             num_cpus=share.cpus,
             num_gpus=share.gpus,
             max_restarts=RESTARTS,
@@ -73,7 +73,7 @@ def _sample(
     done = 0
     progress(done, total)
     for batch in written.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-        done += sum(batch["samples"].to_pylist())
+        done += sum(batch["samples"].to_pylist())  # type: ignore[union-attr]
         progress(done, total)
 
 

@@ -89,9 +89,7 @@ def _run_owed(
     return outcome
 
 
-def run_probes(
-    plan: Plan, store: Store, cluster: Mapping[str, float], progress: Progress
-) -> None:
+def run_probes(plan: Plan, store: Store, cluster: Mapping[str, float], progress: Progress) -> None:
     """Sample what the plan's probes owe, then choose the subsets."""
     tables: dict[str, pa.Table] = {}
     for spec in plan.probes:

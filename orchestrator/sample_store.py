@@ -77,9 +77,7 @@ def owed(store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]) -> list[Wante
     return [(prompt, indices) for prompt, indices in lacking if indices]
 
 
-def read_samples(
-    store: Store, spec: ProbeSpec, task: Task, prompts: Sequence[Prompt]
-) -> pa.Table:
+def read_samples(store: Store, spec: ProbeSpec, task: Task, prompts: Sequence[Prompt]) -> pa.Table:
     """The whole probe of these prompts, marked by the task's current marker (schema SAMPLES).
 
     Raises RuntimeError while samples are owed.

@@ -97,7 +97,7 @@ def _run_group(cell: Cell, storage: str) -> None:
             run_config=ray.train.RunConfig(
                 name=cell.cell_id,
                 storage_path=scratch,
-                callbacks=[TuneReportCallback()],
+                callbacks=[TuneReportCallback()],  # type: ignore[list-item]
                 failure_config=ray.train.FailureConfig(max_failures=RETRIES),
             ),
         ).fit()

@@ -121,6 +121,7 @@ def ui_command(store: Store, host: str = "127.0.0.1", port: int = 5000) -> list[
         *("--backend-store-uri", default_tracking_uri(store)),
         *("--artifacts-destination", Path(store.path("mlartifacts")).as_uri()),
         *("--host", host, "--port", str(port), "--workers", "1"),
+        *("--uvicorn-opts", "--log-level warning"),
     ]
 
 
@@ -135,7 +136,7 @@ def serve_ui(store: Store, host: str = "127.0.0.1", port: int = 5000) -> int:
         raise UserError(
             f"port {port} of {host} cannot be used ({error.strerror}): choose another port"
         ) from error
-    sys.stderr.write(f"MLflow: http://{host}:{port} (Ctrl-C ends it)\n")
+    sys.stderr.write(f"MLflow starts at http://{host}:{port} (Ctrl-C ends it)\n")
     sys.stderr.flush()
     quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     os.execve(command[0], command, os.environ | quiet)  # noqa: S606 (a list, no shell)

@@ -91,15 +91,12 @@ def cell_params(cell: Cell) -> dict[str, str]:
 
 def cell_tags(cell: Cell) -> dict[str, str]:
     """What finds and filters a cell's run."""
-    share = {"decile.cpus": cell.resources.cpus, "decile.gpus": cell.resources.gpus}
-    return {"decile.cell_id": cell.cell_id} | flatten(cell.axes) | flatten_tags(share)
-
-
-def flatten_tags(values: Mapping[str, Any]) -> dict[str, str]:
-    """Tag values as text; lists readable."""
+    share = cell.resources
     return {
-        name: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        for name, value in values.items()
+        "decile.cell_id": cell.cell_id,
+        "decile.cpus": f"{share.cpus:g}",
+        "decile.gpus": f"{share.gpus:g}",
+        **flatten(cell.axes),
     }
 
 
@@ -115,10 +112,13 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
 
 def sweep_tags(name: str, experiment: Experiment) -> dict[str, str]:
     """What finds a sweep's parent run; `decile.settings` tells two settings of one name apart."""
-    grid = {f"decile.grid.{k}": v for k, v in experiment.grid.model_dump(mode="json").items()}
+    grid = {
+        f"decile.grid.{axis}": ", ".join(map(str, values))
+        for axis, values in experiment.grid.model_dump(mode="json").items()
+    }
     settings = canonical_hash(sweep_params(experiment))
     about = {"decile.about": experiment.about} if experiment.about else {}
-    return {"decile.sweep": name, "decile.settings": settings, **flatten_tags(grid), **about}
+    return {"decile.sweep": name, "decile.settings": settings, **grid, **about}
 
 
 def curves(groups: pa.Table, evaluations: pa.Table, log: pa.Table) -> dict[int, dict[str, float]]:

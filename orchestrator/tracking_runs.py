@@ -38,6 +38,7 @@ _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # stdout may be read by a program
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",

@@ -13,7 +13,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from peft import LoraConfig
 from transformers import PrinterCallback, TrainerCallback, set_seed
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
 from orchestrator.plan import Cell
 from orchestrator.record import CellRecord
@@ -77,7 +77,7 @@ def training_rows(task: Task, subset: Sequence[Prompt]) -> Dataset:
 
 def correctness(
     cell: Cell, task: Task, record: CellRecord, ends: Sequence[int]
-) -> Callable[..., list[float]]:
+) -> Callable[..., list[float | None]]:
     """The reward: 1 for a correct completion, else 0; records every group on the way.
 
     A completion whose last token is not one of `ends` was cut by the limit.
@@ -95,8 +95,8 @@ def correctness(
         tier: list[str],
         trainer_state: Any,
         **_: Any,
-    ) -> list[float]:
-        rows = []
+    ) -> list[float | None]:
+        rows: list[dict[str, Any]] = []
         for message, ids, prompt, gold, level in zip(
             completions, completion_ids, prompt_id, answer, tier, strict=True
         ):
@@ -104,7 +104,7 @@ def correctness(
             rows.append({"prompt_id": prompt, "tier": level, "tokens": len(ids),
                          "outcome": mark.outcome, "reward": mark.reward})  # fmt: skip
         record.groups.add(trainer_state.global_step + 1, gather_object(rows), group_size)
-        return fill_unmarked([row["reward"] for row in rows])
+        return [*fill_unmarked([row["reward"] for row in rows])]
 
     return correctness_reward
 
@@ -130,8 +130,9 @@ class CellCallback(TrainerCallback):
         """Time counts from here, on top of what earlier executions took."""
         self._started = time.monotonic() - self._record.seconds
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep TRL's own numbers of this update; its last log repeats totals and is left out."""
+        logs: dict[str, Any] = kwargs["logs"]
         if "train_runtime" in logs:
             return
         now = time.monotonic()

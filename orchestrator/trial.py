@@ -67,7 +67,8 @@ class Trial:
         self.cell, self.store, self.folder, self.report = cell, store, folder, report
         self.rank, self.workers = rank, workers
         found = latest_checkpoint(store, cell.cell_id)
-        self.checkpoint, self.record = found or (None, CellRecord())
+        self.checkpoint: Path | None = found[0] if found else None
+        self.record = found[1] if found else CellRecord()
         self.pool: Pool = load_pool(cell.probe.dataset)
         self.tiers = {p.prompt_id: p.tier for p in self.pool.test}
 
@@ -80,11 +81,10 @@ class Trial:
 
         torch.set_num_threads(max(1, int(self.cell.resources.cpus)))
         self._start()
-        trainer = build_trainer(
-            self.cell, self.folder, self.pool.task, self._subset(), self.record
-        )
+        trainer = build_trainer(self.cell, self.folder, self.pool.task, self._subset(), self.record)
         kwargs = self.cell.probe.model.chat_template_kwargs
-        self.sampler = TransformersSampler(trainer.model, trainer.processing_class, kwargs)
+        tokenizer: Any = trainer.processing_class
+        self.sampler = TransformersSampler(trainer.model, tokenizer, kwargs)
         trainer.add_callback(CellCallback(self.record, self._after, self._save))
         trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
         done = trainer.state.global_step
@@ -100,9 +100,7 @@ class Trial:
             description = self.cell.model_dump(mode="json")
             self.store.write_json(description, "cells", self.cell.cell_id, "cell.json")
         if not self.record.has_evaluation(0):
-            samples = read_samples(
-                self.store, self.cell.baseline, self.pool.task, self.pool.test
-            )
+            samples = read_samples(self.store, self.cell.baseline, self.pool.task, self.pool.test)
             self.record.add_evaluation(as_evaluation(samples, 0, self.tiers))
 
     def _subset(self) -> list[Prompt]:

@@ -2,6 +2,7 @@
 
 import inspect
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from policies.base import Policy, PolicyError, ScorePolicy, Ties
 
@@ -33,7 +34,9 @@ def get_policy(name: str) -> Policy:
             )
         target = installed[0].value
     try:
-        found = EntryPoint(name, target, GROUP).load()
+        found: Any = EntryPoint(name, target, GROUP).load()
     except (ImportError, AttributeError) as error:
         raise PolicyError(f"policy {name!r} cannot be imported: {error}") from error
-    return found() if inspect.isclass(found) else found  # type: ignore[no-any-return]
+    made: Any = found() if inspect.isclass(found) else found
+    policy: Policy = made
+    return policy

@@ -53,4 +53,4 @@ class ScorePolicy(ABC):
 
 def pass_rates(difficulty: pa.Table) -> np.ndarray:
     """The pass rates as floats, nan where none is known."""
-    return difficulty["pass_rate"].to_numpy(zero_copy_only=False).astype(float)
+    return np.asarray(difficulty["pass_rate"].to_numpy(zero_copy_only=False), dtype=float)

@@ -28,4 +28,4 @@ class Middle(ScorePolicy):
     def score(self, difficulty: pa.Table) -> np.ndarray:
         """Distance from the median; rounded, so that equal distances on both sides do tie."""
         rates = pass_rates(difficulty)
-        return np.round(np.abs(rates - np.nanmedian(rates)), 12)
+        return np.asarray(np.round(np.abs(rates - np.nanmedian(rates)), 12))

@@ -51,7 +51,10 @@ class Scenario:
     def question(self) -> str:
         """The worded question; its options come in the order of the start, one per line."""
         scene, count = self.scene, len(self.names)
-        starts = [scene.holds.format(name=n, thing=t) for n, t in zip(self.names, self.things)]
+        starts = [
+            scene.holds.format(name=n, thing=t)
+            for n, t in zip(self.names, self.things, strict=True)
+        ]
         options = [
             f"({LETTERS[i]}) {scene.shown.format(thing=self.things[i])}" for i in range(count)
         ]

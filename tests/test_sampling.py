@@ -217,7 +217,11 @@ def test_training_goes_on_as_before(source: ModelSource) -> None:
     modes = [module.training for module in model.modules()]
     sampler, random = TransformersSampler(model, tokenizer), torch.get_rng_state()
     settings = SamplingSettings(temperature=0, max_completion_length=30)
+    graphs: list[bool] = []
+    watch = base.lm_head.register_forward_hook(lambda *_: graphs.append(torch.is_grad_enabled()))
     found = sampler.sample(requests_of([0]), settings)
+    watch.remove()
+    assert set(graphs) == {False}
     assert torch.equal(random, torch.get_rng_state())
     assert [module.training for module in model.modules()] == modes
     ids = torch.tensor([render(tokenizer, requests_of([])[1].messages, {})])
@@ -282,6 +286,8 @@ def test_loading_says_what_to_write(
     for file in folder.iterdir():
         if file.suffix != ".safetensors":
             (tmp_path / file.name).write_bytes(file.read_bytes())
+    model, _ = load_model(ModelSource("whole", str(folder), "folder:test"), "cpu")
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"cannot be loaded .*as safetensors"):
         load_model(ModelSource("bare", str(tmp_path), "folder:none"))
     monkeypatch.setattr(room.AutoTokenizer, "from_pretrained", _no_network)

@@ -411,6 +411,7 @@ def test_a_real_server_and_its_death(
     store: Store,
     plan: Plan,
     caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     uri, process = server
     done, running = plan.cells
@@ -433,6 +434,7 @@ def test_a_real_server_and_its_death(
     tracker.close(ok=False)
     assert time.monotonic() - began < 15
     assert not tracker.enabled
+    assert capfd.readouterr().out == ""  # stdout may be read by a program
     assert [r.name for r in caplog.records] == ["orchestrator.tracking"]
 
 

@@ -1,7 +1,4 @@
-"""The tiny model that ships with the house: its weights, and the recipe that made them.
-
-`python -m orchestrator.embedded.recipe` makes it again. Nothing heavy is imported here.
-"""
+"""The tiny model that ships with Decile: weights, tokenizer, and the recipe that makes them."""
 
 from pathlib import Path
 
@@ -9,16 +6,7 @@ EMBEDDED = ("tiny",)
 
 
 def embedded_path(name: str) -> Path:
-    """The folder of an embedded model, for `AutoModelForCausalLM.from_pretrained`.
-
-    Raises ValueError for an unknown name, FileNotFoundError where the weights are missing.
-    """
+    """Folder of an embedded model, in the hub's layout; ValueError for an unknown name."""
     if name not in EMBEDDED:
-        known = ", ".join(EMBEDDED)
-        raise ValueError(f"embedded model {name!r} is unknown: write one of {known}")
-    folder = Path(__file__).parent / name
-    if not (folder / "model.safetensors").is_file():
-        raise FileNotFoundError(
-            f"{folder} holds no weights: run python -m orchestrator.embedded.recipe"
-        )
-    return folder
+        raise ValueError(f"unknown embedded model {name!r}: write one of {', '.join(EMBEDDED)}")
+    return Path(__file__).parent / name

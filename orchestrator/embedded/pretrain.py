@@ -85,7 +85,7 @@ def aim_first_layer(model: Qwen2ForCausalLM) -> None:
     """
     attention = model.model.layers[0].self_attn
     size = attention.head_dim
-    theta = model.config.rope_parameters["rope_theta"]
+    theta = model.config.rope_parameters["rope_theta"]  # type: ignore[index]
     turn = theta ** (-torch.arange(0, size, 2) / size)
     fast = 5.0 * (torch.arange(size // 2) < 5)
     for head, offset in enumerate(OFFSETS):
@@ -104,7 +104,7 @@ def train(model: Qwen2ForCausalLM, tokenizer: Any, seed: int, scale: float) -> I
     stages = [(stage, max(1, round(stage.steps * scale))) for stage in STAGES]
     total, step, began = sum(steps for _, steps in stages), 0, time.monotonic()
     for stage, steps in stages:
-        rng = random.Random(f"{seed}/{stage.name}")  # noqa: S311 (no secret)
+        rng = random.Random(f"{seed}/{stage.name}")
         for batch in islice(batches(stage, tokenizer, rng), steps):
             rate = LEARNING_RATE * learning_rate_share(step, total)
             loss = update(model, optimizer, batch, rate)

@@ -98,9 +98,7 @@ def _difficulty(plan: Plan, store: Store, spec: ProbeSpec) -> str:
     )
 
 
-def _outcomes(
-    plan: Plan, store: Store, spec: ProbeSpec, samples: pa.Table
-) -> dict[str, list[str]]:
+def _outcomes(plan: Plan, store: Store, spec: ProbeSpec, samples: pa.Table) -> dict[str, list[str]]:
     """Outcomes of the probe's samples in the pool, and in each policy's subset (first seed)."""
     found = {"pool": samples["outcome"].to_pylist()}
     for cell in plan.cells:

@@ -40,9 +40,7 @@ def _row(store: Store, cell: Cell) -> Row | None:
     rates = {update: _rates(table) for update, table in by.items()}
     base, final = rates[0], rates[cell.updates]
     shared = sorted(base.keys() & final.keys())
-    gain = paired_gain(
-        np.array([base[i] for i in shared]), np.array([final[i] for i in shared])
-    )
+    gain = paired_gain(np.array([base[i] for i in shared]), np.array([final[i] for i in shared]))
     subset = read_subset(store, cell)
     ties = reason(subset)["ties"] if subset is not None else None
     curve = {update: float(np.mean(list(r.values()))) for update, r in rates.items()}

@@ -1,0 +1,34 @@
+# make demo: the quickstart sweep on this machine. make test: what CI runs.
+PYTHON ?= python3
+BIN := .venv/bin
+PURE := tasks policies cluster/resources.py orchestrator/report/statistics.py $(addprefix \
+	orchestrator/,$(addsuffix .py,config plan schema difficulty settings lines models pools \
+	learnability evaluation record subsets store))
+
+.PHONY: demo test lint check install clean
+.DEFAULT_GOAL := install
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Decile needs Python 3.11 or newer: make PYTHON=python3.11 …"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+demo: install
+	$(BIN)/decile run experiments.yaml -e quickstart
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy --strict --follow-imports=silent $(PURE)
+
+test: lint
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,77 @@
+"""The command that made the embedded model: `python -m orchestrator.embedded.recipe`.
+
+Seeded from end to end: vocabulary, weights, training text. It writes the model's folder, and
+`docs/embedded-model.md` with what the model can do.
+"""
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+
+from orchestrator.embedded import embedded_path
+from orchestrator.embedded.measure import write_page
+from orchestrator.embedded.pretrain import Point, make_model, train
+from orchestrator.embedded.vocabulary import make_tokenizer
+
+
+def main() -> None:
+    """Make the model, put its files in place, measure it, write the page."""
+    arguments = parse()
+    torch.set_num_threads(arguments.threads)
+    if not arguments.measure_only:
+        curve = make(arguments.out, arguments.seed, arguments.scale)
+        save_curve(curve, arguments.docs)
+    write_page(arguments.out, arguments.docs, arguments.bbh)
+
+
+def parse() -> argparse.Namespace:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=embedded_path("tiny"), help="model folder")
+    parser.add_argument("--docs", type=Path, default=Path("docs"), help="where the page goes")
+    parser.add_argument("--bbh", type=Path, help="folder with the three BIG-Bench Hard files")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--measure-only", action="store_true", help="keep the weights there are")
+    return parser.parse_args()
+
+
+def make(out: Path, seed: int, scale: float) -> list[Point]:
+    """Train, and replace the model's folder once all its files are written."""
+    tokenizer = make_tokenizer(seed)
+    model = make_model(tokenizer, seed)
+    curve = []
+    for point in train(model, tokenizer, seed, scale):
+        curve.append(point)
+        if point.step % 100 == 0:
+            recent = sum(p.loss for p in curve[-100:]) / 100
+            print(f"{point.step} {point.stage}: {recent:.4f} ({point.seconds:.0f} s)", flush=True)
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        fresh = Path(folder, "model")
+        model.generation_config.max_length = None
+        model.save_pretrained(fresh)
+        tokenizer.save_pretrained(fresh)
+        for file in fresh.iterdir():
+            file.chmod(0o644)
+        shutil.rmtree(out, ignore_errors=True)
+        fresh.rename(out)
+    return curve
+
+
+def save_curve(curve: list[Point], docs: Path) -> None:
+    """The loss by step, every 20 steps, as CSV."""
+    docs.mkdir(exist_ok=True)
+    lines = ["step,stage,loss"]
+    for start in range(0, len(curve), 20):
+        part = curve[start : start + 20]
+        mean = sum(p.loss for p in part) / len(part)
+        lines.append(f'{part[-1].step},"{part[-1].stage}",{mean:.4f}')
+    (docs / "embedded-loss.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

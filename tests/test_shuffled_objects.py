@@ -1,0 +1,227 @@
+"""The shuffled-objects task: its questions are well formed, and its gold answers are right."""
+
+import gzip
+import hashlib
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tasks import Prompt, TaskError, get_task
+from tasks.shuffled_objects import ORDERS, ShuffledObjects, draw, on_test_side
+from tasks.shuffled_objects_text import NAMES, SCENES
+
+BBH = Path(__file__).parents[2] / "shared" / "data" / "raw" / "bbh"
+OPTION = re.compile(r"^\(([A-G])\) (.+)$", re.MULTILINE)
+PAIR = re.compile(r"\b([A-Z]\w+) and ([A-Z]\w+) (?:swap|trade|switch)\b")
+
+
+def ids(prompts: list[Prompt]) -> list[str]:
+    return [prompt.prompt_id for prompt in prompts]
+
+
+def simulated(question: str) -> str:
+    """The answer read from the wording alone, with none of the generator's own code."""
+    story, _, listed = question.partition("\nOptions:\n")
+    options = dict(OPTION.findall(listed))
+    start, _, rest = story.partition("At the start, ")[2].partition("\n")
+    holders = {}
+    for part in re.split(r", (?:and )?", start.rstrip(".")):
+        name, _, said = part.partition(" ")
+        short = {letter: text.removesuffix(" marble").removesuffix(" parcel")
+                 for letter, text in options.items()}  # fmt: skip
+        [holders[name]] = [letter for letter, text in short.items() if said.endswith(" " + text)]
+    for a, b in PAIR.findall(rest):
+        holders[a], holders[b] = holders[b], holders[a]
+    asked = [word for word in re.findall(r"\w+", rest.rpartition(".")[2]) if word in holders]
+    return f"({holders[asked[-1]]})"
+
+
+def test_defaults_are_800_and_200_with_no_duplicate_and_no_overlap() -> None:
+    task = get_task("shuffled_objects")
+    train, test = ids(task.train()), ids(task.test())
+    assert (len(train), len(test)) == (800, 200)
+    assert len({*train, *test}) == 1000
+
+
+def test_two_processes_worth_of_tasks_agree_and_seeds_differ() -> None:
+    assert get_task("shuffled_objects").train() == get_task("shuffled_objects").train()
+    other = get_task("shuffled_objects", seed=1)
+    assert not set(ids(other.train())) & set(ids(get_task("shuffled_objects").train()))
+
+
+def test_the_default_pool_never_changes_unnoticed() -> None:
+    """Stored probes name these ids; a change here must come with a new `version`."""
+    script = (
+        "import hashlib; from tasks import get_task; t = get_task('shuffled_objects');"
+        "print(hashlib.sha256(' '.join(p.prompt_id for p in t.train() + t.test()).encode())"
+        ".hexdigest()[:16])"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    task = get_task("shuffled_objects")
+    here = hashlib.sha256(" ".join(ids(task.train() + task.test())).encode()).hexdigest()[:16]
+    assert run.stdout.strip() == here == "PINNED"
+
+
+def test_neither_split_depends_on_the_others_size() -> None:
+    small = get_task("shuffled_objects", train=10, test=5)
+    large = get_task("shuffled_objects", train=300, test=90)
+    assert small.train() == large.train()[:10]
+    assert small.test() == large.test()[:5]
+
+
+def test_no_seed_trains_on_what_another_seed_tests() -> None:
+    for seed in range(3):
+        task = get_task("shuffled_objects", seed=seed, train=100, test=100)
+        assert all(map(on_test_side, task.test())) and not any(map(on_test_side, task.train()))
+
+
+def test_gold_answers_follow_from_the_text() -> None:
+    task = get_task("shuffled_objects", train=1500, test=300)
+    wrong = [p for p in task.train() + task.test() if simulated(p.question) != p.answer]
+    assert not wrong, wrong[0].question
+
+
+def test_options_are_lettered_in_order_distinct_and_as_many_as_the_tier() -> None:
+    for prompt in get_task("shuffled_objects").train():
+        letters, texts = zip(*OPTION.findall(prompt.question.partition("Options:\n")[2]))
+        assert "".join(letters) == "ABCDEFG"[: int(prompt.tier)]
+        assert len(set(texts)) == len(texts)
+        assert prompt.answer.strip("()") in letters
+
+
+def test_swaps_and_objects_stay_within_what_was_asked() -> None:
+    task = get_task("shuffled_objects", objects=[3, 7], swaps=[1, 2], train=200)
+    assert {p.tier for p in task.train()} == {"3", "7"}
+    counts = {len(PAIR.findall(p.question.partition("\nOptions")[0])) for p in task.train()}
+    assert counts == {1, 2}
+
+
+def test_the_pool_is_varied() -> None:
+    rng = random.Random(0)
+    drawn = [draw(rng, (3, 5, 7), (2, 7)) for _ in range(600)]
+    assert {s.scene.name for s in drawn} == {scene.name for scene in SCENES}
+    assert {s.order for s in drawn} == set(ORDERS)
+    assert {n for s in drawn for n in s.names} == set(NAMES)
+    assert {p.answer for p in get_task("shuffled_objects").train()} == {f"({c})" for c in "ABCDEFG"}
+
+
+def test_the_chat_is_one_short_user_message_with_the_form_of_the_answer() -> None:
+    [message] = get_task("shuffled_objects").messages("Who?")
+    assert message["role"] == "user" and message["content"].startswith("Who?\n")
+    assert "\\boxed{(X)}" in message["content"]
+
+
+@pytest.mark.parametrize(
+    ("completion", "truncated", "outcome"),
+    [
+        ("So Ana red\n\\boxed{(B)}", False, "correct"),
+        ("\\boxed{(A)} no, \\boxed{B}", False, "correct"),
+        ("\\boxed{(A)}", False, "wrong"),
+        ("Hmm, so many swaps.", False, "unparsed"),
+        ("Hmm, so many swaps.", True, "truncated"),
+    ],
+)
+def test_marks(completion: str, truncated: bool, outcome: str) -> None:
+    task = get_task("shuffled_objects")
+    assert task.mark(completion, "(B)", truncated).outcome == outcome
+
+
+def test_strict_marking_refuses_what_lenient_marking_reads() -> None:
+    said = "The answer is (B)."
+    assert get_task("shuffled_objects").mark(said, "(B)").reward == 1.0
+    assert get_task("shuffled_objects", marking="strict").mark(said, "(B)").outcome == "unparsed"
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"objects": [4]}, "3, 5, 7"),
+        ({"objects": []}, "3, 5, 7"),
+        ({"swaps": [3, 2]}, "least, most"),
+        ({"swaps": [0, 2]}, "least, most"),
+        ({"swaps": [2]}, "least, most"),
+        ({"swaps": [2, 9]}, "least, most"),
+        ({"train": -1}, "whole number"),
+        ({"test": 1.5}, "whole number"),
+        ({"source": "web"}, "generated or bbh"),
+        ({"path": "/x"}, "source: bbh"),
+        ({"marking": "kind"}, "strict or lenient"),
+        ({"swap": 3}, "has no option 'swap'"),
+    ],
+)
+def test_bad_options_say_what_to_write(options: dict[str, object], advice: str) -> None:
+    with pytest.raises(TaskError, match=re.escape(advice)):
+        get_task("shuffled_objects", **options)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two of the benchmark's files: 4 questions of three objects, 4 of five, packed."""
+    for word, count in (("three", 3), ("five", 5)):
+        rows = [{"input": f"{word} {i}\nOptions:\n(A) x", "target": "(A)"} for i in range(4)]
+        text = json.dumps({"canary": "", "examples": [*rows, rows[0]]})
+        path = tmp_path / f"tracking_shuffled_objects_{word}_objects.json"
+        if count == 3:
+            path.write_text(text)
+        else:
+            path.with_suffix(".json.gz").write_bytes(gzip.compress(text.encode()))
+    return tmp_path
+
+
+def bbh(folder: Path, **options: object) -> ShuffledObjects:
+    made = {"source": "bbh", "path": str(folder), "objects": [3, 5], **options}
+    task = get_task("shuffled_objects", **made)
+    assert isinstance(task, ShuffledObjects)
+    return task
+
+
+def test_benchmark_files_are_read_plain_and_packed_without_duplicates(folder: Path) -> None:
+    task = bbh(folder, test=3)
+    assert len(task.test()) == 3 and len(task.train()) == 5
+    assert len({*ids(task.test()), *ids(task.train())}) == 8
+    assert bbh(folder, test=3).train() == task.train()
+    assert ids(bbh(folder, test=8, seed=1).test()) != ids(bbh(folder, test=8).test())
+
+
+def test_a_test_that_takes_everything_leaves_no_pool(folder: Path) -> None:
+    task = bbh(folder, test=200)
+    assert len(task.test()) == 8
+    with pytest.raises(TaskError, match="smaller test"):
+        task.train()
+
+
+def test_a_missing_file_and_a_malformed_one_are_named(folder: Path) -> None:
+    with pytest.raises(TaskError, match="seven_objects"):
+        bbh(folder, objects=[7]).test()
+    (folder / "tracking_shuffled_objects_three_objects.json").write_text('{"rows": []}')
+    with pytest.raises(TaskError, match="not of the form"):
+        bbh(folder).test()
+
+
+def test_an_unreachable_hub_points_to_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+
+    def offline(*_: object, **__: object) -> None:
+        raise ConnectionError("offline")
+
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    with pytest.raises(TaskError, match=r"path: FOLDER"):
+        get_task("shuffled_objects", source="bbh").test()
+
+
+@pytest.mark.skipif(not BBH.is_dir(), reason=f"the benchmark's files are not at {BBH.name}/")
+def test_the_real_benchmark_is_750_questions_with_an_option_for_each_answer() -> None:
+    task = get_task("shuffled_objects", source="bbh", path=str(BBH), test=150)
+    prompts = task.test() + task.train()
+    assert len(prompts) == len(set(ids(prompts))) == 750
+    assert all(p.answer.strip("()") in dict(OPTION.findall(p.question)) for p in prompts)
+
+
+def test_the_task_imports_nothing_heavy() -> None:
+    script = "import sys, tasks.shuffled_objects; print({'torch', 'datasets'} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"
