@@ -143,10 +143,13 @@ class Store:
 def exclusive(folder: Path) -> Iterator[None]:
     """Hold a local folder's lock; waits for another process that holds it.
 
-    The kernel gives the lock back when its holder dies, so a kill leaves nothing to clean.
+    The kernel gives the lock back when its holder dies, so a kill leaves nothing to clean. The file
+    `.lock` names the holder's process, for whoever wonders.
     """
     import fcntl
 
-    with (folder / ".lock").open("w") as lock:
+    with (folder / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate(0)
+        print(os.getpid(), file=lock, flush=True)
         yield

@@ -17,7 +17,7 @@ from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
 from orchestrator.plan import Cell
 from orchestrator.record import CellRecord
-from orchestrator.sampling.transformers import TransformersSampler, load_model
+from orchestrator.sampling.transformers import eos_ids, load_model
 from tasks import Prompt, Task
 
 # Called after an update with its number, once the record holds that update.
@@ -33,7 +33,7 @@ def build_trainer(cell: Cell, folder: Path, task: Task, subset: Sequence[Prompt]
         model=model,
         processing_class=tokenizer,
         args=grpo_config(cell, folder),
-        reward_funcs=[correctness(cell, task, record, TransformersSampler(model, tokenizer).eos)],
+        reward_funcs=[correctness(cell, task, record, eos_ids(model, tokenizer))],
         train_dataset=training_rows(task, subset),
         peft_config=LoraConfig(task_type="CAUSAL_LM", **cell.lora),
     )

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tasks import Prompt, TaskError, get_task
 from tasks.shuffled_objects import ORDERS, ShuffledObjects, draw, on_test_side
 from tasks.shuffled_objects_text import NAMES, SCENES
@@ -28,12 +29,12 @@ def simulated(question: str) -> str:
     story, _, listed = question.partition("\nOptions:\n")
     options = dict(OPTION.findall(listed))
     start, _, rest = story.partition("At the start, ")[2].partition("\n")
+    short = {c: re.sub(" (marble|parcel)$", "", text) for c, text in options.items()}
     holders = {}
     for part in re.split(r", (?:and )?", start.rstrip(".")):
         name, _, said = part.partition(" ")
-        short = {letter: text.removesuffix(" marble").removesuffix(" parcel")
-                 for letter, text in options.items()}  # fmt: skip
-        [holders[name]] = [letter for letter, text in short.items() if said.endswith(" " + text)]
+        found = [letter for letter, text in short.items() if said.endswith(f" {text}")]
+        holders[name] = max(found, key=lambda letter: len(short[letter]))  # corn bread, bread
     for a, b in PAIR.findall(rest):
         holders[a], holders[b] = holders[b], holders[a]
     asked = [word for word in re.findall(r"\w+", rest.rpartition(".")[2]) if word in holders]
@@ -47,7 +48,7 @@ def test_defaults_are_800_and_200_with_no_duplicate_and_no_overlap() -> None:
     assert len({*train, *test}) == 1000
 
 
-def test_two_processes_worth_of_tasks_agree_and_seeds_differ() -> None:
+def test_the_same_seed_gives_the_same_pool_and_another_seed_another() -> None:
     assert get_task("shuffled_objects").train() == get_task("shuffled_objects").train()
     other = get_task("shuffled_objects", seed=1)
     assert not set(ids(other.train())) & set(ids(get_task("shuffled_objects").train()))
@@ -63,7 +64,7 @@ def test_the_default_pool_never_changes_unnoticed() -> None:
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     task = get_task("shuffled_objects")
     here = hashlib.sha256(" ".join(ids(task.train() + task.test())).encode()).hexdigest()[:16]
-    assert run.stdout.strip() == here == "PINNED"
+    assert run.stdout.strip() == here == "50aea9472af718a5"
 
 
 def test_neither_split_depends_on_the_others_size() -> None:
@@ -76,7 +77,8 @@ def test_neither_split_depends_on_the_others_size() -> None:
 def test_no_seed_trains_on_what_another_seed_tests() -> None:
     for seed in range(3):
         task = get_task("shuffled_objects", seed=seed, train=100, test=100)
-        assert all(map(on_test_side, task.test())) and not any(map(on_test_side, task.train()))
+        assert all(map(on_test_side, task.test()))
+        assert not any(map(on_test_side, task.train()))
 
 
 def test_gold_answers_follow_from_the_text() -> None:
@@ -87,7 +89,9 @@ def test_gold_answers_follow_from_the_text() -> None:
 
 def test_options_are_lettered_in_order_distinct_and_as_many_as_the_tier() -> None:
     for prompt in get_task("shuffled_objects").train():
-        letters, texts = zip(*OPTION.findall(prompt.question.partition("Options:\n")[2]))
+        letters, texts = zip(
+            *OPTION.findall(prompt.question.partition("Options:\n")[2]), strict=True
+        )
         assert "".join(letters) == "ABCDEFG"[: int(prompt.tier)]
         assert len(set(texts)) == len(texts)
         assert prompt.answer.strip("()") in letters
@@ -111,7 +115,8 @@ def test_the_pool_is_varied() -> None:
 
 def test_the_chat_is_one_short_user_message_with_the_form_of_the_answer() -> None:
     [message] = get_task("shuffled_objects").messages("Who?")
-    assert message["role"] == "user" and message["content"].startswith("Who?\n")
+    assert message["role"] == "user"
+    assert message["content"].startswith("Who?\n")
     assert "\\boxed{(X)}" in message["content"]
 
 
@@ -181,7 +186,8 @@ def bbh(folder: Path, **options: object) -> ShuffledObjects:
 
 def test_benchmark_files_are_read_plain_and_packed_without_duplicates(folder: Path) -> None:
     task = bbh(folder, test=3)
-    assert len(task.test()) == 3 and len(task.train()) == 5
+    assert len(task.test()) == 3
+    assert len(task.train()) == 5
     assert len({*ids(task.test()), *ids(task.train())}) == 8
     assert bbh(folder, test=3).train() == task.train()
     assert ids(bbh(folder, test=8, seed=1).test()) != ids(bbh(folder, test=8).test())

@@ -1,0 +1,163 @@
+"""The whole way on real parts: Ray, TRL, MLflow, the embedded model, and processes that die."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from sweeps import (
+    NAME,
+    evaluations,
+    experiments,
+    groups,
+    plan_of,
+    run,
+    start,
+    store_of,
+    wait_for,
+    workers,
+)
+
+from orchestrator.learnability import learnable_pct
+from orchestrator.subsets import read_subset
+from orchestrator.tracking import default_tracking_uri
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep that nobody disturbed."""
+    file = experiments(tmp_path_factory.mktemp("finished"))
+    run(file)
+    return file
+
+
+def mlflow_runs(file: Path) -> list:
+    client = MlflowClient(default_tracking_uri(store_of(file)))
+    [experiment] = [e for e in client.search_experiments() if e.name != "Default"]
+    return client.search_runs([experiment.experiment_id])
+
+
+def test_a_sweep_leaves_results_that_agree_with_what_was_recorded(finished: Path) -> None:
+    store = store_of(finished)
+    for cell in plan_of(finished).cells:
+        result = store.read_json("cells", cell.cell_id, "result.json")
+        recorded = groups(store, cell.cell_id)
+        assert result["learnable_pct"] == learnable_pct(recorded)
+        assert set(recorded["update"].to_pylist()) == set(range(1, 13))
+        assert set(evaluations(store, cell.cell_id)["update"].to_pylist()) == {0, 6, 12}
+        ledger = result["ledger"]
+        assert ledger["rollouts"] == cell.rollouts == 12 * 16
+        assert ledger["live"] + ledger["all_right"] + ledger["all_wrong"] == 12 * 4
+        assert ledger["prompt_tokens"] > ledger["rollouts"]
+        assert store.exists("cells", cell.cell_id, "adapter", "adapter_model.safetensors")
+        assert not [n for n in store.folders("cells", cell.cell_id) if "checkpoint" in n]
+
+
+def test_cells_train_on_their_subset_and_share_the_base_evaluation(finished: Path) -> None:
+    store, plan = store_of(finished), plan_of(finished)
+    bases = []
+    for cell in plan.cells:
+        subset = read_subset(store, cell)
+        assert subset is not None
+        chosen = set(subset["prompt_id"].to_pylist())
+        assert len(chosen) == cell.size == 16
+        assert set(groups(store, cell.cell_id)["prompt_id"].to_pylist()) <= chosen
+        table = evaluations(store, cell.cell_id)
+        bases.append([r for r in table.to_pylist() if r["update"] == 0])
+    assert bases[0] == bases[1]
+
+
+def test_mlflow_has_one_parent_and_one_run_per_cell_with_every_axis(finished: Path) -> None:
+    runs = mlflow_runs(finished)
+    children = [r for r in runs if "mlflow.parentRunId" in r.data.tags]
+    assert len(runs) == 3
+    assert {r.data.params["policy"] for r in children} == {"hard", "random"}
+    for child in children:
+        assert {"model", "dataset", "policy", "seed", "grpo.learning_rate"} <= set(
+            child.data.params
+        )
+        assert child.info.status == "FINISHED"
+        assert "final/accuracy" in child.data.metrics
+
+
+def test_the_same_command_again_does_nothing_and_says_so(finished: Path) -> None:
+    def written() -> dict[Path, int]:
+        files = Path(store_of(finished).path("cells")).rglob("*.parquet")
+        return {file: file.stat().st_mtime_ns for file in files}
+
+    before = written()
+    assert "nothing to do" in run(finished)
+    assert written() == before
+    assert len(mlflow_runs(finished)) == 3
+
+
+def test_killed_processes_cost_nothing_but_time(finished: Path, tmp_path: Path) -> None:
+    """A sampler actor, a trial and the driver die by SIGKILL; the end is that of a calm run."""
+    file = experiments(tmp_path)
+    store, plan = store_of(file), plan_of(file)
+    log = tmp_path / "driver.log"
+    driver = start(file, log)
+
+    sampler = wait_for(lambda: workers(driver, "ProbeActor"), driver, log)[0]
+    sampler.send_signal(signal.SIGKILL)
+
+    def whole_checkpoint() -> Path | None:
+        found = Path(store.path("cells")).glob("*/checkpoint-*/decile.json")
+        return next(found, None)
+
+    saved = wait_for(whole_checkpoint, driver, log)
+    lock = saved.parents[1] / ".lock"
+    trial = int(lock.read_text())
+    os.kill(trial, signal.SIGKILL)
+
+    wait_for(lambda: lock.read_text().strip() not in ("", str(trial)), driver, log)
+    ended = wait_for(
+        lambda: [c for c in plan.cells if store.exists("cells", c.cell_id, "result.json")],
+        driver,
+        log,
+    )
+    stamps = {c.cell_id: store.read_json("cells", c.cell_id, "result.json") for c in ended}
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+
+    run(file)
+    for cell_id, result in stamps.items():
+        assert store.read_json("cells", cell_id, "result.json") == result, "ran again"
+    for cell, calm in zip(plan.cells, plan_of(finished).cells, strict=True):
+        assert cell.cell_id == calm.cell_id
+        assert groups(store, cell.cell_id) == groups(store_of(finished), calm.cell_id)
+        assert evaluations(store, cell.cell_id) == evaluations(store_of(finished), calm.cell_id)
+    assert len(mlflow_runs(file)) == 3
+
+
+def test_two_workers_train_one_cell_through_ray_train(tmp_path: Path) -> None:
+    file = experiments(
+        tmp_path,
+        grid={"model": ["tiny"], "dataset": ["few"], "policy": ["random"]},
+        resources={"workers": 2, "cpus": 1},
+        grpo={
+            "max_steps": 4,
+            "num_generations": 4,
+            "per_device_train_batch_size": 8,
+            "max_completion_length": 48,
+            "save_steps": 2,
+        },
+        evaluate={"every": 2, "samples": 2},
+    )
+    run(file)
+    store, [cell] = store_of(file), plan_of(file).cells
+    recorded = groups(store, cell.cell_id)
+    assert recorded["update"].to_pylist() == [u for u in range(1, 5) for _ in range(4)]
+    assert all(len(rewards) == 4 for rewards in recorded["rewards"].to_pylist())
+    counts = evaluations(store, cell.cell_id)["update"].to_pylist()
+    assert [counts.count(u) for u in (0, 2, 4)] == [32, 32, 32]
+
+
+def test_a_storage_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    file = experiments(tmp_path, storage=str(tmp_path / "file" / "runs"))
+    text = run(file, expect=2)
+    assert "cannot be written" in text
+    assert "Traceback" not in text
+    assert NAME in file.read_text()
