@@ -5,7 +5,7 @@ PURE := tasks policies cluster/resources.py orchestrator/report/statistics.py $(
 	orchestrator/,$(addsuffix .py,config plan schema difficulty settings lines models pools \
 	learnability evaluation record subsets store))
 
-.PHONY: demo test lint check install clean
+.PHONY: demo test lint schema install clean
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -29,6 +29,10 @@ lint: install
 
 test: lint
 	$(BIN)/python -m pytest
+
+schema: install
+	$(BIN)/python -c 'import json; from orchestrator.config import json_schema; \
+		print(json.dumps(json_schema(), indent=2))' > docs/experiments.schema.json
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

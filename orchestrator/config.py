@@ -323,3 +323,8 @@ def _words(message: str, value: Any) -> str:
     shown = "" if isinstance(value, dict | list) or repr(value) in message else f" (not {value!r})"
     plain = message[:1].lower() + message[1:]
     return plain if plain.startswith(("unknown", "budget")) else plain + shown
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of the file, by which editors complete and check it (kept in docs/)."""
+    return Config.model_json_schema()
