@@ -165,7 +165,18 @@ def make_plan(source: Source, name: str) -> Plan:
         for seed in grid.seed
         for policy in grid.policy
     ]
+    _refuse_twins(source, cells, place)
     return Plan(name, experiment, pools, cells)
+
+
+def _refuse_twins(source: Source, cells: list[Cell], place: tuple[str, str]) -> None:
+    """Two names for the same content would be one cell with two names."""
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        twin = seen.setdefault(cell.cell_id, cell)
+        if twin is not cell:
+            message = f"{cell.name} and {twin.name} are the same cell: keep one of the names"
+            raise source.error(message, *place, "grid")
 
 
 def _dataset(source: Source, experiment: Experiment, name: str) -> Dataset:

@@ -36,6 +36,10 @@ class Pool:
         """The prompts of one split."""
         return self.train if split == "train" else self.test
 
+    def tiers(self, split: Split) -> dict[str, str]:
+        """prompt_id -> tier."""
+        return {p.prompt_id: p.tier for p in self.prompts(split)}
+
     @cached_property
     def train_hash(self) -> str:
         """Content hash of the training pool; order does not matter."""

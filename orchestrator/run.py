@@ -17,7 +17,9 @@ from orchestrator.difficulty import difficulty, pass_rate_histogram
 from orchestrator.plan import Cell, Plan, ProbeSpec
 from orchestrator.probe import run_probe
 from orchestrator.progress import Progress, duration
-from orchestrator.sample_store import owed, read_samples
+from orchestrator.report.rows import read_rows
+from orchestrator.report.table import flat_row
+from orchestrator.sample_store import owed
 from orchestrator.store import Store
 from orchestrator.subsets import read_subset, store_subset
 from orchestrator.sweep import run_cells
@@ -42,14 +44,17 @@ def run_experiment(plan: Plan, store: Store, tracking_uri: str, progress: Progre
     declare(plan, store)
     tracker = Tracker.open(tracking_uri, store, plan)
     outcome = Outcome([], {})
-    if owed_cells:
-        outcome = _run_owed(owed_cells, plan, store, tracker, progress)
-    else:
-        progress.say(f"nothing to do: all {len(plan.cells)} cells of {plan.name} have results")
-    for cell in plan.cells:
-        if is_finished(store, cell):
+    try:
+        if owed_cells:
+            _run_owed(owed_cells, plan, store, tracker, progress, outcome)
+        else:
+            progress.say(f"nothing to do: all {len(plan.cells)} cells of {plan.name} have results")
+    finally:
+        done = [cell for cell in plan.cells if is_finished(store, cell)]
+        for cell in done:
             tracker.sync(cell)
-    tracker.close(ok=not outcome.failed)
+        results = [flat_row(row) for row in read_rows(store, done)]
+        tracker.close(ok=len(done) == len(plan.cells), results=results)
     return outcome
 
 
@@ -60,9 +65,14 @@ def declare(plan: Plan, store: Store) -> None:
 
 
 def _run_owed(
-    cells: list[Cell], plan: Plan, store: Store, tracker: Tracker, progress: Progress
-) -> Outcome:
-    outcome = Outcome([], {})
+    cells: list[Cell],
+    plan: Plan,
+    store: Store,
+    tracker: Tracker,
+    progress: Progress,
+    outcome: Outcome,
+) -> None:
+    """Probe, select and train what is owed; `outcome` fills as cells end."""
 
     def ended(cell: Cell, error: str | None) -> None:
         if error is None and is_finished(store, cell):
@@ -86,7 +96,6 @@ def _run_owed(
             tracker.start(cell)
         progress.start_clock()
         run_cells(cells, store, cluster, updated, ended)
-    return outcome
 
 
 def run_probes(plan: Plan, store: Store, cluster: Mapping[str, float], progress: Progress) -> None:
@@ -99,7 +108,7 @@ def run_probes(plan: Plan, store: Store, cluster: Mapping[str, float], progress:
         samples = run_probe(store, spec, plan.pool(spec), cluster, watch)
         progress.say(f"{label}: {samples.num_rows} samples ({duration(time.monotonic() - began)})")
         if spec.split == "train":
-            tables[probe_id(spec)] = table = difficulty_of(plan, spec, samples)
+            tables[probe_id(spec)] = table = difficulty(samples, plan.pool(spec).tiers("train"))
             progress.say(describe(table, spec.settings.samples))
     for cell in plan.cells:
         store_subset(store, cell, tables[probe_id(cell.probe)])
@@ -114,17 +123,6 @@ def missing_probes(plan: Plan, store: Store) -> bool:
 def probe_id(spec: ProbeSpec) -> str:
     """A probe within a plan: the samples' key and the dataset they are of."""
     return f"{spec.key}/{spec.dataset.name}"
-
-
-def difficulty_of(plan: Plan, spec: ProbeSpec, samples: pa.Table) -> pa.Table:
-    """The difficulty table of a training probe."""
-    return difficulty(samples, {p.prompt_id: p.tier for p in plan.pool(spec).train})
-
-
-def stored_difficulty(plan: Plan, store: Store, spec: ProbeSpec) -> pa.Table:
-    """The same from the store; RuntimeError while samples are owed."""
-    pool = plan.pool(spec)
-    return difficulty_of(plan, spec, read_samples(store, spec, pool.task, pool.train))
 
 
 def describe(table: pa.Table, samples: int) -> str:

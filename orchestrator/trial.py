@@ -70,7 +70,7 @@ class Trial:
         self.checkpoint: Path | None = found[0] if found else None
         self.record = found[1] if found else CellRecord()
         self.pool: Pool = load_pool(cell.probe.dataset)
-        self.tiers = {p.prompt_id: p.tier for p in self.pool.test}
+        self.tiers = self.pool.tiers("test")
 
     def run(self) -> None:
         """Train from where the record stands, evaluate, finish."""

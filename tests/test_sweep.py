@@ -1,13 +1,21 @@
 """The whole way on real parts: Ray, TRL, MLflow, the embedded model, and processes that die."""
 
+import json
 import os
 import signal
+import subprocess
+import time
+import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from mlflow import MlflowClient
 from sweeps import (
     NAME,
+    ROOT,
+    command,
     evaluations,
     experiments,
     groups,
@@ -19,6 +27,7 @@ from sweeps import (
     workers,
 )
 
+from orchestrator.cli import main
 from orchestrator.learnability import learnable_pct
 from orchestrator.subsets import read_subset
 from orchestrator.tracking import default_tracking_uri
@@ -161,3 +170,49 @@ def test_a_storage_that_cannot_be_written_is_refused_before_anything_runs(tmp_pa
     assert "cannot be written" in text
     assert "Traceback" not in text
     assert NAME in file.read_text()
+
+
+def test_the_notebook_draws_the_finished_sweep(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    monkeypatch.setenv("DECILE_STORAGE", store_of(finished).uri)
+    monkeypatch.setenv("DECILE_EXPERIMENT", NAME)
+    notebook = json.loads((ROOT / "notebooks" / "results.ipynb").read_text())
+    names: dict[str, object] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert len(names["cells"]) == 2  # type: ignore[arg-type]
+
+
+def test_the_report_is_one_page_that_needs_no_network(finished: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(finished), "-e", NAME, "--out", str(page)]) == 0
+    text = page.read_text()
+    assert text.count("<svg") >= 3
+    assert "→" in text
+    assert "hard" in text
+    for outside in ("src=", "<script", "@import", "<link"):
+        assert outside not in text
+
+
+def test_the_ui_command_serves_mlflow_on_loopback(finished: Path) -> None:
+    port = "8765"
+    storage = store_of(finished).uri
+    server = subprocess.Popen(command("ui", "--storage", storage, "--port", port))
+    try:
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and server.poll() is None:
+            with suppress(OSError):
+                page = urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+                assert page.status == 200
+                return
+            time.sleep(0.5)
+        raise AssertionError("the UI did not come up")
+    finally:
+        for process in [*psutil.Process(server.pid).children(recursive=True), server]:
+            process.terminate()
+        server.wait()

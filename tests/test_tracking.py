@@ -1,5 +1,6 @@
 """The store seen through a real MLflow: SQLite files, a server on loopback, and dead ones."""
 
+import dataclasses
 import json
 import logging
 import os
@@ -18,14 +19,14 @@ from factories import cell_record, finished_cell, small_plan
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from orchestrator import tracking_runs
 from orchestrator.evaluation import by_update, evaluation_metrics
 from orchestrator.learnability import training_metrics
 from orchestrator.lines import UserError
 from orchestrator.plan import Cell, Plan
 from orchestrator.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri, serve_ui, ui_command
-from orchestrator.tracking_rows import as_csv, clean, flatten, redact, samples_html
+from orchestrator.tracking import runs as tracking_runs
+from orchestrator.tracking.rows import as_csv, clean, flatten, redact, samples_html
 
 HERE = Path(__file__).parent
 
@@ -150,6 +151,19 @@ def test_a_grown_grid_keeps_its_parent_and_other_settings_get_their_own(
     parents, children = runs_of(uri, changed)
     assert sorted(p.data.params["grpo.max_steps"] for p in parents) == ["4", "6"]
     assert len(children) == 2
+
+
+def test_a_renamed_model_is_the_same_cell_and_no_failure(store: Store, plan: Plan) -> None:
+    cell = plan.cells[0]
+    opened(store, plan).start(cell)
+    model = dataclasses.replace(cell.probe.model, name="renamed")
+    probe = cell.probe.model_copy(update={"model": model})
+    tracker = opened(store, plan)
+    tracker.start(cell.model_copy(update={"probe": probe}))
+    assert tracker.enabled
+    run = runs_of(default_tracking_uri(store), plan)[1][cell.cell_id]
+    assert run.data.params["model"] == "stub"  # as in the store, whose cell keeps its first name
+    assert run.data.tags["model"] == "renamed"
 
 
 def test_live_replay_and_sync_log_each_step_once(store: Store, plan: Plan) -> None:
@@ -321,7 +335,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-@pytest.mark.parametrize("kind", ["refused", "not a database", "no driver"])
+@pytest.mark.parametrize("kind", ["refused", "not a database", "no file", "no driver"])
 def test_a_dead_tracker_costs_one_warning(
     kind: str, store: Store, plan: Plan, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -329,6 +343,7 @@ def test_a_dead_tracker_costs_one_warning(
     uri = {
         "refused": f"http://user:hunter2@127.0.0.1:{free_port()}",
         "not a database": f"sqlite:///{tmp_path / 'text.db'}",
+        "no file": f"sqlite:///{tmp_path}",  # MLflow alone tries this for 100 seconds
         "no driver": "mysql+nothing://user:hunter2@127.0.0.1/db",
     }[kind]
     cell = plan.cells[0]

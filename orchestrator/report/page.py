@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.difficulty import difficulty
 from orchestrator.plan import Plan, ProbeSpec
 from orchestrator.report.figures import accuracy_curves, difficulty_histogram, outcome_bars
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.table import HEAD, table_cells
-from orchestrator.run import difficulty_of
 from orchestrator.sample_store import read_samples
 from orchestrator.store import Store
 from orchestrator.subsets import read_subset
@@ -87,7 +87,7 @@ def _difficulty(plan: Plan, store: Store, spec: ProbeSpec) -> str:
         samples = read_samples(store, spec, pool.task, pool.train)
     except RuntimeError as error:
         return f"<p>{escape(str(error))}</p>"
-    table = difficulty_of(plan, spec, samples)
+    table = difficulty(samples, pool.tiers("train"))
     title = f"{spec.model.name} on {spec.dataset.name}"
     histogram = difficulty_histogram(table, spec.settings.samples)
     bars = outcome_bars(_outcomes(plan, store, spec, samples))

@@ -1,6 +1,7 @@
 """The result table: the same columns in the terminal and on the page."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from orchestrator.report.rows import Row
 
@@ -28,6 +29,18 @@ def table_cells(row: Row) -> tuple[str, ...]:
         f"{ledger['seconds']:.0f}",
         ties,
     )
+
+
+def flat_row(row: Row) -> dict[str, Any]:
+    """One row as plain values, for MLflow and other programs; accuracies are shares."""
+    result, keys = row.result, ("model", "dataset", "policy", "seed", "cell_id", "size", "updates")
+    numbers = ("accuracy_base", "accuracy_final", "gain", "learnable_pct")
+    return {
+        **{key: result[key] for key in (*keys, *numbers)},
+        "gain_low": row.gain.low,
+        "gain_high": row.gain.high,
+        **{f"ledger.{name}": value for name, value in result["ledger"].items()},
+    }
 
 
 def text_table(rows: Sequence[Row]) -> str:

@@ -16,8 +16,8 @@ from orchestrator.lines import UserError
 from orchestrator.models import canonical_hash
 from orchestrator.plan import Cell, Plan
 from orchestrator.store import Store, StoreError
-from orchestrator.tracking_rows import read_view, redact
-from orchestrator.tracking_runs import SweepRuns, failures
+from orchestrator.tracking.rows import read_view, redact
+from orchestrator.tracking.runs import SweepRuns, failures
 
 LOG = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.models import canonical_hash
 from orchestrator.plan import Cell, Plan
 from orchestrator.store import Store
-from orchestrator.tracking_rows import (
+from orchestrator.tracking.rows import (
     CellView,
     as_csv,
     cell_params,
