@@ -49,7 +49,7 @@ def _about(sampler: TransformersSampler, model: Path) -> str:
         "# The embedded model\n\n"
         "`python -m orchestrator.embedded.recipe` makes it from a seed, out of generated text "
         "alone, and writes this page; no item of any benchmark is ever seen.\n\n"
-        f"It is a Qwen2 decoder of {count:,} parameters in float32 with a byte-level BPE of "
+        f"It is a Llama decoder of {count:,} parameters in float32 with a byte-level BPE of "
         f"{len(sampler.tokenizer):,} tokens; its folder takes {size:.1f} MB. First it learns to "
         "track swaps by written steps, backwards from the last one; then a mixture of styles, as "
         "a base model has them: steps, a bare guess, talk without an answer. Steps are rarer with "

@@ -3,19 +3,19 @@
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from orchestrator.embedded.traces import careful, scenarios, styled
 from orchestrator.embedded.vocabulary import CLOSE
 from orchestrator.sampling.transformers import render
-from tasks.shuffled_objects import Scenario, ShuffledObjects
+from tasks.shuffled_objects import ORDERS, Scenario, ShuffledObjects
 
 BATCH = 32
 POOL = 8 * BATCH  # drawn at once and batched by length, so that little is padding
@@ -26,21 +26,29 @@ OFFSETS = (1, 2, 3, 5)  # how far back each head of the first layer looks when t
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of training: which scenarios, how many steps, written in which styles."""
+    """A stretch of training: which scenarios, how many steps, written in which styles.
+
+    `orders` are the ways in which swaps are counted off: numbers are the easiest to find again.
+    Where nothing is `asked`, traces stand alone: their names cannot be foreseen, but who holds, and
+    with what letter, follows from the trace itself, many times in each.
+    """
 
     name: str
     objects: tuple[int, ...]
     swaps: tuple[int, int]
     steps: int
+    orders: tuple[str, ...] = ORDERS
+    asked: bool = True
     mixed: bool = False
 
 
 STAGES = (
-    Stage("traces: 3 objects, 1–2 swaps", (3,), (1, 2), 900),
-    Stage("traces: 3 objects, 1–4 swaps", (3,), (1, 4), 600),
-    Stage("traces: 3 and 5 objects, 1–5 swaps", (3, 5), (1, 5), 700),
-    Stage("traces: 3, 5 and 7 objects, 1–7 swaps", (3, 5, 7), (1, 7), 2000),
-    Stage("mixed styles: 3, 5 and 7 objects, 2–7 swaps", (3, 5, 7), (2, 7), 1000, mixed=True),
+    Stage("traces alone: 3, 5 and 7 objects, 6–8 swaps", (3, 5, 7), (6, 8), 900, asked=False),
+    Stage("3 objects, 1–2 swaps", (3,), (1, 2), 300, ("number",)),
+    Stage("3 objects, 1–4 swaps", (3,), (1, 4), 300, ("number", "ordinal")),
+    Stage("3 and 5 objects, 1–5 swaps", (3, 5), (1, 5), 400),
+    Stage("3, 5 and 7 objects, 1–7 swaps", (3, 5, 7), (1, 7), 1000),
+    Stage("mixed styles: 3, 5 and 7 objects, 2–7 swaps", (3, 5, 7), (2, 7), 500, mixed=True),
 )
 
 
@@ -54,10 +62,10 @@ class Point:
     seconds: float
 
 
-def make_model(tokenizer: Any, seed: int) -> Qwen2ForCausalLM:
+def make_model(tokenizer: Any, seed: int) -> LlamaForCausalLM:
     """A decoder of about 0.47 M parameters, in float32, with the first layer's heads aimed."""
     torch.manual_seed(seed)
-    config = Qwen2Config(
+    config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=96,
         intermediate_size=192,
@@ -66,17 +74,18 @@ def make_model(tokenizer: Any, seed: int) -> Qwen2ForCausalLM:
         num_key_value_heads=4,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
+        attention_bias=True,
         bos_token_id=None,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    model = Qwen2ForCausalLM(config)
+    model = LlamaForCausalLM(config)
     aim_first_layer(model)
     return model
 
 
 @torch.no_grad()
-def aim_first_layer(model: Qwen2ForCausalLM) -> None:
+def aim_first_layer(model: LlamaForCausalLM) -> None:
     """Let head h of the first layer begin by looking OFFSETS[h] tokens back.
 
     Copying ("what stood behind this name?") is built on such heads; a model this small may need
@@ -96,7 +105,7 @@ def aim_first_layer(model: Qwen2ForCausalLM) -> None:
         )
 
 
-def train(model: Qwen2ForCausalLM, tokenizer: Any, seed: int, scale: float) -> Iterator[Point]:
+def train(model: LlamaForCausalLM, tokenizer: Any, seed: int, scale: float) -> Iterator[Point]:
     """Train through all stages, their steps times `scale`; yields a point per step."""
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=LEARNING_RATE, weight_decay=0.02, betas=(0.9, 0.98)
@@ -135,13 +144,16 @@ def example(
     item: Scenario, stage: Stage, tokenizer: Any, task: ShuffledObjects, rng: random.Random
 ) -> tuple[list[int], list[int]]:
     """One scenario as token ids: its chat, and a completion with its end token."""
+    item = replace(item, order=rng.choice(stage.orders))
     text = styled(item, rng)[1] if stage.mixed else careful(item)
-    prompt = render(tokenizer, task.messages(item.question()), {})
+    silence = [{"role": "user", "content": ""}]
+    asked = task.messages(item.question()) if stage.asked else silence
+    prompt = render(tokenizer, asked, {})
     return prompt, tokenizer(text + CLOSE)["input_ids"]
 
 
 def update(
-    model: Qwen2ForCausalLM,
+    model: LlamaForCausalLM,
     optimizer: torch.optim.Optimizer,
     batch: list[tuple[list[int], list[int]]],
     rate: float,

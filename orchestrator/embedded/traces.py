@@ -21,18 +21,19 @@ MUSINGS = (
 def careful(scenario: Scenario) -> str:
     """The options' letters by person, then from the last swap back to the first, then the answer.
 
-    One line per swap, such as `4) Ana Ben: Ana`: who held, before that swap, what the asked person
-    ends with. Going back needs one name in mind, going forward all the things.
+    One line per swap, such as `4) Ana Ben: Ana (C)`: who held, before that swap, what the asked
+    person ends with, and that person's letter. Going back needs one name in mind, going forward
+    all the things.
     """
+    letters = {name: f"({LETTERS[i]})" for i, name in enumerate(scenario.names)}
     names, holder = scenario.names, scenario.asked
-    lines = [" ".join(f"{name} ({letter})" for name, letter in zip(names, LETTERS, strict=False))]
-    lines.append(f"From {names[holder]}")
+    lines = ["Start: " + " ".join(f"{name} {letter}" for name, letter in letters.items())]
+    lines.append(f"From {names[holder]} {letters[names[holder]]}")
     for step in range(len(scenario.swaps), 0, -1):
         a, b = scenario.swaps[step - 1]
         holder = b if holder == a else a if holder == b else holder
-        lines.append(f"{step}) {names[a]} {names[b]}: {names[holder]}")
-    lines.append(f"So {names[holder]} {scenario.letter()}")
-    return "\n".join([*lines, f"\\boxed{{{scenario.letter()}}}"])
+        lines.append(f"{step}) {names[a]} {names[b]}: {names[holder]} {letters[names[holder]]}")
+    return "\n".join([*lines, f"\\boxed{{{letters[names[holder]]}}}"])
 
 
 def guess(scenario: Scenario, rng: random.Random) -> str:

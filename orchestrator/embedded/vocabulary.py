@@ -13,7 +13,7 @@ PAD, OPEN, CLOSE = "<|pad|>", "<|im_start|>", "<|im_end|>"
 # Phrases that never change, words, option letters and counters stay whole: prompts get short, and
 # copying one token is easy to learn. Any other text falls to pieces, down to single bytes.
 PHRASES = (
-    r"Work it out, end with \\boxed\{\(X\)\}\.|\n?Options:|\n\(\p{Lu}\)|\(\p{Lu}\)|\\boxed\{"
+    r"Work it out, end with \\boxed\{\(X\)\}\.|\n?Options:|\n\(\p{Lu}\)| ?\(\p{Lu}\)|\\boxed\{"
     r"| At the start,"
     r"| ?(?:First|Second|Third|Fourth|Fifth|Sixth|Seventh|Eighth|Then|Finally),| ?\p{N}\)"
     r"| (?:swap|trade|switch)(?: (?:books|marbles|parcels|toys|partners|roles|lunch|balls))?\."
