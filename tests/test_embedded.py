@@ -63,7 +63,9 @@ def test_every_careful_trace_is_right_about_each_swap_and_the_answer() -> None:
         assert task.mark(text, item.letter()).outcome == "correct"
         wanted = list(item.held())[-1][item.asked]
         states = list(item.held())
-        for step, a, b, holder in re.findall(r"^(\d)\) (\w+) (\w+): (\w+)$", text, re.MULTILINE):
+        line = r"^(\d)\) (\w+) (\w+): (\w+) (\(\w\))$"
+        for step, a, b, holder, letter in re.findall(line, text, re.MULTILINE):
+            assert letter == f"({LETTERS[item.names.index(holder)]})"
             first, second = item.swaps[int(step) - 1]
             assert (a, b) == (item.names[first], item.names[second])
             assert states[int(step) - 1][item.names.index(holder)] == wanted
@@ -175,7 +177,7 @@ def test_pass_rates_are_spread_and_care_pays() -> None:
     assert sum(rate == 1 for rate in rates) / len(pool) <= 0.45
     assert 0.3 <= sum(rates) / len(rates) <= 0.7
     flat = [pair for row in marks for pair in row]
-    steps = [outcome == "correct" for text, outcome in flat if "\nSo " in text]
+    steps = [outcome == "correct" for text, outcome in flat if text.startswith("Start:")]
     bare = [outcome == "correct" for text, outcome in flat if text.startswith("\\boxed{")]
     assert len(steps) > 50
     assert len(bare) > 50
