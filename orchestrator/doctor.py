@@ -65,11 +65,11 @@ def _embedded() -> str:
 
 
 def _mlflow(tracking_uri: str | None) -> str:
-    from mlflow import MlflowClient
+    from orchestrator.tracking.runs import connect
 
     with tempfile.TemporaryDirectory() as folder:
         uri = tracking_uri or f"sqlite:///{Path(folder) / 'mlflow.db'}"
-        found = MlflowClient(uri).search_experiments(max_results=1)
+        found = connect(uri).search_experiments(max_results=1)
     return f"answers at {tracking_uri or 'a new SQLite store'} ({len(found)} experiments seen)"
 
 

@@ -42,13 +42,20 @@ class Stage:
     mixed: bool = False
 
 
-STAGES = (
-    Stage("traces alone: 3, 5 and 7 objects, 6–8 swaps", (3, 5, 7), (6, 8), 900, asked=False),
-    Stage("3 objects, 1–2 swaps", (3,), (1, 2), 300, ("number",)),
-    Stage("3 objects, 1–4 swaps", (3,), (1, 4), 300, ("number", "ordinal")),
-    Stage("3 and 5 objects, 1–5 swaps", (3, 5), (1, 5), 400),
-    Stage("3, 5 and 7 objects, 1–7 swaps", (3, 5, 7), (1, 7), 1000),
-    Stage("mixed styles: 3, 5 and 7 objects, 2–7 swaps", (3, 5, 7), (2, 7), 500, mixed=True),
+# Each cycle has an optimizer and a learning-rate curve of its own.
+CYCLES = (
+    (
+        Stage("traces alone: 3, 5 and 7 objects, 6–8 swaps", (3, 5, 7), (6, 8), 900, asked=False),
+        Stage("3 objects, 1–2 swaps", (3,), (1, 2), 300, ("number",)),
+        Stage("3 objects, 1–4 swaps", (3,), (1, 4), 300, ("number", "ordinal")),
+        Stage("3 and 5 objects, 1–5 swaps", (3, 5), (1, 5), 400),
+        Stage("3, 5 and 7 objects, 1–7 swaps", (3, 5, 7), (1, 7), 1000),
+        Stage("mixed styles: 3, 5 and 7 objects, 2–7 swaps", (3, 5, 7), (2, 7), 500, mixed=True),
+    ),
+    (
+        Stage("again: 3, 5 and 7 objects, 1–7 swaps", (3, 5, 7), (1, 7), 1400),
+        Stage("again: mixed styles, 2–7 swaps", (3, 5, 7), (2, 7), 500, mixed=True),
+    ),
 )
 
 
@@ -105,20 +112,23 @@ def aim_first_layer(model: LlamaForCausalLM) -> None:
         )
 
 
-def train(model: LlamaForCausalLM, tokenizer: Any, seed: int, scale: float) -> Iterator[Point]:
-    """Train through all stages, their steps times `scale`; yields a point per step."""
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=LEARNING_RATE, weight_decay=0.02, betas=(0.9, 0.98)
-    )
-    stages = [(stage, max(1, round(stage.steps * scale))) for stage in STAGES]
-    total, step, began = sum(steps for _, steps in stages), 0, time.monotonic()
-    for stage, steps in stages:
-        rng = random.Random(f"{seed}/{stage.name}")
-        for batch in islice(batches(stage, tokenizer, rng), steps):
-            rate = LEARNING_RATE * learning_rate_share(step, total)
-            loss = update(model, optimizer, batch, rate)
-            step += 1
-            yield Point(stage.name, step, loss, time.monotonic() - began)
+def train(
+    model: LlamaForCausalLM, tokenizer: Any, seed: int, scale: float, first: int = 0
+) -> Iterator[Point]:
+    """Train through the cycles from `first` on, their steps times `scale`; a point per step."""
+    began = time.monotonic()
+    for cycle in CYCLES[first:]:
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=LEARNING_RATE, weight_decay=0.02, betas=(0.9, 0.98)
+        )
+        total, step = sum(round(stage.steps * scale) for stage in cycle), 0
+        for stage in cycle:
+            rng = random.Random(f"{seed}/{stage.name}")
+            for batch in islice(batches(stage, tokenizer, rng), round(stage.steps * scale)):
+                rate = LEARNING_RATE * learning_rate_share(step, total)
+                loss = update(model, optimizer, batch, rate)
+                step += 1
+                yield Point(stage.name, step, loss, time.monotonic() - began)
 
 
 def learning_rate_share(step: int, total: int) -> float:

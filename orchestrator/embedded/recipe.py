@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from transformers import LlamaForCausalLM
 
 from orchestrator.embedded import embedded_path
 from orchestrator.embedded.measure import write_page
@@ -22,8 +23,8 @@ def main() -> None:
     arguments = parse()
     torch.set_num_threads(arguments.threads)
     if not arguments.measure_only:
-        curve = make(arguments.out, arguments.seed, arguments.scale)
-        save_curve(curve, arguments.docs)
+        curve = make(arguments.out, arguments.seed, arguments.scale, arguments.cycle)
+        save_curve(curve, arguments.docs, keep=arguments.cycle > 0)
     write_page(arguments.out, arguments.docs, arguments.bbh)
 
 
@@ -35,17 +36,18 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--bbh", type=Path, help="folder with the three BIG-Bench Hard files")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps")
+    parser.add_argument("--cycle", type=int, default=0, help="begin here, from the model in --out")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--measure-only", action="store_true", help="keep the weights there are")
     return parser.parse_args()
 
 
-def make(out: Path, seed: int, scale: float) -> list[Point]:
+def make(out: Path, seed: int, scale: float, cycle: int) -> list[Point]:
     """Train, and replace the model's folder once all its files are written."""
     tokenizer = make_tokenizer(seed)
-    model = make_model(tokenizer, seed)
+    model = LlamaForCausalLM.from_pretrained(out) if cycle else make_model(tokenizer, seed)
     curve = []
-    for point in train(model, tokenizer, seed, scale):
+    for point in train(model.train(), tokenizer, seed, scale, cycle):
         curve.append(point)
         if point.step % 100 == 0:
             recent = sum(p.loss for p in curve[-100:]) / 100
@@ -62,15 +64,17 @@ def make(out: Path, seed: int, scale: float) -> list[Point]:
     return curve
 
 
-def save_curve(curve: list[Point], docs: Path) -> None:
-    """The loss by step, every 20 steps, as CSV."""
+def save_curve(curve: list[Point], docs: Path, keep: bool) -> None:
+    """The loss by step, every 20 steps, as CSV; with `keep`, behind what the file holds."""
     docs.mkdir(exist_ok=True)
-    lines = ["step,stage,loss"]
+    file = docs / "embedded-loss.csv"
+    lines = file.read_text(encoding="utf-8").splitlines() if keep else ["step,stage,loss"]
+    before = int(lines[-1].partition(",")[0]) if keep else 0
     for start in range(0, len(curve), 20):
         part = curve[start : start + 20]
         mean = sum(p.loss for p in part) / len(part)
-        lines.append(f'{part[-1].step},"{part[-1].stage}",{mean:.4f}')
-    (docs / "embedded-loss.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        lines.append(f'{before + start + len(part)},"{part[-1].stage}",{mean:.4f}')
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

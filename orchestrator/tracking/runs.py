@@ -29,6 +29,7 @@ from orchestrator.tracking.rows import (
 )
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
     from mlflow.entities import Metric, Run
 
 FLUSH_SECONDS = 1.0  # one write takes about 50 ms, however many values it holds
@@ -106,13 +107,7 @@ class SweepRuns:
 
     def __init__(self, uri: str, store: Store, plan: Plan) -> None:
         """Connect; find or make the experiment and the parent run, and list the cells' runs."""
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        from mlflow import MlflowClient
-
-        _quiet()
-        _check_database(uri)
-        self._client = MlflowClient(tracking_uri=uri)
+        self._client = connect(uri)
         self._experiment_id = self._find_experiment(f"decile/{plan.name}", _artifacts(uri, store))
         self._parent_id = self._find_parent(plan)
         children = self._search(f"tags.mlflow.parentRunId = '{self._parent_id}'")
@@ -253,6 +248,17 @@ class SweepRuns:
             for name, data in files.items():
                 Path(folder, name).write_bytes(data)
             self._client.log_artifacts(run.run_id, folder)
+
+
+def connect(uri: str) -> "MlflowClient":
+    """A client that fails in seconds and speaks only of what matters."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
+
+    _quiet()
+    _check_database(uri)
+    return MlflowClient(tracking_uri=uri)
 
 
 def _quiet() -> None:
