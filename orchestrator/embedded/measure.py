@@ -54,6 +54,9 @@ def _about(sampler: TransformersSampler, model: Path) -> str:
         "track swaps by written steps, backwards from the last one; then a mixture of styles, as "
         "a base model has them: steps, a bare guess, talk without an answer. Steps are rarer with "
         "more objects, more swaps and in some scenes, so that pass rates differ between prompts. "
+        "The cycles of `pretrain.py` ran one after the other (`--cycle`), the first on one thread, "
+        "the others on two; another number of threads adds in another order and ends in weights "
+        "that differ in their last digits. "
         "All figures below: temperature 1, at most 96 new tokens."
     )
 
@@ -69,7 +72,8 @@ def _loss(docs: Path) -> str:
         part = [row for row in rows if row["stage"] == stage]
         axes.plot([int(r["step"]) for r in part], [float(r["loss"]) for r in part], label=stage)
     axes.set(xlabel="step (32 scenarios each)", ylabel="loss per completion token, nats")
-    axes.legend(frameon=False, fontsize=8)
+    axes.set_ylim(0, 2)
+    axes.legend(frameon=False, fontsize=6)
     figure.savefig(docs / "embedded-loss.png", dpi=110)
     return f"## Loss\n\n{rows[-1]['step']} steps.\n\n![Loss by step](embedded-loss.png)"
 

@@ -56,6 +56,10 @@ CYCLES = (
         Stage("again: 3, 5 and 7 objects, 1–7 swaps", (3, 5, 7), (1, 7), 1400),
         Stage("again: mixed styles, 2–7 swaps", (3, 5, 7), (2, 7), 500, mixed=True),
     ),
+    (
+        Stage("a third time: 3, 5 and 7 objects, 1–7 swaps", (3, 5, 7), (1, 7), 700),
+        Stage("a third time: mixed styles, 2–7 swaps", (3, 5, 7), (2, 7), 400, mixed=True),
+    ),
 )
 
 
