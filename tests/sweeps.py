@@ -23,7 +23,7 @@ NAME = "small"
 def experiments(folder: Path, *, storage: str | None = None, **changes: object) -> Path:
     """A file with one small sweep of two cells; `changes` replace blocks of the experiment."""
     content = {
-        "storage": storage or str(folder / "runs"),
+        "storage": storage or "./runs",
         "models": {"tiny": {"embedded": "tiny"}},
         "datasets": {"few": {"task": "shuffled_objects", "options": {"train": 64, "test": 16}}},
         "experiments": {
@@ -117,7 +117,7 @@ def plan_of(file: Path) -> Plan:
 
 def store_of(file: Path) -> Store:
     """The store of a file's sweep."""
-    return Store(load_config(file).config.storage)
+    return Store(str(file.parent / load_config(file).config.storage))
 
 
 def groups(store: Store, cell_id: str) -> pa.Table:

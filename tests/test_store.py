@@ -49,6 +49,15 @@ def test_a_storage_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         Store("nowhere://x")
 
 
+def test_a_relative_storage_means_the_same_folder_in_every_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    uri = Store("./runs").uri
+    monkeypatch.chdir("/")
+    assert Store(uri).root == str(tmp_path.resolve() / "runs")
+
+
 def test_checking_leaves_nothing_behind(tmp_path: Path) -> None:
     Store(str(tmp_path / "new")).check_writable()
     assert list(tmp_path.iterdir()) == []
