@@ -1,12 +1,17 @@
 """experiments.yaml: what loads, and what each mistake is told."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from orchestrator.config import load_config
+from orchestrator.config import Experiment, load_config
 from orchestrator.lines import UserError
+from orchestrator.settings import batch_problem, prompts_per_update
 
 ROOT = Path(__file__).parents[1]
 
@@ -77,6 +82,34 @@ def test_the_catalogue_of_the_project_loads() -> None:
         ("lora: {r: 8}", "lora: {r: 8", 13, "not valid YAML"),
         ("lora: {r: 8}", "budget: 0.2", 12, "written twice (first in line 10)"),
         ("lora: {r: 8}", "probe: {samples: 0}", 12, "samples"),
+        ("lora: {r: 8}", "probe: {sample: 5}", 12, "did you mean 'samples'"),
+        ("lora: {r: 8}", "probe: {top_p: 0}", 12, "greater than 0"),
+        ("lora: {r: 8}", "lora: {lora_alhpa: 8}", 12, "did you mean 'lora_alpha'"),
+        ("lora: {r: 8}", "lora: {r: eight}", 12, "write a number"),
+        ("lora: {r: 8}", "lora: {inference_mode: true}", 12, "decided by Decile"),
+        ("lora: {r: 8}", "evaluate: {samples: many}", 12, "not 'many'"),
+        ("lora: {r: 8}", "resources: {cpus: 0}", 12, "greater than 0"),
+        ("lora: {r: 8}", "marking: lax", 12, "'lenient' or 'strict'"),
+        ("lora: {r: 8}", "about: !!python/name:os.system", 12, "not valid YAML"),
+        ("budget: 0.1", "budget: true", 10, "write a share"),
+        ("budget: 0.1", "budget: '0.1'", 10, "write a share"),
+        ("budget: 0.1", "budget: .inf", 10, "over the whole pool"),
+        ("[hard, random]", "[hard, random]\n      seed: [1, 2, 1]", 10, "1 is listed twice"),
+        ("[hard, random]", "[hard, random]\n      seed: [0.5]", 10, "valid integer"),
+        ("[hard, random]", "[]", 9, "at least 1 item"),
+        ("[hard, random]", "hard", 9, "valid list"),
+        ("[hard, random]", "['nowhere_at_all:first']", 9, "cannot be imported"),
+        ("learning_rate: 1e-4", "output_dir: here", 11, "set storage"),
+        ("learning_rate: 1e-4", "num_train_epochs: 3", 11, "set max_steps"),
+        ("learning_rate: 1e-4", "learning_rate: abc", 11, "learning_rate is 'abc'"),
+        ("learning_rate: 1e-4", "learning_rate: '1e-4'", 11, "write a number"),
+        ("learning_rate: 1e-4", "learning_rate: true", 11, "write a number"),
+        ("learning_rate: 1e-4", "max_steps: 2.5", 11, "write a whole number"),
+        ("storage: ./runs", "storag: ./runs", 1, "did you mean 'storage'"),
+        ("{embedded: tiny}", "{hub: a/b, path: x, revision: c}", 3, "exactly one of"),
+        ("{embedded: tiny}", "{}", 3, "exactly one of"),
+        ("{embedded: tiny}", "{embeded: tiny}", 3, "did you mean 'embedded'"),
+        ("experiments:", "datasets: {d: {task: shufled}}\nexperiments:", 4, "unknown task"),
     ],
 )
 def test_each_mistake_is_named_with_its_line_and_a_way_out(
@@ -97,3 +130,77 @@ def test_a_missing_file_and_a_list_are_refused(tmp_path: Path) -> None:
 def test_an_unknown_experiment_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="one of q"):
         load_config(written(tmp_path, GOOD)).experiment("p")
+
+
+def test_an_item_of_a_block_list_is_found_on_its_own_line(tmp_path: Path) -> None:
+    listed = "policy:\n        - hard\n        - random\n        - easiest"
+    message = refusal(tmp_path, "policy: [hard, random]", listed)
+    assert "experiments.yaml:12: experiments.q.grid.policy.2: unknown policy 'easiest'" in message
+
+
+def test_a_group_that_does_not_divide_the_batch_is_told_one_that_does(tmp_path: Path) -> None:
+    message = refusal(tmp_path, "size: 16", "size: 12")
+    assert "write a batch that makes 16" in message
+    file = written(tmp_path, GOOD.replace("size: 16", "size: 12, gradient_accumulation_steps: 2"))
+    assert prompts_per_update(load_config(file).experiment("q").full_grpo(), 1) == 3
+
+
+@settings(max_examples=50, deadline=None)
+@given(group=st.integers(2, 12), batch=st.integers(1, 24), workers=st.integers(1, 3))
+def test_a_batch_fits_exactly_when_it_holds_whole_groups(
+    group: int, batch: int, workers: int
+) -> None:
+    grpo = {
+        "num_generations": group,
+        "per_device_train_batch_size": batch,
+        "gradient_accumulation_steps": 1,
+    }
+    assert (batch_problem(grpo, workers) is None) == (batch * workers % group == 0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(percent=st.integers(1, 100), pool=st.integers(1, 100_000))
+def test_a_share_is_floored_without_rounding_noise(percent: int, pool: int) -> None:
+    grid = {"model": ["m"], "dataset": ["d"], "policy": ["hard"]}
+    experiment = Experiment.model_validate({"grid": grid, "budget": percent / 100})
+    assert experiment.subset_size(pool) == percent * pool // 100
+
+
+@pytest.mark.parametrize("text", ["1e-4", "1E-4", "1.0e-4", "0.0001", "1.e-4", "10e-5"])
+def test_every_spelling_of_a_small_number_is_a_number(tmp_path: Path, text: str) -> None:
+    file = written(tmp_path, GOOD.replace("1e-4", text))
+    assert load_config(file).experiment("q").grpo["learning_rate"] == pytest.approx(1e-4)
+
+
+def test_a_word_that_only_looks_like_a_number_stays_a_word(tmp_path: Path) -> None:
+    for word in ("1e", "e4", "1e-", "1e4x"):
+        file = written(tmp_path, GOOD.replace("lora: {r: 8}", f"about: {word}"))
+        assert load_config(file).experiment("q").about == word
+
+
+def test_a_count_and_a_share_of_one_differ(tmp_path: Path) -> None:
+    whole = load_config(written(tmp_path, GOOD.replace("0.1", "1.0"))).experiment("q")
+    single = load_config(written(tmp_path, GOOD.replace("0.1", "1"))).experiment("q")
+    assert (whole.subset_size(800), single.subset_size(800)) == (800, 1)
+
+
+def test_an_evaluation_takes_the_probes_length_unless_it_says_its_own(tmp_path: Path) -> None:
+    probe = "probe: {max_completion_length: 77}"
+    file = written(tmp_path, GOOD.replace("lora: {r: 8}", probe))
+    experiment = load_config(file).experiment("q")
+    assert experiment.evaluate.as_probe(experiment.probe).max_completion_length == 77
+    own = f"{probe}\n    evaluate: {{max_completion_length: 9}}"
+    experiment = load_config(written(tmp_path, GOOD.replace("lora: {r: 8}", own))).experiment("q")
+    assert experiment.evaluate.as_probe(experiment.probe).max_completion_length == 9
+
+
+def test_checking_a_file_loads_no_heavy_library() -> None:
+    heavy = "{'torch', 'ray', 'mlflow', 'trl', 'transformers', 'peft'}"
+    script = (
+        "import sys; from pathlib import Path; from orchestrator.config import load_config; "
+        f"load_config(Path('experiments.yaml')); print({heavy} & set(sys.modules))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert run.stdout.strip() == "set()"

@@ -1,17 +1,28 @@
 """Accuracy, pass@k, and what may be said of a gain."""
 
 from itertools import combinations
+from math import isnan
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.evaluation import accuracy, evaluation_metrics, pass_at_k
+from orchestrator.evaluation import (
+    accuracy,
+    as_evaluation,
+    by_update,
+    evaluation_metrics,
+    pass_at_k,
+    per_prompt,
+)
 from orchestrator.report.statistics import paired_gain
+from orchestrator.schema import EVALUATIONS, SAMPLES
+from tasks import OUTCOMES
 
 
+@settings(max_examples=50, deadline=None)
 @given(n=st.integers(1, 8), data=st.data())
 def test_pass_at_k_is_the_share_of_draws_with_a_hit(n: int, data: st.DataObject) -> None:
     c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
@@ -59,3 +70,70 @@ def test_an_interval_holds_the_gain_repeats_and_narrows() -> None:
     assert paired_gain(before, before + 0.25) == pytest.approx((0.25, 0.25))
     with pytest.raises(ValueError, match="equal lengths"):
         paired_gain(before, after[:3])
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k", "expected"),
+    [
+        (10, 3, 1, 0.3),
+        (4, 2, 2, 1 - 1 / 6),
+        (10, 0, 10, 0.0),
+        (10, 1, 10, 1.0),
+        (10, 5, 6, 1.0),
+        (100, 1, 10, 0.1),
+        (5000, 1, 2500, 0.5),
+    ],
+)
+def test_pass_at_k_has_its_known_values(n: int, c: int, k: int, expected: float) -> None:
+    assert pass_at_k(n, c, k) == pytest.approx(expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(n=st.integers(2, 30), data=st.data())
+def test_pass_at_k_never_falls_with_k_or_with_hits(n: int, data: st.DataObject) -> None:
+    c, k = data.draw(st.integers(0, n - 1)), data.draw(st.integers(1, n - 1))
+    assert pass_at_k(n, c, k) <= pass_at_k(n, c, k + 1)
+    assert pass_at_k(n, c, k) <= pass_at_k(n, c + 1, k)
+
+
+def test_a_prompt_weighs_the_same_whatever_its_number_of_samples() -> None:
+    table = evaluation({"a": ["correct"], "b": ["wrong"] * 9})
+    assert accuracy(table) == 0.5
+
+
+def test_only_errors_are_no_accuracy() -> None:
+    assert isnan(accuracy(evaluation({"a": ["error"] * 3})))
+    assert per_prompt(evaluation({"a": ["error"] * 3})) == {"a": (0, 0)}
+
+
+def test_errors_leave_pass_at_k_and_its_k_to_the_samples_that_count() -> None:
+    table = evaluation({"a": ["correct", "wrong", "error", "error"], "b": ["wrong"] * 4})
+    metrics = evaluation_metrics(table)
+    assert metrics["eval/pass_at_2"] == 0.5
+    assert "eval/pass_at_4" not in metrics, "one prompt has only two marked samples"
+    assert metrics["eval/error"] == 0.25
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(OUTCOMES)), min_size=1))
+def test_outcome_shares_add_up_to_one(rows: list[tuple[str, str]]) -> None:
+    by_prompt = {i: [o for j, o in rows if i == j] for i, _ in rows}
+    metrics = evaluation_metrics(evaluation(by_prompt))
+    assert sum(metrics[f"eval/{outcome}"] for outcome in OUTCOMES) == pytest.approx(1)
+
+
+def test_questions_without_a_tier_make_no_tier() -> None:
+    table = evaluation({"a": ["correct"], "b": ["wrong"]})
+    bare = table.set_column(table.column_names.index("tier"), "tier", pa.array(["", ""]))
+    assert not [name for name in evaluation_metrics(bare) if name.startswith("tier/")]
+
+
+def test_an_evaluation_carries_its_update_and_tiers_and_is_found_by_update() -> None:
+    row = dict.fromkeys(SAMPLES.names) | {"prompt_id": "a", "sample": 0, "tokens": 1}
+    samples = pa.Table.from_pylist([row], schema=SAMPLES)
+    both = pa.concat_tables([as_evaluation(samples, update, {"a": "5"}) for update in (0, 20)])
+    assert both.schema.equals(EVALUATIONS)
+    assert both["tier"].to_pylist() == ["5", "5"]
+    assert {u: t["update"].to_pylist() for u, t in by_update(both).items()} == {0: [0], 20: [20]}
+    with pytest.raises(KeyError):
+        as_evaluation(samples, 0, {"b": "5"})

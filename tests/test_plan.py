@@ -1,12 +1,17 @@
 """Cells and their ids: equal content, equal id; anything that can change a result, another."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from factories import small_plan
 
+from orchestrator.config import load_config
 from orchestrator.lines import UserError
-from orchestrator.plan import Cell
+from orchestrator.plan import Cell, Plan, make_plan
+
+GRPO = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8}
 
 
 def only(folder: Path, **settings: object) -> Cell:
@@ -24,7 +29,11 @@ def test_what_cannot_change_a_result_does_not_change_the_id(tmp_path: Path) -> N
     plain = only(tmp_path)
     assert only(tmp_path, name="other").cell_id == plain.cell_id
     assert only(tmp_path, resources={"cpus": 0.5}).cell_id == plain.cell_id
+    assert only(tmp_path, resources={"gpus": 0.25}).cell_id == plain.cell_id
     assert only(tmp_path, about="words").cell_id == plain.cell_id
+    assert only(tmp_path, budget=0.2).cell_id == plain.cell_id, "8 of 40 either way"
+    assert only(tmp_path, grpo=GRPO).cell_id == plain.cell_id
+    assert only(tmp_path, grpo=GRPO | {"beta": 0.0}).cell_id == plain.cell_id, "Decile's default"
 
 
 @pytest.mark.parametrize(
@@ -41,6 +50,13 @@ def test_what_cannot_change_a_result_does_not_change_the_id(tmp_path: Path) -> N
         {"seeds": [7]},
         {"updates": 5},
         {"resources": {"workers": 2}},
+        {"probe": {"samples": 4, "max_completion_length": 32, "top_p": 0.9}},
+        {"probe": {"samples": 4, "max_completion_length": 32, "seed": 3}},
+        {"evaluate": {"every": 2, "samples": 8, "temperature": 0.5}},
+        {"evaluate": {"every": 2, "samples": 8, "seed": 2}},
+        {"grpo": GRPO | {"learning_rate": 2e-5}},
+        {"grpo": GRPO | {"beta": 0.04}},
+        {"grpo": GRPO | {"gradient_accumulation_steps": 2}},
     ],
 )
 def test_what_can_change_a_result_changes_the_id(tmp_path: Path, change: dict) -> None:
@@ -77,3 +93,131 @@ def test_a_budget_that_does_not_fit_is_refused_with_its_line(
         only(tmp_path, budget=budget)
     assert "experiments.yaml:" in str(caught.value)
     assert "budget" in str(caught.value)
+
+
+def changed(folder: Path, change: Callable[[dict], None]) -> Plan:
+    """small_plan's file with its content changed in place, planned again."""
+    file = folder / "experiments.yaml"
+    if not file.exists():
+        small_plan(folder)
+    content = yaml.safe_load(file.read_text())
+    change(content)
+    file.write_text(yaml.safe_dump(content))
+    return make_plan(load_config(file), "small")
+
+
+def test_all_four_axes_multiply_and_probes_are_shared(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"other": 1}')
+
+    def widen(content: dict) -> None:
+        content["models"]["second"] = {"path": str(tmp_path / "other")}
+        large = {"task": "shuffled_objects", "options": {"train": 60, "test": 12}}
+        content["datasets"]["large"] = large
+        content["experiments"]["small"]["grid"] = {
+            "model": ["stub", "second"],
+            "dataset": ["small", "large"],
+            "policy": ["hard", "easy", "random"],
+            "seed": [0, 1],
+        }
+
+    plan = changed(tmp_path, widen)
+    assert len(plan.cells) == len({cell.cell_id for cell in plan.cells}) == 2 * 2 * 3 * 2
+    assert len({tuple(cell.axes.values()) for cell in plan.cells}) == 24
+    assert len(plan.probes) == 2 * 2 * 2, "a training pool and a test set per model and dataset"
+
+
+def test_policy_and_seed_are_part_of_the_id_and_their_order_is_not(tmp_path: Path) -> None:
+    def ids(policies: list[str], seeds: list[int]) -> dict[str, str]:
+        return {
+            c.name: c.cell_id for c in small_plan(tmp_path, policies=policies, seeds=seeds).cells
+        }
+
+    forth, back = ids(["hard", "easy", "random"], [0, 1]), ids(["random", "easy", "hard"], [1, 0])
+    assert forth == back
+    assert len(set(forth.values())) == 6
+
+
+def test_a_datasets_name_is_free_and_its_prompts_are_not(tmp_path: Path) -> None:
+    plain = {cell.cell_id for cell in small_plan(tmp_path).cells}
+
+    def rename(content: dict) -> None:
+        content["datasets"]["renamed"] = content["datasets"].pop("small")
+        content["experiments"]["small"]["grid"]["dataset"] = ["renamed"]
+
+    def grow(content: dict) -> None:
+        content["datasets"]["renamed"]["options"]["train"] = 41
+
+    assert {cell.cell_id for cell in changed(tmp_path, rename).cells} == plain
+    grown = changed(tmp_path, grow)
+    assert not {cell.cell_id for cell in grown.cells} & plain
+
+
+def test_a_larger_pool_is_the_same_probe(tmp_path: Path) -> None:
+    def grow(content: dict) -> None:
+        content["datasets"]["small"]["options"]["train"] = 80
+
+    before = only(tmp_path).probe.key
+    assert {cell.probe.key for cell in changed(tmp_path, grow).cells} == {before}
+
+
+def test_precision_and_chat_settings_of_a_model_are_another_probe(tmp_path: Path) -> None:
+    keys = {only(tmp_path).probe.key}
+    for entry in ({"dtype": "float32"}, {"chat_template_kwargs": {"enable_thinking": False}}):
+        plan = changed(tmp_path, lambda c, e=entry: c["models"]["stub"].update(e))
+        keys.add(plan.cells[0].probe.key)
+    assert len(keys) == 3
+
+
+def test_two_names_of_one_model_are_refused(tmp_path: Path) -> None:
+    def twin(content: dict) -> None:
+        content["models"]["again"] = dict(content["models"]["stub"])
+        content["experiments"]["small"]["grid"]["model"] = ["stub", "again"]
+
+    with pytest.raises(UserError, match=r"experiments\.yaml:\d+: .*are the same cell") as caught:
+        changed(tmp_path, twin)
+    assert "stub/small/hard/s0" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("train", "many", "write a whole number"),
+        ("train", 0, "of a pool of 0"),
+        ("test", 0, "its test set is empty"),
+        ("trian", 40, "no option 'trian': it takes"),
+    ],
+)
+def test_a_dataset_that_cannot_work_is_refused_with_its_line(
+    tmp_path: Path, option: str, value: object, words: str
+) -> None:
+    with pytest.raises(UserError, match=r"experiments\.yaml:\d+: ") as caught:
+        changed(tmp_path, lambda c: c["datasets"]["small"]["options"].update({option: value}))
+    assert words in str(caught.value)
+
+
+def test_a_folder_that_is_no_model_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"experiments\.yaml:\d+: models\.stub.*config\.json"):
+        changed(tmp_path, lambda c: c["models"]["stub"].update(path=str(tmp_path / "none")))
+
+
+def test_the_named_line_is_where_the_budget_stands(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        only(tmp_path, budget=41)
+    number = int(str(caught.value).split("experiments.yaml:")[1].split(":")[0])
+    assert "budget: 41" in (tmp_path / "experiments.yaml").read_text().splitlines()[number - 1]
+
+
+def test_a_share_that_makes_nothing_is_refused_and_the_whole_pool_is_not(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="makes 0 prompts of a pool of 40"):
+        only(tmp_path, budget=0.01)
+    assert only(tmp_path, budget=1.0).size == only(tmp_path, budget=40).size == 40
+
+
+def test_a_cell_counts_its_own_work(tmp_path: Path) -> None:
+    grpo = GRPO | {"gradient_accumulation_steps": 3}
+    cell = only(tmp_path, grpo=grpo, resources={"workers": 2}, budget=12)
+    assert cell.prompts_per_update == 8 * 3 * 2 // 4 == 12
+    assert (cell.updates, cell.rollouts) == (4, 4 * 8 * 3 * 2)
+    with pytest.raises(UserError, match="11 prompts are fewer than the 12 of one update"):
+        only(tmp_path, grpo=grpo, resources={"workers": 2}, budget=11)

@@ -1,12 +1,13 @@
 """Files are whole or absent."""
 
+import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from orchestrator.schema import LOG
-from orchestrator.store import Store, StoreError
+from orchestrator.store import Store, StoreError, exclusive
 
 ROWS = pa.Table.from_pylist([{"update": 1, "name": "loss", "value": 0.5}], schema=LOG)
 
@@ -61,3 +62,96 @@ def test_a_relative_storage_means_the_same_folder_in_every_process(
 def test_checking_leaves_nothing_behind(tmp_path: Path) -> None:
     Store(str(tmp_path / "new")).check_writable()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_cut_anywhere_reads_as_none(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write_table(ROWS, "t.parquet")
+    whole = (tmp_path / "t.parquet").read_bytes()
+    for length in range(0, len(whole), 7):
+        (tmp_path / "cut.parquet").write_bytes(whole[:length])
+        assert store.read_table(LOG, "cut.parquet") is None, length
+
+
+def test_a_table_of_other_types_under_the_same_names_reads_as_none(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write_table(ROWS.cast(LOG.set(0, pa.field("update", pa.int64()))), "t.parquet")
+    assert store.read_table(LOG, "t.parquet") is None
+
+
+def test_metadata_of_a_table_is_kept_and_does_not_make_it_foreign(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write_table(ROWS.replace_schema_metadata({"why": "because"}), "t.parquet")
+    found = store.read_table(LOG, "t.parquet")
+    assert found is not None
+    assert found.schema.metadata[b"why"] == b"because"
+
+
+def test_writing_again_replaces_and_deleting_twice_is_no_error(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write_json([1], "j.json")
+    store.write_json([2], "j.json")
+    assert store.read_json("j.json") == [2]
+    for _ in range(2):
+        store.delete("j.json")
+    assert not store.exists("j.json")
+    assert store.read_json("j.json") is None
+
+
+def test_names_and_folders_tell_files_from_folders_and_hide_temporary_ones(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for name in ("b", "a"):
+        store.write_json(1, "x", f"{name}.json")
+        store.write_json(1, "x", name, "deep.json")
+    (tmp_path / "x" / ".a.json.0.tmp").write_text("half")
+    assert store.names("x") == ["a.json", "b.json"]
+    assert store.folders("x") == ["a", "b"]
+    assert store.names("none") == store.folders("none") == []
+    assert not store.exists("x", "a"), "a folder is no file"
+
+
+@pytest.mark.parametrize("name", ["with space", "per%41cent", "num#ber?", "ünïcode"])
+def test_any_folder_name_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
+    Store(str(tmp_path / name)).write_json(1, "j.json")
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+    assert Store(str(tmp_path / name)).read_json("j.json") == 1
+
+
+def test_a_path_and_its_uri_are_one_storage(tmp_path: Path) -> None:
+    Store((tmp_path / "runs").as_uri()).write_json(1, "j.json")
+    assert Store(str(tmp_path / "runs")).read_json("j.json") == 1
+
+
+def test_checking_a_storage_in_use_touches_nothing(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write_json(1, "j.json")
+    store.check_writable()
+    assert [p.name for p in tmp_path.iterdir()] == ["j.json"]
+
+
+def test_a_regular_file_is_no_storage(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StoreError, match="cannot be written"):
+        Store(str(tmp_path / "file")).check_writable()
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_storage_that_is_no_folder_has_no_local_path() -> None:
+    with pytest.raises(StoreError, match="write a path that every node mounts"):
+        Store("mock:///runs").local_path("cells")
+
+
+def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+    order = []
+
+    def second() -> None:
+        with exclusive(tmp_path):
+            order.append("second")
+
+    waiting = threading.Thread(target=second)
+    with exclusive(tmp_path):
+        waiting.start()
+        waiting.join(0.2)
+        order.append("first")
+    waiting.join(10)
+    assert order == ["first", "second"]
