@@ -8,10 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from factories import small_plan
+from factories import finished_cell, small_plan
 
 from orchestrator.cli import main
 from orchestrator.schema import SUBSET
+from orchestrator.store import Store
 
 
 @pytest.fixture
@@ -78,10 +79,131 @@ def test_ls_lists_names_with_their_first_lines(file: Path, capsys) -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    heavy = "{'torch', 'ray', 'mlflow', 'pyarrow', 'pydantic', 'numpy'}"
+    heavy = "{'torch', 'ray', 'mlflow', 'trl', 'pyarrow', 'pydantic', 'numpy'}"
     script = (
         "import sys\nfrom orchestrator.cli import main\n"
         f"try:\n    main(['--help'])\nexcept SystemExit:\n    print({heavy} & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip().endswith("set()")
+
+
+ROOT = Path(__file__).parents[1]
+VIEW = {"experiment", "about", "storage", "cells", "cells_owed", "probes", "updates_owed"}
+VIEW |= {"rollouts_owed", "eta_seconds", "gpu_hours", "detectable_points"}
+CELL = {"cell_id", "model", "dataset", "policy", "seed", "size", "updates", "prompts_per_update"}
+CELL |= {"rollouts", "done"}
+PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "samples_owed"}
+
+
+def test_the_plan_for_machines_has_the_keys_that_they_rely_on(file: Path, capsys) -> None:
+    assert main(["plan", str(file), "-e", "small", "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert set(view) == VIEW
+    assert {frozenset(cell) for cell in view["cells"]} == {frozenset(CELL)}
+    assert {frozenset(probe) for probe in view["probes"]} == {frozenset(PROBE)}
+    assert view["eta_seconds"] is None, "nothing like it ever ran here"
+
+
+def test_the_catalogues_quickstart_plans_without_running(tmp_path: Path, capsys) -> None:
+    storage = tmp_path / "elsewhere"
+    arguments = ["plan", str(ROOT / "experiments.yaml"), "-e", "quickstart", "--storage"]
+    assert main([*arguments, str(storage)]) == 0
+    assert "4 cells, 4 owed" in capsys.readouterr().out
+    assert not storage.exists()
+
+
+def test_a_finished_cell_is_owed_no_more_and_gives_an_eta(file: Path, capsys) -> None:
+    plan = small_plan(file.parent)
+    finished_cell(Store(str(file.parent / "runs")), plan, plan.cells[0])
+    assert main(["plan", str(file), "-e", "small", "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert [cell["done"] for cell in view["cells"]] == [True, False]
+    assert (view["cells_owed"], view["updates_owed"]) == (1, 4)
+    assert view["eta_seconds"] > 0
+    assert view["gpu_hours"] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["train"],
+        ["plan"],
+        ["plan", "x.yaml"],
+        ["ls", "planets"],
+        ["select", "--policy", "hard"],
+        ["select", "--seed", "one"],
+        ["plan", "x.yaml", "-e", "q", "--tracking-uri", "sqlite://"],
+    ],
+)
+def test_a_command_that_is_no_command_ends_with_code_2(arguments: list[str], capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: decile" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "probe", "report"])
+def test_every_command_names_the_line_of_a_mistake(command: str, file: Path, capsys) -> None:
+    file.write_text(file.read_text().replace("budget:", "budgte:"))
+    assert main([command, str(file), "-e", "small"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"decile: {file}:")
+    assert "did you mean 'budget'" in captured.err
+    assert captured.err.count("\n") == 1 and "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+def test_a_mistake_of_the_program_is_not_taken_for_the_users(file: Path, monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("orchestrator.overview.overview", broken)
+    with pytest.raises(ValueError, match="a bug"):
+        main(["plan", str(file), "-e", "small"])
+
+
+def test_ls_of_names_needs_no_file_and_ls_of_a_file_does(tmp_path: Path, capsys) -> None:
+    nowhere = str(tmp_path / "none.yaml")
+    assert main(["ls", "policies", nowhere]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed[:4] == ["hard", "easy", "middle", "random"]
+    assert main(["ls", "tasks", nowhere]) == 0
+    assert all(len(line.split()) > 1 for line in capsys.readouterr().out.splitlines())
+    for what in ("models", "experiments"):
+        assert main(["ls", what, nowhere]) == 2
+        assert "cannot be read" in capsys.readouterr().err
+
+
+def test_ls_says_what_each_thing_of_the_catalogue_is(capsys) -> None:
+    file = str(ROOT / "experiments.yaml")
+    assert main(["ls", "experiments", file]) == 0
+    assert "Four policies on a laptop" in capsys.readouterr().out
+    assert main(["ls", "models", file]) == 0
+    assert "embedded tiny" in capsys.readouterr().out
+
+
+def test_the_module_is_the_command_and_its_code_is_the_exit_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "orchestrator"]
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, cwd=ROOT)
+    assert (version.returncode, version.stdout.split()[0]) == (0, "decile")
+    wrong = subprocess.run(
+        [*command, "plan", str(tmp_path / "none.yaml"), "-e", "q"],
+        capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("decile: ") and "Traceback" not in wrong.stderr
+
+
+def test_planning_loads_no_heavy_library() -> None:
+    heavy = "{'torch', 'ray', 'mlflow', 'trl', 'transformers', 'peft', 'matplotlib'}"
+    script = (
+        "import sys\nfrom orchestrator.cli import main\n"
+        "assert main(['plan', 'experiments.yaml', '-e', 'quickstart', '--json']) == 0\n"
+        f"print({heavy} & set(sys.modules))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert run.stdout.strip().endswith("set()")

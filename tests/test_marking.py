@@ -1,9 +1,13 @@
 r"""Which letter a text answers with, in both readings."""
 
-import pytest
+import time
 
-from tasks import get_task
-from tasks.marking import last_box, mark_letter
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks import OUTCOMES, TaskError, get_task
+from tasks.marking import Mark, last_box, mark_letter
 
 CASES = [
     # text, strict outcome, lenient outcome; the gold letter is (B)
@@ -22,6 +26,29 @@ CASES = [
     ("the answer is: **(C)**", "unparsed", "wrong"),
     ("(B)", "unparsed", "unparsed"),
     ("", "unparsed", "unparsed"),
+    (r"\boxed{b}", "unparsed", "correct"),
+    (r"\boxed{(c)}", "unparsed", "wrong"),
+    (r"\boxed{B.}", "unparsed", "correct"),
+    (r"\boxed{ (B) }", "correct", "correct"),
+    (r"$\boxed{(B)}$.", "correct", "correct"),
+    (r"\boxed{\text{B}}", "unparsed", "correct"),
+    (r"\boxed{\text{(A)}}", "unparsed", "wrong"),
+    (r"\boxed{(B)} then \boxed{}", "unparsed", "unparsed"),
+    (r"\boxed{(B)} then \boxed{neither}", "unparsed", "unparsed"),
+    (r"\boxed{(A)}\boxed{(C)}\boxed{(B)}", "correct", "correct"),
+    (r"\boxed{(AB)}", "unparsed", "unparsed"),
+    (r"\boxed{A or B}", "unparsed", "unparsed"),
+    (r"\boxed{(A), (B)}", "unparsed", "unparsed"),
+    (r"\boxed{2}", "unparsed", "unparsed"),
+    (r"boxed{(B)}", "unparsed", "unparsed"),
+    ("\\boxed{\n(B)\n}", "correct", "correct"),
+    ("The answer is (A). No: the answer is (B).", "unparsed", "correct"),
+    ("The answer is (B). No: the answer is (A).", "unparsed", "wrong"),
+    ("So the ANSWER IS: (b)", "unparsed", "correct"),
+    ("the answer is not (B)", "unparsed", "unparsed"),
+    (r"the answer is (B), \boxed{(A)}", "wrong", "wrong"),
+    (r"the answer is (B), \boxed{x y}", "unparsed", "unparsed"),
+    ("(A) (B) (C)", "unparsed", "unparsed"),
 ]
 
 
@@ -51,3 +78,91 @@ def test_every_gold_of_the_task_marks_correct_in_both_readings() -> None:
         task = get_task("shuffled_objects", marking=marking, train=0, test=50)
         for prompt in task.test():
             assert task.mark(f"\\boxed{{{prompt.answer}}}", prompt.answer).outcome == "correct"
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    before=st.text(max_size=40),
+    letter=st.sampled_from("ABCDEFG"),
+    marking=st.sampled_from(["strict", "lenient"]),
+)
+def test_whatever_stands_before_a_box_the_box_is_read(
+    before: str, letter: str, marking: str
+) -> None:
+    mark = mark_letter(f"{before} \\boxed{{({letter})}}", "(B)", marking, truncated=False)
+    assert mark.extracted == f"({letter})"
+    assert mark.outcome == ("correct" if letter == "B" else "wrong")
+
+
+PIECES = [r"\boxed{", "}", r"\boxed{(B)}", r"\text{", "(", ")", "B", "a", ".", " the answer is "]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    text=st.lists(st.sampled_from(PIECES), max_size=12).map("".join),
+    truncated=st.booleans(),
+    marking=st.sampled_from(["strict", "lenient"]),
+)
+def test_any_text_has_one_outcome_and_lenient_reads_all_that_strict_does(
+    text: str, truncated: bool, marking: str
+) -> None:
+    mark = mark_letter(text, "(B)", marking, truncated)
+    assert mark.outcome in OUTCOMES
+    assert (mark.outcome == "correct") == (mark.extracted == "(B)")
+    assert mark.outcome != ("unparsed" if truncated else "truncated")
+    strict = mark_letter(text, "(B)", "strict", truncated)
+    if strict.extracted is not None:
+        assert mark_letter(text, "(B)", "lenient", truncated)[:2] == strict[:2]
+
+
+def test_the_gold_letter_may_be_bare_or_in_brackets() -> None:
+    for gold in ("B", "(B)"):
+        assert mark_letter(r"\boxed{(B)}", gold, "strict", truncated=False).outcome == "correct"
+
+
+def test_the_rule_names_reading_and_place() -> None:
+    rules = {
+        (r"\boxed{B}", "strict"): "strict:boxed-letter",
+        (r"\boxed{B}", "lenient"): "lenient:boxed-letter",
+        ("the answer is (B)", "lenient"): "lenient:stated-letter",
+        ("the answer is (B)", "strict"): "no-answer",
+    }
+    for (text, marking), rule in rules.items():
+        assert mark_letter(text, "(B)", marking, truncated=False).rule == rule
+
+
+def test_a_failed_judgement_has_no_reward() -> None:
+    assert {o: Mark(o, None, "r").reward for o in OUTCOMES} == {
+        **{"correct": 1.0, "wrong": 0.0, "unparsed": 0.0, "truncated": 0.0, "error": None},
+    }
+
+
+def test_a_box_may_hold_one_level_of_braces() -> None:
+    assert last_box(r"\boxed{\frac{1}{2}}") == r"\frac{1}{2}"
+    assert last_box(r"\boxed{ 7 }") == "7"
+    assert last_box(r"\boxed{a} \boxed{b") == "a"
+    assert last_box("no box") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\boxed{" * 50_000,
+        "\\boxed{" + "{}" * 50_000,
+        ("\\boxed{" + "{}" * 100) * 500,
+        "\\boxed{" + "\\boxed{}" * 20_000,
+        "\\boxed{" + "a" * 200_000,
+        "{}" * 100_000,
+        "answer is " * 20_000,
+    ],
+    ids=["open", "pairs", "open-pairs", "nested", "letters", "only-pairs", "stated"],
+)
+def test_a_degenerate_text_is_read_in_no_time(text: str) -> None:
+    started = time.perf_counter()
+    mark_letter(text, "(B)", "lenient", truncated=True)
+    assert time.perf_counter() - started < 3
+
+
+def test_an_unknown_reading_is_refused() -> None:
+    with pytest.raises(TaskError, match="write strict or lenient"):
+        get_task("shuffled_objects", marking="loose")

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from factories import cell_record, small_plan
 
-from orchestrator.record import finish, latest_checkpoint
+from orchestrator.plan import Cell
+from orchestrator.record import CellRecord, finish, latest_checkpoint, ledger
 from orchestrator.store import Store
 
 
@@ -50,3 +52,124 @@ def test_finishing_writes_the_result_and_drops_checkpoints(tmp_path: Path) -> No
     groups = record.groups.rows
     assert result["ledger"]["rollouts"] == sum(len(g["rewards"]) for g in groups)
     assert result["ledger"]["generated_tokens"] == sum(sum(g["tokens"]) for g in groups)
+
+
+def one_cell(folder: Path, **settings: object) -> tuple[Store, Cell, CellRecord]:
+    """A store, the only cell of a small plan, and its record."""
+    plan = small_plan(folder, policies=["hard"], **settings)
+    [cell] = plan.cells
+    return Store(str(folder / "runs")), cell, cell_record(plan, cell)
+
+
+def dies_writing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Make the store fail at the file of that name, as a kill just before it would."""
+    write = Store._write
+
+    def failing(self: Store, path: str, data: bytes) -> None:
+        if path.endswith(name):
+            raise OSError("killed")
+        write(self, path, data)
+
+    monkeypatch.setattr(Store, "_write", failing)
+
+
+@pytest.mark.parametrize("name", ["groups", "evaluations", "log"])
+@pytest.mark.parametrize("damage", ["torn", "absent", "foreign"])
+def test_each_table_of_a_checkpoint_must_be_whole(tmp_path: Path, name: str, damage: str) -> None:
+    store, cell, record = one_cell(tmp_path)
+    for update in (2, 4):
+        record.save(store, cell.cell_id, update)
+    file = Path(store.path("cells", cell.cell_id, "checkpoint-4", f"{name}.parquet"))
+    if damage == "torn":
+        file.write_bytes(file.read_bytes()[:-20])
+    elif damage == "absent":
+        file.unlink()
+    else:
+        other = "log" if name == "groups" else "groups"
+        file.write_bytes((file.parent / f"{other}.parquet").read_bytes())
+    found = latest_checkpoint(store, cell.cell_id)
+    assert found is not None
+    assert found[0].name == "checkpoint-2"
+
+
+def test_only_torn_checkpoints_begin_anew(tmp_path: Path) -> None:
+    store, cell, record = one_cell(tmp_path)
+    record.save(store, cell.cell_id, 2)
+    (Path(store.path("cells", cell.cell_id)) / "checkpoint-2" / "decile.json").unlink()
+    assert latest_checkpoint(store, cell.cell_id) is None
+
+
+@pytest.mark.parametrize("at", ["groups.parquet", "log.parquet", "decile.json"])
+def test_a_kill_while_saving_leaves_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    store, cell, record = one_cell(tmp_path)
+    record.save(store, cell.cell_id, 2)
+    dies_writing(monkeypatch, at)
+    with pytest.raises(OSError, match="killed"):
+        record.save(store, cell.cell_id, 4)
+    found = latest_checkpoint(store, cell.cell_id)
+    assert found is not None
+    assert found[0].name == "checkpoint-2"
+
+
+@pytest.mark.parametrize("at", ["evaluations.parquet", "ledger.json", "result.json"])
+def test_a_kill_while_finishing_keeps_the_checkpoint_and_shows_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    store, cell, record = one_cell(tmp_path)
+    record.save(store, cell.cell_id, 4)
+    dies_writing(monkeypatch, at)
+    with pytest.raises(OSError, match="killed"):
+        finish(store, cell, record, {})
+    assert store.read_json("cells", cell.cell_id, "result.json") is None
+    found = latest_checkpoint(store, cell.cell_id)
+    assert found is not None
+    assert found[1].tables() == record.tables()
+
+
+def test_finishing_keeps_the_tables_and_what_is_no_checkpoint(tmp_path: Path) -> None:
+    store, cell, record = one_cell(tmp_path)
+    store.write_json({}, "cells", cell.cell_id, "adapter", "adapter_config.json")
+    record.save(store, cell.cell_id, 2)
+    finish(store, cell, record, {})
+    assert store.folders("cells", cell.cell_id) == ["adapter"]
+    for name, table in record.tables().items():
+        assert store.read_table(table.schema, "cells", cell.cell_id, f"{name}.parquet") == table
+    result = store.read_json("cells", cell.cell_id, "result.json")
+    assert store.read_json("cells", cell.cell_id, "ledger.json") == result["ledger"]
+    assert result["cell_id"] == cell.cell_id
+    assert result["policy"] == "hard"
+
+
+def test_a_record_goes_on_where_its_checkpoint_ended(tmp_path: Path) -> None:
+    store, cell, record = one_cell(tmp_path)
+    record.save(store, cell.cell_id, 4)
+    found = latest_checkpoint(store, cell.cell_id)
+    assert found is not None
+    groups = len(record.groups.rows)
+    row = {"prompt_id": "p", "tier": "3", "reward": 1.0, "outcome": "correct", "tokens": 9}
+    found[1].groups.add(5, [row, row], 2)
+    assert len(found[1].groups.rows) == groups + 1
+    assert found[1].has_evaluation(4)
+    assert not found[1].has_evaluation(5)
+
+
+def test_the_ledger_adds_up(tmp_path: Path) -> None:
+    _, cell, record = one_cell(tmp_path, resources={"gpus": 0.5, "workers": 2})
+    made = ledger(cell, record)
+    groups = cell.updates * cell.prompts_per_update
+    assert made["rollouts"] == cell.rollouts
+    assert made["updates"] == cell.updates
+    assert made["live"] + made["all_right"] + made["all_wrong"] + made["unmarked"] == groups
+    assert made["epochs"] == groups / cell.size
+    assert made["generated_tokens"] == 20 * cell.rollouts
+    assert made["prompt_tokens"] == 1000 * cell.updates - 20 * cell.rollouts
+    assert made["gpu_seconds"] == made["seconds"] == 12.5
+
+
+def test_tokens_of_cut_completions_are_counted_apart(tmp_path: Path) -> None:
+    _, cell, record = one_cell(tmp_path)
+    assert ledger(cell, record)["truncated_tokens"] == 0
+    record.groups.rows[0]["outcomes"][:2] = ["truncated", "truncated"]
+    assert ledger(cell, record)["truncated_tokens"] == 40

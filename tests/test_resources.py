@@ -1,6 +1,8 @@
 """How much fits."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cluster.resources import ResourceError, probe_share, trials_at_once
 
@@ -21,3 +23,76 @@ def test_trials_share_what_there_is() -> None:
     assert trials_at_once({"CPU": 16, "GPU": 4}, 1, 1, 2) == 2
     with pytest.raises(ResourceError, match="write smaller resources"):
         trials_at_once({"CPU": 2}, 1, 1, 1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(cpus=st.integers(1, 128), gpus=st.integers(0, 8), parts=st.integers(1, 200))
+def test_a_probe_never_takes_all_cpus_nor_more_actors_than_parts(
+    cpus: int, gpus: int, parts: int
+) -> None:
+    share = probe_share({"CPU": float(cpus), "GPU": float(gpus)}, parts)
+    assert 1 <= share.actors <= parts
+    assert 0 < share.cpus <= 1
+    assert share.actors * share.cpus <= max(cpus - 1, cpus / 2)
+    assert share.actors <= (gpus or cpus)
+    assert share.gpus == (1.0 if gpus else 0.0)
+
+
+def test_a_machine_without_counts_still_gets_one_actor() -> None:
+    assert probe_share({}, 5) == (1, 0.5, 0.0)
+    assert probe_share({"CPU": 4, "GPU": 0.5}, 100).gpus == 0.0
+
+
+@pytest.mark.parametrize(
+    ("cluster", "cpus", "gpus", "workers", "fits"),
+    [
+        ({"CPU": 1}, 0.1, 0, 1, 10),
+        ({"CPU": 0.9}, 0.3, 0, 1, 3),
+        ({"CPU": 3}, 1, 0, 2, 1),
+        ({"CPU": 8, "GPU": 4}, 1, 1, 4, 1),
+        ({"CPU": 64, "GPU": 8}, 4, 0.5, 2, 8),
+        ({"CPU": 2, "GPU": 8}, 1, 1, 1, 2),
+        ({"CPU": 2, "GPU": 8}, 1, 0, 1, 2),
+    ],
+)
+def test_the_scarcer_resource_decides(
+    cluster: dict[str, float], cpus: float, gpus: float, workers: int, fits: int
+) -> None:
+    assert trials_at_once(cluster, cpus, gpus, workers) == fits
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    have=st.integers(1, 64),
+    cpus=st.sampled_from([0.1, 0.25, 0.3, 0.5, 1, 1.5, 2]),
+    workers=st.integers(1, 4),
+)
+def test_as_many_run_as_fit_and_not_one_more(have: int, cpus: float, workers: int) -> None:
+    each = cpus * workers
+    if each > have:
+        with pytest.raises(ResourceError, match="write smaller resources"):
+            trials_at_once({"CPU": have}, cpus, 0, workers)
+        return
+    fits = trials_at_once({"CPU": have}, cpus, 0, workers)
+    assert fits * each <= have + 1e-6
+    assert (fits + 1) * each > have + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("cluster", "asked"),
+    [
+        ({"CPU": 2}, (1, 1, 1)),
+        ({"CPU": 2, "GPU": 1}, (1, 1, 2)),
+        ({"CPU": 2}, (3, 0, 1)),
+        ({}, (1, 0, 1)),
+    ],
+)
+def test_what_never_fits_is_refused_with_both_counts(
+    cluster: dict[str, float], asked: tuple[float, float, int]
+) -> None:
+    cpus, gpus, workers = asked
+    with pytest.raises(ResourceError) as caught:
+        trials_at_once(cluster, cpus, gpus, workers)
+    assert f"{workers} × ({cpus:g} CPUs, {gpus:g} GPUs)" in str(caught.value)
+    has = f"{cluster.get('CPU', 0):g} CPUs and {cluster.get('GPU', 0):g} GPUs"
+    assert has in str(caught.value)

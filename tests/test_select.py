@@ -1,0 +1,179 @@
+"""`decile select`: a subset from what a probe left, without any sweep."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator.cli import main
+from orchestrator.difficulty import difficulty
+from orchestrator.lines import UserError
+from orchestrator.sample_store import write_part
+from orchestrator.schema import SAMPLES, SUBSET
+from orchestrator.selecting import select_file
+from orchestrator.store import Store
+from orchestrator.subsets import reason
+from policies import PolicyError, get_policy
+
+RIGHT = {"a": 4, "b": 0, "c": 2, "d": 1}  # of 4 samples
+
+
+def samples(prompts: str = "abcd", indices: range = range(4)) -> pa.Table:
+    """Marked samples of some prompts; the first RIGHT[prompt] of each are correct."""
+    rows: list[dict[str, Any]] = [
+        dict.fromkeys(SAMPLES.names)
+        | {"prompt_id": p, "sample": i, "outcome": "correct" if i < RIGHT[p] else "wrong"}
+        for p in prompts
+        for i in indices
+    ]
+    return pa.Table.from_pylist(rows, schema=SAMPLES)
+
+
+def probe_folder(folder: Path, *parts: pa.Table) -> Path:
+    """A probe's folder as the store keeps it: parts, and the file that says what the key hashes."""
+    store = Store(str(folder))
+    store.write_json({"model": "m"}, "probes", "key", "key.json")
+    for part in parts:
+        write_part(store, "key", part)
+    return folder / "probes" / "key"
+
+
+def chosen(source: Path, policy: str = "hard", budget: str = "2", seed: int = 0) -> list[str]:
+    out = source.parent / "subset.parquet"
+    select_file(source, policy, budget, seed, out)
+    return pq.read_table(out)["prompt_id"].to_pylist()
+
+
+def test_a_probes_folder_is_enough(tmp_path: Path) -> None:
+    folder = probe_folder(tmp_path, samples())
+    assert chosen(folder) == ["b", "d"]
+    assert chosen(folder, "easy") == ["a", "c"]
+    subset = pq.read_table(folder.parent / "subset.parquet")
+    assert subset.schema.equals(SUBSET)
+    assert subset["pass_rate"].to_pylist() == [1.0, 0.5]
+    assert subset["rank"].to_pylist() == [0, 1]
+
+
+def test_parts_are_put_together_and_repeated_samples_count_once(tmp_path: Path) -> None:
+    whole = probe_folder(tmp_path / "whole", samples())
+    parts = [samples("ab"), samples("cd", range(2)), samples("bcd", range(4))]
+    pieces = probe_folder(tmp_path / "pieces", *parts)
+    assert len(list(pieces.glob("*.parquet"))) == 3
+    assert chosen(pieces, budget="4") == chosen(whole, budget="4") == ["b", "d", "c", "a"]
+    rates = pq.read_table(pieces.parent / "subset.parquet")["pass_rate"].to_pylist()
+    assert rates == [0.0, 0.25, 0.5, 1.0]
+
+
+def test_one_file_of_samples_and_its_difficulty_table_choose_alike(tmp_path: Path) -> None:
+    pq.write_table(samples(), tmp_path / "samples.parquet")
+    tiers = {"a": "1", "b": "7", "c": "3", "d": "5"}
+    pq.write_table(difficulty(samples(), tiers), tmp_path / "difficulty.parquet")
+    assert chosen(tmp_path / "samples.parquet") == chosen(tmp_path / "difficulty.parquet")
+    assert pq.read_table(tmp_path / "subset.parquet")["tier"].to_pylist() == ["7", "5"]
+
+
+def test_the_subset_is_the_policys_own_choice(tmp_path: Path) -> None:
+    table = difficulty(samples())
+    pq.write_table(table, tmp_path / "d.parquet")
+    for policy in ("hard", "easy", "middle", "random"):
+        rows = get_policy(policy)(table, 3, np.random.default_rng(5))
+        expected = [table["prompt_id"][int(row)].as_py() for row in rows]
+        assert chosen(tmp_path / "d.parquet", policy, "3", seed=5) == expected
+
+
+@pytest.mark.parametrize(
+    ("budget", "size"), [("1", 1), ("4", 4), ("0.25", 1), ("0.5", 2), ("0.74", 2), ("1.0", 4)]
+)
+def test_a_share_is_floored_and_a_count_is_taken(tmp_path: Path, budget: str, size: int) -> None:
+    pq.write_table(difficulty(samples()), tmp_path / "d.parquet")
+    assert len(chosen(tmp_path / "d.parquet", budget=budget)) == size
+
+
+def test_why_is_returned_and_kept_with_the_subset(tmp_path: Path) -> None:
+    folder = probe_folder(tmp_path, samples())
+    out = tmp_path / "new" / "folder" / "subset.parquet"
+    why = select_file(folder, "hard", "0.5", 3, out)
+    assert why == {
+        **{"policy": "hard", "size": 2, "seed": 3, "source": str(folder)},
+        "ties": {"pool": 1, "chosen": 1},
+    }
+    assert reason(pq.read_table(out)) == why
+    assert [p.name for p in out.parent.iterdir()] == ["subset.parquet"]
+
+
+@pytest.mark.parametrize("budget", ["some", "", "nan", "10%"])
+def test_a_budget_that_is_no_number_is_refused(tmp_path: Path, budget: str) -> None:
+    folder = probe_folder(tmp_path, samples())
+    with pytest.raises(UserError, match=r"write a share \(0.1\) or a count \(80\)"):
+        select_file(folder, "hard", budget, 0, tmp_path / "out.parquet")
+
+
+@pytest.mark.parametrize("budget", ["0", "5", "1.5", "-1", "0.1"])
+def test_a_budget_that_does_not_fit_is_refused(tmp_path: Path, budget: str) -> None:
+    folder = probe_folder(tmp_path, samples())
+    with pytest.raises(PolicyError, match="write a budget between 1 and 4"):
+        select_file(folder, "hard", budget, 0, tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_what_is_no_probe_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "junk.parquet").write_text("no table")
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
+    pq.write_table(samples().select(["prompt_id", "outcome"]), tmp_path / "unnumbered.parquet")
+    for name, words in {
+        "none": "no probe is there",
+        "empty": "no probe is there",
+        "junk.parquet": "cannot be read",
+        "other.parquet": "needs the columns",
+        "unnumbered.parquet": "needs the columns",
+    }.items():
+        with pytest.raises(UserError, match=words) as caught:
+            select_file(tmp_path / name, "hard", "1", 0, tmp_path / "out.parquet")
+        assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_torn_part_is_refused_and_not_left_out(tmp_path: Path) -> None:
+    folder = probe_folder(tmp_path, samples("ab"), samples("cd"))
+    part = min(folder.glob("*.parquet"))
+    part.write_bytes(part.read_bytes()[:-10])
+    with pytest.raises(UserError, match="cannot be read"):
+        chosen(folder)
+
+
+def test_the_command_prints_why_as_json_or_in_one_line(tmp_path: Path, capsys) -> None:
+    folder, out = probe_folder(tmp_path, samples()), tmp_path / "subset.parquet"
+    arguments = ["select", "--probe", str(folder), "--policy", "random", "--budget", "3"]
+    arguments += ["--seed", "2", "--out", str(out)]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == f"3 prompts: {out}\n"
+    first = pq.read_table(out)
+    assert main([*arguments, "--json"]) == 0
+    why = json.loads(capsys.readouterr().out)
+    assert (why["policy"], why["size"], why["seed"], why["ties"]) == ("random", 3, 2, None)
+    assert pq.read_table(out) == first
+
+
+@pytest.mark.parametrize(
+    ("policy", "budget", "words"),
+    [
+        ("harder", "1", "write one of hard, easy"),
+        ("hard", "9", "between 1 and 4"),
+        ("hard", "x", "--budget x"),
+    ],
+)
+def test_the_command_ends_wrong_input_with_code_2(
+    tmp_path: Path, capsys, policy: str, budget: str, words: str
+) -> None:
+    folder, out = probe_folder(tmp_path, samples()), tmp_path / "subset.parquet"
+    arguments = ["--probe", str(folder), "--policy", policy, "--budget", budget, "--out", str(out)]
+    assert main(["select", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("decile: ") and captured.err.count("\n") == 1
+    assert words in captured.err
+    assert captured.out == ""
+    assert not out.exists()
