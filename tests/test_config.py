@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.config import Experiment, load_config
@@ -159,6 +159,7 @@ def test_a_batch_fits_exactly_when_it_holds_whole_groups(
 
 
 @settings(max_examples=50, deadline=None)
+@example(percent=29, pool=100)
 @given(percent=st.integers(1, 100), pool=st.integers(1, 100_000))
 def test_a_share_is_floored_without_rounding_noise(percent: int, pool: int) -> None:
     grid = {"model": ["m"], "dataset": ["d"], "policy": ["hard"]}

@@ -190,7 +190,8 @@ def test_the_notebook_draws_the_finished_sweep(
 
 def test_the_report_is_one_page_that_needs_no_network(finished: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    assert main(["report", str(finished), "-e", NAME, "--out", str(page)]) == 0
+    arguments = ["report", str(finished), "-e", NAME, "--storage", store_of(finished).uri]
+    assert main([*arguments, "--out", str(page)]) == 0
     text = page.read_text()
     assert text.count("<svg") >= 3
     assert "→" in text
