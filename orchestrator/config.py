@@ -212,7 +212,7 @@ class Experiment(Settings):
     @field_validator("budget", mode="before")
     @classmethod
     def _budget(cls, budget: Any) -> Any:
-        if isinstance(budget, bool) or not isinstance(budget, int | float) or budget <= 0:
+        if isinstance(budget, bool) or not isinstance(budget, int | float) or not budget > 0:
             raise _problem(f"budget {budget} is no size: write a share (0.10) or a count (80)")
         if isinstance(budget, float) and budget > 1:
             raise _problem(f"budget {budget} is over the whole pool: write a share up to 1.0")

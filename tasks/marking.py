@@ -8,8 +8,9 @@ OUTCOMES: tuple[Outcome, ...] = ("correct", "wrong", "unparsed", "truncated", "e
 
 _BOX = re.compile(r"\\boxed\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
 _STRICT_LETTER = re.compile(r"\(?([A-Z])\)?")
-_LENIENT_LETTER = re.compile(r"(?:\\text\{)?\s*\(?\s*([A-Za-z])\s*\)?\s*\.?\s*\}?")
-_STATED = re.compile(r"\banswer\s+is:?\s*(?:\*\*)?\s*\(([A-Za-z])\)", re.IGNORECASE)
+# No two optional runs of spaces stand side by side: reading stays linear on any text.
+_LENIENT_LETTER = re.compile(r"(?:\\text\{)?\s*(?:\(\s*)?([A-Za-z])\s*(?:\)\s*)?(?:\.\s*)?\}?")
+_STATED = re.compile(r"\banswer\s+is:?\s*(?:\*\*\s*)?\(([A-Za-z])\)", re.IGNORECASE)
 
 
 class Mark(NamedTuple):
