@@ -26,11 +26,10 @@ class Store:
     """Results under one root, on any file system that pyarrow knows (path, file://, s3://, gs://)."""
 
     def __init__(self, uri: str) -> None:
-        if "://" not in uri:
-            uri = str(Path(uri).expanduser().resolve())  # workers run in folders of their own
         self.uri = uri
         if "://" not in uri:
-            uri = Path(uri).as_uri()
+            folder = Path(uri).expanduser().resolve()  # workers run in folders of their own
+            self.uri, uri = str(folder), folder.as_uri()
         try:
             self.fs, self.root = pafs.FileSystem.from_uri(uri)
         except (pa.ArrowInvalid, OSError) as error:

@@ -11,6 +11,7 @@ from typing import Any
 
 from cluster.resources import trials_at_once
 from cluster.session import quiet_logs
+from orchestrator.config import Resources
 from orchestrator.plan import Cell
 from orchestrator.store import Store
 from orchestrator.trial import is_finished, run_cell
@@ -40,7 +41,7 @@ def run_cells(
     at_once = trials_at_once(cluster, resources.cpus, resources.gpus, resources.workers)
     with tempfile.TemporaryDirectory(prefix="decile-tune-") as scratch:
         tune.Tuner(
-            tune.with_resources(trainable, _bundles(resources.workers, resources)),
+            tune.with_resources(trainable, _bundles(resources)),
             param_space={
                 "cell": tune.grid_search([cell.model_dump(mode="json") for cell in owed]),
                 "storage": store.uri,
@@ -56,11 +57,11 @@ def run_cells(
         ).fit()
 
 
-def _bundles(workers: int, resources: Any) -> Any:
+def _bundles(resources: Resources) -> Any:
     """What Tune reserves for a trial; the workers of a Ray Train group reserve their own."""
     from ray import tune
 
-    if workers > 1:
+    if resources.workers > 1:
         return {"memory": 2**20}  # Tune refuses a trial that asks for nothing
     bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
     return tune.PlacementGroupFactory([{k: v for k, v in bundle.items() if v}])

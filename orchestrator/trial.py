@@ -134,8 +134,9 @@ class Trial:
     def _metrics(self, update: int) -> dict[str, float]:
         """This update's numbers under their MLflow names."""
         metrics = training_metrics(self.record.groups.table()).get(update, {})
-        evaluation = by_update(self.record.evaluations).get(update)
-        return metrics | (evaluation_metrics(evaluation) if evaluation is not None else {})
+        if not self.record.has_evaluation(update):
+            return metrics
+        return metrics | evaluation_metrics(by_update(self.record.evaluations)[update])
 
     def _save(self, update: int) -> None:
         if self.rank == 0:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from orchestrator.difficulty import difficulty, pass_rate_histogram
 from orchestrator.evaluation import accuracy
 from orchestrator.models import ModelSource, folder_identity
+from orchestrator.report.figures import new_axes
 from orchestrator.samples import draw
 from orchestrator.sampling.base import Request, SamplingSettings
 from orchestrator.sampling.transformers import TransformersSampler
@@ -67,7 +68,7 @@ def _loss(docs: Path) -> str:
         return "## Loss\n\nNot recorded."
     with file.open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    figure, axes = _axes()
+    figure, axes = new_axes()
     for stage in dict.fromkeys(row["stage"] for row in rows):
         part = [row for row in rows if row["stage"] == stage]
         axes.plot([int(r["step"]) for r in part], [float(r["loss"]) for r in part], label=stage)
@@ -78,19 +79,10 @@ def _loss(docs: Path) -> str:
     return f"## Loss\n\n{rows[-1]['step']} steps.\n\n![Loss by step](embedded-loss.png)"
 
 
-def _axes():  # type: ignore[no-untyped-def]  # noqa: ANN202
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
 def _pool(docs: Path, pool: Sequence[Prompt], samples: pa.Table) -> str:
     table = difficulty(samples, {p.prompt_id: p.tier for p in pool})
     counts = pass_rate_histogram(table, SAMPLES)
-    figure, axes = _axes()
+    figure, axes = new_axes()
     axes.bar(range(SAMPLES + 1), counts)
     axes.set(xlabel=f"correct completions of {SAMPLES}", ylabel="prompts")
     figure.savefig(docs / "embedded-pass-rates.png", dpi=110)

@@ -2,7 +2,6 @@
 
 import random
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from orchestrator.embedded.traces import careful, guess, ramble, scenarios
@@ -63,8 +62,3 @@ def make_tokenizer(seed: int, size: int = 4000) -> Any:
     made.padding_side, made.chat_template, made.model_max_length = "left", CHAT, 1024
     made.clean_up_tokenization_spaces = False
     return made
-
-
-def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Writes tokenizer.json, its configuration and the chat template."""
-    tokenizer.save_pretrained(folder)
