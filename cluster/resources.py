@@ -33,7 +33,9 @@ def trials_at_once(cluster: Mapping[str, float], cpus: float, gpus: float, worke
     have_cpus, have_gpus = cluster.get("CPU", 0.0), cluster.get("GPU", 0.0)
     fits = floor(have_cpus / (cpus * workers) + 1e-9)
     if gpus:
-        fits = min(fits, floor(have_gpus / (gpus * workers) + 1e-9))
+        # A fraction lies on one GPU: what is left on two of them never makes a third share.
+        shares = floor(1 / gpus + 1e-9) * floor(have_gpus)
+        fits = min(fits, shares // workers)
     if fits < 1:
         raise ResourceError(
             f"a trial takes {workers} × ({cpus:g} CPUs, {gpus:g} GPUs), the cluster has "

@@ -101,9 +101,15 @@ def _add_select(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument("--probe", type=Path, required=True, help="a probe's folder, or Parquet")
     parser.add_argument("--policy", required=True, help="decile ls policies")
     parser.add_argument("--budget", required=True, help="a share (0.1) or a count (80)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=_seed, default=0, help="breaks ties (0)")
     parser.add_argument("--out", type=Path, required=True, help="the subset, Parquet")
     parser.add_argument("--json", action="store_true", help="print why, for machines")
+
+
+def _seed(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no seed: write a whole number from 0")
+    return int(text)
 
 
 def plan(arguments: argparse.Namespace) -> int:

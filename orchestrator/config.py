@@ -5,7 +5,7 @@ Every model forbids unknown keys, and every message says what is wrong and what 
 """
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -85,6 +85,13 @@ class DatasetEntry(Settings):
             raise _problem(str(error)) from error
         return name
 
+    @field_validator("options")
+    @classmethod
+    def _reading_is_the_experiments(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if "marking" in options:
+            raise _problem("marking is no option of a dataset: set it on the experiment", "marking")
+        return options
+
 
 class Grid(Settings):
     """The swept axes; the sweep is their product."""
@@ -95,7 +102,7 @@ class Grid(Settings):
     """Names from `datasets`, or tasks with their default options."""
     policy: list[str] = Field(min_length=1)
     """Policies (decile ls policies), or package.module:attribute."""
-    seed: list[int] = Field(default=[0], min_length=1)
+    seed: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
     """Seeds of subset choice and training."""
 
     @field_validator("model", "dataset", "policy", "seed")

@@ -64,7 +64,8 @@ def learnable_pct(groups: pa.Table) -> float:
 def training_metrics(groups: pa.Table) -> dict[int, dict[str, float]]:
     """Update -> the metrics that `groups` gives, under their MLflow names.
 
-    `train/live_pct` is that update's own; `train/learnable_pct` the mean up to it.
+    `train/live_pct` is that update's own; `train/learnable_pct` the mean up to it;
+    `train/accuracy` is absent where no completion of the update could be marked.
     """
     shares = live_share(groups)
     running = 100 * np.cumsum(list(shares.values())) / np.arange(1, len(shares) + 1)
@@ -72,14 +73,12 @@ def training_metrics(groups: pa.Table) -> dict[int, dict[str, float]]:
     by_update: dict[int, list[float]] = {u: [] for u in shares}
     for update, group in zip(groups["update"].to_pylist(), rewards, strict=True):
         by_update[update] += [r for r in group if r is not None]
-    return {
-        update: {
-            "train/live_pct": 100 * share,
-            "train/learnable_pct": float(mean),
-            "train/accuracy": float(np.mean(by_update[update])) if by_update[update] else 0.0,
-        }
-        for (update, share), mean in zip(shares.items(), running, strict=True)
-    }
+    found: dict[int, dict[str, float]] = {}
+    for (update, share), mean in zip(shares.items(), running, strict=True):
+        found[update] = {"train/live_pct": 100 * share, "train/learnable_pct": float(mean)}
+        if by_update[update]:
+            found[update]["train/accuracy"] = float(np.mean(by_update[update]))
+    return found
 
 
 class GroupRecorder:

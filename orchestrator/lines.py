@@ -40,6 +40,13 @@ def load(file: Path) -> tuple[Any, dict[Path_, int]]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UserError(f"{file}:{line}: not valid YAML: {error.problem}") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise UserError(f"{file}:{line}: not valid YAML: {error.reason}") from error
+    except RecursionError as error:
+        raise UserError(f"{file}:1: not valid YAML: an alias contains itself") from error
+    except ValueError as error:
+        raise UserError(f"{file}:1: not valid YAML: {error}: put it in quotes") from error
 
 
 def _walk(node: yaml.Node, path: Path_, lines: dict[Path_, int], file: Path) -> None:

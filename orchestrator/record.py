@@ -129,4 +129,4 @@ def drop_checkpoints(store: Store, cell_id: str) -> None:
     """Remove the trainer's resumable state of a finished cell."""
     for name in store.folders("cells", cell_id):
         if name.startswith("checkpoint-"):
-            shutil.rmtree(Path(store.path("cells", cell_id, name)))
+            shutil.rmtree(Path(store.path("cells", cell_id, name)), ignore_errors=True)

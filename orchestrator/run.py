@@ -17,6 +17,7 @@ from orchestrator.difficulty import difficulty, pass_rate_histogram
 from orchestrator.plan import Cell, Plan, ProbeSpec
 from orchestrator.probe import run_probe
 from orchestrator.progress import Progress, duration
+from orchestrator.record import drop_checkpoints
 from orchestrator.report.rows import read_rows
 from orchestrator.report.table import flat_row
 from orchestrator.sample_store import owed
@@ -52,6 +53,7 @@ def run_experiment(plan: Plan, store: Store, tracking_uri: str, progress: Progre
     finally:
         done = [cell for cell in plan.cells if is_finished(store, cell)]
         for cell in done:
+            drop_checkpoints(store, cell.cell_id)  # of one killed right after its result
             tracker.sync(cell)
         results = [flat_row(row) for row in read_rows(store, done)]
         tracker.close(ok=len(done) == len(plan.cells), results=results)

@@ -11,6 +11,7 @@ from orchestrator.lines import UserError
 from orchestrator.schema import SAMPLES
 from orchestrator.store import Store
 from orchestrator.subsets import select, with_reason
+from tasks import OUTCOMES
 
 
 def select_file(probe: Path, policy: str, budget: str, seed: int, out: Path) -> dict[str, Any]:
@@ -18,6 +19,8 @@ def select_file(probe: Path, policy: str, budget: str, seed: int, out: Path) -> 
 
     Writes the subset to `out` and returns why it is what it is. Raises UserError or PolicyError.
     """
+    if out.is_dir() or any(folder.is_file() for folder in out.parents):
+        raise UserError(f"--out {out}: is no place for a file: write a new file's name")
     table = _difficulty(probe)
     chosen, why = select(table, policy, _size(budget, table.num_rows), seed)
     why["source"] = str(probe)
@@ -34,14 +37,22 @@ def _difficulty(probe: Path) -> pa.Table:
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"{probe}: cannot be read: {error}") from error
     if "pass_rate" in table.column_names and "prompt_id" in table.column_names:
-        return table if "tier" in table.column_names else _without_tier(table)
+        return _as_difficulty(probe, table)
     if not set(SAMPLES.names[:2]) | {"outcome"} <= set(table.column_names):
         raise UserError(f"{probe}: needs the columns prompt_id and pass_rate, or a probe's samples")
+    if unknown := set(table["outcome"].to_pylist()) - set(OUTCOMES):
+        raise UserError(f"{probe}: outcome {unknown.pop()!r}: write one of {', '.join(OUTCOMES)}")
     return difficulty(table.group_by(["prompt_id", "sample"]).aggregate([("outcome", "min")])
                       .rename_columns(["prompt_id", "sample", "outcome"]))  # fmt: skip
 
 
-def _without_tier(table: pa.Table) -> pa.Table:
+def _as_difficulty(probe: Path, table: pa.Table) -> pa.Table:
+    """A table of the user's own, with its pass rates as numbers and a tier for every row."""
+    kind = table["pass_rate"].type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+        raise UserError(f"{probe}: pass_rate holds {kind}: write numbers from 0 to 1")
+    if "tier" in table.column_names:
+        return table
     return table.append_column("tier", pa.array([""] * table.num_rows, pa.string()))
 
 
@@ -49,5 +60,5 @@ def _size(budget: str, pool: int) -> int:
     """`0.1` is a share of the pool, `80` a count."""
     try:
         return int(budget) if budget.isdigit() else int(float(budget) * pool + 1e-9)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise UserError(f"--budget {budget}: write a share (0.1) or a count (80)") from error

@@ -7,6 +7,7 @@ experiments imports neither, and always agrees with the version that will run.
 import ast
 import difflib
 import importlib.util
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,22 @@ GRPO_DEFAULTS: dict[str, Any] = {
     "weight_decay": 0.0,
     "save_steps": 50,
 }
+_AT_LEAST = {
+    "max_steps": 1,
+    "num_generations": 2,
+    "per_device_train_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "max_completion_length": 1,
+    "num_iterations": 1,
+    "save_steps": 1,
+    "top_k": 0,
+    "beta": 0,
+    "weight_decay": 0,
+    "lora_dropout": 0,
+    "r": 1,
+    "lora_alpha": 1,
+}
+_ABOVE_ZERO = {"learning_rate", "temperature", "top_p", "epsilon", "max_grad_norm"}
 LORA_DEFAULTS: dict[str, Any] = {
     "r": 32,
     "lora_alpha": 32,
@@ -113,8 +130,12 @@ def problem(section: str, name: str, value: Any) -> str | None:
     if name not in fields:
         library = "TRL's GRPOConfig" if section == "grpo" else "PEFT's LoraConfig"
         return f"unknown setting {name!r}: {library} has none of that name{suggest(name, fields)}"
-    wanted = _scalar_mismatch(fields[name], value)
-    return f"{name} is {value!r}: write {wanted}" if wanted else None
+    wanted = _mismatch(fields[name], value) or _out_of_range(section, name, value)
+    return f"{name} is {_shown(value)}: write {wanted}" if wanted else None
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else repr(value)
 
 
 def suggest(name: str, known: Any) -> str:
@@ -123,9 +144,26 @@ def suggest(name: str, known: Any) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _scalar_mismatch(annotation: str, value: Any) -> str | None:
-    """The wanted type in words, when a text or a truth value stands where a number must."""
+def _out_of_range(section: str, name: str, value: Any) -> str | None:
+    """What values a setting that Decile writes out takes, where this is none of them."""
+    if value is None and name in (GRPO_DEFAULTS if section == "grpo" else LORA_DEFAULTS):
+        return "a value, or leave it out"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    least = _AT_LEAST.get(name)
+    if least is not None and value < least:
+        return f"at least {least}"
+    return "a number above 0" if name in _ABOVE_ZERO and not 0 < value < math.inf else None
+
+
+def _mismatch(annotation: str, value: Any) -> str | None:
+    """The wanted type in words, when a value of a plainly different type stands there."""
     takes_number = "float" in annotation or "int" in annotation
+    if isinstance(value, list | dict):
+        takes_many = any(kind in annotation for kind in ("list", "dict", "Any", "Config"))
+        return None if takes_many else "one value"
+    if annotation == "str" and not isinstance(value, str | None):
+        return "a text"
     if isinstance(value, str) and takes_number and "str" not in annotation:
         return "a number"
     if isinstance(value, bool) and takes_number and "bool" not in annotation:

@@ -53,7 +53,8 @@ class Store:
 
     def check_writable(self) -> None:
         """Raise StoreError unless a file can be written under the root; leaves nothing behind."""
-        fresh = self.fs.get_file_info(self.root).type == pafs.FileType.NotFound
+        folders = [Path(self.root), *Path(self.root).parents] if self.local else []
+        made = [folder for folder in folders if not folder.exists()]
         try:
             self.fs.create_dir(self.root, recursive=True)
             probe = f".writable-{uuid.uuid4().hex}"
@@ -64,8 +65,8 @@ class Store:
                 f"storage {self.uri} cannot be written ({error}): "
                 "write a folder that you own, or give --storage"
             ) from error
-        if fresh and self.local:
-            os.rmdir(self.root)
+        for folder in made:
+            folder.rmdir()
 
     def exists(self, *parts: str) -> bool:
         """Whether a complete file of that name is there."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 from orchestrator.plan import Cell
 from orchestrator.schema import SUBSET
 from orchestrator.store import Store
-from policies import ScorePolicy, get_policy
+from policies import PolicyError, ScorePolicy, get_policy
 
 
 def select(
@@ -21,7 +21,9 @@ def select(
     None for a policy without scores. Raises PolicyError when the pool is too small.
     """
     rule = get_policy(policy)
-    chosen = rule(difficulty, size, np.random.default_rng(seed))
+    chosen = _checked(
+        rule(difficulty, size, np.random.default_rng(seed)), policy, size, difficulty.num_rows
+    )
     rows = difficulty.take(pa.array(chosen))
     table = pa.table(
         {
@@ -31,6 +33,20 @@ def select(
     ).cast(SUBSET)
     ties = rule.ties(difficulty, chosen)._asdict() if isinstance(rule, ScorePolicy) else None
     return table, {"policy": policy, "size": size, "seed": seed, "ties": ties}
+
+
+def _checked(chosen: Any, policy: str, size: int, pool: int) -> np.ndarray:
+    """The rows a policy chose, as integers; PolicyError unless they are a subset of that size."""
+    rows = np.asarray(chosen)
+    whole = rows.ndim == 1 and np.issubdtype(rows.dtype, np.integer)
+    if not whole or len(rows) != size or len(np.unique(rows)) != size:
+        raise PolicyError(
+            f"policy {policy!r} was asked for {size} distinct row numbers and gave {len(rows)} "
+            f"values, {len(np.unique(rows))} of them distinct: return a NumPy array of integers"
+        )
+    if rows.min() < 0 or rows.max() >= pool:
+        raise PolicyError(f"policy {policy!r} gave a row outside 0…{pool - 1}")
+    return rows
 
 
 def with_reason(table: pa.Table, why: dict[str, Any]) -> pa.Table:

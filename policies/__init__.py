@@ -35,8 +35,12 @@ def get_policy(name: str) -> Policy:
         target = installed[0].value
     try:
         found: Any = EntryPoint(name, target, GROUP).load()
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise PolicyError(f"policy {name!r} cannot be imported: {error}") from error
-    made: Any = found() if inspect.isclass(found) else found
-    policy: Policy = made
-    return policy
+    try:
+        policy: Any = found() if inspect.isclass(found) else found
+    except TypeError as error:
+        raise PolicyError(f"policy {name!r} cannot be made without arguments: {error}") from error
+    if not callable(policy):
+        raise PolicyError(f"policy {name!r} is no function: write one of (table, size, generator)")
+    return policy  # type: ignore[no-any-return]

@@ -47,7 +47,8 @@ class ScorePolicy(ABC):
     def ties(self, difficulty: pa.Table, chosen: np.ndarray) -> Ties:
         """Rows that tie at the subset's edge: in the whole pool, and among those chosen."""
         score = self.score(difficulty)
-        at_edge = score == score[chosen[-1]]
+        edge = score[chosen[-1]]
+        at_edge = np.isnan(score) if np.isnan(edge) else score == edge
         return Ties(int(at_edge.sum()), int(at_edge[chosen].sum()))
 
 

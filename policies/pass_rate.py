@@ -28,4 +28,6 @@ class Middle(ScorePolicy):
     def score(self, difficulty: pa.Table) -> np.ndarray:
         """Distance from the median; rounded, so that equal distances on both sides do tie."""
         rates = pass_rates(difficulty)
+        if np.isnan(rates).all():
+            return rates
         return np.asarray(np.round(np.abs(rates - np.nanmedian(rates)), 12))

@@ -28,9 +28,12 @@ def find_task(name: str) -> type[Task]:
             raise TaskError(f"unknown task {name!r}: write one of {known}, or package.module:Class")
         target = installed[0].value
     try:
-        return EntryPoint(name, target, GROUP).load()  # type: ignore[no-any-return]
-    except (ImportError, AttributeError) as error:
+        found: Any = EntryPoint(name, target, GROUP).load()
+    except (ImportError, AttributeError, ValueError) as error:
         raise TaskError(f"task {name!r} cannot be imported: {error}") from error
+    if not (inspect.isclass(found) and issubclass(found, Task)):
+        raise TaskError(f"task {name!r} is no task: write package.module:Class of a tasks.Task")
+    return found
 
 
 def get_task(name: str, **options: Any) -> Task:

@@ -126,3 +126,10 @@ def test_the_recorder_keeps_order_outcomes_and_null_rewards() -> None:
         **{"outcomes": ["wrong", "error"], "tokens": [5, 7]},
     }
     assert (second["update"], second["rewards"]) == (4, [0.0, 1.0])
+
+
+def test_an_update_without_marks_has_no_accuracy() -> None:
+    recorder = GroupRecorder()
+    unmarked = {"prompt_id": "a", "tier": "", "reward": None, "outcome": "error", "tokens": 1}
+    recorder.add(1, [unmarked, unmarked], 2)
+    assert "train/accuracy" not in training_metrics(recorder.table())[1]

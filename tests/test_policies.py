@@ -173,3 +173,23 @@ def test_the_users_own_scores_are_ranked_and_their_ties_counted(
 
 def test_a_table_without_a_reason_has_an_empty_one() -> None:
     assert reason(table([0.1])) == {}
+
+
+@pytest.mark.parametrize("rows", [[0], [0, 0], [0, 9], [-1, 0], [0.0, 1.0]])
+def test_rows_of_the_users_own_policy_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[float]
+) -> None:
+    (tmp_path / "own_rows.py").write_text("rows = []\ndef own(t, n, rng): return rows\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import own_rows
+
+    monkeypatch.setattr(own_rows, "rows", rows)
+    with pytest.raises(PolicyError, match="policy 'own_rows:own'"):
+        select(table([0.1, 0.2, 0.3]), "own_rows:own", 2, 0)
+
+
+def test_with_no_rate_known_all_rows_tie() -> None:
+    unknown = table([None, None, None])
+    for name in ("hard", "easy", "middle"):
+        _, why = select(unknown, name, 2, 0)
+        assert why["ties"] == {"pool": 3, "chosen": 2}

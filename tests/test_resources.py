@@ -96,3 +96,9 @@ def test_what_never_fits_is_refused_with_both_counts(
     assert f"{workers} × ({cpus:g} CPUs, {gpus:g} GPUs)" in str(caught.value)
     has = f"{cluster.get('CPU', 0):g} CPUs and {cluster.get('GPU', 0):g} GPUs"
     assert has in str(caught.value)
+
+
+def test_fractions_of_a_gpu_lie_on_one_gpu() -> None:
+    assert trials_at_once({"CPU": 64, "GPU": 2}, 1, 0.6, 1) == 2
+    assert trials_at_once({"CPU": 64, "GPU": 2}, 1, 0.5, 1) == 4
+    assert trials_at_once({"CPU": 64, "GPU": 8}, 1, 1, 4) == 2

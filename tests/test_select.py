@@ -105,7 +105,7 @@ def test_why_is_returned_and_kept_with_the_subset(tmp_path: Path) -> None:
     assert [p.name for p in out.parent.iterdir()] == ["subset.parquet"]
 
 
-@pytest.mark.parametrize("budget", ["some", "", "nan", "10%"])
+@pytest.mark.parametrize("budget", ["some", "", "nan", "inf", "10%"])
 def test_a_budget_that_is_no_number_is_refused(tmp_path: Path, budget: str) -> None:
     folder = probe_folder(tmp_path, samples())
     with pytest.raises(UserError, match=r"write a share \(0.1\) or a count \(80\)"):
@@ -177,3 +177,21 @@ def test_the_command_ends_wrong_input_with_code_2(
     assert words in captured.err
     assert captured.out == ""
     assert not out.exists()
+
+
+def test_an_out_that_is_no_place_for_a_file_is_refused(tmp_path: Path) -> None:
+    folder = probe_folder(tmp_path, samples())
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path, tmp_path / "file" / "subset.parquet"):
+        with pytest.raises(UserError, match="no place for a file"):
+            select_file(folder, "hard", "2", 0, out)
+
+
+def test_unknown_outcomes_and_rates_in_words_are_refused(tmp_path: Path) -> None:
+    file, out = tmp_path / "table.parquet", tmp_path / "subset.parquet"
+    pq.write_table(pa.table({"prompt_id": ["a"], "pass_rate": ["high"]}), file)
+    with pytest.raises(UserError, match="pass_rate holds string"):
+        select_file(file, "hard", "1", 0, out)
+    pq.write_table(pa.table({"prompt_id": ["a"], "sample": [0], "outcome": ["right"]}), file)
+    with pytest.raises(UserError, match="outcome 'right': write one of correct"):
+        select_file(file, "hard", "1", 0, out)

@@ -155,3 +155,8 @@ def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
         order.append("first")
     waiting.join(10)
     assert order == ["first", "second"]
+
+
+def test_a_check_of_a_nested_folder_leaves_nothing(tmp_path: Path) -> None:
+    Store(str(tmp_path / "a" / "b" / "c")).check_writable()
+    assert list(tmp_path.iterdir()) == []
