@@ -139,8 +139,8 @@ class Probe(Settings):
     """Tokens per completion at most; too few make every prompt look hard."""
     seed: int = 0
     """Of the sampling; another seed is another probe."""
-    engine: Literal["transformers"] = "transformers"
-    """What generates."""
+    engine: Literal["transformers", "vllm"] = "transformers"
+    """What generates; vllm needs a GPU and pip install 'decile[vllm]'."""
 
     def sampling(self) -> SamplingSettings:
         """The part that decides how one completion is drawn."""
@@ -169,8 +169,7 @@ class Evaluate(Settings):
             samples=self.samples,
             temperature=self.temperature,
             max_completion_length=self.max_completion_length or probe.max_completion_length,
-            seed=self.seed,
-            engine=probe.engine,
+            seed=self.seed,  # the engine is the one that evaluates while training, so they pair
         )
 
 

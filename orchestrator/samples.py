@@ -8,7 +8,7 @@ import pyarrow as pa
 from orchestrator.pools import marker_name
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
 from orchestrator.schema import SAMPLES
-from tasks import Prompt, Task
+from tasks import Mark, Prompt, Task
 
 Wanted = tuple[Prompt, Sequence[int]]
 
@@ -28,16 +28,22 @@ def draw(
 
 
 def _row(task: Task, prompt: Prompt, index: int, completion: Completion) -> dict[str, Any]:
-    mark = task.mark(completion.text, prompt.answer, completion.finish == "length")
     return {
         "prompt_id": prompt.prompt_id,
         "sample": index,
         "completion": completion.text,
         "tokens": completion.tokens,
         "finish": completion.finish,
-        **mark._asdict(),
+        **judge(task, completion.text, prompt.answer, completion.finish)._asdict(),
         "marker": marker_name(task),
     }
+
+
+def judge(task: Task, text: str, answer: str, finish: str) -> Mark:
+    """The task's mark of a completion that ended by `finish`; one never made is an error."""
+    if finish == "error":
+        return Mark("error", None, "not-generated")
+    return task.mark(text, answer, finish == "length")
 
 
 def remark(samples: pa.Table, task: Task, prompts: Iterable[Prompt]) -> pa.Table:
@@ -50,6 +56,6 @@ def remark(samples: pa.Table, task: Task, prompts: Iterable[Prompt]) -> pa.Table
     for row in rows:
         if row["marker"] != marker:
             answer = answers[row["prompt_id"]]
-            mark = task.mark(row["completion"], answer, row["finish"] == "length")
+            mark = judge(task, row["completion"], answer, row["finish"])
             row |= {**mark._asdict(), "marker": marker}
     return pa.Table.from_pylist(rows, schema=SAMPLES)

@@ -9,7 +9,7 @@ SAMPLES = pa.schema(
         "sample": pa.int32(),
         "completion": pa.string(),
         "tokens": pa.int32(),
-        "finish": pa.string(),  # stop | length
+        "finish": pa.string(),  # stop | length | error
         "outcome": pa.string(),  # correct | wrong | unparsed | truncated | error
         "extracted": pa.string(),  # the answer that was read, null where there is none
         "rule": pa.string(),  # the marking rule that decided

@@ -15,8 +15,9 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from orchestrator.models import ModelSource
 from orchestrator.sampling import Completion, Request, SamplingSettings, load_sampler
 from orchestrator.sampling import transformers as room
+from orchestrator.sampling.base import render
 from orchestrator.sampling.decoding import uniforms
-from orchestrator.sampling.transformers import TransformersSampler, load_model, render
+from orchestrator.sampling.transformers import TransformersSampler, load_model
 
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from orchestrator.embedded.traces import careful, scenarios, styled
 from orchestrator.embedded.vocabulary import CLOSE
-from orchestrator.sampling.transformers import render
+from orchestrator.sampling.base import render
 from tasks.shuffled_objects import ORDERS, Scenario, ShuffledObjects
 
 BATCH = 32

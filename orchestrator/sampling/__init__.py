@@ -8,7 +8,10 @@ from importlib import import_module
 from orchestrator.models import ModelSource
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
 
-ENGINES = {"transformers": "orchestrator.sampling.transformers:TransformersSampler"}
+ENGINES = {
+    "transformers": "orchestrator.sampling.transformers:TransformersSampler",
+    "vllm": "orchestrator.sampling.vllm:VllmSampler",
+}
 
 __all__ = ["ENGINES", "Completion", "Request", "Sampler", "SamplingSettings", "load_sampler"]
 

@@ -6,10 +6,11 @@ different batch shape may round differently and now and then turn a token: the p
 from the store, not regeneration bit for bit.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,30 @@ class Request(NamedTuple):
 class Completion(NamedTuple):
     """One sampled answer: its text without special tokens, its length, and why it ended.
 
-    `tokens` counts the end token where there is one. `finish` is "length" when the limit cut it.
+    `tokens` counts the end token where there is one. `finish` is "length" when the limit cut it,
+    and "error" where the engine could not answer (a prompt longer than the model's window).
     """
 
     text: str
     tokens: int
-    finish: Literal["stop", "length"]
+    finish: Literal["stop", "length", "error"]
+
+
+def stream_key(seed: int, prompt_id: str, sample: int) -> int:
+    """128 bits that the triple alone decides: where a sample's randomness begins."""
+    digest = hashlib.sha256(f"{seed}\x1f{prompt_id}\x1f{sample}".encode()).digest()
+    return int.from_bytes(digest[:16], "little")
+
+
+def render(
+    tokenizer: Any,
+    messages: list[dict[str, str]],
+    chat_template_kwargs: dict[str, Any],
+) -> list[int]:
+    """Token ids of a chat up to where the answer begins: the ids that TRL's GRPO trains on."""
+    wanted = {"add_generation_prompt": True, "tokenize": True, "return_dict": True}
+    rendered = tokenizer.apply_chat_template(messages, **wanted, **chat_template_kwargs)
+    return list(rendered["input_ids"])
 
 
 class Sampler(ABC):

@@ -4,7 +4,6 @@ P is the number of distinct prompts in a batch, B of its rows (a row is one samp
 prompt, and V the vocabulary.
 """
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,7 @@ from transformers import (
 )
 from transformers.cache_utils import DynamicLayer
 
-from orchestrator.sampling.base import SamplingSettings
+from orchestrator.sampling.base import SamplingSettings, stream_key
 
 SHRINK_BELOW = 0.75  # copying the cache to fewer rows pays once a quarter of them has ended
 
@@ -31,8 +30,7 @@ def uniforms(seed: int, prompt_id: str, sample: int, length: int) -> np.ndarray:
 
     Raw counter-based bits, because NumPy promises their stability and not that of its floats.
     """
-    digest = hashlib.sha256(f"{seed}\x1f{prompt_id}\x1f{sample}".encode()).digest()
-    bits = np.random.Philox(key=int.from_bytes(digest[:16], "little")).random_raw(length)
+    bits = np.random.Philox(key=stream_key(seed, prompt_id, sample)).random_raw(length)
     return np.asarray((bits >> 11) * 2.0**-53)
 
 

@@ -26,7 +26,7 @@ from transformers import (
 from transformers.cache_utils import DynamicLayer
 
 from orchestrator.models import ModelSource
-from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
+from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings, render
 from orchestrator.sampling.decoding import (
     RoomyLayer,
     Running,
@@ -69,17 +69,6 @@ def _why_not_loaded(source: ModelSource, error: OSError) -> str:
         advice = "check id, revision and HF_TOKEN (gated models), or write a downloaded folder"
     reason = str(error).strip().partition("\n")[0]
     return f"model {source.name}: {source.location} cannot be loaded ({reason}); {advice}"
-
-
-def render(
-    tokenizer: Any,
-    messages: list[dict[str, str]],
-    chat_template_kwargs: dict[str, Any],
-) -> list[int]:
-    """Token ids of a chat up to where the answer begins: the ids that TRL's GRPO trains on."""
-    wanted = {"add_generation_prompt": True, "tokenize": True, "return_dict": True}
-    rendered = tokenizer.apply_chat_template(messages, **wanted, **chat_template_kwargs)
-    return list(rendered["input_ids"])
 
 
 @contextmanager

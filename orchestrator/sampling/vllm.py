@@ -1,0 +1,97 @@
+"""Sampling with vLLM on a GPU: continuous batching, a prompt read once for all its samples.
+
+One engine per sampler actor. Every sample is a request of its own with its own seed, so that a
+sample depends on (seed, prompt_id, index) alone and a resumed probe asks for just what it lacks.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+from orchestrator.models import ModelSource
+from orchestrator.sampling.base import (
+    Completion,
+    Request,
+    Sampler,
+    SamplingSettings,
+    render,
+    stream_key,
+)
+
+
+class VllmSampler(Sampler):
+    """Holds a `vllm.LLM`. A prompt that leaves no room for an answer is an error, never the end."""
+
+    engine: ClassVar[str] = "vllm"
+
+    def __init__(self, llm: Any, chat_template_kwargs: dict[str, Any] | None = None) -> None:
+        self.llm, self.tokenizer = llm, llm.get_tokenizer()
+        self.chat_template_kwargs = chat_template_kwargs or {}
+        self.window = int(llm.model_config.max_model_len)
+
+    @classmethod
+    def load(cls, source: ModelSource, device: str | None = None) -> Self:
+        """An engine of the source's model on this process's GPUs; ValueError without vLLM."""
+        try:
+            import vllm
+        except ImportError as error:
+            raise ValueError("engine vllm is not installed: pip install 'decile[vllm]'") from error
+        llm = vllm.LLM(
+            model=source.location,
+            revision=source.revision,
+            tokenizer_revision=source.revision,
+            dtype=source.dtype,
+            load_format="safetensors",
+            trust_remote_code=False,
+            enable_prefix_caching=True,
+        )
+        return cls(llm, source.chat_template_kwargs)
+
+    def count_tokens(self, requests: Sequence[Request]) -> list[int]:
+        """Length in tokens of each rendered prompt."""
+        return [len(ids) for ids in self._rendered(requests)]
+
+    def sample(
+        self, requests: Sequence[Request], settings: SamplingSettings
+    ) -> list[list[Completion]]:
+        """Per request, one completion per wanted sample index, in the order asked."""
+        prompts = self._rendered(requests)
+        room = self.window - settings.max_completion_length
+        fit = [(r, ids) for r, ids in zip(requests, prompts, strict=True) if len(ids) <= room]
+        outputs = iter(
+            self.llm.generate(
+                [{"prompt_token_ids": ids} for r, ids in fit for _ in r.samples],
+                [_parameters(settings, r.prompt_id, s) for r, _ in fit for s in r.samples],
+                use_tqdm=False,
+            )
+            if fit
+            else ()
+        )
+        too_long = Completion("", 0, "error")
+        return [
+            [_completion(next(outputs)) if len(ids) <= room else too_long for _ in r.samples]
+            for r, ids in zip(requests, prompts, strict=True)
+        ]
+
+    def _rendered(self, requests: Sequence[Request]) -> list[list[int]]:
+        return [render(self.tokenizer, r.messages, self.chat_template_kwargs) for r in requests]
+
+
+def _parameters(settings: SamplingSettings, prompt_id: str, sample: int) -> Any:
+    import vllm
+
+    return vllm.SamplingParams(
+        n=1,
+        seed=stream_key(settings.seed, prompt_id, sample) >> 65,  # 63 bits, never negative
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        top_k=settings.top_k,
+        max_tokens=settings.max_completion_length,
+    )
+
+
+def _completion(output: Any) -> Completion:
+    """The only sequence of a request; what neither stopped nor reached the limit is an error."""
+    [drawn] = output.outputs
+    if drawn.finish_reason not in ("stop", "length"):
+        return Completion("", 0, "error")
+    return Completion(drawn.text, len(drawn.token_ids), drawn.finish_reason)
