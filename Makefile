@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PURE := tasks policies cluster/resources.py orchestrator/report/statistics.py $(addprefix \
 	orchestrator/,$(addsuffix .py,config plan schema difficulty settings lines models pools \
-	learnability evaluation record subsets store))
+	learnability evaluation record subsets store overlap))
 
 .PHONY: demo test lint schema install clean
 .DEFAULT_GOAL := install

@@ -16,6 +16,7 @@ from orchestrator.lines import UserError
 
 if TYPE_CHECKING:
     from orchestrator.plan import Plan
+    from orchestrator.pools import Dataset
     from orchestrator.store import Store
 
 Command = Callable[[argparse.Namespace], int]
@@ -28,11 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     try:
         return int(arguments.command(arguments))
-    except (UserError, ValueError) as error:
-        if not isinstance(error, _input_errors()):
+    except (UserError, ValueError, RuntimeError) as error:
+        if not isinstance(error, (*_input_errors(), *_marker_errors())):
             raise
         print(f"decile: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, _input_errors()) else 1
     except KeyboardInterrupt:
         print("decile: stopped; the same command goes on from here", file=sys.stderr)
         return 130
@@ -48,6 +49,14 @@ def _input_errors() -> tuple[type[Exception], ...]:
     return UserError, StoreError, ResourceError, PolicyError, TaskError
 
 
+def _marker_errors() -> tuple[type[Exception], ...]:
+    """What ends a sweep whose answers cannot be judged."""
+    from orchestrator.marker_check import MarkerFails
+    from orchestrator.samples import MarkingError
+
+    return MarkerFails, MarkingError
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Every command and its options."""
     parser = argparse.ArgumentParser(
@@ -57,10 +66,12 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_experiment_commands(commands)
     _add_select(commands)
+    _add_mark(commands)
     listing = _add(commands, "ls", ls, "list what there is to name in YAML")
     listing.add_argument("what", choices=["tasks", "policies", "models", "experiments"])
     listing.add_argument("file", nargs="?", type=Path, default=Path("experiments.yaml"))
     doctor_ = _add(commands, "doctor", doctor, "check this machine, Ray, MLflow and every marker")
+    doctor_.add_argument("file", nargs="?", type=Path, help="also check its datasets' markers")
     doctor_.add_argument("--tracking-uri", help="also check this MLflow")
     ui_ = _add(commands, "ui", ui, "the MLflow UI on loopback")
     ui_.add_argument("--storage", default="./runs", help="where results are kept (./runs)")
@@ -104,6 +115,18 @@ def _add_select(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument("--seed", type=_seed, default=0, help="breaks ties (0)")
     parser.add_argument("--out", type=Path, required=True, help="the subset, Parquet")
     parser.add_argument("--json", action="store_true", help="print why, for machines")
+
+
+def _add_mark(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _add(commands, "mark", mark, "mark stored completions of any source")
+    parser.add_argument("--task", required=True, help="decile ls tasks, or package.module:Class")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE",
+                        help="an option of the task, such as marker=letter")  # fmt: skip
+    parser.add_argument("--marking", choices=["lenient", "strict"], default="lenient")
+    parser.add_argument("--input", type=Path, required=True,
+                        help="JSONL or Parquet: answer, completion or completions")  # fmt: skip
+    parser.add_argument("--output", type=Path, required=True, help="JSONL or Parquet")
+    parser.add_argument("--json", action="store_true", help="print the counts for machines")
 
 
 def _seed(text: str) -> int:
@@ -178,6 +201,18 @@ def select(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def mark(arguments: argparse.Namespace) -> int:
+    """Mark stored completions, and count the outcomes."""
+    from orchestrator.mark_file import mark_file, task_options
+
+    options = task_options(arguments.option) | {"marking": arguments.marking}
+    counts = mark_file(arguments.task, options, arguments.input, arguments.output)
+    total = max(1, sum(counts.values()))
+    lines = [f"{name:<10} {count:>9,}  {count / total:6.1%}" for name, count in counts.items()]
+    print(json.dumps(counts) if arguments.json else "\n".join([*lines, str(arguments.output)]))
+    return 0
+
+
 def ls(arguments: argparse.Namespace) -> int:
     """Names, each with the first line that describes it."""
     from orchestrator.listing import listing
@@ -192,10 +227,18 @@ def doctor(arguments: argparse.Namespace) -> int:
     from orchestrator.doctor import checks
 
     healthy = True
-    for check in checks(arguments.tracking_uri):
+    datasets = _datasets(arguments.file) if arguments.file else {}
+    for check in checks(arguments.tracking_uri, datasets):
         healthy &= check.ok
         print(f"{'ok ' if check.ok else 'BAD'}  {check.name}: {check.detail}", flush=True)
     return 0 if healthy else 1
+
+
+def _datasets(file: Path) -> "dict[str, Dataset]":
+    from orchestrator.config import load_config
+    from orchestrator.plan import datasets_of
+
+    return datasets_of(load_config(file))
 
 
 def ui(arguments: argparse.Namespace) -> int:

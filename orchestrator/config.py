@@ -16,6 +16,7 @@ from orchestrator.lines import Path_, UserError, line_of, load
 from orchestrator.sampling.base import SamplingSettings
 from policies import PolicyError, get_policy
 from tasks import TaskError, find_task
+from tasks.prompting import Asking
 
 
 class Settings(BaseModel):
@@ -75,6 +76,10 @@ class DatasetEntry(Settings):
     """A task's name (decile ls tasks), or package.module:Class."""
     options: dict[str, Any] = Field(default_factory=dict)
     """The task's own options, such as train: 800."""
+    prompt: dict[str, Any] = Field(default_factory=dict)
+    """The chat around a question: preset, system, few_shot (a list of {question, answer})."""
+    drop_overlap: bool = False
+    """Take training prompts out that the test set holds, word for word or nearly."""
 
     @field_validator("task")
     @classmethod
@@ -87,10 +92,20 @@ class DatasetEntry(Settings):
 
     @field_validator("options")
     @classmethod
-    def _reading_is_the_experiments(cls, options: dict[str, Any]) -> dict[str, Any]:
+    def _own_options(cls, options: dict[str, Any]) -> dict[str, Any]:
         if "marking" in options:
             raise _problem("marking is no option of a dataset: set it on the experiment", "marking")
+        if "prompt" in options:
+            raise _problem("prompt stands beside options, not among them", "prompt")
         return options
+
+    @model_validator(mode="after")
+    def _known_wording(self) -> Self:
+        try:
+            Asking.of(self.prompt, find_task(self.task).templates)
+        except ValueError as error:
+            raise _problem(str(error), "prompt") from error
+        return self
 
 
 class Grid(Settings):
@@ -139,13 +154,20 @@ class Probe(Settings):
     """Tokens per completion at most; too few make every prompt look hard."""
     seed: int = 0
     """Of the sampling; another seed is another probe."""
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Strings that end an answer; the text before the first of them is marked."""
     engine: Literal["transformers", "vllm"] = "transformers"
     """What generates; vllm needs a GPU and pip install 'decile[vllm]'."""
 
     def sampling(self) -> SamplingSettings:
         """The part that decides how one completion is drawn."""
         return SamplingSettings(
-            self.temperature, self.top_p, self.top_k, self.max_completion_length, self.seed
+            self.temperature,
+            self.top_p,
+            self.top_k,
+            self.max_completion_length,
+            self.seed,
+            self.stop,
         )
 
 
@@ -169,6 +191,7 @@ class Evaluate(Settings):
             samples=self.samples,
             temperature=self.temperature,
             max_completion_length=self.max_completion_length or probe.max_completion_length,
+            stop=probe.stop,
             seed=self.seed,  # the engine is the one that evaluates while training, so they pair
         )
 
@@ -204,6 +227,8 @@ class Experiment(Settings):
     """Size of each subset: a share of the pool (0.10) or a count (80)."""
     marking: Literal["lenient", "strict"] = "lenient"
     """The reading of answers that rewards and accuracy use."""
+    max_marking_errors: float = Field(default=0.1, ge=0, le=1)
+    """Share of a batch that may fail to be judged before the work stops with the reason."""
     probe: Probe = Probe()
     """How difficulty is measured."""
     grpo: dict[str, Any] = Field(default_factory=dict)

@@ -4,14 +4,15 @@ import importlib.metadata
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks import get_task, task_names
+from orchestrator.marker_check import check_marker
+from orchestrator.pools import Dataset, load_pool
+from tasks import find_task, task_names
 
 LIBRARIES = ("ray", "torch", "transformers", "trl", "peft", "datasets", "mlflow", "pyarrow")
-GOLDS_PER_TASK = 20
 
 
 class Check(NamedTuple):
@@ -22,13 +23,19 @@ class Check(NamedTuple):
     detail: str
 
 
-def checks(tracking_uri: str | None = None) -> Iterator[Check]:
-    """All checks, each as soon as it is done; a failing one never hides the next."""
+def checks(
+    tracking_uri: str | None = None, datasets: Mapping[str, Dataset] | None = None
+) -> Iterator[Check]:
+    """All checks, each as soon as it is done; a failing one never hides the next.
+
+    Every task's marker is tried on examples of its own, and that of each of `datasets` on all its
+    answers.
+    """
     yield _guard("libraries", _libraries)
     yield _guard("machine", _machine)
     yield _guard("embedded model", _embedded)
     yield _guard("mlflow", lambda: _mlflow(tracking_uri))
-    yield from _in_ray()
+    yield from _in_ray(datasets or {})
 
 
 def _guard(name: str, check: Callable[[], str]) -> Check:
@@ -73,38 +80,42 @@ def _mlflow(tracking_uri: str | None) -> str:
     return f"answers at {tracking_uri or 'a new SQLite store'} ({len(found)} experiments seen)"
 
 
-def _in_ray() -> Iterator[Check]:
-    """Ray itself, then every task's marker inside a Ray worker, where it will run."""
+def _in_ray(datasets: Mapping[str, Dataset]) -> Iterator[Check]:
+    """Ray itself, then every marker inside a Ray worker, where it will run."""
     from cluster.session import ray_session
 
     try:
         with ray_session() as cluster:
-            import ray
-
             have = [f"{cluster.get(kind, 0):g} {kind}s" for kind in ("CPU", "GPU")]
             yield Check("ray", True, ", ".join(have))
-            marker = ray.remote(num_cpus=0.5)(check_marker)
             for name in task_names():
-                yield _guard(f"marker {name}", lambda: ray.get(marker.remote(name)))  # noqa: B023
+                yield _guard(f"marker {name}", lambda: in_worker(try_task, name))  # noqa: B023
+            for dataset in datasets.values():
+                label = f"dataset {dataset.name}"
+                yield _guard(label, lambda: in_worker(try_dataset, dataset))  # noqa: B023
     except (OSError, RuntimeError, ValueError) as error:
         yield Check("ray", False, f"{type(error).__name__}: {error}")
 
 
-def check_marker(name: str) -> str:
-    """Every gold must mark correct and a perturbed gold wrong; raises AssertionError otherwise."""
-    task: Any = get_task(name)
-    prompts = task.test()[:GOLDS_PER_TASK]
-    for prompt in prompts:
-        gold = task.mark(boxed(prompt.answer), prompt.answer)
-        if gold.outcome != "correct":
-            raise AssertionError(f"gold {prompt.answer!r} marks {gold.outcome} by {gold.rule}")
-        other = next(p.answer for p in task.test() if p.answer != prompt.answer)
-        wrong = task.mark(boxed(other), prompt.answer)
-        if wrong.outcome != "wrong":
-            raise AssertionError(f"{other!r} for {prompt.answer!r} marks {wrong.outcome}")
-    return f"{len(prompts)} golds correct, as many perturbed ones wrong"
+def in_worker(function: Callable[[Any], str], argument: Any) -> str:
+    """What the function returns in a Ray worker; its error is raised here as it was there."""
+    import ray
+
+    remote = ray.remote(num_cpus=0.5)(function)
+    try:
+        return str(ray.get(remote.remote(argument)))
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
 
 
-def boxed(answer: str) -> str:
-    """A completion that does nothing but answer."""
-    return rf"\boxed{{{answer}}}"
+def try_task(name: str) -> str:
+    """A task's marker on the task's own examples; needs no data set."""
+    task = find_task(name)
+    tried = [str(check_marker(made, made.trial_prompts())) for made in task.trials()]
+    return "; ".join(tried)
+
+
+def try_dataset(dataset: Dataset) -> str:
+    """A dataset's marker on every answer of both its splits. Raises MarkerFails."""
+    pool = load_pool(dataset)
+    return str(check_marker(pool.task, [*pool.test, *pool.train]))

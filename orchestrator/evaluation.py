@@ -31,19 +31,22 @@ def as_evaluation(samples: pa.Table, update: int, tiers: Mapping[str, str]) -> p
     return pa.table(columns).cast(EVALUATIONS)
 
 
-def per_prompt(evaluation: pa.Table) -> dict[str, tuple[int, int]]:
-    """prompt_id -> (samples without error, correct ones), of one evaluation."""
+def per_prompt(evaluation: pa.Table, reading: str = "outcome") -> dict[str, tuple[int, int]]:
+    """prompt_id -> (samples without error, correct ones), of one evaluation.
+
+    `reading` is "outcome", or "other_outcome" for the reading that rewards do not use.
+    """
     counts: dict[str, tuple[int, int]] = {}
-    ids, outcomes = evaluation["prompt_id"].to_pylist(), evaluation["outcome"].to_pylist()
+    ids, outcomes = evaluation["prompt_id"].to_pylist(), evaluation[reading].to_pylist()
     for prompt_id, outcome in zip(ids, outcomes, strict=True):
         n, c = counts.get(prompt_id, (0, 0))
         counts[prompt_id] = (n + (outcome != "error"), c + (outcome == "correct"))
     return counts
 
 
-def accuracy(evaluation: pa.Table) -> float:
+def accuracy(evaluation: pa.Table, reading: str = "outcome") -> float:
     """Mean over prompts of the mean correctness of each one's samples; errors are left out."""
-    rates = [c / n for n, c in per_prompt(evaluation).values() if n]
+    rates = [c / n for n, c in per_prompt(evaluation, reading).values() if n]
     return float(np.mean(rates)) if rates else float("nan")
 
 
@@ -54,6 +57,7 @@ def evaluation_metrics(evaluation: pa.Table) -> dict[str, float]:
     metrics = {"eval/accuracy": accuracy(evaluation)}
     for k in (k for k in (2, 4, 8, 16, 32) if k <= most):
         metrics[f"eval/pass_at_{k}"] = float(np.mean([pass_at_k(n, c, k) for n, c in counts]))
+    metrics["eval/accuracy_other_reading"] = accuracy(evaluation, "other_outcome")
     outcomes = evaluation["outcome"].to_pylist()
     for outcome in OUTCOMES:
         metrics[f"eval/{outcome}"] = outcomes.count(outcome) / max(1, len(outcomes))

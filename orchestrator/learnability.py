@@ -65,19 +65,29 @@ def training_metrics(groups: pa.Table) -> dict[int, dict[str, float]]:
     """Update -> the metrics that `groups` gives, under their MLflow names.
 
     `train/live_pct` is that update's own; `train/learnable_pct` the mean up to it;
-    `train/accuracy` is absent where no completion of the update could be marked.
+    `train/accuracy` is absent where no completion of the update could be marked, and
+    `train/accuracy_other_reading` is what it would be under the reading that rewards do not use.
     """
     shares = live_share(groups)
     running = 100 * np.cumsum(list(shares.values())) / np.arange(1, len(shares) + 1)
-    rewards = groups["rewards"].to_pylist()
-    by_update: dict[int, list[float]] = {u: [] for u in shares}
-    for update, group in zip(groups["update"].to_pylist(), rewards, strict=True):
-        by_update[update] += [r for r in group if r is not None]
+    outcomes = {
+        "train/accuracy": _outcomes(groups, "outcomes"),
+        "train/accuracy_other_reading": _outcomes(groups, "other_outcomes"),
+    }
     found: dict[int, dict[str, float]] = {}
     for (update, share), mean in zip(shares.items(), running, strict=True):
         found[update] = {"train/live_pct": 100 * share, "train/learnable_pct": float(mean)}
-        if by_update[update]:
-            found[update]["train/accuracy"] = float(np.mean(by_update[update]))
+        for name, marked in outcomes.items():
+            if marked.get(update):
+                found[update][name] = marked[update].count("correct") / len(marked[update])
+    return found
+
+
+def _outcomes(groups: pa.Table, column: str) -> dict[int, list[str]]:
+    """Update -> outcomes of its completions, errors left out."""
+    found: dict[int, list[str]] = {}
+    for update, group in zip(groups["update"].to_pylist(), groups[column].to_pylist(), strict=True):
+        found.setdefault(update, []).extend(o for o in group if o != "error")
     return found
 
 
@@ -90,7 +100,8 @@ class GroupRecorder:
     def add(self, update: int, completions: Sequence[Mapping[str, Any]], group_size: int) -> None:
         """Record one generation: completions in order, each prompt's group contiguous.
 
-        Each mapping holds prompt_id, tier, reward (None where marking failed), outcome, tokens.
+        Each mapping holds prompt_id, tier, reward (None where marking failed), outcome,
+        other_outcome, tokens.
         """
         for start in range(0, len(completions), group_size):
             group = completions[start : start + group_size]
@@ -104,6 +115,7 @@ class GroupRecorder:
                     "rewards": [c["reward"] for c in group],
                     "tier": group[0]["tier"],
                     "outcomes": [c["outcome"] for c in group],
+                    "other_outcomes": [c["other_outcome"] for c in group],
                     "tokens": [c["tokens"] for c in group],
                 }
             )

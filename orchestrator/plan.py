@@ -1,7 +1,7 @@
 """An experiment -> its probes and cells, with ids that hash content. Pure: runs nothing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from orchestrator import settings
 from orchestrator.config import Experiment, ModelEntry, Probe, Resources, Source
 from orchestrator.embedded import embedded_path
 from orchestrator.models import ModelSource, canonical_hash, folder_identity
-from orchestrator.pools import Dataset, Pool, Split, load_pool, marker_name, template_hash
+from orchestrator.pools import Dataset, Pool, Split, load_pool, template_hash
 from tasks import TaskError
 
 
@@ -43,13 +43,18 @@ class ProbeSpec(Spec):
             "model": self.model.key(),
             "template": self.template,
             "task": self.dataset.task,
-            "sampling": self.settings.model_dump(exclude={"samples"}),
+            "sampling": self.settings.model_dump(mode="json", exclude=_not_in_key(self.settings)),
         }
 
     @cached_property
     def key(self) -> str:
         """The folder of the samples in the store."""
         return canonical_hash(self.identity)
+
+
+def _not_in_key(settings: Probe) -> set[str]:
+    """K never changes a sample; nor does a later setting that is not used."""
+    return {"samples"} if settings.stop else {"samples", "stop"}
 
 
 class Cell(Spec):
@@ -169,6 +174,15 @@ def make_plan(source: Source, name: str) -> Plan:
     return Plan(name, experiment, pools, cells)
 
 
+def datasets_of(source: Source) -> dict[str, Dataset]:
+    """Every dataset that an experiment of the file uses, by experiment and name."""
+    return {
+        f"{name}/{dataset}": _dataset(source, experiment, dataset)
+        for name, experiment in source.config.experiments.items()
+        for dataset in experiment.grid.dataset
+    }
+
+
 def _refuse_twins(source: Source, cells: list[Cell], place: tuple[str, str]) -> None:
     """Two names for the same content would be one cell with two names."""
     seen: dict[str, Cell] = {}
@@ -181,7 +195,15 @@ def _refuse_twins(source: Source, cells: list[Cell], place: tuple[str, str]) -> 
 
 def _dataset(source: Source, experiment: Experiment, name: str) -> Dataset:
     entry = source.config.dataset(name)
-    return Dataset(name, entry.task, entry.options, experiment.marking)
+    return Dataset(
+        name,
+        entry.task,
+        entry.options,
+        experiment.marking,
+        entry.prompt,
+        experiment.max_marking_errors,
+        entry.drop_overlap,
+    )
 
 
 def _pool(source: Source, experiment: Experiment, dataset: Dataset, place: tuple[str, str]) -> Pool:
@@ -235,6 +257,10 @@ def _cell(
     policy: str,
     seed: int,
 ) -> Cell:
+    # What a wording's preset asks of the chat template; the model's own settings win.
+    kwargs = pool.task.chat_template_kwargs | model.chat_template_kwargs
+    model = replace(model, chat_template_kwargs=kwargs)
+
     def spec(split: Split, probe: Probe) -> ProbeSpec:
         return ProbeSpec(
             model=model,
@@ -242,7 +268,7 @@ def _cell(
             split=split,
             settings=probe,
             template=template_hash(pool.task),
-            marker=marker_name(pool.task),
+            marker=pool.task.marker_id,
         )
 
     return Cell(

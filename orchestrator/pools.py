@@ -1,10 +1,11 @@
 """The prompts of a dataset: its training pool and its test set, hashed by content."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 from orchestrator.models import canonical_hash
+from orchestrator.overlap import describe, find_overlap, without_overlap
 from tasks import Prompt, Task, get_task
 
 Split = Literal["train", "test"]
@@ -12,16 +13,24 @@ Split = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class Dataset:
-    """A task with its options and its reading of answers: enough to rebuild it in any process."""
+    """A task with its options and its reading of answers: enough to rebuild it in any process.
+
+    `prompt` is what YAML says of the chat around a question; `max_marking_errors` the share of a
+    batch that may fail to be judged; `drop_overlap` takes training prompts out that the test holds.
+    """
 
     name: str
     task: str
     options: dict[str, Any]
     marking: str
+    prompt: dict[str, Any] = field(default_factory=dict)
+    max_marking_errors: float = 1.0
+    drop_overlap: bool = False
 
     def build(self) -> Task:
         """The task; TaskError where an option or a data file is wrong."""
-        return get_task(self.task, marking=self.marking, **self.options)
+        asked = {"prompt": self.prompt} if self.prompt else {}
+        return get_task(self.task, marking=self.marking, **asked, **self.options)
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,7 @@ class Pool:
     task: Task
     train: list[Prompt]
     test: list[Prompt]
+    notes: tuple[str, ...] = ()  # what was left out of the source, and why
 
     def prompts(self, split: Split) -> list[Prompt]:
         """The prompts of one split."""
@@ -52,14 +62,14 @@ class Pool:
 
 
 def load_pool(dataset: Dataset) -> Pool:
-    """Build the task and load both splits."""
+    """Build the task and load both splits; training prompts that overlap go where asked."""
     task = dataset.build()
-    return Pool(task, task.train(), task.test())
-
-
-def marker_name(task: Task) -> str:
-    """What judged a completion, as stored beside every mark: task, marker version, reading."""
-    return f"{task.name}/{task.marker_version}/{task.marking}"
+    train, test = task.train(), task.test()
+    notes = list(task.notes)
+    if dataset.drop_overlap and (found := find_overlap(train, test)):
+        notes.append(f"dropped for overlap with the test: {describe(found, len(train))}")
+        train = without_overlap(train, found)
+    return Pool(task, train, test, tuple(notes))
 
 
 def template_hash(task: Task) -> str:

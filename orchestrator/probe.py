@@ -5,7 +5,8 @@ What is owed is computed from the rows that are there; running again samples onl
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from cluster.session import quiet_logs
 from orchestrator.plan import ProbeSpec
 from orchestrator.pools import Pool
 from orchestrator.sample_store import compact, owed, read_samples, write_key, write_part
-from orchestrator.samples import Wanted, draw
+from orchestrator.samples import MarkingError, Wanted, draw
 from orchestrator.store import Store
 from tasks import Prompt
 
@@ -72,9 +73,27 @@ def _sample(
         )
     done = 0
     progress(done, total)
-    for batch in written.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-        done += sum(batch["samples"].to_pylist())  # type: ignore[union-attr]
-        progress(done, total)
+    with marking_errors_raised():
+        batches = written.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        for batch in batches:
+            done += sum(batch["samples"].to_pylist())  # type: ignore[union-attr]
+            progress(done, total)
+
+
+@contextmanager
+def marking_errors_raised() -> Iterator[None]:
+    """A batch that could not be judged ends the probe as itself, not as Ray's account of it."""
+    import ray
+
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause
+        while cause is not None and not isinstance(cause, MarkingError):
+            cause = cause.__cause__ or getattr(cause, "cause", None)
+        if cause is None:
+            raise
+        raise MarkingError(str(cause)) from None
 
 
 def part_tables(missing: list[Wanted]) -> list[pa.Table]:
@@ -115,6 +134,7 @@ class ProbeActor:
         for row in part:
             indices = row.pop("samples")
             wanted.append((Prompt(**row), indices))
-        samples = draw(self.sampler, self.task, wanted, self.spec.settings.sampling())
+        most = self.spec.dataset.max_marking_errors
+        samples = draw(self.sampler, self.task, wanted, self.spec.settings.sampling(), most)
         name = write_part(self.store, self.spec.key, samples)
         return pa.table({"part": [name], "samples": [samples.num_rows]})

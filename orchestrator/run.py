@@ -14,6 +14,7 @@ import pyarrow as pa
 from cluster.resources import trials_at_once
 from cluster.session import ray_session
 from orchestrator.difficulty import difficulty, pass_rate_histogram
+from orchestrator.doctor import in_worker, try_dataset
 from orchestrator.plan import Cell, Plan, ProbeSpec
 from orchestrator.probe import run_probe
 from orchestrator.progress import Progress, duration
@@ -100,8 +101,21 @@ def _run_owed(
         run_cells(cells, store, cluster, updated, ended)
 
 
+def check_markers(plan: Plan, progress: Progress) -> None:
+    """Try every dataset's marker in a Ray worker, before anything rests on it.
+
+    Raises MarkerFails, and nothing was sampled or trained.
+    """
+    for dataset in {cell.probe.dataset.name: cell.probe.dataset for cell in plan.cells}.values():
+        progress.say(f"marker of {dataset.name}: {in_worker(try_dataset, dataset)}")
+
+
 def run_probes(plan: Plan, store: Store, cluster: Mapping[str, float], progress: Progress) -> None:
-    """Sample what the plan's probes owe, then choose the subsets."""
+    """Sample what the plan's probes owe, then choose the subsets.
+
+    Raises MarkerFails before anything, and MarkingError where too many answers cannot be judged.
+    """
+    check_markers(plan, progress)
     tables: dict[str, pa.Table] = {}
     for spec in plan.probes:
         label = f"{spec.split} probe {spec.model.name}/{spec.dataset.name}"

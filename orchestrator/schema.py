@@ -13,6 +13,8 @@ SAMPLES = pa.schema(
         "outcome": pa.string(),  # correct | wrong | unparsed | truncated | error
         "extracted": pa.string(),  # the answer that was read, null where there is none
         "rule": pa.string(),  # the marking rule that decided
+        "other_outcome": pa.string(),  # under the reading that rewards do not use
+        "other_rule": pa.string(),
         "marker": pa.string(),  # task, marker version and reading
     }
 )
@@ -52,6 +54,7 @@ GROUPS = pa.schema(
         "rewards": pa.list_(pa.float64()),  # correctness; null where marking failed
         "tier": pa.string(),
         "outcomes": pa.list_(pa.string()),
+        "other_outcomes": pa.list_(pa.string()),  # under the reading that rewards do not use
         "tokens": pa.list_(pa.int32()),
     }
 )

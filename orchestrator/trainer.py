@@ -17,6 +17,8 @@ from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
 from orchestrator.plan import Cell
 from orchestrator.record import CellRecord
+from orchestrator.samples import judge
+from orchestrator.sampling.base import Completion, cut_at_stop
 from orchestrator.sampling.transformers import eos_ids, load_model
 from tasks import Prompt, Task
 
@@ -85,7 +87,7 @@ def correctness(
     Workers see slices of the batch; concatenated in rank order they are the whole generation, each
     prompt's group contiguous, so every worker records the same groups.
     """
-    group_size = int(cell.grpo["num_generations"])
+    group_size, stop = int(cell.grpo["num_generations"]), cell.probe.settings.stop
 
     def correctness_reward(
         completions: list[Any],
@@ -97,16 +99,30 @@ def correctness(
         **_: Any,
     ) -> list[float | None]:
         rows: list[dict[str, Any]] = []
-        for message, ids, prompt, gold, level in zip(
-            completions, completion_ids, prompt_id, answer, tier, strict=True
-        ):
-            mark = task.mark(message[0]["content"], gold, ids[-1] not in ends)
-            rows.append({"prompt_id": prompt, "tier": level, "tokens": len(ids),
-                         "outcome": mark.outcome, "reward": mark.reward})  # fmt: skip
+        drawn = [
+            finished(message[0]["content"], ids, ends, stop)
+            for message, ids in zip(completions, completion_ids, strict=True)
+        ]
+        marks = judge(task, drawn, answer, cell.probe.dataset.max_marking_errors)
+        for (mark, other), made, prompt, level in zip(marks, drawn, prompt_id, tier, strict=True):
+            rows.append({"prompt_id": prompt, "tier": level, "tokens": made.tokens,
+                         "outcome": mark.outcome, "reward": mark.reward,
+                         "other_outcome": other.outcome})  # fmt: skip
         record.groups.add(trainer_state.global_step + 1, gather_object(rows), group_size)
         return [*fill_unmarked([row["reward"] for row in rows])]
 
     return correctness_reward
+
+
+def finished(text: str, ids: Sequence[int], ends: Sequence[int], stop: Sequence[str]) -> Completion:
+    """A rollout as a sampler would give it.
+
+    TRL cannot stop at a string, so the text behind one is cut off here, before it is marked.
+    """
+    before = cut_at_stop(text, stop)
+    if before is not None:
+        return Completion(before, len(ids), "stop")
+    return Completion(text, len(ids), "stop" if ids[-1] in ends else "length")
 
 
 def fill_unmarked(rewards: Sequence[float | None]) -> list[float]:

@@ -124,7 +124,8 @@ class Trial:
         settings = self.cell.baseline.settings
         mine = self.pool.test[self.rank :: self.workers]
         wanted = [(prompt, range(settings.samples)) for prompt in mine]
-        samples = draw(self.sampler, self.pool.task, wanted, settings.sampling())
+        most = self.cell.probe.dataset.max_marking_errors
+        samples = draw(self.sampler, self.pool.task, wanted, settings.sampling(), most)
         if self.workers > 1:
             from accelerate.utils import gather_object
 

@@ -4,13 +4,30 @@ import inspect
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from tasks.base import Prompt, Task, TaskError
+from tasks.base import Answer, Prompt, Task, TaskError
 from tasks.marking import OUTCOMES, Mark
 
 GROUP = "decile.tasks"
-BUILTIN = {"shuffled_objects": "tasks.shuffled_objects:ShuffledObjects"}
+BUILTIN = {
+    "aime2025": "tasks.aime2025:Aime2025",
+    "arithmetic": "tasks.arithmetic:Arithmetic",
+    "file": "tasks.question_file:QuestionFile",
+    "gsm8k": "tasks.gsm8k:Gsm8k",
+    "math": "tasks.competition_math:CompetitionMath",
+    "shuffled_objects": "tasks.shuffled_objects:ShuffledObjects",
+}
 
-__all__ = ["OUTCOMES", "Mark", "Prompt", "Task", "TaskError", "find_task", "get_task", "task_names"]
+__all__ = [
+    "OUTCOMES",
+    "Answer",
+    "Mark",
+    "Prompt",
+    "Task",
+    "TaskError",
+    "find_task",
+    "get_task",
+    "task_names",
+]
 
 
 def task_names() -> list[str]:

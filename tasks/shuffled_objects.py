@@ -1,16 +1,18 @@
 """Who ends up with what after a list of pairwise swaps: 3, 5 or 7 objects, lettered options."""
 
-import gzip
+import hashlib
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, ClassVar, Literal
 
-from tasks.base import Marking, Message, Prompt, Task, TaskError, make_prompt
+from tasks.base import Marking, Prompt, TaskError, make_prompt
 from tasks.marking import Mark, mark_letter
+from tasks.prompting import NO_THINKING, Template
 from tasks.shuffled_objects_text import NAMES, ORDINALS, SCENES, Scene
+from tasks.sources import ReadTask, Source
 
 LETTERS = "ABCDEFGH"
 SIZES = {3: "three", 5: "five", 7: "seven"}
@@ -18,6 +20,12 @@ ORDERS = ("number", "ordinal", "then")
 TEST_SHARE = 5  # one id in five lies on the test side, whatever the seed
 _NAME = "shuffled_objects"
 _ASK = "Work it out, end with \\boxed{(X)}."
+_BRIEF = (
+    "Answer concisely, in at most 100 words, and put the final answer within \\boxed{(X)} "
+    "(ex: \\boxed{(A)})."
+)
+HUB = "lukaemon/bbh"
+REVISION = "982bb89fd79532a8ac676a61fc42eb1aeec63f99"
 
 
 @dataclass(frozen=True)
@@ -112,68 +120,84 @@ def on_test_side(prompt: Prompt) -> bool:
     return int(prompt.prompt_id, 16) % TEST_SHARE == 0
 
 
-class ShuffledObjects(Task):
+class ShuffledObjects(ReadTask):
     """Who ends up with what after pairwise swaps (3, 5 or 7 objects, lettered options).
 
     `source="generated"` makes `train` and `test` questions from `seed`, with `objects` things and
     between `swaps[0]` and `swaps[1]` swaps; neither split depends on the other's size.
     `source="bbh"` reads BIG-Bench Hard's three files from the folder `path`
     (`tracking_shuffled_objects_{three,five,seven}_objects.json`, also `.gz`), or, without a path,
-    from `hub` at `revision`; `test` of its questions, drawn by `seed`, are the test, and up to
-    `train` of the others the pool.
+    from `hub` at `revision`. With `split="seed"`, `test` of its questions, drawn by `seed`, are the
+    test, and up to `train` of the others the pool; with `split="authors"`, both are as in the code
+    of "Hard Examples Are All You Need": 125 and 125 of the seven objects, in that order. The preset
+    `paper` follows that code, too: a short answer, thinking off.
     """
 
     name: ClassVar[str] = _NAME
     version: ClassVar[str] = "1"
     marker_version: ClassVar[str] = "1"
+    templates: ClassVar[Mapping[str, Template]] = {
+        "plain": Template(f"{{question}}\n{_ASK}"),
+        "paper": Template(f"{{question}}.\n{_BRIEF}", NO_THINKING),
+    }
 
     def __init__(
         self,
         *,
         marking: Marking = "lenient",
+        prompt: Mapping[str, Any] | None = None,
         objects: Sequence[int] = (3, 5, 7),
         train: int = 800,
         test: int = 200,
         seed: int = 0,
         swaps: Sequence[int] = (2, 7),
         source: Literal["generated", "bbh"] = "generated",
+        split: Literal["seed", "authors"] = "seed",
         path: str | None = None,
-        hub: str = "lukaemon/bbh",
+        hub: str = HUB,
         revision: str | None = None,
+        partial: bool = False,
     ) -> None:
-        super().__init__(marking=marking)
+        super().__init__(
+            marking=marking, prompt=prompt, path=path, revision=revision, partial=partial
+        )
         self.objects = _checked_objects(objects)
         self.swaps = _checked_swaps(swaps)
         self.sizes = _checked_sizes(train, test)
-        if source not in ("generated", "bbh"):
-            raise TaskError(f"source {source!r} is unknown: write generated or bbh")
-        if source == "generated" and path is not None:
-            raise TaskError("path is only read with source: bbh; write that, or leave path out")
-        self.seed, self.source, self.path = seed, source, path
-        self.hub, self.revision = hub, revision
+        self.seed, self.source, self.split, self.hub = seed, source, split, hub
+        self._check_source()
+
+    def read(self) -> tuple[list[Prompt], list[Prompt]]:
+        """Questions made here, or the benchmark's, divided as `split` says."""
+        train, test = self.sizes
+        if self.source == "generated":
+            return self._generated(train, test=False), self._generated(test, test=True)
+        if self.split == "authors":
+            pool, asked = self._authors()
+            return pool[:train], asked[:test]
+        ordered = self._ordered()
+        return ordered[test:][:train], ordered[:test]
 
     def train(self) -> list[Prompt]:
         """The training pool. Raises TaskError where the benchmark's test took every question."""
-        if self.source == "generated":
-            return self._generated(self.sizes[0], test=False)
-        pool = self._benchmark()[self.sizes[1] :][: self.sizes[0]]
+        pool = super().train()
         if not pool and self.sizes[0]:
             raise TaskError("test takes every question of the files: write a smaller test")
         return pool
 
-    def test(self) -> list[Prompt]:
-        """The test questions; fewer than asked for only where the benchmark has fewer."""
-        if self.source == "generated":
-            return self._generated(self.sizes[1], test=True)
-        return self._benchmark()[: self.sizes[1]]
-
-    def messages(self, question: str) -> list[Message]:
-        """One user message: the question and the form of the answer."""
-        return [{"role": "user", "content": f"{question}\n{_ASK}"}]
-
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         """The last boxed letter against the gold letter."""
         return mark_letter(completion, answer, self.marking, truncated)
+
+    def _check_source(self) -> None:
+        if self.source not in ("generated", "bbh"):
+            raise TaskError(f"source {self.source!r} is unknown: write generated or bbh")
+        if self.split not in ("seed", "authors"):
+            raise TaskError(f"split {self.split!r} is unknown: write seed or authors")
+        if self.source == "generated" and self.path is not None:
+            raise TaskError("path is only read with source: bbh; write that, or leave path out")
+        if self.split == "authors" and (self.source, self.objects) != ("bbh", (7,)):
+            raise TaskError("split: authors is of source: bbh with objects: [7]; write both")
 
     def _generated(self, size: int, *, test: bool) -> list[Prompt]:
         rng = random.Random(f"{_NAME}/{self.seed}/{'test' if test else 'train'}")
@@ -184,54 +208,43 @@ class ShuffledObjects(Task):
                 kept.setdefault(prompt.prompt_id, prompt)
         return list(kept.values())
 
-    def _benchmark(self) -> list[Prompt]:
+    def _ordered(self) -> list[Prompt]:
         """All questions of the files with the wanted objects, once each, in the seed's order."""
-        found: dict[str, Prompt] = {}
-        for count in self.objects:
-            for row in self._rows(f"tracking_shuffled_objects_{SIZES[count]}_objects"):
-                prompt = make_prompt(self.name, row["input"], row["target"], str(count))
-                found.setdefault(prompt.prompt_id, prompt)
-        ordered = sorted(found.values(), key=lambda prompt: prompt.prompt_id)
+        read = [prompt for count in self.objects for prompt in self._benchmark(count)]
+        ordered = sorted(self._distinct(read, "bbh"), key=lambda prompt: prompt.prompt_id)
         random.Random(f"{_NAME}/bbh/{self.seed}").shuffle(ordered)
         return ordered
 
-    def _rows(self, stem: str) -> list[dict[str, str]]:
-        if self.path is None:
-            return _from_hub(self.hub, self.revision, stem)
-        return _from_folder(Path(self.path), stem)
+    def _authors(self) -> tuple[list[Prompt], list[Prompt]]:
+        """The authors' order is a list of row numbers: it fits the official file alone."""
+        order = json.loads(files("tasks").joinpath("authors_split.json").read_text("utf-8"))
+        prompts = self._benchmark(7)
+        golds = "".join(prompt.answer.strip("()") for prompt in prompts)
+        if hashlib.sha256(golds.encode()).hexdigest() != order["answers_sha256"]:
+            raise TaskError(
+                f"{self._origins['7']} is not the official file of seven objects in its order: "
+                "write that file's folder as path, or split: seed"
+            )
+        return [prompts[i] for i in order["train"]], [prompts[i] for i in order["test"]]
 
-
-def _from_folder(folder: Path, stem: str) -> list[dict[str, str]]:
-    for name, opener in ((f"{stem}.json", open), (f"{stem}.json.gz", gzip.open)):
-        if (folder / name).is_file():
-            with opener(folder / name, "rt", encoding="utf-8") as file:
-                return _checked_rows(file.read(), folder / name)
-    raise TaskError(
-        f"path {str(folder)!r} holds no {stem}.json or .json.gz: "
-        "write the folder that holds the benchmark's files"
-    )
-
-
-def _checked_rows(text: str, path: Path) -> list[dict[str, str]]:
-    try:
-        rows = json.loads(text)["examples"]
-        return [{"input": str(row["input"]), "target": str(row["target"])} for row in rows]
-    except (ValueError, KeyError, TypeError) as error:
-        form = '{"examples": [{"input": …, "target": "(A)"}]}'
-        raise TaskError(f"{path} is not of the form {form}: {error!r}") from error
-
-
-def _from_hub(hub: str, revision: str | None, stem: str) -> list[dict[str, str]]:
-    from datasets import load_dataset
-
-    try:
-        loaded: Any = load_dataset(hub, stem, split="test", revision=revision)
-    except Exception as error:  # the hub's client raises many kinds; all mean "not reachable"
-        raise TaskError(
-            f"{hub} ({stem}) cannot be loaded: {error}. A local folder with the same files "
-            "works as well: write path: FOLDER"
-        ) from error
-    return [{"input": row["input"], "target": row["target"]} for row in loaded]
+    def _benchmark(self, count: int) -> list[Prompt]:
+        """One file of the benchmark, row by row."""
+        stem = f"tracking_shuffled_objects_{SIZES[count]}_objects"
+        source = Source(
+            hub=self.hub,
+            revision=REVISION if self.hub == HUB else None,
+            split="test",
+            stems=(stem,),
+            columns=("input", "target"),
+            advice=f"path: FOLDER with {stem}.json",
+            count=250,
+            configs=(stem,),
+            records="examples",
+        )
+        return [
+            make_prompt(self.name, str(row["input"]), str(row["target"]), str(count))
+            for row in self.rows(str(count), source)
+        ]
 
 
 def _checked_objects(objects: Sequence[int]) -> tuple[int, ...]:

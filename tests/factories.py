@@ -86,6 +86,7 @@ def _group(cell: Cell, prompt: Prompt, rng: np.random.Generator) -> list[dict[st
             "tier": prompt.tier,
             "reward": float(reward),
             "outcome": "correct" if reward else "wrong",
+            "other_outcome": "correct" if reward else "unparsed",
             "tokens": 20,
         }
         for reward in rewards
@@ -108,6 +109,8 @@ def evaluation(cell: Cell, test: list[Prompt], update: int, rng: np.random.Gener
                     "outcome": "correct" if right else "wrong",
                     "extracted": prompt.answer if right else "(Z)",
                     "rule": "boxed",
+                    "other_outcome": "correct" if right else "unparsed",
+                    "other_rule": "other",
                     "marker": cell.baseline.marker,
                 }
             )

@@ -38,7 +38,7 @@ def test_pass_at_k_refuses_what_has_no_meaning() -> None:
 
 def evaluation(outcomes: dict[str, list[str]]) -> pa.Table:
     rows = [
-        {"prompt_id": i, "tier": i[0], "outcome": o, "tokens": 3}
+        {"prompt_id": i, "tier": i[0], "outcome": o, "other_outcome": o, "tokens": 3}
         for i, os in outcomes.items()
         for o in os
     ]

@@ -12,7 +12,16 @@ import yaml
 from orchestrator.config import json_schema
 
 ROOT = Path(__file__).parents[1]
-PURE = ("config", "plan", "schema", "difficulty", "settings", "learnability", "evaluation")
+PURE = (
+    "config",
+    "plan",
+    "overlap",
+    "schema",
+    "difficulty",
+    "settings",
+    "learnability",
+    "evaluation",
+)
 
 
 @pytest.mark.parametrize("room", ["tasks", "policies", "cluster"])

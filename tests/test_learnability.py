@@ -19,10 +19,17 @@ from orchestrator.learnability import (
 from orchestrator.schema import GROUPS
 
 
+def outcomes(rewards: list[float | None]) -> list[str]:
+    return ["error" if r is None else "correct" if r else "wrong" for r in rewards]
+
+
 def groups(*rows: tuple[int, list[float | None]]) -> pa.Table:
     return pa.Table.from_pylist(
         [
-            {"update": u, "prompt_id": "p", "rewards": r, "tier": "", "outcomes": [], "tokens": []}
+            {
+                **{"update": u, "prompt_id": "p", "rewards": r, "tier": "", "tokens": []},
+                **{"outcomes": outcomes(r), "other_outcomes": outcomes(r)},
+            }
             for u, r in rows
         ],
         schema=GROUPS,
@@ -61,7 +68,14 @@ def test_the_curve_gives_each_update_and_the_mean_so_far() -> None:
 
 
 def completion(prompt: str, reward: float) -> dict:
-    return {"prompt_id": prompt, "tier": "3", "reward": reward, "outcome": "wrong", "tokens": 5}
+    return {
+        "prompt_id": prompt,
+        "tier": "3",
+        "reward": reward,
+        "outcome": "wrong",
+        "other_outcome": "wrong",
+        "tokens": 5,
+    }
 
 
 def test_the_recorder_cuts_generations_into_groups_and_refuses_mixed_ones() -> None:
@@ -123,13 +137,13 @@ def test_the_recorder_keeps_order_outcomes_and_null_rewards() -> None:
     first, second = recorder.table().to_pylist()
     assert first == {
         **{"update": 3, "prompt_id": "a", "tier": "3", "rewards": [1.0, None]},
-        **{"outcomes": ["wrong", "error"], "tokens": [5, 7]},
+        **{"outcomes": ["wrong", "error"], "other_outcomes": ["wrong"] * 2, "tokens": [5, 7]},
     }
     assert (second["update"], second["rewards"]) == (4, [0.0, 1.0])
 
 
 def test_an_update_without_marks_has_no_accuracy() -> None:
     recorder = GroupRecorder()
-    unmarked = {"prompt_id": "a", "tier": "", "reward": None, "outcome": "error", "tokens": 1}
+    unmarked = completion("a", 0.0) | {"reward": None, "outcome": "error", "tokens": 1}
     recorder.add(1, [unmarked, unmarked], 2)
     assert "train/accuracy" not in training_metrics(recorder.table())[1]

@@ -24,7 +24,7 @@ CASES = [
     (r"\boxed{(B)", "unparsed", "unparsed"),
     ("The answer is (B).", "unparsed", "correct"),
     ("the answer is: **(C)**", "unparsed", "wrong"),
-    ("(B)", "unparsed", "unparsed"),
+    ("(B)", "unparsed", "correct"),
     ("", "unparsed", "unparsed"),
     (r"\boxed{b}", "unparsed", "correct"),
     (r"\boxed{(c)}", "unparsed", "wrong"),

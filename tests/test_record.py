@@ -148,7 +148,14 @@ def test_a_record_goes_on_where_its_checkpoint_ended(tmp_path: Path) -> None:
     found = latest_checkpoint(store, cell.cell_id)
     assert found is not None
     groups = len(record.groups.rows)
-    row = {"prompt_id": "p", "tier": "3", "reward": 1.0, "outcome": "correct", "tokens": 9}
+    row = {
+        "prompt_id": "p",
+        "tier": "3",
+        "reward": 1.0,
+        "outcome": "correct",
+        "other_outcome": "correct",
+        "tokens": 9,
+    }
     found[1].groups.add(5, [row, row], 2)
     assert len(found[1].groups.rows) == groups + 1
     assert found[1].has_evaluation(4)

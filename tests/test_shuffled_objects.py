@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from data import data
 
 from tasks import Prompt, TaskError, get_task
+from tasks.base import make_prompt
 from tasks.shuffled_objects import ORDERS, ShuffledObjects, draw, on_test_side
 from tasks.shuffled_objects_text import NAMES, SCENES
 
-BBH = Path(__file__).parents[2] / "shared" / "data" / "raw" / "bbh"
 OPTION = re.compile(r"^\(([A-G])\) (.+)$", re.MULTILINE)
 PAIR = re.compile(r"\b([A-Z]\w+) and ([A-Z]\w+) (?:swap|trade|switch)\b")
 
@@ -115,9 +116,8 @@ def test_the_pool_is_varied() -> None:
 
 def test_the_chat_is_one_short_user_message_with_the_form_of_the_answer() -> None:
     [message] = get_task("shuffled_objects").messages("Who?")
-    assert message["role"] == "user"
-    assert message["content"].startswith("Who?\n")
-    assert "\\boxed{(X)}" in message["content"]
+    # The embedded model was made with exactly this text.
+    assert message == {"role": "user", "content": "Who?\nWork it out, end with \\boxed{(X)}."}
 
 
 @pytest.mark.parametrize(
@@ -154,6 +154,10 @@ def test_strict_marking_refuses_what_lenient_marking_reads() -> None:
         ({"test": 1.5}, "whole number"),
         ({"source": "web"}, "generated or bbh"),
         ({"path": "/x"}, "source: bbh"),
+        ({"split": "paper"}, "seed or authors"),
+        ({"split": "authors"}, "source: bbh with objects: [7]"),
+        ({"split": "authors", "source": "bbh"}, "source: bbh with objects: [7]"),
+        ({"prompt": {"preset": "short"}}, "plain, paper"),
         ({"marking": "kind"}, "strict or lenient"),
         ({"swap": 3}, "has no option 'swap'"),
     ],
@@ -178,7 +182,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def bbh(folder: Path, **options: object) -> ShuffledObjects:
-    made = {"source": "bbh", "path": str(folder), "objects": [3, 5], **options}
+    made = {
+        "source": "bbh", "path": str(folder), "objects": [3, 5], "partial": True, **options
+    }  # fmt: skip
     task = get_task("shuffled_objects", **made)
     assert isinstance(task, ShuffledObjects)
     return task
@@ -201,7 +207,7 @@ def test_a_test_that_takes_everything_leaves_no_pool(folder: Path) -> None:
 
 
 def test_a_missing_file_and_a_malformed_one_are_named(folder: Path) -> None:
-    with pytest.raises(TaskError, match="seven_objects"):
+    with pytest.raises(TaskError, match=r"no tracking_shuffled_objects_seven_objects as \.jsonl"):
         bbh(folder, objects=[7]).test()
     (folder / "tracking_shuffled_objects_three_objects.json").write_text('{"rows": []}')
     with pytest.raises(TaskError, match="not of the form"):
@@ -219,12 +225,72 @@ def test_an_unreachable_hub_points_to_a_local_path(monkeypatch: pytest.MonkeyPat
         get_task("shuffled_objects", source="bbh").test()
 
 
-@pytest.mark.skipif(not BBH.is_dir(), reason=f"the benchmark's files are not at {BBH.name}/")
+def test_another_repository_has_no_pinned_commit() -> None:
+    with pytest.raises(TaskError, match=r"me/bbh is read at one commit only.*revision: COMMIT"):
+        get_task("shuffled_objects", source="bbh", hub="me/bbh").test()
+
+
+def test_a_part_of_the_benchmark_is_read_only_where_that_is_meant(folder: Path) -> None:
+    with pytest.raises(TaskError, match="5 rows; the official number is 250: write partial: true"):
+        bbh(folder, partial=False).test()
+    task = bbh(folder, test=3)
+    task.test()
+    assert [note for note in task.notes if "official number is 250" in note] == task.notes[:2]
+    assert task.notes[2:] == ["bbh: 2 repeated prompts dropped"]
+
+
 def test_the_real_benchmark_is_750_questions_with_an_option_for_each_answer() -> None:
-    task = get_task("shuffled_objects", source="bbh", path=str(BBH), test=150)
+    task = get_task("shuffled_objects", source="bbh", path=str(data("raw", "bbh")), test=150)
     prompts = task.test() + task.train()
     assert len(prompts) == len(set(ids(prompts))) == 750
     assert all(p.answer.strip("()") in dict(OPTION.findall(p.question)) for p in prompts)
+    assert not task.notes
+    assert set(task.provenance) == {"3", "5", "7"}
+
+
+def authors(folder: Path, **options: object) -> ShuffledObjects:
+    return bbh(folder, objects=[7], split="authors", partial=False, **options)
+
+
+def test_the_authors_split_is_theirs_in_their_order() -> None:
+    task = authors(data("raw", "bbh"))
+    for split, pool in (("train", task.train()), ("test", task.test())):
+        file = data("bbh_shuffled_objects", f"authors_{split}.jsonl")
+        rows = sorted(map(json.loads, file.open()), key=lambda row: row["author_index"])
+        expected = [make_prompt(task.name, r["question"], r["answer"], "7") for r in rows]
+        assert pool == expected
+        assert len(pool) == 125
+    assert authors(data("raw", "bbh"), train=5).train() == task.train()[:5]
+    assert authors(data("raw", "bbh"), test=7).test() == task.test()[:7]
+
+
+def test_the_authors_split_refuses_a_file_in_another_order(tmp_path: Path) -> None:
+    name = "tracking_shuffled_objects_seven_objects.json"
+    content = json.loads(gzip.decompress(data("raw", "bbh", f"{name}.gz").read_bytes()))
+    content["examples"].sort(key=lambda row: row["input"])
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(TaskError, match=f"{name}.* is not the official file of seven objects"):
+        authors(tmp_path).test()
+    assert len(bbh(tmp_path, objects=[7], partial=False, test=50).train()) == 200
+
+
+def test_the_stored_authors_split_covers_250_rows_once() -> None:
+    from importlib.resources import files
+
+    stored = json.loads(files("tasks").joinpath("authors_split.json").read_text())
+    assert len(stored["train"]) == len(stored["test"]) == 125
+    assert sorted(stored["train"] + stored["test"]) == list(range(250))
+
+
+def test_the_papers_wording_asks_for_a_short_answer_without_thinking() -> None:
+    task = get_task("shuffled_objects", prompt={"preset": "paper"})
+    [message] = task.messages("Who? {X}")
+    assert message["content"] == (
+        "Who? {X}.\nAnswer concisely, in at most 100 words, and put the final answer within "
+        "\\boxed{(X)} (ex: \\boxed{(A)})."
+    )
+    assert task.chat_template_kwargs == {"enable_thinking": False}
+    assert get_task("shuffled_objects").chat_template_kwargs == {}
 
 
 def test_the_task_imports_nothing_heavy() -> None:

@@ -22,6 +22,7 @@ class SamplingSettings:
     top_k: int = 0
     max_completion_length: int = 256
     seed: int = 0
+    stop: tuple[str, ...] = ()
 
 
 class Request(NamedTuple):
@@ -42,6 +43,12 @@ class Completion(NamedTuple):
     text: str
     tokens: int
     finish: Literal["stop", "length", "error"]
+
+
+def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:
+    """The text before the first stop string in it, or None where there is none."""
+    found = [place for place in map(text.find, stop) if place >= 0]
+    return text[: min(found)] if found else None
 
 
 def stream_key(seed: int, prompt_id: str, sample: int) -> int:

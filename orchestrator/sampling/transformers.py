@@ -22,11 +22,19 @@ from transformers import (
     DynamicCache,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    StopStringCriteria,
 )
 from transformers.cache_utils import DynamicLayer
 
 from orchestrator.models import ModelSource
-from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings, render
+from orchestrator.sampling.base import (
+    Completion,
+    Request,
+    Sampler,
+    SamplingSettings,
+    cut_at_stop,
+    render,
+)
 from orchestrator.sampling.decoding import (
     RoomyLayer,
     Running,
@@ -168,7 +176,8 @@ class TransformersSampler(Sampler):
             torch.tensor([distinct[row.request] for row in rows]).to(device),
             torch.from_numpy(np.stack(table)).to(device),
         )
-        return self._completions(self._continued(logits, running, settings).tolist())
+        rows_of_tokens = self._continued(logits, running, settings).tolist()
+        return self._completions(rows_of_tokens, settings.stop)
 
     def _prefill(
         self, prompts: list[list[int]], owner: Tensor, draws: Tensor
@@ -201,10 +210,13 @@ class TransformersSampler(Sampler):
         warp, eos = warpers(settings), torch.tensor(self.eos).to(logits.device)
         tokens = torch.zeros_like(running.draws, dtype=torch.long)
         limit, width = tokens.shape[1], running.mask.shape[1] - tokens.shape[1]
+        stops = StopStringCriteria(self.tokenizer, list(settings.stop)) if settings.stop else None
         for step in range(limit):
             new = choose(logits, running.draws[:, step], warp)
             tokens[running.slots, step] = new
             running.ended |= torch.isin(new, eos)
+            if stops is not None:
+                self._end_stopped(running, tokens, step, stops)
             alive = int((~running.ended).sum())
             if not alive or step + 1 == limit:
                 break
@@ -213,16 +225,32 @@ class TransformersSampler(Sampler):
             logits = self._forward(running.cache, new, seen, at)
         return tokens
 
-    def _completions(self, rows: list[list[int]]) -> list[Completion]:
+    def _end_stopped(
+        self, running: Running, tokens: Tensor, step: int, stops: StopStringCriteria
+    ) -> None:
+        """End the rows whose text holds a stop string; an end token marks the place."""
+        met = stops(tokens[running.slots, : step + 1], None) & ~running.ended  # type: ignore
+        if step + 1 < tokens.shape[1]:
+            tokens[running.slots[met], step + 1] = self.eos[0]
+        running.ended |= met
+
+    def _completions(self, rows: list[list[int]], stop: Sequence[str]) -> list[Completion]:
         """Each row cut at its first end token; a row without one was cut by the limit."""
         ends = set(self.eos)
         kept = [next((i for i, t in enumerate(row) if t in ends), len(row)) for row in rows]
         answers = [row[:n] for row, n in zip(rows, kept, strict=True)]
         texts = self.tokenizer.batch_decode(answers, skip_special_tokens=True)
         return [
-            Completion(text, n + 1, "stop") if n < len(row) else Completion(text, n, "length")
+            _completion(text, n, ended=n < len(row), stop=stop)
             for text, row, n in zip(texts, rows, kept, strict=True)
         ]
+
+
+def _completion(text: str, tokens: int, *, ended: bool, stop: Sequence[str]) -> Completion:
+    """`tokens` without the end token, which counts where the model wrote it."""
+    if (before := cut_at_stop(text, stop)) is not None:
+        return Completion(before, tokens, "stop")
+    return Completion(text, tokens + ended, "stop" if ended else "length")
 
 
 def eos_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:

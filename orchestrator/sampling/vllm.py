@@ -86,6 +86,7 @@ def _parameters(settings: SamplingSettings, prompt_id: str, sample: int) -> Any:
         top_p=settings.top_p,
         top_k=settings.top_k,
         max_tokens=settings.max_completion_length,
+        stop=list(settings.stop),
     )
 
 

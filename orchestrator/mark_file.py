@@ -1,0 +1,136 @@
+"""Marks stored completions of any source, by several processes, whole or not at all."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from orchestrator.samples import judge
+from orchestrator.sampling.base import Completion
+from orchestrator.store import Store
+from tasks import OUTCOMES, Task, TaskError, get_task
+from tasks.sources import read_file
+
+CHUNK = 2_000  # completions per call of a process
+MARKED = pa.schema(
+    {
+        "prompt_id": pa.string(),
+        "sample": pa.int32(),
+        "answer": pa.string(),
+        "completion": pa.string(),
+        "outcome": pa.string(),
+        "extracted": pa.string(),
+        "rule": pa.string(),
+        "other_outcome": pa.string(),
+        "other_rule": pa.string(),
+        "marker": pa.string(),
+    }
+)
+Row = dict[str, Any]
+
+
+def mark_file(
+    task: str, options: Mapping[str, Any], source: Path, target: Path, processes: int | None = None
+) -> dict[str, int]:
+    """Mark every completion of `source` into `target`; returns completions by outcome.
+
+    Both are JSON lines or Parquet. Columns: `answer`; `completion` (a text) or `completions` (a
+    list); optional `prompt_id`, and `truncated` (a bool, or a list like the completions). The
+    target has one row per completion (MARKED). Raises TaskError where the input is wrong.
+    """
+    _checked(task, options, target)
+    rows = list(_flat(source))
+    marked = _marked(task, options, rows, processes or os.cpu_count() or 1)
+    table = pa.Table.from_pylist(marked, schema=MARKED)
+    store = Store(str(target.parent))
+    if target.name.endswith(".parquet"):
+        store.write_table(table, target.name)
+    else:
+        store.write_bytes(_lines(table), target.name)
+    counts = Counter(row["outcome"] for row in marked)
+    return {outcome: counts[outcome] for outcome in OUTCOMES}
+
+
+def task_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """`NAME=VALUE` pairs as options, values read as YAML. Raises TaskError for another form."""
+    import yaml
+
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise TaskError(f"--option {pair!r} is of another form: write NAME=VALUE")
+        try:
+            options[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise TaskError(f"--option {pair!r}: the value is no YAML: {error}") from error
+    return options
+
+
+def _checked(task: str, options: Mapping[str, Any], target: Path) -> None:
+    get_task(task, **options)
+    if not target.name.endswith((".jsonl", ".parquet")):
+        raise TaskError(f"output {target} is of an unknown kind: write a .jsonl or .parquet file")
+    if target.is_dir() or any(folder.is_file() for folder in target.parents):
+        raise TaskError(f"output {target} is no place for a file: write a new file's name")
+
+
+def _flat(source: Path) -> Iterator[Row]:
+    """One row per completion, in the file's order."""
+    for number, row in enumerate(read_file(source, ["answer"]).rows, 1):
+        texts = row.get("completions", row.get("completion"))
+        texts = [texts] if isinstance(texts, str) else texts
+        if not isinstance(texts, Sequence) or not all(isinstance(t, str) for t in texts):
+            raise TaskError(
+                f"{source} row {number} has no completion (a text) or completions (a list of texts)"
+            )
+        cut = row.get("truncated", False)
+        cuts = cut if isinstance(cut, list) else [cut] * len(texts)
+        if len(cuts) != len(texts) or not all(isinstance(c, bool) for c in cuts):
+            raise TaskError(f"{source} row {number}: truncated must be true or false, or a list "
+                            f"of {len(texts)} of them")  # fmt: skip
+        prompt_id = str(row.get("prompt_id", number - 1))
+        for sample, (text, truncated) in enumerate(zip(texts, cuts, strict=True)):
+            yield {"prompt_id": prompt_id, "sample": sample, "answer": str(row["answer"]),
+                   "completion": text, "truncated": truncated}  # fmt: skip
+
+
+def _marked(task: str, options: Mapping[str, Any], rows: list[Row], processes: int) -> list[Row]:
+    left = iter(rows)
+    chunks = iter(lambda: list(islice(left, CHUNK)), [])
+    if len(rows) <= CHUNK or processes == 1:
+        return [row for chunk in chunks for row in mark_rows(task, dict(options), chunk)]
+    # Started anew, not forked: a fork would copy locks of threads that do not live on.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        calls = [pool.submit(mark_rows, task, dict(options), chunk) for chunk in chunks]
+        return [row for call in calls for row in call.result()]
+
+
+def mark_rows(task: str, options: dict[str, Any], rows: Sequence[Row]) -> list[Row]:
+    """The rows with their marks, as MARKED."""
+    judge_of = _task(task, json.dumps(options, sort_keys=True))
+    drawn = [Completion(r["completion"], 0, "length" if r["truncated"] else "stop") for r in rows]
+    marks = judge(judge_of, drawn, [row["answer"] for row in rows])
+    return [
+        {**{name: row[name] for name in MARKED.names[:4]}, **both.columns(),
+         "marker": judge_of.marker_id}
+        for row, both in zip(rows, marks, strict=True)
+    ]  # fmt: skip
+
+
+@cache
+def _task(name: str, options: str) -> Task:
+    return get_task(name, **json.loads(options))
+
+
+def _lines(table: pa.Table) -> bytes:
+    rows = (json.dumps(row, ensure_ascii=False) for row in table.to_pylist())
+    return "".join(f"{row}\n" for row in rows).encode()

@@ -1,0 +1,217 @@
+"""Overlap between a training pool and an evaluation set: the same question, or nearly the same.
+
+A question is read as words: Unicode NFKC, case folded, thousands commas, sentence punctuation and
+LaTeX braces off. Every number is a word, and so is every other sign, because `x+3` and `x-3` are
+two questions. Two questions are exact duplicates when their words agree in order, and near
+duplicates when the sets of their `SHINGLE`-word runs have a Jaccard similarity of at least `NEAR`.
+The search is exact: it finds every pair over the threshold (prefix filtering: Chaudhuri et al.
+2006, Bayardo et al. 2007).
+
+Why three words and 0.8: each changed word breaks three runs on either side, so k changes that
+stand apart leave a question of L words at (L + 2 - 3k) / (L + 2 + 3k). One other number makes a
+near duplicate only of questions of 25 words or more, two of 52 or more: a template filled anew
+is no duplicate, a long question with a word changed is. Of MATH's 7,500 training prompts this
+names 64, 13 of them templates with other numbers; pairs of words name 141 and 42, and runs of five
+miss a single typo in any question under 41 words.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tasks import Prompt
+
+Ints = npt.NDArray[np.int64]
+Kind = Literal["exact", "near"]
+
+SHINGLE = 3
+NEAR = 0.8
+
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_UNSPACED = r"[\u3040-\u30ff\u3400-\u9fff]"  # kana, Chinese: each character counts as a word
+_WORD = re.compile(
+    r"\.?\d+(?:\.\d+)*"  # a number
+    r"|\\[^\W\d_]+"  # a LaTeX command
+    rf"|{_UNSPACED}|(?:(?!{_UNSPACED})[^\W\d_])+"  # a word
+    r"|(?<![^\W\d_]{2})!"  # a factorial, where no word of letters ends
+    r"|[^\s.,;:?!'\"`$\\{}\u2018-\u201d]"  # any other sign
+)
+
+
+class Overlap(NamedTuple):
+    """A training prompt that the evaluation set holds too, with its best match there.
+
+    `similarity` is the Jaccard similarity of the two shingle sets, in [threshold, 1]. Two
+    questions can reach 1.0 and still be `near`, where they only repeat a passage unequally often.
+    """
+
+    train_id: str
+    evaluation_id: str
+    kind: Kind
+    similarity: float
+
+
+def words(question: str) -> list[str]:
+    """The question's words in order, as compared."""
+    text = unicodedata.normalize("NFKC", question).casefold().replace("\u2212", "-")
+    return _WORD.findall(_THOUSANDS.sub("", text))
+
+
+def find_overlap(
+    train: Sequence[Prompt], evaluation: Sequence[Prompt], *, threshold: float = NEAR
+) -> list[Overlap]:
+    """The best match of each training prompt that has one, in the order of `train`.
+
+    An exact match comes before any near one; among equals the smallest evaluation id wins, so the
+    evaluation set's order never matters. Raises ValueError for a threshold outside (0, 1].
+    """
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold {threshold!r} is wrong: write a number in (0, 1]")
+    held = sorted(evaluation, key=lambda prompt: prompt.prompt_id)
+    asked = [words(p.question) for p in train]
+    known = [words(p.question) for p in held]
+    same = {tuple(text): i for i, text in reversed(list(enumerate(known)))}
+    near = _Search(asked, known, threshold)
+    found: list[Overlap] = []
+    for row, prompt in enumerate(train):
+        exact = same.get(tuple(asked[row]))
+        if exact is not None:
+            found.append(Overlap(prompt.prompt_id, held[exact].prompt_id, "exact", 1.0))
+        elif best := near.best(row):
+            found.append(Overlap(prompt.prompt_id, held[best[0]].prompt_id, "near", best[1]))
+    return found
+
+
+def without_overlap(train: Sequence[Prompt], overlaps: Sequence[Overlap]) -> list[Prompt]:
+    """The training prompts that no overlap names, in their order."""
+    dropped = {overlap.train_id for overlap in overlaps}
+    return [prompt for prompt in train if prompt.prompt_id not in dropped]
+
+
+def describe(overlaps: Sequence[Overlap], total: int, evaluation: str = "test") -> str:
+    """One line for a log: how many of `total` training prompts overlap, and how."""
+    exact = sum(overlap.kind == "exact" for overlap in overlaps)
+    counts = f"{exact:,} exact, {len(overlaps) - exact:,} near"
+    return f"overlap with {evaluation}: {len(overlaps):,} of {total:,} training prompts ({counts})"
+
+
+class _Search:
+    """Shingle sets of both sides, the evaluation side indexed by the rare shingles of each set.
+
+    Sets are ordered rarest shingle first. Two sets of Jaccard similarity >= t share at least
+    t * size shingles of either, so they must meet among the first (1 - t) * size + 1 of both:
+    only those are indexed and looked up, and template phrases that every question has never are.
+    """
+
+    def __init__(
+        self, asked: Sequence[list[str]], known: Sequence[list[str]], threshold: float
+    ) -> None:
+        self.threshold = threshold
+        flat, starts, self.kinds = _sets([*asked, *known])
+        middle = starts[len(asked)]
+        self.asked, self.asked_starts = flat[:middle], starts[: len(asked) + 1]
+        self.known, self.known_starts = flat[middle:], starts[len(asked) :] - middle
+        self.sizes = np.diff(self.known_starts)
+        self.holders, self.holder_starts = self._index()
+        self.member = np.zeros(self.kinds, dtype=bool)
+
+    def _index(self) -> tuple[Ints, Ints]:
+        """Evaluation rows by shingle: rows, and where each shingle's rows start."""
+        rows = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        place = np.arange(len(self.known)) - self.known_starts[rows]
+        lengths = np.array([self._prefix(int(size)) for size in self.sizes], dtype=np.int64)
+        kept = place < lengths[rows]
+        order = np.argsort(self.known[kept], kind="stable")
+        counts = np.bincount(self.known[kept], minlength=self.kinds)
+        return rows[kept][order], np.concatenate(([0], np.cumsum(counts)))
+
+    def _prefix(self, size: int) -> int:
+        # Rounding may only lengthen a prefix: a longer one costs time, a shorter one a match.
+        return size - math.ceil(self.threshold * size - 1e-9) + 1
+
+    def best(self, row: int) -> tuple[int, float] | None:
+        """Evaluation row and similarity of the best match of training row `row`, or None."""
+        own = self.asked[self.asked_starts[row] : self.asked_starts[row + 1]]
+        candidates = self._candidates(own)
+        if not candidates.size:
+            return None
+        shared = self._shared(own, candidates)
+        similarity = shared / (len(own) + self.sizes[candidates] - shared)
+        top = int(np.argmax(similarity))
+        if similarity[top] < self.threshold:
+            return None
+        return int(candidates[top]), float(similarity[top])
+
+    def _candidates(self, own: Ints) -> Ints:
+        """Ascending evaluation rows that share a rare shingle and are of a possible size."""
+        size, starts = len(own), self.holder_starts
+        rare = own[: self._prefix(size)].tolist()
+        slices = [
+            self.holders[starts[s] : starts[s + 1]] for s in rare if starts[s] < starts[s + 1]
+        ]
+        if not slices:
+            return np.empty(0, dtype=np.int64)
+        rows: Ints = np.unique(np.concatenate(slices))
+        other = self.sizes[rows]
+        possible: npt.NDArray[np.bool_] = (
+            np.minimum(other, size) >= self.threshold * np.maximum(other, size) - 1e-9
+        )
+        return rows[possible]
+
+    def _shared(self, own: Ints, candidates: Ints) -> Ints:
+        """How many shingles each candidate shares with `own`."""
+        sizes = self.sizes[candidates]
+        ends = np.cumsum(sizes)
+        offsets = np.repeat(self.known_starts[candidates] - (ends - sizes), sizes)
+        self.member[own] = True
+        hits = self.member[self.known[np.arange(ends[-1]) + offsets]].astype(np.int64)
+        self.member[own] = False
+        return np.add.reduceat(hits, ends - sizes)
+
+
+def _sets(texts: Sequence[list[str]]) -> tuple[Ints, Ints, int]:
+    """Each text's set of shingle numbers, rarest first, one after the other.
+
+    Returns the numbers, where each text's start (one more than texts), and how many kinds of
+    shingle there are. Numbers stand for shingles one to one; nothing is hashed.
+    """
+    codes, rows = _shingles(texts)
+    kinds = int(codes.max(initial=0)) + 1
+    rows, codes = np.divmod(np.unique(rows * kinds + codes), kinds)
+    frequency = np.bincount(codes, minlength=kinds)
+    rank = np.empty(kinds, dtype=np.int64)
+    rank[np.argsort(frequency, kind="stable")] = np.arange(kinds)
+    flat = np.sort(rows * kinds + rank[codes]) % kinds
+    starts = np.searchsorted(rows, np.arange(len(texts) + 1))
+    return flat, starts.astype(np.int64), kinds
+
+
+def _shingles(texts: Sequence[list[str]]) -> tuple[Ints, Ints]:
+    """Every run of `SHINGLE` words, as a number, and the text it stands in.
+
+    Texts are padded, so that the first and the last word, where a short question often has its
+    number, lie in as many runs as any other.
+    """
+    vocabulary: dict[str, int] = {}
+    stream: list[int] = []
+    for text in texts:
+        stream += [0] * (SHINGLE - 1)
+        stream += [vocabulary.setdefault(word, len(vocabulary) + 1) for word in text]
+    numbers = np.array(stream + [0] * (SHINGLE - 1), dtype=np.int64)
+    codes = numbers[: len(stream)]
+    for step in range(1, SHINGLE):
+        longer = codes * (len(vocabulary) + 1) + numbers[step : step + len(stream)]
+        codes = _renumbered(longer)
+    lengths = [len(text) + SHINGLE - 1 for text in texts]
+    return codes, np.repeat(np.arange(len(texts)), lengths)
+
+
+def _renumbered(codes: Ints) -> Ints:
+    """The same numbers counted from 0 without gaps, so that the next step cannot overflow."""
+    inverse: Any = np.unique(codes, return_inverse=True)[1]
+    return np.asarray(inverse, dtype=np.int64)

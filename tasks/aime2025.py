@@ -1,0 +1,84 @@
+"""The thirty problems of the American Invitational Mathematics Examination of 2025."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from tasks.base import Marking, Prompt, TaskError, make_prompt
+from tasks.marking import Mark, mark_number
+from tasks.prompting import NO_THINKING, Template
+from tasks.sources import ReadTask, Source
+
+PARTS = {
+    part: Source(
+        hub="opencompass/AIME2025",
+        revision="a6ad95f611d72cf628a80b58bd0432ef6638f958",
+        split="test",
+        stems=(part, f"aime2025-{part}"),
+        columns=("question", "answer"),
+        advice="path: FOLDER with I.jsonl and II.jsonl",
+        count=15,
+        configs=(f"AIME2025-{part}",),
+    )
+    for part in ("I", "II")
+}
+
+
+class Aime2025(ReadTask):
+    r"""Competition problems with a whole number from 0 to 999 as the answer (AIME 2025).
+
+    For evaluation only: the training pool is empty. `part` is I, II or both (15 problems each).
+    Read from the hub, or from the folder `path` with I.jsonl and II.jsonl (question, answer). The
+    tier is the part.
+    """
+
+    name: ClassVar[str] = "aime2025"
+    version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "1"
+    examples: ClassVar[tuple[str, ...]] = ("0", "33", "902")
+    templates: ClassVar[Mapping[str, Template]] = {
+        "plain": Template(
+            "{question}\nReason step by step, and put the final number within \\boxed{}."
+        ),
+        "paper": Template("{question}.\nPut the final answer within \\boxed{}.", NO_THINKING),
+    }
+
+    def __init__(
+        self,
+        *,
+        marking: Marking = "lenient",
+        prompt: Mapping[str, Any] | None = None,
+        part: Literal["I", "II", "both"] = "both",
+        path: str | None = None,
+        revision: str | None = None,
+        partial: bool = False,
+    ) -> None:
+        super().__init__(
+            marking=marking, prompt=prompt, path=path, revision=revision, partial=partial
+        )
+        if part not in (*PARTS, "both"):
+            raise TaskError(f"part {part!r} is unknown: write I, II or both")
+        self.parts = tuple(PARTS) if part == "both" else (part,)
+
+    def read(self) -> tuple[list[Prompt], list[Prompt]]:
+        """No pool, and the problems of the parts in their order."""
+        return [], [prompt for part in self.parts for prompt in self._part(part)]
+
+    def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
+        """The last boxed number against the gold number."""
+        return mark_number(completion, answer, self.marking, truncated)
+
+    def _part(self, part: str) -> list[Prompt]:
+        source = replace(PARTS[part], alone=len(self.parts) == 1)
+        return [
+            make_prompt(self.name, str(row["question"]), whole_answer(row["answer"]), part)
+            for row in self.rows(f"test {part}", source)
+        ]
+
+
+def whole_answer(answer: object) -> str:
+    r"""The whole number from 0 to 999; some copies write a degree sign behind it."""
+    bare = str(answer).strip().removesuffix("^\\circ").removesuffix("^{\\circ}").removesuffix("°")
+    if not (bare.isascii() and bare.isdigit() and int(bare) <= 999):
+        raise TaskError(f"answer {answer!r} is no whole number from 0 to 999")
+    return str(int(bare))

@@ -1,0 +1,198 @@
+r"""Competition problems by level and subject: MATH (Hendrycks et al., 2021), and MATH-500."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from tasks.base import Answer, Marking, Prompt, TaskError, make_prompt
+from tasks.equivalence import mark_expression, mark_expressions
+from tasks.marking import Mark
+from tasks.prompting import NO_THINKING, Template
+from tasks.reading import last_box
+from tasks.sources import ReadTask, Row, Source, read_rows
+
+SUBJECTS = {
+    "Algebra": "algebra",
+    "Counting & Probability": "counting_and_probability",
+    "Geometry": "geometry",
+    "Intermediate Algebra": "intermediate_algebra",
+    "Number Theory": "number_theory",
+    "Prealgebra": "prealgebra",
+    "Precalculus": "precalculus",
+}
+LEVELS = (1, 2, 3, 4, 5)
+TRAIN = Source(
+    hub="EleutherAI/hendrycks_math",
+    revision="21a5633873b6a120296cce3e2df9d5550074f4a3",
+    split="train",
+    stems=("train",),
+    columns=("problem", "level", "type", "solution"),
+    advice="path: FOLDER with train.jsonl and test.jsonl",
+    count=7500,
+    configs=tuple(SUBJECTS.values()),
+)
+TEST = replace(TRAIN, split="test", stems=("test",), count=5000)
+MATH500 = Source(
+    hub="HuggingFaceH4/MATH-500",
+    revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
+    split="test",
+    stems=("math500", "test"),
+    columns=("problem", "answer", "subject", "level"),
+    advice="math500_path: FILE, or FOLDER with math500.jsonl",
+    count=500,
+    alone=True,
+)
+
+_BARE_BOX = re.compile(r"\\boxed\s+([^\s${}]+)")
+_WHOLE = r"\d+(?:(?:,|\{,\}|,\s*\\!\s*|\\,)\d{3})*"
+_PART = r"(?:\{\s*-?\d+\s*\}|\d)"
+_UNIT = r"\\(?:text|mbox|textrm|mathrm)\s*\{[^{}]*\}(?:\^\{?\d\}?)?"
+_NUMERIC = re.compile(
+    r"(?:\\?\$)?\s*[-+]?\s*(?:\\?\$)?\s*"
+    rf"(?:{_WHOLE}(?:\.\d+)?|\.\d+|\d+\s*/\s*\d+|\\[dt]?frac\s*{_PART}\s*{_PART})"
+    rf"(?:\\[,! ]|\s)*(?:\\?%|\^\s*\\circ|\^\s*\{{\s*\\circ\s*\}}|\\degree|{_UNIT})?\s*\$?"
+)
+
+
+def is_numeric(gold: str) -> bool:
+    r"""Whether a gold answer as a whole is one number.
+
+    That is: an integer (commas, `{,}` or `,\!` between its thousands), a decimal, or a fraction
+    (`a/b`, `\frac`, `\dfrac`, `\tfrac` of whole numbers), with at most one sign, a leading dollar,
+    and a trailing per cent sign, degree sign or unit in `\text{}`. Mixed numbers, roots, constants
+    such as `\pi`, other bases (`101_2`) and assignments (`x=5`) are not.
+    """
+    return _NUMERIC.fullmatch(gold.strip()) is not None
+
+
+class CompetitionMath(ReadTask):
+    r"""Competition mathematics by level and subject (MATH, or MATH-500 as its test).
+
+    Read from the hub, or from the folder `path` with train.jsonl and test.jsonl (problem, level
+    "Level N", type, solution); the gold answer is what the last box of the solution holds.
+    `test_set: math500` tests on the 500 problems that others report, from the hub or from
+    `math500_path` (problem, answer, subject, level). `levels` and `subjects` narrow pool and test
+    alike, `train_levels` the pool alone (learn on easy levels, test on all); `numeric` keeps the
+    problems whose gold is one number (`is_numeric`). The tier is the level.
+    """
+
+    name: ClassVar[str] = "math"
+    version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "1"
+    # The first two stand in for wrong answers, so no problem has them as its right one.
+    examples: ClassVar[tuple[str, ...]] = (
+        "\\frac{17}{1009}",
+        "x^{17} - 1009",
+        "5",
+        "12\\sqrt{3}",
+        "(3, 5]",
+        "\\begin{pmatrix} 1 \\\\ -2 \\end{pmatrix}",
+        "\\text{Tuesday}",
+    )
+    templates: ClassVar[Mapping[str, Template]] = {
+        "plain": Template(
+            "{question}\nReason step by step, and put the final answer within \\boxed{}."
+        ),
+        "paper": Template("{question}.\nPut the final answer within \\boxed{}.", NO_THINKING),
+    }
+
+    def __init__(
+        self,
+        *,
+        marking: Marking = "lenient",
+        prompt: Mapping[str, Any] | None = None,
+        path: str | None = None,
+        revision: str | None = None,
+        partial: bool = False,
+        levels: Sequence[int] | None = None,
+        train_levels: Sequence[int] | None = None,
+        subjects: Sequence[str] | None = None,
+        numeric: bool = False,
+        test_set: Literal["full", "math500"] = "full",
+        math500_path: str | None = None,
+    ) -> None:
+        super().__init__(
+            marking=marking, prompt=prompt, path=path, revision=revision, partial=partial
+        )
+        if test_set not in ("full", "math500"):
+            raise TaskError(f"test_set {test_set!r} is unknown: write full or math500")
+        if test_set == "full" and math500_path is not None:
+            raise TaskError("math500_path is only read with test_set: math500; write that as well")
+        self.tiers = _checked_levels("levels", levels)
+        self.train_tiers = _checked_levels("train_levels", train_levels)
+        self.subjects = _checked_subjects(subjects)
+        self.numeric, self.test_set, self.math500_path = numeric, test_set, math500_path
+
+    def read(self) -> tuple[list[Prompt], list[Prompt]]:
+        """The pool and the test, narrowed to what was asked for."""
+        train = self._prompts("train", self.rows("train", TRAIN), boxed_gold)
+        if self.train_tiers is not None:
+            train = [prompt for prompt in train if prompt.tier in self.train_tiers]
+        if self.test_set == "full":
+            return train, self._prompts("test", self.rows("test", TEST), boxed_gold)
+        # A pinned revision of MATH means nothing in the other repository: it has its own pin.
+        read = read_rows(MATH500, self.math500_path, partial=self.partial)
+        return train, self._prompts("test", self.keep("test", read), _stated_gold)
+
+    def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
+        """The last boxed expression against the gold expression."""
+        return mark_expression(completion, answer, self.marking, truncated)
+
+    def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
+        """All at once, in child processes that can be stopped."""
+        return mark_expressions(answers, self.marking)
+
+    def _prompts(
+        self, split: str, rows: Sequence[Row], gold_of: Callable[[Row], str]
+    ) -> list[Prompt]:
+        wanted = [row for row in rows if self._wanted(row)]
+        golds = [(row, gold_of(row)) for row in wanted]
+        kept = [(row, gold) for row, gold in golds if gold]
+        if dropped := len(golds) - len(kept):
+            self.note(f"{split}: {dropped:,} rows dropped whose solution boxes no answer")
+        return [
+            make_prompt(self.name, str(row["problem"]), gold, _tier(row))
+            for row, gold in kept
+            if not self.numeric or is_numeric(gold)
+        ]
+
+    def _wanted(self, row: Row) -> bool:
+        subject = row["type"] if "type" in row else row["subject"]
+        in_level = self.tiers is None or _tier(row) in self.tiers
+        return in_level and (self.subjects is None or subject in self.subjects)
+
+
+def boxed_gold(row: Row) -> str:
+    r"""What the last box of the solution holds, also `\fbox{}` and `\boxed 5`; "" without one."""
+    solution = str(row["solution"])
+    braced = last_box(solution, ("boxed", "fbox"))
+    if braced is None and (bare := _BARE_BOX.findall(solution)):
+        return str(bare[-1])
+    return (braced or "").strip()
+
+
+def _stated_gold(row: Row) -> str:
+    return str(row["answer"]).strip()
+
+
+def _tier(row: Row) -> str:
+    """The level as text; two problems of MATH have the level "?"."""
+    return str(row["level"]).removeprefix("Level ")
+
+
+def _checked_levels(name: str, levels: Sequence[int] | None) -> frozenset[str] | None:
+    if levels is None:
+        return None
+    if isinstance(levels, int) or not levels or any(level not in LEVELS for level in levels):
+        raise TaskError(f"{name} {levels!r} is unknown: write a list out of 1, 2, 3, 4, 5")
+    return frozenset(map(str, levels))
+
+
+def _checked_subjects(subjects: Sequence[str] | None) -> frozenset[str] | None:
+    if subjects is None:
+        return None
+    if isinstance(subjects, str) or not subjects or any(s not in SUBJECTS for s in subjects):
+        known = ", ".join(SUBJECTS)
+        raise TaskError(f"subjects {subjects!r} is unknown: write a list out of {known}")
+    return frozenset(subjects)

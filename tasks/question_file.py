@@ -1,0 +1,168 @@
+"""Questions of the user's own, from a file and without code."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, get_args
+
+from tasks.base import Answer, Marking, Prompt, Task, TaskError, make_prompt
+from tasks.equivalence import mark_expression, mark_expressions
+from tasks.marking import Mark, decided, mark_letter, mark_number, no_answer
+from tasks.prompting import Template
+from tasks.reading import last_box
+from tasks.sources import ReadTask, Row, plain_number, read_file
+
+Marker = Literal["number", "letter", "expression", "text"]
+_LETTER = re.compile(r"[A-Z]|\([A-Z]\)")
+_WRAPPED = re.compile(r"\\text\s*\{([^{}]*)\}")
+# The first two of each stand in for wrong answers.
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "number": ("170009", "-3", "1200"),
+    "letter": ("(A)", "(B)"),
+    "expression": ("\\frac{17}{1009}", "x^{17} - 1009", "12\\sqrt{3}"),
+    "text": ("Seventeen owls", "New York"),
+}
+_SHARES = 1 << 64  # a prompt id as a number lies below this
+
+
+class QuestionFile(ReadTask):
+    r"""Your own questions and answers, from JSON lines or Parquet files.
+
+    `train` and `test` are paths of files with one question per row; either may be left out (no
+    pool: for evaluation only). Or `path` is one file, and `test_share` of it is the test, chosen
+    by content, so that the order of the file never matters. `question`, `answer` and `tier` name
+    columns; without `tier` all prompts have the tier "all". `marker` says how an answer is judged:
+    a number, an option letter, a mathematical expression, or text (what the last box holds; strict
+    wants the same characters, lenient forgives case, spaces, a full stop and `\text{}`).
+    """
+
+    name: ClassVar[str] = "file"
+    version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "1"
+    templates: ClassVar[Mapping[str, Template]] = {
+        "plain": Template("{question}\nPut the final answer within \\boxed{}.")
+    }
+
+    def __init__(
+        self,
+        *,
+        marking: Marking = "lenient",
+        prompt: Mapping[str, Any] | None = None,
+        train: str | None = None,
+        test: str | None = None,
+        path: str | None = None,
+        test_share: float | None = None,
+        question: str = "question",
+        answer: str = "answer",
+        tier: str | None = None,
+        marker: Marker = "number",
+    ) -> None:
+        super().__init__(marking=marking, prompt=prompt, path=path)
+        if marker not in get_args(Marker):
+            raise TaskError(f"marker {marker!r} is unknown: write {', '.join(get_args(Marker))}")
+        self.files = {"train": train, "test": test}
+        self.test_share = _checked_share(path, test_share, self.files)
+        self.question, self.answer, self.tier = question, answer, tier
+        self.marker: Marker = marker
+
+    def read(self) -> tuple[list[Prompt], list[Prompt]]:
+        """The two files, or the two sides of the one file."""
+        if self.path is None:
+            return self._prompts("train"), self._prompts("test")
+        both = self._read("all", self.path)
+        test = [prompt for prompt in both if self._on_test_side(prompt)]
+        return [prompt for prompt in both if not self._on_test_side(prompt)], test
+
+    def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
+        """As `marker` says."""
+        if self.marker == "number":
+            return mark_number(completion, answer, self.marking, truncated)
+        if self.marker == "letter":
+            return mark_letter(completion, answer, self.marking, truncated)
+        if self.marker == "expression":
+            return mark_expression(completion, answer, self.marking, truncated)
+        return mark_text(completion, answer, self.marking, truncated)
+
+    def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
+        """All at once; expressions in child processes that can be stopped."""
+        if self.marker == "expression":
+            return mark_expressions(answers, self.marking)
+        return super().mark_all(answers)
+
+    @property
+    def marker_id(self) -> str:
+        """Each way of judging is a marker of its own."""
+        return f"{super().marker_id}/{self.marker}"
+
+    @classmethod
+    def trials(cls) -> list[Task]:
+        """One task per way of judging; their file is never read."""
+        return [cls(test="questions.jsonl", marker=marker) for marker in get_args(Marker)]
+
+    def trial_prompts(self) -> list[Prompt]:
+        """Made-up answers of the kind that the marker judges."""
+        return [make_prompt(self.name, f"example {a}", a, "") for a in EXAMPLES[self.marker]]
+
+    def _prompts(self, split: str) -> list[Prompt]:
+        file = self.files[split]
+        return [] if file is None else self._read(split, file)
+
+    def _read(self, split: str, file: str) -> list[Prompt]:
+        columns = [self.question, self.answer, *([self.tier] if self.tier else [])]
+        rows = self.keep(split, read_file(file, columns))
+        if not rows:
+            raise TaskError(f"{file} holds no rows: write one question per row")
+        return [self._prompt(row, f"{file} row {place}") for place, row in enumerate(rows, 1)]
+
+    def _prompt(self, row: Row, place: str) -> Prompt:
+        question, answer = str(row[self.question]), str(row[self.answer]).strip()
+        for column, text in ((self.question, question.strip()), (self.answer, answer)):
+            if not text:
+                raise TaskError(f"{place}: column {column!r} is empty")
+        gold = self._gold(answer)
+        if gold is None:
+            form = "number, such as 1234.5" if self.marker == "number" else "letter, such as B"
+            others = ", ".join(marker for marker in get_args(Marker) if marker != self.marker)
+            raise TaskError(
+                f"{place}: the answer {answer!r} is no {form}: write one, or marker: {others}"
+            )
+        tier = str(row[self.tier]) if self.tier else "all"
+        return make_prompt(self.name, question, gold, tier)
+
+    def _gold(self, answer: str) -> str | None:
+        if self.marker == "number":
+            return plain_number(answer)
+        if self.marker == "letter":
+            return f"({answer.strip('()')})" if _LETTER.fullmatch(answer) else None
+        return answer
+
+    def _on_test_side(self, prompt: Prompt) -> bool:
+        return int(prompt.prompt_id, 16) < self.test_share * _SHARES
+
+
+def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
+    """Mark what the last box holds against the gold text."""
+    box = last_box(completion)
+    if box is None:
+        return no_answer(truncated)
+    if marking == "strict":
+        return decided(box.strip() == answer.strip(), box, "strict:boxed-text")
+    return decided(_forgiving(box) == _forgiving(answer), box, "lenient:boxed-text")
+
+
+def _forgiving(text: str) -> str:
+    text = " ".join(_WRAPPED.sub(r"\1", text).split())
+    return text.removesuffix(".").rstrip().casefold()
+
+
+def _checked_share(path: str | None, share: float | None, files: Mapping[str, str | None]) -> float:
+    given = any(file is not None for file in files.values())
+    if path is None and not given:
+        raise TaskError("the task file has no file: write train: PATH and test: PATH, or path")
+    if path is not None and given:
+        raise TaskError("path is split into both sides: leave it out, or leave train and test out")
+    if path is None and share is not None:
+        raise TaskError("test_share is only read with path: write that, or leave test_share out")
+    share = 0.2 if share is None else share
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+        raise TaskError(f"test_share {share!r} is wrong: write a number between 0 and 1")
+    return share

@@ -1,0 +1,293 @@
+"""The one way by which tasks read rows: from a local copy, or from the hub at a pinned revision."""
+
+import gzip
+import hashlib
+import json
+import re
+import zlib
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tasks.base import Marking, Prompt, Task, TaskError
+
+Row = dict[str, Any]
+SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|\.\d+|\d+/0*[1-9]\d*)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows of one split come from.
+
+    `advice` is what a user writes to have a local copy read. `stems` are the names, without
+    suffix, that a local file may have. `configs` are read one after the other (None is the hub's
+    default). `records` is the key that holds the list of rows where a JSON file is an object.
+    `alone` says that the split is all there is, so that a path may be the file itself.
+    """
+
+    hub: str
+    revision: str | None
+    split: str
+    stems: tuple[str, ...]
+    columns: tuple[str, ...]
+    advice: str
+    count: int | None = None
+    configs: tuple[str | None, ...] = (None,)
+    records: str | None = None
+    alone: bool = False
+
+
+class Rows(NamedTuple):
+    """What was read, where it came from (`hub@revision`, or `file sha256:…`), and what is odd."""
+
+    rows: list[Row]
+    origin: str
+    notes: tuple[str, ...] = ()
+
+
+def read_rows(
+    source: Source, path: str | None, *, revision: str | None = None, partial: bool = False
+) -> Rows:
+    """The rows of one split, in the order of the files.
+
+    `path` is a local folder (or, where the split is alone, a file); without it the hub is asked
+    for `revision`, or else the pinned one. Raises TaskError where a file, a column or the hub is
+    missing, and where the number of rows is not the official one, unless `partial`.
+    """
+    if path is None:
+        read = _from_hub(source, revision or source.revision)
+    elif revision is not None:
+        raise TaskError("revision is only read from the hub: leave it out, or leave path out")
+    else:
+        read = _from_files(source, _files(source, Path(path)))
+    return _counted(source, read, partial)
+
+
+def read_file(path: str | Path, columns: Sequence[str], records: str | None = None) -> Rows:
+    """The rows of one local file: JSON lines, JSON or Parquet, text also packed (.gz)."""
+    file = Path(path)
+    if not file.is_file():
+        raise TaskError(f"{file} is not there: write the path of a {_or(SUFFIXES)} file")
+    if not file.name.endswith(SUFFIXES):
+        raise TaskError(f"{file} is of an unknown kind: write a {_or(SUFFIXES)} file")
+    rows = []
+    for place, row in _placed(file, records):
+        _check_columns(place, row, columns)
+        rows.append(row)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    return Rows(rows, f"{file.name} sha256:{digest}")
+
+
+def _placed(file: Path, records: str | None) -> Iterable[tuple[str, Any]]:
+    """Each row with the place that a message names."""
+    if file.name.endswith(".parquet"):
+        return ((f"{file} row {i}", row) for i, row in enumerate(_parquet(file), 1))
+    text = _text(file)
+    if file.name.endswith((".jsonl", ".jsonl.gz")):
+        # Only "\n" ends a line here: str.splitlines would also cut at a U+2028 inside a text.
+        lines = enumerate(text.split("\n"), 1)
+        return ((f"{file}:{i}", _json(line, f"{file}:{i}")) for i, line in lines if line.strip())
+    form = "a list of rows" if records is None else f'{{"{records}": [rows]}}'
+    content = _json(text, str(file))
+    if records is not None and isinstance(content, dict):
+        content = content.get(records)
+    if not isinstance(content, list):
+        raise TaskError(f"{file} is not of the form {form}")
+    return ((f"{file} row {i}", row) for i, row in enumerate(content, 1))
+
+
+def _text(file: Path) -> str:
+    try:
+        raw = file.read_bytes()
+        return (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise TaskError(f"{file} cannot be read: {error}. Write it anew as UTF-8 text") from error
+
+
+def _json(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise TaskError(f"{place} is no JSON: {error}") from error
+
+
+def _parquet(file: Path) -> list[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[Row] = pq.read_table(file).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise TaskError(f"{file} cannot be read as Parquet: {error}") from error
+    return rows
+
+
+def _check_columns(place: str, row: Any, columns: Sequence[str]) -> None:
+    if not isinstance(row, Mapping):
+        raise TaskError(f"{place} is no row: write an object with {', '.join(columns)}")
+    for column in columns:
+        if column not in row:
+            raise TaskError(f"{place} has no column {column!r}; it has: {', '.join(map(str, row))}")
+        if row[column] is None:
+            raise TaskError(f"{place}: column {column!r} is null")
+
+
+def _files(source: Source, path: Path) -> list[Path]:
+    """The local files of a split: by our names, or laid out as in a clone of the hub's folder."""
+    if path.is_file() and source.alone:
+        return [path]
+    if not path.is_dir():
+        raise TaskError(f"{path} is no folder: write {source.advice}")
+    for stem in source.stems:
+        for suffix in SUFFIXES:
+            if (path / f"{stem}{suffix}").is_file():
+                return [path / f"{stem}{suffix}"]
+    found = [_of_config(source, path, config or "data") for config in source.configs]
+    if not all(found):
+        stems = _or(source.stems)
+        raise TaskError(f"{path} holds no {stems} as {_or(SUFFIXES)}: write {source.advice}")
+    return [file for files in found for file in files]
+
+
+def _of_config(source: Source, path: Path, config: str) -> list[Path]:
+    return sorted((path / config).glob(f"{source.split}-*-of-*.parquet"))
+
+
+def _or(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+
+
+def _from_files(source: Source, files: Sequence[Path]) -> Rows:
+    read = [read_file(file, source.columns, source.records) for file in files]
+    rows = [row for part in read for row in part.rows]
+    return Rows(rows, "; ".join(part.origin for part in read))
+
+
+def _from_hub(source: Source, revision: str | None) -> Rows:
+    if revision is None or not _COMMIT.fullmatch(revision):
+        raise TaskError(
+            f"{source.hub} is read at one commit only, and {revision!r} is none: "
+            f"write revision: COMMIT (40 hex digits), or {source.advice}"
+        )
+    origin = f"{source.hub}@{revision}"
+    rows: list[Row] = []
+    for config in source.configs:
+        for index, row in enumerate(_loaded(source, config, revision), 1):
+            _check_columns(f"{origin} row {index}", row, source.columns)
+            rows.append(dict(row))
+    return Rows(rows, origin)
+
+
+def _loaded(source: Source, config: str | None, revision: str) -> Iterable[Any]:
+    from datasets import load_dataset
+
+    try:
+        rows: Iterable[Any] = load_dataset(
+            source.hub, config, split=source.split, revision=revision
+        )
+    except Exception as error:  # the hub's client raises many kinds; all mean "not to be had"
+        part = f" ({config})" if config else ""
+        raise TaskError(
+            f"{source.hub}@{revision}{part} cannot be loaded: {error}. "
+            f"A local copy works as well: write {source.advice}"
+        ) from error
+    return rows
+
+
+def _counted(source: Source, read: Rows, partial: bool) -> Rows:
+    found = len(read.rows)
+    if source.count is None or found == source.count:
+        return read
+    name = re.sub(r" sha256:\w+", "", read.origin)
+    said = f"{name} holds {found:,} rows; the official number is {source.count:,}"
+    if not partial:
+        raise TaskError(f"{said}: write partial: true where that is meant")
+    return read._replace(notes=(*read.notes, said))
+
+
+def plain_number(text: str) -> str | None:
+    """An integer, decimal or fraction without commas, or None where the text is no number."""
+    bare = text.strip().replace(",", "")
+    return bare if _NUMBER.fullmatch(bare) else None
+
+
+class ReadTask(Task):
+    """A task whose questions are read, once per instance and its copies.
+
+    `notes` and `provenance` are complete once the questions were asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        marking: Marking = "lenient",
+        prompt: Mapping[str, Any] | None = None,
+        path: str | None = None,
+        revision: str | None = None,
+        partial: bool = False,
+    ) -> None:
+        super().__init__(marking=marking, prompt=prompt)
+        self.path, self.revision, self.partial = path, revision, partial
+        self._origins: dict[str, str] = {}
+
+    @abstractmethod
+    def read(self) -> tuple[list[Prompt], list[Prompt]]:
+        """The training pool and the test questions, before what they share is taken away."""
+
+    def train(self) -> list[Prompt]:
+        """The training pool, in the order of the files."""
+        return list(self._pools[0])
+
+    def test(self) -> list[Prompt]:
+        """The test questions, in the order of the files."""
+        return list(self._pools[1])
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """Where each split was read: `hub@revision`, or `file sha256:…`."""
+        _ = self._pools
+        return dict(self._origins)
+
+    @cached_property
+    def _pools(self) -> tuple[list[Prompt], list[Prompt]]:
+        train, test = self.read()
+        test = self._distinct(test, "test")
+        return self._apart(self._distinct(train, "train"), test), test
+
+    def rows(self, split: str, source: Source) -> list[Row]:
+        """The rows of a split; its origin and what is odd about it are kept."""
+        read = read_rows(source, self.path, revision=self.revision, partial=self.partial)
+        return self.keep(split, read)
+
+    def keep(self, split: str, read: Rows) -> list[Row]:
+        """Record where rows came from and what is odd about them."""
+        self._origins[split] = read.origin
+        for note in read.notes:
+            self.note(note)
+        return read.rows
+
+    def note(self, text: str) -> None:
+        """Say something of the data once, however often it is read."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def _distinct(self, prompts: Sequence[Prompt], split: str) -> list[Prompt]:
+        kept: dict[str, Prompt] = {}
+        for prompt in prompts:
+            kept.setdefault(prompt.prompt_id, prompt)
+        if dropped := len(prompts) - len(kept):
+            self.note(f"{split}: {dropped:,} repeated prompts dropped")
+        return list(kept.values())
+
+    def _apart(self, train: list[Prompt], test: list[Prompt]) -> list[Prompt]:
+        """By question, not by id: another gold answer would not make it another question."""
+        asked = {prompt.question for prompt in test}
+        kept = [prompt for prompt in train if prompt.question not in asked]
+        if dropped := len(train) - len(kept):
+            self.note(f"train: {dropped:,} prompts dropped that the test asks")
+        return kept

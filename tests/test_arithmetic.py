@@ -1,0 +1,282 @@
+"""The arithmetic task: its questions read well, and its gold answers follow from the steps."""
+
+import hashlib
+import random
+import re
+import string
+import subprocess
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.overlap import find_overlap
+from tasks import Prompt, TaskError
+from tasks.arithmetic import KINDS, Arithmetic, Scenario, draw, on_test_side, prompt_of
+from tasks.arithmetic_text import ASKS, COMMON, MEN, OPENINGS, SCENES, WOMEN
+
+WORDS = {"twice": "2 times"}
+SIGNS = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: Fraction(a, b),
+}
+SCENARIOS = st.builds(
+    lambda seed, steps, largest: (draw(random.Random(seed), [steps], largest), steps, largest),
+    st.integers(0, 10**9),
+    st.integers(1, 9),
+    st.integers(10, 2000),
+)
+# What each sentence does, read from the text alone.
+READINGS = (
+    (r"{n} times as many", "*"),
+    (r"into {n} (?:equal|baskets|cartons|envelopes|jars|bags|tins|cases|trays|boxes)", "/"),
+    (r"{n} friends?\b", "share"),
+    (r"{n} more", "+"),
+    (r"{n} ", "-"),
+)
+
+
+def ids(prompts: list[Prompt]) -> list[str]:
+    return [prompt.prompt_id for prompt in prompts]
+
+
+def read(question: str) -> int:
+    """The answer read from the wording alone, with none of the generator's own code."""
+    first, *changes, _ = re.split(r"(?<=[.?]) ", question.replace("twice", WORDS["twice"]))
+    value = Fraction(re.search(r"\d+", first)[0])
+    for sentence in changes:
+        number, sign = understood(sentence)
+        value = SIGNS[sign](value, number)
+    assert value.denominator == 1
+    return int(value)
+
+
+def understood(sentence: str) -> tuple[int, str]:
+    for pattern, sign in READINGS:
+        if found := re.search(pattern.replace("{n}", r"(\d+)"), sentence):
+            number = int(found[1])
+            return (number + 1, "/") if sign == "share" else (number, sign)
+    raise AssertionError(f"no number in {sentence!r}")
+
+
+def sentences() -> Iterator[str]:
+    for phrases in COMMON.values():
+        yield from phrases
+    for scene in SCENES:
+        yield from scene.starts
+        yield from (*scene.add, *scene.subtract, *scene.times)
+
+
+@given(SCENARIOS)
+def test_the_steps_lead_from_the_start_to_the_gold_answer(
+    drawn: tuple[Scenario, int, int],
+) -> None:
+    scenario, _, _ = drawn
+    value = scenario.start
+    for step in scenario.steps():
+        left, sign, right = step.operation.split()
+        assert int(left) == value
+        value = SIGNS[sign](value, int(right))
+        assert value == step.value  # a division that is not even would show here
+    assert str(value) == prompt_of(scenario).answer == str(scenario.answer())
+
+
+@given(SCENARIOS)
+def test_the_text_alone_gives_the_gold_answer(drawn: tuple[Scenario, int, int]) -> None:
+    scenario, _, _ = drawn
+    assert read(scenario.question()) == scenario.answer()
+
+
+@given(SCENARIOS)
+def test_numbers_stay_within_the_bound_and_tiers_count_the_steps(
+    drawn: tuple[Scenario, int, int],
+) -> None:
+    scenario, count, largest = drawn
+    steps = list(scenario.steps())
+    written = [int(number) for number in re.findall(r"\d+", scenario.question())]
+    assert all(1 <= number <= largest for number in [*written, *(s.value for s in steps)])
+    assert prompt_of(scenario).tier == str(len(steps)) == str(count)
+    kinds = [step.kind for step in steps]
+    assert all(a != b for a, b in zip(kinds, kinds[1:], strict=False))
+
+
+@given(SCENARIOS)
+def test_questions_are_well_formed(drawn: tuple[Scenario, int, int]) -> None:
+    scenario, _, _ = drawn
+    question, scene = scenario.question(), scenario.scene
+    assert not set("{}") & set(question)
+    assert "  " not in question
+    assert question.endswith("?")
+    assert all(s[0].isupper() for s in re.split(r"(?<=[.?]) ", question))
+    assert not re.search(r"[,a-z] (?:A|The|She|He|Her|His)\b", question)
+    for number, word in re.findall(rf"(\d+) (?:more )?({scene.one}s?|friends?)\b", question):
+        assert word.endswith("s") == (number != "1"), question
+
+
+def test_a_pronoun_has_one_reading() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        scenario = draw(rng, [3], 100)
+        assert scenario.person.he != scenario.friend.he
+
+
+def test_every_sentence_fits_the_number_one() -> None:
+    for sentence in sentences():
+        assert "them" not in sentence.replace("themselves", "") or "{parts}" in sentence, sentence
+
+
+def test_every_sentence_says_its_number_once_and_uses_known_words() -> None:
+    numbers = {"things", "more", "times", "friends", "parts"}
+    others = {"who", "he", "him", "his", "himself", "friend", "many", "boxes"}
+    for sentence in sentences():
+        fields = [name for _, name, _, _ in string.Formatter().parse(sentence) if name]
+        assert sum(name in numbers for name in fields) == 1, sentence
+        assert set(fields) <= numbers | others, sentence
+        assert sentence.endswith(".")
+        assert sentence[0] == "{" or sentence[0].islower(), sentence
+
+
+def test_the_pool_is_varied() -> None:
+    rng = random.Random(0)
+    drawn = [draw(rng, (1, 2, 3, 4, 5), 100) for _ in range(3000)]
+    assert {s.scene for s in drawn} == set(SCENES)
+    assert {s.person for s in drawn} == {*WOMEN, *MEN}
+    actions = [action for s in drawn for action in s.actions]
+    assert {a.opening for a in actions} == set(OPENINGS)
+    assert {s.asks for s in drawn} == set(ASKS)
+    told = {s.begins for s in drawn} | {a.said for a in actions}
+    assert told == set(sentences())
+    for kind in KINDS:
+        assert all(len(scene.said(kind)) >= 3 for scene in SCENES)
+        assert sum(a.kind == kind for a in actions) > len(actions) / 8
+    answers = [s.answer() for s in drawn]
+    assert max(answers.count(n) for n in set(answers)) < len(answers) / 10  # no guess pays
+
+
+def test_defaults_are_800_and_200_with_no_duplicate_and_no_overlap() -> None:
+    task = Arithmetic()
+    train, test = task.train(), task.test()
+    assert (len(train), len(test)) == (800, 200)
+    assert len({*ids(train), *ids(test)}) == len({p.question for p in train + test}) == 1000
+    assert {p.tier for p in train} == {p.tier for p in test} == set("12345")
+    assert find_overlap(train, test) == []
+
+
+def test_the_same_seed_gives_the_same_pool_and_another_seed_another() -> None:
+    assert Arithmetic().train() == Arithmetic().train()
+    assert not set(ids(Arithmetic(seed=1).train())) & set(ids(Arithmetic().train()))
+
+
+def test_the_default_pool_never_changes_unnoticed() -> None:
+    """Stored probes name these ids; a change here must come with a new `version`."""
+    script = (
+        "import hashlib; from tasks.arithmetic import Arithmetic; t = Arithmetic();"
+        "print(hashlib.sha256(' '.join(p.prompt_id for p in t.train() + t.test()).encode())"
+        ".hexdigest()[:16])"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    task = Arithmetic()
+    here = hashlib.sha256(" ".join(ids(task.train() + task.test())).encode()).hexdigest()[:16]
+    assert run.stdout.strip() == here == "f0c10999457941f9"
+
+
+def test_neither_split_depends_on_the_others_size() -> None:
+    small, large = Arithmetic(train=10, test=5), Arithmetic(train=300, test=90)
+    assert small.train() == large.train()[:10]
+    assert small.test() == large.test()[:5]
+    assert Arithmetic(train=0).train() == []
+
+
+@given(st.integers(0, 10**6))
+def test_no_seed_trains_on_what_another_seed_tests(seed: int) -> None:
+    task = Arithmetic(seed=seed, train=20, test=20)
+    assert all(map(on_test_side, task.test()))
+    assert not any(map(on_test_side, task.train()))
+
+
+def test_steps_and_the_bound_are_as_asked() -> None:
+    task = Arithmetic(steps=[2, 7, 2], largest=20, train=200)
+    assert {p.tier for p in task.train()} == {"2", "7"}
+    numbers = [int(n) for p in task.train() for n in re.findall(r"\d+", p.question + p.answer)]
+    assert max(int(p.answer) for p in task.train()) <= 20
+    assert numbers
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"steps": []}, "from 1 to 9"),
+        ({"steps": [0]}, "from 1 to 9"),
+        ({"steps": [10]}, "from 1 to 9"),
+        ({"steps": [True]}, "from 1 to 9"),
+        ({"steps": [1.5]}, "from 1 to 9"),
+        ({"steps": "123"}, "write a list"),
+        ({"steps": 3}, "write a list"),
+        ({"train": -1}, "train -1 is wrong: write a whole number from 0"),
+        ({"test": 1.5}, "test 1.5 is wrong"),
+        ({"train": True}, "train True is wrong"),
+        ({"seed": "x"}, "seed 'x' is wrong"),
+        ({"largest": 9}, "largest 9 is wrong: write a whole number from 10"),
+        ({"marking": "kind"}, "strict or lenient"),
+        ({"prompt": {"preset": "long"}}, "plain, paper"),
+    ],
+)
+def test_bad_options_say_what_to_write(options: dict[str, object], advice: str) -> None:
+    with pytest.raises(TaskError, match=re.escape(advice)):
+        Arithmetic(**options)
+
+
+def test_a_pool_larger_than_the_questions_there_are_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scenario = draw(random.Random(0), [1], 10)
+    monkeypatch.setattr("tasks.arithmetic.draw", lambda *_: scenario)
+    side = "test" if on_test_side(prompt_of(scenario)) else "train"
+    task = Arithmetic(**{side: 2}, steps=[1], largest=10)
+    with pytest.raises(TaskError, match=f"write a smaller {side}, more steps or a larger largest"):
+        getattr(task, side)()
+
+
+def test_both_presets_put_the_question_first_and_ask_for_a_box() -> None:
+    for preset, kwargs in (("plain", {}), ("paper", {"enable_thinking": False})):
+        task = Arithmetic(prompt={"preset": preset})
+        [message] = task.messages("How many {many}?")
+        assert message["role"] == "user"
+        assert message["content"].startswith("How many {many}?\n")
+        assert "\\boxed{" in message["content"]
+        assert task.chat_template_kwargs == kwargs
+
+
+@pytest.mark.parametrize(
+    ("completion", "truncated", "outcome"),
+    [
+        ("12 + 5 = 17, so \\boxed{17}", False, "correct"),
+        ("\\boxed{3} no, \\boxed{17}", False, "correct"),
+        ("\\boxed{18}", False, "wrong"),
+        ("Hmm, so many apples.", False, "unparsed"),
+        ("Hmm, so many apples.", True, "truncated"),
+    ],
+)
+@pytest.mark.parametrize("marking", ["strict", "lenient"])
+def test_marks(marking: str, completion: str, truncated: bool, outcome: str) -> None:
+    assert Arithmetic(marking=marking).mark(completion, "17", truncated).outcome == outcome
+
+
+def test_a_perturbed_answer_is_marked_wrong() -> None:
+    task = Arithmetic(train=50)
+    for prompt in task.train():
+        assert task.mark(f"\\boxed{{{prompt.answer}}}", prompt.answer).outcome == "correct"
+        assert task.mark(f"\\boxed{{{task.perturb(prompt)}}}", prompt.answer).outcome == "wrong"
+
+
+def test_the_task_imports_nothing_heavy() -> None:
+    script = (
+        "import sys, tasks.arithmetic; print({'torch', 'datasets', 'numpy'} & set(sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"

@@ -1,0 +1,211 @@
+"""Overlap of a pool with an evaluation set: every duplicate is found, and no template is one."""
+
+import gzip
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from data import data
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.overlap import (
+    NEAR,
+    SHINGLE,
+    Overlap,
+    describe,
+    find_overlap,
+    without_overlap,
+    words,
+)
+from tasks import Prompt, get_task
+from tasks.base import make_prompt
+
+STORY = (
+    "Nora runs a stall on the harbour. On Monday she sells 14 jars of honey in the morning and "
+    "twice as many in the afternoon. How many jars has she sold when she closes?"
+)
+# A small alphabet, so that random questions do share runs of words.
+QUESTIONS = st.lists(st.text("ab 1?", max_size=12), max_size=8)
+
+
+def prompts(*questions: str) -> list[Prompt]:
+    return [make_prompt("t", question, "1", "1") for question in questions]
+
+
+def shingles(question: str) -> set[tuple[str, ...]]:
+    """The definition, word for word."""
+    edge = [""] * (SHINGLE - 1)
+    padded = [*edge, *words(question), *edge]
+    return {tuple(padded[i : i + SHINGLE]) for i in range(len(padded) - SHINGLE + 1)}
+
+
+def brute(train: Sequence[Prompt], evaluation: Sequence[Prompt], threshold: float) -> list[Overlap]:
+    """Every pair compared, with none of the search's own code but the reading of words."""
+    found = []
+    for prompt in train:
+        ranked = []
+        for other in evaluation:
+            exact = words(prompt.question) == words(other.question)
+            a, b = shingles(prompt.question), shingles(other.question)
+            similarity = len(a & b) / len(a | b)
+            if exact or similarity >= threshold:
+                ranked.append((not exact, -similarity, other.prompt_id))
+        if ranked:
+            near, negative, other_id = min(ranked)
+            kind = "near" if near else "exact"
+            found.append(Overlap(prompt.prompt_id, other_id, kind, -negative))
+    return found
+
+
+@given(QUESTIONS, QUESTIONS, st.sampled_from([0.05, 0.3, 0.5, 2 / 3, 0.8, 1.0]))
+def test_the_search_finds_what_comparing_every_pair_finds(
+    train: list[str], evaluation: list[str], threshold: float
+) -> None:
+    pool, held = prompts(*train), prompts(*evaluation)
+    assert find_overlap(pool, held, threshold=threshold) == brute(pool, held, threshold)
+
+
+@given(QUESTIONS, QUESTIONS)
+def test_the_evaluation_sets_order_never_matters(train: list[str], evaluation: list[str]) -> None:
+    pool, held = prompts(*train), prompts(*evaluation)
+    assert find_overlap(pool, held) == find_overlap(pool, held[::-1])
+
+
+@given(QUESTIONS, QUESTIONS)
+def test_a_pool_without_its_overlap_has_none(train: list[str], evaluation: list[str]) -> None:
+    pool, held = prompts(*train), prompts(*evaluation)
+    kept = without_overlap(pool, find_overlap(pool, held))
+    assert find_overlap(kept, held) == []
+    assert kept == [prompt for prompt in pool if prompt in kept]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("How many eggs?", "  how many\nEGGS "),
+        ("It costs 1,200 dollars.", "It costs 1200 dollars"),
+        ("$x^{2}+3x - 5=0$. Find $x$", "$x^2 + 3x-5 = 0.$ Find $x.$"),
+        ("ﬁve ½ litres", "five 1⁄2 litres"),
+        ("Ana’s “box”", 'Ana\'s "box"'),
+        ("3 − 2", "3 - 2"),
+    ],
+)
+def test_spelling_that_means_the_same_is_exact(one: str, other: str) -> None:
+    [overlap] = find_overlap(prompts(one), prompts(other))
+    assert (overlap.kind, overlap.similarity) == ("exact", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("x + 3", "x - 3"),
+        ("1.5 litres", "15 litres"),
+        (".5 litres", "5 litres"),
+        ("the digits of 24!", "the digits of 24"),
+        ("2(x+1)", "2x+1"),
+        ("[0, 1)", "[0, 1]"),
+        ("有三个苹果", "有四个苹果"),
+    ],
+)
+def test_spelling_that_means_another_thing_is_no_overlap(one: str, other: str) -> None:
+    assert find_overlap(prompts(one), prompts(other)) == []
+
+
+def test_one_changed_word_in_a_long_question_is_near() -> None:
+    pool = prompts(STORY.replace("harbour", "harbor"), "How many jars?")
+    [overlap] = find_overlap(pool, prompts(STORY, "Other words stand here."))
+    assert overlap.train_id == pool[0].prompt_id
+    assert overlap.kind == "near"
+    # 34 words: 36 runs on either side, of which 3 are broken.
+    assert len(words(STORY)) == 34
+    assert overlap.similarity == 33 / 39 >= NEAR
+
+
+def test_a_template_with_other_numbers_is_no_duplicate() -> None:
+    other = STORY.replace("14 jars", "25 jars").replace("twice", "3 times").replace("Nora", "Ivan")
+    assert find_overlap(prompts(STORY), prompts(other)) == []
+    assert (
+        find_overlap(prompts("Compute $\\sin 150^\\circ$."), prompts("Compute $\\sin 135^\\circ$"))
+        == []
+    )
+
+
+def test_an_exact_match_comes_before_near_ones_and_the_smallest_id_wins() -> None:
+    held = [make_prompt("t", f"{STORY}{'!' * i}", str(i), "1") for i in range(4)]
+    [overlap] = find_overlap(prompts(STORY), held)
+    assert (overlap.kind, overlap.evaluation_id) == ("exact", min(p.prompt_id for p in held))
+
+
+def test_empty_sides_and_questions_without_words() -> None:
+    assert find_overlap([], prompts("a")) == find_overlap(prompts("a"), []) == []
+    assert find_overlap([], []) == []
+    [overlap] = find_overlap(prompts("?"), prompts("...", "a"))
+    assert overlap.kind == "exact"
+
+
+@pytest.mark.parametrize("threshold", [0, -1, 1.1, float("nan")])
+def test_a_threshold_that_is_none_is_refused(threshold: float) -> None:
+    with pytest.raises(ValueError, match=r"\(0, 1\]"):
+        find_overlap([], [], threshold=threshold)
+
+
+def test_the_line_counts_both_kinds() -> None:
+    found = [Overlap("a", "x", "exact", 1.0), Overlap("b", "x", "near", 0.9)]
+    near = Overlap("c", "y", "near", 0.8)
+    line = "overlap with test: 3 of 7,473 training prompts (1 exact, 2 near)"
+    assert describe([*found, near], 7473) == line
+    assert (
+        describe([], 10, "aime") == "overlap with aime: 0 of 10 training prompts (0 exact, 0 near)"
+    )
+
+
+def test_generated_questions_of_one_template_do_not_overlap() -> None:
+    task = get_task("shuffled_objects")
+    assert find_overlap(task.train(), task.test()) == []
+
+
+def read(path: Path) -> list[Prompt]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    return [make_prompt("t", row["question"], str(row["answer"]), "1") for row in rows]
+
+
+def test_gsm8k_does_not_overlap_with_its_test() -> None:
+    train, test = read(data("gsm8k", "train.jsonl.gz")), read(data("gsm8k", "test.jsonl"))
+    overlaps = find_overlap(train, test)
+    assert describe(overlaps, len(train)).endswith("0 of 7,473 training prompts (0 exact, 0 near)")
+
+
+def test_math_repeats_four_test_questions_in_its_training_set() -> None:
+    train, test = read(data("math", "train.jsonl.gz")), read(data("math", "test.jsonl"))
+    began = time.perf_counter()
+    overlaps = find_overlap(train, test)
+    assert time.perf_counter() - began < 30  # about one second; a slow machine may be shared
+    assert describe(overlaps, len(train)).endswith(
+        "68 of 7,500 training prompts (4 exact, 64 near)"
+    )
+    same = {p.prompt_id: p.answer for p in train + test}
+    assert all(same[o.train_id] == same[o.evaluation_id] for o in overlaps if o.kind == "exact")
+
+
+def test_the_authors_shuffled_split_nearly_repeats_a_third_of_its_test() -> None:
+    folder = "bbh_shuffled_objects"
+    train, test = (
+        read(data(folder, "authors_train.jsonl")),
+        read(data(folder, "authors_test.jsonl")),
+    )
+    overlaps = find_overlap(train, test)
+    assert [overlap.kind for overlap in overlaps] == ["near"] * 38
+
+
+def test_the_search_loads_no_heavy_library() -> None:
+    heavy = "{'torch', 'ray', 'mlflow', 'trl', 'transformers', 'datasets', 'scipy'}"
+    script = f"import sys, orchestrator.overlap; print({heavy} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"

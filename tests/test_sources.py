@@ -1,0 +1,230 @@
+"""Rows are read in one way, from files or the hub, and whatever is wrong with them is named."""
+
+import gzip
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks import TaskError
+from tasks.sources import Row, Source, plain_number, read_file, read_rows
+
+PIN = "0123456789" * 4
+SOURCE = Source(
+    hub="someone/sums",
+    revision=PIN,
+    split="train",
+    stems=("train",),
+    columns=("question", "answer"),
+    advice="path: FOLDER with train.jsonl and test.jsonl",
+    count=2,
+    configs=("easy", "hard"),
+)
+# U+2028 ends a line for str.splitlines, but not in JSON lines.
+ROWS = [{"question": "1+1?\u2028", "answer": "2"}, {"question": "2+2?", "answer": "4"}]
+
+
+def write(path: Path, rows: Sequence[Any]) -> Path:
+    """The rows in the form that the file's name says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(list(rows)), path)
+        return path
+    lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n\n"
+    text = lines if ".jsonl" in path.suffixes else json.dumps(rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def refused(text: str) -> Any:
+    return pytest.raises(TaskError, match=re.escape(text))
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """A hub with one row per config; what was asked of it."""
+    datasets = pytest.importorskip("datasets")
+    asked: list[tuple[object, ...]] = []
+
+    def load(hub: str, config: str, *, split: str, revision: str) -> list[Row]:
+        asked.append((hub, config, split, revision))
+        return [ROWS[len(asked) - 1]]
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    return asked
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz"])
+def test_every_kind_of_file_gives_the_same_rows_and_its_hash(tmp_path: Path, suffix: str) -> None:
+    file = write(tmp_path / f"train{suffix}", ROWS)
+    read = read_rows(SOURCE, str(tmp_path))
+    assert read.rows == ROWS
+    assert read.origin == f"train{suffix} sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
+    assert not read.notes
+
+
+def test_a_clone_of_the_hubs_folder_is_read_config_by_config(tmp_path: Path) -> None:
+    for config, row in zip(("hard", "easy"), ROWS, strict=True):
+        write(tmp_path / config / "train-00000-of-00001.parquet", [row])
+        write(tmp_path / config / "test-00000-of-00001.parquet", ROWS)
+    read = read_rows(SOURCE, str(tmp_path))
+    assert read.rows == ROWS[::-1]  # in the order of the source's configs, not of the names
+    assert read.origin.count("sha256:") == 2
+
+
+def test_a_lone_split_may_be_named_by_its_file_and_others_may_not(tmp_path: Path) -> None:
+    file = write(tmp_path / "some.jsonl", ROWS)
+    assert read_rows(replace(SOURCE, alone=True), str(file)).rows == ROWS
+    with refused("some.jsonl is no folder: write path: FOLDER with train.jsonl and test.jsonl"):
+        read_rows(SOURCE, str(file))
+
+
+def test_json_may_hold_its_rows_under_a_key(tmp_path: Path) -> None:
+    (tmp_path / "train.json").write_text(json.dumps({"canary": "x", "examples": ROWS}))
+    assert read_rows(replace(SOURCE, records="examples"), str(tmp_path)).rows == ROWS
+    with refused("train.json is not of the form a list of rows"):
+        read_rows(SOURCE, str(tmp_path))
+    with refused('not of the form {"rows": [rows]}'):
+        read_rows(replace(SOURCE, records="rows"), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"question": "a", "answer": "b"}\n\n{"question": \n', "train.jsonl:3 is no JSON"),
+        ('{"question": "a", "answer": "b"}\n{"question": "a"}', ":2 has no column 'answer'; it"),
+        ('{"q": "a", "answer": "b"}', ":1 has no column 'question'; it has: q, answer"),
+        ('{"question": "a", "answer": null}', ":1: column 'answer' is null"),
+        ("[1]", ":1 is no row: write an object with question, answer"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "train.jsonl").write_text(content)
+    with refused(said):
+        read_rows(SOURCE, str(tmp_path))
+
+
+def test_a_bad_row_of_parquet_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.parquet", [{"question": "a"}, {"question": None}])
+    with refused("a.parquet row 1 has no column 'answer'; it has: question"):
+        read_file(file, ["question", "answer"])
+    with refused("a.parquet row 2: column 'question' is null"):
+        read_file(file, ["question"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.parquet", b"no", "a.parquet cannot be read as Parquet"),
+        ("a.jsonl", b'{"question": "\xff"}', "a.jsonl cannot be read: 'utf-8' codec"),
+        ("a.jsonl.gz", b"{}", "a.jsonl.gz cannot be read: Not a gzipped file"),
+        ("a.json.gz", gzip.compress(b"[]" * 99)[:-12], "a.json.gz cannot be read"),
+        ("a.json", b"[", "a.json is no JSON"),
+        ("a.csv", b"", "write a .jsonl, .json, .parquet, .jsonl.gz or .json.gz file"),
+    ],
+)
+def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with refused(said):
+        read_file(tmp_path / name, ["question"])
+
+
+def test_a_missing_folder_or_file_is_named_with_what_to_write(tmp_path: Path) -> None:
+    with refused(f"{tmp_path}/no is no folder: write path: FOLDER with train.jsonl and test.jsonl"):
+        read_rows(SOURCE, str(tmp_path / "no"))
+    write(tmp_path / "test.jsonl", ROWS)
+    with refused(f"{tmp_path} holds no train as .jsonl, .json, .parquet, .jsonl.gz or .json.gz"):
+        read_rows(SOURCE, str(tmp_path))
+    write(tmp_path / "easy" / "train-00000-of-00001.parquet", ROWS)  # and hard is not there
+    with refused(f"{tmp_path} holds no train as"):
+        read_rows(SOURCE, str(tmp_path))
+    with refused("a.jsonl is not there: write the path of a .jsonl"):
+        read_file(tmp_path / "a.jsonl", [])
+
+
+def test_another_number_of_rows_is_refused_or_noted(tmp_path: Path) -> None:
+    write(tmp_path / "train.jsonl", ROWS * 600)
+    said = "train.jsonl holds 1,200 rows; the official number is 2"
+    with refused(f"{said}: write partial: true"):
+        read_rows(SOURCE, str(tmp_path))
+    read = read_rows(SOURCE, str(tmp_path), partial=True)
+    assert (len(read.rows), read.notes) == (1200, (said,))
+    assert not read_rows(replace(SOURCE, count=None), str(tmp_path)).notes
+
+
+def test_the_hub_is_read_config_by_config_at_the_pinned_commit(
+    hub: list[tuple[object, ...]],
+) -> None:
+    read = read_rows(SOURCE, None)
+    assert read.rows == ROWS
+    assert read.origin == f"someone/sums@{PIN}"
+    assert hub == [("someone/sums", c, "train", PIN) for c in ("easy", "hard")]
+
+
+def test_another_commit_of_the_hub_can_be_named(hub: list[tuple[object, ...]]) -> None:
+    assert read_rows(SOURCE, None, revision="f" * 40).origin == f"someone/sums@{'f' * 40}"
+    assert {asked[3] for asked in hub} == {"f" * 40}
+
+
+@pytest.mark.parametrize("revision", [None, "main", "refs/pr/1", "abc1234"])
+def test_the_hub_is_not_read_without_a_commit(
+    hub: list[tuple[object, ...]], revision: str | None
+) -> None:
+    with refused(f"someone/sums is read at one commit only, and {revision!r} is none: write rev"):
+        read_rows(replace(SOURCE, revision=None), None, revision=revision)
+    assert not hub
+
+
+def test_rows_of_the_hub_are_checked_like_those_of_files(hub: list[tuple[object, ...]]) -> None:
+    with refused(f"someone/sums@{PIN} row 1 has no column 'level'; it has: question, answer"):
+        read_rows(replace(SOURCE, columns=("level",)), None)
+    with refused("holds 2 rows; the official number is 3"):
+        hub.clear()
+        read_rows(replace(SOURCE, count=3), None)
+
+
+def test_a_revision_of_a_local_copy_is_refused(tmp_path: Path) -> None:
+    with refused("revision is only read from the hub"):
+        read_rows(SOURCE, str(tmp_path), revision=PIN)
+
+
+def test_a_hub_out_of_reach_is_named_with_the_way_around_it() -> None:
+    """The hub's real client, told to stay offline."""
+    pytest.importorskip("datasets")
+    script = (
+        "import os; os.environ['HF_HUB_OFFLINE'] = '1'; os.environ['HF_HOME'] = '/nonexistent'\n"
+        "from tasks import TaskError\nfrom tasks.gsm8k import TRAIN\n"
+        "from tasks.sources import read_rows\n"
+        "try:\n    read_rows(TRAIN, None)\nexcept TaskError as error:\n    print(error)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert re.search(r"openai/gsm8k@[0-9a-f]{40} \(main\) cannot be loaded: .+", run.stdout)
+    assert "write path: FOLDER with train.jsonl and test.jsonl" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        (" 1,234 ", "1234"),
+        ("-3.50", "-3.50"),
+        (".5", ".5"),
+        ("7/8", "7/8"),
+        ("7/0", None),
+        ("", None),
+        ("--5", None),
+        ("5 apples", None),
+        ("1e5", None),
+        ("x", None),
+    ],
+)
+def test_plain_numbers(text: str, number: str | None) -> None:
+    assert plain_number(text) == number

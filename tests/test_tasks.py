@@ -1,0 +1,543 @@
+"""Tasks that are read: official counts, gold answers, tiers, what is dropped, and what is refused.
+
+Small files are made up here; tests named `real` read the data sets where they are at hand.
+"""
+
+import gzip
+import inspect
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from data import data
+
+from tasks import Prompt, Task, TaskError
+from tasks.aime2025 import Aime2025, whole_answer
+from tasks.base import Answer
+from tasks.competition_math import SUBJECTS, CompetitionMath, boxed_gold, is_numeric
+from tasks.gsm8k import Gsm8k, gold_number, solution_steps
+from tasks.question_file import QuestionFile, mark_text
+from tasks.shuffled_objects import ShuffledObjects
+
+READ = (Gsm8k, CompetitionMath, Aime2025, QuestionFile)
+
+
+def jsonl(path: Path, rows: Sequence[dict[str, Any]]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(path)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def refused(text: str) -> Any:
+    return pytest.raises(TaskError, match=re.escape(text))
+
+
+def asked(prompts: list[Prompt]) -> list[str]:
+    return [prompt.question for prompt in prompts]
+
+
+def pairs(prompts: list[Prompt]) -> list[tuple[str, str]]:
+    return [(prompt.question, prompt.answer) for prompt in prompts]
+
+
+# --- every task ---
+
+
+@pytest.mark.parametrize("task", [*READ, ShuffledObjects])
+def test_options_are_keywords_and_a_docstring_says_what_the_task_is(task: type[Task]) -> None:
+    parameters = inspect.signature(task).parameters
+    assert list(parameters)[:2] == ["marking", "prompt"]
+    assert {p.kind for p in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    first = (task.__doc__ or "").splitlines()[0]
+    assert first.endswith(".") and "`" not in first and len(first) < 90
+
+
+def questions(folder: Path, count: int = 4) -> str:
+    rows = [{"question": f"{i}+1?", "answer": i + 1} for i in range(count)]
+    return jsonl(folder / "questions.jsonl", rows)
+
+
+def test_questions_are_read_once_by_an_instance_and_its_copies(tmp_path: Path) -> None:
+    file = questions(tmp_path)
+    task = QuestionFile(
+        train=file, test=jsonl(tmp_path / "t.jsonl", [{"question": 1, "answer": 1}])
+    )
+    before = task.train()
+    Path(file).unlink()
+    assert task.train() == task.other.train() == before
+    task.train().clear()
+    assert task.train() == before
+
+
+def test_notes_are_said_once_and_provenance_needs_no_reading_first(tmp_path: Path) -> None:
+    file = jsonl(tmp_path / "a.jsonl", [{"question": "1?", "answer": 1}] * 3)
+    task = QuestionFile(train=file)
+    other = task.other
+    assert set(task.provenance) == set(other.provenance) == {"train"}
+    assert re.fullmatch(r"a\.jsonl sha256:[0-9a-f]{64}", task.provenance["train"])
+    assert task.notes == other.notes == ["train: 2 repeated prompts dropped"]
+
+
+@pytest.mark.parametrize("task", [Gsm8k, CompetitionMath, Aime2025])
+def test_wordings_ask_for_a_box_and_the_paper_turns_thinking_off(task: type[Gsm8k]) -> None:
+    [plain] = task().messages("What is {1}?")
+    assert plain["content"].startswith("What is {1}?\nReason step by step")
+    assert plain["content"].endswith("within \\boxed{}.")
+    paper = task(prompt={"preset": "paper"})
+    [message] = paper.messages("How many?")
+    assert message["content"] == "How many?.\nPut the final answer within \\boxed{}."
+    assert paper.chat_template_kwargs == {"enable_thinking": False}
+    assert task().chat_template_kwargs == {}
+
+
+@pytest.mark.parametrize("task", READ)
+def test_a_bad_preset_and_a_bad_marking_are_refused(task: type[Gsm8k]) -> None:
+    with refused("unknown preset 'short': write one of plain"):
+        task(prompt={"preset": "short"})
+    with refused("write strict or lenient"):
+        task(marking="kind")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("marking", ["strict", "lenient"])
+@pytest.mark.parametrize("kind", READ)
+def test_markers_are_tried_on_examples_that_need_no_data(kind: type[Task], marking: Any) -> None:
+    trials = [task.with_marking(marking) for task in kind.trials()]
+    assert len(trials) == (4 if kind is QuestionFile else 1)
+    for task in trials:
+        prompts = task.trial_prompts()
+        right = [Answer(task.answering(p.answer), p.answer) for p in prompts]
+        wrong = [Answer(task.answering(task.perturb(p)), p.answer) for p in prompts]
+        assert {mark.outcome for mark in task.mark_all(right)} == {"correct"}
+        assert {mark.outcome for mark in task.mark_all(wrong)} == {"wrong"}
+
+
+def test_options_that_change_a_judgement_are_in_the_markers_name() -> None:
+    assert Gsm8k().marker_id == "gsm8k/1/lenient"
+    assert Gsm8k(last_number=True).marker_id == "gsm8k/1/lenient/last-number"
+    names = {task.marker_id for task in QuestionFile.trials()}
+    assert len(names) == 4 and "file/1/lenient/text" in names
+
+
+# --- GSM8K ---
+
+
+def gsm8k(folder: Path, train: Sequence[dict[str, Any]], test: Sequence[dict[str, Any]]) -> str:
+    jsonl(folder / "train.jsonl", train)
+    jsonl(folder / "test.jsonl", test)
+    return str(folder)
+
+
+def worked(question: str, gold: str, steps: int = 2) -> dict[str, str]:
+    return {"question": question, "answer": "She counts.\n\n" * steps + f"#### {gold}"}
+
+
+def test_gsm8k_reads_gold_and_steps_and_says_what_it_drops(tmp_path: Path) -> None:
+    train = [
+        worked("a?", "1,200", 2),
+        worked("b?", "-3.5", 3),
+        worked("a?", "1200", 2),
+        worked("c?", "many"),
+        {"question": "d?", "answer": "No end."},
+        worked("x?", "8"),
+    ]
+    path = gsm8k(tmp_path, train, [worked("x?", "9", 1), worked("y?", "7", 12)])
+    task = Gsm8k(path=path, partial=True)
+    assert [(p.question, p.answer, p.tier) for p in task.train()] == [
+        ("a?", "1200", "2"), ("b?", "-3.5", "3"),
+    ]  # fmt: skip
+    assert [p.tier for p in task.test()] == ["1", "12"]
+    assert task.notes == [
+        "train.jsonl holds 6 rows; the official number is 7,473",
+        "train: 2 rows dropped whose answer is no number behind ####",
+        "test.jsonl holds 2 rows; the official number is 1,319",
+        "train: 1 repeated prompts dropped",
+        "train: 1 prompts dropped that the test asks",  # under another gold, too
+    ]
+    assert set(task.provenance) == {"train", "test"}
+    small = Gsm8k(path=path, partial=True, train=1, test=0)
+    assert (asked(small.train()), small.test()) == (["a?"], [])
+
+
+def test_gsm8k_is_refused_with_another_number_of_rows(tmp_path: Path) -> None:
+    path = gsm8k(tmp_path, [worked("a?", "1")], [worked("b?", "1")])
+    with refused("train.jsonl holds 1 rows; the official number is 7,473: write partial: true"):
+        Gsm8k(path=path).train()
+
+
+@pytest.mark.parametrize(
+    ("solution", "gold", "steps"),
+    [
+        ("one\ntwo\n#### 12", "12", 2),
+        ("one #### 3\ntwo\n#### 1,234,567", "1234567", 2),
+        ("one\n  \n#### -5 ", "-5", 1),
+        ("one\n#### 5 apples", None, 1),
+        ("12", None, 0),
+        ("one\n#### ", None, 1),
+    ],
+)
+def test_gold_and_steps_of_a_worked_solution(solution: str, gold: str | None, steps: int) -> None:
+    assert gold_number(solution) == gold
+    assert solution_steps(solution) == steps
+
+
+@pytest.mark.parametrize("options", [{"train": -1}, {"test": 1.5}, {"train": True}])
+def test_gsm8k_sizes_are_whole_numbers(options: dict[str, Any]) -> None:
+    with refused("is wrong: write a whole number from 0, or leave it out"):
+        Gsm8k(**options)
+
+
+def test_real_gsm8k_has_its_official_counts_golds_and_steps() -> None:
+    task = Gsm8k(path=str(data("raw", "gsm8k")))
+    assert (len(task.train()), len(task.test())) == (7473, 1319)
+    assert not task.notes
+    for split, pool in (("train.jsonl.gz", task.train()), ("test.jsonl", task.test())):
+        rows = lines(data("gsm8k", split))
+        assert [(p.question, p.answer, p.tier) for p in pool] == [
+            (row["question"], row["answer"], str(row["n_steps"])) for row in rows
+        ]
+
+
+def test_gsm8k_marks_numbers_and_the_last_one_only_where_that_was_asked_for() -> None:
+    assert Gsm8k().mark("\\boxed{1,200}", "1200").outcome == "correct"
+    assert Gsm8k(marking="strict").mark("\\boxed{1,200}", "1200").outcome == "unparsed"
+    said = "I count 5 and 7"
+    assert Gsm8k().mark(said, "7").outcome == "unparsed"
+    assert Gsm8k(last_number=True).mark(said, "7").outcome == "correct"
+    assert Gsm8k(last_number=True).mark(said, "7", True).outcome == "truncated"
+
+
+# --- MATH ---
+
+
+def problem(name: str, gold: str, level: str = "Level 1", kind: str = "Algebra") -> dict[str, str]:
+    return {"problem": name, "level": level, "type": kind, "solution": f"So $\\boxed{{{gold}}}$."}
+
+
+def maths(folder: Path, **options: Any) -> CompetitionMath:
+    train = [
+        problem("p1", "1"),
+        problem("p2", "\\frac{1}{2}", "Level 3", "Geometry"),
+        problem("p3", "x^2", "Level 5"),
+        problem("p4", "", "Level 2"),
+        problem("p5", "7", "Level ?", "Geometry"),
+        problem("q1", "2"),
+    ]
+    test = [problem("q1", "2"), problem("q2", "y", "Level 4", "Number Theory")]
+    path = gsm8k(folder, train, test)
+    return CompetitionMath(path=path, partial=True, **options)
+
+
+def test_math_reads_boxes_and_levels_and_says_what_it_drops(tmp_path: Path) -> None:
+    task = maths(tmp_path)
+    assert [(p.question, p.answer, p.tier) for p in task.train()] == [
+        ("p1", "1", "1"), ("p2", "\\frac{1}{2}", "3"), ("p3", "x^2", "5"), ("p5", "7", "?"),
+    ]  # fmt: skip
+    assert pairs(task.test()) == [("q1", "2"), ("q2", "y")]
+    assert [note for note in task.notes if "official" not in note] == [
+        "train: 1 rows dropped whose solution boxes no answer",
+        "train: 1 prompts dropped that the test asks",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "train", "test"),
+    [
+        ({"levels": [1, 3]}, ["p1", "p2"], ["q1"]),
+        ({"train_levels": [1, 3]}, ["p1", "p2"], ["q1", "q2"]),
+        ({"subjects": ["Geometry", "Number Theory"]}, ["p2", "p5"], ["q2"]),
+        ({"numeric": True}, ["p1", "p2", "p5"], ["q1"]),
+        ({"numeric": True, "levels": [3], "subjects": ["Geometry"]}, ["p2"], []),
+    ],
+)
+def test_math_is_narrowed(
+    tmp_path: Path, options: dict[str, Any], train: list[str], test: list[str]
+) -> None:
+    task = maths(tmp_path, **options)
+    assert (asked(task.train()), asked(task.test())) == (train, test)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"levels": [6]}, "levels [6] is unknown: write a list out of 1, 2, 3, 4, 5"),
+        ({"levels": 3}, "levels 3 is unknown"),
+        ({"train_levels": []}, "train_levels [] is unknown"),
+        ({"subjects": ["Maths"]}, "out of Algebra, Counting & Probability, Geometry, Inter"),
+        ({"subjects": "Algebra"}, "subjects 'Algebra' is unknown: write a list"),
+        ({"test_set": "small"}, "write full or math500"),
+        ({"math500_path": "/x"}, "only read with test_set: math500"),
+    ],
+)
+def test_bad_options_of_math_say_what_to_write(options: dict[str, Any], said: str) -> None:
+    with refused(said):
+        CompetitionMath(**options)
+
+
+@pytest.mark.parametrize(
+    ("solution", "gold"),
+    [
+        ("\\boxed{1} then \\boxed{\\frac{1}{\\sqrt{2}}}", "\\frac{1}{\\sqrt{2}}"),
+        ("\\fbox{ 3 }", "3"),
+        ("$\\boxed 5$", "5"),
+        ("\\boxed{}", ""),
+        ("nothing", ""),
+    ],
+)
+def test_gold_of_a_solution(solution: str, gold: str) -> None:
+    assert boxed_gold({"solution": solution}) == gold
+
+
+@pytest.mark.parametrize(
+    "gold",
+    ["5", "-5", "+5", "$5", "\\$1,234.50", "1{,}000", "11,\\! 111,\\!111", ".5", "3/4", "-\\frac12",
+     "\\dfrac{-1}{2}", "\\tfrac{16}3", "50\\%", "60^\\circ", "60^{\\circ}", "4 \\text{ feet}",
+     "45\\mbox{ cm}^2", "25 \\, \\text{km}", "$7$", "-\\$5"],
+)  # fmt: skip
+def test_numeric_golds(gold: str) -> None:
+    assert is_numeric(gold)
+
+
+@pytest.mark.parametrize(
+    "gold",
+    ["", "x", "2x", "\\pi", "2\\pi", "\\sqrt{2}", "1,2", "81, 256", "(1,2)", "x=5", "101_2", "2^3",
+     "\\frac{x}{2}", "\\frac{\\pi}{2}", "1\\frac{1}{2}", "--1", "5+1", "\\text{13}", "[1,2]",
+     "60^\\circ, 120^\\circ", "1e5", "5!", "\\infty", "1.2.3"],
+)  # fmt: skip
+def test_golds_that_are_not_one_number(gold: str) -> None:
+    assert not is_numeric(gold)
+
+
+def test_math500_is_its_own_test_with_its_own_file(tmp_path: Path) -> None:
+    row = {"problem": "p1", "answer": "1", "subject": "Algebra", "level": 1, "solution": "none"}
+    file = jsonl(tmp_path / "five" / "math500.jsonl", [row, {**row, "problem": "z", "level": 4}])
+    for path in (file, str(Path(file).parent)):
+        task = maths(tmp_path, test_set="math500", math500_path=path)
+        assert [(p.question, p.answer, p.tier) for p in task.test()] == [
+            ("p1", "1", "1"), ("z", "1", "4"),
+        ]  # fmt: skip
+        assert asked(task.train()) == ["p2", "p3", "p5", "q1"]
+    with refused("math500.jsonl holds 2 rows; the official number is 500"):
+        CompetitionMath(path=str(data("raw", "math")), test_set="math500", math500_path=file).test()
+
+
+def test_math_from_the_hub_is_seven_subjects_and_math500_has_its_own_pin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    calls: list[tuple[str, str | None, str, str]] = []
+
+    def load(hub: str, config: str | None, *, split: str, revision: str) -> list[dict[str, Any]]:
+        calls.append((hub, config, split, revision))
+        row = {**problem(f"{config}-{split}", "3"), "answer": "3", "subject": "Algebra"}
+        return [row]
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    task = CompetitionMath(test_set="math500", revision="a" * 40, partial=True)
+    assert asked(task.train()) == [f"{subject}-train" for subject in SUBJECTS.values()]
+    assert asked(task.test()) == ["None-test"]
+    assert {call[3] for call in calls[:7]} == {"a" * 40}
+    hub, _, split, revision = calls[7]
+    assert (hub, split) == ("HuggingFaceH4/MATH-500", "test")
+    assert revision != "a" * 40
+    assert task.provenance == {
+        "train": f"EleutherAI/hendrycks_math@{'a' * 40}",
+        "test": f"HuggingFaceH4/MATH-500@{revision}",
+    }
+
+
+def test_real_math_has_its_official_counts_golds_and_levels() -> None:
+    task = CompetitionMath(path=str(data("raw", "math")))
+    assert (len(task.train()), len(task.test())) == (7498, 5000)
+    assert task.notes == ["train: 2 rows dropped whose solution boxes no answer"]
+    assert Counter(p.tier for p in task.train()) == {
+        "1": 564, "2": 1348, "3": 1592, "4": 1690, "5": 2302, "?": 2,
+    }  # fmt: skip
+    for split, pool in (("train.jsonl.gz", task.train()), ("test.jsonl", task.test())):
+        rows = [row for row in lines(data("math", split)) if row["answer"]]
+        assert pairs(pool) == [(row["question"], row["answer"].strip()) for row in rows]
+
+
+def test_real_math_has_a_numeric_subset() -> None:
+    task = CompetitionMath(path=str(data("raw", "math")), numeric=True)
+    assert (len(task.train()), len(task.test())) == (6089, 4038)
+
+
+def test_real_math500_is_part_of_the_test(tmp_path: Path) -> None:
+    rows = lines(data("math500", "test.jsonl"))
+    file = jsonl(tmp_path / "test.jsonl", [{**row, "problem": row["question"]} for row in rows])
+    full = CompetitionMath(path=str(data("raw", "math")))
+    task = CompetitionMath(
+        path=str(data("raw", "math")), test_set="math500", math500_path=str(tmp_path)
+    )
+    assert len(task.test()) == 500
+    assert set(task.test()) <= set(full.test())
+    assert task.train() == full.train()
+    assert Path(file).is_file()
+
+
+def test_math_marks_expressions_one_by_one_and_all_at_once() -> None:
+    answers = [
+        Answer("\\boxed{\\dfrac12}", "\\frac{1}{2}"),
+        Answer("\\boxed{3}", "4"),
+        Answer("so", "4", True),
+    ]
+    assert [m.outcome for m in CompetitionMath().mark_all(answers)] == [
+        "correct", "wrong", "truncated",
+    ]  # fmt: skip
+    assert CompetitionMath().mark(*answers[0]).outcome == "correct"
+
+
+# --- AIME ---
+
+
+def test_aime_is_for_evaluation_only_and_its_tier_is_the_part(tmp_path: Path) -> None:
+    jsonl(tmp_path / "I.jsonl", [{"question": f"i{n}", "answer": n} for n in range(15)])
+    jsonl(tmp_path / "aime2025-II.jsonl", [{"question": f"j{n}", "answer": "7"} for n in range(15)])
+    task = Aime2025(path=str(tmp_path))
+    assert task.train() == []
+    assert Counter(p.tier for p in task.test()) == {"I": 15, "II": 15}
+    assert set(task.provenance) == {"test I", "test II"}
+    alone = Aime2025(part="I", path=str(tmp_path / "I.jsonl"))
+    assert alone.test() == task.test()[:15]
+    with refused("I.jsonl is no folder: write path: FOLDER with I.jsonl and II.jsonl"):
+        Aime2025(path=str(tmp_path / "I.jsonl")).test()
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"), [("033", "33"), (0, "0"), ("336^\\circ", "336"), ("336^{\\circ}", "336")]
+)
+def test_aime_answers(answer: object, gold: str) -> None:
+    assert whole_answer(answer) == gold
+
+
+@pytest.mark.parametrize("answer", ["1000", "-1", "3.0", "", "x", "²"])
+def test_aime_answers_that_are_none(answer: str) -> None:
+    with refused("is no whole number from 0 to 999"):
+        whole_answer(answer)
+
+
+def test_an_unknown_part_of_aime_is_refused() -> None:
+    with refused("part 'III' is unknown: write I, II or both"):
+        Aime2025(part="III")  # type: ignore[arg-type]
+
+
+def test_real_aime_has_fifteen_problems_in_each_part() -> None:
+    path = str(data("aime2025"))
+    first, second = Aime2025(part="I", path=path).test(), Aime2025(part="II", path=path).test()
+    assert len(first) == len(second) == 15
+    assert Aime2025(path=path).test() == first + second
+    assert pairs(first) == [(r["question"], r["answer"]) for r in lines(data("aime2025/I.jsonl"))]
+
+
+# --- the user's own file ---
+
+
+def test_a_file_is_split_by_content_whatever_its_order(tmp_path: Path) -> None:
+    rows = [{"question": f"{i}+1?", "answer": i + 1} for i in range(500)]
+    task = QuestionFile(path=jsonl(tmp_path / "a.jsonl", rows))
+    back = QuestionFile(path=jsonl(tmp_path / "b.jsonl", rows[::-1]))
+    assert 60 < len(task.test()) < 140
+    assert len(task.train()) + len(task.test()) == 500
+    assert set(task.test()) == set(back.test())
+    wider = QuestionFile(path=str(tmp_path / "a.jsonl"), test_share=0.5)
+    assert set(task.test()) < set(wider.test())
+    assert set(task.provenance) == {"all"}
+
+
+def test_columns_are_named_and_parquet_is_read(tmp_path: Path) -> None:
+    rows = {"ask": ["1+1?", "2+2?"], "gold": [2.0, 4.5], "grade": [1, 2]}
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+    columns = {"question": "ask", "answer": "gold", "tier": "grade"}
+    task = QuestionFile(test=str(tmp_path / "a.parquet"), **columns)
+    assert [(p.question, p.answer, p.tier) for p in task.test()] == [
+        ("1+1?", "2.0", "1"), ("2+2?", "4.5", "2"),
+    ]  # fmt: skip
+    assert task.train() == []
+    assert QuestionFile(path=questions(tmp_path)).train()[0].tier == "all"
+
+
+def test_the_pool_loses_what_the_test_asks(tmp_path: Path) -> None:
+    task = QuestionFile(train=questions(tmp_path, 4), test=questions(tmp_path / "t", 1))
+    assert asked(task.train()) == ["1+1?", "2+1?", "3+1?"]
+    assert task.notes == ["train: 1 prompts dropped that the test asks"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "the task file has no file: write train: PATH and test: PATH, or path"),
+        ({"path": "a", "train": "b"}, "leave it out, or leave train and test out"),
+        ({"train": "b", "test_share": 0.5}, "test_share is only read with path"),
+        ({"path": "a", "test_share": 1}, "test_share 1 is wrong: write a number between 0 and 1"),
+        ({"path": "a", "test_share": "half"}, "test_share 'half' is wrong"),
+        ({"path": "a", "marker": "math"}, "write number, letter, expression, text"),
+    ],
+)
+def test_bad_options_of_a_file_say_what_to_write(options: dict[str, Any], said: str) -> None:
+    with refused(said):
+        QuestionFile(**options)
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "said"),
+    [
+        ({"question": "a", "answer": "two"}, {}, "row 1: the answer 'two' is no number"),
+        ({"question": "a", "answer": "two"}, {}, "or marker: letter, expression, text"),
+        ({"question": "a", "answer": "2"}, {"marker": "letter"}, "is no letter, such as B"),
+        ({"question": " ", "answer": "2"}, {}, "row 1: column 'question' is empty"),
+        ({"question": "a", "answer": " "}, {"marker": "text"}, "row 1: column 'answer' is empty"),
+        ({"question": "a"}, {}, ":1 has no column 'answer'; it has: question"),
+        ({"question": "a", "answer": 1}, {"tier": "t"}, "has no column 't'; it has: question, an"),
+    ],
+)
+def test_bad_rows_of_a_file_are_named(
+    tmp_path: Path, row: dict[str, Any], options: dict[str, Any], said: str
+) -> None:
+    with refused(said):
+        QuestionFile(train=jsonl(tmp_path / "a.jsonl", [row]), **options).train()
+
+
+def test_an_empty_or_missing_file_is_named(tmp_path: Path) -> None:
+    with refused("a.jsonl holds no rows"):
+        QuestionFile(path=jsonl(tmp_path / "a.jsonl", [])).test()
+    with refused("b.jsonl is not there"):
+        QuestionFile(test=str(tmp_path / "b.jsonl")).test()
+
+
+@pytest.mark.parametrize(
+    ("marker", "gold", "right"),
+    [("number", "1,200", "1200.0"), ("letter", "B", "(B)"), ("letter", "(B)", "b"),
+     ("expression", "\\frac{1}{2}", "\\dfrac12"), ("text", "New York", "\\text{new  york}.")],
+)  # fmt: skip
+def test_each_marker_knows_right_from_wrong(
+    tmp_path: Path, marker: Any, gold: str, right: str
+) -> None:
+    file = jsonl(tmp_path / "a.jsonl", [{"question": "?", "answer": gold}])
+    task = QuestionFile(test=file, marker=marker)
+    [prompt] = task.test()
+    assert task.mark(f"\\boxed{{{right}}}", prompt.answer).outcome == "correct"
+    assert task.mark("no", prompt.answer, True).outcome == "truncated"
+    wrong = task.answering(task.perturb(prompt))
+    assert task.mark(wrong, prompt.answer).outcome == "wrong"
+    [mark] = task.mark_all([Answer(f"\\boxed{{{right}}}", prompt.answer)])
+    assert mark.outcome == "correct"
+
+
+def test_strict_text_wants_the_same_characters() -> None:
+    assert mark_text("\\boxed{ Rome }", "Rome", "strict", False).outcome == "correct"
+    assert mark_text("\\boxed{rome}", "Rome", "strict", False).outcome == "wrong"
+    assert mark_text("\\boxed{rome.}", "Rome", "lenient", False).outcome == "correct"
+    assert mark_text("\\boxed{Paris}", "Rome", "lenient", False).outcome == "wrong"
+    assert mark_text("Rome", "Rome", "lenient", False).outcome == "unparsed"
