@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from cluster.resources import ResourceError, trials_at_once
+from orchestrator.overlap import describe
 from orchestrator.plan import Cell, Plan
 from orchestrator.progress import duration
 from orchestrator.sample_store import owed
@@ -30,9 +31,29 @@ def overview(plan: Plan, store: Store) -> dict[str, Any]:
         "rollouts_owed": sum(cell.rollouts for cell in owed_cells),
         "eta_seconds": _eta(plan, seconds),
         "gpu_hours": None if seconds is None else seconds * gpus / 3600,
+        "datasets": [_dataset(plan, name) for name in plan.pools],
         "detectable_points": {
             name: round(detectable_points(len(pool.test)), 1) for name, pool in plan.pools.items()
         },
+    }
+
+
+def _dataset(plan: Plan, name: str) -> dict[str, Any]:
+    """A dataset's size, where it was read, what was left out, and what its test sets share."""
+    pool = plan.pools[name]
+    overlaps = {other: pool.overlap(tested) for other, tested in plan.pools.items()}
+    return {
+        "dataset": name,
+        "train": len(pool.train),
+        "test": len(pool.test),
+        "provenance": pool.task.provenance,
+        "notes": list(pool.notes),
+        "overlap": {other: [o._asdict() for o in found] for other, found in overlaps.items()},
+        "overlap_text": [
+            describe(found, len(pool.train), f"the test of {other}")
+            for other, found in overlaps.items()
+            if found or other == name
+        ],
     }
 
 
@@ -120,9 +141,18 @@ def overview_text(view: dict[str, Any]) -> str:
         )
     lines.append(f"{view['updates_owed']:,} updates, {view['rollouts_owed']:,} rollouts owed")
     lines.append(_time_line(view))
+    lines += [line for dataset in view["datasets"] for line in _dataset_lines(dataset)]
     for dataset, points in view["detectable_points"].items():
         lines.append(f"{dataset}: one seed tells differences over about {points} points apart")
     return "\n".join(lines)
+
+
+def _dataset_lines(dataset: dict[str, Any]) -> list[str]:
+    name = dataset["dataset"]
+    origin = "; ".join(f"{split}: {o}" for split, o in dataset["provenance"].items())
+    head = f"{name}: {dataset['train']:,} training prompts, {dataset['test']:,} test questions"
+    lines = [head, origin, *dataset["notes"], *dataset["overlap_text"]]
+    return [lines[0], *(f"  {line}" for line in lines[1:] if line)]
 
 
 def _time_line(view: dict[str, Any]) -> str:

@@ -71,6 +71,7 @@ class Cell(Spec):
     lora: dict[str, Any]
     evaluate_every: int
     resources: Resources
+    provenance: dict[str, str] = {}
 
     @property
     def subset_identity(self) -> dict[str, Any]:
@@ -212,6 +213,9 @@ def _pool(source: Source, experiment: Experiment, dataset: Dataset, place: tuple
         pool = load_pool(dataset)
     except TaskError as error:
         raise source.error(str(error), "datasets", dataset.name) from error
+    if not pool.train:
+        raise source.error("has no training prompts: it is for evaluation only",
+                           "datasets", dataset.name)  # fmt: skip
     size, total = experiment.subset_size(len(pool.train)), len(pool.train)
     if not 0 < size <= total:
         message = f"budget {experiment.budget} makes {size} prompts of a pool of {total}"
@@ -283,4 +287,5 @@ def _cell(
         lora=experiment.full_lora(),
         evaluate_every=experiment.evaluate.every,
         resources=experiment.resources,
+        provenance=pool.task.provenance,
     )

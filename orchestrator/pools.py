@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from orchestrator.models import canonical_hash
-from orchestrator.overlap import describe, find_overlap, without_overlap
+from orchestrator.overlap import Overlap, describe, find_overlap, without_overlap
 from tasks import Prompt, Task, get_task
 
 Split = Literal["train", "test"]
@@ -46,6 +46,10 @@ class Pool:
         """The prompts of one split."""
         return self.train if split == "train" else self.test
 
+    def overlap(self, test: "Pool") -> list[Overlap]:
+        """The training prompts that a test set holds too, word for word or nearly."""
+        return find_overlap(self.train, test.test)
+
     def tiers(self, split: Split) -> dict[str, str]:
         """prompt_id -> tier."""
         return {p.prompt_id: p.tier for p in self.prompts(split)}
@@ -67,7 +71,7 @@ def load_pool(dataset: Dataset) -> Pool:
     train, test = task.train(), task.test()
     notes = list(task.notes)
     if dataset.drop_overlap and (found := find_overlap(train, test)):
-        notes.append(f"dropped for overlap with the test: {describe(found, len(train))}")
+        notes.append(f"dropped: {describe(found, len(train))}")
         train = without_overlap(train, found)
     return Pool(task, train, test, tuple(notes))
 

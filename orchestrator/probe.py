@@ -5,8 +5,7 @@ What is owed is computed from the rows that are there; running again samples onl
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -73,27 +72,13 @@ def _sample(
         )
     done = 0
     progress(done, total)
-    with marking_errors_raised():
-        batches = written.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
-        for batch in batches:
-            done += sum(batch["samples"].to_pylist())  # type: ignore[union-attr]
-            progress(done, total)
-
-
-@contextmanager
-def marking_errors_raised() -> Iterator[None]:
-    """A batch that could not be judged ends the probe as itself, not as Ray's account of it."""
-    import ray
-
-    try:
-        yield
-    except ray.exceptions.RayTaskError as error:
-        cause = error.cause
-        while cause is not None and not isinstance(cause, MarkingError):
-            cause = cause.__cause__ or getattr(cause, "cause", None)
-        if cause is None:
-            raise
-        raise MarkingError(str(cause)) from None
+    batches = written.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+    for batch in batches:
+        for row in batch.to_pylist():  # type: ignore[union-attr]
+            if row["failure"]:
+                raise MarkingError(row["failure"])
+            done += row["samples"]
+        progress(done, total)
 
 
 def part_tables(missing: list[Wanted]) -> list[pa.Table]:
@@ -128,13 +113,22 @@ class ProbeActor:
         self.sampler = load_sampler(spec.model, spec.settings.engine)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Write one part; returns its name and number of samples."""
+        """Write one part; returns its name and number of samples, or why it cannot be judged.
+
+        A reason, not an exception: what Ray Data makes of one has lost its cause.
+        """
         wanted: list[Wanted] = []
         [part] = batch["part"].to_pylist()
         for row in part:
             indices = row.pop("samples")
             wanted.append((Prompt(**row), indices))
         most = self.spec.dataset.max_marking_errors
-        samples = draw(self.sampler, self.task, wanted, self.spec.settings.sampling(), most)
-        name = write_part(self.store, self.spec.key, samples)
-        return pa.table({"part": [name], "samples": [samples.num_rows]})
+        try:
+            samples = draw(self.sampler, self.task, wanted, self.spec.settings.sampling(), most)
+        except MarkingError as error:
+            return _written("", 0, str(error))
+        return _written(write_part(self.store, self.spec.key, samples), samples.num_rows, "")
+
+
+def _written(name: str, samples: int, failure: str) -> pa.Table:
+    return pa.table({"part": [name], "samples": [samples], "failure": [failure]})

@@ -15,6 +15,7 @@ from cluster.resources import trials_at_once
 from cluster.session import ray_session
 from orchestrator.difficulty import difficulty, pass_rate_histogram
 from orchestrator.doctor import in_worker, try_dataset
+from orchestrator.marker_check import MarkerFails
 from orchestrator.plan import Cell, Plan, ProbeSpec
 from orchestrator.probe import run_probe
 from orchestrator.progress import Progress, duration
@@ -107,7 +108,10 @@ def check_markers(plan: Plan, progress: Progress) -> None:
     Raises MarkerFails, and nothing was sampled or trained.
     """
     for dataset in {cell.probe.dataset.name: cell.probe.dataset for cell in plan.cells}.values():
-        progress.say(f"marker of {dataset.name}: {in_worker(try_dataset, dataset)}")
+        try:
+            progress.say(f"marker of {dataset.name}: {in_worker(try_dataset, dataset)}")
+        except MarkerFails as error:
+            raise MarkerFails(f"dataset {dataset.name}: {error}; nothing was run") from error
 
 
 def run_probes(plan: Plan, store: Store, cluster: Mapping[str, float], progress: Progress) -> None:

@@ -4,7 +4,7 @@ import inspect
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from tasks.base import Answer, Prompt, Task, TaskError
+from tasks.base import Answer, Prompt, Task, TaskError, make_prompt
 from tasks.marking import OUTCOMES, Mark
 
 GROUP = "decile.tasks"
@@ -26,6 +26,7 @@ __all__ = [
     "TaskError",
     "find_task",
     "get_task",
+    "make_prompt",
     "task_names",
 ]
 

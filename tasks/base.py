@@ -108,6 +108,11 @@ class Task(ABC):
         """
         return f"{self.name}/{self.marker_version}/{self.marking}"
 
+    @property
+    def provenance(self) -> dict[str, str]:
+        """Where questions were read, by split: `hub@revision`, `file sha256:…`; {} if generated."""
+        return {}
+
     def answering(self, answer: str) -> str:
         """A completion that does nothing but give this answer."""
         return rf"\boxed{{{answer}}}"
@@ -144,4 +149,5 @@ class Task(ABC):
         number = prompt.answer.replace(",", "")
         if number.lstrip("-").isdigit():
             return str(int(number) + 1)
-        return next(p.answer for p in self.trial_prompts() if p.answer != prompt.answer)
+        answers = (p.answer for p in self.trial_prompts())
+        return next((a for a in answers if a != prompt.answer), f"no {prompt.answer}")

@@ -29,4 +29,4 @@ def equivalent(gold: str, answer: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _parsed(latex: str) -> tuple[Any, ...]:
-    return tuple(parse(f"${latex}$", [_LATEX, _PLAIN], parsing_timeout=None, raise_on_error=True))  # type: ignore[arg-type]
+    return tuple(parse(f"${latex}$", [_LATEX, _PLAIN], parsing_timeout=None, raise_on_error=True))

@@ -66,6 +66,8 @@ class QuestionFile(ReadTask):
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
         """The two files, or the two sides of the one file."""
+        if self.path is None and not any(self.files.values()):
+            raise TaskError("the task file has no file: write train: PATH and test: PATH, or path")
         if self.path is None:
             return self._prompts("train"), self._prompts("test")
         both = self._read("all", self.path)
@@ -96,7 +98,7 @@ class QuestionFile(ReadTask):
     @classmethod
     def trials(cls) -> list[Task]:
         """One task per way of judging; their file is never read."""
-        return [cls(test="questions.jsonl", marker=marker) for marker in get_args(Marker)]
+        return [cls(marker=marker) for marker in get_args(Marker)]
 
     def trial_prompts(self) -> list[Prompt]:
         """Made-up answers of the kind that the marker judges."""
@@ -156,8 +158,6 @@ def _forgiving(text: str) -> str:
 
 def _checked_share(path: str | None, share: float | None, files: Mapping[str, str | None]) -> float:
     given = any(file is not None for file in files.values())
-    if path is None and not given:
-        raise TaskError("the task file has no file: write train: PATH and test: PATH, or path")
     if path is not None and given:
         raise TaskError("path is split into both sides: leave it out, or leave train and test out")
     if path is None and share is not None:

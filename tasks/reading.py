@@ -18,6 +18,7 @@ _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}|(\
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?![\d,]*\d)|\d+)(?:\.\d+)?|\.\d+"
 _SIGNED = rf"(?<![\w.])(?:[-+]\s?)?(?:{_DIGITS})"
 _NUMBER = rf"{_SIGNED}(?:\s?/\s?\d+(?!\d))?(?: \d+/\d+)?"
+_VALUE = re.compile(rf"([-+]?)\s*((?:{_DIGITS})(?:\s?/\s?\d+)?)(?: (\d+/\d+))?")
 _WORDS = r"[^\W\d_]|[\s.,:;'\"()\[\]\-?]"
 _ONLY = re.compile(rf"(?:{_WORDS})*?({_NUMBER})(?![xyzn]\b)(?:{_WORDS})*")
 _FIRST = re.compile(
@@ -106,16 +107,16 @@ def clean(text: str) -> str:
 
 
 def to_number(text: str) -> Fraction | None:
-    """The value of one number: `-1,234.50`, `3/4`, `3 1/2`. None where it has none."""
-    text = text.replace(",", "").replace("+", "")
-    sign = -1 if text.lstrip().startswith("-") else 1
-    whole, _, part = (
-        text.replace("-", "").strip().replace(" /", "/").replace("/ ", "/").partition(" ")
-    )
-    try:
-        return sign * sum((Fraction(p) for p in (whole, part) if p), Fraction(0))
-    except (ValueError, ZeroDivisionError):
+    """The value of one number: `-1,234.50`, `3/4`, `3 1/2`. None where it is none."""
+    match = _VALUE.fullmatch(text.strip())
+    if match is None:
         return None
+    sign, whole, part = match.groups()
+    try:
+        value = Fraction("".join(whole.replace(",", "").split())) + Fraction(part or 0)
+    except (ValueError, ZeroDivisionError):  # more digits than Python reads; nothing over 0
+        return None
+    return -value if sign == "-" else value
 
 
 def only_number(span: str) -> Fraction | None:

@@ -230,3 +230,48 @@ def test_checking_a_file_loads_no_heavy_library() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert run.stdout.strip() == "set()"
+
+
+DATASET = """\
+datasets:
+  mine: {task: gsm8k, prompt: PROMPT}
+experiments:
+"""
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("{preset: papper}", "unknown preset 'papper': write one of plain, paper"),
+        ("{presets: paper}", "prompt has no setting 'presets': it takes preset, system, few_shot"),
+        ("{system: [a]}", "system ['a'] is no text"),
+        ("{few_shot: 3}", "write few_shot as a list of {question"),
+        ("{few_shot: [{question: a}]}", "few_shot holds {'question': 'a'}"),
+    ],
+)
+def test_a_wrong_wording_is_refused_with_its_line(tmp_path: Path, prompt: str, words: str) -> None:
+    message = refusal(tmp_path, "experiments:\n", DATASET.replace("PROMPT", prompt))
+    assert f"experiments.yaml:5: datasets.mine.prompt: {words}" in message
+
+
+def test_wording_belongs_beside_the_options(tmp_path: Path) -> None:
+    options = "datasets: {m: {task: gsm8k, options: {prompt: {}}}}\nexperiments:\n"
+    assert "prompt stands beside options" in refusal(tmp_path, "experiments:\n", options)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("probe: {stop: ['']}", "at least 1 character"),
+        ("max_marking_errors: 1.5", "less than or equal to 1"),
+    ],
+)
+def test_odd_stops_and_shares_are_refused(tmp_path: Path, line: str, words: str) -> None:
+    assert words in refusal(tmp_path, "budget: 0.1", f"{line}\n    budget: 0.1")
+
+
+def test_stop_strings_serve_probe_and_evaluation(tmp_path: Path) -> None:
+    text = GOOD.replace("budget: 0.1", "probe: {stop: [Q]}\n    budget: 0.1")
+    experiment = load_config(written(tmp_path, text)).experiment("q")
+    assert experiment.probe.sampling().stop == ("Q",)
+    assert experiment.evaluate.as_probe(experiment.probe).sampling().stop == ("Q",)

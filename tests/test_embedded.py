@@ -1,47 +1,65 @@
-"""The embedded model: what it was taught to say, its tokenizer, and what the weights can do."""
+"""The embedded models: what they were taught to say, their tokenizers, what the weights can do."""
 
+import hashlib
+import json
 import random
 import re
 import subprocess
 import sys
 from collections import Counter
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from orchestrator.embedded import EMBEDDED, embedded_path
-from orchestrator.embedded.pretrain import OFFSETS, make_model
-from orchestrator.embedded.traces import careful, careful_share, guess, ramble, scenarios, styled
+from orchestrator.embedded import EMBEDDED, arithmetic, embedded_path
+from orchestrator.embedded.lessons import LESSONS
+from orchestrator.embedded.pretrain import OFFSETS, batches, make_model, update
+from orchestrator.embedded.shuffled_objects import careful, careful_share, guess, ramble, scenarios
 from orchestrator.embedded.vocabulary import CLOSE, make_tokenizer
 from orchestrator.models import ModelSource
 from orchestrator.sampling.base import Request, SamplingSettings
 from orchestrator.sampling.transformers import TransformersSampler
-from tasks import get_task
+from tasks.arithmetic import on_test_side as sums_on_test_side
+from tasks.arithmetic import prompt_of as sums_prompt_of
 from tasks.shuffled_objects import LETTERS, Scenario, ShuffledObjects, on_test_side, prompt_of
 
-TINY = embedded_path("tiny")
 LIMIT = 96  # new tokens of the quickstart's probe
-made = pytest.mark.skipif(
-    not (TINY / "model.safetensors").is_file(),
-    reason="no weights yet: run python -m orchestrator.embedded.recipe",
-)
+# The figures of its page, and the keys of probes that users have stored, hang on these very bytes.
+TINY_WEIGHTS = "fa171a27e2ac2feee4fba94241f806f991d1f5b0edbe334fcc04a4ba1a304811"
+
+
+def folder(name: str) -> Path:
+    path = embedded_path(name)
+    if not (path / "model.safetensors").is_file():
+        pytest.skip(f"no weights yet: run python -m orchestrator.embedded.recipe --model {name}")
+    return path
 
 
 def drawn(count: int, seed: int = 0) -> list[Scenario]:
     return list(islice(scenarios(random.Random(seed), (3, 5, 7), (2, 7)), count))
 
 
+def sums(count: int, seed: int = 0) -> list[arithmetic.Scenario]:
+    return list(islice(arithmetic.scenarios(random.Random(seed), (1, 2, 3, 4, 5)), count))
+
+
+@pytest.fixture(scope="module", params=EMBEDDED)
+def name(request: Any) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return make_tokenizer(0, size=1000)
+def tokenizer(name: str) -> Any:
+    return make_tokenizer(LESSONS[name], 0, size=1000)
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="tiny"):
+    with pytest.raises(ValueError, match="tiny, tiny-arithmetic"):
         embedded_path("huge")
-    assert EMBEDDED == ("tiny",)
+    assert tuple(LESSONS) == EMBEDDED == ("tiny", "tiny-arithmetic")
 
 
 def test_naming_the_model_imports_nothing_heavy() -> None:
@@ -54,6 +72,15 @@ def test_naming_the_model_imports_nothing_heavy() -> None:
 
 def test_training_text_holds_no_question_of_any_test_set() -> None:
     assert not any(on_test_side(prompt_of(item)) for item in drawn(300))
+    assert not any(sums_on_test_side(sums_prompt_of(item)) for item in sums(300))
+
+
+def test_every_stage_of_sums_draws_from_the_training_side() -> None:
+    lesson = LESSONS["tiny-arithmetic"]
+    stages = [stage.source for cycle in lesson.cycles for stage in cycle]
+    for source in (*stages, lesson.vocabulary):
+        drawn = islice(source(random.Random(1)), 100)
+        assert not any(sums_on_test_side(sums_prompt_of(item)) for item in drawn)
 
 
 def test_every_careful_trace_is_right_about_each_swap_and_the_answer() -> None:
@@ -90,12 +117,66 @@ def test_care_is_rarer_with_more_objects_and_all_styles_occur() -> None:
     }
     assert share[3] > share[5] + 0.1 > share[7] + 0.2
     assert min(careful_share(i) for i in items) < 0.2 < 0.8 < max(careful_share(i) for i in items)
-    assert set(Counter(styled(i, rng)[0] for i in items)) == {"careful", "guess", "ramble"}
+    styles = Counter(LESSONS["tiny"].styled(i, rng)[0] for i in items)
+    assert set(styles) == {"careful", "guess", "ramble"}
+
+
+def test_every_sum_of_a_trace_is_right_and_the_box_holds_the_gold() -> None:
+    task = LESSONS["tiny-arithmetic"].task
+    for item in sums(300):
+        text, value = arithmetic.careful(item), item.start
+        *lines, box = text.splitlines()
+        assert len(lines) == len(item.actions)
+        for index, line in enumerate(lines, start=1):
+            step, a, sign, b, found = re.fullmatch(r"(\d)\) (\d+) (.) (\d+) = (\d+)", line).groups()
+            assert (int(step), int(a)) == (index, value)
+            value = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "/": int.__floordiv__}[
+                sign
+            ](int(a), int(b))
+            assert int(found) == value <= 100
+        assert box == f"\\boxed{{{item.answer()}}}"
+        assert task.mark(text, str(item.answer())).outcome == "correct"
+
+
+def test_blurted_numbers_are_of_the_story_and_idle_talk_never_answers() -> None:
+    lesson, rng = LESSONS["tiny-arithmetic"], random.Random(0)
+    items = sums(400)
+    for item in items:
+        said = lesson.task.mark(lesson.guess(item, rng), "0").extracted
+        assert int(said) in {item.start, *(action.number for action in item.actions)}
+        talk = lesson.task.mark(lesson.ramble(item, rng), str(item.answer()))
+        assert talk.outcome == "unparsed"
+    right = [lesson.task.mark(lesson.guess(i, rng), str(i.answer())).reward for i in items]
+    assert sum(right) / len(right) < 0.1
+
+
+def test_sums_are_written_out_more_rarely_with_more_steps_and_all_styles_occur() -> None:
+    lesson, items, rng = LESSONS["tiny-arithmetic"], sums(2000), random.Random(0)
+    shares = [
+        [lesson.careful_share(i) for i in items if len(i.actions) == n] for n in (1, 2, 3, 4, 5)
+    ]
+    means = [sum(share) / len(share) for share in shares]
+    assert means == sorted(means, reverse=True)
+    assert means[0] > means[-1] + 0.3
+    assert min(map(min, shares)) < 0.25 < 0.75 < max(map(max, shares))
+    styles = Counter(lesson.styled(i, rng)[0] for i in items)
+    assert set(styles) == {"careful", "guess", "ramble"}
+
+
+def test_a_question_of_sums_is_short_and_each_digit_is_a_token() -> None:
+    lesson = LESSONS["tiny-arithmetic"]
+    tokenizer = make_tokenizer(lesson, 0, size=1000)
+    digits = set(tokenizer("0123456789")["input_ids"])
+    assert len(digits) == 10
+    assert [tokenizer.decode([i]) for i in tokenizer(" 100")["input_ids"]] == [" ", "1", "0", "0"]
+    asked = [lesson.task.messages(item.question())[0]["content"] for item in sums(300)]
+    assert max(len(tokenizer(text)["input_ids"]) for text in asked) < 80
 
 
 @pytest.mark.parametrize(
     "text",
     [
+        "Ada has 12 apples. Then she splits all her apples into 3 equal parts.\n1) 12 / 3 = 4\n",
         "Ana gets Moby Dick. Then, Ana and Ben swap books.\n(A) red\n\\boxed{(B)}",
         "naïve 漢字 🎉 עברית",
         "".join(map(chr, range(1, 256))),
@@ -107,13 +188,24 @@ def test_any_text_survives_the_tokenizer(tokenizer: Any, text: str) -> None:
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
-def test_nearly_all_careful_traces_fit_the_limit(tokenizer: Any) -> None:
-    lengths = [len(tokenizer(careful(item) + CLOSE)["input_ids"]) for item in drawn(500)]
+def test_nearly_all_careful_traces_fit_the_limit(name: str, tokenizer: Any) -> None:
+    lesson, items = LESSONS[name], drawn(500) if name == "tiny" else sums(500)
+    lengths = [len(tokenizer(lesson.careful(item) + CLOSE)["input_ids"]) for item in items]
     assert sum(length > LIMIT for length in lengths) <= 5
 
 
-def test_the_vocabulary_is_the_same_every_time(tokenizer: Any) -> None:
-    assert make_tokenizer(0, size=1000).get_vocab() == tokenizer.get_vocab()
+def test_the_vocabulary_is_the_same_every_time(name: str, tokenizer: Any) -> None:
+    assert make_tokenizer(LESSONS[name], 0, size=1000).get_vocab() == tokenizer.get_vocab()
+
+
+def test_a_few_steps_of_each_kind_of_stage_lower_the_loss(name: str, tokenizer: Any) -> None:
+    torch.set_num_threads(1)
+    lesson, model = LESSONS[name], make_model(tokenizer, 0)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for stage in (lesson.cycles[0][0], lesson.cycles[0][-1]):
+        stream = batches(lesson, stage, tokenizer, random.Random(0))
+        losses = [update(model, optimizer, batch, 3e-3) for batch in islice(stream, 6)]
+        assert losses[-1] < losses[0]
 
 
 def test_first_layer_begins_by_looking_back(tokenizer: Any) -> None:
@@ -128,19 +220,28 @@ def test_first_layer_begins_by_looking_back(tokenizer: Any) -> None:
         ).float().mean() > 0.9
 
 
-@made
-def test_the_folder_is_small_and_holds_no_pickle() -> None:
-    files = list(TINY.iterdir())
-    assert sum(file.stat().st_size for file in files) <= 8e6
-    assert not [f.name for f in files if f.suffix in {".bin", ".pt", ".pkl", ".py"}]
+def test_the_folder_is_small_and_holds_no_pickle(name: str) -> None:
+    files = list(folder(name).iterdir())
+    assert sum(file.stat().st_size for file in files) <= 3e6
+    assert {f.suffix for f in files} <= {".safetensors", ".json", ".jinja"}
 
 
-@made
-def test_it_loads_through_the_auto_classes_and_generates() -> None:
+def test_the_first_model_never_changes() -> None:
+    weights = (folder("tiny") / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() == TINY_WEIGHTS
+
+
+def test_the_recipe_still_makes_the_tokenizer_of_the_folder(name: str) -> None:
+    made = make_tokenizer(LESSONS[name], 0)
+    stored = json.loads((folder(name) / "tokenizer.json").read_text(encoding="utf-8"))
+    assert json.loads(made.backend_tokenizer.to_str()) == stored
+
+
+def test_it_loads_through_the_auto_classes_and_generates(name: str) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model = AutoModelForCausalLM.from_pretrained(TINY)
-    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    model = AutoModelForCausalLM.from_pretrained(folder(name))
+    tokenizer = AutoTokenizer.from_pretrained(folder(name))
     assert tokenizer.pad_token_id is not None
     assert tokenizer.eos_token == CLOSE
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
@@ -153,32 +254,32 @@ def test_it_loads_through_the_auto_classes_and_generates() -> None:
     assert model.generate(**ids, max_new_tokens=4).shape[1] <= ids["input_ids"].shape[1] + 4
 
 
-@made
-def test_weights_are_finite_and_fit_their_configuration() -> None:
-    sampler = TransformersSampler.load(ModelSource("tiny", str(TINY), "test"))
+def test_weights_are_finite_and_fit_their_configuration(name: str) -> None:
+    sampler = TransformersSampler.load(ModelSource(name, str(folder(name)), "test"))
     assert all(torch.isfinite(p).all() for p in sampler.model.parameters())
 
 
-@made
-def test_pass_rates_are_spread_and_care_pays() -> None:
-    """What the model is for: prompts of every difficulty, and a style worth moving to."""
+@pytest.mark.parametrize(
+    ("model", "size", "samples"), [("tiny", 120, 8), ("tiny-arithmetic", 60, 4)]
+)
+def test_pass_rates_are_spread_and_care_pays(model: str, size: int, samples: int) -> None:
+    """What a model is for: prompts of every difficulty, and a style worth moving to."""
     torch.set_num_threads(1)
-    task = get_task("shuffled_objects", train=120)
-    pool = task.train()
-    sampler = TransformersSampler.load(ModelSource("tiny", str(TINY), "test"))
-    asked = [Request(p.prompt_id, task.messages(p.question), range(8)) for p in pool]
+    task = LESSONS[model].task
+    pool = task.train()[:size]
+    sampler = TransformersSampler.load(ModelSource(model, str(folder(model)), "test"))
+    asked = [Request(p.prompt_id, task.messages(p.question), range(samples)) for p in pool]
     said = sampler.sample(asked, SamplingSettings(max_completion_length=LIMIT))
     marks = [
         [(c.text, task.mark(c.text, p.answer, c.finish == "length").outcome) for c in row]
         for p, row in zip(pool, said, strict=True)
     ]
-    rates = [sum(outcome == "correct" for _, outcome in row) / 8 for row in marks]
+    rates = [sum(outcome == "correct" for _, outcome in row) / samples for row in marks]
     assert sum(rate == 0 for rate in rates) / len(pool) <= 0.45
     assert sum(rate == 1 for rate in rates) / len(pool) <= 0.45
     assert 0.3 <= sum(rates) / len(rates) <= 0.7
     flat = [pair for row in marks for pair in row]
-    steps = [outcome == "correct" for text, outcome in flat if text.startswith("Start:")]
     bare = [outcome == "correct" for text, outcome in flat if text.startswith("\\boxed{")]
-    assert len(steps) > 50
-    assert len(bare) > 50
+    steps = [outcome == "correct" for text, outcome in flat if text.find("\\boxed{") > 0]
+    assert min(len(steps), len(bare)) > 50
     assert sum(steps) / len(steps) > sum(bare) / len(bare) + 0.3

@@ -221,3 +221,59 @@ def test_a_cell_counts_its_own_work(tmp_path: Path) -> None:
     assert (cell.updates, cell.rollouts) == (4, 4 * 8 * 3 * 2)
     with pytest.raises(UserError, match="11 prompts are fewer than the 12 of one update"):
         only(tmp_path, grpo=grpo, resources={"workers": 2}, budget=11)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        {"preset": "paper"},
+        {"system": "Be brief."},
+        {"few_shot": [{"question": "1+1?", "answer": r"\boxed{2}"}]},
+    ],
+)
+def test_the_wording_is_part_of_every_key(tmp_path: Path, prompt: dict) -> None:
+    def worded(content: dict) -> None:
+        content["datasets"]["small"]["prompt"] = prompt
+
+    plain, other = only(tmp_path), changed(tmp_path, worded).cells[0]
+    assert plain.probe.key != other.probe.key
+    assert plain.baseline.key != other.baseline.key
+    assert plain.cell_id != other.cell_id
+    assert plain.train_hash == other.train_hash
+
+
+def test_the_papers_wording_turns_thinking_off_unless_the_model_says_otherwise(
+    tmp_path: Path,
+) -> None:
+    def papers(content: dict) -> None:
+        content["datasets"]["small"]["prompt"] = {"preset": "paper"}
+
+    cell = changed(tmp_path, papers).cells[0]
+    assert cell.probe.model.chat_template_kwargs == {"enable_thinking": False}
+
+    def thinking(content: dict) -> None:
+        content["models"]["stub"]["chat_template_kwargs"] = {"enable_thinking": True}
+
+    assert changed(tmp_path, thinking).cells[0].probe.model.chat_template_kwargs == {
+        "enable_thinking": True
+    }
+
+
+def test_dropping_overlap_makes_another_pool_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    rows = [f'{{"question": "How many apples are {i}?", "answer": "{i}"}}' for i in range(40)]
+    file.write_text("\n".join(rows))
+    asked = tmp_path / "test.jsonl"
+    asked.write_text('{"question": "how many APPLES are 3 ?", "answer": "3"}')
+
+    def own(content: dict) -> None:
+        options = {"train": str(file), "test": str(asked)}
+        content["datasets"]["small"] = {"task": "file", "options": options}
+
+    def drop(content: dict) -> None:
+        content["datasets"]["small"]["drop_overlap"] = True
+
+    kept, dropped = changed(tmp_path, own), changed(tmp_path, drop)
+    assert (len(kept.pools["small"].train), len(dropped.pools["small"].train)) == (40, 39)
+    assert dropped.pools["small"].notes[-1].startswith("dropped: overlap with test: 1 of 40")
+    assert kept.cells[0].cell_id != dropped.cells[0].cell_id

@@ -1,5 +1,6 @@
 """The sampler against `generate`, against the model's own probabilities, and against itself."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from orchestrator.models import ModelSource
 from orchestrator.sampling import Completion, Request, SamplingSettings, load_sampler
 from orchestrator.sampling import transformers as room
-from orchestrator.sampling.base import render
+from orchestrator.sampling.base import cut_at_stop, render
 from orchestrator.sampling.decoding import uniforms
 from orchestrator.sampling.transformers import TransformersSampler, load_model
 
@@ -308,3 +309,23 @@ def test_load_sampler(source: ModelSource) -> None:
     assert sampler.tokenizer.padding_side == "left"
     with pytest.raises(ValueError, match=r"unknown sampling engine 'fast': write .*transformers"):
         load_sampler(source, engine="fast")
+
+
+def test_a_stop_string_ends_a_row_and_is_cut_off(chatty: TransformersSampler) -> None:
+    free = SamplingSettings(max_completion_length=40, seed=3)
+    whole = chatty.sample(requests_of(range(6)), free)
+    texts = [c.text for row in whole for c in row if len(c.text) > 4]
+    stop = (texts[0][2:4], texts[1][1:3])
+    stopped = chatty.sample(requests_of(range(6)), replace(free, stop=stop))
+    met = 0
+    for before, after in zip(
+        *[[c for row in w for c in row] for w in (whole, stopped)], strict=True
+    ):
+        cut = cut_at_stop(before.text, stop)
+        if cut is None:
+            assert after == before
+        else:
+            met += 1
+            assert (after.text, after.finish) == (cut, "stop")
+            assert after.tokens <= before.tokens
+    assert met >= 2

@@ -74,7 +74,7 @@ def test_questions_are_read_once_by_an_instance_and_its_copies(tmp_path: Path) -
     task = QuestionFile(
         train=file, test=jsonl(tmp_path / "t.jsonl", [{"question": 1, "answer": 1}])
     )
-    before = task.train()
+    before = list(task.train())
     Path(file).unlink()
     assert task.train() == task.other.train() == before
     task.train().clear()

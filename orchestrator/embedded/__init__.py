@@ -1,8 +1,8 @@
-"""The tiny model that ships with Decile: weights, tokenizer, and the recipe that makes them."""
+"""The tiny models that ship with Decile: weights, tokenizers, and the recipe that makes them."""
 
 from pathlib import Path
 
-EMBEDDED = ("tiny",)
+EMBEDDED = ("tiny", "tiny-arithmetic")
 
 
 def embedded_path(name: str) -> Path:

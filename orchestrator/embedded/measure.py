@@ -1,69 +1,70 @@
-"""What the tiny model can do, measured by the rooms that measure every model, as a page."""
+"""What a tiny model can do, measured by the rooms that measure every model, as a page."""
 
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from orchestrator.difficulty import difficulty, pass_rate_histogram
+from orchestrator.embedded.lesson import Lesson
 from orchestrator.evaluation import accuracy
-from orchestrator.models import ModelSource, folder_identity
+from orchestrator.models import ModelSource
 from orchestrator.report.figures import new_axes
 from orchestrator.samples import draw
 from orchestrator.sampling.base import Request, SamplingSettings
 from orchestrator.sampling.transformers import TransformersSampler
-from tasks import OUTCOMES, Prompt, get_task
+from tasks import OUTCOMES, Prompt, Task
 from tasks.shuffled_objects import ShuffledObjects
 
 SAMPLES = 10
 SETTINGS = SamplingSettings(max_completion_length=96)
 
 
-def write_page(model: Path, docs: Path, bbh: Path | None) -> None:
-    """Measure the model of a folder and write `embedded-model.md` and its figures."""
-    docs.mkdir(exist_ok=True)
-    sampler = TransformersSampler.load(ModelSource("tiny", str(model), folder_identity(model)))
-    task = get_task("shuffled_objects")
+def write_page(lesson: Lesson[Any], model: ModelSource, docs: Path, bbh: Path | None) -> None:
+    """Measure the model of a folder and write the lesson's page and its figures."""
+    sampler = TransformersSampler.load(model)
+    task = lesson.task
     pool, test = task.train(), task.test()
+    drawn = _draw(sampler, task, test, SAMPLES)
     sections = [
-        _about(sampler, model),
-        _loss(docs),
-        _pool(docs, pool, _draw(sampler, pool, SAMPLES)),
-        _test(test, _draw(sampler, test, SAMPLES)),
-        _lengths(sampler, pool),
-        _benchmark(sampler, bbh),
+        _about(lesson, sampler, model),
+        _loss(docs / lesson.figures),
+        _pool(docs / lesson.figures, pool, _draw(sampler, task, pool, SAMPLES)),
+        f"{_test(lesson, test, drawn)}\n\n{_styles(drawn)}",
+        _lengths(task, sampler, pool),
     ]
-    (docs / "embedded-model.md").write_text("\n\n".join(sections) + "\n", encoding="utf-8")
+    if isinstance(task, ShuffledObjects):
+        sections.append(_benchmark(lesson, sampler, bbh))
+    (docs / lesson.page).write_text("\n\n".join(sections) + "\n", encoding="utf-8")
 
 
-def _draw(sampler: TransformersSampler, prompts: Sequence[Prompt], samples: int) -> pa.Table:
+def _draw(
+    sampler: TransformersSampler, task: Task, prompts: Sequence[Prompt], samples: int
+) -> pa.Table:
     wanted = [(prompt, range(samples)) for prompt in prompts]
-    return draw(sampler, ShuffledObjects(), wanted, SETTINGS)
+    return draw(sampler, task, wanted, SETTINGS)
 
 
-def _about(sampler: TransformersSampler, model: Path) -> str:
+def _about(lesson: Lesson[Any], sampler: TransformersSampler, model: ModelSource) -> str:
     count = sum(p.numel() for p in sampler.model.parameters())
-    size = sum(file.stat().st_size for file in model.iterdir()) / 1e6
+    size = sum(file.stat().st_size for file in Path(model.location).iterdir()) / 1e6
     return (
-        "# The embedded model\n\n"
-        "`python -m orchestrator.embedded.recipe` makes it from a seed, out of generated text "
-        "alone, and writes this page; no item of any benchmark is ever seen.\n\n"
+        f"# The embedded model `{model.name}`\n\n"
+        f"`python -m orchestrator.embedded.recipe --model {model.name}` makes it from a seed, out "
+        "of generated text alone, and writes this page; no item of any benchmark is ever seen.\n\n"
         f"It is a Llama decoder of {count:,} parameters in float32 with a byte-level BPE of "
-        f"{len(sampler.tokenizer):,} tokens; its folder takes {size:.1f} MB. First it learns to "
-        "track swaps by written steps, backwards from the last one; then a mixture of styles, as "
-        "a base model has them: steps, a bare guess, talk without an answer. Steps are rarer with "
-        "more objects, more swaps and in some scenes, so that pass rates differ between prompts. "
-        "The cycles of `pretrain.py` ran one after the other (`--cycle`), the first on one thread, "
-        "the others on two; another number of threads adds in another order and ends in weights "
-        "that differ in their last digits. "
-        "All figures below: temperature 1, at most 96 new tokens."
+        f"{len(sampler.tokenizer):,} tokens; its folder takes {size:.1f} MB. {lesson.about}; "
+        "another number of threads adds in another order and ends in weights that differ in their "
+        "last digits. All figures below: temperature 1, at most 96 new tokens."
     )
 
 
-def _loss(docs: Path) -> str:
-    file = docs / "embedded-loss.csv"
+def _loss(figures: Path) -> str:
+    """The curve as a figure; `figures` is how the names of all files of this model begin."""
+    file, image = Path(f"{figures}-loss.csv"), Path(f"{figures}-loss.png")
     if not file.is_file():
         return "## Loss\n\nNot recorded."
     with file.open(encoding="utf-8") as stream:
@@ -75,17 +76,18 @@ def _loss(docs: Path) -> str:
     axes.set(xlabel="step (32 scenarios each)", ylabel="loss per completion token, nats")
     axes.set_ylim(0, 2)
     axes.legend(frameon=False, fontsize=6)
-    figure.savefig(docs / "embedded-loss.png", dpi=110)
-    return f"## Loss\n\n{rows[-1]['step']} steps.\n\n![Loss by step](embedded-loss.png)"
+    figure.savefig(image, dpi=110)
+    return f"## Loss\n\n{rows[-1]['step']} steps.\n\n![Loss by step]({image.name})"
 
 
-def _pool(docs: Path, pool: Sequence[Prompt], samples: pa.Table) -> str:
+def _pool(figures: Path, pool: Sequence[Prompt], samples: pa.Table) -> str:
     table = difficulty(samples, {p.prompt_id: p.tier for p in pool})
     counts = pass_rate_histogram(table, SAMPLES)
     figure, axes = new_axes()
     axes.bar(range(SAMPLES + 1), counts)
     axes.set(xlabel=f"correct completions of {SAMPLES}", ylabel="prompts")
-    figure.savefig(docs / "embedded-pass-rates.png", dpi=110)
+    image = Path(f"{figures}-pass-rates.png")
+    figure.savefig(image, dpi=110)
     head = "| correct of 10 | " + " | ".join(map(str, range(SAMPLES + 1))) + " |"
     line = "|---" * (SAMPLES + 2) + "|"
     body = "| prompts | " + " | ".join(map(str, counts)) + " |"
@@ -93,7 +95,7 @@ def _pool(docs: Path, pool: Sequence[Prompt], samples: pa.Table) -> str:
     return (
         f"## The default training pool ({len(pool)} prompts, K = {SAMPLES})\n\n"
         f"{head}\n{line}\n{body}\n\n{none:.1f} % of prompts at 0, {all_:.1f} % at 1.\n\n"
-        f"![Pass rates](embedded-pass-rates.png)\n\n{_outcomes(samples)}"
+        f"![Pass rates]({image.name})\n\n{_outcomes(samples)}"
     )
 
 
@@ -103,26 +105,45 @@ def _outcomes(samples: pa.Table) -> str:
     return "Samples: " + ", ".join(shares) + "."
 
 
-def _test(test: Sequence[Prompt], samples: pa.Table) -> str:
+def _test(lesson: Lesson[Any], test: Sequence[Prompt], samples: pa.Table) -> str:
     return (
         f"## The default test set ({len(test)} questions, {SAMPLES} samples each)\n\n"
-        f"Accuracy {accuracy(samples):.3f}.\n\n{_by_tier(test, samples)}"
+        f"Accuracy {accuracy(samples):.3f}.\n\n{_by_tier(lesson, test, samples)}"
     )
 
 
-def _by_tier(prompts: Sequence[Prompt], samples: pa.Table) -> str:
+def _by_tier(lesson: Lesson[Any], prompts: Sequence[Prompt], samples: pa.Table) -> str:
     tiers = {p.prompt_id: p.tier for p in prompts}
     of = np.array([tiers[i] for i in samples["prompt_id"].to_pylist()])
-    lines = ["| objects | questions | accuracy | a blind guess |", "|---|---|---|---|"]
+    lines = [f"| {lesson.tiers} | questions | accuracy |", "|---|---|---|"]
     for tier in sorted(set(of)):
         count = sum(p.tier == tier for p in prompts)
         rate = accuracy(samples.filter(pa.array(of == tier)))
-        lines.append(f"| {tier} | {count} | {rate:.3f} | {1 / int(tier):.3f} |")
-    return "\n".join(lines)
+        lines.append(f"| {tier} | {count} | {rate:.3f} |")
+    if lesson.chance is None:
+        return "\n".join(lines)
+    more = [" a blind guess |", "---|", *(f" {lesson.chance(t):.3f} |" for t in sorted(set(of)))]
+    return "\n".join(line + column for line, column in zip(lines, more, strict=True))
 
 
-def _lengths(sampler: TransformersSampler, pool: Sequence[Prompt]) -> str:
-    task = ShuffledObjects()
+def _styles(samples: pa.Table) -> str:
+    """How often a completion answers at once, and how often each way of answering is right."""
+    texts = samples["completion"].to_pylist()
+    right = np.array([outcome == "correct" for outcome in samples["outcome"].to_pylist()])
+    bare = np.array([text.startswith("\\boxed{") for text in texts])
+    worked = np.array(["\\boxed{" in text for text in texts]) & ~bare
+    return (
+        f"Of these samples, {100 * worked.mean():.1f} % write steps and then the answer "
+        f"({_share(right[worked])} right), {100 * bare.mean():.1f} % answer at once "
+        f"({_share(right[bare])} right)."
+    )
+
+
+def _share(right: np.ndarray) -> str:
+    return f"{100 * right.mean():.1f} %" if right.size else "none"
+
+
+def _lengths(task: Task, sampler: TransformersSampler, pool: Sequence[Prompt]) -> str:
     asked = [Request(p.prompt_id, task.messages(p.question), []) for p in pool]
     lengths = np.array(sampler.count_tokens(asked))
     return (
@@ -131,14 +152,15 @@ def _lengths(sampler: TransformersSampler, pool: Sequence[Prompt]) -> str:
     )
 
 
-def _benchmark(sampler: TransformersSampler, folder: Path | None) -> str:
+def _benchmark(lesson: Lesson[Any], sampler: TransformersSampler, folder: Path | None) -> str:
     title = "## BIG-Bench Hard, tracking shuffled objects"
     if folder is None:
         return f"{title}\n\nNot measured: give the recipe `--bbh FOLDER`."
-    items = ShuffledObjects(source="bbh", path=str(folder), test=750, train=0).test()
-    samples = _draw(sampler, items, 4)
+    task = ShuffledObjects(source="bbh", path=str(folder), test=750, train=0)
+    items = task.test()
+    samples = _draw(sampler, task, items, 4)
     return (
         f"{title}\n\nThe {len(items)} real items, 4 samples each; the model has never seen their "
-        f"wording. Accuracy {accuracy(samples):.3f}.\n\n{_by_tier(items, samples)}\n\n"
+        f"wording. Accuracy {accuracy(samples):.3f}.\n\n{_by_tier(lesson, items, samples)}\n\n"
         f"{_outcomes(samples)}"
     )

@@ -1,9 +1,9 @@
-"""How the tiny model learns: tracking by written steps first, then a mixture of styles."""
+"""How a tiny model learns: from careful steps first, then from a mixture of styles."""
 
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -12,55 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from orchestrator.embedded.traces import careful, scenarios, styled
+from orchestrator.embedded.lesson import Lesson, Stage
 from orchestrator.embedded.vocabulary import CLOSE
 from orchestrator.sampling.base import render
-from tasks.shuffled_objects import ORDERS, Scenario, ShuffledObjects
 
 BATCH = 32
 POOL = 8 * BATCH  # drawn at once and batched by length, so that little is padding
 LEARNING_RATE = 3e-3
 WARM_UP = 100
 OFFSETS = (1, 2, 3, 5)  # how far back each head of the first layer looks when training begins
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A stretch of training: which scenarios, how many steps, written in which styles.
-
-    `orders` are the ways in which swaps are counted off: numbers are the easiest to find again.
-    Where nothing is `asked`, traces stand alone: their names cannot be foreseen, but who holds, and
-    with what letter, follows from the trace itself, many times in each.
-    """
-
-    name: str
-    objects: tuple[int, ...]
-    swaps: tuple[int, int]
-    steps: int
-    orders: tuple[str, ...] = ORDERS
-    asked: bool = True
-    mixed: bool = False
-
-
-# Each cycle has an optimizer and a learning-rate curve of its own.
-CYCLES = (
-    (
-        Stage("traces alone: 3, 5 and 7 objects, 6–8 swaps", (3, 5, 7), (6, 8), 900, asked=False),
-        Stage("3 objects, 1–2 swaps", (3,), (1, 2), 300, ("number",)),
-        Stage("3 objects, 1–4 swaps", (3,), (1, 4), 300, ("number", "ordinal")),
-        Stage("3 and 5 objects, 1–5 swaps", (3, 5), (1, 5), 400),
-        Stage("3, 5 and 7 objects, 1–7 swaps", (3, 5, 7), (1, 7), 1000),
-        Stage("mixed styles: 3, 5 and 7 objects, 2–7 swaps", (3, 5, 7), (2, 7), 500, mixed=True),
-    ),
-    (
-        Stage("again: 3, 5 and 7 objects, 1–7 swaps", (3, 5, 7), (1, 7), 1400),
-        Stage("again: mixed styles, 2–7 swaps", (3, 5, 7), (2, 7), 500, mixed=True),
-    ),
-    (
-        Stage("a third time: 3, 5 and 7 objects, 1–7 swaps", (3, 5, 7), (1, 7), 700),
-        Stage("a third time: mixed styles, 2–7 swaps", (3, 5, 7), (2, 7), 400, mixed=True),
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -117,18 +77,23 @@ def aim_first_layer(model: LlamaForCausalLM) -> None:
 
 
 def train(
-    model: LlamaForCausalLM, tokenizer: Any, seed: int, scale: float, first: int = 0
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    lesson: Lesson[Any],
+    seed: int,
+    scale: float,
+    first: int = 0,
 ) -> Iterator[Point]:
     """Train through the cycles from `first` on, their steps times `scale`; a point per step."""
     began = time.monotonic()
-    for cycle in CYCLES[first:]:
+    for cycle in lesson.cycles[first:]:
         optimizer = torch.optim.AdamW(
             model.parameters(), lr=LEARNING_RATE, weight_decay=0.02, betas=(0.9, 0.98)
         )
         total, step = sum(round(stage.steps * scale) for stage in cycle), 0
         for stage in cycle:
             rng = random.Random(f"{seed}/{stage.name}")
-            for batch in islice(batches(stage, tokenizer, rng), round(stage.steps * scale)):
+            for batch in islice(batches(lesson, stage, tokenizer, rng), round(stage.steps * scale)):
                 rate = LEARNING_RATE * learning_rate_share(step, total)
                 loss = update(model, optimizer, batch, rate)
                 step += 1
@@ -142,12 +107,12 @@ def learning_rate_share(step: int, total: int) -> float:
 
 
 def batches(
-    stage: Stage, tokenizer: Any, rng: random.Random
+    lesson: Lesson[Any], stage: Stage[Any], tokenizer: Any, rng: random.Random
 ) -> Iterator[list[tuple[list[int], list[int]]]]:
     """Endless batches of (prompt ids, completion ids), alike in length."""
-    source, task = scenarios(rng, stage.objects, stage.swaps), ShuffledObjects()
+    source = stage.source(rng)
     while True:
-        pool = [example(item, stage, tokenizer, task, rng) for item in islice(source, POOL)]
+        pool = [example(item, lesson, stage, tokenizer, rng) for item in islice(source, POOL)]
         pool.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
         groups = [pool[i : i + BATCH] for i in range(0, POOL, BATCH)]
         rng.shuffle(groups)
@@ -155,13 +120,12 @@ def batches(
 
 
 def example(
-    item: Scenario, stage: Stage, tokenizer: Any, task: ShuffledObjects, rng: random.Random
+    item: Any, lesson: Lesson[Any], stage: Stage[Any], tokenizer: Any, rng: random.Random
 ) -> tuple[list[int], list[int]]:
     """One scenario as token ids: its chat, and a completion with its end token."""
-    item = replace(item, order=rng.choice(stage.orders))
-    text = styled(item, rng)[1] if stage.mixed else careful(item)
+    text = lesson.styled(item, rng)[1] if stage.mixed else lesson.careful(item)
     silence = [{"role": "user", "content": ""}]
-    asked = task.messages(item.question()) if stage.asked else silence
+    asked = lesson.task.messages(item.question()) if stage.asked else silence
     prompt = render(tokenizer, asked, {})
     return prompt, tokenizer(text + CLOSE)["input_ids"]
 

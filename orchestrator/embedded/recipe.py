@@ -1,37 +1,45 @@
-"""The command that made the embedded model: `python -m orchestrator.embedded.recipe`.
+"""The command that made the embedded models: `python -m orchestrator.embedded.recipe --model NAME`.
 
-Seeded from end to end: vocabulary, weights, training text. It writes the model's folder, and
-`docs/embedded-model.md` with what the model can do.
+Seeded from end to end: vocabulary, weights, training text. It writes the model's folder, and a page
+under `docs/` with what the model can do.
 """
 
 import argparse
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import LlamaForCausalLM
 
-from orchestrator.embedded import embedded_path
+from orchestrator.embedded import EMBEDDED, embedded_path
+from orchestrator.embedded.lesson import Lesson
+from orchestrator.embedded.lessons import LESSONS
 from orchestrator.embedded.measure import write_page
 from orchestrator.embedded.pretrain import Point, make_model, train
 from orchestrator.embedded.vocabulary import make_tokenizer
+from orchestrator.models import ModelSource, folder_identity
 
 
 def main() -> None:
     """Make the model, put its files in place, measure it, write the page."""
     arguments = parse()
     torch.set_num_threads(arguments.threads)
+    lesson, name, docs = LESSONS[arguments.model], arguments.model, arguments.docs
+    out = arguments.out or embedded_path(name)
+    docs.mkdir(exist_ok=True)
     if not arguments.measure_only:
-        curve = make(arguments.out, arguments.seed, arguments.scale, arguments.cycle)
-        save_curve(curve, arguments.docs, keep=arguments.cycle > 0)
-    write_page(arguments.out, arguments.docs, arguments.bbh)
+        curve = make(lesson, out, arguments.seed, arguments.scale, arguments.cycle)
+        save_curve(curve, docs / f"{lesson.figures}-loss.csv", keep=arguments.cycle > 0)
+    write_page(lesson, ModelSource(name, str(out), folder_identity(out)), docs, arguments.bbh)
 
 
 def parse() -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=embedded_path("tiny"), help="model folder")
+    parser.add_argument("--model", choices=EMBEDDED, default=EMBEDDED[0])
+    parser.add_argument("--out", type=Path, help="model folder; default: where the package has it")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="where the page goes")
     parser.add_argument("--bbh", type=Path, help="folder with the three BIG-Bench Hard files")
     parser.add_argument("--seed", type=int, default=0)
@@ -42,12 +50,12 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def make(out: Path, seed: int, scale: float, cycle: int) -> list[Point]:
+def make(lesson: Lesson[Any], out: Path, seed: int, scale: float, cycle: int) -> list[Point]:
     """Train, and replace the model's folder once all its files are written."""
-    tokenizer = make_tokenizer(seed)
+    tokenizer = make_tokenizer(lesson, seed)
     model = LlamaForCausalLM.from_pretrained(out) if cycle else make_model(tokenizer, seed)
     curve = []
-    for point in train(model.train(), tokenizer, seed, scale, cycle):
+    for point in train(model.train(), tokenizer, lesson, seed, scale, cycle):
         curve.append(point)
         if point.step % 100 == 0:
             recent = sum(p.loss for p in curve[-100:]) / 100
@@ -64,10 +72,8 @@ def make(out: Path, seed: int, scale: float, cycle: int) -> list[Point]:
     return curve
 
 
-def save_curve(curve: list[Point], docs: Path, keep: bool) -> None:
+def save_curve(curve: list[Point], file: Path, keep: bool) -> None:
     """The loss by step, every 20 steps, as CSV; with `keep`, behind what the file holds."""
-    docs.mkdir(exist_ok=True)
-    file = docs / "embedded-loss.csv"
     lines = file.read_text(encoding="utf-8").splitlines() if keep else ["step,stage,loss"]
     before = int(lines[-1].partition(",")[0]) if keep else 0
     for start in range(0, len(curve), 20):

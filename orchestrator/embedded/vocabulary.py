@@ -1,24 +1,17 @@
-"""The tiny model's tokenizer: byte-level BPE, trained on the questions and answers themselves."""
+"""A tiny model's tokenizer: byte-level BPE, trained on the questions and answers themselves."""
 
 import random
 from itertools import islice
 from typing import Any
 
-from orchestrator.embedded.traces import careful, guess, ramble, scenarios
-from tasks.shuffled_objects import ShuffledObjects
+from orchestrator.embedded.lesson import Lesson
 
 SIZE = 1536
 PAD, OPEN, CLOSE = "<|pad|>", "<|im_start|>", "<|im_end|>"
 # Phrases that never change, words, option letters and counters stay whole: prompts get short, and
-# copying one token is easy to learn. Any other text falls to pieces, down to single bytes.
-PHRASES = (
-    r"Work it out, end with \\boxed\{\(X\)\}\.|\n?Options:|\n\(\p{Lu}\)| ?\(\p{Lu}\)|\\boxed\{"
-    r"| At the start,"
-    r"| ?(?:First|Second|Third|Fourth|Fifth|Sixth|Seventh|Eighth|Then|Finally),| ?\p{N}\)"
-    r"| (?:swap|trade|switch)(?: (?:books|marbles|parcels|toys|partners|roles|lunch|balls))?\."
-    r"| is (?:playing|on|riding with)|, and(?= )| (?:has|takes) (?:the|a)(?= )"
-)
-WORDS = PHRASES + r"|\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]|\s"
+# copying one token is easy to learn. Digits stay apart. Any other text falls to pieces, down to
+# single bytes.
+WORDS = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]|\s"
 CHAT = (
     "{%- for message in messages -%}"
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -27,26 +20,26 @@ CHAT = (
 )
 
 
-def corpus(seed: int, size: int) -> list[str]:
+def corpus(lesson: Lesson[Any], seed: int, size: int) -> list[str]:
     """`size` worded questions, each with one completion of every style."""
-    rng, task = random.Random(f"vocabulary/{seed}"), ShuffledObjects()
+    rng = random.Random(f"vocabulary/{seed}")
     texts = []
-    for item in islice(scenarios(rng, (3, 5, 7), (2, 8)), size):
-        asked = task.messages(item.question())[0]["content"]
-        texts += [f"user\n{asked}", "assistant\n" + careful(item), guess(item, rng)]
-        texts.append(ramble(item, rng))
+    for item in islice(lesson.vocabulary(rng), size):
+        asked = lesson.task.messages(item.question())[0]["content"]
+        texts += [f"user\n{asked}", "assistant\n" + lesson.careful(item)]
+        texts += [lesson.guess(item, rng), lesson.ramble(item, rng)]
     return texts
 
 
-def make_tokenizer(seed: int, size: int = 4000) -> Any:
-    """A `PreTrainedTokenizerFast` of `SIZE` tokens, which can write any text (bytes)."""
+def make_tokenizer(lesson: Lesson[Any], seed: int, size: int = 4000) -> Any:
+    """A `PreTrainedTokenizerFast` of up to `SIZE` tokens, which can write any text (bytes)."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     bare = Tokenizer(models.BPE())
     bare.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[assignment]
         [
-            pre_tokenizers.Split(Regex(WORDS), behavior="isolated"),
+            pre_tokenizers.Split(Regex(f"{lesson.phrases}|{WORDS}"), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -57,7 +50,7 @@ def make_tokenizer(seed: int, size: int = 4000) -> Any:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    bare.train_from_iterator(corpus(seed, size), trainer)
+    bare.train_from_iterator(corpus(lesson, seed, size), trainer)
     made = PreTrainedTokenizerFast(tokenizer_object=bare, pad_token=PAD, eos_token=CLOSE)
     made.padding_side, made.chat_template, made.model_max_length = "left", CHAT, 1024
     made.clean_up_tokenization_spaces = False

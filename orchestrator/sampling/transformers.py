@@ -22,7 +22,6 @@ from transformers import (
     DynamicCache,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    StopStringCriteria,
 )
 from transformers.cache_utils import DynamicLayer
 
@@ -210,13 +209,12 @@ class TransformersSampler(Sampler):
         warp, eos = warpers(settings), torch.tensor(self.eos).to(logits.device)
         tokens = torch.zeros_like(running.draws, dtype=torch.long)
         limit, width = tokens.shape[1], running.mask.shape[1] - tokens.shape[1]
-        stops = StopStringCriteria(self.tokenizer, list(settings.stop)) if settings.stop else None
         for step in range(limit):
             new = choose(logits, running.draws[:, step], warp)
             tokens[running.slots, step] = new
             running.ended |= torch.isin(new, eos)
-            if stops is not None:
-                self._end_stopped(running, tokens, step, stops)
+            if settings.stop:
+                self._end_stopped(running, tokens, step, settings.stop)
             alive = int((~running.ended).sum())
             if not alive or step + 1 == limit:
                 break
@@ -226,10 +224,17 @@ class TransformersSampler(Sampler):
         return tokens
 
     def _end_stopped(
-        self, running: Running, tokens: Tensor, step: int, stops: StopStringCriteria
+        self, running: Running, tokens: Tensor, step: int, stop: Sequence[str]
     ) -> None:
-        """End the rows whose text holds a stop string; an end token marks the place."""
-        met = stops(tokens[running.slots, : step + 1], None) & ~running.ended  # type: ignore
+        """End the rows whose text holds a stop string; an end token marks the place.
+
+        Only the last tokens are read: a token is a character at least, or part of one.
+        """
+        reach = 4 * max(map(len, stop)) + 4
+        tails = tokens[running.slots, max(0, step + 1 - reach) : step + 1].tolist()
+        texts = self.tokenizer.batch_decode(tails, skip_special_tokens=True)
+        found = [cut_at_stop(text, stop) is not None for text in texts]
+        met = torch.tensor(found, device=tokens.device) & ~running.ended
         if step + 1 < tokens.shape[1]:
             tokens[running.slots[met], step + 1] = self.eos[0]
         running.ended |= met

@@ -74,6 +74,8 @@ def cell_params(cell: Cell) -> dict[str, str]:
             "size": cell.size,
             "model": {**model.key(), "revision": model.revision},
             "task": dataset.options,
+            "prompt": dataset.prompt,
+            "data": cell.provenance,
             "marking": dataset.marking,
             "marker": cell.probe.marker,
             "template": cell.probe.template,

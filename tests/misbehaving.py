@@ -1,0 +1,27 @@
+"""What a verifier can do wrong, for tests: run in a child process only."""
+
+import os
+import sys
+import time
+from typing import Any
+
+
+def do(what: str, argument: Any) -> Any:
+    if what == "hang":
+        time.sleep(1000)
+    if what == "hang holding the interpreter":
+        return 9**9**9
+    if what == "crash":
+        os.abort()
+    if what == "exit":
+        os._exit(0)
+    if what == "raise":
+        return 1 / 0
+    if what == "recurse":
+        return do(what, do(what, argument))
+    if what == "eat memory":
+        return len(bytearray(10**10))
+    if what == "print":
+        print("not a reply", flush=True)
+        sys.stdout.write("nor this\n")
+    return os.getpid() if what == "pid" else argument

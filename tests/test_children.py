@@ -1,0 +1,112 @@
+"""Children that hang, crash, eat memory or die: who asks gets an answer, and so does the next."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tasks.children import Children, Reply
+
+HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[Children]:
+    monkeypatch.setenv("PYTHONPATH", HERE)
+    made = Children("misbehaving:do", 2, 1.0, memory=500 * 2**20)
+    yield made
+    made.close()
+
+
+def values(replies: list[Reply]) -> list[object]:
+    return [reply.value if reply.failure is None else reply.failure for reply in replies]
+
+
+def test_replies_come_in_the_order_of_the_calls(children: Children) -> None:
+    assert values(children.map([["echo", i] for i in range(500)])) == [*range(500)]
+    assert children.map([]) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "failure"),
+    [
+        ("hang", "time-limit"),
+        ("hang holding the interpreter", "time-limit"),
+        ("crash", "crashed"),
+        ("exit", "crashed"),
+        ("raise", "ZeroDivisionError"),
+        ("recurse", "RecursionError"),
+        ("eat memory", "MemoryError"),
+    ],
+)
+def test_a_call_that_fails_says_why_and_the_next_is_answered(
+    children: Children, what: str, failure: str
+) -> None:
+    calls = [["echo", 1], [what, None], ["echo", 2], ["echo", 3]]
+    assert values(children.map(calls)) == [1, failure, 2, 3]
+    assert values(children.map([["echo", 4]])) == [4]
+
+
+def test_what_a_library_prints_is_no_reply(children: Children) -> None:
+    assert values(children.map([["print", 7], ["echo", 8]])) == [7, 8]
+
+
+def test_a_long_argument_and_a_long_reply_pass(children: Children) -> None:
+    text = "x" * 3_000_000
+    assert values(children.map([["echo", text]])) == [text]
+
+
+def test_a_child_killed_while_idle_costs_nothing(children: Children) -> None:
+    [pid] = values(children.map([["pid", None]]))
+    os.kill(int(str(pid)), signal.SIGKILL)
+    psutil.wait_procs([p for p in psutil.Process().children() if p.pid == pid], timeout=5)
+    assert values(children.map([["echo", 1], ["echo", 2]])) == [1, 2]
+
+
+def test_threads_may_ask_at_once(children: Children) -> None:
+    found: dict[int, list[object]] = {}
+
+    def ask(name: int) -> None:
+        found[name] = values(children.map([["echo", name]] * 50))
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {name: [name] * 50 for name in range(4)}
+
+
+def test_what_cannot_start_is_an_error_of_its_own() -> None:
+    children = Children("nowhere.at_all:do", 1, 1.0)
+    with pytest.raises(RuntimeError, match=r"nowhere\.at_all:do cannot start"):
+        children.map([[1]])
+    children.close()
+
+
+def test_a_hanging_child_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    script = (
+        "import os; from tasks.children import Children; c = Children('misbehaving:do', 1, 1.0);"
+        f"[r] = c.map([['pid', None]]); open({str(tmp_path / 'pid')!r}, 'w').write(str(r.value));"
+        "c.limit = 1000; c.map([['hang holding the interpreter', None]])"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": f"{HERE}:{Path(HERE).parent}"},
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    child = psutil.Process(int((tmp_path / "pid").read_text()))
+    time.sleep(0.3)  # it hangs by now
+    parent.kill()
+    parent.wait()
+    assert not psutil.wait_procs([child], timeout=60)[1], "the kernel's limit ends it"

@@ -1,0 +1,133 @@
+"""Hand-checked completions: what a fair teacher and the paper's rule say of each, and why.
+
+`completions.jsonl` was judged by hand before any code was run on it. Where the code disagrees with
+a line, the code is wrong until somebody has argued otherwise in that line's note.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.base import Answer
+from tasks.equivalence import mark_expressions
+from tasks.marking import OUTCOMES, Mark, mark_letter, mark_number
+
+FILE = Path(__file__).with_name("completions.jsonl")
+CASES: dict[int, dict[str, Any]] = {
+    line: json.loads(text) for line, text in enumerate(FILE.read_text("utf-8").splitlines(), 1)
+}
+READINGS = ("strict", "lenient")
+ONE_BY_ONE: dict[str, Callable[[str, str, str, bool], Mark]] = {
+    "number": mark_number,
+    "letter": mark_letter,
+}
+RULES = {
+    "number": {
+        "no-answer", "strict:boxed-integer", "lenient:boxed-number", "lenient:hash-number",
+        "lenient:stated-number", "lenient:bold-number",
+    },
+    "letter": {
+        "no-answer", "strict:boxed-letter", "lenient:boxed-letter", "lenient:boxed-option",
+        "lenient:stated-letter", "lenient:line-letter",
+    },
+    "expression": {
+        "no-answer", "strict:boxed-text", "lenient:boxed-text", "lenient:stated-text",
+        "lenient:boxed-number", "lenient:stated-number", "lenient:boxed-math-verify",
+        "lenient:stated-math-verify", "lenient:boxed-time-limit", "lenient:too-long",
+    },
+}  # fmt: skip
+
+
+def lines(*markers: str) -> list[Any]:
+    """The line numbers of these markers' cases, each with an id that says where it stands."""
+    return [
+        pytest.param(line, id=f"{line}-{case['marker']}")
+        for line, case in CASES.items()
+        if case["marker"] in markers
+    ]
+
+
+def judged(case: dict[str, Any], outcome: str, rule: str) -> tuple[str, str]:
+    """What is compared; by which way an expression is found to be wrong is the code's choice."""
+    free = case["marker"] == "expression" and outcome == "wrong"
+    return outcome, rule.partition("-")[0] if free else rule
+
+
+def check(line: int, marks: dict[str, Mark]) -> None:
+    """The judgements of one case against its line."""
+    case = CASES[line]
+    got = {r: judged(case, marks[r].outcome, marks[r].rule) for r in READINGS}
+    want = {r: judged(case, case[r], case[f"{r}_rule"]) for r in READINGS}
+    assert got == want, f"{FILE.name}:{line}: {case['note']}"
+
+
+@pytest.mark.parametrize("line", lines("number", "letter"))
+def test_a_number_or_letter_is_marked_as_by_hand(line: int) -> None:
+    case = CASES[line]
+    mark = ONE_BY_ONE[case["marker"]]
+    check(
+        line,
+        {
+            reading: mark(case["completion"], case["answer"], reading, case["truncated"])
+            for reading in READINGS
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def expressions() -> dict[int, dict[str, Mark]]:
+    """The marks of all expressions, made in one batch per reading."""
+    cases = {line: case for line, case in CASES.items() if case["marker"] == "expression"}
+    answers = [Answer(c["completion"], c["answer"], c["truncated"]) for c in cases.values()]
+    columns = [mark_expressions(answers, reading) for reading in READINGS]
+    return {
+        line: dict(zip(READINGS, marks, strict=True))
+        for line, marks in zip(cases, zip(*columns, strict=True), strict=True)
+    }
+
+
+@pytest.mark.parametrize("line", lines("expression"))
+def test_an_expression_is_marked_as_by_hand(
+    line: int, expressions: dict[int, dict[str, Mark]]
+) -> None:
+    check(line, expressions[line])
+
+
+def test_the_last_number_counts_only_where_it_is_asked_for_and_nothing_was_cut() -> None:
+    text = "She sells 9 eggs for $2 each, which gives $18"
+    assert mark_number(text, "18", "lenient", False).outcome == "unparsed"
+    mark = mark_number(text, "18", "lenient", False, last_number=True)
+    assert (mark.outcome, mark.rule) == ("correct", "lenient:last-number")
+    assert mark_number(text, "18", "lenient", True, last_number=True).outcome == "truncated"
+    assert mark_number(text, "18", "strict", False, last_number=True).outcome == "unparsed"
+
+
+def test_the_fixture_is_large_and_well_formed() -> None:
+    keys = ["marker", "completion", "answer", "truncated"]
+    keys += ["strict", "strict_rule", "lenient", "lenient_rule", "note"]
+    assert len(CASES) >= 150
+    for line, case in CASES.items():
+        assert list(case) == keys, line
+        assert case["marker"] in RULES, line
+        assert case["note"].strip(), line
+        for reading in READINGS:
+            assert case[reading] in OUTCOMES, line
+            unanswered = case[reading] == ("truncated" if case["truncated"] else "unparsed")
+            assert (case[f"{reading}_rule"] == "no-answer") == unanswered, line
+    seen = {(case["marker"], case["completion"], case["answer"], case["truncated"])
+            for case in CASES.values()}  # fmt: skip
+    assert len(seen) == len(CASES)
+
+
+@pytest.mark.parametrize("marker", RULES)
+def test_every_rule_occurs_and_no_other(marker: str) -> None:
+    cases = [case for case in CASES.values() if case["marker"] == marker]
+    assert {case[f"{r}_rule"] for case in cases for r in READINGS} == RULES[marker]
+
+
+def test_what_strict_calls_correct_lenient_calls_correct() -> None:
+    for line, case in CASES.items():
+        assert case["strict"] != "correct" or case["lenient"] == "correct", line

@@ -1,0 +1,107 @@
+"""100,000 random and mutated completions: one outcome each, no exception, in bounded time."""
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tasks import OUTCOMES, Answer
+from tasks.equivalence import LIMIT, mark_expressions
+from tasks.marking import Mark, mark_letter, mark_number
+
+CASES = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "completions.jsonl").read_text("utf-8").splitlines()
+]
+PIECES = [
+    *[
+        r"\boxed{",
+        "}",
+        "{",
+        r"\frac{1}{2}",
+        r"\text{",
+        r"\left(",
+        "^",
+        "_",
+        "$",
+        "**",
+        "####",
+        "\n",
+    ],
+    *["the answer is ", "(A)", "B", "12", "1,234", "-", ".", "/", "%", "=", "<think>", "</think>"],
+    *[
+        "\\",
+        r"\\",
+        "9**9**9",
+        "\u00b2",
+        "\u0665",
+        "\u2212",
+        "\u202e",
+        "\U0001f600",
+        "\x00",
+        "\ud7ff",
+    ],
+]
+COUNT = 100_000
+EXPRESSIONS = 3_000
+SLOWEST = 2.0  # seconds for one text; a reader that is not linear needs hours for some of these
+
+
+def fuzzed(rng: random.Random) -> str:
+    """A text of pieces, or a real completion with a few characters gone, doubled or replaced."""
+    if rng.random() < 0.4:
+        return "".join(rng.choices(PIECES, k=rng.randrange(30)))
+    text = rng.choice(CASES)["completion"][:2_000]
+    for _ in range(rng.randrange(1, 5)):
+        place = rng.randrange(len(text) + 1)
+        what = rng.random()
+        if what < 0.3:
+            text = text[:place] + text[place + rng.randrange(1, 4) :]
+        elif what < 0.9:
+            text = text[:place] + rng.choice(PIECES) + text[place:]
+        else:
+            text = text[:place] + text[place : place + 20] * rng.randrange(2, 50) + text[place:]
+    return text
+
+
+def texts(count: int, seed: int) -> Iterator[tuple[str, bool]]:
+    rng = random.Random(seed)
+    for _ in range(count):
+        yield fuzzed(rng), rng.random() < 0.3
+
+
+def sound(mark: Mark, truncated: bool) -> bool:
+    none = mark.outcome in ("unparsed", "truncated", "error")
+    fits = (mark.outcome == "truncated") <= truncated and (mark.outcome == "unparsed") <= (
+        not truncated
+    )
+    return (
+        mark.outcome in OUTCOMES and bool(mark.rule) and fits and none >= (mark.extracted is None)
+    )
+
+
+def test_numbers_and_letters_are_read_from_anything() -> None:
+    slowest = 0.0
+    for text, truncated in texts(COUNT, seed=0):
+        began = time.perf_counter()
+        for marking in ("strict", "lenient"):
+            number = mark_number(text, "12", marking, truncated, last_number=True)
+            letter = mark_letter(text, "(B)", marking, truncated)
+            assert sound(number, truncated), (text, number)
+            assert sound(letter, truncated), (text, letter)
+        slowest = max(slowest, time.perf_counter() - began)
+    assert slowest < SLOWEST
+
+
+def test_expressions_are_marked_from_anything() -> None:
+    rng = random.Random(1)
+    golds = [case["answer"] for case in CASES if case["marker"] == "expression"]
+    answers = [Answer(t, rng.choice(golds), cut) for t, cut in texts(EXPRESSIONS, seed=2)]
+    for marking in ("strict", "lenient"):
+        began = time.monotonic()
+        marks = mark_expressions(answers, marking)
+        late = sum(mark.rule.endswith("time-limit") for mark in marks)
+        assert time.monotonic() - began < 120 + 2 * LIMIT * late
+        for answer, mark in zip(answers, marks, strict=True):
+            assert sound(mark, answer.truncated), (answer, mark)

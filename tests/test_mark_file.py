@@ -1,0 +1,111 @@
+"""`decile mark`: completions of any source in, marks out, whole or not at all."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator.cli import main
+from orchestrator.mark_file import CHUNK, MARKED, mark_file
+from tasks import TaskError
+
+ROWS = [
+    {"answer": "18", "completion": r"\boxed{18}"},
+    {"answer": "18", "completions": [r"\boxed{18.0}", r"\boxed{17}", "hm"], "prompt_id": "x"},
+    {"answer": "18", "completions": ["so 18 and", r"\boxed{18}"], "truncated": [True, False]},
+]
+OUTCOMES = ["correct", "correct", "wrong", "unparsed", "truncated", "correct"]
+
+
+def written(folder: Path, rows: list[dict], kind: str = "jsonl") -> Path:
+    file = folder / f"in.{kind}"
+    if kind == "jsonl":
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    return file
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_one_row_per_completion_with_both_readings(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / f"out.{kind}"
+    counts = mark_file("gsm8k", {}, written(tmp_path, ROWS), target)
+    assert counts == {"correct": 3, "wrong": 1, "unparsed": 1, "truncated": 1, "error": 0}
+    if kind == "parquet":
+        table = pq.read_table(target)
+        assert table.schema.equals(MARKED)
+        rows = table.to_pylist()
+    else:
+        rows = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [row["outcome"] for row in rows] == OUTCOMES
+    assert [(row["prompt_id"], row["sample"]) for row in rows] == [
+        *[("0", 0), ("x", 0), ("x", 1), ("x", 2), ("2", 0), ("2", 1)],
+    ]
+    assert (rows[1]["rule"], rows[1]["other_outcome"]) == ("lenient:boxed-number", "unparsed")
+    assert rows[0]["marker"].startswith("gsm8k/")
+
+
+def test_parquet_is_read_too(tmp_path: Path) -> None:
+    rows = [{"answer": "(B)", "completions": [r"\boxed{B}", "(A)"]}] * 3
+    counts = mark_file("shuffled_objects", {}, written(tmp_path, rows, "parquet"),
+                       tmp_path / "out.jsonl")  # fmt: skip
+    assert (counts["correct"], counts["wrong"]) == (3, 3)
+
+
+def test_many_processes_give_the_marks_of_one(tmp_path: Path) -> None:
+    rows = [{"answer": str(i % 7), "completion": rf"\boxed{{{i % 5}}}"} for i in range(CHUNK + 50)]
+    source = written(tmp_path, rows)
+    for processes, name in ((1, "one.jsonl"), (2, "two.jsonl")):
+        mark_file("gsm8k", {"marking": "strict"}, source, tmp_path / name, processes)
+    assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "two.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([{"completion": "x"}], "in.jsonl:1 has no column 'answer'"),
+        ([{"answer": "1"}], "row 1 has no completion"),
+        ([{"answer": "1", "completions": ["a", 2]}], "row 1 has no completion"),
+        ([{"answer": "1", "completions": ["a", "b"], "truncated": [True]}], "a list of 2"),
+        ([{"answer": "1", "completion": "a", "truncated": "yes"}], "true or false"),
+    ],
+)
+def test_wrong_input_is_named_and_nothing_is_written(
+    tmp_path: Path, rows: list[dict], words: str
+) -> None:
+    target = tmp_path / "out.jsonl"
+    with pytest.raises(TaskError, match=words):
+        mark_file("gsm8k", {}, written(tmp_path, rows), target)
+    assert not target.exists()
+
+
+def test_the_command_counts_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = str(written(tmp_path, ROWS)), str(tmp_path / "out.parquet")
+    arguments = ["mark", "--task", "file", "--option", "marker=number", "--input", source]
+    assert main([*arguments, "--output", target]) == 0
+    out = capsys.readouterr().out
+    assert "correct            3   50.0%" in out
+    assert main([*arguments, "--output", target, "--json", "--marking", "strict"]) == 0
+    assert json.loads(capsys.readouterr().out)["correct"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["--task", "gsm9k"], "unknown task 'gsm9k'"),
+        (["--option", "last_number"], "write NAME=VALUE"),
+        (["--option", "nothing=1"], "no option 'nothing'"),
+        (["--output", "out.csv"], "write a .jsonl or .parquet file"),
+        (["--input", "nowhere.jsonl"], "nowhere.jsonl is not there"),
+    ],
+)
+def test_a_wrong_argument_ends_with_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: list[str], words: str
+) -> None:
+    arguments = ["--task", "gsm8k", "--input", str(written(tmp_path, ROWS)),
+                 "--output", str(tmp_path / "out.jsonl"), *change]  # fmt: skip
+    assert main(["mark", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert words in err and "Traceback" not in err

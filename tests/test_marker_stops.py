@@ -1,0 +1,89 @@
+"""A marker that cannot be trusted stops a sweep before it costs anything, and says why.
+
+Real sweeps on the embedded model, with tasks of a user's own from a file beside the YAML.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from sweeps import NAME, command, environment, experiments
+
+from orchestrator.doctor import checks
+from orchestrator.store import Store
+
+LYING = '''
+from tasks import Mark
+from tasks.shuffled_objects import ShuffledObjects
+
+
+class Lying(ShuffledObjects):
+    """Marks everything correct."""
+
+    def mark(self, completion, answer, truncated=False):
+        return Mark("correct", completion, "lie")
+
+
+class Failing(ShuffledObjects):
+    """Cannot judge what the model really says."""
+
+    def mark(self, completion, answer, truncated=False):
+        if len(completion) > 20:
+            return Mark("error", None, "too-much-for-me")
+        return super().mark(completion, answer, truncated)
+'''
+
+
+def sweep(folder: Path, task: str) -> subprocess.CompletedProcess[str]:
+    (folder / "mine.py").write_text(LYING)
+    few = {"task": f"mine:{task}", "options": {"train": 64, "test": 16}}
+    file = experiments(folder)
+    file.write_text(file.read_text().replace("task: shuffled_objects", f"task: {few['task']}"))
+    return subprocess.run(
+        command("run", str(file), "-e", NAME),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_a_failing_marker_is_refused_before_anything_is_sampled(tmp_path: Path) -> None:
+    done = sweep(tmp_path, "Lying")
+    assert done.returncode == 1
+    [message] = [line for line in done.stderr.splitlines() if line.startswith("decile: ")]
+    assert "dataset few" in message and "should be wrong, but marks correct by lie" in message
+    assert "Traceback" not in done.stderr
+    store = Store(str(tmp_path / "runs"))
+    assert store.folders("probes") == [] and store.folders("cells") == []
+
+
+def test_too_many_errors_stop_the_probe_with_the_reason(tmp_path: Path) -> None:
+    done = sweep(tmp_path, "Failing")
+    assert done.returncode == 1
+    [message] = [line for line in done.stderr.splitlines() if line.startswith("decile: ")]
+    assert "answers could not be judged" in message and "× too-much-for-me" in message
+    assert "max_marking_errors: 0.1" in message
+    assert "Traceback" not in done.stderr
+    assert Store(str(tmp_path / "runs")).folders("cells") == []
+
+
+def test_the_doctor_tries_every_marker_inside_a_ray_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orchestrator.config import load_config
+    from orchestrator.plan import datasets_of
+
+    (tmp_path / "mine.py").write_text(LYING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    file = experiments(tmp_path)
+    file.write_text(file.read_text().replace("task: shuffled_objects", "task: mine:Lying"))
+    found = {check.name: check for check in checks(None, datasets_of(load_config(file)))}
+    bad = [name for name, check in found.items() if not check.ok]
+    assert bad == ["dataset few"]
+    assert "MarkerFails" in found["dataset few"].detail
+    markers = [name for name in found if name.startswith("marker ")]
+    assert {"marker gsm8k", "marker math", "marker file"} <= set(markers)
+    assert all("bombs survived" in found[name].detail for name in markers)

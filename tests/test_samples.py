@@ -1,0 +1,75 @@
+"""Completions judged in batches: both readings, errors apart, and a batch that fails says why."""
+
+import pytest
+
+from orchestrator.marker_check import MarkerFails, check_marker
+from orchestrator.samples import MarkingError, judge
+from orchestrator.sampling.base import Completion, cut_at_stop
+from tasks import Mark, Task, get_task, make_prompt
+
+
+class Moody(Task):
+    """A marker of a user's own that fails for some answers, and lies where told to."""
+
+    name, version, marker_version = "moody", "1", "1"
+
+    def __init__(self, *, lies: bool = False, hurried: bool = True) -> None:
+        super().__init__()
+        self.lies = lies
+
+    def train(self):
+        return self.test()
+
+    def test(self):
+        return [make_prompt("moody", f"q{i}", str(i), "") for i in range(4)]
+
+    def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
+        if "fail" in completion:
+            return Mark("error", None, "moody")
+        right = self.lies or completion == self.answering(answer)
+        return Mark("correct" if right else "wrong", completion, "same")
+
+
+def texts(*texts: str) -> list[Completion]:
+    return [Completion(text, 1, "stop") for text in texts]
+
+
+def test_both_readings_stand_side_by_side() -> None:
+    task = get_task("gsm8k")
+    [one, two] = judge(task, texts(r"\boxed{28.00}", r"\boxed{28}"), ["28", "28"])
+    assert (one.mark.outcome, one.other.outcome) == ("correct", "unparsed")
+    assert (two.mark.outcome, two.other.outcome) == ("correct", "correct")
+    assert one.columns()["other_rule"] == "no-answer"
+    [strict] = judge(get_task("gsm8k", marking="strict"), texts(r"\boxed{28.00}"), ["28"])
+    assert (strict.mark.outcome, strict.other.outcome) == ("unparsed", "correct")
+
+
+def test_what_was_never_generated_is_an_error_and_no_failure_of_the_marker() -> None:
+    completions = [Completion("", 0, "error")] * 5 + texts(r"\boxed{1}")
+    judged = judge(get_task("gsm8k"), completions, ["1"] * 6, max_errors=0.0)
+    assert [j.mark.outcome for j in judged] == ["error"] * 5 + ["correct"]
+    assert judged[0].mark.rule == "not-generated"
+
+
+def test_too_many_errors_of_a_batch_stop_it_with_the_reason() -> None:
+    few, many = texts("fail", "fail", "x", "y"), texts(*["fail"] * 3, *["x"] * 7)
+    assert len(judge(Moody(), few, ["1"] * 4, max_errors=0.1)) == 4
+    assert len(judge(Moody(), many, ["1"] * 10, max_errors=0.3)) == 10
+    with pytest.raises(MarkingError, match=r"3 of 10 answers could not be judged \(3 × moody\)"):
+        judge(Moody(), many, ["1"] * 10, max_errors=0.2)
+
+
+def test_a_marker_that_lies_is_found() -> None:
+    assert check_marker(Moody(), Moody().test()).golds == 4
+    with pytest.raises(MarkerFails, match="should be wrong, but marks correct"):
+        check_marker(Moody(lies=True), Moody().test())
+    bad = [make_prompt("moody", "q", "fail", "")]
+    with pytest.raises(MarkerFails, match="should be correct, but marks error by moody"):
+        check_marker(Moody(), bad)
+
+
+def test_text_behind_a_stop_string_is_cut() -> None:
+    assert cut_at_stop("a Q b Q", ["Q"]) == "a "
+    assert cut_at_stop("a Q b R", ["R", "Q"]) == "a "
+    assert cut_at_stop("a", ["Q"]) is None
+    assert cut_at_stop("a", []) is None
