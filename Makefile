@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PURE := tasks policies cluster/resources.py orchestrator/report/statistics.py $(addprefix \
-	orchestrator/,$(addsuffix .py,config plan schema difficulty settings lines models pools \
+	orchestrator/,$(addsuffix .py,config blocks plan cells adaptive estimates schema difficulty \
+	settings lines models pools \
 	learnability evaluation record subsets store overlap))
 
 .PHONY: demo test lint schema install clean

@@ -1,6 +1,7 @@
 """Safe YAML that remembers the line of every key and value."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,20 @@ def _walk(node: yaml.Node, path: Path_, lines: dict[Path_, int], file: Path) -> 
         for index, value in enumerate(node.value):
             lines[(*path, index)] = value.start_mark.line + 1
             _walk(value, (*path, index), lines, file)
+
+
+def named_values(pairs: Sequence[str]) -> dict[str, Any]:
+    """`NAME=VALUE` pairs of a command line, values read as YAML. Raises UserError."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise UserError(f"--option {pair!r} is of another form: write NAME=VALUE")
+        try:
+            found[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UserError(f"--option {pair!r}: the value is no YAML: {error}") from error
+    return found
 
 
 def line_of(path: Path_, lines: dict[Path_, int]) -> int:

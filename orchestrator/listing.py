@@ -4,7 +4,7 @@ import inspect
 from pathlib import Path
 
 from orchestrator.config import load_config
-from policies import get_policy, policy_names
+from policies import policy_line, policy_names
 from tasks import find_task, task_names
 
 Listing = list[tuple[str, str]]
@@ -15,20 +15,16 @@ def listing(what: str, file: Path) -> Listing:
     if what == "tasks":
         return [(name, first_line(find_task(name))) for name in task_names()]
     if what == "policies":
-        return [(name, _policy_line(name)) for name in policy_names()]
+        return [(name, policy_line(name)) for name in policy_names()]
     config = load_config(file).config
     if what == "models":
         return [
             (name, f"hub {entry.hub}@{entry.revision}" if entry.hub else
-             f"embedded {entry.embedded}" if entry.embedded else f"path {entry.path}")
+             f"embedded {entry.embedded}" if entry.embedded else
+             f"recorded {entry.recorded}" if entry.recorded else f"path {entry.path}")
             for name, entry in config.models.items()
         ]  # fmt: skip
     return [(name, experiment.about) for name, experiment in config.experiments.items()]
-
-
-def _policy_line(name: str) -> str:
-    policy = get_policy(name)
-    return first_line(policy if inspect.isfunction(policy) else type(policy))
 
 
 def first_line(documented: object) -> str:

@@ -59,22 +59,6 @@ def mark_file(
     return {outcome: counts[outcome] for outcome in OUTCOMES}
 
 
-def task_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """`NAME=VALUE` pairs as options, values read as YAML. Raises TaskError for another form."""
-    import yaml
-
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise TaskError(f"--option {pair!r} is of another form: write NAME=VALUE")
-        try:
-            options[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise TaskError(f"--option {pair!r}: the value is no YAML: {error}") from error
-    return options
-
-
 def _checked(task: str, options: Mapping[str, Any], target: Path) -> None:
     get_task(task, **options)
     if not target.name.endswith((".jsonl", ".parquet")):

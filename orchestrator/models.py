@@ -11,9 +11,10 @@ from typing import Any
 class ModelSource:
     """One base model, resolved.
 
-    `location` is a folder or a hub id, `revision` a hub commit (None for folders). `identity` is
-    what keys hash: hub id and revision, or the content of the folder's files; the chat template is
-    one of them. `chat_template_kwargs` reaches `apply_chat_template` (`enable_thinking: false`).
+    `location` is a folder, a hub id, or a file of `recorded` completions; `revision` a hub commit
+    (None for the others). `identity` is what keys hash: hub id and revision, or the content of the
+    files, the chat template among them. `chat_template_kwargs` reaches `apply_chat_template`
+    (`enable_thinking: false`).
     """
 
     name: str
@@ -22,6 +23,7 @@ class ModelSource:
     revision: str | None = None
     dtype: str = "auto"
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    recorded: bool = False
 
     def key(self) -> dict[str, Any]:
         """What decides which completions this model gives; part of probe keys and cell ids."""
@@ -41,6 +43,12 @@ def folder_identity(folder: Path) -> str:
             with file.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
     return "folder:" + digest.hexdigest()[:16]
+
+
+def file_identity(file: Path) -> str:
+    """A hash of a file's content."""
+    with file.open("rb") as stream:
+        return "file:" + hashlib.file_digest(stream, "sha256").hexdigest()[:16]
 
 
 def canonical_hash(value: Any) -> str:

@@ -7,10 +7,11 @@ from statistics import median
 from typing import Any
 
 from cluster.resources import ResourceError, trials_at_once
+from orchestrator.cells import Cell
 from orchestrator.overlap import describe
-from orchestrator.plan import Cell, Plan
+from orchestrator.plan import Plan
+from orchestrator.probes import owed_by
 from orchestrator.progress import duration
-from orchestrator.sample_store import owed
 from orchestrator.store import Store
 from orchestrator.trial import is_finished
 
@@ -71,7 +72,7 @@ def _cell(cell: Cell, store: Store) -> dict[str, Any]:
 
 def _probe(plan: Plan, store: Store, spec: Any) -> dict[str, Any]:
     prompts = plan.pool(spec).prompts(spec.split)
-    missing = sum(len(indices) for _, indices in owed(store, spec, prompts))
+    lacks = owed_by(plan, store, spec)
     return {
         "probe_key": spec.key,
         "model": spec.model.name,
@@ -79,7 +80,8 @@ def _probe(plan: Plan, store: Store, spec: Any) -> dict[str, Any]:
         "split": spec.split,
         "prompts": len(prompts),
         "samples": len(prompts) * spec.settings.samples,
-        "samples_owed": missing,
+        "samples_owed": lacks.samples,
+        "samples_owed_at_most": lacks.at_most,
     }
 
 
@@ -137,7 +139,8 @@ def overview_text(view: dict[str, Any]) -> str:
     for probe in view["probes"]:
         lines.append(
             f"{probe['split']} probe {probe['model']}/{probe['dataset']}: "
-            f"{probe['samples_owed']:,} of {probe['samples']:,} samples owed"
+            f"{'at most ' * probe['samples_owed_at_most']}{probe['samples_owed']:,} of "
+            f"{probe['samples']:,} samples owed"
         )
     lines.append(f"{view['updates_owed']:,} updates, {view['rollouts_owed']:,} rollouts owed")
     lines.append(_time_line(view))

@@ -2,138 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-from pydantic import BaseModel, ConfigDict
 
 from orchestrator import settings
-from orchestrator.config import Experiment, ModelEntry, Probe, Resources, Source
+from orchestrator.blocks import Experiment, ModelEntry, PolicyEntry, Probe
+from orchestrator.cells import Cell, ProbeSpec
+from orchestrator.config import Source
 from orchestrator.embedded import embedded_path
-from orchestrator.models import ModelSource, canonical_hash, folder_identity
+from orchestrator.models import ModelSource, file_identity, folder_identity
 from orchestrator.pools import Dataset, Pool, Split, load_pool, template_hash
+from orchestrator.sampling.recorded import recorded_rows, shortage
+from policies import get_policy, is_whole
 from tasks import TaskError
-
-
-class Spec(BaseModel):
-    """Base of what is handed to workers and kept as JSON beside its results."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ProbeSpec(Spec):
-    """One probe: a base model on one split of a dataset, under fixed sampling settings.
-
-    The probe of a training pool measures difficulty; that of a test set, under the evaluation's
-    settings, is the base model's accuracy, shared by every cell.
-    """
-
-    model: ModelSource
-    dataset: Dataset
-    split: Split
-    settings: Probe
-    template: str
-    marker: str
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What the key hashes. Not the marker, the pool, or K: those never change a sample."""
-        return {
-            "model": self.model.key(),
-            "template": self.template,
-            "task": self.dataset.task,
-            "sampling": self.settings.model_dump(mode="json", exclude=_not_in_key(self.settings)),
-        }
-
-    @cached_property
-    def key(self) -> str:
-        """The folder of the samples in the store."""
-        return canonical_hash(self.identity)
-
-
-def _not_in_key(settings: Probe) -> set[str]:
-    """K never changes a sample; nor does a later setting that is not used."""
-    return {"samples"} if settings.stop else {"samples", "stop"}
-
-
-class Cell(Spec):
-    """One (model, dataset, policy, seed) with every setting resolved."""
-
-    probe: ProbeSpec
-    baseline: ProbeSpec
-    policy: str
-    seed: int
-    size: int
-    train_hash: str
-    test_hash: str
-    grpo: dict[str, Any]
-    lora: dict[str, Any]
-    evaluate_every: int
-    resources: Resources
-    provenance: dict[str, str] = {}
-
-    @property
-    def subset_identity(self) -> dict[str, Any]:
-        """What decides which prompts are chosen."""
-        return {
-            "probe_key": self.probe.key,
-            "samples": self.probe.settings.samples,
-            "marker": self.probe.marker,
-            "pool": self.train_hash,
-            "policy": self.policy,
-            "size": self.size,
-            "seed": self.seed,
-        }
-
-    @cached_property
-    def subset_key(self) -> str:
-        """The name of the subset's file in the store."""
-        return canonical_hash(self.subset_identity)
-
-    @cached_property
-    def cell_id(self) -> str:
-        """Hash of everything that can change the result; CPU and GPU shares cannot."""
-        return canonical_hash(
-            {
-                "subset": self.subset_identity,
-                "evaluation": [self.baseline.key, self.baseline.settings.samples, self.test_hash],
-                "every": self.evaluate_every,
-                "grpo": self.grpo,
-                "lora": self.lora,
-                "workers": self.resources.workers,
-            }
-        )
-
-    @property
-    def name(self) -> str:
-        """For people: model/dataset/policy/seed."""
-        return f"{self.probe.model.name}/{self.probe.dataset.name}/{self.policy}/s{self.seed}"
-
-    @property
-    def axes(self) -> dict[str, Any]:
-        """The swept axes."""
-        return {
-            "model": self.probe.model.name,
-            "dataset": self.probe.dataset.name,
-            "policy": self.policy,
-            "seed": self.seed,
-        }
-
-    @property
-    def updates(self) -> int:
-        """Optimiser updates of the trial."""
-        return int(self.grpo["max_steps"])
-
-    @property
-    def prompts_per_update(self) -> int:
-        """Groups per update."""
-        return settings.prompts_per_update(self.grpo, self.resources.workers)
-
-    @property
-    def rollouts(self) -> int:
-        """Completions that the trial generates to train on."""
-        return self.updates * self.prompts_per_update * int(self.grpo["num_generations"])
 
 
 @dataclass(frozen=True)
@@ -148,7 +28,12 @@ class Plan:
     @property
     def probes(self) -> list[ProbeSpec]:
         """Every probe that the cells need, once."""
-        needed = [spec for cell in self.cells for spec in (cell.probe, cell.baseline)]
+        needed = [
+            spec
+            for cell in self.cells
+            for spec in (cell.probe, cell.baseline)
+            if not (spec.model.recorded and spec.split == "test")  # nothing is trained on one
+        ]
         return list({(s.key, s.dataset.name, s.split): s for s in needed}.values())
 
     def pool(self, spec: ProbeSpec) -> Pool:
@@ -164,8 +49,12 @@ def make_plan(source: Source, name: str) -> Plan:
     datasets = {d: _dataset(source, experiment, d) for d in grid.dataset}
     models = {m: _model(source, m) for m in grid.model}
     pools = {d: _pool(source, experiment, datasets[d], place) for d in grid.dataset}
+    rules = {name: source.config.policy(name) for name in grid.policy}
+    for model in models.values():
+        if model.recorded:
+            _check_recording(source, model, experiment.probe.samples, pools)
     cells = [
-        _cell(experiment, models[m], datasets[d], pools[d], policy, seed)
+        _cell(experiment, models[m], datasets[d], pools[d], (policy, rules), seed)
         for m in grid.model
         for d in grid.dataset
         for seed in grid.seed
@@ -239,12 +128,50 @@ def _model(source: Source, name: str) -> ModelSource:
     except (OSError, ValueError) as error:
         raise source.error(str(error), "models", name) from error
     return ModelSource(
-        name, location, identity, entry.revision, entry.dtype, entry.chat_template_kwargs
+        name,
+        location,
+        identity,
+        entry.revision,
+        entry.dtype,
+        entry.chat_template_kwargs,
+        entry.recorded is not None,
     )
+
+
+def _size(experiment: Experiment, rule: PolicyEntry, pool: int) -> int:
+    """Prompts that a policy is asked for; one that takes the whole pool knows no budget."""
+    whole = is_whole(get_policy(rule.policy, **rule.options))
+    return pool if whole else experiment.subset_size(pool)
+
+
+def _matched(experiment: Experiment, rules: Mapping[str, PolicyEntry]) -> list[PolicyEntry]:
+    """The policies whose smallest capacity bounds all subsets, sorted, where that was asked."""
+    if not experiment.match_sizes:
+        return []
+    return sorted(rules.values(), key=lambda rule: rule.model_dump_json())
+
+
+def _check_recording(
+    source: Source, model: ModelSource, samples: int, pools: Mapping[str, Pool]
+) -> None:
+    """Refuse a recording that lacks what the probe will ask."""
+    try:
+        rows = recorded_rows(Path(model.location))
+    except TaskError as error:
+        raise source.error(str(error), "models", model.name) from error
+    for name, pool in pools.items():
+        if lacks := shortage(rows, [prompt.question for prompt in pool.train], samples):
+            message = f"{model.location} {lacks} (dataset {name})"
+            raise source.error(message, "models", model.name)
 
 
 def _locate(entry: ModelEntry) -> tuple[str, str]:
     """Where the model lies and what identifies its content."""
+    if entry.recorded:
+        file = Path(entry.recorded).expanduser().resolve()
+        if not file.is_file():
+            raise ValueError(f"recorded {file} is not there: write a .parquet or .jsonl file")
+        return str(file), file_identity(file)
     if entry.hub:
         return entry.hub, f"{entry.hub}@{entry.revision}"
     folder = embedded_path(entry.embedded) if entry.embedded else Path(str(entry.path)).expanduser()
@@ -258,9 +185,10 @@ def _cell(
     model: ModelSource,
     dataset: Dataset,
     pool: Pool,
-    policy: str,
+    chosen: tuple[str, Mapping[str, PolicyEntry]],
     seed: int,
 ) -> Cell:
+    policy, rules = chosen
     # What a wording's preset asks of the chat template; the model's own settings win.
     kwargs = pool.task.chat_template_kwargs | model.chat_template_kwargs
     model = replace(model, chat_template_kwargs=kwargs)
@@ -279,8 +207,10 @@ def _cell(
         probe=spec("train", experiment.probe),
         baseline=spec("test", experiment.evaluate.as_probe(experiment.probe)),
         policy=policy,
+        rule=rules[policy],
+        match=_matched(experiment, rules),
         seed=seed,
-        size=experiment.subset_size(len(pool.train)),
+        size=_size(experiment, rules[policy], len(pool.train)),
         train_hash=pool.train_hash,
         test_hash=pool.test_hash,
         grpo=experiment.full_grpo(),

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cluster.resources import probe_share
 from cluster.session import quiet_logs
-from orchestrator.plan import ProbeSpec
+from orchestrator.cells import ProbeSpec
 from orchestrator.pools import Pool
 from orchestrator.sample_store import compact, owed, read_samples, write_key, write_part
 from orchestrator.samples import MarkingError, Wanted, draw
@@ -113,22 +113,25 @@ class ProbeActor:
         self.sampler = load_sampler(spec.model, spec.settings.engine)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Write one part; returns its name and number of samples, or why it cannot be judged.
-
-        A reason, not an exception: what Ray Data makes of one has lost its cause.
-        """
+        """Draw a part; returns its number of samples, or why it cannot be judged."""
         wanted: list[Wanted] = []
         [part] = batch["part"].to_pylist()
         for row in part:
             indices = row.pop("samples")
             wanted.append((Prompt(**row), indices))
+        rows, failure = self.draw_part(wanted)
+        return pa.table({"samples": [len(rows)], "failure": [failure]})
+
+    def draw_part(self, wanted: list[Wanted]) -> tuple[list[dict[str, Any]], str]:
+        """Write the samples as a part; returns (prompt_id, sample, outcome) of each.
+
+        What cannot be judged comes back as a reason, not an exception: Ray's account of one has
+        lost its cause.
+        """
         most = self.spec.dataset.max_marking_errors
         try:
             samples = draw(self.sampler, self.task, wanted, self.spec.settings.sampling(), most)
         except MarkingError as error:
-            return _written("", 0, str(error))
-        return _written(write_part(self.store, self.spec.key, samples), samples.num_rows, "")
-
-
-def _written(name: str, samples: int, failure: str) -> pa.Table:
-    return pa.table({"part": [name], "samples": [samples], "failure": [failure]})
+            return [], str(error)
+        write_part(self.store, self.spec.key, samples)
+        return samples.select(["prompt_id", "sample", "outcome"]).to_pylist(), ""

@@ -5,7 +5,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from orchestrator.plan import Cell, Plan
+from orchestrator.cells import Cell
+from orchestrator.plan import Plan
 
 
 def duration(seconds: float) -> str:

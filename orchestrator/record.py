@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from orchestrator.cells import Cell
 from orchestrator.evaluation import by_update, evaluation_metrics
 from orchestrator.learnability import GroupRecorder, count_groups, learnable_pct
-from orchestrator.plan import Cell
 from orchestrator.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.store import Store
 

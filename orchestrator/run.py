@@ -10,21 +10,28 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cluster.resources import trials_at_once
 from cluster.session import ray_session
-from orchestrator.difficulty import difficulty, pass_rate_histogram
+from orchestrator.cells import Cell, ProbeSpec
+from orchestrator.difficulty import summarise, summary_lines
 from orchestrator.doctor import in_worker, try_dataset
 from orchestrator.marker_check import MarkerFails
-from orchestrator.plan import Cell, Plan, ProbeSpec
-from orchestrator.probe import run_probe
+from orchestrator.plan import Plan
+from orchestrator.probes import (
+    cells_of,
+    difficulty_of,
+    needing_all,
+    owed_by,
+    sample,
+)
 from orchestrator.progress import Progress, duration
 from orchestrator.record import drop_checkpoints
 from orchestrator.report.rows import read_rows
 from orchestrator.report.table import flat_row
-from orchestrator.sample_store import owed
 from orchestrator.store import Store
-from orchestrator.subsets import read_subset, store_subset
+from orchestrator.subsets import made, read_subset, store_subset
 from orchestrator.sweep import run_cells
 from orchestrator.tracking import Tracker
 from orchestrator.trial import is_finished
@@ -124,32 +131,53 @@ def run_probes(plan: Plan, store: Store, cluster: Mapping[str, float], progress:
     for spec in plan.probes:
         label = f"{spec.split} probe {spec.model.name}/{spec.dataset.name}"
         began = time.monotonic()
-        watch = partial(progress.probe, label)
-        samples = run_probe(store, spec, plan.pool(spec), cluster, watch)
+        progress.say(f"{label}: {_owed_text(plan, store, spec)}")
+        samples = sample(plan, store, spec, cluster, partial(progress.probe, label))
         progress.say(f"{label}: {samples.num_rows} samples ({duration(time.monotonic() - began)})")
         if spec.split == "train":
-            tables[probe_id(spec)] = table = difficulty(samples, plan.pool(spec).tiers("train"))
-            progress.say(describe(table, spec.settings.samples))
+            tables[probe_id(spec)] = table = difficulty_of(plan, spec, samples)
+            for line in probe_lines(plan, spec, table):
+                progress.say(f"  {line}")
     for cell in plan.cells:
         store_subset(store, cell, tables[probe_id(cell.probe)])
 
 
+def _owed_text(plan: Plan, store: Store, spec: ProbeSpec) -> str:
+    """What is there and what is owed, before anything is sampled."""
+    lacks = owed_by(plan, store, spec)
+    total = len(plan.pool(spec).prompts(spec.split)) * spec.settings.samples
+    there = f"{total - lacks.samples:,} of {total:,} samples in the store"
+    if lacks.at_most:
+        return f"{there} or not needed; at most {lacks.samples:,} to draw"
+    if spec.settings.adaptive and spec.split == "train":
+        names = ", ".join(needing_all(plan, spec))
+        return f"{there}, {lacks.samples:,} to draw (all: {names} cannot stop early)"
+    return f"{there}, {lacks.samples:,} to draw"
+
+
+def probe_lines(plan: Plan, spec: ProbeSpec, table: pa.Table) -> list[str]:
+    """What a probe says of its pool, for people; of one that stopped early, what that saved."""
+    samples = spec.settings.samples
+    short = int(pc.sum(table["short"]).as_py() or 0)
+    if short:
+        drawn, total = int(pc.sum(table["n"]).as_py()), table.num_rows * samples
+        share = f"{drawn:,} of {total:,} samples drawn ({drawn / total:.0%})"
+        return [f"{share}; {short:,} prompts were decided early, so nothing is estimated"]
+    cell = cells_of(plan, spec)[0]
+    group = int(cell.grpo["num_generations"])
+    summary = summarise(table, cell.size, made(cell.rule), cell.seed, samples, group_size=group)
+    return [f"(subset of {cell.name})", *summary_lines(summary)]
+
+
 def missing_probes(plan: Plan, store: Store) -> bool:
     """Whether any sample or subset of the plan is still owed."""
-    samples = any(owed(store, spec, plan.pool(spec).prompts(spec.split)) for spec in plan.probes)
+    samples = any(owed_by(plan, store, spec).samples for spec in plan.probes)
     return samples or any(read_subset(store, cell) is None for cell in plan.cells)
 
 
 def probe_id(spec: ProbeSpec) -> str:
     """A probe within a plan: the samples' key and the dataset they are of."""
     return f"{spec.key}/{spec.dataset.name}"
-
-
-def describe(table: pa.Table, samples: int) -> str:
-    """The pool's pass rates in one line: prompts at 0/K … K/K."""
-    counts = pass_rate_histogram(table, samples)
-    shown = " ".join(str(c) for c in counts)
-    return f"  prompts at 0…{samples} of {samples} correct: {shown}"
 
 
 def _summary(store: Store, cell: Cell) -> str:

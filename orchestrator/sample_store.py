@@ -1,26 +1,34 @@
 """The marked samples of a probe as files: what is there, what is owed, one way to read them.
 
-`probes/<key>/` holds `key.json` (what the key hashes, readable) and Parquet files of rows. A file's
-name is the hash of the (prompt, sample) pairs in it, so writing one twice is harmless, and any
-union of files is a probe. A row is identified by (prompt_id, sample); duplicates are equal in
-meaning, and the first is kept. A file that cannot be read is owed again and named aloud.
+`probes/<key>/` holds `key.json` (what the key hashes, readable) and Parquet parts. A part is named
+`<hash of its (prompt, sample) pairs>-<hash of its bytes>.parquet`, and its metadata name the probe:
+a part that is torn, edited, or of another probe gives itself away, is named aloud, and its samples
+are owed again. Any union of parts is a probe. A row is identified by (prompt_id, sample);
+duplicates are equal in meaning, and the first is kept.
 """
 
+import hashlib
 import logging
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from orchestrator.cells import ProbeSpec
 from orchestrator.models import canonical_hash
-from orchestrator.plan import ProbeSpec
 from orchestrator.samples import Wanted, remark
 from orchestrator.schema import SAMPLES, empty
 from orchestrator.store import Store
 from tasks import Prompt, Task
 
 log = logging.getLogger(__name__)
+
+PROBE = b"decile.probe"  # in a part's metadata: the key of the probe it belongs to
+ROWS_PER_FILE = 100_000  # compaction never holds more in memory
+# What only sampling can give; every other column is a mark, and marking again is free.
+_DRAWN = ("prompt_id", "sample", "completion", "tokens", "finish")
 
 
 def write_key(store: Store, spec: ProbeSpec) -> None:
@@ -30,27 +38,70 @@ def write_key(store: Store, spec: ProbeSpec) -> None:
 
 
 def write_part(store: Store, key: str, samples: pa.Table) -> str:
-    """Write rows under the hash of their (prompt, sample) pairs; returns the file's name."""
+    """Write rows (schema SAMPLES) as a part; returns the file's name."""
     samples = samples.sort_by([("prompt_id", "ascending"), ("sample", "ascending")])
-    pairs = [samples["prompt_id"].to_pylist(), samples["sample"].to_pylist()]
-    name = f"{canonical_hash(pairs)}.parquet"
-    store.write_table(samples, "probes", key, name)
+    sink = pa.BufferOutputStream()
+    pq.write_table(samples.replace_schema_metadata({PROBE: key}), sink, compression="zstd")
+    data = sink.getvalue().to_pybytes()
+    name = f"{_pairs_hash(samples)}-{_bytes_hash(data)}.parquet"
+    store.write_bytes(data, "probes", key, name)
     return name
 
 
-def _parts(store: Store, key: str) -> dict[str, pa.Table]:
-    """Every readable file of a probe, by name."""
-    names = [n for n in store.names("probes", key) if n.endswith(".parquet")]
-    tables = {name: store.read_table(SAMPLES, "probes", key, name) for name in names}
-    for name in (n for n, table in tables.items() if table is None):
-        log.warning("probe %s: %s cannot be read; its samples are owed again", key, name)
-    return {name: table for name, table in tables.items() if table is not None}
+def _pairs_hash(samples: pa.Table) -> str:
+    return canonical_hash([samples["prompt_id"].to_pylist(), samples["sample"].to_pylist()])
 
 
-def _known(store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]) -> pa.Table:
+def _bytes_hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def read_part(store: Store, key: str, name: str) -> pa.Table:
+    """The rows of one part (schema SAMPLES). Raises ValueError that says what is wrong with it."""
+    data = store.read_bytes("probes", key, name)
+    pairs, _, content = name.removesuffix(".parquet").partition("-")
+    if _bytes_hash(data) != content:
+        raise ValueError("is torn or was edited")
+    table = pq.read_table(pa.BufferReader(data))
+    owner = (table.schema.metadata or {}).get(PROBE, b"").decode()
+    if owner != key:
+        raise ValueError(f"belongs to probe {owner or 'of nobody'}")
+    table = _as_samples(table)
+    if _pairs_hash(table) != pairs:
+        raise ValueError("holds other samples than its name says")
+    return table
+
+
+def _as_samples(table: pa.Table) -> pa.Table:
+    """Rows of this version's schema; marks of another version's are forgotten, texts never."""
+    names = set(table.column_names)
+    wanted = [pa.field(name, SAMPLES.field(name).type) for name in _DRAWN]
+    if not all(f.name in names and table.schema.field(f.name).type == f.type for f in wanted):
+        raise ValueError("is of another schema")
+    if table.schema.remove_metadata().equals(SAMPLES):
+        return table.replace_schema_metadata(None)
+    none = {f.name: pa.nulls(table.num_rows, f.type) for f in SAMPLES if f.name not in _DRAWN}
+    kept = {name: table[name] for name in _DRAWN}
+    return pa.table({f.name: (kept | none)[f.name] for f in SAMPLES}, schema=SAMPLES)
+
+
+def parts(store: Store, key: str) -> dict[str, pa.Table]:
+    """Every sound part of a probe, by name; the others are named aloud."""
+    found: dict[str, pa.Table] = {}
+    for name in store.names("probes", key):
+        if not name.endswith(".parquet"):
+            continue
+        try:
+            found[name] = read_part(store, key, name)
+        except (ValueError, pa.ArrowException, OSError) as error:
+            why = "cannot be read" if isinstance(error, pa.ArrowException | OSError) else error
+            log.warning("probe %s: part %s %s; its samples are owed again", key, name, why)
+    return found
+
+
+def known(store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]) -> pa.Table:
     """The rows there are of these prompts and sample indices, each once, sorted."""
-    parts = list(_parts(store, spec.key).values())
-    rows = pa.concat_tables([empty(SAMPLES), *parts])
+    rows = pa.concat_tables([empty(SAMPLES), *parts(store, spec.key).values()])
     wanted = pa.array([p.prompt_id for p in prompts], pa.string())
     rows = rows.filter(
         pc.and_(
@@ -66,42 +117,60 @@ def _known(store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]) -> pa.Table
 
 def owed(store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]) -> list[Wanted]:
     """The prompts that lack samples, each with the sample indices it lacks."""
-    known = _known(store, spec, prompts)
+    return lacking(known(store, spec, prompts), prompts, spec.settings.samples)
+
+
+def lacking(rows: pa.Table, prompts: Sequence[Prompt], samples: int) -> list[Wanted]:
+    """The sample indices below `samples` that `rows` has not, per prompt that lacks any."""
     have: dict[str, set[int]] = {}
     for prompt_id, index in zip(
-        known["prompt_id"].to_pylist(), known["sample"].to_pylist(), strict=True
+        rows["prompt_id"].to_pylist(), rows["sample"].to_pylist(), strict=True
     ):
         have.setdefault(prompt_id, set()).add(index)
-    every = range(spec.settings.samples)
-    lacking = [(p, [i for i in every if i not in have.get(p.prompt_id, ())]) for p in prompts]
-    return [(prompt, indices) for prompt, indices in lacking if indices]
+    missing = [
+        (p, [i for i in range(samples) if i not in have.get(p.prompt_id, ())]) for p in prompts
+    ]
+    return [(prompt, indices) for prompt, indices in missing if indices]
 
 
-def read_samples(store: Store, spec: ProbeSpec, task: Task, prompts: Sequence[Prompt]) -> pa.Table:
-    """The whole probe of these prompts, marked by the task's current marker (schema SAMPLES).
+def read_samples(store: Store, spec: ProbeSpec, task: Task, prompts: Sequence[Prompt],
+                 *, partial: bool = False) -> pa.Table:  # fmt: skip
+    """The probe of these prompts, marked by the task's current marker (schema SAMPLES).
 
-    Raises RuntimeError while samples are owed.
+    Raises RuntimeError while samples are owed, unless `partial`.
     """
-    rows = _known(store, spec, prompts)
+    rows = known(store, spec, prompts)
     want = len(prompts) * spec.settings.samples
-    if rows.num_rows != want:
+    if rows.num_rows != want and not partial:
         have = f"{rows.num_rows} of {want} samples"
         raise RuntimeError(f"probe {spec.key} holds {have}: run it first")
     return remark(rows, task, prompts)
 
 
 def compact(store: Store, key: str) -> None:
-    """Put all parts into one sorted file, then drop the parts that it holds.
+    """Put small parts together, in files of about ROWS_PER_FILE sorted rows.
 
-    Two drivers that compact at once each write a whole file first, so nothing can be lost.
+    Two drivers that compact at once each write a whole file first, so nothing can be lost. A part
+    that is not sound is set aside under another ending.
     """
-    parts = _parts(store, key)
-    if len(parts) < 2:
+    sound = parts(store, key)
+    for name in store.names("probes", key):
+        if name.endswith(".parquet") and name not in sound:
+            store.rename(f"{name}.unsound", "probes", key, name)
+    group: dict[str, pa.Table] = {}
+    for name, table in [*sound.items(), ("", empty(SAMPLES))]:
+        rows = sum(part.num_rows for part in group.values())
+        if group and (not name or rows + table.num_rows > ROWS_PER_FILE):
+            _merge(store, key, group)
+            group = {}
+        group[name] = table
+
+
+def _merge(store: Store, key: str, group: dict[str, pa.Table]) -> None:
+    if len(group) < 2:
         return
-    rows = pa.concat_tables(parts.values())
-    rows = rows.group_by(["prompt_id", "sample"], use_threads=False).aggregate(
-        [(name, "first") for name in SAMPLES.names[2:]]
-    )
-    merged = write_part(store, key, rows.rename_columns(SAMPLES.names).cast(SAMPLES))
-    for name in parts.keys() - {merged}:
+    rows = pa.concat_tables(group.values()).group_by(["prompt_id", "sample"], use_threads=False)
+    once = rows.aggregate([(name, "first") for name in SAMPLES.names[2:]])
+    merged = write_part(store, key, once.rename_columns(SAMPLES.names).cast(SAMPLES))
+    for name in group.keys() - {merged}:
         store.delete("probes", key, name)

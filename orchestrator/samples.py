@@ -41,7 +41,9 @@ def draw(
 
     Raises MarkingError where more than the share `max_errors` cannot be judged.
     """
-    requests = [Request(p.prompt_id, task.messages(p.question), want) for p, want in wanted]
+    requests = [
+        Request(p.prompt_id, task.messages(p.question), want, p.question) for p, want in wanted
+    ]
     drawn = [c for completions in sampler.sample(requests, settings) for c in completions]
     asked = [(prompt, index) for prompt, indices in wanted for index in indices]
     judged = judge(task, drawn, [prompt.answer for prompt, _ in asked], max_errors)

@@ -19,20 +19,25 @@ SAMPLES = pa.schema(
     }
 )
 
-# One row per prompt of a pool. low and high: Wilson 95 % interval of pass_rate.
+# One row per prompt of a pool. Null where no sample could be scored: pass_rate and what is of it.
 DIFFICULTY = pa.schema(
     {
         "prompt_id": pa.string(),
         "tier": pa.string(),
-        "n": pa.int32(),
+        "n": pa.int32(),  # all samples: successes + wrong + unparsed + truncated + error
         "successes": pa.int32(),
-        "pass_rate": pa.float64(),  # successes over samples without error; null where none is left
+        "pass_rate": pa.float64(),  # successes over scorable
         "wrong": pa.int32(),
         "unparsed": pa.int32(),
         "truncated": pa.int32(),
         "error": pa.int32(),
-        "low": pa.float64(),
+        "low": pa.float64(),  # Wilson 95 % interval of pass_rate
         "high": pa.float64(),
+        "scorable": pa.int32(),  # n without error, and without truncated where that is left out
+        "first": pa.string(),  # outcome of sample 0; null where there is none
+        "posterior": pa.float64(),  # posterior mean of the pass rate, under the pool's prior
+        "learnability": pa.float64(),  # expected chance that a group of G completions is live
+        "short": pa.bool_(),  # fewer samples than asked for: the probe stopped early
     }
 )
 
@@ -43,6 +48,10 @@ SUBSET = pa.schema(
         "prompt_id": pa.string(),
         "tier": pa.string(),
         "pass_rate": pa.float64(),
+        "n": pa.int32(),  # samples drawn; null where the table did not say
+        "successes": pa.int32(),
+        "tied": pa.bool_(),  # in by the seed: it ties with prompts that are not
+        "why": pa.string(),
     }
 )
 

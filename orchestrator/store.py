@@ -115,6 +115,18 @@ class Store:
         """Write any bytes, whole or not at all."""
         self._write("/".join(parts), data)
 
+    def read_bytes(self, *parts: str) -> bytes:
+        """The content of a file. Raises OSError where there is none."""
+        with self.fs.open_input_stream(self.path(*parts)) as stream:
+            return bytes(stream.read())
+
+    def rename(self, new: str, *parts: str) -> None:
+        """Give a file another name in its folder; it is no error when it is gone."""
+        try:
+            self.fs.move(self.path(*parts), self.path(*parts[:-1], new))
+        except FileNotFoundError:
+            return
+
     def delete(self, *parts: str) -> None:
         """Delete one file; it is no error when somebody else already did."""
         try:

@@ -1,52 +1,114 @@
 """A difficulty table and a policy -> a subset on record: which prompts, and why these."""
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.plan import Cell
+from orchestrator.adaptive import resolved
+from orchestrator.blocks import PolicyEntry
+from orchestrator.cells import Cell
 from orchestrator.schema import SUBSET
 from orchestrator.store import Store
-from policies import PolicyError, ScorePolicy, get_policy
+from policies import (
+    Policy,
+    PolicyError,
+    capacity_of,
+    checked_rows,
+    get_policy,
+    is_whole,
+    needs_of,
+    ties_of,
+)
 
 
-def select(
-    difficulty: pa.Table, policy: str, size: int, seed: int
-) -> tuple[pa.Table, dict[str, Any]]:
-    """The chosen rows by rank (schema SUBSET), and the ties that chance decided.
+class Choice(NamedTuple):
+    """What is to be taken from a difficulty table.
+
+    `samples` is K, where some prompts may have fewer because their fate was certain. With `match`,
+    the subset is no larger than what the weakest of those policies can fill.
+    """
+
+    rule: PolicyEntry
+    size: int
+    seed: int = 0
+    match: Sequence[PolicyEntry] = ()
+    samples: int | None = None
+    count_truncated: str = "wrong"
+
+
+def checked_rule(name: str, options: dict[str, Any]) -> PolicyEntry:
+    """A policy's name and options from a command line. Raises PolicyError where either is wrong."""
+    get_policy(name, **options)
+    return PolicyEntry(policy=name, options=options)
+
+
+def made(rule: PolicyEntry) -> Policy:
+    """The policy with its options."""
+    return get_policy(rule.policy, **rule.options)
+
+
+def select(difficulty: pa.Table, choice: Choice) -> tuple[pa.Table, dict[str, Any]]:
+    """The chosen rows by rank (schema SUBSET), and why these: policy, size, seed, ties.
 
     `ties` is {"pool": prompts whose score equals the last chosen one's, "chosen": those taken};
-    None for a policy without scores. Raises PolicyError when the pool is too small.
+    None for a policy without scores. Raises PolicyError when the policy cannot fill the subset.
     """
-    rule = get_policy(policy)
-    chosen = _checked(
-        rule(difficulty, size, np.random.default_rng(seed)), policy, size, difficulty.num_rows
+    if choice.samples is not None:
+        difficulty = resolved(difficulty, choice.samples, choice.count_truncated)
+    policy = made(choice.rule)
+    size = _size(policy, difficulty, choice)
+    chosen = checked_rows(
+        policy(difficulty, size, np.random.default_rng(choice.seed)),
+        choice.rule.policy,
+        size,
+        difficulty.num_rows,
     )
+    ties = ties_of(policy, difficulty, chosen)
+    table = _rows(policy, difficulty, chosen)
+    why = {**choice.rule.model_dump(), "size": size, "seed": choice.seed}
+    return table, why | {"asked": choice.size, "ties": ties._asdict() if ties else None}
+
+
+def _size(policy: Policy, difficulty: pa.Table, choice: Choice) -> int:
+    if is_whole(policy):
+        return capacity_of(policy, difficulty)
+    matched = [made(rule) for rule in choice.match]
+    return min([choice.size, *(capacity_of(p, difficulty) for p in matched if not is_whole(p))])
+
+
+def _rows(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> pa.Table:
+    """The chosen prompts with the reason for each."""
     rows = difficulty.take(pa.array(chosen))
-    table = pa.table(
-        {
-            "rank": pa.array(range(len(chosen)), pa.int32()),
-            **{name: rows[name] for name in ("prompt_id", "tier", "pass_rate")},
-        }
-    ).cast(SUBSET)
-    ties = rule.ties(difficulty, chosen)._asdict() if isinstance(rule, ScorePolicy) else None
-    return table, {"policy": policy, "size": size, "seed": seed, "ties": ties}
+    tied = _tied(policy, difficulty, chosen)
+    columns = {name: rows[name] for name in SUBSET.names if name in rows.column_names}
+    missing = {f.name: pa.nulls(len(chosen), f.type) for f in SUBSET if f.name not in columns}
+    given = {
+        "rank": pa.array(range(len(chosen)), pa.int32()),
+        "tied": pa.array(tied, pa.bool_()),
+        "why": pa.array([_why(row, t) for row, t in zip(rows.to_pylist(), tied, strict=True)]),
+    }
+    return pa.table({f.name: (missing | columns | given)[f.name] for f in SUBSET}).cast(SUBSET)
 
 
-def _checked(chosen: Any, policy: str, size: int, pool: int) -> np.ndarray:
-    """The rows a policy chose, as integers; PolicyError unless they are a subset of that size."""
-    rows = np.asarray(chosen)
-    whole = rows.ndim == 1 and np.issubdtype(rows.dtype, np.integer)
-    if not whole or len(rows) != size or len(np.unique(rows)) != size:
-        raise PolicyError(
-            f"policy {policy!r} was asked for {size} distinct row numbers and gave {len(rows)} "
-            f"values, {len(np.unique(rows))} of them distinct: return a NumPy array of integers"
-        )
-    if rows.min() < 0 or rows.max() >= pool:
-        raise PolicyError(f"policy {policy!r} gave a row outside 0…{pool - 1}")
-    return rows
+def _tied(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> list[bool]:
+    """Whether the seed decided that a prompt is in: it ties with some that are not."""
+    ties = ties_of(policy, difficulty, chosen)
+    if ties is None:  # a lottery, or a policy that does not say
+        return [needs_of(policy) == "nothing" and not is_whole(policy)] * len(chosen)
+    return [place >= len(chosen) - ties.chosen and ties.pool > ties.chosen
+            for place in range(len(chosen))]  # fmt: skip
+
+
+def _why(row: dict[str, Any], tied: bool) -> str:
+    """The reason for one prompt, for people."""
+    by = "drawn by the seed among equals" if tied else "by its score"
+    if row.get("n") is None:
+        return by
+    early = ", decided before all samples were drawn" if row.get("short") else ""
+    return f"{by}; {row['successes']} of {row['n']} samples correct{early}"
 
 
 def with_reason(table: pa.Table, why: dict[str, Any]) -> pa.Table:
@@ -59,12 +121,23 @@ def reason(table: pa.Table) -> dict[str, Any]:
     return dict(json.loads((table.schema.metadata or {}).get(b"decile", b"{}")))
 
 
+def choice_of(cell: Cell) -> Choice:
+    """What a cell takes from its probe."""
+    settings = cell.probe.settings
+    return Choice(
+        cell.rule, cell.size, cell.seed, cell.match, settings.samples, settings.count_truncated
+    )
+
+
 def store_subset(store: Store, cell: Cell, difficulty: pa.Table) -> pa.Table:
-    """The cell's subset, from the store or chosen now and written."""
+    """The cell's subset, from the store or chosen now and written. Raises PolicyError."""
     found = read_subset(store, cell)
     if found is not None:
         return found
-    table, why = select(difficulty, cell.policy, cell.size, cell.seed)
+    try:
+        table, why = select(difficulty, choice_of(cell))
+    except PolicyError as error:
+        raise PolicyError(f"cell {cell.name}: {error}") from error
     table = with_reason(table, {**cell.subset_identity, **why})
     store.write_table(table, "subsets", f"{cell.subset_key}.parquet")
     return table

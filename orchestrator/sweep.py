@@ -11,8 +11,8 @@ from typing import Any
 
 from cluster.resources import trials_at_once
 from cluster.session import quiet_logs
-from orchestrator.config import Resources
-from orchestrator.plan import Cell
+from orchestrator.blocks import Resources
+from orchestrator.cells import Cell
 from orchestrator.store import Store
 from orchestrator.trial import is_finished, run_cell
 

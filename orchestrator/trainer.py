@@ -15,7 +15,7 @@ from peft import LoraConfig
 from transformers import PrinterCallback, TrainerCallback, set_seed
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
-from orchestrator.plan import Cell
+from orchestrator.cells import Cell
 from orchestrator.record import CellRecord
 from orchestrator.samples import judge
 from orchestrator.sampling.base import Completion, cut_at_stop

@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from orchestrator.cells import Cell
 from orchestrator.evaluation import as_evaluation, by_update, evaluation_metrics
 from orchestrator.learnability import training_metrics
-from orchestrator.plan import Cell
 from orchestrator.pools import Pool, load_pool
 from orchestrator.record import CellRecord, finish, latest_checkpoint
 from orchestrator.sample_store import read_samples
@@ -104,12 +104,12 @@ class Trial:
             self.record.add_evaluation(as_evaluation(samples, 0, self.tiers))
 
     def _subset(self) -> list[Prompt]:
-        """The cell's prompts by rank."""
+        """The cell's prompts by id: which they are decides the training, not their ranks."""
         table = read_subset(self.store, self.cell)
         if table is None:
             raise RuntimeError(f"cell {self.cell.name} has no subset {self.cell.subset_key}")
         prompts = {p.prompt_id: p for p in self.pool.train}
-        return [prompts[i] for i in table["prompt_id"].to_pylist()]
+        return [prompts[i] for i in sorted(table["prompt_id"].to_pylist())]
 
     def _after(self, update: int) -> None:
         """Evaluate where it is due, then report the update's numbers."""

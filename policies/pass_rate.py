@@ -1,33 +1,111 @@
 """Policies that look at the base model's pass rate alone (paper A, section on selection)."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pyarrow as pa
 
-from policies.base import ScorePolicy, pass_rates
+from policies.arrays import Bools, Floats
+from policies.base import Needs, PolicyError
+from policies.columns import numbers
+from policies.parsed import BuiltIn
+from policies.uniform import Uniform
+
+# Rates are shares of counts; two that differ by less are the same, however they were computed.
+NEAR = 1e-9
 
 
-class Hard(ScorePolicy):
+class Hard(BuiltIn):
     """Lowest pass rate first: what the base model fails most often."""
 
-    def score(self, difficulty: pa.Table) -> np.ndarray:
+    name = "hard"
+    needs: Needs = "pass_rate"
+
+    def score(self, difficulty: pa.Table) -> Floats:
         """The pass rate."""
-        return pass_rates(difficulty)
+        return numbers(difficulty, "pass_rate", self.title)
 
 
-class Easy(ScorePolicy):
+class Easy(BuiltIn):
     """Highest pass rate first: what the base model already does."""
 
-    def score(self, difficulty: pa.Table) -> np.ndarray:
+    name = "easy"
+    needs: Needs = "pass_rate"
+
+    def score(self, difficulty: pa.Table) -> Floats:
         """The pass rate, negated."""
-        return -pass_rates(difficulty)
+        return -numbers(difficulty, "pass_rate", self.title)
 
 
-class Middle(ScorePolicy):
-    """Nearest to the pool's median pass rate first."""
+class HardestNonzero(Hard):
+    """Lowest pass rate above zero first: hard, but the base model did it at least once."""
 
-    def score(self, difficulty: pa.Table) -> np.ndarray:
-        """Distance from the median; rounded, so that equal distances on both sides do tie."""
-        rates = pass_rates(difficulty)
-        if np.isnan(rates).all():
+    name = "hardest_nonzero"
+    wider = "more samples per prompt"
+
+    def allowed(self, difficulty: pa.Table) -> Bools:
+        """Rows with a known pass rate above zero."""
+        return self.score(difficulty) > 0
+
+    def holds(self, difficulty: pa.Table) -> str:
+        """What makes a row eligible."""
+        return "with a pass rate above 0"
+
+
+class Middle(BuiltIn):
+    """Nearest to the pool's median pass rate, prompts within the interquartile range first.
+
+    The paper takes the nearest to the median "in the interquartile range around the median". Where
+    that range (its ends belong to it) holds too few prompts, the nearest outside follow. Median and
+    quartiles are those of the eligible rows whose rate is known.
+    """
+
+    name = "middle"
+
+    def score(self, difficulty: pa.Table) -> Floats:
+        """Distance from the median, plus more than any distance outside the interquartile range.
+
+        Rounded, so that equal distances on both sides do tie.
+        """
+        rates = numbers(difficulty, "pass_rate", self.title).round(12)
+        known = rates[~np.isnan(rates) & self.eligible(difficulty)]
+        if not len(known):
             return rates
-        return np.asarray(np.round(np.abs(rates - np.nanmedian(rates)), 12))
+        first, median, third = np.percentile(known, [25, 50, 75]).round(12)
+        distance: Floats = np.abs(rates - median).round(12)
+        outside = (rates < first) | (rates > third)
+        distance[outside] += 1 + known.max() - known.min()
+        return distance
+
+
+@dataclass(kw_only=True)
+class Band(Uniform):
+    """Pass rates from `low` to `high`, both included; uniform within the band."""
+
+    name = "band"
+    needs = "pass_rate"
+    wider = "a wider band"
+    example: ClassVar[str] = "low: 0.2, high: 0.8"
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option, value in (("low", self.low), ("high", self.high)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+                raise PolicyError(f"band: {option} is {value!r}: write a pass rate from 0 to 1")
+        if self.low > self.high:
+            raise PolicyError(
+                f"band: low {self.low} is above high {self.high}: write them the other way round"
+            )
+
+    def allowed(self, difficulty: pa.Table) -> Bools:
+        """Rows with a known pass rate within the band."""
+        rates = numbers(difficulty, "pass_rate", self.title)
+        return (rates >= self.low - NEAR) & (rates <= self.high + NEAR)
+
+    def holds(self, difficulty: pa.Table) -> str:
+        """What makes a row eligible."""
+        return f"with a pass rate from {self.low} to {self.high}"

@@ -8,35 +8,26 @@ in child processes under a time limit, so no answer can hang, crash or starve wh
 import os
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cache
 from typing import NamedTuple
 
 from tasks.base import Answer
 from tasks.children import Children
 from tasks.marking import Mark, decided, no_answer
-from tasks.reading import REACH, last_box, only_number, stated
+from tasks.numbers import CHANGED, only_number
+from tasks.reading import REACH, last_box, sentence, spoken, spoken_box, stated
+from tasks.spelling import LONGEST, Parts, agree, differs, parts, same, spelled
+
+__all__ = ["mark_expression", "mark_expressions", "spelled"]
 
 LIMIT = 5.0  # seconds for one comparison
-LONGEST = 2_000  # characters; a longer answer is no answer that anybody meant
 CHILDREN = 2
 
-_SPELLING = [
-    (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
-    (re.compile(r"\\frac\s*(\d)\s*(\d)"), r"\\frac{\1}{\2}"),
-    (re.compile(r"\\frac\s*(\d)\s*\{"), r"\\frac{\1}{"),
-    (re.compile(r"\\sqrt\s*(\w)"), r"\\sqrt{\1}"),
-    (re.compile(r"\\(?:left|right|displaystyle|limits)\b|\\[,;:! ]|\\q?quad\b|~"), ""),
-    (re.compile(r"(?<=\d)\s*\\(?:text|mbox|mathrm)\s*\{\s*[a-z. ]*\}(?:\^\{?\d\}?)?$"), ""),
-    (re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}]*)\}"), r"\1"),
-    (re.compile(r"\\?[$%]|\^\s*(?:\\circ|\{\\circ\})|°|\\degree\b"), ""),
-    (re.compile(r"^\*\*(.*)\*\*$"), r"\1"),
-    (re.compile(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))"), ""),
-    (re.compile(r"(?<!\d)\.(?=\d)"), "0."),
-    (re.compile(r"^(-?\d+)/(\d+)$"), r"\\frac{\1}{\2}"),
-    (re.compile(r"^[a-zA-Z]\s*=(?!.*=)"), ""),
-    (re.compile(r"\s+|\.$"), ""),
-]
-_STATED = re.compile(r"\s*(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|\$)")
+_DELIMITER = re.compile(r"(?<!\\)\$")
+_INSIDE = re.compile(r"(?:\\\(|\\\[|\$\$?)(.+?)(?:\\\)|\\\]|\$\$?)", re.DOTALL)
+_GOES_ON = re.compile(r"\s*(?:=|(?:or|and)\b)|[^$]*\$|.*\\\(", re.DOTALL)  # $5$ or $6$; $x$ = 5
+_PLAIN = re.compile(r"-?(?:\d+(?:\.\d+)?|\\frac\{-?\d+\}\{\d+\})")
 
 
 class _Open(NamedTuple):
@@ -44,8 +35,10 @@ class _Open(NamedTuple):
 
     place: int
     gold: str
-    answer: str
+    answer: str  # without its unit
+    extracted: str
     rule: str
+    truncated: bool
 
 
 def mark_expression(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
@@ -61,7 +54,7 @@ def mark_expressions(answers: Sequence[Answer], marking: str) -> list[Mark]:
         mark = _mark_text(answer, marking)
         if isinstance(mark, _Open):
             undecided.append(mark._replace(place=place))
-            mark = Mark("error", mark.answer, "pending")
+            mark = Mark("error", mark.extracted, "pending")
         marks.append(mark)
     for question, mark in zip(undecided, _compare(undecided), strict=True):
         marks[question.place] = mark
@@ -70,52 +63,56 @@ def mark_expressions(answers: Sequence[Answer], marking: str) -> list[Mark]:
 
 def _mark_text(answer: Answer, marking: str) -> Mark | _Open:
     """The mark that the text alone gives, or what has to be compared."""
-    found = _find(answer.completion, marking)
+    completion, gold, truncated = answer
+    found = _strict(completion) if marking == "strict" else _lenient(spoken(completion), truncated)
     if found is None:
-        return no_answer(answer.truncated)
+        return no_answer(truncated)
     text, place = found
-    same = bool(spelled(text)) and spelled(text) == spelled(answer.answer)
-    if marking == "strict" or same:
-        return decided(same, text, f"{marking}:{place}-text")
+    one, two = parts(text), parts(gold)
+    if marking == "strict" or same(one, two):
+        return decided(same(one, two), text, f"{marking}:{place}-text")
     if len(text) > LONGEST:
         return Mark("error", None, "lenient:too-long")
-    left, right = _plain(text), _plain(answer.answer)
+    left, right = _plain(text, one), _plain(gold, two)
     if left is not None and right is not None:
-        return decided(left == right, text, f"lenient:{place}-number")
-    return _Open(-1, answer.answer, text, f"lenient:{place}")
+        return decided(left == right and agree(one, two), text, f"lenient:{place}-number")
+    if differs(one, two):
+        return decided(False, text, f"lenient:{place}-text")
+    return _Open(-1, two.latex, one.latex, text, f"lenient:{place}", truncated)
 
 
-def _find(text: str, marking: str) -> tuple[str, str] | None:
-    """The answer's LaTeX and the place it stands in."""
-    if marking == "strict":
-        box = last_box(text)
-        return (box, "boxed") if box else None
-    box = last_box(text, ("boxed", "fbox"))
-    if box is not None:
-        return (box, "boxed") if box else None
-    if (rest := stated(text)) is None:
-        return None
-    inside = _STATED.match(rest)
-    bare = rest.partition(". ")[0].strip().strip("*").rstrip(".").strip()
-    latex = inside[1].strip() if inside else bare
+def _strict(text: str) -> tuple[str, str] | None:
+    """The last box, where it holds anything."""
+    box = last_box(text)
+    return (box, "boxed") if box else None
+
+
+def _lenient(text: str, truncated: bool) -> tuple[str, str] | None:
+    """The LaTeX a spoken text ends on, without delimiters, and the place it stands in."""
+    if (box := spoken_box(text)) is not None:
+        return _DELIMITER.sub("", box), "boxed"
+    rest = stated(text)
+    latex = None if rest is None else _stated_latex(rest, truncated)
     return (latex, "stated") if latex else None
 
 
-def spelled(latex: str) -> str:
-    r"""One spelling for what LaTeX can write in many: `\dfrac12` is `\frac{1}{2}`."""
-    latex = latex.strip()[: LONGEST + 1]
-    for pattern, replacement in _SPELLING:
-        latex = pattern.sub(replacement, latex)
-    letter = re.fullmatch(r"\(([A-Z])\)", latex)
-    return letter[1] if letter else latex
+def _stated_latex(rest: str, truncated: bool) -> str | None:
+    """What a statement gives, in LaTeX's delimiters or in none; None for a denial or a bound."""
+    inside = _INSIDE.match(rest)
+    behind = sentence(rest[inside.end() :] if inside else rest, truncated)
+    if behind is None:
+        return None
+    if inside and not _GOES_ON.match(behind) and not CHANGED.search(behind):
+        return inside[1].strip()
+    said = (inside[0] if inside else "") + behind
+    if CHANGED.search(said) or len(_DELIMITER.findall(said)) % 2:
+        return None
+    return _DELIMITER.sub("", said).strip(" \t\n*.")
 
 
-_PLAIN = re.compile(r"-?(?:\d+(?:\.\d+)?|\\frac\{-?\d+\}\{\d+\})")
-
-
-def _plain(latex: str) -> object:
-    """The value of an expression that is one number and nothing else."""
-    text = latex.strip() if "%" in latex else spelled(latex)  # 20 % may be meant as 0.2
+def _plain(latex: str, spelling: Parts) -> Fraction | None:
+    """The value of an expression that is one number and nothing else, but for label and unit."""
+    text = latex.strip() if "%" in latex else spelling.value  # 20 % may be meant as 0.2
     return only_number(text) if len(text) < REACH and _PLAIN.fullmatch(text) else None
 
 
@@ -124,11 +121,18 @@ def _compare(questions: Sequence[_Open]) -> list[Mark]:
         return []
     replies = _children(os.getpid()).map([(q.gold, q.answer) for q in questions])
     return [
-        Mark("error", q.answer, f"{q.rule}-{reply.failure}")
+        Mark("error", question.extracted, f"{question.rule}-{reply.failure}")
         if reply.failure
-        else decided(bool(reply.value), q.answer, f"{q.rule}-math-verify")
-        for q, reply in zip(questions, replies, strict=True)
+        else _meant(question, reply.value)
+        for question, reply in zip(questions, replies, strict=True)
     ]
+
+
+def _meant(question: _Open, equivalent: bool | None) -> Mark:
+    """The mark by math-verify; an answer that it cannot read is none."""
+    if equivalent is None:
+        return no_answer(question.truncated)._replace(rule=f"{question.rule}-unreadable")
+    return decided(equivalent, question.extracted, f"{question.rule}-math-verify")
 
 
 @cache

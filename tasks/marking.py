@@ -1,14 +1,15 @@
 """Is this completion right? Two readings side by side, and the rule that decided.
 
 strict is the paper's rule: the last box, exactly in the form asked for. lenient is what a fair
-teacher reads. Both look at the completion alone.
+teacher reads, in what was said aloud: no thought is an answer. Both see the completion alone.
 """
 
 import re
-from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from tasks.reading import find_letter, find_number, last_box, to_number
+from tasks.letters import find_letter
+from tasks.numbers import find_number, integer, to_number
+from tasks.reading import last_box, spoken
 
 Outcome = Literal["correct", "wrong", "unparsed", "truncated", "error"]
 OUTCOMES: tuple[Outcome, ...] = ("correct", "wrong", "unparsed", "truncated", "error")
@@ -45,45 +46,38 @@ def mark_number(
     r"""Mark a number. `answer` is the gold: an integer, decimal or fraction.
 
     strict: the last `\boxed{}` is a Python integer equal to the gold. lenient: see
-    `reading.find_number`; `last_number` also allows the last number of a text that was not cut.
+    `numbers.find_number`; `last_number` also allows the last number of a text that was not cut.
     """
     if marking == "strict":
         return _mark_integer(completion, answer, truncated)
-    found = find_number(completion, anywhere=last_number and not truncated)
+    found = find_number(spoken(completion), anywhere=last_number, truncated=truncated)
     if found is None:
         return no_answer(truncated)
     value, rule = found
-    return decided(value == to_number(answer), _shown(value), f"lenient:{rule}")
+    return decided(value == to_number(answer), str(value), f"lenient:{rule}")
 
 
 def _mark_integer(completion: str, answer: str, truncated: bool) -> Mark:
     box = last_box(completion)
-    if box is None:
+    value = None if box is None else integer(box)
+    if value is None:
         return no_answer(truncated)
-    try:
-        value = int(box)
-    except ValueError:  # also more digits than Python reads
-        return no_answer(truncated)
-    return decided(str(value) == answer or value == to_number(answer), str(value),
-                   "strict:boxed-integer")  # fmt: skip
-
-
-def _shown(value: Fraction) -> str:
-    """An integer, or a fraction in lowest terms."""
-    return str(value)
+    gold = integer(answer)  # quicker than what reads every number
+    right = value == (to_number(answer) if gold is None else gold)
+    return decided(right, str(value), "strict:boxed-integer")
 
 
 def mark_letter(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
     r"""Mark a lettered choice. `answer` is the gold letter, bare or in round brackets.
 
-    strict: the last `\boxed{}` holds exactly `(X)` or `X`. lenient: see `reading.find_letter`.
+    strict: the last `\boxed{}` holds exactly `(X)` or `X`. lenient: see `letters.find_letter`.
     """
     if marking == "strict":
         box = last_box(completion)
         match = _STRICT_LETTER.fullmatch(box) if box is not None else None
         found = (match[1], "boxed-letter") if match else None
     else:
-        found = find_letter(completion)
+        found = find_letter(spoken(completion), truncated=truncated)
     if found is None:
         return no_answer(truncated)
     letter, rule = found

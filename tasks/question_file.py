@@ -8,7 +8,7 @@ from tasks.base import Answer, Marking, Prompt, Task, TaskError, make_prompt
 from tasks.equivalence import mark_expression, mark_expressions
 from tasks.marking import Mark, decided, mark_letter, mark_number, no_answer
 from tasks.prompting import Template
-from tasks.reading import last_box
+from tasks.reading import last_box, spoken, spoken_box
 from tasks.sources import ReadTask, Row, plain_number, read_file
 
 Marker = Literal["number", "letter", "expression", "text"]
@@ -143,7 +143,7 @@ class QuestionFile(ReadTask):
 
 def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
     """Mark what the last box holds against the gold text."""
-    box = last_box(completion)
+    box = last_box(completion) if marking == "strict" else spoken_box(spoken(completion))
     if box is None:
         return no_answer(truncated)
     if marking == "strict":

@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
+from orchestrator.cells import Cell
 from orchestrator.config import load_config
 from orchestrator.evaluation import as_evaluation
-from orchestrator.plan import Cell, Plan, make_plan
+from orchestrator.plan import Plan, make_plan
 from orchestrator.record import CellRecord, finish
 from orchestrator.schema import EVALUATIONS, SAMPLES, SUBSET
 from orchestrator.store import Store

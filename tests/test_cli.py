@@ -90,10 +90,11 @@ def test_help_loads_nothing_heavy() -> None:
 
 ROOT = Path(__file__).parents[1]
 VIEW = {"experiment", "about", "storage", "cells", "cells_owed", "probes", "updates_owed"}
-VIEW |= {"rollouts_owed", "eta_seconds", "gpu_hours", "detectable_points"}
+VIEW |= {"rollouts_owed", "eta_seconds", "gpu_hours", "detectable_points", "datasets"}
 CELL = {"cell_id", "model", "dataset", "policy", "seed", "size", "updates", "prompts_per_update"}
 CELL |= {"rollouts", "done"}
 PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "samples_owed"}
+PROBE |= {"samples_owed_at_most"}
 
 
 def test_the_plan_for_machines_has_the_keys_that_they_rely_on(file: Path, capsys) -> None:

@@ -9,7 +9,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config import Experiment, load_config
+from orchestrator.blocks import Experiment
+from orchestrator.config import load_config
 from orchestrator.lines import UserError
 from orchestrator.settings import batch_problem, prompts_per_update
 

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.difficulty import difficulty, pass_rate_histogram, wilson
+from orchestrator.difficulty import (
+    difficulty,
+    outcome_histogram,
+    pass_rate_histogram,
+    summarise,
+    summary_lines,
+    wilson,
+)
+from orchestrator.report.figures import failure_histogram
 from orchestrator.schema import DIFFICULTY
+from policies import PolicyError
 from tasks import OUTCOMES
 
 
@@ -24,9 +33,9 @@ def test_counts_rates_and_intervals() -> None:
         {"a": "3"},
     ).to_pylist()
     assert [row["prompt_id"] for row in table] == ["a", "b"]
-    assert table[0] | {"low": 0, "high": 0} == {
+    assert {name: table[0][name] for name in DIFFICULTY.names[:9]} == {
         **{"prompt_id": "a", "tier": "3", "n": 10, "successes": 5, "pass_rate": 0.5, "wrong": 0},
-        **{"unparsed": 3, "truncated": 2, "error": 0, "low": 0, "high": 0},
+        **{"unparsed": 3, "truncated": 2, "error": 0},
     }
     assert table[0]["low"] == pytest.approx(0.2366, abs=1e-4)
     assert table[0]["high"] == pytest.approx(0.7634, abs=1e-4)
@@ -126,3 +135,159 @@ def test_a_tier_that_is_not_known_is_empty() -> None:
 def test_the_histogram_leaves_unknown_rates_out() -> None:
     table = difficulty(samples({"a": ["error"], "b": ["correct"]}))
     assert pass_rate_histogram(table, 2).tolist() == [0, 0, 1]
+
+
+MIXED = {
+    "a": ["correct", "truncated", "wrong", "error"],
+    "b": ["truncated", "truncated", "error", "error"],
+    "c": ["correct", "correct", "unparsed", "wrong"],
+    "d": ["error"] * 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("count_truncated", "scorable", "pass_rate"),
+    [
+        ("wrong", [3, 2, 4, 0], [1 / 3, 0, 0.5, None]),
+        ("exclude", [2, 0, 4, 0], [0.5, None, 0.5, None]),
+    ],
+)
+def test_what_cannot_be_scored_is_counted_and_left_out(
+    count_truncated: str, scorable: list[int], pass_rate: list[float | None]
+) -> None:
+    table = difficulty(samples(MIXED), count_truncated=count_truncated)  # type: ignore[arg-type]
+    assert table["n"].to_pylist() == [4] * 4
+    assert table["truncated"].to_pylist() == [1, 2, 0, 0]
+    assert table["scorable"].to_pylist() == scorable
+    assert table["pass_rate"].to_pylist() == pytest.approx(pass_rate)
+    for name in ("low", "high", "posterior", "learnability"):
+        assert [x is None for x in table[name].to_pylist()] == [x is None for x in pass_rate]
+
+
+def test_the_first_sample_is_that_of_index_0() -> None:
+    table = samples(MIXED).append_column("sample", pa.array([3, 2, 1, 0] * 4))
+    shuffled = table.take([5, 3, 1, 15, 7, 0, 2, 4, 6, 8, 9, 10, 11, 12, 13, 14])
+    assert difficulty(shuffled)["first"].to_pylist() == ["error", "error", "wrong", "error"]
+    assert difficulty(table.slice(0, 3))["first"].to_pylist() == [None]
+    assert difficulty(samples(MIXED))["first"].to_pylist() == [None] * 4
+
+
+def test_a_prompt_with_fewer_samples_than_asked_for_is_short() -> None:
+    table = samples({"a": ["correct"], "b": ["wrong", "error", "wrong"]})
+    assert difficulty(table, samples_per_prompt=3)["short"].to_pylist() == [True, False]
+    assert difficulty(table)["short"].to_pylist() == [False, False]
+
+
+def test_an_unknown_outcome_is_refused() -> None:
+    with pytest.raises(ValueError, match="'right': write one of correct"):
+        difficulty(samples({"a": ["right"]}))
+
+
+def test_no_samples_make_an_empty_table() -> None:
+    nothing = pa.table(
+        {"prompt_id": pa.array([], pa.string()), "outcome": pa.array([], pa.string())}
+    )
+    assert difficulty(nothing).num_rows == 0
+    assert difficulty(nothing).schema.equals(DIFFICULTY)
+
+
+def test_the_posterior_shrinks_towards_the_pool_and_learnability_peaks_between() -> None:
+    table = difficulty(samples({str(s): ["correct"] * s + ["wrong"] * (8 - s) for s in range(9)}))
+    posterior = table["posterior"].to_numpy()
+    assert (np.diff(posterior) > 0).all()
+    assert posterior[0] > 0 and posterior[8] < 1
+    chance = table["learnability"].to_numpy()
+    assert (np.diff(chance)[:4] > 0).all() and (np.diff(chance)[4:] < 0).all()
+    larger = difficulty(
+        samples({str(s): ["correct"] * s + ["wrong"] * (8 - s) for s in range(9)}), group_size=32
+    )
+    assert (larger["learnability"].to_numpy() > chance).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(OUTCOMES)), min_size=1))
+def test_the_outcome_histogram_counts_every_prompt_once(rows: list[tuple[str, str]]) -> None:
+    table = difficulty(pa.Table.from_pylist([{"prompt_id": i, "outcome": o} for i, o in rows]))
+    bins = len(rows)
+    found = outcome_histogram(table, bins)
+    assert found.shape == (bins + 2, len(OUTCOMES))
+    assert found.sum(axis=1)[:-1] == pytest.approx(pass_rate_histogram(table, bins))
+    assert found.sum() == pytest.approx(table.num_rows)
+    assert not found[0, 0] and not found[bins, 1:4].any()
+
+
+def test_the_outcome_histogram_divides_a_prompt_as_its_samples_are() -> None:
+    found = outcome_histogram(difficulty(samples(MIXED)), 4)
+    assert found[1].tolist() == [0.25, 0.25, 0, 0.25, 0.25]  # 1 of 3, nearest to 1 of 4
+    assert found[0].tolist() == [0, 0, 0, 0.5, 0.5]
+    assert found[-1].tolist() == [0, 0, 0, 0, 1]
+
+
+def test_the_failure_histogram_names_every_outcome_and_sets_unknown_prompts_apart() -> None:
+    for outcomes, apart in ((MIXED, True), ({"a": ["correct", "wrong"]}, False)):
+        svg = failure_histogram(difficulty(samples(outcomes)), 4)
+        assert svg.startswith("<svg")
+        assert all(f"<!-- {name} -->" in svg for name in OUTCOMES)
+        assert ("<!-- scorable -->" in svg) == apart
+
+
+def pool_of(successes: list[int], failures: list[str], samples_each: int) -> pa.Table:
+    return difficulty(
+        samples(
+            {
+                f"p{i:03}": ["correct"] * s + [failures[i % len(failures)]] * (samples_each - s)
+                for i, s in enumerate(successes)
+            }
+        )
+    )
+
+
+def test_the_summary_says_what_a_second_probe_would() -> None:
+    table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
+    found = summarise(table, 10, "hard", 0, 4)
+    assert found == summarise(table, 10, "hard", 0, 4)
+    assert (found.policy, found.size, found.samples) == ("hard", 10, 4)
+    assert found.ties == (30, 10)
+    assert np.sum(found.histogram, axis=1).tolist() == [30, 0, 10, 0, 20, 0]
+    assert sum(found.failures.values()) == pytest.approx(1)
+    assert found.failures["unparsed"] == 0 < found.failures["truncated"]
+    assert 0.2 < found.overlap < 0.5 < found.overlap_same_ties <= 1
+    assert found.learnable == pytest.approx(table["learnability"][0].as_py())
+    assert found.prior.alpha + found.prior.beta < 2
+    assert 0 < found.reliability < 1
+
+
+def test_the_summary_is_told_in_plain_lines() -> None:
+    table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
+    lines = summary_lines(summarise(table, 10, "hard", 0, 4))
+    assert lines[0] == "prompts at 0…4 of 4 correct: 30 0 10 0 20"
+    assert lines[1].startswith("samples of the average prompt: 41.7 % correct, 29.2 % wrong, ")
+    assert "reliability at 4 samples 0." in lines[2]
+    assert lines[3].startswith("hard takes 10 prompts; their failures: ")
+    assert "10 of them by lot, from 30 that tie at the edge" in lines[4]
+    assert lines[5].startswith("expected learnable before training: ")
+    plain = summary_lines(summarise(table, 10, "random", 0, 4))
+    assert "by lot" not in plain[4] and "(100 % with the same lots)" in plain[4]
+
+
+def test_a_pool_that_nothing_is_known_of_has_a_summary_too() -> None:
+    table = difficulty(samples({"a": ["error"], "b": ["error"]}))
+    found = summarise(table, 1, "hard", 0, 1)
+    assert found.learnable is None
+    text = "\n".join(summary_lines(found))
+    assert "2 without a scorable sample" in text and "flat prior" in text
+    assert "unknown of their groups" in text and "failures: none" in text
+
+
+def test_the_summary_of_a_subset_that_cannot_be_filled_is_refused() -> None:
+    with pytest.raises(PolicyError):
+        summarise(pool_of([0, 1], ["wrong"], 4), 3, "hard", 0, 4)
+
+
+def test_a_policy_that_takes_all_it_may_tells_how_many_it_took() -> None:
+    def three(table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
+        return np.arange(3)
+
+    found = summarise(pool_of([0, 1, 2, 3], ["wrong"], 4), 2, three, 0, 4, repeats=2)
+    assert (found.policy, found.size, found.ties) == ("three", 3, None)
+    assert found.overlap == found.overlap_same_ties == 1

@@ -2,7 +2,11 @@ r"""Expressions: equal by text, by value, or by math-verify; and whoever asks, f
 
 import gzip
 import json
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 from data import data
@@ -11,6 +15,8 @@ from orchestrator.marker_check import BOMBS
 from tasks import Answer, get_task
 from tasks.children import Children
 from tasks.equivalence import mark_expression, mark_expressions, spelled
+from tasks.spelling import parts, same
+from tasks.units import split_unit
 
 SAME = [
     (r"\frac{1}{2}", r"\dfrac12"),
@@ -29,8 +35,36 @@ SAME = [
 
 @pytest.mark.parametrize(("one", "two"), SAME)
 def test_spellings_of_one_expression(one: str, two: str) -> None:
-    assert spelled(one) == spelled(two)
+    assert same(parts(one), parts(two))
     assert mark_expression(rf"\boxed{{{two}}}", one, "strict", truncated=False).outcome == "correct"
+
+
+def test_one_spelling() -> None:
+    assert spelled(r"\dfrac12") == spelled(r"\frac{1}{2}")
+    assert spelled("5 6") != spelled("56")
+    assert spelled("1,234,567") == "1234567"
+    assert spelled("(1,234)") == "(1,234)"
+    assert spelled("2, 100") == "2,100"
+
+
+@pytest.mark.parametrize(
+    ("latex", "value", "unit"),
+    [
+        (r"5\text{ cm}", "5", "centimeter"),
+        (r"5\,\mathrm{~cm}^2", "5", "square centimeter"),
+        (r"\frac{1}{2}\text{ hr}.", r"\frac{1}{2}", "hour"),
+        ("5 square feet", "5", "square foot"),
+        ("7 distinct integers", "7", "integer"),
+        (r"\$5", r"\$5", "dollar"),
+        (r"42^\circ", r"42^\circ", "degree"),
+        (r"5\text{ million}", r"5\text{ million}", ""),
+        (r"5\text{ if }", r"5\text{ if }", ""),
+        ("2 ab", "2 ab", ""),
+        (r"\text{Alice}\text{ Bob}", r"\text{Alice}\text{ Bob}", ""),
+    ],
+)
+def test_units_are_set_apart(latex: str, value: str, unit: str) -> None:
+    assert split_unit(latex) == (value, unit)
 
 
 @pytest.mark.parametrize(
@@ -44,11 +78,30 @@ def test_spellings_of_one_expression(one: str, two: str) -> None:
         ("(1,2)", "(2,1)", "wrong"),
         (r"\sqrt{2}", "1.41", "wrong"),
         ("8", "-8", "wrong"),
+        ("2ab", "2", "wrong"),
+        ("4t", r"4\text{ units}", "wrong"),
+        ("a+b+c", "a + b + c", "correct"),
+        (r"\frac{12}{5,\!525}", r"\frac{12}{5525}", "correct"),
     ],
 )
 def test_meaning_decides_where_text_does_not(gold: str, answer: str, outcome: str) -> None:
     mark = mark_expression(rf"So it is \boxed{{{answer}}}.", gold, "lenient", truncated=False)
     assert (mark.outcome, mark.extracted) == (outcome, answer)
+
+
+def test_what_math_verify_cannot_read_is_no_answer() -> None:
+    for truncated, outcome in ((False, "unparsed"), (True, "truncated")):
+        mark = mark_expression(r"\boxed{???}", "5", "lenient", truncated)
+        assert mark == (outcome, None, "lenient:boxed-unreadable")
+
+
+@pytest.mark.parametrize(
+    "piece", ["1,000", " ", "{", "\\", "\\frac", "a ", "1 ", r"\text{ cm}", ".", "~"]
+)
+def test_a_long_answer_is_spelled_in_no_time(piece: str) -> None:
+    started = time.perf_counter()
+    mark_expression(r"\boxed{" + piece * (1_000_000 // len(piece)) + "}", "5", "strict", False)
+    assert time.perf_counter() - started < 3
 
 
 def test_bombs_are_errors_and_the_next_answer_is_marked() -> None:
@@ -103,3 +156,32 @@ def test_math_verify_itself_knows_every_tenth_gold(golds: list[str]) -> None:
     replies = verifiers.map([(gold, gold) for gold in some])
     verifiers.close()
     assert [g for g, reply in zip(some, replies, strict=True) if reply.value is not True] == []
+
+
+TWICE = """
+import sys
+from antlr4.atn.PredictionMode import PredictionMode
+from tasks import latex_parsing, math_verifier
+latex = [line.strip() for line in sys.stdin]
+def read():
+    math_verifier._parsed.cache_clear()
+    found = []
+    for text in latex:
+        try:
+            found.append(repr(math_verifier._parsed(text)))
+        except Exception as error:
+            found.append(type(error).__name__)
+    return found
+two = read()
+latex_parsing.PredictionMode = type("Full", (), {"SLL": PredictionMode.LL, "LL": PredictionMode.LL})
+print([text for text, a, b in zip(latex, two, read()) if a != b])
+"""
+
+
+def test_parsing_in_two_stages_reads_what_the_full_parser_reads(golds: list[str]) -> None:
+    some = [gold.replace("\n", " ") for gold in golds[::25]]
+    done = subprocess.run(
+        [sys.executable, "-c", TWICE], input="\n".join(some), capture_output=True, text=True,
+        check=True, cwd=Path(__file__).parents[1],
+    )  # fmt: skip
+    assert done.stdout.strip() == "[]"

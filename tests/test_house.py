@@ -21,6 +21,10 @@ PURE = (
     "settings",
     "learnability",
     "evaluation",
+    "blocks",
+    "cells",
+    "adaptive",
+    "estimates",
 )
 
 

@@ -1,4 +1,4 @@
-r"""Which letter a text answers with, in both readings."""
+"""Which letter or number a text answers with, in both readings, and where it stands."""
 
 import time
 
@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks import OUTCOMES, TaskError, get_task
-from tasks.marking import Mark, last_box, mark_letter
+from tasks.marking import Mark, mark_letter, mark_number
+from tasks.numbers import only_number
+from tasks.reading import hashes, last_box, sentence, spoken, spoken_box, stated
 
 CASES = [
     # text, strict outcome, lenient outcome; the gold letter is (B)
@@ -33,7 +35,7 @@ CASES = [
     (r"$\boxed{(B)}$.", "correct", "correct"),
     (r"\boxed{\text{B}}", "unparsed", "correct"),
     (r"\boxed{\text{(A)}}", "unparsed", "wrong"),
-    (r"\boxed{(B)} then \boxed{}", "unparsed", "unparsed"),
+    (r"\boxed{(B)} then \boxed{}", "unparsed", "correct"),
     (r"\boxed{(B)} then \boxed{neither}", "unparsed", "unparsed"),
     (r"\boxed{(A)}\boxed{(C)}\boxed{(B)}", "correct", "correct"),
     (r"\boxed{(AB)}", "unparsed", "unparsed"),
@@ -144,23 +146,111 @@ def test_a_box_may_hold_one_level_of_braces() -> None:
     assert last_box("no box") is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\\boxed{" * 50_000,
-        "\\boxed{" + "{}" * 50_000,
-        ("\\boxed{" + "{}" * 100) * 500,
-        "\\boxed{" + "\\boxed{}" * 20_000,
-        "\\boxed{" + "a" * 200_000,
-        "{}" * 100_000,
-        "answer is " * 20_000,
-    ],
-    ids=["open", "pairs", "open-pairs", "nested", "letters", "only-pairs", "stated"],
-)
-def test_a_degenerate_text_is_read_in_no_time(text: str) -> None:
+MEGABYTE = 1_000_000
+DEGENERATE = [
+    "\\boxed{", "\\boxed{}", "\\boxed{ ", "\\fbox{}", "\\boxed ", "{", "}", "{}", "1", "1,000,",
+    "1/", " ", "\\", "\\ ", "\\a  ", "**", "**1", "**1** ", "answer is ", "answer is 1 ",
+    "if answer is 1", "answer  ", "####", "#### 1. a\n", "#### 1\n", "\n", "<think>", "</think>",
+    "$", "(a) ", "B or ", "- ", "a", "²", "~",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("before", ["", "\\boxed{", "answer is ", "#### "])
+@pytest.mark.parametrize("piece", DEGENERATE)
+def test_a_degenerate_text_is_read_in_no_time(before: str, piece: str) -> None:
+    text = before + piece * (MEGABYTE // len(piece)) + "}"
     started = time.perf_counter()
     mark_letter(text, "(B)", "lenient", truncated=True)
+    mark_number(text, "5", "lenient", truncated=False, last_number=True)
+    mark_number(text, "5", "strict", truncated=False)
     assert time.perf_counter() - started < 3
+
+
+@pytest.mark.parametrize(
+    ("text", "aloud"),
+    [
+        ("plain", "plain"),
+        ("<think>a</think>b", "b"),
+        ("a</think>b", "b"),
+        ("<think>a", ""),
+        ("a<think>b", "a"),
+        ("<think>a</think>b<think>c", "b"),
+        ("<think>a</think>b<think>c</think>d", "d"),
+    ],
+)
+def test_thoughts_are_not_spoken(text: str, aloud: str) -> None:
+    assert spoken(text) == aloud
+
+
+def test_an_empty_box_is_passed_over_when_spoken_and_decides_when_strict() -> None:
+    text = r"\boxed{5}, in \boxed{} or \boxed{ }"
+    assert last_box(text) == ""
+    assert spoken_box(text) == "5"
+    assert spoken_box(r"\boxed{}") is None
+
+
+def test_fbox_counts_where_there_is_no_boxed() -> None:
+    assert spoken_box(r"\fbox{5}") == "5"
+    assert spoken_box(r"\boxed{6} \fbox{5}") == "6"
+
+
+def test_backslashes_escape_braces_but_no_command() -> None:
+    assert last_box(r"\\boxed{5}") == "5"
+    assert last_box(r"\\boxed{\{5\}}") == r"\{5\}"
+    assert last_box(r"\boxed{a \\} b}") == "a \\\\"
+
+
+def test_a_statement_counts_when_it_is_meant_and_has_ended() -> None:
+    assert stated("The answer is 5. If the answer is 6, no.") == "5. If the answer is 6, no."
+    assert stated("Answer: 5\n\nAnswer:") == "5\n\nAnswer:"
+    assert sentence("5 because 2 + 3. Yes", truncated=False) == "5"
+    assert sentence("5", truncated=True) is None
+    assert sentence("1.", truncated=True) is None
+    assert sentence("5?", truncated=False) is None
+
+
+def test_hashes_are_no_headings() -> None:
+    assert hashes("#### 18\nbabble", truncated=True) == "18"
+    assert hashes("#### 18", truncated=True) == ""
+    assert hashes("#### 2. Count", truncated=False) is None
+
+
+@pytest.mark.parametrize(
+    ("span", "value"),
+    [
+        ("18 eggs", 18),
+        ("60 km/h", 60),
+        ("18 m^2", 18),
+        ("3 parts", 3),
+        ("x = 5", 5),
+        ("step 3", None),
+        ("x = 5, y = 3", None),
+        ("n >= 5", None),
+        ("5 y", None),
+        ("5²", None),
+        ("5万", None),
+        ("sqrt(5)", None),
+        ("at least 5", None),
+        ("5 dozen", None),
+        ("not 5", None),
+        ("5 " + "and so on " * 20, None),
+    ],
+)
+def test_the_one_number_of_a_span(span: str, value: int | None) -> None:
+    assert only_number(span) == value
+
+
+NUMBERS = [r"\boxed{", "}", r"\boxed{18}", "18", "_", "1", "+", "-", " ", "١٨", r"\fbox{5}",
+           r"\boxed{}", "{", "\\", " the answer is 5.", "#### 7"]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.lists(st.sampled_from(NUMBERS), max_size=12).map("".join), truncated=st.booleans())
+def test_a_number_that_is_right_by_the_paper_is_right_for_a_teacher(
+    text: str, truncated: bool
+) -> None:
+    if mark_number(text, "18", "strict", truncated).outcome == "correct":
+        assert mark_number(text, "18", "lenient", truncated).outcome == "correct"
 
 
 def test_an_unknown_reading_is_refused() -> None:

@@ -7,9 +7,10 @@ import pytest
 import yaml
 from factories import small_plan
 
+from orchestrator.cells import Cell
 from orchestrator.config import load_config
 from orchestrator.lines import UserError
-from orchestrator.plan import Cell, Plan, make_plan
+from orchestrator.plan import Plan, make_plan
 
 GRPO = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8}
 

@@ -1,7 +1,8 @@
-"""Which prompts each policy takes."""
+"""Which prompts each policy takes, and what holds for all of them."""
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,10 +10,43 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.subsets import reason, select, with_reason
-from policies import PolicyError, ScorePolicy, get_policy, policy_names
+from orchestrator.blocks import PolicyEntry
+from orchestrator.subsets import Choice, reason, select, with_reason
+from policies import (
+    PolicyError,
+    ScorePolicy,
+    capacity_of,
+    eligible_of,
+    get_policy,
+    lottery,
+    needs_of,
+    policy_line,
+    policy_names,
+    ties_of,
+)
 
 RATES = st.lists(st.sampled_from([i / 5 for i in range(6)]), min_size=1, max_size=60)
+OUTCOMES = ["correct", "wrong", "unparsed", "truncated", "error", None]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "band": {"low": 0.2, "high": 0.8},
+    "tiers": {"levels": "1-2"},
+    "mixture": {"shares": {"hard": 0.5, "random": 0.5}},
+}
+PLAIN = ["hard", "easy", "middle", "random"]
+SCORED = [name for name in policy_names() if name != "mixture"]
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "pass_rate": st.sampled_from([None, 0.0, 0.2, 0.5, 0.8, 1.0]),
+            "tier": st.sampled_from(["1", "2", "3", None]),
+            "first": st.sampled_from(OUTCOMES),
+            "learnability": st.sampled_from([None, 0.0, 0.3, 0.9]),
+            **dict.fromkeys(("wrong", "unparsed", "truncated"), st.integers(0, 3)),
+        }
+    ),
+    min_size=1,
+    max_size=40,
+)
 
 
 def table(rates: list[float | None]) -> pa.Table:
@@ -26,64 +60,207 @@ def table(rates: list[float | None]) -> pa.Table:
     )
 
 
-@settings(max_examples=50, deadline=None)
-@given(rates=RATES, seed=st.integers(0, 3), policy=st.sampled_from(policy_names()))
-def test_exactly_so_many_distinct_rows_and_the_same_for_the_same_seed(
-    rates: list[float], seed: int, policy: str
+def full_table(rows: list[dict[str, Any]]) -> pa.Table:
+    """A difficulty table with every column that a policy of the house may ask for."""
+    kinds = {"pass_rate": pa.float64(), "learnability": pa.float64()}
+    kinds |= dict.fromkeys(("tier", "first"), pa.string())
+    kinds |= dict.fromkeys(("wrong", "unparsed", "truncated"), pa.int32())
+    return pa.table({n: pa.array([r[n] for r in rows], kind) for n, kind in kinds.items()})
+
+
+def made(name: str, **options: Any) -> Any:
+    return get_policy(name, **{**OPTIONS.get(name, {}), **options})
+
+
+def chosen(rates: list[float | None], policy: str, size: int, seed: int = 0) -> list[int]:
+    return made(policy)(table(rates), size, np.random.default_rng(seed)).tolist()
+
+
+def ties(rates: list[float | None], policy: str, size: int) -> Any:
+    rule = made(policy)
+    found = ties_of(rule, table(rates), rule(table(rates), size, np.random.default_rng(0)))
+    return found and tuple(found)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=ROWS,
+    seed=st.integers(0, 3),
+    policy=st.sampled_from(SCORED),
+    require=st.sampled_from([None, "parsed"]),
+    data=st.data(),
+)
+def test_exactly_so_many_distinct_eligible_rows_and_the_same_for_the_same_seed(
+    rows: list[dict[str, Any]], seed: int, policy: str, require: str | None, data: st.DataObject
 ) -> None:
-    size = 1 + len(rates) // 3
-    rows = get_policy(policy)(table(rates), size, np.random.default_rng(seed))
-    again = get_policy(policy)(table(rates), size, np.random.default_rng(seed))
-    assert len(set(rows.tolist())) == size
-    assert rows.tolist() == again.tolist()
+    difficulty, rule = full_table(rows), made(policy, require=require)
+    capacity = rule.capacity(difficulty)
+    size = data.draw(st.integers(1, len(rows)))
+    if capacity < (1 if rule.whole else size):
+        with pytest.raises(PolicyError, match=f"has {capacity} of"):
+            rule(difficulty, size, np.random.default_rng(seed))
+        return
+    got = rule(difficulty, size, np.random.default_rng(seed))
+    assert len(set(got.tolist())) == len(got) == (capacity if rule.whole else size)
+    assert rule.eligible(difficulty)[got].all()
+    assert got.tolist() == rule(difficulty, size, np.random.default_rng(seed)).tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows=ROWS, seed=st.integers(0, 3), policy=st.sampled_from(SCORED), data=st.data())
+def test_the_choice_is_that_of_a_full_sort_by_score_and_lottery(
+    rows: list[dict[str, Any]], seed: int, policy: str, data: st.DataObject
+) -> None:
+    difficulty, rule = full_table(rows), made(policy)
+    if not (capacity := rule.capacity(difficulty)):
+        return
+    size = capacity if rule.whole else data.draw(st.integers(1, capacity))
+    got = rule(difficulty, size, np.random.default_rng(seed))
+    numbers = lottery(len(rows), np.random.default_rng(seed))
+    order = np.lexsort((numbers, rule.score(difficulty), ~rule.eligible(difficulty)))
+    assert got.tolist() == order[:size].tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows=ROWS, policy=st.sampled_from(SCORED), data=st.data())
+def test_scores_and_eligibility_move_with_their_rows(
+    rows: list[dict[str, Any]], policy: str, data: st.DataObject
+) -> None:
+    order = np.array(data.draw(st.permutations(range(len(rows)))))
+    rule, there = made(policy, require="parsed"), full_table(rows)
+    moved = there.take(pa.array(order))
+    assert np.array_equal(rule.score(moved), rule.score(there)[order], equal_nan=True)
+    assert np.array_equal(rule.eligible(moved), rule.eligible(there)[order])
+
+
+# What a row may keep while everything else about the table changes, by what a policy needs.
+KEPT = {
+    "nothing": {"tier"},
+    "first": {"tier", "first"},
+    "pass_rate": {"tier", "first", "pass_rate"},
+}
+
+
+@settings(max_examples=300, deadline=None)
+@given(rows=ROWS, others=ROWS, policy=st.sampled_from(SCORED))
+def test_what_a_policy_does_not_need_never_changes_a_rows_score_or_eligibility(
+    rows: list[dict[str, Any]], others: list[dict[str, Any]], policy: str
+) -> None:
+    rule = made(policy)
+    if rule.needs == "all":
+        return
+    kept = {name: rows[0][name] for name in KEPT[rule.needs]}
+    before, after = full_table(rows), full_table([{**others[0], **kept}, *others[1:]])
+    assert np.array_equal(rule.score(before)[0], rule.score(after)[0], equal_nan=True)
+    assert rule.eligible(before)[0] == rule.eligible(after)[0]
+
+
+def test_what_each_policy_needs_of_the_samples() -> None:
+    needs = {name: needs_of(made(name)) for name in policy_names()}
+    assert needs == {
+        **dict.fromkeys(("random", "full", "tiers"), "nothing"),
+        **dict.fromkeys(("base_wrong", "base_right"), "first"),
+        **dict.fromkeys(("hard", "easy", "band", "hardest_nonzero"), "pass_rate"),
+        **dict.fromkeys(("middle", "learnable", "mixture"), "all"),
+    }
+    assert {needs_of(made(name, require="parsed")) for name in policy_names()} == {"all"}
+    assert needs_of(lambda table, size, rng: np.arange(size)) == "all"
 
 
 @settings(max_examples=50, deadline=None)
-@given(rates=RATES)
-def test_hard_takes_the_lowest_easy_the_highest_middle_the_nearest(rates: list[float]) -> None:
-    size = 1 + len(rates) // 4
-    values = np.array(rates)
-    for policy, score in (
-        ("hard", values),
-        ("easy", -values),
-        ("middle", np.abs(values - np.median(values)).round(12)),
-    ):
-        rows = get_policy(policy)(table(rates), size, np.random.default_rng(0))
-        rest = np.delete(score, rows)
-        assert not len(rest) or score[rows].max() <= rest.min()
+@given(rates=RATES, seed=st.integers(0, 3), policy=st.sampled_from(PLAIN))
+def test_a_larger_subset_holds_the_smaller_one_in_the_same_order(
+    rates: list[float | None], seed: int, policy: str
+) -> None:
+    every = chosen(rates, policy, len(rates), seed)
+    assert sorted(every) == list(range(len(rates)))
+    size = 1 + len(rates) // 2
+    assert chosen(rates, policy, size, seed) == every[:size]
+
+
+@settings(max_examples=50, deadline=None)
+@given(rates=RATES, seed=st.integers(0, 3))
+def test_random_never_looks_and_its_order_is_the_lottery(
+    rates: list[float | None], seed: int
+) -> None:
+    numbers = np.random.default_rng(seed).permutation(len(rates))
+    for same in (rates, [0.5] * len(rates)):
+        assert chosen(same, "random", len(rates), seed) == np.argsort(numbers).tolist()
 
 
 def test_ties_are_broken_by_seed_and_counted() -> None:
-    rates = [0.0] * 10 + [1.0] * 5
-    first, why = select(table(rates), "hard", 4, seed=0)
-    second, _ = select(table(rates), "hard", 4, seed=1)
-    assert why["ties"] == {"pool": 10, "chosen": 4}
-    assert first["prompt_id"].to_pylist() != second["prompt_id"].to_pylist()
-    assert first["rank"].to_pylist() == [0, 1, 2, 3]
-    assert select(table(rates), "random", 4, seed=0)[1]["ties"] is None
+    rates: list[float | None] = [0.0] * 10 + [1.0] * 5
+    assert ties(rates, "hard", 4) == (10, 4)
+    assert chosen(rates, "hard", 4, seed=0) != chosen(rates, "hard", 4, seed=1)
+    assert ties(rates, "random", 4) is None
+    assert ties(rates, "full", 4) is None
+    assert ties(rates, "mixture", 4) is None
+
+
+@settings(max_examples=50, deadline=None)
+@given(rates=RATES, policy=st.sampled_from(["hard", "easy", "middle"]))
+def test_ties_are_those_that_chance_decided(rates: list[float | None], policy: str) -> None:
+    size = 1 + len(rates) // 3
+    pool, taken = ties(rates, policy, size)
+    assert 1 <= taken <= min(pool, size)
+    if pool == taken:
+        assert set(chosen(rates, policy, size, 0)) == set(chosen(rates, policy, size, 1))
+
+
+def test_ties_count_eligible_rows_only() -> None:
+    difficulty = pa.table({"pass_rate": [0.5] * 3 + [0.1] * 4, "tier": ["1"] * 7})
+    rule = get_policy("band", low=0.4, high=0.6)
+    got = rule(difficulty, 2, np.random.default_rng(0))
+    assert ties_of(rule, difficulty, got) == (3, 2)
+
+
+def test_with_no_rate_known_all_rows_tie() -> None:
+    for name in ("hard", "easy", "middle"):
+        assert ties([None, None, None], name, 2) == (3, 2)
 
 
 def test_an_unknown_pass_rate_comes_last() -> None:
     for policy in ("hard", "easy", "middle"):
-        chosen, _ = select(table([None, 0.2, 0.4]), policy, 2, seed=0)
-        assert "p0" not in chosen["prompt_id"].to_pylist()
+        assert chosen([None, 0.2, 0.4], policy, 3)[-1] == 0
 
 
-def test_too_large_a_subset_is_refused() -> None:
-    for policy in policy_names():
+def test_over_many_seeds_chance_reaches_every_tied_prompt() -> None:
+    for policy in ("hard", "random"):
+        assert {chosen([0.0] * 6, policy, 1, seed)[0] for seed in range(80)} == set(range(6))
+
+
+@pytest.mark.parametrize("size", [0, -1, 3])
+def test_no_subset_of_nothing_or_of_more_than_there_is(size: int) -> None:
+    for policy in set(policy_names()) - {"full"}:
         with pytest.raises(PolicyError, match="between 1 and 2"):
-            select(table([0.1, 0.2]), policy, 3, seed=0)
+            chosen([0.1, 0.2], policy, size)
+
+
+def test_one_generator_call_decides_whatever_the_policy() -> None:
+    for policy in ("hard", "middle", "random", "band"):
+        rng, other = np.random.default_rng(4), np.random.default_rng(4)
+        made(policy)(table([0.3, 0.4, 0.5]), 2, rng)
+        lottery(3, other)
+        assert rng.integers(1000) == other.integers(1000)
 
 
 def test_the_users_own_policy_is_found_by_module_and_attribute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.py").write_text(
-        "import numpy as np\n\n\ndef first(difficulty, size, rng):\n    return np.arange(size)\n"
+        '"""Mine."""\nimport numpy as np\n\n\n'
+        'def first(difficulty, size, rng, skip=0):\n    "The first."\n'
+        "    return np.arange(skip, skip + size)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    chosen, _ = select(table([0.3, 0.2, 0.1]), "mine:first", 2, seed=0)
-    assert chosen["prompt_id"].to_pylist() == ["p0", "p1"]
+    got, _ = select(table([0.3, 0.2, 0.1]), Choice(PolicyEntry(policy="mine:first"), 2))
+    assert got["prompt_id"].to_pylist() == ["p0", "p1"]
+    own = get_policy("mine:first", skip=1)
+    assert own(table([0.3, 0.2, 0.1]), 2, np.random.default_rng(0)).tolist() == [1, 2]
+    assert policy_line("mine:first") == "The first."
+    assert (capacity_of(own, table([0.1])), eligible_of(own, table([0.1])).tolist()) == (1, [True])
+    with pytest.raises(PolicyError, match="no option 'jump': it takes skip"):
+        get_policy("mine:first", jump=1)
     sys.modules.pop("mine")
     for wrong in ("mine:second", "absent:first"):
         with pytest.raises(PolicyError, match="cannot be imported"):
@@ -92,90 +269,55 @@ def test_the_users_own_policy_is_found_by_module_and_attribute(
         get_policy("harder")
 
 
-def test_the_reason_travels_with_the_subset() -> None:
-    chosen, why = select(table([0.1, 0.2]), "easy", 1, seed=5)
-    assert reason(with_reason(chosen, why)) == why
-
-
-@settings(max_examples=50, deadline=None)
-@given(rates=RATES, seed=st.integers(0, 3), policy=st.sampled_from(policy_names()))
-def test_a_larger_subset_holds_the_smaller_one_in_the_same_order(
-    rates: list[float], seed: int, policy: str
-) -> None:
-    every = get_policy(policy)(table(rates), len(rates), np.random.default_rng(seed))
-    assert sorted(every.tolist()) == list(range(len(rates)))
-    size = 1 + len(rates) // 2
-    part = get_policy(policy)(table(rates), size, np.random.default_rng(seed))
-    assert part.tolist() == every[:size].tolist()
-
-
-@settings(max_examples=50, deadline=None)
-@given(rates=RATES, seed=st.integers(0, 3))
-def test_ranks_of_hard_rise_and_random_never_looks(rates: list[float], seed: int) -> None:
-    chosen, _ = select(table(rates), "hard", len(rates), seed)
-    assert chosen["pass_rate"].to_pylist() == sorted(rates)
-    blind = [0.5] * len(rates)
-    for policy_table in (table(rates), table(blind)):
-        rows = get_policy("random")(policy_table, len(rates), np.random.default_rng(seed))
-        assert rows.tolist() == np.random.default_rng(seed).permutation(len(rates)).tolist()
-
-
-@settings(max_examples=50, deadline=None)
-@given(rates=RATES, policy=st.sampled_from(["hard", "easy", "middle"]))
-def test_ties_are_those_that_chance_decided(rates: list[float], policy: str) -> None:
-    size = 1 + len(rates) // 3
-    chosen, why = select(table(rates), policy, size, seed=0)
-    pool, taken = why["ties"]["pool"], why["ties"]["chosen"]
-    assert 1 <= taken <= min(pool, size)
-    if pool == taken:
-        again = select(table(rates), policy, size, seed=1)[0]
-        assert set(again["prompt_id"].to_pylist()) == set(chosen["prompt_id"].to_pylist())
-
-
-def test_middle_takes_both_sides_of_the_median_alike() -> None:
-    rates = [0.0, 0.4, 0.5, 0.6, 1.0]
-    seen = {select(table(rates), "middle", 2, seed)[0]["prompt_id"][1].as_py() for seed in range(9)}
-    assert seen == {"p1", "p3"}
-    assert select(table(rates), "middle", 2, 0)[1]["ties"] == {"pool": 2, "chosen": 1}
-
-
-def test_over_many_seeds_chance_reaches_every_tied_prompt() -> None:
-    for policy in ("hard", "random"):
-        chosen = [
-            select(table([0.0] * 6), policy, 1, s)[0]["prompt_id"][0].as_py() for s in range(80)
-        ]
-        assert set(chosen) == {f"p{i}" for i in range(6)}
-
-
-@pytest.mark.parametrize("size", [0, -1])
-def test_a_subset_of_nothing_is_refused(size: int) -> None:
-    for policy in policy_names():
-        with pytest.raises(PolicyError, match="between 1 and 2"):
-            select(table([0.1, 0.2]), policy, size, seed=0)
-
-
 def test_the_users_own_scores_are_ranked_and_their_ties_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "scored_by_me.py").write_text(
         "import numpy as np\nfrom policies import ScorePolicy\n\n\n"
         "class Late(ScorePolicy):\n"
+        "    def __init__(self, by=2):\n"
+        "        self.by = by\n"
         "    def score(self, difficulty):\n"
-        "        return -np.arange(difficulty.num_rows) // 2\n"
+        "        return -np.arange(difficulty.num_rows) // self.by\n\n\n"
+        "class Short(ScorePolicy):\n"
+        "    def score(self, difficulty):\n"
+        "        return np.zeros(1)\n\n\n"
+        "class Broken:\n"
+        "    def __init__(self):\n"
+        "        raise ValueError('no luck')\n\n\n"
+        "ready = Late(by=1)\nnumber = 3\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert isinstance(get_policy("scored_by_me:Late"), ScorePolicy)
-    chosen, why = select(table([0.1] * 6), "scored_by_me:Late", 3, seed=0)
-    assert chosen["prompt_id"][0].as_py() == "p5"
+    got, why = select(table([0.1] * 6), Choice(PolicyEntry(policy="scored_by_me:Late"), 3))
+    assert got["prompt_id"][0].as_py() == "p5"
     assert why["ties"] == {"pool": 2, "chosen": 2}
+    every = table([0.1] * 3)
+    rows = [
+        get_policy(name, **options)(every, 3, np.random.default_rng(0)).tolist()
+        for name, options in (("scored_by_me:Late", {"by": 1}), ("scored_by_me:ready", {}))
+    ]
+    assert rows == [[2, 1, 0], [2, 1, 0]]
+    with pytest.raises(PolicyError, match=r"Short gave scores of shape \(1,\) for 3 rows"):
+        get_policy("scored_by_me:Short")(every, 2, np.random.default_rng(0))
+    for name, options, words in (
+        ("Late", {"of": 1}, "has no option 'of': it takes by"),
+        ("ready", {"by": 1}, "has no option 'by': it takes no options"),
+        ("Broken", {}, "cannot be made: no luck"),
+        ("number", {}, "is no function"),
+    ):
+        with pytest.raises(PolicyError, match=words):
+            get_policy(f"scored_by_me:{name}", **options)
     sys.modules.pop("scored_by_me")
 
 
-def test_a_table_without_a_reason_has_an_empty_one() -> None:
+def test_the_reason_travels_with_the_subset() -> None:
+    got, why = select(table([0.1, 0.2]), Choice(PolicyEntry(policy="easy"), 1, 5))
+    assert reason(with_reason(got, why)) == why
     assert reason(table([0.1])) == {}
 
 
-@pytest.mark.parametrize("rows", [[0], [0, 0], [0, 9], [-1, 0], [0.0, 1.0]])
+@pytest.mark.parametrize("rows", [[0], [0, 0], [0, 9], [-1, 0], [0.0, 1.0], [[0, 1]]])
 def test_rows_of_the_users_own_policy_are_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[float]
 ) -> None:
@@ -185,11 +327,10 @@ def test_rows_of_the_users_own_policy_are_checked(
 
     monkeypatch.setattr(own_rows, "rows", rows)
     with pytest.raises(PolicyError, match="policy 'own_rows:own'"):
-        select(table([0.1, 0.2, 0.3]), "own_rows:own", 2, 0)
+        select(table([0.1, 0.2, 0.3]), Choice(PolicyEntry(policy="own_rows:own"), 2))
 
 
-def test_with_no_rate_known_all_rows_tie() -> None:
-    unknown = table([None, None, None])
-    for name in ("hard", "easy", "middle"):
-        _, why = select(unknown, name, 2, 0)
-        assert why["ties"] == {"pool": 3, "chosen": 2}
+def test_every_policy_says_in_one_line_what_it_is() -> None:
+    for name in policy_names():
+        assert len(policy_line(name)) > 30
+        assert not policy_line(name).startswith(("Takes the lowest", "A policy of the house"))

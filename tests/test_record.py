@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from factories import cell_record, small_plan
 
-from orchestrator.plan import Cell
+from orchestrator.cells import Cell
 from orchestrator.record import CellRecord, finish, latest_checkpoint, ledger
 from orchestrator.store import Store
 

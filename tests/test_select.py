@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from orchestrator.blocks import PolicyEntry
 from orchestrator.cli import main
 from orchestrator.difficulty import difficulty
 from orchestrator.lines import UserError
@@ -44,7 +45,7 @@ def probe_folder(folder: Path, *parts: pa.Table) -> Path:
 
 def chosen(source: Path, policy: str = "hard", budget: str = "2", seed: int = 0) -> list[str]:
     out = source.parent / "subset.parquet"
-    select_file(source, policy, budget, seed, out)
+    select_file([source], PolicyEntry(policy=policy), budget, seed, out)
     return pq.read_table(out)["prompt_id"].to_pylist()
 
 
@@ -96,9 +97,10 @@ def test_a_share_is_floored_and_a_count_is_taken(tmp_path: Path, budget: str, si
 def test_why_is_returned_and_kept_with_the_subset(tmp_path: Path) -> None:
     folder = probe_folder(tmp_path, samples())
     out = tmp_path / "new" / "folder" / "subset.parquet"
-    why = select_file(folder, "hard", "0.5", 3, out)
+    why = select_file([folder], PolicyEntry(policy="hard"), "0.5", 3, out)
     assert why == {
-        **{"policy": "hard", "size": 2, "seed": 3, "source": str(folder)},
+        **{"policy": "hard", "options": {}, "size": 2, "asked": 2, "seed": 3},
+        **{"source": [str(folder)], "probe_key": "key"},
         "ties": {"pool": 1, "chosen": 1},
     }
     assert reason(pq.read_table(out)) == why
@@ -109,14 +111,14 @@ def test_why_is_returned_and_kept_with_the_subset(tmp_path: Path) -> None:
 def test_a_budget_that_is_no_number_is_refused(tmp_path: Path, budget: str) -> None:
     folder = probe_folder(tmp_path, samples())
     with pytest.raises(UserError, match=r"write a share \(0.1\) or a count \(80\)"):
-        select_file(folder, "hard", budget, 0, tmp_path / "out.parquet")
+        select_file([folder], PolicyEntry(policy="hard"), budget, 0, tmp_path / "out.parquet")
 
 
 @pytest.mark.parametrize("budget", ["0", "5", "1.5", "-1", "0.1"])
 def test_a_budget_that_does_not_fit_is_refused(tmp_path: Path, budget: str) -> None:
     folder = probe_folder(tmp_path, samples())
     with pytest.raises(PolicyError, match="write a budget between 1 and 4"):
-        select_file(folder, "hard", budget, 0, tmp_path / "out.parquet")
+        select_file([folder], PolicyEntry(policy="hard"), budget, 0, tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
 
 
@@ -133,7 +135,9 @@ def test_what_is_no_probe_is_refused_by_name(tmp_path: Path) -> None:
         "unnumbered.parquet": "needs the columns",
     }.items():
         with pytest.raises(UserError, match=words) as caught:
-            select_file(tmp_path / name, "hard", "1", 0, tmp_path / "out.parquet")
+            select_file(
+                [tmp_path / name], PolicyEntry(policy="hard"), "1", 0, tmp_path / "out.parquet"
+            )
         assert str(tmp_path / name) in str(caught.value)
 
 
@@ -141,7 +145,7 @@ def test_a_torn_part_is_refused_and_not_left_out(tmp_path: Path) -> None:
     folder = probe_folder(tmp_path, samples("ab"), samples("cd"))
     part = min(folder.glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-10])
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="is not as it was written"):
         chosen(folder)
 
 
@@ -184,14 +188,14 @@ def test_an_out_that_is_no_place_for_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for out in (tmp_path, tmp_path / "file" / "subset.parquet"):
         with pytest.raises(UserError, match="no place for a file"):
-            select_file(folder, "hard", "2", 0, out)
+            select_file([folder], PolicyEntry(policy="hard"), "2", 0, out)
 
 
 def test_unknown_outcomes_and_rates_in_words_are_refused(tmp_path: Path) -> None:
     file, out = tmp_path / "table.parquet", tmp_path / "subset.parquet"
     pq.write_table(pa.table({"prompt_id": ["a"], "pass_rate": ["high"]}), file)
     with pytest.raises(UserError, match="pass_rate holds string"):
-        select_file(file, "hard", "1", 0, out)
+        select_file([file], PolicyEntry(policy="hard"), "1", 0, out)
     pq.write_table(pa.table({"prompt_id": ["a"], "sample": [0], "outcome": ["right"]}), file)
     with pytest.raises(UserError, match="outcome 'right': write one of correct"):
-        select_file(file, "hard", "1", 0, out)
+        select_file([file], PolicyEntry(policy="hard"), "1", 0, out)

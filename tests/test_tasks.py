@@ -487,7 +487,7 @@ def test_the_pool_loses_what_the_test_asks(tmp_path: Path) -> None:
 )
 def test_bad_options_of_a_file_say_what_to_write(options: dict[str, Any], said: str) -> None:
     with refused(said):
-        QuestionFile(**options)
+        QuestionFile(**options).train()
 
 
 @pytest.mark.parametrize(

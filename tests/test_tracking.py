@@ -19,10 +19,11 @@ from factories import cell_record, finished_cell, small_plan
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from orchestrator.cells import Cell
 from orchestrator.evaluation import by_update, evaluation_metrics
 from orchestrator.learnability import training_metrics
 from orchestrator.lines import UserError
-from orchestrator.plan import Cell, Plan
+from orchestrator.plan import Plan
 from orchestrator.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri, serve_ui, ui_command
 from orchestrator.tracking import runs as tracking_runs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.difficulty import pass_rate_histogram
+from orchestrator.difficulty import outcome_histogram
 from orchestrator.report.rows import Row
 from tasks import OUTCOMES
 
@@ -21,19 +21,20 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 def _svg(figure: "Figure") -> str:
     """A figure as an SVG element, reproducible byte for byte."""
+    from matplotlib import rc_context
+
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "decile"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]
 
 
 def new_axes(width: float = 6.4, height: float = 3.6) -> "tuple[Figure, Axes]":
     """A figure of that size in inches with one plain pair of axes."""
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context({"svg.hashsalt": "decile"}):
-        figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
@@ -54,14 +55,33 @@ def accuracy_curves(rows: Sequence[Row]) -> str:
     return _svg(figure)
 
 
-def difficulty_histogram(table: pa.Table, samples: int) -> str:
-    """Prompts of the pool by the number of correct completions out of K."""
+def failure_histogram(table: pa.Table, samples: int) -> str:
+    """Prompts of the pool by correct completions out of K, each bar divided as its samples ended.
+
+    Prompts without a scorable sample stand apart, where there are any.
+    """
     figure, axes = new_axes()
-    counts = pass_rate_histogram(table, samples)
-    axes.bar(range(samples + 1), counts, color=COLOURS[0])
+    *known, unknown = outcome_histogram(table, samples)
+    shown = [*known, unknown] if unknown.any() else known
+    places = [*range(samples + 1), samples + 2][: len(shown)]
+    below = np.zeros(len(shown))
+    for colour, outcome, part in zip(COLOURS, OUTCOMES, np.transpose(shown), strict=False):
+        axes.bar(places, part, 0.9, below, color=colour, label=outcome, ec="white", lw=0.3)
+        below += part
+    _whole_ticks(axes, samples, unknown=bool(unknown.any()))
     axes.set_xlabel(f"correct completions of {samples}")
     axes.set_ylabel("prompts")
+    axes.legend(frameon=False, ncols=len(OUTCOMES), loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return _svg(figure)
+
+
+def _whole_ticks(axes: "Axes", samples: int, unknown: bool) -> None:
+    """At most a dozen whole numbers from 0 to K, and a name for the bar behind them."""
+    ticks = list(range(0, samples + 1, -(-samples // 11)))
+    axes.set_xticks(
+        [*ticks, samples + 2] if unknown else ticks,
+        [*map(str, ticks), "not\nscorable"] if unknown else None,
+    )
 
 
 def outcome_bars(tables: Mapping[str, Sequence[str]]) -> str:

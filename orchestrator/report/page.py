@@ -7,9 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.difficulty import difficulty
-from orchestrator.plan import Plan, ProbeSpec
-from orchestrator.report.figures import accuracy_curves, difficulty_histogram, outcome_bars
+from orchestrator.cells import ProbeSpec
+from orchestrator.plan import Plan
+from orchestrator.probes import difficulty_of, targets_of
+from orchestrator.report.figures import accuracy_curves, failure_histogram, outcome_bars
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.table import HEAD, table_cells
 from orchestrator.sample_store import read_samples
@@ -33,6 +34,12 @@ figure { margin: 1rem 0; padding: .5rem; } figure svg { width: 100%; height: aut
 figcaption { font-size: .9rem; } figure figcaption { color: #59636e; }
 code { font-size: .85rem; overflow-wrap: anywhere; }
 """
+
+
+EARLY = (
+    "The probe was adaptive: prompts whose fate was certain were sampled less, so the figure shows "
+    "what was drawn, and no pass rate of theirs is an estimate."
+)
 
 
 def write_page(plan: Plan, store: Store, file: Path) -> None:
@@ -84,16 +91,22 @@ def _datasets(plan: Plan, store: Store) -> list[str]:
 def _difficulty(plan: Plan, store: Store, spec: ProbeSpec) -> str:
     pool = plan.pool(spec)
     try:
-        samples = read_samples(store, spec, pool.task, pool.train)
+        early = targets_of(plan, spec) is not None
+        samples = read_samples(store, spec, pool.task, pool.train, partial=early)
     except RuntimeError as error:
         return f"<p>{escape(str(error))}</p>"
-    table = difficulty(samples, pool.tiers("train"))
+    table = difficulty_of(plan, spec, samples)
     title = f"{spec.model.name} on {spec.dataset.name}"
-    histogram = difficulty_histogram(table, spec.settings.samples)
+    histogram = failure_histogram(table, spec.settings.samples)
     bars = outcome_bars(_outcomes(plan, store, spec, samples))
     return (
         f"<h2>Difficulty: {escape(title)}</h2>"
-        + _figure(histogram, f"The pool's {table.num_rows} prompts by the base model's successes")
+        + (f"<p>{escape(EARLY)}</p>" if early else "")
+        + _figure(
+            histogram,
+            f"The pool's {table.num_rows} prompts by the base model's successes, and how their "
+            "samples end",
+        )
         + _figure(bars, "How the base model's samples end, in the pool and in each subset")
     )
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.cells import Cell
 from orchestrator.evaluation import by_update, per_prompt
-from orchestrator.plan import Cell
 from orchestrator.report.statistics import Interval, paired_gain
 from orchestrator.schema import EVALUATIONS
 from orchestrator.store import Store

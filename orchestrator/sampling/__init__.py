@@ -9,6 +9,7 @@ from orchestrator.models import ModelSource
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
 
 ENGINES = {
+    "recorded": "orchestrator.sampling.recorded:RecordedSampler",
     "transformers": "orchestrator.sampling.transformers:TransformersSampler",
     "vllm": "orchestrator.sampling.vllm:VllmSampler",
 }
@@ -21,8 +22,10 @@ def load_sampler(
 ) -> Sampler:
     """The named engine with the model loaded; `device` None takes the GPU where there is one.
 
-    Raises ValueError for an unknown engine, and for a model that cannot be loaded.
+    A recorded model is always replayed. Raises ValueError for an unknown engine, and for a model
+    that cannot be loaded.
     """
+    engine = "recorded" if source.recorded else engine
     if engine not in ENGINES:
         raise ValueError(f"unknown sampling engine {engine!r}: write one of {', '.join(ENGINES)}")
     module, _, name = ENGINES[engine].partition(":")

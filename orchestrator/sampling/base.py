@@ -26,11 +26,12 @@ class SamplingSettings:
 
 
 class Request(NamedTuple):
-    """One prompt and the sample indices wanted of it."""
+    """One prompt and the sample indices wanted of it; the bare question is for recordings."""
 
     prompt_id: str
     messages: list[dict[str, str]]
     samples: Sequence[int]
+    question: str = ""
 
 
 class Completion(NamedTuple):

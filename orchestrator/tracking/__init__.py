@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from orchestrator.cells import Cell
 from orchestrator.lines import UserError
 from orchestrator.models import canonical_hash
-from orchestrator.plan import Cell, Plan
+from orchestrator.plan import Plan
 from orchestrator.store import Store, StoreError
 from orchestrator.tracking.rows import read_view, redact
 from orchestrator.tracking.runs import SweepRuns, failures

@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from orchestrator.config import Experiment
+from orchestrator.blocks import Experiment
+from orchestrator.cells import Cell
 from orchestrator.evaluation import by_update, evaluation_metrics
 from orchestrator.learnability import training_metrics
 from orchestrator.models import canonical_hash
-from orchestrator.plan import Cell
 from orchestrator.schema import EVALUATIONS, GROUPS, LOG
 from orchestrator.store import Store, StoreError
 from tasks import Prompt

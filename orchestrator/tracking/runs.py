@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.cells import Cell
 from orchestrator.models import canonical_hash
-from orchestrator.plan import Cell, Plan
+from orchestrator.plan import Plan
 from orchestrator.store import Store
 from orchestrator.tracking.rows import (
     CellView,

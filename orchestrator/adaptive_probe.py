@@ -1,0 +1,129 @@
+"""Drives an adaptive probe: sampler actors that are handed what can still change a subset.
+
+Ray Data has no way back from results to what is read next, so the actors are called one by one
+here. Each is handed a part as soon as it is free, and the choice of the next part knows all that
+was said so far; the model is loaded once. Parts are written and resumed as those of any probe.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cluster.resources import probe_share
+from orchestrator.adaptive import Target, known_counts, owed_rows
+from orchestrator.cells import ProbeSpec
+from orchestrator.pools import Pool
+from orchestrator.probe import RESTARTS, ProbeActor, Progress
+from orchestrator.sample_store import compact, known, read_samples, write_key
+from orchestrator.samples import MarkingError, Wanted, remark
+from orchestrator.store import Store
+from tasks import Prompt
+
+ROWS_PER_CALL = 128  # a sampler's batch: full, and small enough to learn from soon
+
+
+class Frontier:
+    """What was said so far of a pool, and what to ask next."""
+
+    def __init__(
+        self, spec: ProbeSpec, pool: Pool, targets: Sequence[Target], rows: pa.Table
+    ) -> None:
+        self.samples = spec.settings.samples
+        self.targets = targets
+        # In the order of a difficulty table, whose row numbers decide ties.
+        self.prompts = sorted(pool.prompts(spec.split), key=lambda p: p.prompt_id)
+        self.ids = [p.prompt_id for p in self.prompts]
+        self.tiers = [p.tier for p in self.prompts]
+        cut = {"truncated"} if spec.settings.count_truncated == "exclude" else set[str]()
+        self.uncounted = frozenset({"error"} | cut)
+        self.said: dict[str, dict[int, str]] = {}
+        self.in_flight: set[str] = set()
+        self.hear(rows.select(["prompt_id", "sample", "outcome"]).to_pylist())
+
+    def hear(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Take in marked samples (prompt_id, sample, outcome)."""
+        for row in rows:
+            self.said.setdefault(row["prompt_id"], {})[row["sample"]] = row["outcome"]
+            self.in_flight.discard(row["prompt_id"])
+
+    @property
+    def drawn(self) -> int:
+        """Samples there are."""
+        return sum(map(len, self.said.values()))
+
+    def owed(self) -> list[Prompt]:
+        """Prompts that need another sample, the most promising first."""
+        counts = known_counts(self.said, self.ids, self.uncounted)
+        rows = owed_rows(self.targets, counts, self.tiers, self.samples)
+        return [self.prompts[row] for row in rows]
+
+    def next_part(self, size: int) -> list[Wanted]:
+        """Up to `size` prompts that nobody works on, one more sample of each."""
+        free = [p for p in self.owed() if p.prompt_id not in self.in_flight][:size]
+        self.in_flight |= {p.prompt_id for p in free}
+        return [(p, [self._next_index(p.prompt_id)]) for p in free]
+
+    def _next_index(self, prompt_id: str) -> int:
+        have = self.said.get(prompt_id, {})
+        return next(i for i in range(self.samples) if i not in have)
+
+
+def frontier(
+    store: Store, spec: ProbeSpec, pool: Pool, targets: Sequence[Target]
+) -> Frontier:  # fmt: skip
+    """The frontier of what the store holds of a probe."""
+    prompts = pool.prompts(spec.split)
+    rows = remark(known(store, spec, prompts), pool.task, prompts)
+    return Frontier(spec, pool, targets, rows)
+
+
+def run_adaptive(
+    store: Store,
+    spec: ProbeSpec,
+    pool: Pool,
+    targets: Sequence[Target],
+    cluster: Mapping[str, float],
+    progress: Progress,
+) -> pa.Table:
+    """Sample until every target's subset is certain; returns the samples there are, sorted.
+
+    Needs a connected Ray where anything is owed. Raises MarkingError as any probe does.
+    """
+    front = frontier(store, spec, pool, targets)
+    if front.owed():
+        write_key(store, spec)
+        _sample(store, spec, front, cluster, progress)
+        compact(store, spec.key)
+    return read_samples(store, spec, pool.task, pool.prompts(spec.split), partial=True)
+
+
+def _sample(
+    store: Store, spec: ProbeSpec, front: Frontier, cluster: Mapping[str, float], progress: Progress
+) -> None:
+    import ray
+
+    total = len(front.prompts) * front.samples
+    share = probe_share(cluster, -(-len(front.owed()) // ROWS_PER_CALL))
+    actor = ray.remote(
+        num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS
+    )(ProbeActor)
+    idle = [actor.remote(spec, store.uri, share.cpus) for _ in range(share.actors)]
+    working: dict[Any, Any] = {}
+    try:
+        while True:
+            while idle and (part := front.next_part(ROWS_PER_CALL)):
+                worker = idle.pop()
+                working[worker.draw_part.remote(part)] = worker
+            if not working:
+                return
+            [done], _ = ray.wait(list(working), num_returns=1)
+            idle.append(working.pop(done))
+            rows, failure = ray.get(done)
+            if failure:
+                raise MarkingError(failure)
+            front.hear(rows)
+            progress(front.drawn, total)
+    finally:
+        for worker in [*idle, *working.values()]:
+            ray.kill(worker)

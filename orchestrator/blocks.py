@@ -1,0 +1,294 @@
+"""The blocks of experiments.yaml: models, datasets, policies, probes, experiments.
+
+Every block forbids unknown keys, and every message says what is wrong and what to write instead.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from orchestrator import settings
+from orchestrator.embedded import EMBEDDED
+from orchestrator.sampling.base import SamplingSettings
+from policies import PolicyError, get_policy, settled_options
+from tasks import TaskError, find_task
+from tasks.prompting import Asking
+
+
+class Settings(BaseModel):
+    """Base of every block of the file: unknown keys are refused by name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        for key in value:
+            if key not in cls.model_fields:
+                raise problem(
+                    f"unknown setting {str(key)!r}{settings.suggest(str(key), cls.model_fields)} "
+                    f"(known: {', '.join(cls.model_fields)})",
+                    str(key),
+                )
+        return value
+
+
+def problem(message: str, *below: str | int) -> PydanticCustomError:
+    """An error whose place is `below` the block that raises it."""
+    return PydanticCustomError("decile", "{message}", {"message": message, "below": below})
+
+
+class ModelEntry(Settings):
+    """Where a base model comes from: exactly one of embedded, hub, path, recorded."""
+
+    embedded: Literal[EMBEDDED] | None = None  # type: ignore[valid-type]
+    """The tiny model that ships with Decile."""
+    hub: str | None = None
+    """A hub id; needs a revision, so that the same file always means the same weights."""
+    path: str | None = None
+    """A folder in the hub's layout, with safetensors."""
+    recorded: str | None = None
+    """A file of recorded completions (question, responses), to study a probe without a model."""
+    revision: str | None = None
+    """The hub commit."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Precision of the weights while sampling and training."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Handed to the chat template, for instance {enable_thinking: false} for Qwen3."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        sources = (self.embedded, self.hub, self.path, self.recorded)
+        if sum(v is not None for v in sources) != 1:
+            raise problem(
+                "a model needs exactly one of embedded: tiny, hub: ID, path: FOLDER, recorded: FILE"
+            )
+        if self.hub and not self.revision:
+            raise problem(f"hub: {self.hub} needs revision: COMMIT, so that weights never change")
+        return self
+
+
+class DatasetEntry(Settings):
+    """A task with its options."""
+
+    task: str
+    """A task's name (decile ls tasks), or package.module:Class."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The task's own options, such as train: 800."""
+    prompt: dict[str, Any] = Field(default_factory=dict)
+    """The chat around a question: preset, system, few_shot (a list of {question, answer})."""
+    drop_overlap: bool = False
+    """Take training prompts out that the test set holds, word for word or nearly."""
+
+    @field_validator("task")
+    @classmethod
+    def _known_task(cls, name: str) -> str:
+        try:
+            find_task(name)
+        except TaskError as error:
+            raise problem(str(error)) from error
+        return name
+
+    @field_validator("options")
+    @classmethod
+    def _own_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if "marking" in options:
+            raise problem("marking is no option of a dataset: set it on the experiment", "marking")
+        if "prompt" in options:
+            raise problem("prompt stands beside options, not among them", "prompt")
+        return options
+
+    @model_validator(mode="after")
+    def _known_wording(self) -> Self:
+        try:
+            Asking.of(self.prompt, find_task(self.task).templates)
+        except ValueError as error:
+            raise problem(str(error), "prompt") from error
+        return self
+
+
+class PolicyEntry(Settings):
+    """A policy with its options."""
+
+    policy: str
+    """A policy's name (decile ls policies), or package.module:attribute."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The policy's own options, such as low: 0.2."""
+
+    @model_validator(mode="after")
+    def _known_policy(self) -> Self:
+        try:
+            policy = get_policy(self.policy, **self.options)
+        except PolicyError as error:
+            raise problem(str(error)) from error
+        settled = settled_options(policy, self.options)  # equal meaning, equal hash
+        self.options.clear()
+        self.options.update(settled)
+        return self
+
+
+class Grid(Settings):
+    """The swept axes; the sweep is their product."""
+
+    model: list[str] = Field(min_length=1)
+    """Names from `models`."""
+    dataset: list[str] = Field(min_length=1)
+    """Names from `datasets`, or tasks with their default options."""
+    policy: list[str] = Field(min_length=1)
+    """Names from `policies`, built-in policies, or package.module:attribute."""
+    seed: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
+    """Seeds of subset choice and training."""
+
+    @field_validator("model", "dataset", "policy", "seed")
+    @classmethod
+    def _no_repeats(cls, values: list[Any]) -> list[Any]:
+        for index, value in enumerate(values):
+            if value in values[:index]:
+                raise problem(f"{value!r} is listed twice: a grid is a set, keep one", index)
+        return values
+
+
+class Probe(Settings):
+    """How difficulty is measured: K completions per prompt from the base model."""
+
+    samples: int = Field(default=10, ge=1)
+    """K, completions per prompt."""
+    temperature: float = Field(default=1.0, ge=0)
+    """Sampling temperature; 0 is greedy."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus sampling; 1 is off."""
+    top_k: int = Field(default=0, ge=0)
+    """Keep only the k likeliest tokens; 0 is off."""
+    max_completion_length: int = Field(default=256, ge=1)
+    """Tokens per completion at most; too few make every prompt look hard."""
+    seed: int = 0
+    """Of the sampling; another seed is another probe."""
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Strings that end an answer; the text before the first of them is marked."""
+    adaptive: bool = False
+    """Stop sampling a prompt once nothing it could still say can change a subset of the grid."""
+    count_truncated: Literal["wrong", "exclude"] = "wrong"
+    """Whether an answer cut by the limit counts as a failure, or not at all."""
+    engine: Literal["transformers", "vllm"] = "transformers"
+    """What generates; vllm needs a GPU and pip install 'decile[vllm]'."""
+
+    def sampling(self) -> SamplingSettings:
+        """The part that decides how one completion is drawn."""
+        return SamplingSettings(
+            self.temperature,
+            self.top_p,
+            self.top_k,
+            self.max_completion_length,
+            self.seed,
+            self.stop,
+        )
+
+
+class Evaluate(Settings):
+    """How accuracy is measured, on the same test questions in all cells."""
+
+    every: int = Field(default=0, ge=0)
+    """Updates between evaluations; 0 evaluates the base and the final model only."""
+    samples: int = Field(default=4, ge=1)
+    """Completions per test question; accuracy is their mean."""
+    temperature: float = Field(default=1.0, ge=0)
+    """Sampling temperature; 0 is greedy."""
+    max_completion_length: int | None = Field(default=None, ge=1)
+    """Tokens per completion; the probe's when not set."""
+    seed: int = 1
+    """Of the sampling: the same random numbers in every evaluation, so that they pair."""
+
+    def as_probe(self, probe: Probe) -> Probe:
+        """The probe of the test set whose completions are the base model's evaluation."""
+        return Probe(
+            samples=self.samples,
+            temperature=self.temperature,
+            max_completion_length=self.max_completion_length or probe.max_completion_length,
+            stop=probe.stop,
+            seed=self.seed,  # the engine is the one that evaluates while training, so they pair
+        )
+
+
+class Resources(Settings):
+    """What one trial takes; as many trials run at once as fit."""
+
+    cpus: float = Field(default=1, gt=0)
+    """CPUs per worker; fractions allowed."""
+    gpus: float = Field(default=0, ge=0)
+    """GPUs per worker; fractions allowed up to 1, TRL refuses a process that sees two."""
+    workers: int = Field(default=1, ge=1)
+    """Processes that train one cell together, through Ray Train."""
+
+    @model_validator(mode="after")
+    def _one_gpu_per_worker(self) -> Self:
+        if self.gpus > 1:
+            raise problem(
+                f"gpus is {self.gpus:g} per worker: write gpus: 1 and workers: {round(self.gpus)}",
+                "gpus",
+            )
+        return self
+
+
+class Experiment(Settings):
+    """One named sweep."""
+
+    about: str = ""
+    """One line for people."""
+    grid: Grid
+    """The swept axes."""
+    budget: int | float = 0.10
+    """Size of each subset: a share of the pool (0.10) or a count (80)."""
+    match_sizes: bool = False
+    """Where a policy cannot fill the budget, all take the size of the smallest."""
+    marking: Literal["lenient", "strict"] = "lenient"
+    """The reading of answers that rewards and accuracy use."""
+    max_marking_errors: float = Field(default=0.1, ge=0, le=1)
+    """Share of a batch that may fail to be judged before the work stops with the reason."""
+    probe: Probe = Probe()
+    """How difficulty is measured."""
+    grpo: dict[str, Any] = Field(default_factory=dict)
+    """TRL's GRPOConfig, by its own names."""
+    lora: dict[str, Any] = Field(default_factory=dict)
+    """PEFT's LoraConfig, by its own names."""
+    evaluate: Evaluate = Evaluate()
+    """How accuracy is measured."""
+    resources: Resources = Resources()
+    """What one trial takes."""
+
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _budget(cls, budget: Any) -> Any:
+        if isinstance(budget, bool) or not isinstance(budget, int | float) or not budget > 0:
+            raise problem(f"budget {budget} is no size: write a share (0.10) or a count (80)")
+        if isinstance(budget, float) and budget > 1:
+            raise problem(f"budget {budget} is over the whole pool: write a share up to 1.0")
+        return budget
+
+    @field_validator("grpo", "lora")
+    @classmethod
+    def _library_settings(cls, values: dict[str, Any], info: Any) -> dict[str, Any]:
+        for name, value in values.items():
+            if message := settings.problem(info.field_name, name, value):
+                raise problem(message, name)
+        return values
+
+    @model_validator(mode="after")
+    def _batch_fits(self) -> Self:
+        if message := settings.batch_problem(self.full_grpo(), self.resources.workers):
+            raise problem(message, "grpo", "num_generations")
+        return self
+
+    def full_grpo(self) -> dict[str, Any]:
+        """GRPO settings with every one that matters written out."""
+        return settings.GRPO_DEFAULTS | self.grpo
+
+    def full_lora(self) -> dict[str, Any]:
+        """LoRA settings with every one that matters written out."""
+        return settings.LORA_DEFAULTS | self.lora
+
+    def subset_size(self, pool: int) -> int:
+        """Prompts per subset: floor(share × pool), or the count (paper A: floor(p·N))."""
+        return self.budget if isinstance(self.budget, int) else int(self.budget * pool + 1e-9)

@@ -1,0 +1,138 @@
+"""What is kept as JSON beside its results: a probe and a cell, with ids that hash content. Pure."""
+
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator import settings
+from orchestrator.blocks import PolicyEntry, Probe, Resources
+from orchestrator.models import ModelSource, canonical_hash
+from orchestrator.pools import Dataset, Split
+
+
+class Spec(BaseModel):
+    """Base of what is handed to workers and kept as JSON beside its results."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProbeSpec(Spec):
+    """One probe: a base model on one split of a dataset, under fixed sampling settings.
+
+    The probe of a training pool measures difficulty; that of a test set, under the evaluation's
+    settings, is the base model's accuracy, shared by every cell.
+    """
+
+    model: ModelSource
+    dataset: Dataset
+    split: Split
+    settings: Probe
+    template: str
+    marker: str
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the key hashes. Not the marker, the pool, or K: those never change a sample."""
+        return {
+            "model": self.model.key(),
+            "template": self.template,
+            "task": self.dataset.task,
+            "sampling": self.settings.model_dump(mode="json", exclude=_not_in_key(self.settings)),
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """The folder of the samples in the store."""
+        return canonical_hash(self.identity)
+
+
+def _not_in_key(settings: Probe) -> set[str]:
+    """What never changes a sample: how many there are, and how they are counted."""
+    always = {"samples", "adaptive", "count_truncated"}
+    return always if settings.stop else always | {"stop"}
+
+
+class Cell(Spec):
+    """One (model, dataset, policy, seed) with every setting resolved."""
+
+    probe: ProbeSpec
+    baseline: ProbeSpec
+    policy: str
+    rule: PolicyEntry
+    seed: int
+    size: int
+    match: list[PolicyEntry] = []
+    train_hash: str
+    test_hash: str
+    grpo: dict[str, Any]
+    lora: dict[str, Any]
+    evaluate_every: int
+    resources: Resources
+    provenance: dict[str, str] = {}
+
+    @property
+    def subset_identity(self) -> dict[str, Any]:
+        """What decides which prompts are chosen."""
+        return {
+            "probe_key": self.probe.key,
+            "samples": self.probe.settings.samples,
+            "marker": self.probe.marker,
+            "pool": self.train_hash,
+            "policy": self.rule.policy,
+            "options": self.rule.options,
+            "size": self.size,
+            "match": [rule.model_dump() for rule in self.match],
+            "seed": self.seed,
+            "count_truncated": self.probe.settings.count_truncated,
+            "group_size": self.grpo["num_generations"],
+        }
+
+    @cached_property
+    def subset_key(self) -> str:
+        """The name of the subset's file in the store."""
+        return canonical_hash(self.subset_identity)
+
+    @cached_property
+    def cell_id(self) -> str:
+        """Hash of everything that can change the result; CPU and GPU shares cannot."""
+        return canonical_hash(
+            {
+                "subset": self.subset_identity,
+                "evaluation": [self.baseline.key, self.baseline.settings.samples, self.test_hash],
+                "every": self.evaluate_every,
+                "grpo": self.grpo,
+                "lora": self.lora,
+                "workers": self.resources.workers,
+            }
+        )
+
+    @property
+    def name(self) -> str:
+        """For people: model/dataset/policy/seed."""
+        return f"{self.probe.model.name}/{self.probe.dataset.name}/{self.policy}/s{self.seed}"
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        """The swept axes."""
+        return {
+            "model": self.probe.model.name,
+            "dataset": self.probe.dataset.name,
+            "policy": self.policy,
+            "seed": self.seed,
+        }
+
+    @property
+    def updates(self) -> int:
+        """Optimiser updates of the trial."""
+        return int(self.grpo["max_steps"])
+
+    @property
+    def prompts_per_update(self) -> int:
+        """Groups per update."""
+        return settings.prompts_per_update(self.grpo, self.resources.workers)
+
+    @property
+    def rollouts(self) -> int:
+        """Completions that the trial generates to train on."""
+        return self.updates * self.prompts_per_update * int(self.grpo["num_generations"])

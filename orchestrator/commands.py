@@ -1,0 +1,203 @@
+"""What each command of `decile` does. Heavy libraries load inside a command only."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.plan import Plan
+    from orchestrator.pools import Dataset
+    from orchestrator.store import Store
+    from tasks import Task
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """Validate, and say what would run."""
+    from orchestrator.overview import overview, overview_text
+
+    made, store = _open(arguments)
+    view = overview(made, store)
+    print(json.dumps(view, indent=2) if arguments.json else overview_text(view))
+    return 0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The whole sweep, then its table and where to look."""
+    made, store = _open(arguments)
+    store.check_writable()
+    from orchestrator.run import run_experiment
+    from orchestrator.tracking import default_tracking_uri
+
+    uri = arguments.tracking_uri or default_tracking_uri(store)
+    outcome = run_experiment(made, store, uri, _progress(made, store))
+    print("\n" + _table(made, store))
+    print(f"\nresults:  {store.uri}")
+    print(f"compare:  decile ui --storage {store.uri}")
+    print(f"report:   decile report {arguments.file} -e {made.name} --storage {store.uri}")
+    return 1 if outcome.failed else 0
+
+
+def probe(arguments: argparse.Namespace) -> int:
+    """Only the probes and subsets."""
+    made, store = _open(arguments)
+    store.check_writable()
+    from cluster.session import ray_session
+    from orchestrator.run import missing_probes, run_probes
+
+    progress = _progress(made, store)
+    if not missing_probes(made, store):
+        progress.say("nothing to do: every sample and subset is there")
+        return 0
+    with ray_session() as cluster:
+        run_probes(made, store, cluster, progress)
+    return 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """The table in the terminal, and the page."""
+    made, store = _open(arguments)
+    from orchestrator.report.page import write_page
+
+    page = arguments.out or Path(f"report-{made.name}.html")
+    print(_table(made, store))
+    write_page(made, store, page)
+    print(f"\npage: {page}")
+    return 0
+
+
+def select(arguments: argparse.Namespace) -> int:
+    """Pick a subset from any difficulty table or probe."""
+    from orchestrator.lines import named_values
+    from orchestrator.selecting import select_file
+    from orchestrator.subsets import checked_rule
+
+    rule = checked_rule(arguments.policy, named_values(arguments.option))
+    why = select_file(arguments.probe, rule, arguments.budget, arguments.seed, arguments.out)
+    shown = f"{why['size']} prompts: {arguments.out}"
+    print(json.dumps(why, indent=2) if arguments.json else shown)
+    return 0
+
+
+def mark(arguments: argparse.Namespace) -> int:
+    """Mark stored completions, and count the outcomes."""
+    from orchestrator.lines import named_values
+    from orchestrator.mark_file import mark_file
+
+    options = named_values(arguments.option) | {"marking": arguments.marking}
+    counts = mark_file(arguments.task, options, arguments.input, arguments.output)
+    total = max(1, sum(counts.values()))
+    lines = [f"{name:<10} {count:>9,}  {count / total:6.1%}" for name, count in counts.items()]
+    print(json.dumps(counts) if arguments.json else "\n".join([*lines, str(arguments.output)]))
+    return 0
+
+
+def import_(arguments: argparse.Namespace) -> int:
+    """Take in what others sampled, as a probe or a difficulty table."""
+    from orchestrator.exchange import Hints, import_file
+
+    task = _task(arguments)
+    hints = Hints(arguments.rate, arguments.samples, arguments.model)
+    pool = task.train() if arguments.pool else None
+    said = import_file(
+        arguments.source, task, arguments.out, layout=arguments.layout, pool=pool, hints=hints
+    )
+    _tell(said, f"{said['kind']} of {said['prompts']:,} prompts: {arguments.out}", arguments.json)
+    return 0
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Write a subset in the layout of another trainer."""
+    from orchestrator.exchange import export_file, prompts_of, summary_of
+
+    task = _task(arguments)
+    texts = arguments.texts
+    prompts = prompts_of(texts) if texts else task.train()
+    provenance = {"import": summary_of(texts)} if texts else {"data": task.provenance}
+    said = export_file(arguments.subset, prompts, task, arguments.layout, arguments.out, provenance)
+    _tell(said, f"{arguments.out}, and where it comes from: {arguments.out}.provenance.json",
+          arguments.json)  # fmt: skip
+    return 0
+
+
+def _task(arguments: argparse.Namespace) -> "Task":
+    from orchestrator.lines import named_values
+    from tasks import get_task
+
+    return get_task(arguments.task, **named_values(arguments.option))
+
+
+def _tell(said: dict[str, Any], line: str, as_json: bool) -> None:
+    notes = [f"  {note}" for note in said.get("notes", [])]
+    print(json.dumps(said, indent=2) if as_json else "\n".join([line, *notes]))
+
+
+def ls(arguments: argparse.Namespace) -> int:
+    """Names, each with the first line that describes it."""
+    from orchestrator.listing import listing
+
+    for name, text in listing(arguments.what, arguments.file):
+        print(f"{name:<20} {text}".rstrip())
+    return 0
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Check what a sweep needs before it costs anything."""
+    from orchestrator.doctor import checks
+
+    healthy = True
+    datasets = _datasets(arguments.file) if arguments.file else {}
+    for check in checks(arguments.tracking_uri, datasets):
+        healthy &= check.ok
+        print(f"{'ok ' if check.ok else 'BAD'}  {check.name}: {check.detail}", flush=True)
+    return 0 if healthy else 1
+
+
+def _datasets(file: Path) -> "dict[str, Dataset]":
+    from orchestrator.config import load_config
+    from orchestrator.plan import datasets_of
+
+    return datasets_of(load_config(file))
+
+
+def ui(arguments: argparse.Namespace) -> int:
+    """Serve the MLflow UI on loopback until stopped."""
+    from orchestrator.store import Store
+    from orchestrator.tracking import serve_ui
+
+    return serve_ui(Store(arguments.storage), port=arguments.port)
+
+
+def _open(arguments: argparse.Namespace) -> "tuple[Plan, Store]":
+    """The plan and the store that a command names; every wrong input ends here."""
+    from orchestrator.config import load_config
+    from orchestrator.plan import make_plan
+    from orchestrator.store import Store
+
+    source = load_config(arguments.file)
+    made = make_plan(source, arguments.experiment)
+    return made, Store(arguments.storage or _storage(source.config.storage))
+
+
+def _storage(storage: str) -> str:
+    """A job's working directory is a copy that vanishes: relative storage goes to the home."""
+    from cluster.session import in_ray_job
+
+    if in_ray_job() and "://" not in storage and not Path(storage).expanduser().is_absolute():
+        return str(Path.home() / "decile" / storage)
+    return storage
+
+
+def _progress(made: "Plan", store: "Store"):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    from orchestrator.progress import Progress
+    from orchestrator.trial import is_finished
+
+    return Progress.of(made, sum(is_finished(store, cell) for cell in made.cells))
+
+
+def _table(made: "Plan", store: "Store") -> str:
+    from orchestrator.report.rows import read_rows
+    from orchestrator.report.table import text_table
+
+    rows = read_rows(store, made.cells)
+    return text_table(rows) if rows else "no cell has a result yet"

@@ -1,0 +1,83 @@
+"""The probes of a plan: how each is run, what it still owes, and the difficulty it gives."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from orchestrator.adaptive import Target
+from orchestrator.adaptive_probe import frontier, run_adaptive
+from orchestrator.cells import Cell, ProbeSpec
+from orchestrator.difficulty import difficulty
+from orchestrator.plan import Plan
+from orchestrator.probe import Progress, run_probe
+from orchestrator.sample_store import owed
+from orchestrator.store import Store
+from orchestrator.subsets import made
+from policies import ScorePolicy, needs_of
+
+
+class Owed(NamedTuple):
+    """Samples that a probe lacks; `at_most` where an adaptive one may need fewer."""
+
+    samples: int
+    at_most: bool
+
+
+def cells_of(plan: Plan, spec: ProbeSpec) -> list[Cell]:
+    """The cells whose subsets come from a probe."""
+    name = spec.dataset.name
+    return [c for c in plan.cells if c.probe.key == spec.key and c.probe.dataset.name == name]
+
+
+def needing_all(plan: Plan, spec: ProbeSpec) -> list[str]:
+    """The policies of a probe's cells that need every sample, for which nothing can be saved."""
+    cells = cells_of(plan, spec)
+    unsure = {c.policy for c in cells if needs_of(made(c.rule)) == "all"}
+    return sorted(unsure | ({c.policy for c in cells} if any(c.match for c in cells) else set()))
+
+
+def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
+    """The subsets that an adaptive probe serves, or None for a probe that draws every sample."""
+    if not spec.settings.adaptive or spec.split == "test" or needing_all(plan, spec):
+        return None
+    targets: dict[str, Target] = {}
+    for cell in cells_of(plan, spec):
+        policy = made(cell.rule)
+        if needs_of(policy) == "nothing":
+            continue
+        assert isinstance(policy, ScorePolicy), "what needs a part of the samples has scores"
+        targets[cell.subset_key] = Target(policy, cell.size, cell.seed)
+    return list(targets.values())
+
+
+def owed_by(plan: Plan, store: Store, spec: ProbeSpec) -> Owed:
+    """What a probe of the plan still has to sample."""
+    targets, pool = targets_of(plan, spec), plan.pool(spec)
+    if targets is None:
+        missing = owed(store, spec, pool.prompts(spec.split))
+        return Owed(sum(len(indices) for _, indices in missing), at_most=False)
+    front = frontier(store, spec, pool, targets)
+    lacking = (front.samples - len(front.said.get(p.prompt_id, ())) for p in front.owed())
+    return Owed(sum(lacking), at_most=True)
+
+
+def sample(
+    plan: Plan, store: Store, spec: ProbeSpec, cluster: Mapping[str, float], progress: Progress
+) -> pa.Table:
+    """Draw what a probe owes; returns its samples (schema SAMPLES)."""
+    targets, pool = targets_of(plan, spec), plan.pool(spec)
+    if targets is None:
+        return run_probe(store, spec, pool, cluster, progress)
+    return run_adaptive(store, spec, pool, targets, cluster, progress)
+
+
+def difficulty_of(plan: Plan, spec: ProbeSpec, samples: pa.Table) -> pa.Table:
+    """The difficulty table of a training probe, every prompt of the pool in it."""
+    return difficulty(
+        samples,
+        plan.pool(spec).tiers("train"),
+        count_truncated=spec.settings.count_truncated,
+        group_size=int(cells_of(plan, spec)[0].grpo["num_generations"]),
+        samples_per_prompt=spec.settings.samples,
+    )

@@ -1,0 +1,64 @@
+"""Replaying completions that were recorded before: a probe without a model.
+
+A file of recorded completions (Parquet or JSON lines) has the columns `question` and `responses` (a
+list of texts); optional lists beside it are `tokens` (lengths) and `finish` ("stop" or "length").
+Sample i of a prompt is its i-th response, so a replay is the same however it is batched or stopped.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from orchestrator.models import ModelSource
+from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
+from tasks.sources import read_file
+
+
+class RecordedSampler(Sampler):
+    """Holds all responses of a file by question."""
+
+    engine: ClassVar[str] = "recorded"
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.rows = recorded_rows(file)
+
+    @classmethod
+    def load(cls, source: ModelSource, device: str | None = None) -> Self:
+        """The file that the source names; TaskError where it is of another form."""
+        return cls(Path(source.location))
+
+    def count_tokens(self, requests: Sequence[Request]) -> list[int]:
+        """0 of each: a recording does not say how its prompts were cut into tokens."""
+        return [0] * len(requests)
+
+    def sample(
+        self, requests: Sequence[Request], settings: SamplingSettings
+    ) -> list[list[Completion]]:
+        """Per request, the recorded responses of the wanted indices; absent ones are errors."""
+        return [[self._response(r.question, i) for i in r.samples] for r in requests]
+
+    def _response(self, question: str, index: int) -> Completion:
+        row = self.rows.get(question)
+        if row is None or index >= len(row["responses"]):
+            return Completion("", 0, "error")
+        tokens = row.get("tokens") or [0] * len(row["responses"])
+        finish = row.get("finish") or ["stop"] * len(row["responses"])
+        return Completion(row["responses"][index], tokens[index], finish[index])
+
+
+def recorded_rows(file: Path) -> dict[str, dict[str, Any]]:
+    """A recording by question. Raises TaskError where the file is of another form."""
+    rows = read_file(file, ("question", "responses")).rows
+    return {str(row["question"]): row for row in rows}
+
+
+def shortage(rows: dict[str, dict[str, Any]], questions: Sequence[str], samples: int) -> str | None:
+    """What a recording lacks of `samples` responses to each question, in words, or None."""
+    absent = sum(question not in rows for question in questions)
+    if absent:
+        return f"has no responses to {absent:,} of the {len(questions):,} training questions"
+    fewest = min((len(rows[q]["responses"]) for q in questions), default=samples)
+    if fewest < samples:
+        return f"has {fewest} responses to some question: write probe: {{samples: {fewest}}}"
+    return None

@@ -1,0 +1,173 @@
+"""Several policies in one subset, each for a share of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from policies.arrays import Bools, Rows
+from policies.base import Needs, Policy, PolicyError, ScorePolicy, check_size, checked_rows
+from policies.parsed import Requiring
+from policies.registry import get_policy
+from policies.traits import eligible_of, needs_of, settled_options
+
+# Shares written as 0.333 three times add up to one.
+SLACK = 0.005
+_HOW = (
+    "write policies with their shares, such as {hard: 0.5, random: 0.5}, or with options, "
+    "such as {hard: 0.5, band: {share: 0.5, low: 0.2, high: 0.8}}"
+)
+
+
+class Part(NamedTuple):
+    """One policy of a mixture; `share` is as `written`, but all parts' add up to one."""
+
+    name: str
+    share: float
+    policy: Policy
+    written: float
+    options: dict[str, Any]
+
+
+@dataclass(kw_only=True)
+class Mixture(Requiring):
+    """Shares of other policies, such as {hard: 0.5, random: 0.5}, each from what is left.
+
+    `shares` maps a policy's name to its share, or to {share: …, option: …}; a list of such maps may
+    name a policy twice. Counts come from shares by largest remainder. The parts pick one after
+    another, in the order written, each with a lottery of its own: with one lottery for all, the
+    prompts that lost a tie in the first part would lose again in the second, and `random` would
+    not be uniform over what is left. The first part's lottery is the one it would have alone.
+
+    A policy's score is that over the whole table (the median of `middle` too). A function of the
+    user's own, without scores, is called with a table of the rows that are left.
+    """
+
+    name: ClassVar[str] = "mixture"
+    whole: ClassVar[bool] = False
+    example: ClassVar[str] = "shares: {hard: 0.5, random: 0.5}"
+
+    shares: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.parts = _parts(_written(self.shares))
+        # One form for every way to write the same: equal shares then have equal hashes.
+        self.shares = [{p.name: {"share": p.written, **p.options}} for p in self.parts]
+
+    @property
+    def needs(self) -> Needs:
+        """Nothing of the samples where no part needs any; else all, as parts look at the others."""
+        kinds = {needs_of(part.policy) for part in self.parts}
+        return "nothing" if kinds == {"nothing"} and not self.require else "all"
+
+    def eligible(self, difficulty: pa.Table) -> Bools:
+        """Rows that any part may take."""
+        rows = np.zeros(difficulty.num_rows, dtype=bool)
+        for part in self.parts:
+            rows |= eligible_of(part.policy, difficulty)
+        return rows & self.required(difficulty, self.name)
+
+    def capacity(self, difficulty: pa.Table) -> int:
+        """The number of eligible rows; one part may run short before all of them are taken."""
+        return int(np.count_nonzero(self.eligible(difficulty)))
+
+    def counts(self, size: int) -> list[int]:
+        """How many rows each part takes of `size`: largest remainder, ties in the order written."""
+        exact = np.round([part.share * size for part in self.parts], 9)
+        counts = np.floor(exact).astype(int)
+        most = np.argsort(counts - exact, kind="stable")
+        counts[most[: size - int(counts.sum())]] += 1
+        return [int(count) for count in counts]
+
+    def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
+        """Row numbers, those of the first part first. PolicyError where a part runs short."""
+        check_size(difficulty, size)
+        return self.pick(difficulty, size, rng)
+
+    def pick(
+        self,
+        difficulty: pa.Table,
+        size: int,
+        rng: np.random.Generator,
+        free: Bools | None = None,
+    ) -> Rows:
+        """`size` of the rows that are `free` and have what is required."""
+        left = self.required(difficulty, self.name)
+        if free is not None:
+            left &= free
+        chosen: list[np.ndarray] = []
+        for part, count in zip(self.parts, self.counts(size), strict=True):
+            if count:
+                chosen.append(_pick(part, difficulty, count, rng, left))
+                left[chosen[-1]] = False
+        return np.concatenate(chosen)
+
+
+def _pick(
+    part: Part, difficulty: pa.Table, count: int, rng: np.random.Generator, left: Bools
+) -> Rows:
+    """The part's rows, all of them among those left."""
+    try:
+        if isinstance(part.policy, ScorePolicy | Mixture):
+            return part.policy.pick(difficulty, count, rng, left)
+        return _call(part, difficulty, count, rng, left)
+    except PolicyError as error:
+        raise PolicyError(f"mixture: {error}") from error
+
+
+def _call(
+    part: Part, difficulty: pa.Table, count: int, rng: np.random.Generator, left: Bools
+) -> Rows:
+    """The rows of a policy that is no more than a function of a table."""
+    rows = np.flatnonzero(left)
+    if len(rows) < count:
+        raise PolicyError(
+            f"{part.name} has {len(rows)} of {count} prompts among those left: "
+            "write a smaller budget"
+        )
+    chosen = part.policy(difficulty.take(pa.array(rows)), count, rng)
+    return rows[checked_rows(chosen, part.name, count, len(rows))]
+
+
+def _written(shares: Any) -> list[tuple[str, dict[str, Any]]]:
+    """The parts as written: names, and options with `share` among them."""
+    listed = [shares] if isinstance(shares, Mapping) else shares
+    if not isinstance(listed, list | tuple) or not all(isinstance(m, Mapping) for m in listed):
+        raise PolicyError(f"mixture: shares is {shares!r}: {_HOW}")
+    pairs = [pair for mapping in listed for pair in mapping.items()]
+    return [
+        (str(name), dict(value) if isinstance(value, Mapping) else {"share": value})
+        for name, value in pairs
+    ]
+
+
+def _parts(written: list[tuple[str, dict[str, Any]]]) -> list[Part]:
+    """The parts, made; PolicyError where shares do not add up to one."""
+    shares = [_share(name, options.get("share")) for name, options in written]
+    if not shares or abs(sum(shares) - 1) > SLACK:
+        raise PolicyError(f"mixture: the shares add up to {sum(shares):g}, not to 1: {_HOW}")
+    parts = []
+    for (name, options), share in zip(written, shares, strict=True):
+        own = {option: value for option, value in options.items() if option != "share"}
+        policy = _made(name, own)
+        settled = settled_options(policy, own)
+        parts.append(Part(name, share / sum(shares), policy, share, settled))
+    return parts
+
+
+def _made(name: str, options: dict[str, Any]) -> Policy:
+    try:
+        return get_policy(name, **options)
+    except PolicyError as error:
+        raise PolicyError(f"mixture: {error}") from error
+
+
+def _share(name: str, share: Any) -> float:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise PolicyError(
+            f"mixture: the share of {name} is {share!r}: write a number above 0, to 1"
+        )
+    return float(share)

@@ -1,0 +1,65 @@
+"""The policy that goes by the task's own grading (paper B, difficulty levels), not by a probe."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from policies.arrays import Bools
+from policies.base import PolicyError
+from policies.columns import column, is_one_of
+from policies.uniform import Uniform
+
+_RANGE = re.compile(r"\s*(\d+)\s*[-–]\s*(\d+)\s*")
+_SHOWN = 8
+
+
+@dataclass(kw_only=True)
+class Tiers(Uniform):
+    """Only the tiers in `levels` (1-3, or a list such as [1, easy]); uniform within them.
+
+    A tier is text, and an item of a list must be equal to it; `1-3` is short for [1, 2, 3]. (Where
+    a tier is itself called 1-3, write it as a list: [1-3].)
+    """
+
+    name = "tiers"
+    needs = "nothing"
+    wider = "more levels"
+    example: ClassVar[str] = "levels: 1-3"
+
+    levels: int | str | Sequence[int | str]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.levels = _levels(self.levels)
+
+    def allowed(self, difficulty: pa.Table) -> Bools:
+        """Rows whose tier is one of the levels."""
+        return is_one_of(difficulty, "tier", _levels(self.levels), self.title)
+
+    def holds(self, difficulty: pa.Table) -> str:
+        """What makes a row eligible, and what the table offers."""
+        return f"in the tiers {', '.join(_levels(self.levels))} (the table has {_seen(difficulty)})"
+
+
+def _levels(levels: Any) -> list[str]:
+    """Levels as the texts of tiers, each once, 2 before 10."""
+    if isinstance(levels, str) and (span := _RANGE.fullmatch(levels)):
+        listed: list[Any] = [*range(int(span[1]), int(span[2]) + 1)]
+    elif isinstance(levels, list | tuple | set | frozenset):
+        listed = [*levels]
+    else:
+        listed = [levels]
+    if not listed or any(isinstance(one, bool) or not isinstance(one, int | str) for one in listed):
+        raise PolicyError(f"tiers: levels is {levels!r}: write 1-3, or a list such as [1, 2, 3]")
+    return sorted(set(map(str, listed)), key=lambda text: (len(text), text))
+
+
+def _seen(difficulty: pa.Table) -> str:
+    """The tiers of the table, the first few of many."""
+    tiers = sorted(map(str, pc.unique(column(difficulty, "tier", "tiers")).to_pylist()))
+    more = f" and {len(tiers) - _SHOWN} more" if len(tiers) > _SHOWN else ""
+    return ", ".join(map(repr, tiers[:_SHOWN])) + more

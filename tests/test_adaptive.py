@@ -1,0 +1,139 @@
+"""Adaptive probing gives the subsets of the full probe, whatever was drawn, in any batches."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.adaptive import Counts, Target, owed_rows, resolved, score_bounds, simulate
+from orchestrator.blocks import PolicyEntry
+from orchestrator.difficulty import difficulty
+from orchestrator.subsets import Choice, made, select
+from policies import ScorePolicy
+
+BAND = PolicyEntry(policy="band", options={"low": 0.2, "high": 0.8})
+EARLY = [
+    *[PolicyEntry(policy=name) for name in ("hard", "easy", "random", "hardest_nonzero")],
+    *[PolicyEntry(policy=name) for name in ("base_wrong", "base_right")],
+    BAND,
+]
+
+
+def target(rule: PolicyEntry, size: int, seed: int) -> Target:
+    policy = made(rule)
+    assert isinstance(policy, ScorePolicy)
+    return Target(policy, size, seed)
+
+
+def samples(outcomes: np.ndarray, drawn: np.ndarray) -> pa.Table:
+    """The first `drawn` of each prompt's outcomes [prompts, K], True for correct."""
+    rows = [
+        {
+            "prompt_id": f"{i:05}",
+            "sample": k,
+            "outcome": "correct" if outcomes[i, k] else "wrong",
+        }
+        for i in range(len(outcomes))
+        for k in range(drawn[i])
+    ]
+    schema = pa.schema({"prompt_id": pa.string(), "sample": pa.int32(), "outcome": pa.string()})
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def subset(outcomes: np.ndarray, drawn: np.ndarray, rule: PolicyEntry, size: int, seed: int):
+    prompts, k = outcomes.shape
+    tiers = {f"{i:05}": "" for i in range(prompts)}
+    table = difficulty(samples(outcomes, drawn), tiers, samples_per_prompt=k)
+    assert table.num_rows == prompts
+    chosen, _ = select(table, Choice(rule, size, seed, samples=k))
+    return set(chosen["prompt_id"].to_pylist())
+
+
+def pool(seed: int, prompts: int, k: int, alpha: float = 0.24, beta: float = 0.21) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.random((prompts, k)) < rng.beta(alpha, beta, prompts)[:, None]
+
+
+@pytest.mark.parametrize("rule", EARLY, ids=lambda rule: rule.policy)
+@pytest.mark.parametrize("batch", [1, 16, 1000])
+def test_one_policy_alone(rule: PolicyEntry, batch: int) -> None:
+    outcomes = pool(1, 120, 6)
+    full = np.full(120, 6)
+    for seed in (0, 1):
+        drawn = simulate(outcomes, [target(rule, 12, seed)], batch).drawn
+        assert subset(outcomes, drawn, rule, 12, seed) == subset(outcomes, full, rule, 12, seed)
+
+
+def test_several_policies_and_seeds_at_once() -> None:
+    outcomes = pool(2, 150, 8)
+    wanted = [(rule, 15, seed) for rule in EARLY for seed in (0, 3)]
+    drawn = simulate(outcomes, [target(*w) for w in wanted], batch=32).drawn
+    full = np.full(150, 8)
+    for rule, size, seed in wanted:
+        assert subset(outcomes, drawn, rule, size, seed) == subset(outcomes, full, rule, size, seed)
+    assert drawn.sum() < outcomes.size
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    prompts=st.integers(2, 30),
+    k=st.integers(1, 6),
+    share=st.floats(0.05, 1.0),
+    batch=st.integers(1, 40),
+    flat=st.booleans(),
+    names=st.sets(st.sampled_from(["hard", "easy", "random"]), min_size=1),
+)
+def test_any_pool_in_any_batches(seed, prompts, k, share, batch, flat, names) -> None:
+    outcomes = pool(seed, prompts, k, *((1.0, 1.0) if flat else (0.2, 0.2)))
+    size = max(1, int(share * prompts))
+    rules = [PolicyEntry(policy=name) for name in sorted(names)]
+    drawn = simulate(outcomes, [target(rule, size, seed) for rule in rules], batch).drawn
+    full = np.full(prompts, k)
+    for rule in rules:
+        assert subset(outcomes, drawn, rule, size, seed) == subset(outcomes, full, rule, size, seed)
+
+
+def test_the_samples_not_drawn_may_say_anything() -> None:
+    """The subset of what was drawn is that of every way to fill in the rest."""
+    outcomes, rule = pool(3, 40, 5), PolicyEntry(policy="hard")
+    drawn = simulate(outcomes, [target(rule, 6, 0)], batch=4).drawn
+    expected = subset(outcomes, drawn, rule, 6, 0)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        other = np.where(np.arange(5) < drawn[:, None], outcomes, rng.random((40, 5)) < 0.5)
+        assert subset(other, np.full(40, 5), rule, 6, 0) == expected
+
+
+def test_a_random_subset_needs_no_sample_and_a_first_outcome_one() -> None:
+    outcomes = pool(4, 50, 4)
+    assert simulate(outcomes, [target(PolicyEntry(policy="random"), 5, 0)], 8).drawn.sum() == 0
+    wrong = simulate(outcomes, [target(PolicyEntry(policy="base_wrong"), 5, 0)], 8)
+    assert set(wrong.drawn.tolist()) == {1}
+
+
+def test_hard_and_easy_alone_save_much_of_the_draws() -> None:
+    outcomes = pool(5, 500, 10)
+    shares = {
+        name: simulate(outcomes, [target(PolicyEntry(policy=name), 50, 0)], 8).drawn.sum()
+        / outcomes.size
+        for name in ("hard", "easy")
+    }
+    assert shares["hard"] < 0.5 and shares["easy"] < 0.5
+
+
+def test_errors_are_neither_right_nor_wrong() -> None:
+    none = np.zeros(3, dtype=np.int64)
+    first = np.array(["error", None, "correct"], dtype=object)
+    counts = Counts(np.array([0, 0, 1]), np.array([1, 0, 0]), np.array([1, 0, 1]), first)
+    bounds = score_bounds(made(PolicyEntry(policy="hard")), counts, [""] * 3, 2)  # type: ignore
+    assert bounds.low.tolist() == [0.0, 0.0, 0.5]
+    assert bounds.high.tolist() == [1e300, 1e300, 1.0], "all errors: no pass rate, chosen last"
+    assert owed_rows([], counts._replace(drawn=none), [""] * 3, 2).size == 0
+
+
+def test_full_tables_are_left_as_they_are() -> None:
+    outcomes = pool(6, 20, 4)
+    table = difficulty(samples(outcomes, np.full(20, 4)), samples_per_prompt=4)
+    assert resolved(table, 4)["pass_rate"].equals(table["pass_rate"])

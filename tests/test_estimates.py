@@ -1,0 +1,324 @@
+"""What a probe says of pass rates, and how far a second one would agree."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.special import beta as beta_function
+from scipy.stats import betabinom
+
+from orchestrator.difficulty import difficulty
+from orchestrator.estimates import (
+    CONCENTRATION,
+    Prior,
+    expected_learnability,
+    expected_overlap,
+    fit_prior,
+    in_subset_probability,
+    posterior_mean,
+    reliability,
+    wilson,
+)
+from orchestrator.schema import DIFFICULTY
+from policies import PolicyError, get_policy
+from tasks import OUTCOMES
+
+GSM8K = Prior(0.24, 0.21)  # fitted to the public 0…10 of 10 histogram of Qwen3-4B
+HARD = get_policy("hard")
+
+SHAPES = st.floats(0.01, 50)
+PRIORS = st.builds(Prior, SHAPES, SHAPES)
+POOLS = st.lists(
+    st.integers(0, 12).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), max_size=30
+)
+
+
+def arrays(pool: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    successes, n = np.array(pool, dtype=int).reshape(-1, 2).T
+    return successes, n
+
+
+def pool(prompts: int, seed: int, prior: Prior = GSM8K) -> tuple[np.ndarray, np.random.Generator]:
+    rng = np.random.default_rng(seed)
+    return rng.beta(prior.alpha, prior.beta, prompts), rng
+
+
+def probe(p: np.ndarray, samples: int, rng: np.random.Generator, **options: str) -> pa.Table:
+    """A difficulty table of prompts with these pass rates; failures are of every kind."""
+    right = rng.random((len(p), samples)) < p[:, None]
+    kinds = rng.choice(
+        ["wrong", "unparsed", "truncated", "error"], right.shape, p=[0.5, 0.1, 0.3, 0.1]
+    )
+    return difficulty(
+        pa.table(
+            {
+                "prompt_id": np.repeat([f"p{i:05}" for i in range(len(p))], samples),
+                "sample": np.tile(np.arange(samples, dtype=np.int32), len(p)),
+                "outcome": np.where(right, "correct", kinds).ravel(),
+            }
+        ),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def rates_only(p: np.ndarray, samples: int, rng: np.random.Generator) -> pa.Table:
+    return pa.table({"pass_rate": rng.binomial(samples, p) / samples})
+
+
+# The prior
+
+
+@settings(max_examples=100, deadline=None)
+@given(POOLS)
+def test_the_prior_of_any_pool_is_finite_and_does_not_see_the_order(
+    rows: list[tuple[int, int]],
+) -> None:
+    found = fit_prior(*arrays(rows))
+    assert 0 < found.alpha < np.inf and 0 < found.beta < np.inf
+    low, high = CONCENTRATION
+    assert low * 0.999 <= found.alpha + found.beta <= high * 1.001
+    assert fit_prior(*arrays(rows[::-1])) == found
+    assert fit_prior(*arrays([*rows, (0, 0)])) == found
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "alpha", "beta", "note"),
+    [
+        ([], [], 1, 1, "no scorable sample"),
+        ([0, 0], [0, 0], 1, 1, "no scorable sample"),
+        ([0] * 4, [5] * 4, 0.5 / 21, 20.5 / 21, "all wrong"),
+        ([5] * 4, [5] * 4, 20.5 / 21, 0.5 / 21, "all right"),
+        ([1, 0, 0], [1, 1, 1], 1.5 / 4, 2.5 / 4, "one sample a prompt"),
+        ([3] * 9, [5] * 9, 6000, 4000, "no more spread"),
+        ([0, 5] * 9, [5] * 18, 0.005, 0.005, "all right or all wrong"),
+    ],
+)
+def test_the_prior_of_a_degenerate_pool_says_why(
+    successes: list[int], n: list[int], alpha: float, beta: float, note: str
+) -> None:
+    found = fit_prior(np.array(successes, int), np.array(n, int))
+    assert (found.alpha, found.beta) == pytest.approx((alpha, beta), rel=1e-3)
+    assert note in found.note
+
+
+def test_the_prior_is_the_most_likely_one() -> None:
+    p, rng = pool(300, 0, Prior(0.6, 1.3))
+    n = rng.integers(1, 12, 300)
+    s = rng.binomial(n, p)
+    found = fit_prior(s, n)
+
+    def likelihood(alpha: float, beta: float) -> float:
+        return float(betabinom.logpmf(s, n, alpha, beta).sum())
+
+    best = likelihood(found.alpha, found.beta)
+    assert found.note == ""
+    for factor in (0.8, 0.98, 1.02, 1.25):
+        assert likelihood(found.alpha * factor, found.beta) < best
+        assert likelihood(found.alpha, found.beta * factor) < best
+        assert likelihood(found.alpha * factor, found.beta * factor) < best
+
+
+def test_the_prior_is_found_again_in_a_million_prompts() -> None:
+    p, rng = pool(1_000_000, 0)
+    found = fit_prior(rng.binomial(10, p), np.full(len(p), 10))
+    assert found[:2] == pytest.approx(GSM8K[:2], rel=0.01)
+
+
+def test_the_public_histogram_has_the_published_prior() -> None:
+    counts = [599, 162, 123, 83, 92, 90, 86, 88, 95, 146, 764]
+    found = fit_prior(np.repeat(np.arange(11), counts), np.full(sum(counts), 10))
+    assert found[:2] == pytest.approx(GSM8K[:2], abs=0.006)
+    assert found.icc == pytest.approx(0.69, abs=0.005)
+
+
+def test_a_prior_mirrors_with_its_pool() -> None:
+    p, rng = pool(500, 3)
+    s = rng.binomial(6, p)
+    one, other = (fit_prior(x, np.full(500, 6)) for x in (s, 6 - s))
+    assert one[:2] == pytest.approx(other[1::-1], rel=1e-4)
+
+
+def test_stopping_at_the_first_success_leaves_the_prior_where_it_is() -> None:
+    p, rng = pool(20_000, 1)
+    right = rng.random((len(p), 10)) < p[:, None]
+    n = np.where(right.any(axis=1), right.argmax(axis=1) + 1, 10)
+    found = fit_prior(right.any(axis=1).astype(int), n)
+    assert found[:2] == pytest.approx(GSM8K[:2], rel=0.1)
+
+
+# Posterior and learnability
+
+
+@settings(max_examples=100, deadline=None)
+@given(prior=PRIORS, n=st.integers(0, 40), data=st.data())
+def test_the_posterior_lies_between_the_pool_and_the_pass_rate(
+    prior: Prior, n: int, data: st.DataObject
+) -> None:
+    s = data.draw(st.integers(0, n))
+    mean = prior.alpha / (prior.alpha + prior.beta)
+    found = posterior_mean(np.array([s]), np.array([n]), prior).item()
+    ends = sorted([mean, s / n if n else mean])
+    assert ends[0] - 1e-12 <= found <= ends[1] + 1e-12
+
+
+@settings(max_examples=100, deadline=None)
+@given(prior=PRIORS, n=st.integers(0, 40), group=st.integers(1, 64), data=st.data())
+def test_learnability_is_a_chance_that_mirrors_and_grows_with_the_group(
+    prior: Prior, n: int, group: int, data: st.DataObject
+) -> None:
+    s = data.draw(st.integers(0, n))
+    one = expected_learnability(np.array([s]), np.array([n]), prior, group).item()
+    assert 0 <= one <= 1
+    swapped = Prior(prior.beta, prior.alpha)
+    mirrored = expected_learnability(np.array([n - s]), np.array([n]), swapped, group)
+    assert mirrored.item() == pytest.approx(one, abs=1e-12)
+    more = expected_learnability(np.array([s]), np.array([n]), prior, group + 1).item()
+    assert more >= one - 1e-12
+    assert group > 1 or one == pytest.approx(0, abs=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(a=st.floats(0.05, 20), b=st.floats(0.05, 20), n=st.integers(0, 10), group=st.integers(1, 16))
+def test_learnability_is_the_integral_over_the_posterior(
+    a: float, b: float, n: int, group: int
+) -> None:
+    for s in {0, n // 2, n}:
+        x, y = a + s, b + n - s
+        area, _ = quad(
+            lambda p: 1 - p**group - (1 - p) ** group, 0, 1, weight="alg", wvar=(x - 1, y - 1)
+        )
+        found = expected_learnability(np.array([s]), np.array([n]), Prior(a, b), group).item()
+        assert found == pytest.approx(area / beta_function(x, y), abs=1e-7)
+
+
+def test_a_small_learnability_keeps_its_digits() -> None:
+    found = expected_learnability(np.array([0]), np.array([5]), Prior(1e-9, 1.0), 8).item()
+    assert found == pytest.approx(1e-9 * (1 / np.arange(6, 14)).sum(), rel=1e-6)
+
+
+def test_no_extreme_prior_makes_it_warn() -> None:
+    for prior in (Prior(1e-30, 1.0), Prior(1e-30, 1e-30), Prior(1e9, 1e9)):
+        found = expected_learnability(np.array([0, 3]), np.array([0, 3]), prior, 8)
+        assert np.isfinite(found).all()
+
+
+# Intervals and reliability
+
+
+def test_the_wilson_interval_covers_nineteen_times_in_twenty() -> None:
+    rng = np.random.default_rng(0)
+    for n in (5, 10, 32):
+        p = rng.random(40_000)
+        low, high = wilson(rng.binomial(n, p), np.full(len(p), n))
+        assert ((low <= p) & (p <= high)).mean() == pytest.approx(0.95, abs=0.012)
+
+
+def test_reliability_is_the_correlation_of_two_probes() -> None:
+    assert reliability(GSM8K, 5) == pytest.approx(0.917, abs=0.001)
+    assert reliability(GSM8K, 1) == pytest.approx(GSM8K.icc)
+    p, rng = pool(100_000, 0)
+    for samples in (1, 5, 10):
+        one, other = rng.binomial(samples, p), rng.binomial(samples, p)
+        found = np.corrcoef(one, other)[0, 1]
+        assert reliability(GSM8K, samples) == pytest.approx(found, abs=0.01)
+
+
+# A second probe
+
+
+@pytest.mark.parametrize(
+    ("samples", "shared", "learnable"),
+    [(1, None, 0.40), (5, 0.28, 0.216), (10, 0.31, 0.135), (32, 0.42, 0.056)],
+)
+def test_the_hardest_tenth_is_a_lottery_and_hardly_learnable(
+    samples: int, shared: float | None, learnable: float
+) -> None:
+    size, overlap, chance = 747, [], []
+    for seed in range(4):
+        p, rng = pool(7473, seed)
+        one, other = (HARD(rates_only(p, samples, rng), size, rng) for _ in range(2))
+        overlap.append(len(np.intersect1d(one, other)) / size)
+        chance.append((1 - p**8 - (1 - p) ** 8)[one].mean())
+    assert np.mean(chance) == pytest.approx(learnable, abs=0.02)
+    assert shared is None or np.mean(overlap) == pytest.approx(shared, abs=0.03)
+
+
+@pytest.mark.parametrize(("policy", "samples"), [("hard", 5), ("middle", 5), ("learnable", 10)])
+def test_one_probe_foretells_what_another_shares_and_learns(policy: str, samples: int) -> None:
+    rule, size = get_policy(policy), 300
+    p, rng = pool(3000, 7)
+    table = probe(p, samples, rng)
+    chosen = rule(table, size, np.random.default_rng(0))
+    again = [rule(probe(p, samples, rng), size, np.random.default_rng(s)) for s in range(1, 7)]
+    seen = np.mean([len(np.intersect1d(chosen, other)) / size for other in again])
+    chances = in_subset_probability(table, size, rule, 0, samples, repeats=30)
+    assert expected_overlap(chances, chosen) == pytest.approx(seen, abs=0.06)
+    told = table["learnability"].to_numpy(zero_copy_only=False)[chosen].mean()
+    assert told == pytest.approx((1 - p**8 - (1 - p) ** 8)[chosen].mean(), abs=0.05)
+
+
+def test_chances_add_up_to_the_subset_and_repeat_with_the_seed() -> None:
+    p, rng = pool(200, 0)
+    table = probe(p, 5, rng)
+    one, again = (in_subset_probability(table, 20, HARD, 3, 5, repeats=20) for _ in range(2))
+    assert one.sum() == pytest.approx(20)
+    assert (one == again).all() and ((one >= 0) & (one <= 1)).all()
+    assert (one != in_subset_probability(table, 20, HARD, 4, 5, repeats=20)).any()
+
+
+def test_ties_that_fall_the_same_hide_the_lottery() -> None:
+    p, rng = pool(400, 0)
+    table = probe(p, 5, rng)
+    chosen = HARD(table, 40, np.random.default_rng(1))
+    new, same = (
+        expected_overlap(
+            in_subset_probability(table, 40, HARD, 1, 5, repeats=30, same_ties=same), chosen
+        )
+        for same in (False, True)
+    )
+    assert new < 0.5 < 0.7 < same
+    blind = get_policy("random")
+    chances = in_subset_probability(table, 40, blind, 1, 5, repeats=10, same_ties=True)
+    assert expected_overlap(chances, blind(table, 40, np.random.default_rng(1))) == 1
+
+
+def test_a_second_probe_that_cannot_fill_the_subset_chooses_nothing() -> None:
+    def never(table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
+        raise PolicyError("too few")
+
+    p, rng = pool(20, 0)
+    chances = in_subset_probability(probe(p, 5, rng), 3, never, 0, 5, repeats=4)
+    assert not chances.any()
+
+
+@pytest.mark.parametrize("count_truncated", ["wrong", "exclude"])
+def test_a_simulated_probe_is_a_difficulty_table_like_any_other(count_truncated: str) -> None:
+    seen: list[pa.Table] = []
+
+    def spy(table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
+        seen.append(table)
+        return np.arange(size)
+
+    p, rng = pool(2000, 0)
+    table = probe(p, 10, rng, count_truncated=count_truncated)
+    in_subset_probability(table, 3, spy, 0, 20, repeats=2)
+    for again in seen:
+        assert again.schema.equals(DIFFICULTY)
+        assert again["prompt_id"].equals(table["prompt_id"])
+        rows = again.to_pylist()
+        assert all(
+            row["n"] == 20 == row["successes"] + sum(row[o] for o in OUTCOMES[1:]) for row in rows
+        )
+        excluded = "truncated" if count_truncated == "exclude" else None
+        for row in rows:
+            least = row["n"] - row["error"] - (row[excluded] if excluded else 0)
+            assert row["scorable"] == least
+            assert row["pass_rate"] == (row["successes"] / least if least else None)
+            assert row["successes" if row["first"] == "correct" else row["first"]] > 0
+        for name in ("successes", *OUTCOMES[1:]):
+            share, before = (
+                np.sum(t[name].to_numpy()) / np.sum(t["n"].to_numpy()) for t in (again, table)
+            )
+            assert share == pytest.approx(before, abs=0.02)

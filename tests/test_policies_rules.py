@@ -1,0 +1,225 @@
+"""Each policy's own rule, its options, and what is said where they are wrong."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_policies import RATES, chosen, full_table, table
+
+from policies import PolicyError, capacity_of, get_policy, settled_options
+
+FAILURES = st.fixed_dictionaries(
+    dict.fromkeys(("wrong", "unparsed", "truncated"), st.integers(0, 4))
+)
+
+
+def pick(difficulty: pa.Table, name: str, size: int, seed: int = 0, **options: Any) -> list[int]:
+    rows = get_policy(name, **options)(difficulty, size, np.random.default_rng(seed))
+    return [int(row) for row in rows]
+
+
+@settings(max_examples=50, deadline=None)
+@given(rates=RATES)
+def test_hard_takes_the_lowest_easy_the_highest(rates: list[float | None]) -> None:
+    size = 1 + len(rates) // 4
+    for policy, score in (("hard", np.array(rates)), ("easy", -np.array(rates, dtype=float))):
+        rows = chosen(rates, policy, size)
+        rest = np.delete(score, rows)
+        assert not len(rest) or score[rows].max() <= rest.min()
+        assert score[rows].tolist() == sorted(score[rows])
+
+
+@settings(max_examples=100, deadline=None)
+@given(rates=RATES)
+def test_middle_takes_the_interquartile_range_first_then_the_nearest(
+    rates: list[float | None],
+) -> None:
+    values = np.array(rates, dtype=float)
+    low, median, high = np.percentile(values, [25, 50, 75]).round(12)
+    distance = np.abs(values - median).round(12)
+    outside = (values < low) | (values > high)
+    rows = chosen(rates, "middle", len(rates))
+    keys = [(bool(outside[row]), float(distance[row])) for row in rows]
+    assert keys == sorted(keys)
+
+
+def test_middle_prefers_a_far_prompt_within_the_range_to_a_near_one_outside() -> None:
+    rates = [0.1, 0.3, 0.3, 0.3, 0.4, 0.9, 0.9, 0.9]  # quartiles 0.3, 0.35, 0.9
+    assert chosen(rates, "middle", 8)[-1] == 0
+    assert sorted(chosen(rates, "middle", 4)) == [1, 2, 3, 4]
+
+
+def test_middle_takes_both_sides_of_the_median_alike() -> None:
+    rates: list[float | None] = [0.0, 0.4, 0.5, 0.6, 1.0]
+    assert {chosen(rates, "middle", 2, seed)[1] for seed in range(9)} == {1, 3}
+
+
+def test_band_and_hardest_nonzero_never_take_what_is_outside_or_unknown() -> None:
+    rates: list[float | None] = [0.0, None, 0.1, 0.2, 0.5, 0.8, 0.9, 1.0]
+    assert sorted(pick(table(rates), "band", 3, low=0.2, high=0.8)) == [3, 4, 5]
+    assert pick(table(rates), "hardest_nonzero", 6) == [2, 3, 4, 5, 6, 7]
+    with pytest.raises(
+        PolicyError,
+        match=r"band has 3 of 4 prompts with a pass rate from 0.2 to 0.8: "
+        r"write a smaller budget or a wider band$",
+    ):
+        pick(table(rates), "band", 4, low=0.2, high=0.8)
+    with pytest.raises(PolicyError, match="hardest_nonzero has 6 of 7 .* or more samples per"):
+        pick(table(rates), "hardest_nonzero", 7)
+
+
+def test_a_bands_ends_belong_to_it_however_the_rate_was_computed() -> None:
+    assert pick(table([0.1 + 0.2]), "band", 1, low=0, high=0.3) == [0]
+    assert pick(table([1 - 0.9]), "band", 1, low=0.1, high=0.1) == [0]
+
+
+def test_base_wrong_and_base_right_go_by_the_first_sample() -> None:
+    first = ["correct", "wrong", "unparsed", "truncated", "error", None, "correct"]
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        difficulty = pa.table({"first": pa.array(first).cast(kind)})
+        assert sorted(pick(difficulty, "base_wrong", 3)) == [1, 2, 3]
+        assert sorted(pick(difficulty, "base_right", 2)) == [0, 6]
+        sizes = [capacity_of(get_policy(n), difficulty) for n in ("base_wrong", "base_right")]
+        assert sizes == [3, 2]
+    with pytest.raises(
+        PolicyError, match="base_right has 2 of 3 .* whose first sample was correct"
+    ):
+        pick(difficulty, "base_right", 3)
+
+
+def test_full_takes_every_eligible_prompt_whatever_the_size() -> None:
+    assert sorted(pick(table([0.1, None, 0.3]), "full", 1)) == [0, 1, 2]
+    mixed = pa.table({"wrong": [0, 1], "unparsed": [1, 0], "truncated": [0, 0]})
+    assert pick(mixed, "full", 2, require="parsed") == [1]
+
+
+def test_learnable_takes_the_most_learnable_and_unknown_ones_last() -> None:
+    difficulty = pa.table({"learnability": [0.2, None, 0.9, 0.5]})
+    assert pick(difficulty, "learnable", 4) == [2, 3, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("levels", "rows"),
+    [
+        ("1-2", [0, 1]),
+        ("1–2", [0, 1]),
+        ([1, 3], [0, 2]),
+        (2, [1]),
+        ("easy", [3]),
+        (["easy", 3], [2, 3]),
+        (["1-2"], [5]),
+    ],
+)
+def test_tiers_takes_the_levels_asked_for(levels: Any, rows: list[int]) -> None:
+    difficulty = pa.table({"tier": ["1", "2", "3", "easy", None, "1-2"]})
+    assert sorted(pick(difficulty, "tiers", len(rows), levels=levels)) == rows
+
+
+def test_tiers_that_are_numbers_are_found_too() -> None:
+    assert pick(pa.table({"tier": [3, 1]}), "tiers", 1, levels=[1]) == [1]
+
+
+def test_tiers_says_what_the_table_has_instead() -> None:
+    difficulty = pa.table({"tier": [str(i) for i in range(12)]})
+    with pytest.raises(PolicyError) as refused:
+        pick(difficulty, "tiers", 3, levels=["hard", 1])
+    assert "tiers has 1 of 3 prompts in the tiers 1, hard" in str(refused.value)
+    assert "(the table has '0', '1', '10', '11', '2', '3', '4', '5' and 4 more)" in str(
+        refused.value
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(failures=FAILURES)
+def test_required_are_prompts_whose_failures_are_mostly_answers(failures: dict[str, int]) -> None:
+    row = {"pass_rate": 0.5, "tier": "1", "first": "wrong", "learnability": 0.1, **failures}
+    total = sum(failures.values())
+    kept = get_policy("hard", require="parsed").eligible(full_table([row]))[0]
+    assert kept == (total == 0 or failures["wrong"] / total >= 0.5)
+    assert get_policy("hard").eligible(full_table([row]))[0]
+
+
+def test_what_is_left_out_is_never_chosen_and_a_shortage_says_so() -> None:
+    difficulty = pa.table(
+        {"pass_rate": [0.0, 0.1, 0.2], "wrong": [0, 3, 3], "unparsed": [5, 2, 3],
+         "truncated": pa.array([0, 0, None], pa.int32())}
+    )  # fmt: skip
+    assert pick(difficulty, "hard", 2, require="parsed") == [1, 2]
+    with pytest.raises(PolicyError, match="hard has 2 of 3 .*leave out require: parsed"):
+        pick(difficulty, "hard", 3, require="parsed")
+
+
+def test_the_median_of_what_is_required_is_its_own() -> None:
+    row = {"tier": "1", "first": None, "learnability": None, "unparsed": 0, "truncated": 0}
+    rows = [{**row, "pass_rate": p, "wrong": 1} for p in (0.7, 0.8, 0.9)]
+    rows += [{**row, "pass_rate": 0.0, "wrong": 0, "truncated": 9}] * 7
+    assert pick(full_table(rows), "middle", 1, require="parsed") == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "missing"),
+    [
+        ("hard", {}, "pass_rate"),
+        ("middle", {}, "pass_rate"),
+        ("band", {"low": 0.1, "high": 0.2}, "pass_rate"),
+        ("base_wrong", {}, "first"),
+        ("learnable", {}, "learnability"),
+        ("tiers", {"levels": 1}, "tier"),
+        ("random", {"require": "parsed"}, "wrong"),
+        ("mixture", {"shares": {"random": 1}, "require": "parsed"}, "wrong"),
+    ],
+)
+def test_a_column_that_is_not_there_is_named_with_where_it_comes_from(
+    name: str, options: dict[str, Any], missing: str
+) -> None:
+    with pytest.raises(PolicyError, match=f"{name} needs the column {missing} .*probe's folder"):
+        pick(pa.table({"prompt_id": ["a", "b"]}), name, 1, **options)
+
+
+def test_a_column_of_another_kind_is_refused() -> None:
+    with pytest.raises(PolicyError, match="hard needs numbers in the column pass_rate, and it"):
+        pick(pa.table({"pass_rate": ["0.1"]}), "hard", 1)
+    with pytest.raises(PolicyError, match="base_wrong needs text in the column first, and it"):
+        pick(pa.table({"first": [[1]]}), "base_wrong", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        (
+            "hard",
+            {"requires": "parsed"},
+            "'hard' has no option 'requires': it takes require",
+        ),
+        ("band", {"lo": 1}, "'band' has no option 'lo': it takes .*low, high"),
+        ("band", {}, "'band' needs low and high: write its options, such as low: 0.2, high: 0.8"),
+        ("band", {"low": 0.1}, "'band' needs high"),
+        ("band", {"low": "x", "high": 1}, "low is 'x': write a pass rate from 0 to 1"),
+        ("band", {"low": 0, "high": 80}, "high is 80: write a pass rate from 0 to 1"),
+        ("band", {"low": True, "high": 1}, "low is True"),
+        ("band", {"low": float("nan"), "high": 1}, "low is nan"),
+        ("band", {"low": 0.8, "high": 0.2}, "low 0.8 is above high 0.2: write them the other"),
+        ("tiers", {}, "needs levels: write its options, such as levels: 1-3"),
+        ("tiers", {"levels": []}, r"levels is \[\]: write 1-3, or a list"),
+        ("tiers", {"levels": "3-1"}, "levels is '3-1'"),
+        ("tiers", {"levels": [1.5]}, r"levels is \[1.5\]"),
+        ("tiers", {"levels": True}, "levels is True"),
+        ("easy", {"require": "answers"}, "require: 'answers' is unknown: write parsed"),
+    ],
+)
+def test_wrong_options_are_refused_with_what_to_write(
+    name: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(PolicyError, match=words):
+        get_policy(name, **options)
+
+
+def test_options_that_mean_the_same_settle_alike() -> None:
+    forms = ["1-3", "1–3", [3, 1, 2], ["1", "2", "3"], [1, 1, 2, 3]]
+    settled = [settled_options(get_policy("tiers", levels=f), {"levels": f}) for f in forms]
+    assert settled == [{"levels": ["1", "2", "3"]}] * len(forms)
+    assert settled_options(get_policy("hard", require=None), {"require": None}) == {}
+    assert settled_options(len, {"own": 1}) == {"own": 1}  # type: ignore[arg-type]

@@ -1,0 +1,217 @@
+"""Parts of a probe: a torn, edited or foreign one is named and owed again; texts outlive marks."""
+
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from factories import small_plan
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator import sample_store
+from orchestrator.cells import ProbeSpec
+from orchestrator.pools import Pool
+from orchestrator.sample_store import (
+    compact,
+    lacking,
+    owed,
+    parts,
+    read_samples,
+    write_part,
+)
+from orchestrator.schema import SAMPLES
+from orchestrator.store import Store
+from tasks import make_prompt
+
+
+class Probe:
+    """A store with one small probe of four samples per prompt."""
+
+    def __init__(self, folder: Path) -> None:
+        plan = small_plan(folder)
+        self.spec: ProbeSpec = plan.cells[0].probe
+        self.pool: Pool = plan.pool(self.spec)
+        self.prompts = self.pool.train[:6]
+        self.store = Store(str(folder / "runs"))
+        self.folder = folder / "runs" / "probes" / self.spec.key
+
+    def rows(self, first: int, last: int, samples: range, marker: str | None = None) -> pa.Table:
+        return pa.Table.from_pylist(
+            [
+                {
+                    **{
+                        "prompt_id": p.prompt_id,
+                        "sample": i,
+                        "completion": rf"\boxed{{{p.answer}}}",
+                    },
+                    **{"tokens": 5, "finish": "stop", "outcome": "correct", "extracted": p.answer},
+                    **{"rule": "r", "other_outcome": "correct", "other_rule": "r"},
+                    "marker": marker or self.spec.marker,
+                }
+                for p in self.prompts[first:last]
+                for i in samples
+            ],
+            schema=SAMPLES,
+        )
+
+    def write(self, *arguments: object, key: str | None = None) -> Path:
+        name = write_part(self.store, key or self.spec.key, self.rows(*arguments))  # type: ignore
+        return self.folder.parent / (key or self.spec.key) / name
+
+    def owed(self) -> int:
+        return sum(len(want) for _, want in owed(self.store, self.spec, self.prompts))
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Probe:
+    return Probe(tmp_path)
+
+
+def test_what_is_written_is_no_longer_owed_and_k_may_grow(probe: Probe) -> None:
+    assert probe.owed() == 24
+    probe.write(0, 6, range(3))
+    assert probe.owed() == 6
+    assert {tuple(w) for _, w in owed(probe.store, probe.spec, probe.prompts)} == {(3,)}
+    probe.write(0, 6, range(3, 4))
+    assert probe.owed() == 0
+    more = probe.spec.model_copy(
+        update={"settings": probe.spec.settings.model_copy(update={"samples": 6})}
+    )
+    assert more.key == probe.spec.key
+    assert {tuple(w) for _, w in owed(probe.store, more, probe.prompts)} == {(4, 5)}
+
+
+def test_writing_the_same_rows_twice_is_one_part(probe: Probe) -> None:
+    assert probe.write(0, 3, range(4)) == probe.write(0, 3, range(4))
+    assert len(list(probe.folder.glob("*.parquet"))) == 1
+
+
+def damage_torn(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-40])
+
+
+def damage_bit(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 1
+    file.write_bytes(bytes(data))
+
+
+def damage_edited(file: Path) -> None:
+    table = pq.read_table(file)
+    edited = table.set_column(
+        table.column_names.index("outcome"), "outcome", pa.array(["wrong"] * table.num_rows)
+    )
+    pq.write_table(edited, file)
+
+
+def damage_rows_gone(file: Path) -> None:
+    pq.write_table(pq.read_table(file).slice(1), file)
+
+
+def damage_empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_torn, damage_bit, damage_edited, damage_rows_gone, damage_empty]
+)
+def test_a_part_that_is_not_as_written_is_named_and_owed_again(
+    probe: Probe, damage, caplog: pytest.LogCaptureFixture
+) -> None:
+    probe.write(0, 3, range(4))
+    bad = probe.write(3, 6, range(4))
+    damage(bad)
+    with caplog.at_level(logging.WARNING):
+        assert probe.owed() == 12
+    assert bad.name in caplog.text and "owed again" in caplog.text
+    probe.write(3, 6, range(4))
+    assert probe.owed() == 0
+
+
+def test_a_part_of_another_probe_is_named_and_not_used(
+    probe: Probe, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign = probe.write(0, 6, range(4), key="0123456789abcdef")
+    probe.folder.mkdir(parents=True)
+    foreign.rename(probe.folder / foreign.name)
+    assert probe.owed() == 24
+    assert "belongs to probe 0123456789abcdef" in caplog.text
+
+
+def test_a_part_under_anothers_name_is_found_out(
+    probe: Probe, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = probe.write(0, 3, range(4)), probe.write(3, 6, range(4))
+    pairs = two.name.partition("-")[0]
+    one.rename(one.with_name(f"{pairs}-{one.name.partition('-')[2]}"))
+    assert probe.owed() == 12
+    assert "holds other samples than its name says" in caplog.text
+
+
+def test_compaction_keeps_every_row_once_and_sets_the_unsound_aside(probe: Probe) -> None:
+    probe.write(0, 4, range(4))
+    probe.write(2, 6, range(4))
+    bad = probe.write(0, 1, range(2))
+    damage_torn(bad)
+    compact(probe.store, probe.spec.key)
+    [part] = probe.folder.glob("*.parquet")
+    assert pq.read_table(part).num_rows == 24
+    assert [f.name for f in probe.folder.glob("*.unsound")] == [f"{bad.name}.unsound"]
+    assert parts(probe.store, probe.spec.key).keys() == {part.name}
+    compact(probe.store, probe.spec.key)
+    assert [f.name for f in probe.folder.glob("*.parquet")] == [part.name]
+
+
+def test_compaction_bounds_a_files_rows(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_store, "ROWS_PER_FILE", 9)
+    for first in range(6):
+        probe.write(first, first + 1, range(4))
+    compact(probe.store, probe.spec.key)
+    sizes = [pq.read_table(f).num_rows for f in probe.folder.glob("*.parquet")]
+    assert sorted(sizes) == [8, 8, 8]
+    assert probe.owed() == 0
+
+
+def test_the_marks_of_an_older_version_are_made_again_from_the_texts(probe: Probe) -> None:
+    old = probe.rows(0, 6, range(4)).drop_columns(["other_outcome", "other_rule", "marker"])
+    sink = pa.BufferOutputStream()
+    pq.write_table(old.replace_schema_metadata({sample_store.PROBE: probe.spec.key}), sink)
+    data = sink.getvalue().to_pybytes()
+    name = f"{sample_store._pairs_hash(old)}-{sample_store._bytes_hash(data)}.parquet"
+    probe.store.write_bytes(data, "probes", probe.spec.key, name)
+    assert probe.owed() == 0
+    rows = read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
+    assert set(rows["marker"].to_pylist()) == {probe.spec.marker}
+    assert set(rows["outcome"].to_pylist()) == {"correct"}
+    assert "lenient:boxed-letter" in rows["rule"].to_pylist()
+
+
+def test_another_marker_marks_stored_texts_again(probe: Probe) -> None:
+    probe.write(0, 6, range(4), "shuffled_objects/0/lenient")
+    rows = read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
+    assert set(rows["marker"].to_pylist()) == {probe.spec.marker}
+    assert set(rows["rule"].to_pylist()) == {"lenient:boxed-letter"}
+
+
+def test_an_incomplete_probe_is_refused_unless_asked_for(probe: Probe) -> None:
+    probe.write(0, 5, range(4))
+    with pytest.raises(RuntimeError, match="holds 20 of 24 samples"):
+        read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
+    some = read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts, partial=True)
+    assert some.num_rows == 20
+
+
+@settings(max_examples=50, deadline=None)
+@given(have=st.sets(st.tuples(st.integers(0, 4), st.integers(0, 5))), samples=st.integers(1, 4))
+def test_what_is_there_and_what_is_owed_make_the_whole(
+    have: set[tuple[int, int]], samples: int
+) -> None:
+    prompts = [make_prompt("t", str(i), "a", "") for i in range(5)]
+    rows = [{"prompt_id": prompts[p].prompt_id, "sample": s} for p, s in have]
+    table = pa.Table.from_pylist(rows, schema=SAMPLES.empty_table().select([0, 1]).schema)
+    missing = {(p.prompt_id, i) for p, want in lacking(table, prompts, samples) for i in want}
+    held = {(prompts[p].prompt_id, s) for p, s in have if s < samples}
+    assert missing & held == set()
+    assert missing | held == {(p.prompt_id, s) for p in prompts for s in range(samples)}
