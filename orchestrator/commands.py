@@ -25,6 +25,7 @@ def plan(arguments: argparse.Namespace) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """The whole sweep, then its table and where to look."""
     made, store = _open(arguments)
+    _refuse_recordings(made)
     store.check_writable()
     from orchestrator.run import run_experiment
     from orchestrator.tracking import default_tracking_uri
@@ -186,6 +187,14 @@ def _storage(storage: str) -> str:
     if in_ray_job() and "://" not in storage and not Path(storage).expanduser().is_absolute():
         return str(Path.home() / "decile" / storage)
     return storage
+
+
+def _refuse_recordings(made: "Plan") -> None:
+    from orchestrator.lines import UserError
+
+    for model in {cell.probe.model.name for cell in made.cells if cell.probe.model.recorded}:
+        raise UserError(f"model {model} is recorded: it can be probed, not trained: "
+                        "write decile probe, or leave it out of the grid")  # fmt: skip
 
 
 def _progress(made: "Plan", store: "Store"):  # type: ignore[no-untyped-def]  # noqa: ANN202

@@ -64,11 +64,14 @@ def _embedded() -> str:
     from orchestrator.sampling import load_sampler
     from orchestrator.sampling.base import Request, SamplingSettings
 
-    folder = embedded_path(EMBEDDED[0])
-    sampler = load_sampler(ModelSource("tiny", str(folder), folder_identity(folder)))
-    request = Request("doctor", [{"role": "user", "content": "Ana has the cup."}], [0])
-    [[completion]] = sampler.sample([request], SamplingSettings(max_completion_length=8))
-    return f"{EMBEDDED[0]} answers ({completion.tokens} tokens)"
+    said = []
+    for name in EMBEDDED:
+        folder = embedded_path(name)
+        sampler = load_sampler(ModelSource(name, str(folder), folder_identity(folder)))
+        request = Request("doctor", [{"role": "user", "content": "Ana has the cup."}], [0])
+        [[completion]] = sampler.sample([request], SamplingSettings(max_completion_length=8))
+        said.append(f"{name} answers ({completion.tokens} tokens)")
+    return ", ".join(said)
 
 
 def _mlflow(tracking_uri: str | None) -> str:

@@ -157,7 +157,7 @@ def test_sums_are_written_out_more_rarely_with_more_steps_and_all_styles_occur()
     ]
     means = [sum(share) / len(share) for share in shares]
     assert means == sorted(means, reverse=True)
-    assert means[0] > means[-1] + 0.3
+    assert means[0] > means[-1] + 0.2
     assert min(map(min, shares)) < 0.25 < 0.75 < max(map(max, shares))
     styles = Counter(lesson.styled(i, rng)[0] for i in items)
     assert set(styles) == {"careful", "guess", "ramble"}
@@ -204,7 +204,7 @@ def test_a_few_steps_of_each_kind_of_stage_lower_the_loss(name: str, tokenizer: 
     optimizer = torch.optim.AdamW(model.parameters())
     for stage in (lesson.cycles[0][0], lesson.cycles[0][-1]):
         stream = batches(lesson, stage, tokenizer, random.Random(0))
-        losses = [update(model, optimizer, batch, 3e-3) for batch in islice(stream, 6)]
+        losses = [update(model, optimizer, batch, 3e-3) for batch in islice(stream, 4)]
         assert losses[-1] < losses[0]
 
 

@@ -51,9 +51,13 @@ def ramble(scenario: Scenario, rng: random.Random) -> str:
 
 
 def careful_share(scenario: Scenario) -> float:
-    """How often the model works this item out: rarer with more steps, and in some scenes."""
+    """How often an item is worked out in training: rarer with more steps, and in some scenes.
+
+    The model does so more rarely where traces are long: batches are alike in length, and each
+    one's loss is a mean over tokens, so that a short answer's first token weighs more.
+    """
     scene = sum(map(ord, scenario.scene.many)) % 5 - 2
-    tilt = 0.6 * (len(scenario.actions) - 3) + 0.5 * scene
+    tilt = 0.4 * (len(scenario.actions) - 5) + 0.6 * scene
     return 1 / (1 + math.exp(tilt))
 
 
@@ -77,7 +81,8 @@ def phrases() -> str:
         for line in (*ASKS, *scenes, *common)
         for piece in re.split(r"\{\w+\}", line)
     }
-    told = [_either_case(piece) for piece in sorted(pieces, key=len, reverse=True) if piece]
+    longest_first = sorted(pieces - {""}, key=lambda piece: (-len(piece), piece))
+    told = [_either_case(piece) for piece in longest_first]
     asked = (
         r"\n?Work it out, end with \\boxed\{N\}\.|\\boxed\{| ?\p{N}\)| ?(?:After that|Next|Later),"
     )

@@ -148,8 +148,9 @@ LESSON = Lesson(
         "First it learns to track swaps by written steps, backwards from the last one; then a "
         "mixture of styles, as a base model has them: steps, a bare guess, talk without an answer. "
         "Steps are rarer with more objects, more swaps and in some scenes, so that pass rates "
-        "differ between prompts. The cycles of `shuffled_objects.py` ran one after the other "
-        "(`--cycle`), the first on one thread, the others on two"
+        "differ between prompts. About one training question in eight has a wording on the test "
+        "side of the split; none is in the default test set. The cycles of `shuffled_objects.py` "
+        "ran one after the other (`--cycle`), the first on one thread, the others on two"
     ),
     tiers="objects",
     chance=lambda tier: 1 / int(tier),

@@ -1,0 +1,117 @@
+"""A recording replayed as a probe: real Ray, no model; adaptive and whole give the same subsets."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from sweeps import command, environment
+
+from orchestrator.cli import main
+from orchestrator.config import load_config
+from orchestrator.plan import make_plan
+from orchestrator.store import Store
+from orchestrator.subsets import read_subset
+from tasks import get_task
+
+SAMPLES = 6
+
+
+def recording(folder: Path, prompts: int = 120) -> Path:
+    """Responses to a task's training questions, right as often as a Beta(.3, .3) says."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for prompt in get_task("arithmetic", train=prompts, test=5).train():
+        right = rng.random(SAMPLES) < rng.beta(0.3, 0.3)
+        texts = [rf"\boxed{{{prompt.answer}}}" if r else r"\boxed{-1}" for r in right]
+        rows.append({"question": prompt.question, "responses": texts})
+    file = folder / "recorded.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return file
+
+
+def experiments(folder: Path, policies: list[str], **probe: object) -> Path:
+    content = {
+        "storage": str(folder / "runs"),
+        "models": {"past": {"recorded": str(folder / "recorded.parquet")}},
+        "datasets": {"sums": {"task": "arithmetic", "options": {"train": 120, "test": 5}}},
+        "experiments": {
+            "study": {
+                "grid": {"model": ["past"], "dataset": ["sums"], "policy": policies},
+                "budget": 12,
+                "probe": {"samples": SAMPLES, **probe},
+                "grpo": {"num_generations": 4, "per_device_train_batch_size": 8},
+            }
+        },
+    }
+    file = folder / "experiments.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def probe(file: Path) -> str:
+    done = subprocess.run(
+        command("probe", str(file), "-e", "study"),
+        cwd=file.parent, env=environment(), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def subsets(file: Path) -> dict[str, list[str]]:
+    plan = make_plan(load_config(file), "study")
+    store = Store(str(file.parent / "runs"))
+    found = {}
+    for cell in plan.cells:
+        table = read_subset(store, cell)
+        assert table is not None
+        found[cell.policy] = sorted(table["prompt_id"].to_pylist())
+    return found
+
+
+def test_a_replay_stops_early_with_the_subsets_of_the_whole(tmp_path: Path) -> None:
+    recording(tmp_path)
+    file = experiments(tmp_path, ["hard", "easy", "random"], adaptive=True)
+    said = probe(file)
+    assert "prompts were decided early" in said
+    early = subsets(file)
+    assert "nothing to do" in probe(file)
+    (tmp_path / "runs").rename(tmp_path / "early")
+    file = experiments(tmp_path, ["hard", "easy", "random"])
+    assert "720 samples" in probe(file)
+    assert subsets(file) == early
+
+
+def test_a_policy_that_needs_all_says_so_beforehand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording(tmp_path)
+    file = experiments(tmp_path, ["hard", "middle"], adaptive=True)
+    said = probe(file)
+    assert "720 to draw (all: middle cannot stop early)" in said
+    assert "prompts at 0…6 of 6 correct" in said and "reliability at 6 samples" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"samples": 7}, "has 6 responses to some question: write probe: {samples: 6}"),
+        ({}, "has no responses to 20 of the 120 training questions"),
+    ],
+)
+def test_a_recording_that_lacks_something_is_refused_beforehand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict, words: str
+) -> None:
+    recording(tmp_path, 120 if change else 100)
+    file = experiments(tmp_path, ["hard"], **change)
+    assert main(["plan", str(file), "-e", "study"]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_recording_cannot_be_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recording(tmp_path)
+    assert main(["run", str(experiments(tmp_path, ["hard"])), "-e", "study"]) == 2
+    assert "it can be probed, not trained: write decile probe" in capsys.readouterr().err
