@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PURE := tasks policies cluster/resources.py orchestrator/report/statistics.py $(addprefix \
-	orchestrator/,$(addsuffix .py,config blocks plan cells adaptive estimates schema difficulty \
+	orchestrator/,$(addsuffix .py,config entries blocks plan cells adaptive estimates schema difficulty \
 	settings lines models pools \
 	learnability evaluation record subsets store overlap))
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from orchestrator.adaptive import Target, simulate
-from orchestrator.blocks import PolicyEntry
+from orchestrator.entries import PolicyEntry
 from orchestrator.subsets import made
 from policies import ScorePolicy
 

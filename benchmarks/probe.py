@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoModelForCausalLM, Qwen3Config
 
 from orchestrator.embedded import embedded_path
 from orchestrator.models import ModelSource, folder_identity
@@ -33,6 +34,8 @@ def main() -> None:
     folder = wanted.model or embedded_path("tiny")
     source = ModelSource(folder.name, str(folder), folder_identity(folder))
     sampler = TransformersSampler.load(source, wanted.device)
+    if wanted.random:
+        sampler = TransformersSampler(random_model(sampler.model.device), sampler.tokenizer)
     sampler.rows_per_batch = wanted.rows or sampler.rows_per_batch
     requests = questions(wanted.prompts, wanted.samples)
     describe(sampler, requests, wanted)
@@ -54,6 +57,7 @@ def options() -> argparse.Namespace:
     )
     add: Callable[..., Any] = parser.add_argument
     add("--model", type=Path, metavar="FOLDER", help="a saved model; default: the embedded one")
+    add("--random", action="store_true", help="random weights in the shape of Qwen3-1.7B")
     add("--prompts", type=int, default=64, help="shuffled_objects prompts (default 64)")
     add("--samples", type=int, default=8, help="samples per prompt, K (default 8)")
     add("--tokens", type=int, default=96, help="limit on new tokens per sample (default 96)")
@@ -62,6 +66,28 @@ def options() -> argparse.Namespace:
     add("--threads", type=int, default=1, help="torch threads (default 1, as a sampler actor has)")
     add("--device", help="cpu or cuda; default: cuda where there is one")
     return parser.parse_args()
+
+
+def random_model(device: torch.device, layers: int = 28) -> Any:
+    """Random weights in Qwen3-1.7B's shape, bfloat16; every 32nd token ends an answer.
+
+    Speed does not ask what a model says, but it does ask when it ends.
+    """
+    shape = {
+        "vocab_size": 151_936,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "tie_word_embeddings": True,
+    }
+    torch.manual_seed(0)
+    with device:
+        model: Any = AutoModelForCausalLM.from_config(Qwen3Config(**shape), dtype=torch.bfloat16)
+    model.generation_config.eos_token_id = list(range(0, shape["vocab_size"], 32))
+    return model.eval()
 
 
 def questions(prompts: int, samples: int) -> list[Request]:
@@ -88,6 +114,14 @@ def static(sampler: TransformersSampler, requests: list[Request], tokens: int, s
 
 def static_batch(sampler: TransformersSampler, requests: list[Request], tokens: int) -> int:
     """Tokens of one call to `generate`, each answer counted up to and with its end token."""
+    out = generated(sampler, requests, tokens)
+    sampler.tokenizer.batch_decode(out, skip_special_tokens=True)
+    ended = torch.isin(out, torch.tensor(sampler.eos, device=out.device)).int().cumsum(-1)
+    return int((ended == 0).sum() + (ended[:, -1] > 0).sum())
+
+
+def generated(sampler: TransformersSampler, requests: list[Request], tokens: int) -> torch.Tensor:
+    """New tokens [P * K, T] of one call to `generate`, a prompt's K samples one after the other."""
     tokenizer: Any = sampler.tokenizer
     inputs = tokenizer.apply_chat_template(
         [request.messages for request in requests],
@@ -106,10 +140,8 @@ def static_batch(sampler: TransformersSampler, requests: list[Request], tokens: 
         max_new_tokens=tokens,
         num_return_sequences=len(requests[0].samples),
         pad_token_id=tokenizer.pad_token_id,
-    )[:, inputs["input_ids"].shape[1] :]
-    tokenizer.batch_decode(out, skip_special_tokens=True)
-    ended = torch.isin(out, torch.tensor(sampler.eos, device=out.device)).int().cumsum(-1)
-    return int((ended == 0).sum() + (ended[:, -1] > 0).sum())
+    )
+    return out[:, inputs["input_ids"].shape[1] :]  # type: ignore[no-any-return]
 
 
 def rate(run: Callable[[int], int], repeat: int) -> float:

@@ -108,7 +108,7 @@ def _sample(
     actor = ray.remote(
         num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS
     )(ProbeActor)
-    idle = [actor.remote(spec, store.uri, share.cpus) for _ in range(share.actors)]
+    idle: list[Any] = [actor.remote(spec, store.uri, share.cpus) for _ in range(share.actors)]
     working: dict[Any, Any] = {}
     try:
         while True:

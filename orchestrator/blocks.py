@@ -1,133 +1,13 @@
-"""The blocks of experiments.yaml: models, datasets, policies, probes, experiments.
-
-Every block forbids unknown keys, and every message says what is wrong and what to write instead.
-"""
+"""The blocks of an experiment: grid, probe, evaluation, resources, and the experiment itself."""
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, field_validator, model_validator
 
 from orchestrator import settings
-from orchestrator.embedded import EMBEDDED
+from orchestrator.entries import Settings, problem
+from orchestrator.evaluation import PASS_AT
 from orchestrator.sampling.base import SamplingSettings
-from policies import PolicyError, get_policy, settled_options
-from tasks import TaskError, find_task
-from tasks.prompting import Asking
-
-
-class Settings(BaseModel):
-    """Base of every block of the file: unknown keys are refused by name."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        for key in value:
-            if key not in cls.model_fields:
-                raise problem(
-                    f"unknown setting {str(key)!r}{settings.suggest(str(key), cls.model_fields)} "
-                    f"(known: {', '.join(cls.model_fields)})",
-                    str(key),
-                )
-        return value
-
-
-def problem(message: str, *below: str | int) -> PydanticCustomError:
-    """An error whose place is `below` the block that raises it."""
-    return PydanticCustomError("decile", "{message}", {"message": message, "below": below})
-
-
-class ModelEntry(Settings):
-    """Where a base model comes from: exactly one of embedded, hub, path, recorded."""
-
-    embedded: Literal[EMBEDDED] | None = None  # type: ignore[valid-type]
-    """The tiny model that ships with Decile."""
-    hub: str | None = None
-    """A hub id; needs a revision, so that the same file always means the same weights."""
-    path: str | None = None
-    """A folder in the hub's layout, with safetensors."""
-    recorded: str | None = None
-    """A file of recorded completions (question, responses), to study a probe without a model."""
-    revision: str | None = None
-    """The hub commit."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Precision of the weights while sampling and training."""
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Handed to the chat template, for instance {enable_thinking: false} for Qwen3."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        sources = (self.embedded, self.hub, self.path, self.recorded)
-        if sum(v is not None for v in sources) != 1:
-            raise problem(
-                "a model needs exactly one of embedded: tiny, hub: ID, path: FOLDER, recorded: FILE"
-            )
-        if self.hub and not self.revision:
-            raise problem(f"hub: {self.hub} needs revision: COMMIT, so that weights never change")
-        return self
-
-
-class DatasetEntry(Settings):
-    """A task with its options."""
-
-    task: str
-    """A task's name (decile ls tasks), or package.module:Class."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """The task's own options, such as train: 800."""
-    prompt: dict[str, Any] = Field(default_factory=dict)
-    """The chat around a question: preset, system, few_shot (a list of {question, answer})."""
-    drop_overlap: bool = False
-    """Take training prompts out that the test set holds, word for word or nearly."""
-
-    @field_validator("task")
-    @classmethod
-    def _known_task(cls, name: str) -> str:
-        try:
-            find_task(name)
-        except TaskError as error:
-            raise problem(str(error)) from error
-        return name
-
-    @field_validator("options")
-    @classmethod
-    def _own_options(cls, options: dict[str, Any]) -> dict[str, Any]:
-        if "marking" in options:
-            raise problem("marking is no option of a dataset: set it on the experiment", "marking")
-        if "prompt" in options:
-            raise problem("prompt stands beside options, not among them", "prompt")
-        return options
-
-    @model_validator(mode="after")
-    def _known_wording(self) -> Self:
-        try:
-            Asking.of(self.prompt, find_task(self.task).templates)
-        except ValueError as error:
-            raise problem(str(error), "prompt") from error
-        return self
-
-
-class PolicyEntry(Settings):
-    """A policy with its options."""
-
-    policy: str
-    """A policy's name (decile ls policies), or package.module:attribute."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """The policy's own options, such as low: 0.2."""
-
-    @model_validator(mode="after")
-    def _known_policy(self) -> Self:
-        try:
-            policy = get_policy(self.policy, **self.options)
-        except PolicyError as error:
-            raise problem(str(error)) from error
-        settled = settled_options(policy, self.options)  # equal meaning, equal hash
-        self.options.clear()
-        self.options.update(settled)
-        return self
 
 
 class Grid(Settings):
@@ -141,8 +21,10 @@ class Grid(Settings):
     """Names from `policies`, built-in policies, or package.module:attribute."""
     seed: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
     """Seeds of subset choice and training."""
+    probe_seed: list[Annotated[int, Field(ge=0)]] = []
+    """Seeds of the probe, to see what another probe would change; probe.seed when empty."""
 
-    @field_validator("model", "dataset", "policy", "seed")
+    @field_validator("model", "dataset", "policy", "seed", "probe_seed")
     @classmethod
     def _no_repeats(cls, values: list[Any]) -> list[Any]:
         for index, value in enumerate(values):
@@ -196,16 +78,26 @@ class Evaluate(Settings):
     """Completions per test question; accuracy is their mean."""
     temperature: float = Field(default=1.0, ge=0)
     """Sampling temperature; 0 is greedy."""
+    pass_at: tuple[Annotated[int, Field(ge=2)], ...] = PASS_AT
+    """Each k of pass@k; needs as many samples."""
+    greedy: bool = False
+    """Also one answer at temperature 0 per question."""
+    ood: tuple[str, ...] = ()
+    """Out-of-distribution test sets, by dataset; the base and the final model answer them."""
+    ood_samples: int | None = Field(default=None, ge=1)
+    """Completions per question of those; `samples` when not set."""
     max_completion_length: int | None = Field(default=None, ge=1)
     """Tokens per completion; the probe's when not set."""
     seed: int = 1
     """Of the sampling: the same random numbers in every evaluation, so that they pair."""
 
-    def as_probe(self, probe: Probe) -> Probe:
-        """The probe of the test set whose completions are the base model's evaluation."""
+    def as_probe(
+        self, probe: Probe, *, samples: int | None = None, temperature: float | None = None
+    ) -> Probe:
+        """The probe of a test set whose completions are the base model's evaluation."""
         return Probe(
-            samples=self.samples,
-            temperature=self.temperature,
+            samples=samples or self.samples,
+            temperature=self.temperature if temperature is None else temperature,
             max_completion_length=self.max_completion_length or probe.max_completion_length,
             stop=probe.stop,
             seed=self.seed,  # the engine is the one that evaluates while training, so they pair
@@ -241,6 +133,12 @@ class Experiment(Settings):
     """The swept axes."""
     budget: int | float = 0.10
     """Size of each subset: a share of the pool (0.10) or a count (80)."""
+    compare_at: Literal["updates", "rollouts", "tokens", "seconds"] = "updates"
+    """What the report's comparison holds equal."""
+    mask_dead_groups: bool = False
+    """Leave groups whose rewards agree out of the loss."""
+    claims: tuple[str, ...] = ()
+    """What is claimed beforehand, such as "hard > random on gsm8k by 3"."""
     match_sizes: bool = False
     """Where a policy cannot fill the budget, all take the size of the smallest."""
     marking: Literal["lenient", "strict"] = "lenient"

@@ -6,7 +6,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator import settings
-from orchestrator.blocks import PolicyEntry, Probe, Resources
+from orchestrator.blocks import Probe, Resources
+from orchestrator.entries import PolicyEntry
+from orchestrator.evaluation import PASS_AT
 from orchestrator.models import ModelSource, canonical_hash
 from orchestrator.pools import Dataset, Split
 
@@ -53,11 +55,22 @@ def _not_in_key(settings: Probe) -> set[str]:
     return always if settings.stop else always | {"stop"}
 
 
+class Asked(Spec):
+    """One more evaluation of a cell: its own test set greedily, or another test set."""
+
+    probe: ProbeSpec
+    dataset: str  # empty for the cell's own
+    greedy: bool
+    test_hash: str
+
+
 class Cell(Spec):
     """One (model, dataset, policy, seed) with every setting resolved."""
 
     probe: ProbeSpec
     baseline: ProbeSpec
+    also: list[Asked] = []
+    pass_at: tuple[int, ...] = PASS_AT
     policy: str
     rule: PolicyEntry
     seed: int
@@ -65,6 +78,7 @@ class Cell(Spec):
     match: list[PolicyEntry] = []
     train_hash: str
     test_hash: str
+    mask_dead_groups: bool = False
     grpo: dict[str, Any]
     lora: dict[str, Any]
     evaluate_every: int
@@ -100,8 +114,10 @@ class Cell(Spec):
             {
                 "subset": self.subset_identity,
                 "evaluation": [self.baseline.key, self.baseline.settings.samples, self.test_hash],
+                "also": [[a.probe.key, a.probe.settings.samples, a.test_hash] for a in self.also],
                 "every": self.evaluate_every,
                 "grpo": self.grpo,
+                "mask_dead_groups": self.mask_dead_groups,
                 "lora": self.lora,
                 "workers": self.resources.workers,
             }
@@ -109,8 +125,10 @@ class Cell(Spec):
 
     @property
     def name(self) -> str:
-        """For people: model/dataset/policy/seed."""
-        return f"{self.probe.model.name}/{self.probe.dataset.name}/{self.policy}/s{self.seed}"
+        """For people: model/dataset/policy/seed, and the probe's seed where it is not 0."""
+        probe = self.probe.settings.seed
+        name = f"{self.probe.model.name}/{self.probe.dataset.name}/{self.policy}/s{self.seed}"
+        return f"{name}/p{probe}" if probe else name
 
     @property
     def axes(self) -> dict[str, Any]:
@@ -120,6 +138,7 @@ class Cell(Spec):
             "dataset": self.probe.dataset.name,
             "policy": self.policy,
             "seed": self.seed,
+            "probe_seed": self.probe.settings.seed,
         }
 
     @property

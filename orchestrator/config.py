@@ -11,7 +11,8 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from orchestrator import settings
-from orchestrator.blocks import DatasetEntry, Experiment, ModelEntry, PolicyEntry, Settings, problem
+from orchestrator.blocks import Experiment
+from orchestrator.entries import DatasetEntry, ModelEntry, PolicyEntry, Settings, problem
 from orchestrator.lines import Path_, UserError, line_of, load
 from policies import PolicyError, get_policy
 from tasks import TaskError, find_task
@@ -43,6 +44,12 @@ class Config(Settings):
                     )
             self._check(name, "dataset", experiment.grid.dataset, self.dataset)
             self._check(name, "policy", experiment.grid.policy, self.policy)
+            for index, dataset in enumerate(experiment.evaluate.ood):
+                try:
+                    self.dataset(dataset)
+                except TaskError as error:
+                    place = ("experiments", name, "evaluate", "ood", index)
+                    raise problem(str(error), *place) from error
         return self
 
     def _check(

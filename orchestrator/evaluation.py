@@ -1,13 +1,18 @@
 """Accuracy, pass@k and tiers from marked samples of a test set."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import comb
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from orchestrator.schema import EVALUATIONS
 from tasks import OUTCOMES
+
+PASS_AT = (2, 4, 8, 16, 32)
+# Base difficulty of a test question, by the base model's pass rate on it.
+BANDS = (("low", 0.0, 1 / 3), ("middle", 1 / 3, 2 / 3), ("high", 2 / 3, 1.01))
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -20,15 +25,38 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     return 1.0 - comb(n - c, k) / comb(n, k)
 
 
-def as_evaluation(samples: pa.Table, update: int, tiers: Mapping[str, str]) -> pa.Table:
-    """Marked samples of the test set as rows of `evaluations`, after `update` updates."""
+def as_evaluation(
+    samples: pa.Table,
+    update: int,
+    tiers: Mapping[str, str],
+    *,
+    dataset: str = "",
+    greedy: bool = False,
+) -> pa.Table:
+    """Marked samples of a test set as rows of `evaluations`, after `update` updates.
+
+    `dataset` is empty for the cell's own test set, and names an out-of-distribution one.
+    """
     ids = samples["prompt_id"].to_pylist()
     columns = {
         "update": pa.array([update] * len(ids), pa.int32()),
+        "dataset": pa.array([dataset] * len(ids), pa.string()),
+        "greedy": pa.array([greedy] * len(ids), pa.bool_()),
         "tier": pa.array([tiers[i] for i in ids], pa.string()),
         **{name: samples[name] for name in samples.column_names},
     }
     return pa.table(columns).cast(EVALUATIONS)
+
+
+def main(evaluation: pa.Table) -> pa.Table:
+    """The sampled answers to the cell's own test set."""
+    return part(evaluation, "", greedy=False)
+
+
+def part(evaluation: pa.Table, dataset: str, *, greedy: bool) -> pa.Table:
+    """The rows of one test set, sampled or greedy."""
+    same = pc.equal(evaluation["dataset"], dataset)
+    return evaluation.filter(pc.and_(same, pc.equal(evaluation["greedy"], greedy)))
 
 
 def per_prompt(evaluation: pa.Table, reading: str = "outcome") -> dict[str, tuple[int, int]]:
@@ -50,19 +78,64 @@ def accuracy(evaluation: pa.Table, reading: str = "outcome") -> float:
     return float(np.mean(rates)) if rates else float("nan")
 
 
-def evaluation_metrics(evaluation: pa.Table) -> dict[str, float]:
-    """One evaluation (one update) in numbers, under their MLflow names."""
-    counts = [(n, c) for n, c in per_prompt(evaluation).values() if n]
-    most = min(n for n, _ in counts) if counts else 0
-    metrics = {"eval/accuracy": accuracy(evaluation)}
-    for k in (k for k in (2, 4, 8, 16, 32) if k <= most):
-        metrics[f"eval/pass_at_{k}"] = float(np.mean([pass_at_k(n, c, k) for n, c in counts]))
-    metrics["eval/accuracy_other_reading"] = accuracy(evaluation, "other_outcome")
-    outcomes = evaluation["outcome"].to_pylist()
+def evaluation_metrics(
+    evaluation: pa.Table, base: pa.Table | None = None, pass_at: Sequence[int] = PASS_AT
+) -> dict[str, float]:
+    """One evaluation (one update) in numbers, under their MLflow names.
+
+    `base`, the evaluation of the base model, adds accuracy by base difficulty.
+    """
+    own, greedy = main(evaluation), part(evaluation, "", greedy=True)
+    metrics = {f"eval/{name}": value for name, value in _set_metrics(own, pass_at).items()}
+    metrics["eval/accuracy_other_reading"] = accuracy(own, "other_outcome")
+    outcomes = own["outcome"].to_pylist()
     for outcome in OUTCOMES:
         metrics[f"eval/{outcome}"] = outcomes.count(outcome) / max(1, len(outcomes))
-    metrics["eval/mean_tokens"] = float(np.mean(evaluation["tokens"].to_numpy()))
-    return metrics | _tier_metrics(evaluation)
+    if greedy.num_rows:
+        metrics["eval/greedy_accuracy"] = accuracy(greedy)
+    for name in pc.unique(evaluation["dataset"]).to_pylist():
+        if name:
+            found = _set_metrics(part(evaluation, name, greedy=False), pass_at)
+            metrics |= {f"ood/{name}/{key}": value for key, value in found.items()}
+    bands = by_band(base, own) if base is not None else {}
+    return metrics | _tier_metrics(own) | {f"band/{n}/accuracy": v for n, v in bands.items()}
+
+
+def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:
+    """Accuracy, pass@k for each k that every prompt has samples for, and lengths in tokens."""
+    counts = [(n, c) for n, c in per_prompt(rows).values() if n]
+    most = min((n for n, _ in counts), default=0)
+    tokens = rows["tokens"].to_numpy()
+    found = {"accuracy": accuracy(rows)}
+    for k in (k for k in pass_at if k <= most):
+        found[f"pass_at_{k}"] = float(np.mean([pass_at_k(n, c, k) for n, c in counts]))
+    if len(tokens):
+        found["mean_tokens"] = float(np.mean(tokens))
+        found["p95_tokens"] = float(np.quantile(tokens, 0.95))
+    return found
+
+
+def by_band(base: pa.Table, evaluation: pa.Table) -> dict[str, float]:
+    """Accuracy by the base model's pass rate on each question: low, middle, high thirds of [0, 1].
+
+    The bands come from the base model's even samples, and its own accuracy in them from its odd
+    ones: the same samples would flatter the low band's gain (regression to the mean). Empty where
+    the base has one sample per question.
+    """
+    base = main(base)
+    odd = pc.equal(pc.bit_wise_and(base["sample"], 1), 1)
+    if not pc.any(odd).as_py():
+        return {}
+    rates = {i: c / n for i, (n, c) in per_prompt(base.filter(pc.invert(odd))).items() if n}
+    own = main(evaluation)
+    if pc.max(own["update"]).as_py() == 0:
+        own = own.filter(pc.equal(pc.bit_wise_and(own["sample"], 1), 1))
+    found = {}
+    for name, low, high in BANDS:
+        ids = pa.array([i for i, rate in rates.items() if low <= rate < high], pa.string())
+        if len(ids):
+            found[name] = accuracy(own.filter(pc.is_in(own["prompt_id"], value_set=ids)))
+    return found
 
 
 def _tier_metrics(evaluation: pa.Table) -> dict[str, float]:

@@ -42,7 +42,9 @@ def overview(plan: Plan, store: Store) -> dict[str, Any]:
 def _dataset(plan: Plan, name: str) -> dict[str, Any]:
     """A dataset's size, where it was read, what was left out, and what its test sets share."""
     pool = plan.pools[name]
-    overlaps = {other: pool.overlap(tested) for other, tested in plan.pools.items()}
+    trained = {cell.probe.dataset.name for cell in plan.cells}
+    others = plan.pools if name in trained else {}
+    overlaps = {other: pool.overlap(tested) for other, tested in others.items()}
     return {
         "dataset": name,
         "train": len(pool.train),

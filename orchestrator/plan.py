@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator import settings
-from orchestrator.blocks import Experiment, ModelEntry, PolicyEntry, Probe
-from orchestrator.cells import Cell, ProbeSpec
+from orchestrator.blocks import Experiment, Probe
+from orchestrator.cells import Asked, Cell, ProbeSpec
 from orchestrator.config import Source
 from orchestrator.embedded import embedded_path
+from orchestrator.entries import ModelEntry, PolicyEntry
 from orchestrator.models import ModelSource, file_identity, folder_identity
 from orchestrator.pools import Dataset, Pool, Split, load_pool, template_hash
 from orchestrator.sampling.recorded import recorded_rows, shortage
@@ -31,7 +32,7 @@ class Plan:
         needed = [
             spec
             for cell in self.cells
-            for spec in (cell.probe, cell.baseline)
+            for spec in (cell.probe, cell.baseline, *(asked.probe for asked in cell.also))
             if not (spec.model.recorded and spec.split == "test")  # nothing is trained on one
         ]
         return list({(s.key, s.dataset.name, s.split): s for s in needed}.values())
@@ -49,12 +50,17 @@ def make_plan(source: Source, name: str) -> Plan:
     datasets = {d: _dataset(source, experiment, d) for d in grid.dataset}
     models = {m: _model(source, m) for m in grid.model}
     pools = {d: _pool(source, experiment, datasets[d], place) for d in grid.dataset}
+    pools |= {
+        d: _test_set(source, experiment, d) for d in experiment.evaluate.ood if d not in pools
+    }
     rules = {name: source.config.policy(name) for name in grid.policy}
     for model in models.values():
         if model.recorded:
-            _check_recording(source, model, experiment.probe.samples, pools)
+            asked = {name: pools[name] for name in grid.dataset}
+            _check_recording(source, model, experiment.probe.samples, asked)
     cells = [
-        _cell(experiment, models[m], datasets[d], pools[d], (policy, rules), seed)
+        _cell(one, models[m], datasets[d], pools, (policy, rules), seed)
+        for one in _per_probe_seed(experiment)
         for m in grid.model
         for d in grid.dataset
         for seed in grid.seed
@@ -62,6 +68,13 @@ def make_plan(source: Source, name: str) -> Plan:
     ]
     _refuse_twins(source, cells, place)
     return Plan(name, experiment, pools, cells)
+
+
+def _per_probe_seed(experiment: Experiment) -> list[Experiment]:
+    """The experiment once for each seed of its probe."""
+    seeds = experiment.grid.probe_seed or [experiment.probe.seed]
+    probes = [experiment.probe.model_copy(update={"seed": seed}) for seed in seeds]
+    return [experiment.model_copy(update={"probe": probe}) for probe in probes]
 
 
 def datasets_of(source: Source) -> dict[str, Dataset]:
@@ -85,6 +98,7 @@ def _refuse_twins(source: Source, cells: list[Cell], place: tuple[str, str]) -> 
 
 def _dataset(source: Source, experiment: Experiment, name: str) -> Dataset:
     entry = source.config.dataset(name)
+    others = [d for d in experiment.evaluate.ood if d != name] if entry.drop_overlap else []
     return Dataset(
         name,
         entry.task,
@@ -93,7 +107,15 @@ def _dataset(source: Source, experiment: Experiment, name: str) -> Dataset:
         entry.prompt,
         experiment.max_marking_errors,
         entry.drop_overlap,
+        tuple(_test_only(source, experiment, other) for other in others),
     )
+
+
+def _test_only(source: Source, experiment: Experiment, name: str) -> Dataset:
+    """A dataset of which only the test set matters."""
+    entry = source.config.dataset(name)
+    return Dataset(name, entry.task, entry.options, experiment.marking, entry.prompt,
+                   experiment.max_marking_errors)  # fmt: skip
 
 
 def _pool(source: Source, experiment: Experiment, dataset: Dataset, place: tuple[str, str]) -> Pool:
@@ -118,6 +140,17 @@ def _pool(source: Source, experiment: Experiment, dataset: Dataset, place: tuple
     if not pool.test:
         raise source.error("its test set is empty: accuracy cannot be measured",
                            "datasets", dataset.name)  # fmt: skip
+    return pool
+
+
+def _test_set(source: Source, experiment: Experiment, name: str) -> Pool:
+    """An out-of-distribution set: only its test is asked."""
+    try:
+        pool = load_pool(_test_only(source, experiment, name))
+    except TaskError as error:
+        raise source.error(str(error), "datasets", name) from error
+    if not pool.test:
+        raise source.error("its test set is empty: it cannot be asked", "datasets", name)
     return pool
 
 
@@ -180,32 +213,58 @@ def _locate(entry: ModelEntry) -> tuple[str, str]:
     return str(folder.resolve()), folder_identity(folder)
 
 
+def _spec(
+    model: ModelSource, dataset: Dataset, pool: Pool, split: Split, settings: Probe
+) -> ProbeSpec:
+    # What a wording's preset asks of the chat template; the model's own settings win.
+    kwargs = pool.task.chat_template_kwargs | model.chat_template_kwargs
+    return ProbeSpec(
+        model=replace(model, chat_template_kwargs=kwargs),
+        dataset=dataset,
+        split=split,
+        settings=settings,
+        template=template_hash(pool.task),
+        marker=pool.task.marker_id,
+    )
+
+
+def _also(
+    experiment: Experiment, model: ModelSource, dataset: Dataset, pools: Mapping[str, Pool]
+) -> list[Asked]:
+    """What is evaluated beside the sampled test set."""
+    evaluate, pool = experiment.evaluate, pools[dataset.name]
+    found = []
+    if evaluate.greedy:
+        settings = evaluate.as_probe(experiment.probe, samples=1, temperature=0.0)
+        spec = _spec(model, dataset, pool, "test", settings)
+        found.append(Asked(probe=spec, dataset="", greedy=True, test_hash=pool.test_hash))
+    settings = evaluate.as_probe(experiment.probe, samples=evaluate.ood_samples)
+    for name in evaluate.ood:
+        other = pools[name]
+        if name == dataset.name:
+            continue
+        spec = _spec(model, other.dataset, other, "test", settings)
+        found.append(Asked(probe=spec, dataset=name, greedy=False, test_hash=other.test_hash))
+    return found
+
+
 def _cell(
     experiment: Experiment,
     model: ModelSource,
     dataset: Dataset,
-    pool: Pool,
+    pools: Mapping[str, Pool],
     chosen: tuple[str, Mapping[str, PolicyEntry]],
     seed: int,
 ) -> Cell:
     policy, rules = chosen
-    # What a wording's preset asks of the chat template; the model's own settings win.
-    kwargs = pool.task.chat_template_kwargs | model.chat_template_kwargs
-    model = replace(model, chat_template_kwargs=kwargs)
-
-    def spec(split: Split, probe: Probe) -> ProbeSpec:
-        return ProbeSpec(
-            model=model,
-            dataset=dataset,
-            split=split,
-            settings=probe,
-            template=template_hash(pool.task),
-            marker=pool.task.marker_id,
-        )
-
+    evaluate = experiment.evaluate
+    pool = pools[dataset.name]
+    probe = _spec(model, dataset, pool, "train", experiment.probe)
     return Cell(
-        probe=spec("train", experiment.probe),
-        baseline=spec("test", experiment.evaluate.as_probe(experiment.probe)),
+        probe=probe,
+        baseline=_spec(model, dataset, pool, "test", evaluate.as_probe(experiment.probe)),
+        also=_also(experiment, model, dataset, pools),
+        pass_at=evaluate.pass_at,
         policy=policy,
         rule=rules[policy],
         match=_matched(experiment, rules),
@@ -215,7 +274,8 @@ def _cell(
         test_hash=pool.test_hash,
         grpo=experiment.full_grpo(),
         lora=experiment.full_lora(),
-        evaluate_every=experiment.evaluate.every,
+        mask_dead_groups=experiment.mask_dead_groups,
+        evaluate_every=evaluate.every,
         resources=experiment.resources,
         provenance=pool.task.provenance,
     )

@@ -16,7 +16,8 @@ class Dataset:
     """A task with its options and its reading of answers: enough to rebuild it in any process.
 
     `prompt` is what YAML says of the chat around a question; `max_marking_errors` the share of a
-    batch that may fail to be judged; `drop_overlap` takes training prompts out that the test holds.
+    batch that may fail to be judged; `drop_overlap` takes training prompts out that the test holds,
+    or that of `apart_from`.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Dataset:
     prompt: dict[str, Any] = field(default_factory=dict)
     max_marking_errors: float = 1.0
     drop_overlap: bool = False
+    apart_from: tuple["Dataset", ...] = ()
 
     def build(self) -> Task:
         """The task; TaskError where an option or a data file is wrong."""
@@ -37,6 +39,7 @@ class Dataset:
 class Pool:
     """A dataset's prompts, loaded."""
 
+    dataset: Dataset
     task: Task
     train: list[Prompt]
     test: list[Prompt]
@@ -70,10 +73,13 @@ def load_pool(dataset: Dataset) -> Pool:
     task = dataset.build()
     train, test = task.train(), task.test()
     notes = list(task.notes)
-    if dataset.drop_overlap and (found := find_overlap(train, test)):
-        notes.append(f"dropped: {describe(found, len(train))}")
-        train = without_overlap(train, found)
-    return Pool(task, train, test, tuple(notes))
+    if dataset.drop_overlap:
+        tests = {"test": test, **{d.name: d.build().test() for d in dataset.apart_from}}
+        for name, held in tests.items():
+            if found := find_overlap(train, held):
+                notes.append(f"dropped: {describe(found, len(train), name)}")
+                train = without_overlap(train, found)
+    return Pool(dataset, task, train, test, tuple(notes))
 
 
 def template_hash(task: Task) -> str:

@@ -7,6 +7,7 @@ is written last of all: a cell is finished when that file is there.
 """
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import pyarrow as pa
 
 from orchestrator.cells import Cell
 from orchestrator.evaluation import by_update, evaluation_metrics
-from orchestrator.learnability import GroupRecorder, count_groups, learnable_pct
+from orchestrator.learnability import GroupRecorder, learnable_pct
+from orchestrator.ledger import ledger, running_ledger
 from orchestrator.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.store import Store
 
@@ -47,11 +49,26 @@ class CellRecord:
             "log": pa.Table.from_pylist(self.log, schema=LOG),
         }
 
-    def save(self, store: Store, cell_id: str, update: int) -> None:
-        """Write the record into the checkpoint of `update`; the manifest comes last."""
+    def ledger(self, cell: Cell) -> dict[str, float]:
+        """What the cell consumed, counted anew from the recorded groups."""
+        return ledger(cell, self.groups.table(), self.log, self.seconds)
+
+    def running_ledger(self, cell: Cell) -> dict[str, float]:
+        """The same from counts kept while recording: cheap enough for every update."""
+        return running_ledger(cell, self.groups, self.log, self.seconds)
+
+    def save(
+        self, store: Store, cell_id: str, update: int, spent: Mapping[str, float] | None = None
+    ) -> None:
+        """Write the record into the checkpoint of `update`; the manifest comes last.
+
+        `spent` is the ledger so far.
+        """
         place = ("cells", cell_id, f"checkpoint-{update}")
         for name, table in self.tables().items():
             store.write_table(table, *place, f"{name}.parquet")
+        if spent is not None:
+            store.write_json(dict(spent), *place, "ledger.json")
         store.write_json({"seconds": self.seconds, "update": update}, *place, MANIFEST)
 
 
@@ -75,27 +92,6 @@ def _read(store: Store, *place: str) -> CellRecord | None:
     return CellRecord(recorder, evaluations, log.to_pylist(), manifest["seconds"])
 
 
-def ledger(cell: Cell, record: CellRecord) -> dict[str, float]:
-    """What the cell consumed, in flat numbers: tokens, seconds, groups by kind."""
-    groups = record.groups.table()
-    tokens = [t for group in groups["tokens"].to_pylist() for t in group]
-    cut = [o == "truncated" for group in groups["outcomes"].to_pylist() for o in group]
-    seen = groups["prompt_id"].to_pylist()
-    processed = max((r["value"] for r in record.log if r["name"] == "num_tokens"), default=0)
-    return {
-        "prompts": len(set(seen)),
-        "epochs": len(seen) / cell.size,
-        "rollouts": len(tokens),
-        "prompt_tokens": int(processed) - sum(tokens),
-        "generated_tokens": sum(tokens),
-        "truncated_tokens": sum(t for t, c in zip(tokens, cut, strict=True) if c),
-        "updates": len(set(groups["update"].to_pylist())),
-        **count_groups(groups)._asdict(),
-        "seconds": round(record.seconds, 3),
-        "gpu_seconds": round(record.seconds * cell.resources.gpus * cell.resources.workers, 3),
-    }
-
-
 def result(cell: Cell, record: CellRecord) -> dict[str, Any]:
     """The cell in one row of numbers; accuracy is a share, learnable_pct a percentage."""
     evaluations = {u: evaluation_metrics(t) for u, t in by_update(record.evaluations).items()}
@@ -111,7 +107,7 @@ def result(cell: Cell, record: CellRecord) -> dict[str, Any]:
         "gain": final["eval/accuracy"] - base["eval/accuracy"],
         "base": base,
         "final": final,
-        "ledger": ledger(cell, record),
+        "ledger": record.ledger(cell),
     }
 
 
@@ -120,7 +116,7 @@ def finish(store: Store, cell: Cell, record: CellRecord, versions: dict[str, str
     place = ("cells", cell.cell_id)
     for name, table in record.tables().items():
         store.write_table(table, *place, f"{name}.parquet")
-    store.write_json(ledger(cell, record), *place, "ledger.json")
+    store.write_json(record.ledger(cell), *place, "ledger.json")
     store.write_json(result(cell, record) | {"versions": versions}, *place, "result.json")
     drop_checkpoints(store, cell.cell_id)
 

@@ -114,7 +114,7 @@ def check_markers(plan: Plan, progress: Progress) -> None:
 
     Raises MarkerFails, and nothing was sampled or trained.
     """
-    for dataset in {cell.probe.dataset.name: cell.probe.dataset for cell in plan.cells}.values():
+    for dataset in {spec.dataset.name: spec.dataset for spec in plan.probes}.values():
         try:
             progress.say(f"marker of {dataset.name}: {in_worker(try_dataset, dataset)}")
         except MarkerFails as error:

@@ -69,7 +69,16 @@ GROUPS = pa.schema(
 )
 
 # One row per completion of an evaluation of a cell; update 0 is the base model.
-EVALUATIONS = pa.schema([pa.field("update", pa.int32()), pa.field("tier", pa.string()), *SAMPLES])
+# dataset: empty for the cell's own test set. greedy: drawn at temperature 0.
+EVALUATIONS = pa.schema(
+    [
+        pa.field("update", pa.int32()),
+        pa.field("dataset", pa.string()),
+        pa.field("greedy", pa.bool_()),
+        pa.field("tier", pa.string()),
+        *SAMPLES,
+    ]
+)
 
 # What the trainer logged, one number a row; names are TRL's own (loss, entropy, grad_norm, …).
 LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})

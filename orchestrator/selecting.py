@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orchestrator.adaptive import Target, known_counts, owed_rows
-from orchestrator.blocks import PolicyEntry
 from orchestrator.difficulty import difficulty
+from orchestrator.entries import PolicyEntry
 from orchestrator.lines import UserError
 from orchestrator.sample_store import PROBE, parts
 from orchestrator.schema import SAMPLES

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.adaptive import resolved
-from orchestrator.blocks import PolicyEntry
 from orchestrator.cells import Cell
+from orchestrator.entries import PolicyEntry
 from orchestrator.schema import SUBSET
 from orchestrator.store import Store
 from policies import (

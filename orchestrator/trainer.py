@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from accelerate.utils import gather_object
 from datasets import Dataset
 from peft import LoraConfig
@@ -16,6 +17,7 @@ from transformers import PrinterCallback, TrainerCallback, set_seed
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
 from orchestrator.cells import Cell
+from orchestrator.learnability import GroupRecorder, is_live
 from orchestrator.record import CellRecord
 from orchestrator.samples import judge
 from orchestrator.sampling.base import Completion, cut_at_stop
@@ -31,7 +33,8 @@ def build_trainer(cell: Cell, folder: Path, task: Task, subset: Sequence[Prompt]
     """A trainer for one cell; checkpoints go to `folder`, groups to `record`."""
     set_seed(cell.seed)  # before PEFT draws the adapter's first weights
     model, tokenizer = load_model(cell.probe.model)
-    trainer = GRPOTrainer(
+    trainer = LiveGroupsTrainer(
+        recorder=record.groups if cell.mask_dead_groups else None,
         model=model,
         processing_class=tokenizer,
         args=grpo_config(cell, folder),
@@ -108,8 +111,10 @@ def correctness(
             rows.append({"prompt_id": prompt, "tier": level, "tokens": made.tokens,
                          "outcome": mark.outcome, "reward": mark.reward,
                          "other_outcome": other.outcome})  # fmt: skip
-        record.groups.add(trainer_state.global_step + 1, gather_object(rows), group_size)
-        return [*fill_unmarked([row["reward"] for row in rows])]
+        everyone = gather_object(rows)
+        record.groups.add(trainer_state.global_step + 1, everyone, group_size)
+        filled = fill_unmarked([row["reward"] for row in everyone], group_size)
+        return [*filled[own_rows(len(rows))]]
 
     return correctness_reward
 
@@ -125,14 +130,81 @@ def finished(text: str, ids: Sequence[int], ends: Sequence[int], stop: Sequence[
     return Completion(text, len(ids), "stop" if ids[-1] in ends else "length")
 
 
-def fill_unmarked(rewards: Sequence[float | None]) -> list[float]:
-    """Rewards for the loss: an unmarked completion gets the others' mean, hence no advantage.
+def own_rows(rows: int) -> slice:
+    """This worker's part of what all workers gathered, `rows` each, in rank order."""
+    rank: int = PartialState().process_index
+    return slice(rank * rows, (rank + 1) * rows)
 
-    TRL would count it as 0, which is "wrong"; null must never be that.
+
+def fill_unmarked(rewards: Sequence[float | None], group_size: int) -> list[float]:
+    """Rewards for the loss: an unmarked completion gets its group's mean, hence no advantage.
+
+    Counted as 0 it would be "wrong", and null must never be that. Filled from other groups it would
+    have an advantage, and make a dead group live.
     """
-    known = [r for r in rewards if r is not None]
-    mean = sum(known) / len(known) if known else 0.0
-    return [mean if r is None else r for r in rewards]
+    filled: list[float] = []
+    for start in range(0, len(rewards), group_size):
+        group = rewards[start : start + group_size]
+        known = [r for r in group if r is not None]
+        mean = sum(known) / len(known) if known else 0.0
+        filled += [mean if r is None else r for r in group]
+    return filled
+
+
+# Losses that divide by the tokens under the mask; the others divide by rows, masked ones included.
+_BY_TOKENS = {"bnpo", "dapo", "cispo", "vespo"}
+
+
+class LiveGroupsTrainer(GRPOTrainer):
+    """GRPO that, given a recorder, leaves dead groups out of the loss (TRL issue 5588, PR 6368).
+
+    Plain GRPO keeps them in: with beta > 0 their KL term moves the weights, and they stand in the
+    loss's denominator, so that live groups count for less the more groups are dead. Here the loss
+    of an update is that of a batch of its live groups only: exactly so for grpo, dr_grpo, sapo and
+    luspo (divided by rows) and dapo, cispo and vespo (divided by the batch's tokens), whatever the
+    micro-batches and workers, as long as one generation serves one update; for bnpo, which divides
+    by each micro-batch's own tokens, where there is one micro-batch. Without any live group loss
+    and gradient are 0; an optimiser with momentum still moves by it.
+    """
+
+    def __init__(self, *, recorder: GroupRecorder | None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._recorder = recorder
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        before = len(self._recorder.rows) if self._recorder else 0
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        model: Any = self.model
+        if self._recorder is None or not model.training:
+            return output
+        live = [is_live(row["rewards"]) for row in self._recorder.rows[before:]]
+        return self.without_dead(output, live)
+
+    def without_dead(self, output: dict[str, Any], live: Sequence[bool]) -> dict[str, Any]:
+        """A scored generation with the tokens of dead groups masked out of the loss.
+
+        `live` holds one entry per group of all workers. The mask is TRL's for tokens that a tool
+        wrote: the model still reads them, so no log-probability changes.
+        """
+        written = output["completion_mask"]
+        group_size: Any = self.num_generations
+        rows = torch.tensor(live, device=written.device).repeat_interleave(group_size)
+        mask = rows[own_rows(len(written))].unsqueeze(1) * output.get("tool_mask", written)
+        tokens = self.accelerator.gather((written * mask).sum()).sum()
+        share = torch.tensor(sum(live) / len(live))
+        return output | {"tool_mask": mask, "num_items_in_batch": tokens, "live_share": share}
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        share = float(inputs.get("live_share", 1.0))
+        if share in (0.0, 1.0) or self.loss_type in _BY_TOKENS:
+            return super()._compute_loss(model, inputs)
+        beta, advantages = self.beta, inputs["advantages"]
+        # The loss is linear in both; scaling them leaves an entropy bonus alone.
+        self.beta = beta / share
+        try:
+            return super()._compute_loss(model, inputs | {"advantages": advantages / share})
+        finally:
+            self.beta = beta
 
 
 class CellCallback(TrainerCallback):

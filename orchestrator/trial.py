@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from orchestrator.cells import Cell
+from orchestrator.cells import Asked, Cell, ProbeSpec
 from orchestrator.evaluation import as_evaluation, by_update, evaluation_metrics
 from orchestrator.learnability import training_metrics
 from orchestrator.pools import Pool, load_pool
@@ -71,6 +71,7 @@ class Trial:
         self.record = found[1] if found else CellRecord()
         self.pool: Pool = load_pool(cell.probe.dataset)
         self.tiers = self.pool.tiers("test")
+        self.others: dict[str, Pool] = {}
 
     def run(self) -> None:
         """Train from where the record stands, evaluate, finish."""
@@ -101,7 +102,12 @@ class Trial:
             self.store.write_json(description, "cells", self.cell.cell_id, "cell.json")
         if not self.record.has_evaluation(0):
             samples = read_samples(self.store, self.cell.baseline, self.pool.task, self.pool.test)
-            self.record.add_evaluation(as_evaluation(samples, 0, self.tiers))
+            tables = [as_evaluation(samples, 0, self.tiers)]
+            for asked in self.cell.also:
+                pool = self._pool_of(asked)
+                samples = read_samples(self.store, asked.probe, pool.task, pool.test)
+                tables.append(self._rows(samples, 0, asked))
+            self.record.add_evaluation(pa.concat_tables(tables))
 
     def _subset(self) -> list[Prompt]:
         """The cell's prompts by id: which they are decides the training, not their ranks."""
@@ -120,24 +126,48 @@ class Trial:
         self.report({"update": update, "metrics": self._metrics(update)})
 
     def _evaluate(self, update: int) -> pa.Table:
-        """The test set under the current weights; workers share the questions."""
-        settings = self.cell.baseline.settings
-        mine = self.pool.test[self.rank :: self.workers]
-        wanted = [(prompt, range(settings.samples)) for prompt in mine]
-        most = self.cell.probe.dataset.max_marking_errors
-        samples = draw(self.sampler, self.pool.task, wanted, settings.sampling(), most)
+        """The test set under the current weights, and at the end all other sets."""
+        samples = self._sampled(self.pool, self.cell.baseline)
+        tables = [as_evaluation(samples, update, self.tiers)]
+        for asked in self.cell.also:
+            if asked.greedy or update == self.cell.updates:
+                samples = self._sampled(self._pool_of(asked), asked.probe)
+                tables.append(self._rows(samples, update, asked))
+        return pa.concat_tables(tables)
+
+    def _sampled(self, pool: Pool, spec: ProbeSpec) -> pa.Table:
+        """Marked samples of a test set; workers share the questions."""
+        mine = pool.test[self.rank :: self.workers]
+        wanted = [(prompt, range(spec.settings.samples)) for prompt in mine]
+        most = spec.dataset.max_marking_errors
+        # What another set's wording asks of the chat template holds for its questions only.
+        self.sampler.chat_template_kwargs = spec.model.chat_template_kwargs
+        samples = draw(self.sampler, pool.task, wanted, spec.settings.sampling(), most)
         if self.workers > 1:
             from accelerate.utils import gather_object
 
             samples = pa.Table.from_pylist(gather_object(samples.to_pylist()), schema=SAMPLES)
-        return as_evaluation(samples, update, self.tiers)
+        return samples
+
+    def _pool_of(self, asked: Asked) -> Pool:
+        """The test set of another evaluation, loaded once."""
+        if not asked.dataset:
+            return self.pool
+        if asked.dataset not in self.others:
+            self.others[asked.dataset] = load_pool(asked.probe.dataset)
+        return self.others[asked.dataset]
+
+    def _rows(self, samples: pa.Table, update: int, asked: Asked) -> pa.Table:
+        tiers = self._pool_of(asked).tiers("test")
+        return as_evaluation(samples, update, tiers, dataset=asked.dataset, greedy=asked.greedy)
 
     def _metrics(self, update: int) -> dict[str, float]:
         """This update's numbers under their MLflow names."""
         metrics = training_metrics(self.record.groups.table()).get(update, {})
         if not self.record.has_evaluation(update):
             return metrics
-        return metrics | evaluation_metrics(by_update(self.record.evaluations)[update])
+        steps = by_update(self.record.evaluations)
+        return metrics | evaluation_metrics(steps[update], steps[0], self.cell.pass_at)
 
     def _save(self, update: int) -> None:
         if self.rank == 0:

@@ -25,7 +25,10 @@ def experiments(folder: Path, *, storage: str | None = None, **changes: object) 
     content = {
         "storage": storage or "./runs",
         "models": {"tiny": {"embedded": "tiny"}},
-        "datasets": {"few": {"task": "shuffled_objects", "options": {"train": 64, "test": 16}}},
+        "datasets": {
+            "few": {"task": "shuffled_objects", "options": {"train": 64, "test": 16}},
+            "far": {"task": "arithmetic", "options": {"train": 0, "test": 6}},
+        },
         "experiments": {
             NAME: {
                 "grid": {"model": ["tiny"], "dataset": ["few"], "policy": ["hard", "random"]},
@@ -40,7 +43,7 @@ def experiments(folder: Path, *, storage: str | None = None, **changes: object) 
                     "save_steps": 2,
                 },
                 "lora": {"r": 4},
-                "evaluate": {"every": 6, "samples": 2},
+                "evaluate": {"every": 6, "samples": 2, "greedy": True, "ood": ["far"]},
             }
             | changes
         },

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from orchestrator.evaluation import (
     accuracy,
     as_evaluation,
+    by_band,
     by_update,
     evaluation_metrics,
+    main,
     pass_at_k,
     per_prompt,
 )
@@ -36,11 +38,16 @@ def test_pass_at_k_refuses_what_has_no_meaning() -> None:
             pass_at_k(n, c, k)
 
 
-def evaluation(outcomes: dict[str, list[str]]) -> pa.Table:
+def evaluation(
+    outcomes: dict[str, list[str]], dataset: str = "", greedy: bool = False, update: int = 4
+) -> pa.Table:
     rows = [
-        {"prompt_id": i, "tier": i[0], "outcome": o, "other_outcome": o, "tokens": 3}
+        {
+            **{"update": update, "dataset": dataset, "greedy": greedy, "prompt_id": i},
+            **{"sample": k, "tier": i[0], "outcome": o, "other_outcome": o, "tokens": 3},
+        }
         for i, os in outcomes.items()
-        for o in os
+        for k, o in enumerate(os)
     ]
     return pa.Table.from_pylist(rows)
 
@@ -137,3 +144,35 @@ def test_an_evaluation_carries_its_update_and_tiers_and_is_found_by_update() -> 
     assert {u: t["update"].to_pylist() for u, t in by_update(both).items()} == {0: [0], 20: [20]}
     with pytest.raises(KeyError):
         as_evaluation(samples, 0, {"b": "5"})
+
+
+def test_other_sets_and_greedy_answers_have_numbers_of_their_own() -> None:
+    table = pa.concat_tables(
+        [
+            evaluation({"3x": ["correct", "wrong"]}),
+            evaluation({"3x": ["wrong"]}, greedy=True),
+            evaluation({"9a": ["correct", "correct"], "9b": ["wrong", "correct"]}, "far"),
+        ]
+    )
+    metrics = evaluation_metrics(table)
+    assert metrics["eval/accuracy"] == 0.5
+    assert metrics["eval/greedy_accuracy"] == 0.0
+    assert (metrics["ood/far/accuracy"], metrics["ood/far/pass_at_2"]) == (0.75, 1.0)
+    assert not [name for name in metrics if name.startswith("tier/9")]
+    assert main(table).num_rows == 2
+
+
+def test_the_ks_of_pass_at_k_are_the_users() -> None:
+    table = evaluation({"3x": ["correct", "wrong", "wrong"]})
+    found = evaluation_metrics(table, pass_at=(3, 5))
+    assert [name for name in found if "pass_at" in name] == ["eval/pass_at_3"]
+
+
+def test_base_difficulty_is_told_by_other_samples_than_the_gain() -> None:
+    right, mixed = ["correct"] * 4, ["correct", "wrong"] * 2
+    base = evaluation({"a": right, "b": mixed, "c": ["wrong"] * 4}, update=0)
+    assert by_band(base, base) == {"low": 0.0, "high": 0.5}, "b's even samples are all right"
+    later = evaluation({"a": right, "b": right, "c": mixed})
+    assert by_band(base, later) == {"low": 0.5, "high": 1.0}
+    assert by_band(evaluation({"a": ["correct"]}, update=0), later) == {}
+    assert evaluation_metrics(later, base)["band/low/accuracy"] == 0.5

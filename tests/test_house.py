@@ -22,6 +22,7 @@ PURE = (
     "learnability",
     "evaluation",
     "blocks",
+    "entries",
     "cells",
     "adaptive",
     "estimates",

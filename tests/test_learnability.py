@@ -10,10 +10,19 @@ from hypothesis import strategies as st
 
 from orchestrator.learnability import (
     GroupRecorder,
+    GroupShares,
+    by_tier,
     count_groups,
+    explain,
+    group_shares,
     is_live,
+    kind_of,
+    kl_only_share,
     learnable_pct,
     live_share,
+    live_tokens_share,
+    tallies_by,
+    total,
     training_metrics,
 )
 from orchestrator.schema import GROUPS
@@ -27,7 +36,7 @@ def groups(*rows: tuple[int, list[float | None]]) -> pa.Table:
     return pa.Table.from_pylist(
         [
             {
-                **{"update": u, "prompt_id": "p", "rewards": r, "tier": "", "tokens": []},
+                **{"update": u, "prompt_id": "p", "rewards": r, "tier": "", "tokens": [5] * len(r)},
                 **{"outcomes": outcomes(r), "other_outcomes": outcomes(r)},
             }
             for u, r in rows
@@ -147,3 +156,151 @@ def test_an_update_without_marks_has_no_accuracy() -> None:
     unmarked = completion("a", 0.0) | {"reward": None, "outcome": "error", "tokens": 1}
     recorder.add(1, [unmarked, unmarked], 2)
     assert "train/accuracy" not in training_metrics(recorder.table())[1]
+
+
+OUTCOME = st.sampled_from(["correct", "wrong", "unparsed", "truncated", "error"])
+ONE = st.tuples(
+    st.integers(1, 4), st.sampled_from("ab"), st.lists(st.tuples(OUTCOME, st.integers(1, 9)))
+)
+
+
+def row(update: int, tier: str, made: list[tuple[str, int]]) -> dict:
+    """A group as the recorder keeps it: (outcome, tokens) of each completion."""
+    told = [o for o, _ in made]
+    return {
+        **{"update": update, "prompt_id": tier, "tier": tier, "tokens": [t for _, t in made]},
+        **{"outcomes": told, "other_outcomes": ["wrong" if o == "correct" else o for o in told]},
+        "rewards": [None if o == "error" else float(o == "correct") for o in told],
+    }
+
+
+def table_of(rows: list[dict]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=GROUPS)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(ONE, max_size=12))
+def test_shares_are_those_of_a_plain_count(
+    drawn: list[tuple[int, str, list[tuple[str, int]]]],
+) -> None:
+    rows = [row(*one) for one in drawn]
+    table = table_of(rows)
+    for column, found in (("update", group_shares(table)), ("tier", by_tier(table))):
+        assert list(found) == sorted({r[column] for r in rows})
+        for value, shares in found.items():
+            own = [r for r in rows if r[column] == value]
+            kinds = [kind_of(r["rewards"]) for r in own]
+            cut = [
+                r["outcomes"].count("truncated") >= len(r["outcomes"]) / 2
+                for r, kind in zip(own, kinds, strict=True)
+                if kind == "all_wrong"
+            ]
+            names = ("live", "all_right", "all_wrong", "unmarked")
+            for name in names:
+                assert getattr(shares, name) == pytest.approx(kinds.count(name) / len(own))
+            assert shares.truncated == pytest.approx(sum(cut) / len(own))
+            assert sum(getattr(shares, name) for name in names) == pytest.approx(1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(ONE, min_size=1, max_size=12))
+def test_metrics_kept_while_recording_are_those_of_the_table(
+    drawn: list[tuple[int, str, list[tuple[str, int]]]],
+) -> None:
+    rows = sorted((row(*one) for one in drawn), key=lambda r: r["update"])
+    recorder, table = GroupRecorder(rows), table_of(rows)
+    wanted = training_metrics(table)
+    for update, metrics in wanted.items():
+        assert recorder.metrics(update) == pytest.approx(metrics)
+        own = table_of([r for r in rows if r["update"] == update])
+        assert recorder.explain(update) == explain(own)
+    assert recorder.metrics(99) == {} and recorder.explain(99) is None
+    assert total(recorder.tallies.values()) == total(tallies_by(table, "tier").values())
+    assert recorder.seen.total() == len(rows)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(ONE, max_size=12), st.sampled_from([0.0, 0.04]))
+def test_live_tokens_and_kl_alone_are_those_of_a_plain_count(
+    drawn: list[tuple[int, str, list[tuple[str, int]]]], beta: float
+) -> None:
+    rows = [row(*one) for one in drawn]
+    live = {r["update"] for r in rows if is_live(r["rewards"])}
+    updates = {r["update"] for r in rows}
+    share = kl_only_share(table_of(rows), beta)
+    tokens = sum(sum(r["tokens"]) for r in rows)
+    of_live = sum(sum(r["tokens"]) for r in rows if is_live(r["rewards"]))
+    assert isnan(share) if not rows else share == (beta > 0) * len(updates - live) / len(updates)
+    found = live_tokens_share(table_of(rows))
+    assert found == pytest.approx(of_live / tokens) if tokens else isnan(found)
+
+
+def test_an_update_is_split_into_percentages() -> None:
+    rows = [
+        row(1, "a", [("correct", 6), ("wrong", 2)]),
+        row(1, "a", [("truncated", 9), ("wrong", 3)]),
+        row(1, "a", [("unparsed", 5), ("wrong", 5)]),
+        row(1, "a", [("correct", 5), ("correct", 5)]),
+    ]
+    assert group_shares(table_of(rows))[1] == GroupShares(0.25, 0.25, 0.5, 0.25, 0.0)
+    assert training_metrics(table_of(rows))[1] == {
+        **{"train/learnable_pct": 25, "train/live_pct": 25, "train/all_right_pct": 25},
+        **{"train/all_wrong_pct": 50, "train/truncated_pct": 25, "train/live_tokens_pct": 20},
+        **{"train/accuracy": 3 / 8, "train/accuracy_other_reading": 0},
+    }
+
+
+def test_a_group_is_truncated_from_a_half_on_and_only_when_all_wrong() -> None:
+    cut, wrong, right = ("truncated", 9), ("wrong", 1), ("correct", 1)
+    assert group_shares(table_of([row(1, "a", [cut, cut, wrong, wrong])]))[1].truncated == 1
+    assert group_shares(table_of([row(1, "a", [cut, wrong, wrong])]))[1].truncated == 0
+    assert group_shares(table_of([row(1, "a", [cut, cut, right])]))[1].truncated == 0
+
+
+def dead(**counts: int) -> pa.Table:
+    """One update of so many groups of each kind."""
+    made = {
+        "live": [("correct", 1), ("wrong", 1)],
+        "right": [("correct", 1)] * 2,
+        "wrong": [("wrong", 1)] * 2,
+        "cut": [("truncated", 1)] * 2,
+        "unmarked": [("error", 1)] * 2,
+    }
+    return table_of([row(1, "a", made[kind]) for kind, n in counts.items() for _ in range(n)])
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        (
+            {"wrong": 2, "cut": 5, "live": 1},
+            "7 of 8 groups all wrong, 5 of them truncated: "
+            "raise max_completion_length or use policy middle",
+        ),
+        (
+            {"wrong": 5, "cut": 2, "right": 1},
+            "7 of 8 groups all wrong, 2 of them truncated, 1 all right: "
+            "use policy middle or raise num_generations",
+        ),
+        ({"wrong": 1}, "1 of 1 groups all wrong: use policy middle or raise num_generations"),
+        ({"right": 4}, "4 of 4 groups all right: use policy middle or hard"),
+        (
+            {"right": 3, "cut": 2},
+            "3 of 5 groups all right, 2 all wrong, 2 of them truncated: use policy middle or hard",
+        ),
+        (
+            {"right": 1, "unmarked": 2},
+            "2 of 3 groups unmarked, 1 all right: the marker fails, see decile doctor",
+        ),
+        (
+            {"right": 2, "wrong": 2},
+            "2 of 4 groups all wrong, 2 all right: use policy middle or raise num_generations",
+        ),
+        ({"live": 1, "wrong": 6}, None),
+        ({"live": 2, "wrong": 14}, "14 of 16 groups all wrong: "),
+        ({}, None),
+    ],
+)
+def test_an_update_that_teaches_nothing_says_why(counts: dict[str, int], said: str | None) -> None:
+    found = explain(dead(**counts))
+    assert found == said or (said is not None and said.endswith(": ") and said in (found or ""))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.blocks import PolicyEntry
+from orchestrator.entries import PolicyEntry
 from orchestrator.subsets import Choice, reason, select, with_reason
 from policies import (
     PolicyError,

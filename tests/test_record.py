@@ -6,7 +6,7 @@ import pytest
 from factories import cell_record, small_plan
 
 from orchestrator.cells import Cell
-from orchestrator.record import CellRecord, finish, latest_checkpoint, ledger
+from orchestrator.record import CellRecord, finish, latest_checkpoint
 from orchestrator.store import Store
 
 
@@ -162,21 +162,15 @@ def test_a_record_goes_on_where_its_checkpoint_ended(tmp_path: Path) -> None:
     assert not found[1].has_evaluation(5)
 
 
-def test_the_ledger_adds_up(tmp_path: Path) -> None:
-    _, cell, record = one_cell(tmp_path, resources={"gpus": 0.5, "workers": 2})
-    made = ledger(cell, record)
-    groups = cell.updates * cell.prompts_per_update
-    assert made["rollouts"] == cell.rollouts
-    assert made["updates"] == cell.updates
-    assert made["live"] + made["all_right"] + made["all_wrong"] + made["unmarked"] == groups
-    assert made["epochs"] == groups / cell.size
-    assert made["generated_tokens"] == 20 * cell.rollouts
-    assert made["prompt_tokens"] == 1000 * cell.updates - 20 * cell.rollouts
-    assert made["gpu_seconds"] == made["seconds"] == 12.5
-
-
-def test_tokens_of_cut_completions_are_counted_apart(tmp_path: Path) -> None:
-    _, cell, record = one_cell(tmp_path)
-    assert ledger(cell, record)["truncated_tokens"] == 0
-    record.groups.rows[0]["outcomes"][:2] = ["truncated", "truncated"]
-    assert ledger(cell, record)["truncated_tokens"] == 40
+def test_a_checkpoint_holds_the_ledger_so_far(tmp_path: Path) -> None:
+    store, cell, record = one_cell(tmp_path)
+    record.save(store, cell.cell_id, 2)
+    assert store.read_json("cells", cell.cell_id, "checkpoint-2", "ledger.json") is None
+    record.save(store, cell.cell_id, 4, record.running_ledger(cell))
+    spent = store.read_json("cells", cell.cell_id, "checkpoint-4", "ledger.json")
+    assert spent == record.ledger(cell)
+    found = latest_checkpoint(store, cell.cell_id)
+    assert found is not None
+    assert found[1].running_ledger(cell) == spent
+    finish(store, cell, record, {})
+    assert store.read_json("cells", cell.cell_id, "ledger.json") == spent

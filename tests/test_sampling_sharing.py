@@ -1,31 +1,187 @@
-"""Rows that share prompts and join a running batch, beside the library's own way and `generate`."""
+"""Rows that share prompts and join a running batch: against the library's own way and `generate`.
 
+Two samplers of one model must agree on what is said, not only on how fast: pass rates and lengths
+of the embedded model are compared with those of the loop that the benchmark takes as its baseline.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
+from test_sampling import chatty, folder, generated, requests_of, sampler, source
 from transformers import AttentionInterface, MistralConfig, MistralForCausalLM
 
-from benchmarks.probe import STATIC_PROMPTS, generated, random_model
+from benchmarks import probe
 from orchestrator.embedded import embedded_path
 from orchestrator.models import ModelSource
-from orchestrator.sampling import Completion, Request, SamplingSettings
-from orchestrator.sampling.decoding import RepeatedPrompts
+from orchestrator.sampling import Request, SamplingSettings
 from orchestrator.sampling.sharing import ATTENTION, SharedPrompts
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks import get_task
-from tests.test_sampling import chatty, folder, requests_of, sampler, source  # noqa: F401
-from tests.test_sampling import generated as alone
 
-LIMIT = 96
+__all__ = ["chatty", "folder", "sampler", "source"]  # fixtures
+FORTY = SamplingSettings(max_completion_length=40)
 
 
-def shapes_of(chatty: TransformersSampler) -> list[tuple[int, ...]]:  # noqa: F811
-    """Filled with [rows, tokens] of every forward from now on."""
+def shapes_of(sampler: TransformersSampler) -> list[tuple[int, ...]]:
+    """Fills with rows and tokens of every forward from now on."""
     shapes: list[tuple[int, ...]] = []
-    chatty.base.model.embed_tokens.register_forward_hook(
+    sampler.base.model.embed_tokens.register_forward_hook(
         lambda _, args, __: shapes.append(tuple(args[0].shape))
     )
     return shapes
+
+
+@pytest.fixture
+def repeated(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """`repeated.undo()` shares prompts again."""
+    monkeypatch.setattr(SharedPrompts, "suit", staticmethod(lambda _: False))
+    return monkeypatch
+
+
+def test_waiting_rows_join_a_running_batch(chatty: TransformersSampler) -> None:
+    chatty.rows_per_batch = 12
+    shapes = shapes_of(chatty)
+    drawn = chatty.sample(requests_of(range(6)), FORTY)
+    read = [i for i, (_, tokens) in enumerate(shapes) if tokens > 1]
+    assert read[0] == 0
+    assert shapes[0][0] == 2  # two prompts of six rows
+    assert len(read) > 1
+    assert max(rows for rows, _ in shapes) <= 12
+    assert all(shapes[i - 1][0] < shapes[i + 1][0] for i in read[1:])  # joined: more than before
+    longest = max(c.tokens for row in drawn for c in row)
+    assert len(shapes) < 2 * longest  # two static batches would take more
+
+
+@pytest.mark.parametrize("rows", [1, 7, 24])
+@pytest.mark.parametrize("stop", [(), ("m", "t,")])
+def test_shared_and_repeated_prompts_give_the_same(
+    chatty: TransformersSampler, repeated: pytest.MonkeyPatch, rows: int, stop: tuple[str, ...]
+) -> None:
+    wanted, settings = requests_of(range(6)), replace(FORTY, stop=stop)
+    expected = chatty.sample(wanted, settings)
+    repeated.undo()
+    chatty.rows_per_batch = rows
+    assert chatty.sample(wanted, settings) == expected
+
+
+def test_a_stopped_row_writes_nothing_more(chatty: TransformersSampler) -> None:
+    """Where few rows have ended they stay in the batch for a while, but not in the answer."""
+    stop = ("m", "t", "s")
+    drawn = chatty.sample(requests_of(range(40)), replace(FORTY, stop=stop))
+    free = chatty.sample(requests_of(range(40)), FORTY)
+    pairs = [p for rows in zip(drawn, free, strict=True) for p in zip(*rows, strict=True)]
+    cut = [
+        (after, before)
+        for after, before in pairs
+        if len(after.text) < len(before.text) and before.tokens - len(before.text) <= 1
+    ]
+    assert len(cut) > 3
+    assert all(after.tokens == len(after.text) + 1 for after, _ in cut)
+
+
+def test_half_precision_runs(chatty: TransformersSampler) -> None:
+    chatty.model.bfloat16()
+    chatty.rows_per_batch = 7
+    drawn = chatty.sample(requests_of(range(6)), FORTY)
+    assert {c.finish for row in drawn for c in row} <= {"stop", "length"}
+
+
+def test_layers_with_a_window_keep_the_librarys_way(
+    chatty: TransformersSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=len(chatty.tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        sliding_window=8,
+        initializer_range=0.4,
+        eos_token_id=chatty.eos,
+    )
+    windowed = TransformersSampler(
+        MistralForCausalLM(config).eval(), chatty.tokenizer, rows_per_batch=3
+    )
+    assert not SharedPrompts.suit(windowed.base)
+    found = windowed.sample(requests_of([0, 1]), replace(FORTY, temperature=0))
+    assert found == [[generated(windowed, request, 40)] * 2 for request in requests_of([0])]
+
+
+@pytest.fixture
+def deaf() -> Iterator[None]:
+    """An attention that knows nothing of shared prompts in the place of ours."""
+    ours = AttentionInterface()[ATTENTION]
+    AttentionInterface.register(ATTENTION, AttentionInterface()["sdpa"])
+    yield
+    AttentionInterface.register(ATTENTION, ours)
+
+
+@pytest.mark.usefixtures("deaf")
+def test_attention_that_shares_nothing_is_refused(chatty: TransformersSampler) -> None:
+    with pytest.raises(RuntimeError, match="Qwen3ForCausalLM has attention that"):
+        chatty.sample(requests_of(range(2)), FORTY)
+    assert chatty.base.config._attn_implementation == "sdpa"
+
+
+def test_a_batch_is_wider_on_a_cpu(chatty: TransformersSampler) -> None:
+    assert chatty.rows_per_batch == 256
+    assert TransformersSampler(chatty.model, chatty.tokenizer, rows_per_batch=7).rows_per_batch == 7
+
+
+def successes(task: Any, texts: list[str], lengths: list[int], prompts: list[Any]) -> np.ndarray:
+    """Correct samples of each prompt; a prompt's samples follow one another."""
+    count = len(texts) // len(prompts)
+    marks = [
+        task.mark(text, prompts[i // count].answer, length >= 96).outcome == "correct"
+        for i, (text, length) in enumerate(zip(texts, lengths, strict=True))
+    ]
+    return np.reshape(marks, (len(prompts), count)).sum(-1)
+
+
+def same_rates(ours: np.ndarray, theirs: np.ndarray, count: int) -> float:
+    """p of the Cochran-Mantel-Haenszel test of [P] successes of `count` each, prompt by prompt."""
+    both = ours + theirs
+    variance = (both * (2 * count - both) / (4 * (2 * count - 1))).sum()
+    return float(2 * stats.norm.sf(abs((ours - both / 2).sum()) / np.sqrt(variance)))
+
+
+def test_pass_rates_are_those_of_generate() -> None:
+    torch.set_num_threads(1)
+    path = embedded_path("tiny")
+    sampler = TransformersSampler.load(ModelSource("tiny", str(path), "test"), "cpu")
+    sampler.rows_per_batch = 64  # rows join
+    task = get_task("shuffled_objects", train=48)
+    pool = task.train()
+    asked = [Request(p.prompt_id, task.messages(p.question), range(8)) for p in pool]
+    drawn = [
+        c for row in sampler.sample(asked, replace(FORTY, max_completion_length=96)) for c in row
+    ]
+    torch.manual_seed(0)
+    rows = [
+        r
+        for i in range(0, 48, 16)
+        for r in probe.generated(sampler, asked[i : i + 16], 96).tolist()
+    ]
+    theirs = sampler._completions(rows, ())
+    counts = [
+        successes(task, [c.text for c in said], [c.tokens for c in said], pool)
+        for said in (drawn, theirs)
+    ]
+    assert 0.2 < counts[0].mean() / 8 < 0.8
+    assert same_rates(*counts, 8) > 0.01
+    assert stats.ks_2samp([c.tokens for c in drawn], [c.tokens for c in theirs]).pvalue > 0.01
+
+
+def test_the_random_model_has_the_shape_it_says() -> None:
+    with torch.device("meta"):
+        model = probe.random_model(torch.device("meta"), layers=1)
+    per_layer = sum(p.numel() for p in model.model.layers[0].parameters())
+    whole = 28 * per_layer + model.get_input_embeddings().weight.numel()
+    assert 1.70e9 < whole < 1.74e9

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.blocks import PolicyEntry
+from orchestrator.entries import PolicyEntry
 from orchestrator.cli import main
 from orchestrator.difficulty import difficulty
 from orchestrator.lines import UserError

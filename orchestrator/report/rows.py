@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.cells import Cell
-from orchestrator.evaluation import by_update, per_prompt
+from orchestrator.evaluation import by_update, main, per_prompt
 from orchestrator.report.statistics import Interval, paired_gain
 from orchestrator.schema import EVALUATIONS
 from orchestrator.store import Store
@@ -48,4 +48,4 @@ def _row(store: Store, cell: Cell) -> Row | None:
 
 
 def _rates(evaluation: Any) -> dict[str, float]:
-    return {i: c / n for i, (n, c) in per_prompt(evaluation).items() if n}
+    return {i: c / n for i, (n, c) in per_prompt(main(evaluation)).items() if n}

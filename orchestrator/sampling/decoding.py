@@ -4,6 +4,7 @@ P is the number of distinct prompts in a batch, B of its rows (a row is one samp
 prompt, and V the vocabulary.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from transformers import (
 from transformers.cache_utils import DynamicLayer
 
 from orchestrator.sampling.base import SamplingSettings, stream_key
+from orchestrator.sampling.sharing import SharedPrompts
 
 SHRINK_BELOW = 0.75  # copying the cache to fewer rows pays once a quarter of them has ended
 
@@ -96,33 +98,78 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self.rooms = None
 
 
-@dataclass
-class Running:
-    """The rows of a batch that still write; row i of every tensor is the same sample.
+class RepeatedPrompts:
+    """What the rows of a batch attend to, held by the library: right for layers of every kind.
 
-    `slots` [B] says which row of the answer it is, `draws` [B, T] holds its uniforms, `mask`
-    [B, L + T] its attention, `lengths` [B] its prompt's length, `ended` [B] whether it is done.
+    All rows begin together, as such layers have no way to take others in.
     """
 
-    cache: DynamicCache
+    def __init__(self, cache: DynamicCache, mask: Tensor, owner: Tensor) -> None:
+        self.cache, self.mask, self.lengths = cache, mask, mask.sum(-1)
+        self.keep(owner)
+
+    def reading(self, new: Tensor, steps: Tensor) -> dict[str, Any]:
+        """Arguments of the forward that reads each row's newest token [B], its `steps`-th [B]."""
+        self.mask = pad(self.mask, (0, 1), value=1)
+        given = {"input_ids": new[:, None], "position_ids": (self.lengths + steps - 1)[:, None]}
+        return {**given, "attention_mask": self.mask, "past_key_values": self.cache}
+
+    def keep(self, rows: Tensor) -> None:
+        """Drops or repeats rows; layers of linear attention know no way but `reorder_cache`."""
+        self.cache.reorder_cache(rows)  # type: ignore[arg-type]
+        self.mask, self.lengths = self.mask[rows], self.lengths[rows]
+
+
+@dataclass
+class Running:
+    """The rows of a batch; row i of every tensor is the same sample, T the limit on its tokens.
+
+    `prompts` holds what they attend to, `slots` [B] says whose rows they are, `draws` [B, T + 1]
+    their uniforms. `tokens` [B, T + 1] were chosen in `steps` [B] steps; end tokens fill the rest.
+    `logits` [B, V] are those of the next token, `ended` [B] says whether there will be none.
+    """
+
+    prompts: SharedPrompts | RepeatedPrompts
+    logits: Tensor
     slots: Tensor
     draws: Tensor
-    mask: Tensor
-    lengths: Tensor
+    tokens: Tensor
+    steps: Tensor
     ended: Tensor
 
-    def shrunk(self, new: Tensor, alive: int) -> Tensor:
-        """The new tokens [B] of the rows kept: all of them, or the living where they are few.
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """All that there is of each row, but for what it attends to."""
+        return {name: part for name, part in vars(self).items() if name != "prompts"}
 
-        `reorder_cache`, as layers of linear attention have no other way to choose rows.
-        """
-        if alive >= SHRINK_BELOW * len(self.ended):
-            return new
-        keep = (~self.ended).nonzero()[:, 0]
-        self.cache.reorder_cache(keep)  # type: ignore[arg-type]
-        for name in ("slots", "draws", "mask", "lengths", "ended"):
-            setattr(self, name, getattr(self, name)[keep])
-        return new[keep]
+    def write(self, warp: LogitsProcessorList | None, eos: Tensor) -> None:
+        """Chooses each row's next token; a row that has ended stays as it is."""
+        at = self.steps[:, None]
+        new = choose(self.logits, self.draws.gather(1, at)[:, 0], warp)
+        new = torch.where(self.ended, eos[0], new)
+        self.tokens.scatter_(1, at, new[:, None])
+        self.steps = self.steps + ~self.ended
+        self.ended = self.ended | torch.isin(new, eos) | (self.steps + 1 == self.tokens.shape[1])
+
+    def reading(self) -> dict[str, Any]:
+        """Arguments of the forward that reads each row's newest token."""
+        newest = self.tokens.gather(1, self.steps[:, None] - 1)[:, 0]
+        return self.prompts.reading(newest, self.steps)
+
+    def joined(self, other: "Running") -> "Running":
+        """These rows and those of `other`, which have written nothing yet."""
+        prompts = self.prompts.joined(other.prompts)  # type: ignore[union-attr, arg-type]
+        parts = {name: torch.cat([part, other.parts[name]]) for name, part in self.parts.items()}
+        return Running(prompts, **parts)
+
+    def writing(self) -> "Running":
+        """The rows that have not ended, of which there must be one."""
+        self.prompts.keep(keep := (~self.ended).nonzero()[:, 0])
+        return Running(self.prompts, **{name: part[keep] for name, part in self.parts.items()})
+
+    def written(self) -> Iterator[tuple[list[int], int]]:
+        """Each row's tokens, and how many of them it wrote."""
+        return zip(self.tokens.tolist(), self.steps.tolist(), strict=True)
 
 
 def left_padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:

@@ -1,21 +1,22 @@
 """Sampling with a Hugging Face model in this process: no server, any device, PEFT included.
 
-Four things make it faster than `generate`: a prompt is read once for all its samples, rows of
-similar length share a batch, rows that have ended leave it, and the cache is not copied per token.
+Five things make it faster than `generate`: a prompt is read once and held once for all its
+samples, rows of similar length share a batch, rows that have ended leave it, waiting ones take
+their place, and nothing that is kept is copied per token. `docs/performance.md` has the numbers.
 Shapes below: P distinct prompts in a batch, B rows (one per sample), L tokens in the longest
 prompt, T the limit on new tokens, V the vocabulary.
 """
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -35,13 +36,15 @@ from orchestrator.sampling.base import (
     render,
 )
 from orchestrator.sampling.decoding import (
+    SHRINK_BELOW,
+    RepeatedPrompts,
     RoomyLayer,
     Running,
-    choose,
     left_padded,
     uniforms,
     warpers,
 )
+from orchestrator.sampling.sharing import SharedPrompts, attending
 
 
 def load_model(
@@ -104,7 +107,8 @@ class Row(NamedTuple):
 class TransformersSampler(Sampler):
     """Holds a loaded model, which may be a PEFT model in the middle of its training.
 
-    `rows_per_batch` bounds memory; results depend on it through rounding alone.
+    `rows_per_batch` bounds memory; results depend on it through rounding alone. None takes what
+    a small model on a CPU is fastest with, and half of that on a GPU, where memory is scarcer.
     """
 
     engine: ClassVar[str] = "transformers"
@@ -114,11 +118,11 @@ class TransformersSampler(Sampler):
         model: Any,
         tokenizer: PreTrainedTokenizerBase,
         chat_template_kwargs: dict[str, Any] | None = None,
-        rows_per_batch: int = 128,
+        rows_per_batch: int | None = None,
     ) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.chat_template_kwargs = chat_template_kwargs or {}
-        self.rows_per_batch = rows_per_batch
+        self.rows_per_batch = rows_per_batch or (256 if self._device().type == "cpu" else 128)
         # The signature of a PEFT wrapper's forward says nothing, so the model beneath is asked.
         self.base = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.eos = eos_ids(self.base, tokenizer)
@@ -139,10 +143,13 @@ class TransformersSampler(Sampler):
     ) -> list[list[Completion]]:
         """Per request, one completion per wanted sample index, in the order asked."""
         prompts = self._rendered(requests)
+        begin = partial(self._begun, requests, prompts, settings)
         drawn: dict[Row, Completion] = {}
         with evaluating(self.model):
             for rows in self._batches(requests, prompts):
-                drawn |= zip(rows, self._batch(requests, prompts, rows, settings), strict=True)
+                for ended, tokens in self._ended(rows, begin, settings):
+                    answers = self._completions(tokens.tolist(), settings.stop)
+                    drawn |= zip([rows[i] for i in ended.tolist()], answers, strict=True)
         return [[drawn[Row(i, s)] for s in r.samples] for i, r in enumerate(requests)]
 
     def _rendered(self, requests: Sequence[Request]) -> list[list[int]]:
@@ -151,93 +158,107 @@ class TransformersSampler(Sampler):
     def _batches(
         self, requests: Sequence[Request], prompts: list[list[int]]
     ) -> Iterator[list[Row]]:
-        """Batches of near equal size, longest prompts first: what does not fit fails early."""
+        """All rows where rows can join a batch, else batches of near equal size.
+
+        The longest prompts come first: what does not fit fails early, and neighbours are alike.
+        """
         order = sorted(range(len(requests)), key=lambda i: -len(prompts[i]))
         rows = [Row(i, sample) for i in order for sample in requests[i].samples]
-        count = -(-len(rows) // self.rows_per_batch)
+        size = len(rows) if SharedPrompts.suit(self.base) else self.rows_per_batch
+        count = -(-len(rows) // max(1, size))
         for part in range(count):
             yield rows[part * len(rows) // count : (part + 1) * len(rows) // count]
 
-    def _batch(
+    def _ended(
+        self, rows: list[Row], begin: Callable[[list[Row]], Running], settings: SamplingSettings
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Places in `rows` [E] and new tokens [E, T] of rows that have ended, till all have."""
+        warp, eos = warpers(settings), torch.tensor(self.eos).to(self._device())
+        begun, running = 0, cast(Running | None, None)
+        while True:
+            if count := self._joining(rows, begun, running):
+                new = begin(rows[begun : begun + count])
+                new.slots += begun
+                begun, running = begun + count, running.joined(new) if running else new
+            if running is None:
+                return
+            running.write(warp, eos)
+            self._end_stopped(running, settings.stop)
+            alive = int((~running.ended).sum())
+            if alive < SHRINK_BELOW * len(running.ended):
+                yield running.slots[running.ended], running.tokens[running.ended, :-1]
+                running = running.writing() if alive else None
+            if running:
+                running.logits = self._forward(**running.reading())
+
+    def _joining(self, rows: list[Row], begun: int, running: Running | None) -> int:
+        """How many of the rows behind `begun` join now: whole prompts where one fits."""
+        free = self.rows_per_batch - (len(running.ended) if running else 0)
+        if begun + free >= len(rows):
+            return len(rows) - begun
+        if free < (1 - SHRINK_BELOW) * self.rows_per_batch:
+            return 0
+        fit, cut = rows[begun : begun + free], rows[begun + free].request
+        whole = next((i for i, row in enumerate(fit) if row.request == cut), free)
+        return whole or (0 if running else free)
+
+    def _begun(
         self,
         requests: Sequence[Request],
         prompts: list[list[int]],
-        rows: list[Row],
         settings: SamplingSettings,
-    ) -> list[Completion]:
-        """The completions of one batch's rows, in their order."""
+        rows: list[Row],
+    ) -> Running:
+        """Rows that have read their prompts, each of which is read once."""
         distinct = {index: i for i, index in enumerate(dict.fromkeys(r.request for r in rows))}
-        seed, limit = settings.seed, settings.max_completion_length
-        table = [uniforms(seed, requests[r.request].prompt_id, r.sample, limit) for r in rows]
-        device = next(self.model.parameters()).device  # a trainer may have moved the model
-        logits, running = self._prefill(
-            [prompts[i] for i in distinct],
-            torch.tensor([distinct[row.request] for row in rows]).to(device),
-            torch.from_numpy(np.stack(table)).to(device),
+        seed, limit, device = settings.seed, settings.max_completion_length, self._device()
+        table = [uniforms(seed, requests[r.request].prompt_id, r.sample, limit + 1) for r in rows]
+        owner = torch.tensor([distinct[row.request] for row in rows]).to(device)
+        logits, read = self._read([prompts[i] for i in distinct], owner)
+        return Running(
+            prompts=read,
+            logits=logits,
+            slots=torch.arange(len(rows), device=device),
+            draws=torch.from_numpy(np.stack(table)).to(device),
+            tokens=torch.full((len(rows), limit + 1), self.eos[0], device=device),
+            steps=torch.zeros_like(owner),
+            ended=torch.zeros_like(owner, dtype=torch.bool),
         )
-        rows_of_tokens = self._continued(logits, running, settings).tolist()
-        return self._completions(rows_of_tokens, settings.stop)
 
-    def _prefill(
-        self, prompts: list[list[int]], owner: Tensor, draws: Tensor
-    ) -> tuple[Tensor, Running]:
-        """First logits [B, V] and state of the rows that belong to prompts `owner` [B].
-
-        Each of the P prompts is read once, and its cache is then repeated for its rows.
-        """
+    def _read(
+        self, prompts: list[list[int]], owner: Tensor
+    ) -> tuple[Tensor, SharedPrompts | RepeatedPrompts]:
+        """First logits [B, V] of the rows of prompts `owner` [B], and what they attend to."""
         ids, mask = (part.to(owner.device) for part in left_padded(prompts))
-        cache = DynamicCache(config=self.base.config)
+        cache, share = DynamicCache(config=self.base.config), SharedPrompts.suit(self.base)
         # Only the plain kind: sliding and linear layers keep the library's own bookkeeping.
         for i, layer in enumerate(cache.layers):
             cache.layers[i] = RoomyLayer() if type(layer) is DynamicLayer else layer  # type: ignore
-        positions = (mask.cumsum(-1) - 1).clamp_(min=0)
-        logits = self._forward(cache, ids, mask, positions)
-        cache.reorder_cache(owner)  # type: ignore[arg-type]
-        slots = torch.arange(len(owner), device=owner.device)
-        room = pad(mask[owner], (0, draws.shape[1]), value=1)
-        ended = torch.zeros_like(slots, dtype=torch.bool)
-        return logits[owner], Running(cache, slots, draws, room, mask.sum(-1)[owner], ended)
+        given = {"attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp_(min=0)}
+        logits = self._forward(input_ids=ids, past_key_values=cache, **given)[owner]
+        return logits, (SharedPrompts if share else RepeatedPrompts)(cache, mask, owner)
 
-    def _forward(self, cache: DynamicCache, ids: Tensor, mask: Tensor, at: Tensor) -> Tensor:
-        """Logits [B, V] behind the last of the new tokens `ids` at positions `at`, both [B, n]."""
-        given = {"input_ids": ids, "attention_mask": mask, "position_ids": at, **self.last_only}
-        out: Any = self.model(**given, past_key_values=cache, use_cache=True)
+    def _forward(self, **given: Any) -> Tensor:
+        """Logits [B, V] behind the last of the new tokens."""
+        with attending(self.base, given):
+            out: Any = self.model(**given, **self.last_only)
         return out.logits[:, -1]  # type: ignore[no-any-return]
 
-    def _continued(self, logits: Tensor, running: Running, settings: SamplingSettings) -> Tensor:
-        """New tokens [B, T]; what stands behind a row's first end token has no meaning."""
-        warp, eos = warpers(settings), torch.tensor(self.eos).to(logits.device)
-        tokens = torch.zeros_like(running.draws, dtype=torch.long)
-        limit, width = tokens.shape[1], running.mask.shape[1] - tokens.shape[1]
-        for step in range(limit):
-            new = choose(logits, running.draws[:, step], warp)
-            tokens[running.slots, step] = new
-            running.ended |= torch.isin(new, eos)
-            if settings.stop:
-                self._end_stopped(running, tokens, step, settings.stop)
-            alive = int((~running.ended).sum())
-            if not alive or step + 1 == limit:
-                break
-            new = running.shrunk(new, alive)[:, None]
-            seen, at = running.mask[:, : width + step + 1], (running.lengths + step)[:, None]
-            logits = self._forward(running.cache, new, seen, at)
-        return tokens
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device  # a trainer may have moved the model
 
-    def _end_stopped(
-        self, running: Running, tokens: Tensor, step: int, stop: Sequence[str]
-    ) -> None:
-        """End the rows whose text holds a stop string; an end token marks the place.
+    def _end_stopped(self, running: Running, stop: Sequence[str]) -> None:
+        """End the rows whose text holds a stop string.
 
         Only the last tokens are read: a token is a character at least, or part of one.
         """
+        if not stop:
+            return
         reach = 4 * max(map(len, stop)) + 4
-        tails = tokens[running.slots, max(0, step + 1 - reach) : step + 1].tolist()
+        tails = [row[max(0, n - reach) : n] for row, n in running.written()]
         texts = self.tokenizer.batch_decode(tails, skip_special_tokens=True)
         found = [cut_at_stop(text, stop) is not None for text in texts]
-        met = torch.tensor(found, device=tokens.device) & ~running.ended
-        if step + 1 < tokens.shape[1]:
-            tokens[running.slots[met], step + 1] = self.eos[0]
-        running.ended |= met
+        running.ended |= torch.tensor(found, device=running.ended.device)
 
     def _completions(self, rows: list[list[int]], stop: Sequence[str]) -> list[Completion]:
         """Each row cut at its first end token; a row without one was cut by the limit."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from orchestrator.blocks import Experiment
 from orchestrator.cells import Cell
-from orchestrator.evaluation import by_update, evaluation_metrics
+from orchestrator.evaluation import by_update, evaluation_metrics, main
 from orchestrator.learnability import training_metrics
 from orchestrator.models import canonical_hash
 from orchestrator.schema import EVALUATIONS, GROUPS, LOG
@@ -128,8 +128,9 @@ def curves(groups: pa.Table, evaluations: pa.Table, log: pa.Table) -> dict[int, 
     points: dict[int, dict[str, float]] = {}
     for update, metrics in training_metrics(groups).items():
         points.setdefault(update, {}).update(metrics)
-    for update, evaluation in by_update(evaluations).items():
-        points.setdefault(update, {}).update(evaluation_metrics(evaluation))
+    steps = by_update(evaluations)
+    for update, evaluation in steps.items():
+        points.setdefault(update, {}).update(evaluation_metrics(evaluation, steps.get(0)))
     for row in log.to_pylist():
         points.setdefault(row["update"], {})[f"trl/{row['name']}"] = row["value"]
     return points
@@ -153,7 +154,7 @@ def side_by_side(evaluations: pa.Table, prompts: list[Prompt], limit: int = SAMP
 
     The first `limit` by prompt_id, a hash, so the choice favours neither success nor failure.
     """
-    steps = by_update(evaluations)
+    steps = by_update(main(evaluations))
     if not steps:
         return []
     base, final = _first_samples(steps[min(steps)]), _first_samples(steps[max(steps)])

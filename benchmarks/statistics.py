@@ -1,0 +1,161 @@
+"""Are the report's statistics right? Simulated sweeps whose truth is known.
+
+Questions have a base difficulty (logit ~ Normal(0.5, 2)); each policy moves each of them by its own
+Normal(shift, 0.5); each training seed moves all questions together (by `seed points` of accuracy,
+standard deviation) and each one by Normal(0, 0.3); then samples are drawn. Printed:
+
+- A/A: the share of sweeps with two identical policies, under other seeds, that name a winner. With
+  one seed the interval speaks of those two runs: where seeds differ it is wrong about policies.
+- Coverage of the 95 % interval, and for comparison of the plain bootstrap over seeds and items. With
+  one seed, of the truth under that seed; else of the truth over all seeds.
+- Power at the difference that `decile plan` would have called detectable.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
+
+from orchestrator.power import detectable
+from orchestrator.report.comparison import Scores, compare_policies
+from orchestrator.report.statistics import (
+    Variances,
+    hierarchical_bootstrap,
+    mean_effect,
+    mean_squares,
+)
+
+LOGIT, SPREAD, OWN, BY_SEED = 0.5, 2.0, 0.5, 0.3
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
+SEEDS, SEED_POINTS = (1, 2, 3, 5), (0.0, 1.0, 3.0)
+
+
+class World(NamedTuple):
+    """What a simulated sweep looks like; `shift` (logits) is what policy a has over b."""
+
+    seeds: int
+    items: int
+    samples: int
+    seed_points: float
+    shift: float = 0.0
+
+    @property
+    def seed_logit(self) -> float:
+        """Logits of one standard deviation between seeds."""
+        slope = (accuracy(LOGIT + 0.01) - accuracy(LOGIT - 0.01)) / 0.02
+        return self.seed_points / 100 / slope
+
+
+class Sweep(NamedTuple):
+    """Shares [seeds, items] of both policies, and the true difference that they estimate."""
+
+    a: np.ndarray
+    b: np.ndarray
+    truth: float
+
+
+def accuracy(logit: float, seed_logit: float = 0.0) -> float:
+    """Expected accuracy over questions (and over seeds, where those vary), by quadrature."""
+    spread = np.sqrt(SPREAD**2 + OWN**2 + BY_SEED**2 + seed_logit**2)
+    return float(WEIGHTS @ expit(logit + spread * NODES) / WEIGHTS.sum())
+
+
+def sweeps(world: World, count: int) -> Iterator[Sweep]:
+    """Sweeps drawn from that world, the same each time."""
+    rng = np.random.default_rng([world.seeds, world.items, int(10 * world.seed_points)])
+    for _ in range(count):
+        base = rng.normal(LOGIT, SPREAD, world.items)
+        sides, truths = [], []
+        for shift in (world.shift, 0.0):
+            luck = rng.normal(0, world.seed_logit, (world.seeds, 1))
+            logits = base + rng.normal(shift, OWN, world.items) + luck
+            logits = logits + rng.normal(0, BY_SEED, logits.shape)
+            sides.append(rng.binomial(world.samples, expit(logits)) / world.samples)
+            fixed = world.seeds == 1
+            truths.append(
+                accuracy(LOGIT + shift + luck.item())
+                if fixed
+                else accuracy(LOGIT + shift, world.seed_logit)
+            )
+        yield Sweep(*sides, truths[0] - truths[1])
+
+
+def named_a_winner(world: World, count: int) -> float:
+    """Share of sweeps whose comparison names a winner; the policies share no seed."""
+    ids = [str(i) for i in range(world.items)]
+    named = 0
+    for sweep in sweeps(world, count):
+        a: Scores = {seed: (ids, row) for seed, row in enumerate(sweep.a)}
+        b: Scores = {100 + seed: (ids, row) for seed, row in enumerate(sweep.b)}
+        named += compare_policies({"a": a, "b": b})[0].verdict != "cannot tell"
+    return named / count
+
+
+def coverage(world: World, count: int) -> float:
+    """Share of intervals that hold the truth."""
+    found = ((mean_effect(s.a - s.b), s.truth) for s in sweeps(world, count))
+    return sum(e.low <= truth <= e.high for e, truth in found) / count
+
+
+def bootstrap_coverage(world: World, count: int) -> float:
+    """The same of the percentile bootstrap over seeds and items."""
+    rng = np.random.default_rng(0)
+    found = ((hierarchical_bootstrap(s.a - s.b, 1000, rng), s.truth) for s in sweeps(world, count))
+    return sum(e.low <= truth <= e.high for e, truth in found) / count
+
+
+def components(world: World, count: int = 200) -> Variances:
+    """Mean components of many large sweeps of that world: nearly its truth."""
+    large = world._replace(seeds=5, items=500)
+    squares = np.array([mean_squares(s.a - s.b)[:3] for s in sweeps(large, count)]).mean(axis=0)
+    rest = float(squares[2])
+    return Variances(max(0.0, (squares[0] - rest) / 500), max(0.0, (squares[1] - rest) / 5), rest)
+
+
+def power(world: World, count: int) -> tuple[float, float]:
+    """The detectable difference in points, and the share of sweeps with that one found."""
+    points = detectable(components(world), world.seeds, world.items)
+    s = world.seed_logit if world.seeds > 1 else 0.0
+    still = accuracy(LOGIT, s)
+    if points >= 1 - still:
+        return 100 * points, float("nan")
+    shift = brentq(lambda x: accuracy(LOGIT + x, s) - still - points, 0, 30)
+    fixed = world if world.seeds > 1 else world._replace(seed_points=0.0)
+    found = (mean_effect(x.a - x.b) for x in sweeps(fixed._replace(shift=shift), count))
+    return 100 * points, sum(effect.low > 0 for effect in found) / count
+
+
+def main() -> None:
+    """Simulate and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.statistics", description=__doc__)
+    parser.add_argument("--sweeps", type=int, default=400, help="sweeps of each A/A test")
+    parser.add_argument("--coverage-sweeps", type=int, default=4000, help="sweeps of the others")
+    parser.add_argument("--items", type=int, default=250)
+    parser.add_argument("--samples", type=int, default=4, help="samples per question")
+    wanted = parser.parse_args()
+    print(f"{wanted.items} questions, {wanted.samples} samples each\n")
+    print("| seeds | seed points | A/A | coverage | bootstrap | detectable | power |")
+    print("|---|---|---|---|---|---|---|")
+    start = time.perf_counter()
+    for seeds in SEEDS:
+        for points in SEED_POINTS:
+            world = World(seeds, wanted.items, wanted.samples, points)
+            shifted = world._replace(shift=0.4)
+            size, share = power(world, wanted.coverage_sweeps // 4)
+            row = (
+                f"{named_a_winner(world, wanted.sweeps):.1%}",
+                f"{coverage(shifted, wanted.coverage_sweeps):.1%}",
+                f"{bootstrap_coverage(shifted, wanted.sweeps):.1%}",
+                f"{size:.1f}",
+                f"{share:.0%}",
+            )
+            print(f"| {seeds} | {points:g} | {' | '.join(row)} |", flush=True)
+    print(f"\n{time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What a cell consumed, from what its trial recorded. Pure.
+
+Told while it trains (`running_ledger`), and from the stored tables when it is done (`ledger`): the
+two agree, and `report/fairness.py` holds the cells of one comparison against each other.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from orchestrator.cells import Cell
+from orchestrator.learnability import GroupRecorder, Tally, total
+
+LogRow = Mapping[str, Any]
+
+
+def ledger(cell: Cell, groups: pa.Table, log: Sequence[LogRow], seconds: float) -> dict[str, float]:
+    """The ledger of a cell from its `groups` table and its log (rows of update, name, value).
+
+    prompts: distinct ones trained on; epochs: passes over the subset; rollouts: completions;
+    prompt_tokens, generated_tokens, live_tokens (generated in live groups), truncated_tokens (of
+    completions cut without an answer); updates of the optimiser; live, all_right, all_wrong,
+    unmarked: groups by kind; all_wrong_truncated: all-wrong groups of which at least half were cut;
+    kl_only_updates: those that had no live group while beta > 0 pulled towards the base model;
+    seconds of training without evaluations, gpu_seconds over all workers.
+    """
+    return running_ledger(cell, GroupRecorder(groups.to_pylist()), log, seconds)
+
+
+def running_ledger(
+    cell: Cell, groups: GroupRecorder, log: Sequence[LogRow], seconds: float
+) -> dict[str, float]:
+    """The ledger so far, from counts that were kept while recording: no group is read again."""
+    spent = total(groups.tallies.values())
+    logged = log[-1]["update"] if log else 0
+    updates = max([logged, *groups.tallies])
+    return {
+        "prompts": len(groups.seen),
+        "epochs": _epochs(groups.seen, cell.size),
+        "rollouts": spent.rollouts,
+        "prompt_tokens": _processed(log, spent.generated_tokens) - spent.generated_tokens,
+        "generated_tokens": spent.generated_tokens,
+        "live_tokens": spent.live_tokens,
+        "truncated_tokens": spent.truncated_tokens,
+        "updates": updates,
+        "live": spent.live,
+        "all_right": spent.all_right,
+        "all_wrong": spent.all_wrong,
+        "unmarked": spent.unmarked,
+        "all_wrong_truncated": spent.all_wrong_truncated,
+        "kl_only_updates": _kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
+        "seconds": round(seconds, 3),
+        "gpu_seconds": round(seconds * cell.resources.gpus * cell.resources.workers, 3),
+    }
+
+
+def pulls_to_base(cell: Cell) -> bool:
+    """Whether a dead group still moves the weights, by the KL term (TRL issue 5588)."""
+    return float(cell.grpo.get("beta", 0.0)) > 0 and not cell.mask_dead_groups
+
+
+def _epochs(seen: Counter[str], size: int) -> float:
+    """Passes over the subset.
+
+    A policy may have found fewer prompts than `size`. Once a prompt came twice, all were offered,
+    so the distinct ones are the subset; before that only `size` is known.
+    """
+    came_twice = max(seen.values(), default=0) > 1
+    return seen.total() / (min(size, len(seen)) if came_twice else size)
+
+
+def _processed(log: Sequence[LogRow], least: int) -> int:
+    """Prompt and generated tokens together, as the trainer counts them; the last number holds."""
+    numbers = (row["value"] for row in reversed(log) if row["name"] == "num_tokens")
+    return int(next(numbers, least))
+
+
+def _kl_only(tallies: Mapping[int, Tally], updates: int) -> int:
+    """Updates without a live group; those that reuse an earlier generation share its groups."""
+    starts = sorted(tallies)
+    ends = [*starts[1:], updates + 1]
+    return sum(
+        end - start for start, end in zip(starts, ends, strict=True) if tallies[start].live == 0
+    )

@@ -1,0 +1,170 @@
+"""Which cells may be compared, and how they compare at equal cost."""
+
+from itertools import combinations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.report.fairness import (
+    TOLERANCE,
+    check_comparable,
+    common_budget,
+    cost_curve,
+    truncate_at,
+)
+from orchestrator.schema import GROUPS, LOG, empty
+
+SAME = {"updates": 10, "rollouts": 80, "prompts": 8, "generated_tokens": 1000.0}
+
+
+def test_equal_cells_are_comparable_and_small_differences_of_tokens_too() -> None:
+    assert check_comparable({"a": SAME, "b": SAME | {"generated_tokens": 900}}) == []
+    assert check_comparable({"a": SAME}) == []
+    assert check_comparable({}) == []
+
+
+@pytest.mark.parametrize("axis", ["updates", "rollouts", "prompts"])
+def test_what_the_experiment_fixes_must_be_equal(axis: str) -> None:
+    odd = SAME | {axis: SAME[axis] - 1}
+    [flag] = check_comparable({"a": SAME, "b": odd, "c": SAME})
+    assert (flag.axis, flag.cells) == (axis, ("b",))
+    assert flag.values == {"a": SAME[axis], "b": SAME[axis] - 1, "c": SAME[axis]}
+    assert flag.difference == pytest.approx(1 / SAME[axis])
+
+
+def test_two_that_differ_are_both_flagged_and_the_flag_says_so() -> None:
+    [flag] = check_comparable({"a": SAME, "b": SAME | {"generated_tokens": 1500.0}})
+    assert flag.cells == ("a", "b")
+    said = "not comparable on generated tokens (1,000 to 1,500, 33 % apart): a, b"
+    assert str(flag) == said
+
+
+def test_of_two_majorities_only_what_they_share_stands() -> None:
+    cells = {"a": {"t": 91.0}, "b": {"t": 100.0}, "c": {"t": 110.0}}
+    [flag] = check_comparable(cells, {"t": 0.10})
+    assert flag.cells == ("a", "c")
+
+
+def test_a_number_that_is_none_is_refused() -> None:
+    for value in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(ValueError, match="ledger of b has updates"):
+            check_comparable({"a": SAME, "b": SAME | {"updates": value}})
+    with pytest.raises(KeyError):
+        check_comparable({"a": {}}, {"updates": 0.0})
+
+
+def agree(one: float, other: float, most: float) -> bool:
+    high = max(one, other)
+    return high == 0 or (high - min(one, other)) / high <= most
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(0, 12), max_size=6), st.sampled_from([0.0, 0.1, 0.25]))
+def test_flags_are_those_of_every_pair(numbers: list[int], most: float) -> None:
+    cells = {f"c{i}": {"t": float(n)} for i, n in enumerate(numbers)}
+    flags = check_comparable(cells, {"t": most})
+    pairs = combinations(numbers, 2)
+    assert bool(flags) == any(not agree(a, b, most) for a, b in pairs)
+    if not flags:
+        return
+    [flag] = flags
+    assert flag.difference == pytest.approx(1 - min(numbers) / max(numbers))
+    sets = [
+        kept
+        for size in range(1, len(cells) + 1)
+        for kept in combinations(cells, size)
+        if all(agree(cells[a]["t"], cells[b]["t"], most) for a, b in combinations(kept, 2))
+    ]
+    size = max(len(kept) for kept in sets)
+    largest = [set(kept) for kept in sets if len(kept) == size]
+    standing = set.intersection(*largest) if 2 * size > len(cells) else set()
+    assert flag.cells == tuple(name for name in cells if name not in standing)
+
+
+def test_the_order_of_cells_changes_nothing() -> None:
+    cells = {"a": {"t": 1.0}, "b": {"t": 2.0}, "c": {"t": 1.0}}
+    turned = dict(reversed(cells.items()))
+    assert [set(f.cells) for f in check_comparable(cells, {"t": 0})] == [{"b"}]
+    assert [set(f.cells) for f in check_comparable(turned, {"t": 0})] == [{"b"}]
+
+
+def groups(*rows: tuple[int, list[int]]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {
+                **{"update": u, "prompt_id": "p", "tier": "", "tokens": t},
+                **{"rewards": [0.0] * len(t), "outcomes": ["wrong"] * len(t)},
+                "other_outcomes": ["wrong"] * len(t),
+            }
+            for u, t in rows
+        ],
+        schema=GROUPS,
+    )
+
+
+def log(*steps: tuple[int, float]) -> pa.Table:
+    rows = [
+        {"update": u, "name": name, "value": v}
+        for u, seconds in steps
+        for name, v in (("loss", 9.0), ("step_time", seconds))
+    ]
+    return pa.Table.from_pylist(rows, schema=LOG)
+
+
+def test_costs_are_cumulated_over_updates() -> None:
+    table = groups((1, [3, 4]), (1, [5, 5]), (3, [1, 1]))
+    cost = {axis: cost_curve(axis, 4, table, log(), 8.0) for axis in ("updates", "rollouts")}
+    assert cost["updates"].tolist() == [0, 1, 2, 3, 4]
+    assert cost["rollouts"].tolist() == [0, 4, 4, 6, 6]
+    assert cost_curve("tokens", 4, table, log(), 8.0).tolist() == [0, 17, 17, 19, 19]
+    assert cost_curve("seconds", 4, table, log(), 8.0).tolist() == [0, 2, 4, 6, 8]
+    with pytest.raises(ValueError, match="write one of updates, rollouts, tokens, seconds"):
+        cost_curve("hours", 4, table, log(), 8.0)  # type: ignore[arg-type]
+
+
+def test_seconds_follow_the_trainers_own_where_all_are_there() -> None:
+    none = empty(GROUPS)
+    assert cost_curve("seconds", 2, none, log((1, 3.0), (2, 1.0)), 8.0).tolist() == [0, 6, 8]
+    assert cost_curve("seconds", 2, none, log((1, 3.0)), 8.0).tolist() == [0, 4, 8]
+    assert cost_curve("seconds", 2, none, log((1, 0.0), (2, 0.0)), 8.0).tolist() == [0, 4, 8]
+
+
+COST = st.lists(st.integers(0, 9), min_size=1, max_size=8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from("abc"), st.tuples(COST, st.integers(1, 3)), min_size=1))
+def test_each_cell_stands_at_its_last_evaluation_within_what_all_reach(
+    drawn: dict[str, tuple[list[int], int]],
+) -> None:
+    costs = {name: np.cumsum([0.0, *each]) for name, (each, _) in drawn.items()}
+    curves = {
+        name: {u: u / 100 for u in range(0, len(each) + 1, every)}
+        for name, (each, every) in drawn.items()
+    }
+    budget = common_budget(costs)
+    assert budget == min(sum(each) for each, _ in drawn.values())
+    for name, point in truncate_at(curves, costs).items():
+        assert point.cost == costs[name][point.update] <= budget
+        assert point.value == curves[name][point.update]
+        later = [u for u in curves[name] if u > point.update]
+        assert all(costs[name][u] > budget for u in later)
+
+
+def test_a_budget_of_ones_own_and_a_cell_that_was_not_evaluated_in_it() -> None:
+    costs = {"a": np.array([0.0, 10.0, 20.0])}
+    curve = {"a": {0: 0.1, 1: 0.2, 2: 0.3}}
+    assert truncate_at(curve, costs, 15)["a"] == (1, 0.2, 10.0)
+    assert truncate_at(curve, costs)["a"] == (2, 0.3, 20.0)
+    with pytest.raises(ValueError, match="a was not evaluated within 5"):
+        truncate_at({"a": {1: 0.2}}, costs, 5)
+    third = {"a": np.cumsum([0.0, 0.1, 0.2]), "b": np.array([0.0, 0.15, 0.3])}
+    assert third["a"][-1] > third["b"][-1]
+    assert truncate_at({"a": {0: 0.0, 2: 1.0}, "b": {0: 0.0, 2: 1.0}}, third)["a"].update == 2
+
+
+def test_every_axis_of_the_tolerance_is_in_the_ledger() -> None:
+    assert set(TOLERANCE) == set(SAME)

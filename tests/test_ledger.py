@@ -1,0 +1,125 @@
+"""What a cell consumed."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from factories import cell_record, small_plan
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.cells import Cell
+from orchestrator.learnability import GroupRecorder, count_groups, is_live
+from orchestrator.ledger import ledger, running_ledger
+from orchestrator.record import CellRecord
+from orchestrator.schema import GROUPS
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory: pytest.TempPathFactory) -> Cell:
+    """A cell of 8 prompts."""
+    return small_plan(tmp_path_factory.mktemp("ledger"), policies=["hard"]).cells[0]
+
+
+def with_grpo(cell: Cell, **changes: object) -> Cell:
+    masked = bool(changes.pop("mask_dead_groups", False))
+    return cell.model_copy(update={"grpo": cell.grpo | changes, "mask_dead_groups": masked})
+
+
+def group(update: int, prompt: str, outcomes: list[str], tokens: int = 3) -> dict:
+    rewards = [None if o == "error" else float(o == "correct") for o in outcomes]
+    return {
+        **{"update": update, "prompt_id": prompt, "tier": "", "tokens": [tokens] * len(outcomes)},
+        **{"outcomes": outcomes, "other_outcomes": outcomes, "rewards": rewards},
+    }
+
+
+def of(cell: Cell, rows: list[dict], last: int = 0) -> dict[str, float]:
+    log = [{"update": u, "name": "loss", "value": 0.0} for u in range(1, last + 1)]
+    return ledger(cell, pa.Table.from_pylist(rows, schema=GROUPS), log, 2.0)
+
+
+OUTCOME = st.sampled_from(["correct", "wrong", "truncated", "error"])
+GROUPS_DRAWN = st.lists(
+    st.builds(
+        group,
+        st.integers(1, 5),
+        st.sampled_from("abcdefgh"),
+        st.lists(OUTCOME, min_size=2, max_size=4),
+        st.integers(0, 9),
+    ),
+    max_size=10,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(GROUPS_DRAWN)
+def test_the_ledger_is_a_plain_count(cell: Cell, rows: list[dict]) -> None:
+    rows.sort(key=lambda r: r["update"])
+    log = [
+        {"update": u, "name": name, "value": value}
+        for u in range(1, 6)
+        for name, value in (("num_tokens", 1000.0 * u), ("loss", -1.0))
+    ]
+    table = pa.Table.from_pylist(rows, schema=GROUPS)
+    found = ledger(cell, table, log, 12.3456)
+    assert found == running_ledger(cell, GroupRecorder(rows), log, 12.3456)
+    made = sum(sum(r["tokens"]) for r in rows)
+    assert found["generated_tokens"] == made
+    assert found["prompt_tokens"] == 5000 - made
+    assert found["rollouts"] == sum(len(r["tokens"]) for r in rows)
+    assert found["live_tokens"] == sum(sum(r["tokens"]) for r in rows if is_live(r["rewards"]))
+    assert {name: found[name] for name in count_groups(table)._fields} == (
+        count_groups(table)._asdict()
+    )
+    assert found["truncated_tokens"] == sum(
+        t for r in rows for t, o in zip(r["tokens"], r["outcomes"], strict=True) if o == "truncated"
+    )
+    assert found["all_wrong_truncated"] <= found["all_wrong"]
+    assert found["prompts"] == len({r["prompt_id"] for r in rows})
+    assert (found["updates"], found["seconds"], found["gpu_seconds"]) == (5, 12.346, 0)
+
+
+def test_the_ledger_of_a_whole_cell(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, policies=["hard"], resources={"gpus": 0.5, "workers": 2})
+    [cell] = plan.cells
+    record: CellRecord = cell_record(plan, cell)
+    made = record.ledger(cell)
+    assert made["rollouts"] == cell.rollouts
+    assert made["updates"] == cell.updates
+    assert made["generated_tokens"] == 20 * cell.rollouts
+    assert made["prompt_tokens"] == 1000 * cell.updates - 20 * cell.rollouts
+    assert made["gpu_seconds"] == made["seconds"] == 12.5
+    assert made == record.running_ledger(cell)
+
+
+def test_epochs_count_the_prompts_that_are_there(cell: Cell) -> None:
+    right = ["correct", "correct"]
+    assert cell.size == 8
+    once = [group(1, p, right) for p in "abcd"]
+    assert of(cell, once)["epochs"] == 0.5
+    assert of(cell, [*once, *(group(2, p, right) for p in "abcd")])["epochs"] == 2
+    assert of(cell, [*once, group(2, "a", right)])["epochs"] == 5 / 4
+    assert of(cell, [])["epochs"] == 0
+
+
+def test_updates_by_kl_alone(cell: Cell) -> None:
+    dead, live = ["wrong", "wrong"], ["correct", "wrong"]
+    rows = [group(1, "a", dead), group(2, "a", dead), group(2, "b", live), group(3, "c", dead)]
+    pulled = with_grpo(cell, beta=0.1)
+    assert of(pulled, rows, last=3)["kl_only_updates"] == 2
+    assert of(with_grpo(cell, beta=0.0), rows, last=3)["kl_only_updates"] == 0
+    masked = with_grpo(cell, beta=0.1, mask_dead_groups=True)
+    assert of(masked, rows, last=3)["kl_only_updates"] == 0
+
+
+def test_updates_that_reuse_a_generation_share_its_groups(cell: Cell) -> None:
+    dead, live = ["wrong", "wrong"], ["correct", "wrong"]
+    rows = [group(1, "a", dead), group(3, "a", live), group(5, "b", dead)]
+    found = of(with_grpo(cell, beta=0.1, num_iterations=2), rows, last=6)
+    assert (found["updates"], found["kl_only_updates"]) == (6, 4)
+    assert of(with_grpo(cell, beta=0.1), rows, last=4)["updates"] == 5
+
+
+def test_without_the_trainers_count_no_prompt_token_is_told(cell: Cell) -> None:
+    assert of(cell, [group(1, "a", ["correct"] * 2)], last=1)["prompt_tokens"] == 0

@@ -1,0 +1,250 @@
+"""What reaches the loss: unmarked completions, and dead groups where they are masked."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sweeps
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trl import GRPOTrainer
+
+from orchestrator.learnability import is_live
+from orchestrator.pools import load_pool
+from orchestrator.record import CellRecord
+from orchestrator.trainer import CellCallback, LiveGroupsTrainer, build_trainer, fill_unmarked
+from tasks import Prompt
+from tasks.marking import Mark
+
+GROUP = 4
+LIVE = "correct or wrong"
+BY_ROWS = ["grpo", "dr_grpo", "sapo", "luspo"]
+BY_TOKENS = ["bnpo", "dapo", "cispo", "vespo"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Two threads that wait for each other take ten times as long on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Fixed:
+    """A task whose marks follow the answer, not the text: `a or b` alternates."""
+
+    def __init__(self, task: Any) -> None:
+        self.messages, self.other = task.messages, self
+
+    def mark_all(self, answers: list[Any]) -> list[Mark]:
+        told = [answer.answer.split(" or ") for answer in answers]
+        return [Mark(words[i % len(words)], None, "fixed") for i, words in enumerate(told)]
+
+
+def trainer_of(
+    folder: Path, answers: list[str], masked: bool, **grpo: object
+) -> tuple[LiveGroupsTrainer, CellRecord]:
+    """A real trainer of one update of len(answers) groups on the embedded model.
+
+    Its adapter stands away from the base model, so that the KL term has a gradient.
+    """
+    plan = sweeps.plan_of(sweeps.experiments(folder))
+    [cell, *_] = plan.cells
+    settings = cell.grpo | {
+        "per_device_train_batch_size": GROUP * len(answers),
+        **{"num_generations": GROUP, "max_completion_length": 12, "max_steps": 1},
+        **{"save_steps": 1000, "beta": 0.1, "scale_rewards": "group", "loss_type": "grpo"},
+        **grpo,
+    }
+    cell = cell.model_copy(update={"grpo": settings, "mask_dead_groups": masked})
+    pool, record = load_pool(cell.probe.dataset), CellRecord()
+    subset = [
+        Prompt(p.prompt_id, p.question, answer, p.tier)
+        for p, answer in zip(pool.train, answers, strict=False)
+    ]
+    trainer: Any = build_trainer(cell, folder / "out", Fixed(pool.task), subset, record)
+    torch.manual_seed(1)
+    for weight in trained(trainer):
+        weight.data += 0.05 * torch.randn_like(weight)
+    return trainer, record
+
+
+def trained(trainer: Any) -> list[torch.Tensor]:
+    return [p for p in trainer.model.parameters() if p.requires_grad]
+
+
+def generation(trainer: Any) -> dict[str, Any]:
+    """One scored generation, as the loss will see it."""
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    return trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+
+
+def gradient(trainer: Any, batches: list[dict[str, Any]], loss: Any) -> torch.Tensor:
+    """The gradient that an update of these micro-batches gives, flat."""
+    trainer.model.zero_grad()
+    trainer.current_gradient_accumulation_steps = len(batches)
+    trainer.args.steps_per_generation = len(batches)
+    for batch in batches:
+        value = loss(trainer, trainer.model, batch)
+        assert torch.isfinite(value)
+        value.backward()
+    return torch.cat([p.grad.flatten() for p in trained(trainer)])
+
+
+def rows_of(batch: dict[str, Any], rows: torch.Tensor) -> dict[str, Any]:
+    return {k: v[rows] if v.ndim else v for k, v in batch.items()}
+
+
+def only_live(batch: dict[str, Any], live: torch.Tensor) -> dict[str, Any]:
+    """The batch as if its dead groups had never been drawn."""
+    kept = rows_of({k: v for k, v in batch.items() if k != "tool_mask"}, live)
+    del kept["live_share"]
+    return kept | {"num_items_in_batch": kept["completion_mask"].sum()}
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any], torch.Tensor]:
+    """A masking trainer, one generation of 2 live groups among 5, and which rows are live."""
+    answers = ["correct", LIVE, "wrong", LIVE, "correct or error"]
+    trainer, record = trainer_of(tmp_path_factory.mktemp("mixed"), answers, masked=True)
+    output = generation(trainer)
+    live = torch.tensor([is_live(row["rewards"]) for row in record.groups.rows])
+    assert live.sum() == 2
+    return trainer, output, live.repeat_interleave(GROUP)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+@pytest.mark.parametrize("loss_type", BY_ROWS + BY_TOKENS)
+def test_the_loss_is_that_of_the_live_groups_alone(
+    mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str, beta: float
+) -> None:
+    trainer, output, live = mixed
+    trainer.loss_type, trainer.beta = loss_type, beta
+    found = gradient(trainer, [output], LiveGroupsTrainer._compute_loss)
+    wanted = gradient(trainer, [only_live(output, live)], GRPOTrainer._compute_loss)
+    assert found.abs().max() > 1e-6
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
+    assert trainer.beta == beta
+
+
+@pytest.mark.parametrize("loss_type", [t for t in BY_ROWS + BY_TOKENS if t != "bnpo"])
+def test_micro_batches_with_unequal_shares_of_live_rows_add_up_to_the_same(
+    mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str
+) -> None:
+    trainer, output, live = mixed
+    trainer.loss_type, trainer.beta = loss_type, 0.1
+    order = torch.argsort(live.int(), stable=True)  # the first half holds dead rows only
+    halves = [rows_of(output, order[:10]), rows_of(output, order[10:])]
+    found = gradient(trainer, halves, LiveGroupsTrainer._compute_loss)
+    wanted = gradient(trainer, [only_live(output, live)], GRPOTrainer._compute_loss)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("loss_type", BY_ROWS + BY_TOKENS)
+def test_unmasked_dead_groups_do_change_the_gradient(
+    mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str
+) -> None:
+    trainer, output, live = mixed
+    trainer.loss_type, trainer.beta = loss_type, 0.1
+    plain = {k: v for k, v in output.items() if k not in ("tool_mask", "live_share")}
+    plain["num_items_in_batch"] = plain["completion_mask"].sum()
+    found = gradient(trainer, [plain], LiveGroupsTrainer._compute_loss)
+    wanted = gradient(trainer, [only_live(output, live)], GRPOTrainer._compute_loss)
+    assert (found - wanted).norm() > 0.01 * wanted.norm()
+
+
+@pytest.mark.parametrize("loss_type", BY_ROWS + BY_TOKENS)
+def test_a_batch_without_live_groups_gives_no_gradient(
+    mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str
+) -> None:
+    trainer, output, _ = mixed
+    trainer.loss_type, trainer.beta = loss_type, 0.1
+    dead = trainer.without_dead({k: v for k, v in output.items() if k != "tool_mask"}, [False] * 5)
+    assert dead["num_items_in_batch"] == 0
+    assert gradient(trainer, [dead], LiveGroupsTrainer._compute_loss).abs().max() == 0
+
+
+def test_an_unmarked_completion_has_no_advantage(
+    mixed: tuple[Any, dict[str, Any], torch.Tensor],
+) -> None:
+    _, output, live = mixed
+    assert (output["advantages"][~live] == 0).all()
+    assert (output["advantages"][live] != 0).all()
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
+def test_updates_of_dead_groups_move_the_weights_by_kl_unless_masked(
+    tmp_path: Path, masked: bool, loss_type: str
+) -> None:
+    answers = ["correct", "wrong", "correct"]
+    trainer, record = trainer_of(tmp_path, answers, masked, max_steps=2, loss_type=loss_type)
+    told: list[int] = []
+    trainer.add_callback(CellCallback(record, told.append, told.append))
+    before = [p.detach().clone() for p in trained(trainer)]
+    trainer.train()
+    moved = any(not torch.equal(a, b) for a, b in zip(before, trained(trainer), strict=True))
+    assert moved is not masked
+    losses = [row["value"] for row in record.log if row["name"] == "loss"]
+    assert len(losses) == 2 and all(loss == 0 for loss in losses) is masked
+    names = {row["name"] for row in record.log if row["update"] == 2}
+    assert {"step_time", "num_tokens", "kl"} <= names
+    assert len(record.groups.rows) == 6
+
+
+def test_every_worker_masks_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four groups of 2 over two workers that hold 4 rows each."""
+    gathered: list[int] = []
+    trainer = SimpleNamespace(
+        num_generations=2,
+        accelerator=SimpleNamespace(gather=lambda t: gathered.append(int(t)) or t),
+    )
+    output = {"completion_mask": torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0]])}
+    live = [True, False, False, True]
+    for rank, mask in enumerate([[1, 1, 0, 0], [0, 0, 1, 1]]):
+        process = SimpleNamespace(process_index=rank)
+        monkeypatch.setattr("orchestrator.trainer.PartialState", lambda process=process: process)
+        masked: Any = LiveGroupsTrainer.without_dead(trainer, output, live)  # type: ignore[arg-type]
+        kept = output["completion_mask"] * torch.tensor(mask).unsqueeze(1)
+        assert torch.equal(masked["tool_mask"] * output["completion_mask"], kept)
+        assert masked["live_share"] == 0.5
+    assert gathered == [3, 5]
+
+
+def test_a_mask_that_is_there_already_stays() -> None:
+    trainer = SimpleNamespace(num_generations=2, accelerator=SimpleNamespace(gather=lambda t: t))
+    ones, tools = torch.ones(4, 3, dtype=torch.long), torch.ones(4, 3, dtype=torch.long)
+    tools[1, 2] = 0
+    output = {"completion_mask": ones, "tool_mask": tools}
+    masked: Any = LiveGroupsTrainer.without_dead(trainer, output, [True, False])  # type: ignore[arg-type]
+    assert masked["tool_mask"].tolist() == [[1, 1, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0]]
+    assert masked["num_items_in_batch"] == 5
+
+
+REWARD = st.sampled_from([0.0, 1.0, None])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 5).flatmap(lambda g: st.tuples(
+    st.just(g), st.lists(st.lists(REWARD, min_size=g, max_size=g), min_size=1, max_size=5)
+)))  # fmt: skip
+def test_filling_neither_kills_nor_revives_a_group(
+    drawn: tuple[int, list[list[float | None]]],
+) -> None:
+    size, groups = drawn
+    filled = fill_unmarked([r for group in groups for r in group], size)
+    assert len(filled) == size * len(groups)
+    for i, group in enumerate(groups):
+        made = filled[i * size : (i + 1) * size]
+        assert is_live(made) == is_live(group)
+        mean = sum(made) / size
+        for reward, original in zip(made, group, strict=True):
+            if original is None:
+                assert reward == pytest.approx(mean)
+            else:
+                assert reward == original
