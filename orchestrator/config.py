@@ -14,6 +14,7 @@ from orchestrator import settings
 from orchestrator.blocks import Experiment
 from orchestrator.entries import DatasetEntry, ModelEntry, PolicyEntry, Settings, problem
 from orchestrator.lines import Path_, UserError, line_of, load
+from orchestrator.report.claims import ClaimError, parse
 from policies import PolicyError, get_policy
 from tasks import TaskError, find_task
 
@@ -44,6 +45,7 @@ class Config(Settings):
                     )
             self._check(name, "dataset", experiment.grid.dataset, self.dataset)
             self._check(name, "policy", experiment.grid.policy, self.policy)
+            self._check_claims(name, experiment)
             for index, dataset in enumerate(experiment.evaluate.ood):
                 try:
                     self.dataset(dataset)
@@ -60,6 +62,15 @@ class Config(Settings):
                 find(name)
             except (TaskError, PolicyError) as error:
                 place = ("experiments", experiment, "grid", axis, index)
+                raise problem(str(error), *place) from error
+
+    def _check_claims(self, name: str, experiment: Experiment) -> None:
+        grid = experiment.grid
+        for index, claim in enumerate(experiment.claims):
+            try:
+                parse(claim, grid.policy, grid.dataset, grid.model)
+            except ClaimError as error:
+                place = ("experiments", name, "claims", index)
                 raise problem(str(error), *place) from error
 
     def policy(self, name: str) -> PolicyEntry:

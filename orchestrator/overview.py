@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from math import sqrt
 from statistics import median
 from typing import Any
 
@@ -10,6 +9,7 @@ from cluster.resources import ResourceError, trials_at_once
 from orchestrator.cells import Cell
 from orchestrator.overlap import describe
 from orchestrator.plan import Plan
+from orchestrator.power import minimum_detectable
 from orchestrator.probes import owed_by
 from orchestrator.progress import duration
 from orchestrator.store import Store
@@ -33,9 +33,7 @@ def overview(plan: Plan, store: Store) -> dict[str, Any]:
         "eta_seconds": _eta(plan, seconds),
         "gpu_hours": None if seconds is None else seconds * gpus / 3600,
         "datasets": [_dataset(plan, name) for name in plan.pools],
-        "detectable_points": {
-            name: round(detectable_points(len(pool.test)), 1) for name, pool in plan.pools.items()
-        },
+        "detectable_points": {name: round(detectable_points(plan, name), 1) for name in plan.pools},
     }
 
 
@@ -87,13 +85,17 @@ def _probe(plan: Plan, store: Store, spec: Any) -> dict[str, Any]:
     }
 
 
-def detectable_points(questions: int) -> float:
-    """Smallest difference of two accuracies, in points, found with power 80 % at level 5 %.
+def detectable_points(plan: Plan, dataset: str) -> float:
+    """Smallest difference of two policies that the grid would find on a dataset's test, in points.
 
-    Worst case: accuracy near one half, one sample per question, answers not paired; pairing and
-    more samples or seeds only make it smaller.
+    With power 80 % at level 5 %, under what `power` assumes of questions never asked yet.
     """
-    return 100 * (1.96 + 0.84) * sqrt(2 * 0.25 / questions)
+    experiment = plan.experiment
+    own = any(cell.probe.dataset.name == dataset for cell in plan.cells)
+    evaluate = experiment.evaluate
+    samples = evaluate.samples if own else evaluate.ood_samples or evaluate.samples
+    items = len(plan.pools[dataset].test)
+    return minimum_detectable(items, len(experiment.grid.seed), samples)
 
 
 def _owed_seconds(plan: Plan, store: Store, cells: Sequence[Cell]) -> float | None:
@@ -148,7 +150,7 @@ def overview_text(view: dict[str, Any]) -> str:
     lines.append(_time_line(view))
     lines += [line for dataset in view["datasets"] for line in _dataset_lines(dataset)]
     for dataset, points in view["detectable_points"].items():
-        lines.append(f"{dataset}: one seed tells differences over about {points} points apart")
+        lines.append(f"{dataset}: this grid cannot tell differences under about {points} points")
     return "\n".join(lines)
 
 

@@ -31,6 +31,7 @@ class Progress:
         self._last = 0.0
         self._width = 0
         self._began = time.monotonic()
+        self._explained: dict[str, str] = {}
         self._seen = 0  # updates done in this run, for the ETA
 
     @classmethod
@@ -53,7 +54,16 @@ class Progress:
         latest = {**self.updates[key][3]} if key in self.updates else {}
         self.updates[key] = (cell.name, report["update"], cell.updates, latest | report["metrics"])
         self._seen += 1
+        self._explain(cell, report)
         self._draw(self._line())
+
+    def _explain(self, cell: Cell, report: dict[str, Any]) -> None:
+        """Why nothing could be learned from an update; said again only for another reason."""
+        said = report.get("explanation")
+        advice = said.partition(": ")[2] if said else ""
+        if said and self._explained.get(cell.cell_id) != advice:
+            self._explained[cell.cell_id] = advice
+            self.say(f"{cell.name}, update {report['update']}: {said}")
 
     def finished(self, cell: Cell, text: str) -> None:
         """A cell ended, well or badly."""

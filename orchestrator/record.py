@@ -94,7 +94,8 @@ def _read(store: Store, *place: str) -> CellRecord | None:
 
 def result(cell: Cell, record: CellRecord) -> dict[str, Any]:
     """The cell in one row of numbers; accuracy is a share, learnable_pct a percentage."""
-    evaluations = {u: evaluation_metrics(t) for u, t in by_update(record.evaluations).items()}
+    steps = by_update(record.evaluations)
+    evaluations = {u: evaluation_metrics(t, steps[0], cell.pass_at) for u, t in steps.items()}
     base, final = evaluations[0], evaluations[cell.updates]
     return {
         **cell.axes,

@@ -70,9 +70,15 @@ def run_experiment(plan: Plan, store: Store, tracking_uri: str, progress: Progre
 
 
 def declare(plan: Plan, store: Store) -> None:
-    """Write the set of cells that the experiment declares."""
+    """Write the set of cells that the experiment declares, and when each claim was first made."""
     cells = [{"cell_id": cell.cell_id, **cell.axes} for cell in plan.cells]
-    store.write_json({"experiment": plan.name, "cells": cells}, "sweeps", f"{plan.name}.json")
+    before = store.read_json("sweeps", f"{plan.name}.json") or {}
+    results = sum(is_finished(store, cell) for cell in plan.cells)
+    made = {"at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()), "results": results}
+    known = before.get("claims", {})
+    claims = {text: known.get(text, made) for text in plan.experiment.claims}
+    declared = {"experiment": plan.name, "cells": cells, "claims": claims}
+    store.write_json(declared, "sweeps", f"{plan.name}.json")
 
 
 def _run_owed(

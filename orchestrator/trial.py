@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from orchestrator.cells import Asked, Cell, ProbeSpec
 from orchestrator.evaluation import as_evaluation, by_update, evaluation_metrics
-from orchestrator.learnability import training_metrics
 from orchestrator.pools import Pool, load_pool
 from orchestrator.record import CellRecord, finish, latest_checkpoint
 from orchestrator.sample_store import read_samples
@@ -123,7 +122,8 @@ class Trial:
         due = update == self.cell.updates or (every > 0 and update % every == 0)
         if due and not self.record.has_evaluation(update):
             self.record.add_evaluation(self._evaluate(update))
-        self.report({"update": update, "metrics": self._metrics(update)})
+        said = self.record.groups.explain(update)
+        self.report({"update": update, "metrics": self._metrics(update), "explanation": said or ""})
 
     def _evaluate(self, update: int) -> pa.Table:
         """The test set under the current weights, and at the end all other sets."""
@@ -163,7 +163,7 @@ class Trial:
 
     def _metrics(self, update: int) -> dict[str, float]:
         """This update's numbers under their MLflow names."""
-        metrics = training_metrics(self.record.groups.table()).get(update, {})
+        metrics = self.record.groups.metrics(update)
         if not self.record.has_evaluation(update):
             return metrics
         steps = by_update(self.record.evaluations)

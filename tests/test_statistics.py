@@ -1,11 +1,29 @@
-"""What may be said of a gain: the paired bootstrap over questions."""
+"""What may be said of a gain, of differences over seeds and questions, of a family of tests."""
+
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
-from orchestrator.report.statistics import paired_gain
+from benchmarks.statistics import World, coverage, named_a_winner
+from orchestrator.report.statistics import (
+    Variances,
+    half_width,
+    hierarchical_bootstrap,
+    holm,
+    mcnemar_p,
+    mean_effect,
+    mean_squares,
+    paired_gain,
+    permutation_p,
+    r_squared,
+    variance_components,
+    variances,
+)
 
 RATES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40)
 
@@ -87,3 +105,259 @@ def test_any_number_of_resamples_fills_its_last_block(resamples: int) -> None:
 def test_unequal_lengths_are_refused_with_both_shapes() -> None:
     with pytest.raises(ValueError, match=r"equal lengths, not \(3,\) and \(4,\)"):
         paired_gain(np.zeros(3), np.zeros(4))
+
+
+# ---- seeds and items together
+
+DIFFERENCES = arrays(
+    np.float64,
+    st.tuples(st.integers(1, 4), st.integers(2, 12)),
+    elements=st.integers(-4, 4).map(lambda k: k / 4),
+)
+
+
+def drawn(seeds: int, items: int, key: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(key)
+    return (
+        rng.normal(0, 0.03, (seeds, 1))
+        + rng.normal(0.05, 0.2, (1, items))
+        + rng.normal(0, 0.3, (seeds, items))
+    )
+
+
+def test_one_seed_is_the_t_test_over_questions() -> None:
+    values = drawn(1, 40)
+    other = scipy.stats.ttest_1samp(values[0], 0)
+    found, ends = mean_effect(values), other.confidence_interval(0.95)
+    assert found == pytest.approx((values.mean(), ends.low, ends.high, other.pvalue), abs=1e-9)
+
+
+def test_questions_that_agree_leave_the_t_test_over_seeds() -> None:
+    values = np.repeat(np.array([[0.1], [0.3], [0.25]]), 20, axis=1)
+    other = scipy.stats.ttest_1samp(values[:, 0], 0)
+    found, ends = mean_effect(values), other.confidence_interval(0.95)
+    assert found == pytest.approx((values.mean(), ends.low, ends.high, other.pvalue), abs=1e-9)
+
+
+@pytest.mark.parametrize(("seeds", "items"), [(2, 7), (3, 40), (5, 15)])
+def test_mean_squares_are_those_of_least_squares(seeds: int, items: int) -> None:
+    """Residual sums of nested linear models, solved with dummy columns."""
+    values = drawn(seeds, items)
+    s, i = np.indices(values.shape).reshape(2, -1)
+    dummies = {"s": np.eye(seeds)[s], "i": np.eye(items)[i], "1": np.ones((seeds * items, 1))}
+
+    def left(names: str) -> float:
+        x, y = np.hstack([dummies[n] for n in names]), values.ravel()
+        return float(((y - x @ np.linalg.lstsq(x, y, rcond=None)[0]) ** 2).sum())
+
+    found = mean_squares(values)
+    assert found.rest == pytest.approx(left("si") / ((seeds - 1) * (items - 1)), abs=1e-9)
+    assert found.seed == pytest.approx((left("i") - left("si")) / (seeds - 1), abs=1e-9)
+    assert found.item == pytest.approx((left("s") - left("si")) / (items - 1), abs=1e-9)
+
+
+@pytest.mark.parametrize(("seeds", "items"), [(2, 7), (3, 40), (5, 1319)])
+def test_p_is_the_level_whose_interval_ends_at_zero(seeds: int, items: int) -> None:
+    values = drawn(seeds, items)
+    found = mean_effect(values)
+    assert half_width(mean_squares(values), found.p) == pytest.approx(abs(found.mean), abs=1e-9)
+    assert half_width(mean_squares(values)) == pytest.approx(found.high - found.mean, abs=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(DIFFERENCES)
+def test_effects_mirror_and_their_p_agrees_with_their_interval(values: np.ndarray) -> None:
+    forth, back = mean_effect(values), mean_effect(-values)
+    assert forth.low <= forth.mean <= forth.high
+    assert 0 <= forth.p <= 1
+    assert back == pytest.approx((-forth.mean, -forth.high, -forth.low, forth.p))
+    if mean_squares(values).seed + mean_squares(values).item > 1e-9:
+        assert (forth.p < 0.05) == (forth.low > 0 or forth.high < 0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(DIFFERENCES, st.randoms(use_true_random=False))
+def test_the_order_of_seeds_and_questions_does_not_matter(values: np.ndarray, random: Any) -> None:
+    seeds, items = (random.sample(range(n), n) for n in values.shape)
+    assert mean_effect(values[seeds][:, items]) == pytest.approx(mean_effect(values))
+
+
+def test_one_run_at_one_question_says_nothing() -> None:
+    assert mean_effect(np.array([[0.5]])) == (0.5, -np.inf, np.inf, 1.0)
+
+
+def test_questions_that_never_differ_may_yet_differ() -> None:
+    found = mean_effect(np.zeros((1, 15)))
+    assert (found.mean, found.p) == (0, 1)
+    assert found.high == pytest.approx(scipy.stats.binomtest(0, 15).proportion_ci().high)
+
+
+@pytest.mark.parametrize("values", [np.zeros(3), np.zeros((0, 3)), np.array([[np.nan, 1.0]])])
+def test_what_is_not_seeds_by_items_is_refused(values: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        mean_effect(values)
+
+
+def test_the_bootstrap_over_many_seeds_has_the_same_width() -> None:
+    values = drawn(20, 200)
+    found = mean_effect(values)
+    low, high = hierarchical_bootstrap(values, 4000, np.random.default_rng(0))
+    assert high - low == pytest.approx(found.high - found.low, rel=0.12)
+
+
+def test_components_are_found_again() -> None:
+    found = np.mean([variances(mean_squares(drawn(4, 100, key))) for key in range(200)], axis=0)
+    assert found == pytest.approx([0.03**2, 0.2**2, 0.3**2], rel=0.15)
+
+
+def test_expected_mean_squares_give_their_components_back() -> None:
+    parts = Variances(0.0004, 0.04, 0.09)
+    assert variances(parts.expected(3, 100)) == pytest.approx(parts)
+    assert variances(parts.expected(1, 100)).item == pytest.approx(0.13)
+
+
+# ---- tests of one family
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([-1.0, -0.25, 0.0, 0.5, 1.0]), min_size=1, max_size=10))
+def test_permutation_is_scipys(values: list[float]) -> None:
+    found = permutation_p(np.array(values))
+    pairs = (np.array(values), np.zeros(len(values)))
+    other = scipy.stats.permutation_test(
+        pairs, lambda a, b, axis: np.sum(a - b, axis=axis), permutation_type="samples",
+        vectorized=True, n_resamples=np.inf,
+    )  # fmt: skip
+    assert found == pytest.approx(other.pvalue, abs=1e-9)
+
+
+def test_many_questions_are_sampled_and_close_to_exact() -> None:
+    values = np.random.default_rng(0).choice([-1.0, 1.0], 60, p=[0.35, 0.65])
+    exact = scipy.stats.binomtest(int((values > 0).sum()), 60).pvalue
+    assert permutation_p(values) == pytest.approx(exact, abs=0.01)
+    assert permutation_p(values) == permutation_p(values)
+    assert permutation_p(np.ones(100)) == 1 / 10_000
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 400), st.integers(0, 400), st.integers(0, 5))
+def test_mcnemar_is_the_exact_binomial_test(only_a: int, only_b: int, both: int) -> None:
+    a = np.array([1] * only_a + [0] * only_b + [1] * both)
+    b = np.array([0] * only_a + [1] * only_b + [1] * both)
+    n = only_a + only_b
+    other = scipy.stats.binomtest(only_a, n).pvalue if n else 1.0
+    assert mcnemar_p(a, b) == pytest.approx(other, abs=1e-9)
+
+
+def test_mcnemar_of_few_questions_is_their_permutation() -> None:
+    a, b = np.array([1, 1, 1, 1, 1, 0, 1, 0]), np.array([0, 0, 0, 0, 0, 1, 1, 0])
+    assert mcnemar_p(a, b) == pytest.approx(permutation_p(a - b))
+
+
+@pytest.mark.parametrize("other", [np.array([0.5, 1]), np.array([1, 0, 1])])
+def test_mcnemar_wants_one_sample_of_each_question(other: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="0 or 1"):
+        mcnemar_p(np.array([1, 0]), other)
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_holm_is_its_definition(p_values: list[float]) -> None:
+    """Adjusted p: the smallest level at which Holm's steps reject that test."""
+    m = len(p_values)
+    for p, found in zip(p_values, holm(p_values), strict=True):
+        before = sorted(q for q in p_values if q <= p)
+        steps = [(m - k) * q for k, q in enumerate(before)]
+        assert found == pytest.approx(min(1.0, max(steps)))
+
+
+def test_holm_of_a_textbook_family() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+# ---- learnable % against gain
+
+# Paper A, Tables 1 and 2: 24 cells (easy, middle, hard, random; per model and data).
+LEARNABLE = [3.7, 24.5, 34.1, 19.0, 7.8, 18.9, 29.5, 18.4, 6.6, 23.3, 40.2, 21.5]
+LEARNABLE += [9.0, 5.7, 14.4, 11.5, 2.3, 7.2, 13.5, 8.0, 14.2, 15.3, 19.1, 19.3]
+GAIN = [3.49, 26.69, 34.19, 29.49, 8.26, 24.34, 39.42, 34.87, 14.94, 28.51, 37.30, 36.16]
+GAIN += [0.80, -3.20, 13.60, -1.60, 3.20, 10.12, 22.40, 12.52, 29.60, 28.80, 32.80, 28.80]
+
+
+def test_r_squared_of_the_papers_tables() -> None:
+    found = r_squared(np.array(LEARNABLE), np.array(GAIN))
+    other = scipy.stats.linregress(LEARNABLE, GAIN).rvalue ** 2
+    assert found.value == pytest.approx(other, abs=1e-9)
+    assert round(found.value, 2) == 0.67
+    assert 0.3 < found.low < 0.6 < 0.7 < found.high < 0.95
+    assert found.cells == 24
+
+
+@pytest.mark.parametrize("y", [[1.0, 2.0], [2.0, 2.0, 2.0], []])
+def test_too_few_or_equal_cells_have_no_line(y: list[float]) -> None:
+    found = r_squared(np.arange(len(y)), np.array(y))
+    assert np.isnan(found.value) and (found.low, found.high) == (0, 1)
+
+
+@given(st.integers(3, 12), st.floats(-3, 3).filter(lambda x: abs(x) > 0.1))
+@settings(max_examples=20, deadline=None)
+def test_a_line_explains_everything(cells: int, slope: float) -> None:
+    found = r_squared(np.arange(cells), slope * np.arange(cells) + 1, resamples=200)
+    assert found[:3] == pytest.approx((1, 1, 1))
+
+
+def test_cells_come_in_pairs() -> None:
+    with pytest.raises(ValueError, match="equal length"):
+        r_squared(np.zeros(3), np.zeros(4))
+
+
+# ---- probe seeds beside training seeds
+
+
+def probes(between: float, within: float, key: int, count: int = 4) -> list[np.ndarray]:
+    rng = np.random.default_rng(key)
+    return [rng.normal(rng.normal(60, between), within, 3) for _ in range(count)]
+
+
+def test_no_variance_between_probes_is_tested_as_scipy_does() -> None:
+    groups = [*probes(1, 1, 0), np.array([59.0, 61.0])]
+    assert variance_components(groups).p == pytest.approx(scipy.stats.f_oneway(*groups).pvalue)
+
+
+def test_variances_of_probes_and_of_seeds_are_found_and_covered() -> None:
+    found = [variance_components(probes(2, 1, key)) for key in range(400)]
+    assert np.mean([f.between for f in found]) == pytest.approx(4, rel=0.15)
+    assert np.mean([f.within for f in found]) == pytest.approx(1, rel=0.1)
+    for name, truth in (("between_interval", 4.0), ("within_interval", 1.0)):
+        ends = [getattr(f, name) for f in found]
+        assert 0.92 < np.mean([e.low <= truth <= e.high for e in ends]) < 0.98
+
+
+def test_equal_results_vary_in_nothing() -> None:
+    found = variance_components([np.full(2, 60.0), np.full(2, 60.0)])
+    assert (found.between, found.within, found.p) == (0, 0, 1)
+
+
+def test_probes_that_differ_and_seeds_that_do_not() -> None:
+    found = variance_components([np.full(2, 60.0), np.full(2, 62.0)])
+    assert (found.between, found.within, found.p) == (2, 0, 0)
+    assert found.between_interval.low > 0
+
+
+@pytest.mark.parametrize("sizes", [[3], [1, 1, 1]])
+def test_components_need_two_probes_and_two_seeds(sizes: list[int]) -> None:
+    with pytest.raises(ValueError, match="two probes"):
+        variance_components([np.arange(n, dtype=float) for n in sizes])
+
+
+# ---- simulated truth, in short; benchmarks/statistics.py has it in full
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3, 5])
+def test_the_interval_holds_the_truth_in_95_of_100(seeds: int) -> None:
+    world = World(seeds, items=120, samples=4, seed_points=1.0, shift=0.4)
+    assert 0.925 <= coverage(world, 400) <= 0.985
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_identical_policies_rarely_differ(seeds: int) -> None:
+    assert named_a_winner(World(seeds, items=60, samples=2, seed_points=1.0), 120) <= 0.075

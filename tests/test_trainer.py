@@ -118,18 +118,17 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]
     return trainer, output, live.repeat_interleave(GROUP)
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize("loss_type", BY_ROWS + BY_TOKENS)
 def test_the_loss_is_that_of_the_live_groups_alone(
-    mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str, beta: float
+    mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str
 ) -> None:
     trainer, output, live = mixed
-    trainer.loss_type, trainer.beta = loss_type, beta
+    trainer.loss_type, trainer.beta = loss_type, 0.1
     found = gradient(trainer, [output], LiveGroupsTrainer._compute_loss)
     wanted = gradient(trainer, [only_live(output, live)], GRPOTrainer._compute_loss)
     assert found.abs().max() > 1e-6
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
-    assert trainer.beta == beta
+    assert trainer.beta == 0.1
 
 
 @pytest.mark.parametrize("loss_type", [t for t in BY_ROWS + BY_TOKENS if t != "bnpo"])

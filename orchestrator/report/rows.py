@@ -1,28 +1,54 @@
 """The store -> one row per cell: the only place where the report reads results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from orchestrator.cells import Cell
-from orchestrator.evaluation import by_update, main, per_prompt
+from orchestrator.evaluation import by_update, part, per_prompt
+from orchestrator.learnability import GroupShares, group_shares
+from orchestrator.report.fairness import AXES, cost_curve
 from orchestrator.report.statistics import Interval, paired_gain
-from orchestrator.schema import EVALUATIONS
+from orchestrator.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.store import Store
 from orchestrator.subsets import read_subset, reason
+
+OWN = ""  # the cell's own test set; other names are out-of-distribution sets
+
+# update -> prompt_id -> (samples without error, correct ones), sampled answers only
+Counts = Mapping[int, Mapping[str, tuple[int, int]]]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A finished cell: accuracies are shares, `gain` an interval of their difference."""
+    """A finished cell.
+
+    gain: interval of the difference of accuracies, as shares; counts: test set (OWN, or its name)
+    -> what its questions' samples came to; shares: update -> its groups by kind; costs: axis of
+    `fairness.AXES` -> what was spent after each update.
+    """
 
     cell: Cell
     result: dict[str, Any]
     gain: Interval
-    curve: dict[int, float]
+    counts: Mapping[str, Counts]
+    shares: Mapping[int, GroupShares]
+    costs: Mapping[str, np.ndarray]
     ties: dict[str, int] | None
+
+    @cached_property
+    def curve(self) -> dict[int, float]:
+        """Evaluated update -> accuracy on the cell's own test set."""
+        return {u: float(np.mean(list(self.scores(u).values()))) for u in self.counts[OWN]}
+
+    def scores(self, update: int) -> dict[str, float]:
+        """Question of the own test set -> mean correctness of its samples after an update."""
+        return {i: c / n for i, (n, c) in self.counts[OWN][update].items() if n}
 
 
 def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
@@ -32,20 +58,40 @@ def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
 
 
 def _row(store: Store, cell: Cell) -> Row | None:
-    result = store.read_json("cells", cell.cell_id, "result.json")
-    evaluations = store.read_table(EVALUATIONS, "cells", cell.cell_id, "evaluations.parquet")
+    place = ("cells", cell.cell_id)
+    result = store.read_json(*place, "result.json")
+    evaluations = store.read_table(EVALUATIONS, *place, "evaluations.parquet")
     if result is None or evaluations is None:
         return None
-    by = by_update(evaluations)
-    rates = {update: _rates(table) for update, table in by.items()}
-    base, final = rates[0], rates[cell.updates]
-    shared = sorted(base.keys() & final.keys())
-    gain = paired_gain(np.array([base[i] for i in shared]), np.array([final[i] for i in shared]))
+    groups, log = (
+        table if (table := store.read_table(schema, *place, file)) is not None else empty(schema)
+        for schema, file in ((GROUPS, "groups.parquet"), (LOG, "log.parquet"))
+    )
+    seconds = result["ledger"]["seconds"]
+    costs = {axis: cost_curve(axis, cell.updates, groups, log, seconds) for axis in AXES}  # type: ignore[arg-type]
     subset = read_subset(store, cell)
     ties = reason(subset)["ties"] if subset is not None else None
-    curve = {update: float(np.mean(list(r.values()))) for update, r in rates.items()}
-    return Row(cell, result, gain, curve, ties)
+    counts = _counts(evaluations)
+    gain = _gain(counts[OWN], cell.updates)
+    return Row(cell, result, gain, counts, group_shares(groups), costs, ties)
 
 
-def _rates(evaluation: Any) -> dict[str, float]:
-    return {i: c / n for i, (n, c) in per_prompt(main(evaluation)).items() if n}
+def _counts(evaluations: pa.Table) -> dict[str, Counts]:
+    """Every sampled evaluation, by test set and update."""
+    found: dict[str, dict[int, dict[str, tuple[int, int]]]] = {OWN: {}}
+    for update, table in by_update(evaluations).items():
+        for name in pc.unique(table["dataset"]).to_pylist():
+            if (sampled := part(table, name, greedy=False)).num_rows:
+                found.setdefault(name, {})[update] = per_prompt(sampled)
+    return dict(found)
+
+
+def _gain(counts: Counts, updates: int) -> Interval:
+    """The interval of final minus base accuracy over the questions that both could score."""
+    pairs = [
+        (base, final)
+        for i, base in counts[0].items()
+        if base[0] and (final := counts[updates].get(i, (0, 0)))[0]
+    ]
+    before, after = (np.array([c / n for n, c in side]) for side in zip(*pairs, strict=True))
+    return paired_gain(before, after)

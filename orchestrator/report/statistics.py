@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
+from scipy.special import stdtrit
 
 LEVEL = 0.05
 EXACT = 14  # up to here every sign pattern is tried: 2^14 of them
@@ -158,7 +159,7 @@ def half_width(squares: MeanSquares, level: float = LEVEL) -> float:
     exact where one of them brings all, a little too wide between. One seed leaves items alone.
     """
     parts = ((squares.seed_part, squares.seeds - 1), (squares.item_part, squares.items - 1))
-    weighted = sum(v * float(stats.t.isf(level / 2, df)) for v, df in parts if v > 0)
+    weighted = sum(-v * float(stdtrit(df, level / 2)) for v, df in parts if v > 0)
     total = squares.seed_part + squares.item_part
     return weighted / sqrt(total) if total > 0 else 0.0
 
