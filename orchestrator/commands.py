@@ -207,6 +207,9 @@ def _progress(made: "Plan", store: "Store"):  # type: ignore[no-untyped-def]  # 
 def _table(made: "Plan", store: "Store") -> str:
     from orchestrator.report.rows import read_rows
     from orchestrator.report.table import text_table
+    from orchestrator.report.verdict import claims_made, text_verdicts
 
     rows = read_rows(store, made.cells)
-    return text_table(rows) if rows else "no cell has a result yet"
+    if not rows:
+        return "no cell has a result yet"
+    return f"{text_table(rows)}\n\n{text_verdicts(made, rows, claims_made(store, made.name))}"

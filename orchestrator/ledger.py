@@ -68,7 +68,7 @@ def _epochs(seen: Counter[str], size: int) -> float:
     so the distinct ones are the subset; before that only `size` is known.
     """
     came_twice = max(seen.values(), default=0) > 1
-    return seen.total() / (min(size, len(seen)) if came_twice else size)
+    return seen.total() / (len(seen) if came_twice else size)
 
 
 def _processed(log: Sequence[LogRow], least: int) -> int:

@@ -9,9 +9,8 @@ from math import inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 from scipy.optimize import brentq
-from scipy.special import ndtr
+from scipy.special import chdtri, ndtr, stdtrit
 
 from orchestrator.report.statistics import LEVEL, Variances
 
@@ -22,6 +21,7 @@ BETWEEN = 0.6  # share of an answer's variance that lies between questions
 AGREEMENT = 0.8  # correlation of two policies' pass rates over questions
 SEED_POINTS = 1.0  # standard deviation of a policy's accuracy between training seeds
 MOST_SEEDS, MOST_ITEMS = 1_000, 10_000_000
+MANY, FEW = np.polynomial.legendre.leggauss(64), np.polynomial.legendre.leggauss(16)
 
 
 class Needed(NamedTuple):
@@ -106,9 +106,9 @@ def _ends(*parts: tuple[float, int]) -> tuple[np.ndarray, np.ndarray]:
     total, weighted, weight = np.zeros(1), np.zeros(1), np.ones(1)
     for variance, df in parts:
         if variance > 0 and df > 0:
-            x, w = np.polynomial.legendre.leggauss(64)
-            drawn = variance * stats.chi2.ppf((x + 1) / 2, df) / df
-            quantile = float(stats.t.isf(LEVEL / 2, df))
+            x, w = MANY if df < 30 else FEW  # with many degrees of freedom little varies
+            drawn = variance * chdtri(df, (1 - x) / 2) / df
+            quantile = -float(stdtrit(df, LEVEL / 2))
             total = np.add.outer(total, drawn).ravel()
             weighted = np.add.outer(weighted, quantile * drawn).ravel()
             weight = np.multiply.outer(weight, w / 2).ravel()

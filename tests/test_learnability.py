@@ -250,6 +250,14 @@ def test_an_update_is_split_into_percentages() -> None:
     }
 
 
+def test_each_reading_leaves_its_own_errors_out() -> None:
+    both = row(1, "a", [("correct", 1), ("error", 1), ("wrong", 1), ("wrong", 1)])
+    both["other_outcomes"] = ["correct", "error", "error", "error"]
+    metrics = training_metrics(table_of([both]))[1]
+    assert metrics["train/accuracy"] == 1 / 3
+    assert metrics["train/accuracy_other_reading"] == 1
+
+
 def test_a_group_is_truncated_from_a_half_on_and_only_when_all_wrong() -> None:
     cut, wrong, right = ("truncated", 9), ("wrong", 1), ("correct", 1)
     assert group_shares(table_of([row(1, "a", [cut, cut, wrong, wrong])]))[1].truncated == 1

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmarks.statistics import World, coverage, named_a_winner
+from benchmarks.statistics import World, coverage, named_a_winner, sweeps
 from orchestrator.report.statistics import (
     Variances,
     half_width,
@@ -207,7 +207,7 @@ def test_the_bootstrap_over_many_seeds_has_the_same_width() -> None:
 
 def test_components_are_found_again() -> None:
     found = np.mean([variances(mean_squares(drawn(4, 100, key))) for key in range(200)], axis=0)
-    assert found == pytest.approx([0.03**2, 0.2**2, 0.3**2], rel=0.15)
+    assert found == pytest.approx([0.03**2, 0.2**2, 0.3**2], rel=0.2)
 
 
 def test_expected_mean_squares_give_their_components_back() -> None:
@@ -220,7 +220,7 @@ def test_expected_mean_squares_give_their_components_back() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from([-1.0, -0.25, 0.0, 0.5, 1.0]), min_size=1, max_size=10))
+@given(st.lists(st.sampled_from([-1.0, -0.25, 0.0, 0.5, 1.0]), min_size=2, max_size=10))
 def test_permutation_is_scipys(values: list[float]) -> None:
     found = permutation_p(np.array(values))
     pairs = (np.array(values), np.zeros(len(values)))
@@ -359,5 +359,11 @@ def test_the_interval_holds_the_truth_in_95_of_100(seeds: int) -> None:
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_identical_policies_rarely_differ(seeds: int) -> None:
-    assert named_a_winner(World(seeds, items=60, samples=2, seed_points=1.0), 120) <= 0.075
+def test_intervals_of_identical_policies_leave_out_zero_in_5_of_100(seeds: int) -> None:
+    same = World(seeds, items=120, samples=2, seed_points=2.0)
+    found = [mean_effect(sweep.a - sweep.b).p for sweep in sweeps(same, 400)]
+    assert 0.015 <= np.mean(np.array(found) < 0.05) <= 0.075
+
+
+def test_identical_policies_rarely_have_a_winner() -> None:
+    assert named_a_winner(World(3, items=60, samples=2, seed_points=1.0), 30) <= 0.075

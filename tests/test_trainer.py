@@ -112,8 +112,10 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]
     """A masking trainer, one generation of 2 live groups among 5, and which rows are live."""
     answers = ["correct", LIVE, "wrong", LIVE, "correct or error"]
     trainer, record = trainer_of(tmp_path_factory.mktemp("mixed"), answers, masked=True)
+    earlier = {"prompt_id": "p", "tier": "", "outcome": "", "other_outcome": "", "tokens": 1}
+    record.groups.add(1, [earlier | {"reward": float(i % 2)} for i in range(GROUP)], GROUP)
     output = generation(trainer)
-    live = torch.tensor([is_live(row["rewards"]) for row in record.groups.rows])
+    live = torch.tensor([is_live(row["rewards"]) for row in record.groups.rows[1:]])
     assert live.sum() == 2
     return trainer, output, live.repeat_interleave(GROUP)
 

@@ -37,7 +37,8 @@ class Comparison:
 
     effect, low, high: the mean difference and its 95 % interval, for new seeds and new questions;
         with one seed, for new questions under that seed only.
-    p, p_holm: two-sided, alone and among all comparisons of the family.
+    p, p_holm: two-sided, alone and among all comparisons of the family, by `test`.
+    p_runs: of these very runs, whatever other seeds would do: permutation of questions, or McNemar.
     bootstrap: percentile bootstrap over seeds and questions, the resampling counterpart.
     left_out: questions that not every run of both has. same_seeds: False where some runs are
         paired in the order of their seeds, because the policies share too few.
@@ -51,6 +52,7 @@ class Comparison:
     high: float
     p: float
     p_holm: float
+    p_runs: float
     test: str
     seeds: int
     items: int
@@ -120,14 +122,14 @@ def _compare(a: str, b: str, one: Scores, two: Scores) -> Comparison:
     first, second, left_out = _aligned(f"{a} and {b}", runs)
     differences = first - second
     found = mean_effect(differences)
-    test, p = _test(first, second)
+    test, p_runs = _test(first, second)
     effect, low, high = (100 * x for x in (found.mean, found.low, found.high))
-    p = max(p, found.p) if len(seeds) > 1 else p
+    p = found.p if len(seeds) > 1 else p_runs
     rng = np.random.default_rng(0)
     ends = hierarchical_bootstrap(differences, RESAMPLES, rng)
     parts, (count, items) = variances(mean_squares(differences)), differences.shape
     return Comparison(
-        *(a, b, effect, low, high, p, p, test, count, items, left_out),
+        *(a, b, effect, low, high, p, p, p_runs, test, count, items, left_out),
         same_seeds=all(s == t for s, t in seeds),
         verdict="cannot tell",
         needed=needed(parts, found.mean, count, items),
@@ -172,7 +174,7 @@ def _test(first: np.ndarray, second: np.ndarray) -> tuple[str, float]:
     if seeds * items == 1:
         return "none", 1.0
     if items == 1:
-        return "t over seeds", 0.0
+        return "t over seeds", 1.0
     if seeds == 1 and np.isin(first, (0, 1)).all() and np.isin(second, (0, 1)).all():
         return "McNemar", mcnemar_p(first[0], second[0])
     test = "permutation of questions" if seeds == 1 else "t over seeds and questions"

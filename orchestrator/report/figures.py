@@ -70,6 +70,7 @@ def accuracy_curves(rows: Sequence[Row]) -> str:
         if len(curves) > 1:
             low, high = values.min(axis=0), values.max(axis=0)
             axes.fill_between(updates, low, high, color=colour, alpha=0.15, lw=0)
+    axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("update")
     axes.set_ylabel("test accuracy, %")
     _legend_above(axes, 4)
@@ -77,7 +78,10 @@ def accuracy_curves(rows: Sequence[Row]) -> str:
 
 
 def _legend_above(axes: "Axes", columns: int) -> None:
-    axes.legend(frameon=False, ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    axes.legend(
+        frameon=False, ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0),
+        fontsize=9, columnspacing=1.2, handlelength=1.2, handletextpad=0.5,
+    )  # fmt: skip
 
 
 def learnable_against_gain(groups: Mapping[str, Sequence[Row]]) -> str:
@@ -137,6 +141,7 @@ def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> str:
         axes.stackplot(updates, smooth, colors=KINDS.values(), labels=labels, alpha=0.85, lw=0)
         axes.set_title(policy, size=10)
         axes.set_ylim(0, 100)
+        axes.locator_params(axis="x", integer=True, nbins=5)
         axes.margins(x=0)
     handles, labels = panels[0].get_legend_handles_labels()
     shown = len(KINDS) - (not any(s.unmarked for g in by_policy.values() for r in g

@@ -1,5 +1,7 @@
 """One self-contained HTML page of an experiment: no script, no network."""
 
+import json
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -10,31 +12,15 @@ import pyarrow.compute as pc
 from orchestrator.cells import ProbeSpec
 from orchestrator.plan import Plan
 from orchestrator.probes import difficulty_of, targets_of
-from orchestrator.report.figures import accuracy_curves, failure_histogram, outcome_bars
+from orchestrator.report import sections
+from orchestrator.report.figures import failure_histogram, outcome_bars
+from orchestrator.report.markup import STYLE, figure, pair, paragraph, section, table
 from orchestrator.report.rows import Row, read_rows
-from orchestrator.report.table import HEAD, table_cells
+from orchestrator.report.tables import Table
+from orchestrator.report.verdict import Made, claims_made, families
 from orchestrator.sample_store import read_samples
 from orchestrator.store import Store
 from orchestrator.subsets import read_subset
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --rule: #d5d9de; --dim: #59636e; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9ed; --paper: #15181c; --rule: #3a4048; --dim: #9aa4af; }
-  figure { background: #f4f5f6; border-radius: 6px; }
-}
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-       max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { margin-bottom: 0; } h2 { margin-top: 2.5rem; }
-p.about, figcaption, footer { color: var(--dim); }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }
-th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--rule); }
-figure { margin: 1rem 0; padding: .5rem; } figure svg { width: 100%; height: auto; }
-figcaption { font-size: .9rem; } figure figcaption { color: #59636e; }
-code { font-size: .85rem; overflow-wrap: anywhere; }
-"""
-
 
 EARLY = (
     "The probe was adaptive: prompts whose fate was certain were sampled less, so the figure shows "
@@ -45,43 +31,43 @@ EARLY = (
 def write_page(plan: Plan, store: Store, file: Path) -> None:
     """Write the page of what the store holds of a plan; whole or not at all."""
     rows = read_rows(store, plan.cells)
-    sections = [_results(rows), *_datasets(plan, store), _reproduce(plan, rows)]
+    parts = [
+        *_results(plan, rows, claims_made(store, plan.name)),
+        *_datasets(plan, store),
+        _reproduce(plan, rows),
+    ]
     page = (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(plan.name)}</title><style>{STYLE}</style>"
-        f'<h1>{escape(plan.name)}</h1><p class="about">{escape(plan.experiment.about)}</p>'
-        f"{''.join(sections)}</html>"
+        f"<title>{escape(plan.name)}</title><style>{STYLE}</style><body>"
+        f"<h1>{escape(plan.name)}</h1>{paragraph(plan.experiment.about, 'about')}"
+        f"{paragraph(_state(plan, rows), 'note')}{_contents(parts)}{''.join(parts)}</html>"
     )
     Store(str(file.resolve().parent)).write_bytes(page.encode(), file.name)
 
 
-def _results(rows: Sequence[Row]) -> str:
+def _state(plan: Plan, rows: Sequence[Row]) -> str:
+    return f"{len(rows)} of {len(plan.cells)} cells finished."
+
+
+def _contents(parts: Sequence[str]) -> str:
+    """Links to the sections, read from their own headings."""
+    heads = re.findall(r'<section id="([^"]*)"><h2>(.*?)</h2>', "".join(parts))
+    return "<nav>" + "".join(f'<a href="#{name}">{title}</a>' for name, title in heads) + "</nav>"
+
+
+def _results(plan: Plan, rows: Sequence[Row], made: Made) -> list[str]:
     if not rows:
-        return "<p>No cell has a result yet: run the experiment first.</p>"
-    head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in table_cells(row)) + "</tr>"
-        for row in rows
-    )
-    table = f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
-    note = (
-        "<p>Gain: final minus base accuracy on the same test questions, with a 95 % bootstrap "
-        "interval over questions. It says nothing of other seeds.</p>"
-    )
-    curves = "".join(
-        _figure(accuracy_curves(group), f"Test accuracy by update: {name}")
-        for name, group in _by_dataset(rows).items()
-    )
-    return f"<h2>Results</h2>{table}{note}{curves}"
-
-
-def _by_dataset(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        name = f"{row.cell.probe.model.name} on {row.cell.probe.dataset.name}"
-        groups.setdefault(name, []).append(row)
-    return groups
+        return [paragraph("No cell has a result yet: run the experiment first.")]
+    found = families(rows, plan.experiment.compare_at)
+    return [
+        sections.verdicts(plan.experiment, found, made),
+        sections.gains(found),
+        sections.learnable(found),
+        sections.test_sets(found),
+        sections.parts(found),
+        sections.cells(rows),
+    ]
 
 
 def _datasets(plan: Plan, store: Store) -> list[str]:
@@ -94,21 +80,21 @@ def _difficulty(plan: Plan, store: Store, spec: ProbeSpec) -> str:
         early = targets_of(plan, spec) is not None
         samples = read_samples(store, spec, pool.task, pool.train, partial=early)
     except RuntimeError as error:
-        return f"<p>{escape(str(error))}</p>"
-    table = difficulty_of(plan, spec, samples)
+        return paragraph(str(error))
+    found = difficulty_of(plan, spec, samples)
     title = f"{spec.model.name} on {spec.dataset.name}"
-    histogram = failure_histogram(table, spec.settings.samples)
+    histogram = failure_histogram(found, spec.settings.samples)
     bars = outcome_bars(_outcomes(plan, store, spec, samples))
-    return (
-        f"<h2>Difficulty: {escape(title)}</h2>"
-        + (f"<p>{escape(EARLY)}</p>" if early else "")
-        + _figure(
+    figures = [
+        figure(
             histogram,
-            f"The pool's {table.num_rows} prompts by the base model's successes, and how their "
+            f"The pool's {found.num_rows} prompts by the base model's successes, and how their "
             "samples end",
-        )
-        + _figure(bars, "How the base model's samples end, in the pool and in each subset")
-    )
+        ),
+        figure(bars, "How the base model's samples end, in the pool and in each subset"),
+    ]
+    content = (paragraph(EARLY) if early else "") + pair(figures)
+    return section(f"difficulty-{spec.key}-{spec.dataset.name}", f"Difficulty: {title}", content)
 
 
 def _outcomes(plan: Plan, store: Store, spec: ProbeSpec, samples: pa.Table) -> dict[str, list[str]]:
@@ -122,15 +108,25 @@ def _outcomes(plan: Plan, store: Store, spec: ProbeSpec, samples: pa.Table) -> d
     return found
 
 
-def _figure(svg: str, caption: str) -> str:
-    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
 def _reproduce(plan: Plan, rows: Sequence[Row]) -> str:
-    versions = rows[0].result["versions"] if rows else {}
-    shown = ", ".join(f"{name} {version}" for name, version in versions.items())
-    cells = "<br>".join(f"{cell.cell_id} {escape(cell.name)}" for cell in plan.cells)
-    return (
-        f"<h2>How to reproduce</h2><p><code>decile run experiments.yaml -e {escape(plan.name)}"
-        f"</code></p><p>Versions: {escape(shown)}</p><p>Cells:<br><code>{cells}</code></p>"
+    """The command, what it resolves to, the versions that ran, and the keys in the store."""
+    versions = {tuple(row.result["versions"].items()) for row in rows}
+    shown = [", ".join(f"{name} {version}" for name, version in one) for one in sorted(versions)]
+    keys = Table(
+        "Cells", ("cell", "id", "subset", "probe"),
+        [(c.name, c.cell_id, c.subset_key, c.probe.key) for c in plan.cells],
+        "Names of folders and files in the store. A key hashes everything that can change what it "
+        "names: the same keys are the same experiment.",
+    )  # fmt: skip
+    settings = plan.experiment.model_dump(mode="json", exclude={"grpo", "lora"}) | {
+        "grpo": plan.experiment.full_grpo(),
+        "lora": plan.experiment.full_lora(),
+    }
+    content = (
+        f"<p><code>decile run experiments.yaml -e {escape(plan.name)}</code></p>"
+        + "".join(paragraph(f"Versions: {one}") for one in shown)
+        + "<details><summary>Every setting, defaults written out</summary>"
+        f"<pre>{escape(json.dumps(settings, indent=1))}</pre></details>"
+        f"{table(keys)}"
     )
+    return section("reproduce", "How to reproduce", content)

@@ -5,7 +5,7 @@ over that question's samples minus policy B's. A question is one cluster, whatev
 """
 
 from collections.abc import Sequence
-from math import inf, log, nan, sqrt
+from math import exp, inf, log, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from scipy.special import stdtrit
 LEVEL = 0.05
 EXACT = 14  # up to here every sign pattern is tried: 2^14 of them
 BLOCK = 2_000_000  # random numbers held at once
+SMALLEST = 1e-100  # no p is given below; stdtrit overflows at 1e-300
 
 
 class Interval(NamedTuple):
@@ -65,7 +66,7 @@ class Variances(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """A mean difference, its 95 % interval, and the p that goes with that interval."""
+    """A mean difference, its 95 % interval, and the p that goes with it."""
 
     mean: float
     low: float
@@ -83,10 +84,7 @@ class RSquared(NamedTuple):
 
 
 class ProbeVariance(NamedTuple):
-    """Variance between probes beside that between training seeds of one probe.
-
-    Units are the square of those of the results. `p` is that of no variance between probes.
-    """
+    """Variance between probes beside that between training seeds of one; p: of none between."""
 
     between: float
     between_interval: Interval
@@ -192,10 +190,10 @@ def _p(size: float, squares: MeanSquares) -> float:
     ):
         if other == 0:
             return float(2 * stats.t.sf(size / sqrt(part), df))
-    if half_width(squares, 1e-300) <= size:
-        return 1e-300
-    found = brentq(lambda x: half_width(squares, np.exp(x)) - size, log(1e-300), 0.0, xtol=1e-12)
-    return float(np.exp(found))
+    if half_width(squares, SMALLEST) <= size:
+        return SMALLEST
+    found = brentq(lambda x: half_width(squares, exp(x)) - size, log(SMALLEST), 0.0, xtol=1e-12)
+    return exp(found)
 
 
 def permutation_p(
@@ -285,7 +283,7 @@ def variance_components(results: Sequence[np.ndarray]) -> ProbeVariance:
     inside = float(sum(((group - group.mean()) ** 2).sum() for group in results))
     each = (total - float((sizes**2).sum()) / total) / df[0]  # seeds of a probe, if equal
     within = inside / df[1]
-    ratio = among / df[0] / within if within else (inf if among else 1.0)
+    ratio = among / df[0] / within if within else (inf if among else 0.0)
     between = max(0.0, (among / df[0] - within) / each)
     low, high = (_williams(among / each, ratio, df, q) for q in (1 - LEVEL / 2, LEVEL / 2))
     inner = Interval(

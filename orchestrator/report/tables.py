@@ -21,7 +21,7 @@ class Table(NamedTuple):
 
     title: str
     head: tuple[str, ...]
-    body: list[tuple[str, ...]]
+    body: Sequence[tuple[str, ...]]
     note: str
 
 
@@ -173,7 +173,7 @@ def bands(families: Sequence[Family]) -> Table:
         "Accuracy by base difficulty",
         "band",
         names,
-        "Test questions by the base model's pass rate: low, middle, high third. The bands come from "
+        "Test questions by the base model's pass rate: low, middle, high third. Bands come from "
         "half of the base model's samples, its accuracy from the other half, since the same "
         "samples would flatter the low band. Base to final, mean over seeds, %.",
     )

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from orchestrator.blocks import Experiment
 from orchestrator.plan import Plan
-from orchestrator.report.claims import Claim, ClaimError, judge, parse
+from orchestrator.report.claims import Claim, judge, parse
 from orchestrator.report.comparison import Comparison, compare_numbers, compare_policies, sentence
 from orchestrator.report.fairness import TOLERANCE, Axis, Point, check_comparable, truncate_at
 from orchestrator.report.rows import Row
+from orchestrator.store import Store
 
 # Where a comparison is not read at equal updates, these differ between cells by intention.
 READ_ALIKE = {"prompts"}
@@ -75,6 +76,11 @@ class ClaimLine(NamedTuple):
     where: str
     verdict: str
     why: str
+    when: str = ""
+
+
+# claim -> {"at": when a sweep first saw it, "results": cells that had results by then}
+Made = Mapping[str, Mapping[str, Any]]
 
 
 def families(rows: Sequence[Row], compare_at: Axis = "updates") -> list[Family]:
@@ -170,7 +176,7 @@ def caveats(family: Family) -> list[str]:
     """What a reader must know before believing the sentences."""
     told = [str(uneven) for uneven in family.uneven]
     if any(uneven.axis == "generated_tokens" for uneven in family.uneven):
-        told.append("compare_at: tokens reads every cell where it had spent the same")
+        told.append("write compare_at: tokens to read every cell where it had spent the same")
     seeds = {policy: len(rows) for policy, rows in family.by_policy().items()}
     if min(seeds.values()) == 1:
         told.append("one seed: the intervals are of new questions only, not of new training runs")
@@ -185,20 +191,33 @@ def caveats(family: Family) -> list[str]:
     return told
 
 
-def claim_lines(experiment: Experiment, found: Sequence[Family]) -> list[ClaimLine]:
-    """Each claim as it was written, and what the numbers say of it, for each family that it names.
-
-    A claim that cannot be read is shown with the reason.
-    """
-    return [line for text in experiment.claims for line in _claim(text, experiment, found)]
+def claims_made(store: Store, experiment: str) -> Made:
+    """When a run of the experiment first saw each claim."""
+    declared = store.read_json("sweeps", f"{experiment}.json") or {}
+    return dict(declared.get("claims", {}))
 
 
-def _claim(text: str, experiment: Experiment, found: Sequence[Family]) -> list[ClaimLine]:
-    grid = experiment.grid
-    try:
-        claim = parse(text, grid.policy, grid.dataset, grid.model)
-    except ClaimError as error:
-        return [ClaimLine(text, "", "not read", str(error))]
+def claim_lines(
+    experiment: Experiment, found: Sequence[Family], made: Made | None = None
+) -> list[ClaimLine]:
+    """Each claim as it was written, held against each family that it names; and when it was made."""
+    whens = {text: _when((made or {}).get(text)) for text in experiment.claims}
+    return [
+        line._replace(when=whens[text])
+        for text in experiment.claims
+        for line in _claim(text, found)
+    ]
+
+
+def _when(made: Mapping[str, Any] | None) -> str:
+    if made is None:
+        return "not seen by any run"
+    before = f"after {made['results']} results" if made["results"] else "before any result"
+    return f"made {made['at']}, {before}"
+
+
+def _claim(text: str, found: Sequence[Family]) -> list[ClaimLine]:
+    claim = parse(text)  # its names were checked with the experiment file
     meant = [f for f in found if f.dataset == claim.dataset and claim.model in (None, f.model)]
     judged = [(f.title, judge(claim, _pair(claim, f))) for f in meant]
     judged = judged or [("", judge(claim, None))]
@@ -210,17 +229,21 @@ def _pair(claim: Claim, family: Family) -> Comparison | None:
     return next((c for c in pairs if {c.a, c.b} == {claim.a, claim.b}), None)
 
 
-def text_verdicts(plan: Plan, rows: Sequence[Row]) -> str:
+def text_verdicts(plan: Plan, rows: Sequence[Row], made: Made | None = None) -> str:
     """The verdicts in plain text, to stand under the terminal table; empty without rows."""
     if not rows:
         return ""
     found = families(rows, plan.experiment.compare_at)
     lines = [line for family in found for line in _family_lines(family)]
-    claims = claim_lines(plan.experiment, found)
+    claims = claim_lines(plan.experiment, found, made)
     if claims:
         lines += ["", "claims"]
-        lines += [f"  {c.text}: {c.verdict} ({c.why})" for c in claims]
+        lines += [f"  {c.text}: {c.verdict}{_on(c)} ({c.why}; {c.when})" for c in claims]
     return "\n".join(lines).strip("\n")
+
+
+def _on(claim: ClaimLine) -> str:
+    return f", {claim.where}" if claim.where else ""
 
 
 def _family_lines(family: Family) -> list[str]:

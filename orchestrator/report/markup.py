@@ -1,0 +1,83 @@
+"""The pieces of the page: its style, tables and figures. All text is escaped here."""
+
+from collections.abc import Sequence
+from html import escape
+
+from orchestrator.report.tables import Table
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --card: #f6f7f9; --rule: #d5d9de;
+        --dim: #59636e; --accent: #0067a6; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e9ed; --paper: #15181c; --card: #1e2329; --rule: #3a4048; --dim: #9aa4af;
+          --accent: #6cb8ec; }
+  figure svg { filter: brightness(1.15); }
+}
+* { box-sizing: border-box; }
+body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+       max-width: 64rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; overflow-wrap: break-word; }
+h1 { margin: 0; line-height: 1.2; } h2 { margin: 3rem 0 .5rem; line-height: 1.25; }
+h3 { margin: 1.5rem 0 .25rem; font-size: 1.05rem; }
+p { margin: .5rem 0; max-width: 44rem; }
+.about, .note, figcaption { color: var(--dim); } .note, figcaption { font-size: .9rem; }
+nav { display: flex; flex-wrap: wrap; gap: .25rem 1rem; margin: 1rem 0; font-size: .9rem; }
+a { color: var(--accent); }
+.card { background: var(--card); border-radius: 10px; padding: .25rem 1.1rem 1rem; margin: 1rem 0; }
+ul { margin: .5rem 0; padding: 0; list-style: none; }
+li { padding: .4rem 0 .4rem 1.6rem; text-indent: -1.6rem; border-top: 1px solid var(--rule); }
+li:first-child { border: 0; }
+li b { display: inline-block; width: 1.6rem; text-indent: 0; color: var(--accent); }
+li.open { color: var(--dim); } li.open b { color: var(--dim); }
+li strong { font-weight: 600; }
+.scroll { overflow-x: auto; margin: .75rem 0; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap;
+        font-size: .92rem; }
+th, td { text-align: left; padding: .35rem 1rem .35rem 0; border-bottom: 1px solid var(--rule); }
+th { color: var(--dim); font-weight: 600; vertical-align: bottom; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr));
+        gap: 1rem; }
+figure { margin: .75rem 0; max-width: 38rem; min-width: 0; }
+figure svg { width: 100%; height: auto; display: block; }
+figcaption { margin-top: .25rem; }
+code, pre { font-size: .85rem; overflow-wrap: anywhere; }
+pre { background: var(--card); border-radius: 8px; padding: .75rem; overflow-x: auto; }
+summary { cursor: pointer; }
+"""
+
+
+def table(found: Table) -> str:
+    """A table in a box that scrolls, so that the page never does sideways."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in found.head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>"
+        for line in found.body
+    )
+    title = f"<h3>{escape(found.title)}</h3>" if found.title else ""
+    note = f'<p class="note">{escape(found.note)}</p>' if found.note else ""
+    # Focusable, so that a keyboard can scroll it.
+    box = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(found.title)}">'
+    return f"{title}{box}<table><tr>{head}</tr>{body}</table></div>{note}"
+
+
+def figure(svg: str, caption: str) -> str:
+    """A figure with its caption, which is also what a screen reader says."""
+    label = f'<svg role="img" aria-label="{escape(caption)}"'
+    return (
+        f"<figure>{svg.replace('<svg', label, 1)}"
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def pair(figures: Sequence[str]) -> str:
+    """Figures side by side where there is room."""
+    return f'<div class="pair">{"".join(figures)}</div>'
+
+
+def section(name: str, title: str, content: str) -> str:
+    """A headed part of the page that its table of contents can point to."""
+    return f'<section id="{escape(name)}"><h2>{escape(title)}</h2>{content}</section>'
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """One paragraph of plain text."""
+    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"

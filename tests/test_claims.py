@@ -1,0 +1,128 @@
+"""Claims: how they are read, and what intervals say of them."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.report.claims import Claim, ClaimError, judge, parse
+
+
+@dataclass(frozen=True)
+class Numbers:
+    a: str
+    b: str
+    effect: float
+    low: float
+    high: float
+    seeds: int = 3
+
+
+def numbers(low: float, high: float, **other: int) -> Numbers:
+    return Numbers("hard", "random", (low + high) / 2, low, high, **other)
+
+
+READ = {
+    "hard > random on gsm8k": ("accuracy", "hard", ">", "random", 0.0, "gsm8k", None),
+    "hard > random on gsm8k by 3": ("accuracy", "hard", ">", "random", 3.0, "gsm8k", None),
+    "easy < hard on gsm8k by 2.5": ("accuracy", "hard", ">", "easy", 2.5, "gsm8k", None),
+    "learnable hard>easy by 10 pp for qwen3-4b on math": (
+        "learnable", "hard", ">", "easy", 10.0, "math", "qwen3-4b",
+    ),
+    "gain  hard = middle on a/b:c within 2 points": (
+        "gain", "hard", "=", "middle", 2.0, "a/b:c", None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", READ)
+def test_claims_are_read(text: str) -> None:
+    assert parse(text) == Claim(" ".join(text.split()), *READ[text])
+
+
+REFUSED = {
+    "hard beats random on gsm8k": "compares no two policies",
+    "": "compares no two policies",
+    "hard > random": "names no dataset",
+    "hard > random on gsm8k by three": "'by three' is not understood",
+    "hard > random on gsm8k by -3": "'by -3' is not understood",
+    "hard > random > easy on gsm8k": "'> easy on gsm8k' is not understood",
+    "hard > random on gsm8k on math": "says 'on' twice",
+    "hard > random on gsm8k within 3": "'>' goes with 'by', not 'within'",
+    "hard = random on gsm8k by 3": "'=' goes with 'within', not 'by'",
+    "hard = random on gsm8k": "add 'within 2'",
+    "hard = random on gsm8k within 0": "add 'within 2'",
+    "hard > hard on gsm8k": "with itself",
+    "speed hard > easy on gsm8k": "no metric 'speed' here, but accuracy, gain, learnable",
+    "hardest > easy on gsm8k": "no policy 'hardest' here, but hard, easy, random",
+    "hard > easy on gsm8": "no dataset 'gsm8' here, but gsm8k, math",
+    "hard > easy on math for tiny": "no model 'tiny' here, but qwen3-4b",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_cannot_be_read_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ClaimError) as error:
+        parse(text, ["hard", "easy", "random"], ["gsm8k", "math"], ["qwen3-4b"])
+    assert REFUSED[text] in str(error.value)
+    assert "write for example 'hard > random on gsm8k by 3'" in str(error.value)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(ClaimError):
+        assert parse(text).dataset
+
+
+@pytest.mark.parametrize(
+    ("claim", "low", "high", "verdict"),
+    [
+        ("hard > random on d", 0.5, 3, "supported"),
+        ("hard > random on d", -0.5, 3, "cannot tell"),
+        ("hard > random on d", -3, -0.5, "refuted"),
+        ("hard > random on d by 3", 3.5, 6, "supported"),
+        ("hard > random on d by 3", 0.5, 6, "cannot tell"),
+        ("hard > random on d by 3", 0.5, 2, "refuted"),
+        ("hard < random on d", 0.5, 3, "refuted"),
+        ("random < hard on d by 3", 3.5, 6, "supported"),
+        ("random > hard on d", -3, -0.5, "supported"),
+        ("hard = random on d within 2", -1, 1.5, "supported"),
+        ("hard = random on d within 2", -1, 2.5, "cannot tell"),
+        ("hard = random on d within 2", 2.5, 4, "refuted"),
+        ("random = hard on d within 2", -4, -2.5, "refuted"),
+        ("hard > random on d", float("-inf"), float("inf"), "cannot tell"),
+    ],
+)
+def test_the_whole_interval_decides(claim: str, low: float, high: float, verdict: str) -> None:
+    assert judge(parse(claim), numbers(low, high)).verdict == verdict
+
+
+@given(st.floats(-50, 50), st.floats(0, 50), st.integers(0, 20))
+def test_a_claim_and_its_mirror_agree(low: float, width: float, points: int) -> None:
+    found = numbers(low, low + width)
+    turned = Numbers("random", "hard", -found.effect, -found.high, -found.low)
+    one, two = (
+        parse(t) for t in (f"hard > random on d by {points}", f"random < hard on d by {points}")
+    )
+    verdicts = {judge(claim, n).verdict for claim in (one, two) for n in (found, turned)}
+    assert len(verdicts) == 1
+
+
+def test_the_reason_has_the_numbers_in_the_order_of_the_claim() -> None:
+    found = judge(parse("random > hard on d by 3"), numbers(1, 3, seeds=1))
+    assert found.why == (
+        "random − hard is −2.0 points [−3.0, −1.0]; claimed: above 3; "
+        "one seed says nothing of other seeds"
+    )
+
+
+def test_without_cells_one_cannot_tell() -> None:
+    found = judge(parse("hard > random on d"), None)
+    assert found[1:] == ("cannot tell", "no finished cells of both policies")
+
+
+def test_numbers_of_another_pair_are_refused() -> None:
+    with pytest.raises(ValueError, match="not about hard and random"):
+        judge(parse("hard > easy on d"), numbers(0, 1))
