@@ -1,10 +1,11 @@
 # make demo: the quickstart sweep on this machine. make test: what CI runs.
 PYTHON ?= python3
 BIN := .venv/bin
-PURE := tasks policies cluster/resources.py orchestrator/report/statistics.py $(addprefix \
-	orchestrator/,$(addsuffix .py,config entries blocks plan cells adaptive estimates schema difficulty \
-	settings lines models pools \
-	learnability evaluation record subsets store overlap))
+PURE := tasks policies cluster/resources.py \
+	$(addprefix orchestrator/report/,$(addsuffix .py,statistics fairness comparison claims)) \
+	$(addprefix orchestrator/,$(addsuffix .py,config entries blocks plan cells adaptive estimates \
+	schema difficulty settings lines models pools learnability ledger evaluation record subsets \
+	store overlap power))
 
 .PHONY: demo test lint schema install clean
 .DEFAULT_GOAL := install

@@ -171,7 +171,8 @@ class Trial:
 
     def _save(self, update: int) -> None:
         if self.rank == 0:
-            self.record.save(self.store, self.cell.cell_id, update)
+            spent = self.record.running_ledger(self.cell)
+            self.record.save(self.store, self.cell.cell_id, update, spent)
 
     def _keep_adapter(self) -> None:
         """The trained adapter outlives the checkpoints: safetensors and its config."""

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.adaptive import Counts, Target, owed_rows, resolved, score_bounds, simulate
-from orchestrator.entries import PolicyEntry
 from orchestrator.difficulty import difficulty
+from orchestrator.entries import PolicyEntry
 from orchestrator.subsets import Choice, made, select
 from policies import ScorePolicy
 

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,9 +52,13 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def ray(env: dict[str, str], *arguments: str) -> str:
-    done = subprocess.run(
-        [str(BIN / "ray"), *arguments], env=env, capture_output=True, text=True, timeout=600
-    )
+    for _ in range(20):
+        done = subprocess.run(
+            [str(BIN / "ray"), *arguments], env=env, capture_output=True, text=True, timeout=600
+        )
+        if "No available agent" not in done.stderr:  # on a busy machine it starts late
+            break
+        time.sleep(3)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

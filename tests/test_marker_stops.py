@@ -35,8 +35,8 @@ class Failing(ShuffledObjects):
 
 
 def sweep(folder: Path, task: str) -> subprocess.CompletedProcess[str]:
-    (folder / "mine.py").write_text(LYING)
-    few = {"task": f"mine:{task}", "options": {"train": 64, "test": 16}}
+    (folder / "lying_task.py").write_text(LYING)
+    few = {"task": f"lying_task:{task}", "options": {"train": 64, "test": 16}}
     file = experiments(folder)
     file.write_text(file.read_text().replace("task: shuffled_objects", f"task: {few['task']}"))
     return subprocess.run(
@@ -75,11 +75,11 @@ def test_the_doctor_tries_every_marker_inside_a_ray_worker(
     from orchestrator.config import load_config
     from orchestrator.plan import datasets_of
 
-    (tmp_path / "mine.py").write_text(LYING)
+    (tmp_path / "lying_task.py").write_text(LYING)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     file = experiments(tmp_path)
-    file.write_text(file.read_text().replace("task: shuffled_objects", "task: mine:Lying"))
+    file.write_text(file.read_text().replace("task: shuffled_objects", "task: lying_task:Lying"))
     found = {check.name: check for check in checks(None, datasets_of(load_config(file)))}
     bad = [name for name, check in found.items() if not check.ok]
     assert bad == ["dataset few"]

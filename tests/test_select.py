@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.entries import PolicyEntry
 from orchestrator.cli import main
 from orchestrator.difficulty import difficulty
+from orchestrator.entries import PolicyEntry
 from orchestrator.lines import UserError
 from orchestrator.sample_store import write_part
 from orchestrator.schema import SAMPLES, SUBSET

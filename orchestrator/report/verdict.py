@@ -200,7 +200,7 @@ def claims_made(store: Store, experiment: str) -> Made:
 def claim_lines(
     experiment: Experiment, found: Sequence[Family], made: Made | None = None
 ) -> list[ClaimLine]:
-    """Each claim as it was written, held against each family that it names; and when it was made."""
+    """Each claim as it was written, when, and held against each family that it names."""
     whens = {text: _when((made or {}).get(text)) for text in experiment.claims}
     return [
         line._replace(when=whens[text])
