@@ -195,7 +195,9 @@ def test_other_questions_in_curve_and_target_are_refused() -> None:
 @settings(max_examples=30, deadline=None)
 def test_more_questions_and_samples_resolve_more(items: int, seeds: int, samples: int) -> None:
     found = minimum_detectable(items, seeds, samples)
-    assert 0 < minimum_detectable(2 * items, seeds, samples) <= found * 1.02 <= 102
+    # two seeds: Cochran's quantile grows as seeds bring more of the variance, up to 3 %
+    slack = 1.04 if seeds == 2 else 1.0
+    assert 0 < minimum_detectable(2 * items, seeds, samples) <= slack * found <= 100 * slack
     assert minimum_detectable(items, seeds, samples + 1) <= found
     if seeds > 1:
         assert minimum_detectable(items, seeds + 1, samples) <= found
