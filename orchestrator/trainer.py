@@ -4,7 +4,7 @@ The only room that imports trl and peft.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from datasets import Dataset
 from peft import LoraConfig
+from torch.utils.data import Sampler
 from transformers import PrinterCallback, TrainerCallback, set_seed
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
@@ -155,6 +156,30 @@ def fill_unmarked(rewards: Sequence[float | None], group_size: int) -> list[floa
 _BY_TOKENS = {"bnpo", "dapo", "cispo", "vespo"}
 
 
+class EpochOrder(Sampler[int]):
+    """TRL's order of prompts, found again when training resumes in a later epoch.
+
+    TRL's sampler draws one permutation per epoch from one generator, which a resumed process begins
+    anew: it would go through the first epoch's order again. Here the epoch says which one is due.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.epoch = inner, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the trainer before it iterates; epochs count from 0."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        self.inner.generator.manual_seed(self.inner.seed)
+        for _ in range(self.epoch):
+            torch.randperm(self.inner.num_samples, generator=self.inner.generator)
+        return iter(self.inner)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+
 class LiveGroupsTrainer(GRPOTrainer):
     """GRPO that, given a recorder, leaves dead groups out of the loss (TRL issue 5588, PR 6368).
 
@@ -170,6 +195,9 @@ class LiveGroupsTrainer(GRPOTrainer):
     def __init__(self, *, recorder: GroupRecorder | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._recorder = recorder
+
+    def _get_train_sampler(self, dataset: Any = None) -> EpochOrder:
+        return EpochOrder(super()._get_train_sampler(dataset))
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         before = len(self._recorder.rows) if self._recorder else 0
