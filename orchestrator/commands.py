@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orchestrator.plan import Plan
     from orchestrator.pools import Dataset
+    from orchestrator.progress import Progress
     from orchestrator.store import Store
     from tasks import Task
 
@@ -197,7 +198,7 @@ def _refuse_recordings(made: "Plan") -> None:
                         "write decile probe, or leave it out of the grid")  # fmt: skip
 
 
-def _progress(made: "Plan", store: "Store"):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _progress(made: "Plan", store: "Store") -> "Progress":
     from orchestrator.progress import Progress
     from orchestrator.trial import is_finished
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from tasks.base import Answer, Marking, Prompt, TaskError, make_prompt
 from tasks.equivalence import mark_expression, mark_expressions
 from tasks.marking import Mark
-from tasks.prompting import NO_THINKING, Template
+from tasks.prompting import Template, boxed_templates
 from tasks.reading import last_box
 from tasks.sources import ReadTask, Row, Source, read_rows
 
@@ -90,12 +90,7 @@ class CompetitionMath(ReadTask):
         "\\begin{pmatrix} 1 \\\\ -2 \\end{pmatrix}",
         "\\text{Tuesday}",
     )
-    templates: ClassVar[Mapping[str, Template]] = {
-        "plain": Template(
-            "{question}\nReason step by step, and put the final answer within \\boxed{}."
-        ),
-        "paper": Template("{question}.\nPut the final answer within \\boxed{}.", NO_THINKING),
-    }
+    templates: ClassVar[Mapping[str, Template]] = boxed_templates("answer")
 
     def __init__(
         self,

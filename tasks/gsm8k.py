@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from tasks.base import Marking, Prompt, TaskError, make_prompt
 from tasks.marking import Mark, mark_number
-from tasks.prompting import NO_THINKING, Template
+from tasks.prompting import Template, boxed_templates
 from tasks.sources import ReadTask, Source, plain_number
 
 TRAIN = Source(
@@ -47,12 +47,7 @@ class Gsm8k(ReadTask):
     version: ClassVar[str] = "1"
     marker_version: ClassVar[str] = "1"
     examples: ClassVar[tuple[str, ...]] = ("18", "1200", "-3", "624000")
-    templates: ClassVar[Mapping[str, Template]] = {
-        "plain": Template(
-            "{question}\nReason step by step, and put the final number within \\boxed{}."
-        ),
-        "paper": Template("{question}.\nPut the final answer within \\boxed{}.", NO_THINKING),
-    }
+    templates: ClassVar[Mapping[str, Template]] = boxed_templates("number")
 
     def __init__(
         self,

@@ -25,6 +25,13 @@ class Template:
 NO_THINKING: Mapping[str, Any] = {"enable_thinking": False}
 
 
+def boxed_templates(what: str) -> Mapping[str, Template]:
+    r"""Wordings that ask for the final `what` in `\boxed{}`: ours, and the paper's."""
+    plain = f"{{question}}\nReason step by step, and put the final {what} within \\boxed{{}}."
+    paper = "{question}.\nPut the final answer within \\boxed{}."
+    return {"plain": Template(plain), "paper": Template(paper, NO_THINKING)}
+
+
 @dataclass(frozen=True)
 class Asking:
     """What YAML says of a dataset's chat: `prompt: {preset, system, few_shot}`."""
