@@ -5,7 +5,7 @@ import html
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -123,14 +123,17 @@ def sweep_tags(name: str, experiment: Experiment) -> dict[str, str]:
     return {"decile.sweep": name, "decile.settings": settings, **grid, **about}
 
 
-def curves(groups: pa.Table, evaluations: pa.Table, log: pa.Table) -> dict[int, dict[str, float]]:
+def curves(
+    groups: pa.Table, evaluations: pa.Table, log: pa.Table, pass_at: Sequence[int]
+) -> dict[int, dict[str, float]]:
     """Update -> metric -> value: train/*, eval/*, tier/*, and the trainer's own under trl/*."""
     points: dict[int, dict[str, float]] = {}
     for update, metrics in training_metrics(groups).items():
         points.setdefault(update, {}).update(metrics)
     steps = by_update(evaluations)
     for update, evaluation in steps.items():
-        points.setdefault(update, {}).update(evaluation_metrics(evaluation, steps.get(0)))
+        metrics = evaluation_metrics(evaluation, steps.get(0), pass_at)
+        points.setdefault(update, {}).update(metrics)
     for row in log.to_pylist():
         points.setdefault(row["update"], {})[f"trl/{row['name']}"] = row["value"]
     return points
@@ -201,7 +204,8 @@ def read_view(store: Store, cell: Cell, result: Row, test: list[Prompt]) -> Cell
     place = ("cells", cell.cell_id)
     groups = _table(store, GROUPS, *place, "groups.parquet")
     evaluations = _table(store, EVALUATIONS, *place, "evaluations.parquet")
-    points = curves(groups, evaluations, _table(store, LOG, *place, "log.parquet"))
+    log = _table(store, LOG, *place, "log.parquet")
+    points = curves(groups, evaluations, log, cell.pass_at)
     ledger = store.read_json(*place, "ledger.json") or {}
     points.setdefault(result["updates"], {}).update(summary(result, ledger))
     info = store.fs.get_file_info(store.path(*place, "result.json"))
