@@ -15,8 +15,8 @@ from orchestrator.adaptive import Target, known_counts, owed_rows
 from orchestrator.cells import ProbeSpec
 from orchestrator.pools import Pool
 from orchestrator.probe import RESTARTS, ProbeActor, Progress
-from orchestrator.sample_store import compact, known, read_samples, write_key
-from orchestrator.samples import MarkingError, Wanted, remark
+from orchestrator.sample_store import COUNTED, compact, held, read_samples, write_key
+from orchestrator.samples import MarkingError, Wanted
 from orchestrator.store import Store
 from tasks import Prompt
 
@@ -39,7 +39,7 @@ class Frontier:
         self.uncounted = frozenset({"error"} | cut)
         self.said: dict[str, dict[int, str]] = {}
         self.in_flight: set[str] = set()
-        self.hear(rows.select(["prompt_id", "sample", "outcome"]).to_pylist())
+        self.hear(rows.to_pylist())
 
     def hear(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Take in marked samples (prompt_id, sample, outcome)."""
@@ -69,12 +69,9 @@ class Frontier:
         return next(i for i in range(self.samples) if i not in have)
 
 
-def frontier(
-    store: Store, spec: ProbeSpec, pool: Pool, targets: Sequence[Target]
-) -> Frontier:  # fmt: skip
+def frontier(store: Store, spec: ProbeSpec, pool: Pool, targets: Sequence[Target]) -> Frontier:
     """The frontier of what the store holds of a probe."""
-    prompts = pool.prompts(spec.split)
-    rows = remark(known(store, spec, prompts), pool.task, prompts)
+    rows = held(store, spec, pool.prompts(spec.split), COUNTED, pool.task)
     return Frontier(spec, pool, targets, rows)
 
 
@@ -82,20 +79,19 @@ def run_adaptive(
     store: Store,
     spec: ProbeSpec,
     pool: Pool,
-    targets: Sequence[Target],
+    front: Frontier,
     cluster: Mapping[str, float],
     progress: Progress,
 ) -> pa.Table:
-    """Sample until every target's subset is certain; returns the samples there are, sorted.
+    """Sample until every target's subset is certain; returns the samples there are (COUNTED).
 
     Needs a connected Ray where anything is owed. Raises MarkingError as any probe does.
     """
-    front = frontier(store, spec, pool, targets)
     if front.owed():
         write_key(store, spec)
         _sample(store, spec, front, cluster, progress)
         compact(store, spec.key)
-    return read_samples(store, spec, pool.task, pool.prompts(spec.split), partial=True)
+    return read_samples(store, spec, pool.task, pool.prompts(spec.split), COUNTED, partial=True)
 
 
 def _sample(

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from orchestrator import settings
 from orchestrator.entries import Settings, problem
 from orchestrator.evaluation import PASS_AT
-from orchestrator.sampling.base import SamplingSettings
+from orchestrator.sampling import ENGINES, SamplingSettings, find_sampler
 
 
 class Grid(Settings):
@@ -54,8 +54,18 @@ class Probe(Settings):
     """Stop sampling a prompt once nothing it could still say can change a subset of the grid."""
     count_truncated: Literal["wrong", "exclude"] = "wrong"
     """Whether an answer cut by the limit counts as a failure, or not at all."""
-    engine: Literal["transformers", "vllm"] = "transformers"
-    """What generates; vllm needs a GPU and pip install 'decile[vllm]'."""
+    engine: str = "transformers"
+    """What generates: transformers, vllm (a GPU and decile[vllm]), or package.module:Class."""
+
+    @field_validator("engine")
+    @classmethod
+    def _known_engine(cls, name: str) -> str:
+        if name not in ENGINES:  # the built-in ones are heavy to import, and here by name
+            try:
+                find_sampler(name)
+            except ValueError as error:
+                raise problem(str(error)) from error
+        return name
 
     def sampling(self) -> SamplingSettings:
         """The part that decides how one completion is drawn."""

@@ -14,7 +14,7 @@ from cluster.resources import probe_share
 from cluster.session import quiet_logs
 from orchestrator.cells import ProbeSpec
 from orchestrator.pools import Pool
-from orchestrator.sample_store import compact, owed, read_samples, write_key, write_part
+from orchestrator.sample_store import COUNTED, compact, read_samples, write_key, write_part
 from orchestrator.samples import MarkingError, Wanted, draw
 from orchestrator.store import Store
 from tasks import Prompt
@@ -27,20 +27,23 @@ Progress = Callable[[int, int], None]
 
 
 def run_probe(
-    store: Store, spec: ProbeSpec, pool: Pool, cluster: Mapping[str, float], progress: Progress
+    store: Store,
+    spec: ProbeSpec,
+    pool: Pool,
+    missing: list[Wanted],
+    cluster: Mapping[str, float],
+    progress: Progress,
 ) -> pa.Table:
-    """Sample what is owed of a probe, then return all of it (schema SAMPLES), sorted.
+    """Sample what is `missing` of a probe, then return all of it, sorted (columns COUNTED).
 
     Needs a connected Ray where anything is owed. Raises RuntimeError when samples are still owed
     after the run.
     """
-    prompts = pool.prompts(spec.split)
-    missing = owed(store, spec, prompts)
     if missing:
         write_key(store, spec)
         _sample(store, spec, missing, cluster, progress)
         compact(store, spec.key)
-    return read_samples(store, spec, pool.task, prompts)
+    return read_samples(store, spec, pool.task, pool.prompts(spec.split), COUNTED)
 
 
 def _sample(

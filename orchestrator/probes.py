@@ -6,22 +6,29 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from orchestrator.adaptive import Target
-from orchestrator.adaptive_probe import frontier, run_adaptive
+from orchestrator.adaptive_probe import Frontier, frontier, run_adaptive
 from orchestrator.cells import Cell, ProbeSpec
 from orchestrator.difficulty import difficulty
 from orchestrator.plan import Plan
+from orchestrator.pools import Pool
 from orchestrator.probe import Progress, run_probe
 from orchestrator.sample_store import owed
+from orchestrator.samples import Wanted
 from orchestrator.store import Store
 from orchestrator.subsets import made
 from policies import ScorePolicy, needs_of
 
 
 class Owed(NamedTuple):
-    """Samples that a probe lacks; `at_most` where an adaptive one may need fewer."""
+    """How many samples a probe lacks, and which; an adaptive one may need fewer."""
 
     samples: int
-    at_most: bool
+    work: list[Wanted] | Frontier
+
+    @property
+    def at_most(self) -> bool:
+        """Whether what is drawn decides what else is."""
+        return isinstance(self.work, Frontier)
 
 
 def cells_of(plan: Plan, spec: ProbeSpec) -> list[Cell]:
@@ -56,20 +63,24 @@ def owed_by(plan: Plan, store: Store, spec: ProbeSpec) -> Owed:
     targets, pool = targets_of(plan, spec), plan.pool(spec)
     if targets is None:
         missing = owed(store, spec, pool.prompts(spec.split))
-        return Owed(sum(len(indices) for _, indices in missing), at_most=False)
+        return Owed(sum(len(indices) for _, indices in missing), missing)
     front = frontier(store, spec, pool, targets)
     lacking = (front.samples - len(front.said.get(p.prompt_id, ())) for p in front.owed())
-    return Owed(sum(lacking), at_most=True)
+    return Owed(sum(lacking), front)
 
 
 def sample(
-    plan: Plan, store: Store, spec: ProbeSpec, cluster: Mapping[str, float], progress: Progress
+    pool: Pool,
+    store: Store,
+    spec: ProbeSpec,
+    work: list[Wanted] | Frontier,
+    cluster: Mapping[str, float],
+    progress: Progress,
 ) -> pa.Table:
-    """Draw what a probe owes; returns its samples (schema SAMPLES)."""
-    targets, pool = targets_of(plan, spec), plan.pool(spec)
-    if targets is None:
-        return run_probe(store, spec, pool, cluster, progress)
-    return run_adaptive(store, spec, pool, targets, cluster, progress)
+    """Draw what a probe owes; returns all its samples (columns COUNTED)."""
+    if isinstance(work, Frontier):
+        return run_adaptive(store, spec, pool, work, cluster, progress)
+    return run_probe(store, spec, pool, work, cluster, progress)
 
 
 def difficulty_of(plan: Plan, spec: ProbeSpec, samples: pa.Table) -> pa.Table:

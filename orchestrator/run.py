@@ -20,6 +20,7 @@ from orchestrator.doctor import in_worker, try_dataset
 from orchestrator.marker_check import MarkerFails
 from orchestrator.plan import Plan
 from orchestrator.probes import (
+    Owed,
     cells_of,
     difficulty_of,
     needing_all,
@@ -137,8 +138,10 @@ def run_probes(plan: Plan, store: Store, cluster: Mapping[str, float], progress:
     for spec in plan.probes:
         label = f"{spec.split} probe {spec.model.name}/{spec.dataset.name}"
         began = time.monotonic()
-        progress.say(f"{label}: {_owed_text(plan, store, spec)}")
-        samples = sample(plan, store, spec, cluster, partial(progress.probe, label))
+        lacks = owed_by(plan, store, spec)
+        progress.say(f"{label}: {_owed_text(plan, spec, lacks)}")
+        tell = partial(progress.probe, label)
+        samples = sample(plan.pool(spec), store, spec, lacks.work, cluster, tell)
         progress.say(f"{label}: {samples.num_rows} samples ({duration(time.monotonic() - began)})")
         if spec.split == "train":
             tables[probe_id(spec)] = table = difficulty_of(plan, spec, samples)
@@ -148,9 +151,8 @@ def run_probes(plan: Plan, store: Store, cluster: Mapping[str, float], progress:
         store_subset(store, cell, tables[probe_id(cell.probe)])
 
 
-def _owed_text(plan: Plan, store: Store, spec: ProbeSpec) -> str:
+def _owed_text(plan: Plan, spec: ProbeSpec, lacks: Owed) -> str:
     """What is there and what is owed, before anything is sampled."""
-    lacks = owed_by(plan, store, spec)
     total = len(plan.pool(spec).prompts(spec.split)) * spec.settings.samples
     there = f"{total - lacks.samples:,} of {total:,} samples in the store"
     if lacks.at_most:

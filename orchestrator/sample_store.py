@@ -9,7 +9,7 @@ duplicates are equal in meaning, and the first is kept.
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +18,18 @@ import pyarrow.parquet as pq
 
 from orchestrator.cells import ProbeSpec
 from orchestrator.models import canonical_hash
-from orchestrator.samples import Wanted, remark
-from orchestrator.schema import SAMPLES, empty
+from orchestrator.samples import Wanted, is_current, remark
+from orchestrator.schema import MARKED, SAMPLES, empty
 from orchestrator.store import Store
 from tasks import Prompt, Task
 
 log = logging.getLogger(__name__)
 
 PROBE = b"decile.probe"  # in a part's metadata: the key of the probe it belongs to
+CONTENT = b"decile.content"  # in the metadata of marks kept beside: the hash of their rows
 ROWS_PER_FILE = 100_000  # compaction never holds more in memory
+PAIR = ("prompt_id", "sample")  # what a row is
+COUNTED = (*PAIR, "outcome")  # what difficulty is made of
 # What only sampling can give; every other column is a mark, and marking again is free.
 _DRAWN = ("prompt_id", "sample", "completion", "tokens", "finish")
 
@@ -85,66 +88,126 @@ def _as_samples(table: pa.Table) -> pa.Table:
     return pa.table({f.name: (kept | none)[f.name] for f in SAMPLES}, schema=SAMPLES)
 
 
-def parts(store: Store, key: str) -> dict[str, pa.Table]:
-    """Every sound part of a probe, by name; the others are named aloud."""
-    found: dict[str, pa.Table] = {}
+def parts(store: Store, key: str) -> Iterator[tuple[str, pa.Table]]:
+    """Every sound part of a probe with its name, one at a time; the others are named aloud."""
     for name in store.names("probes", key):
         if not name.endswith(".parquet"):
             continue
         try:
-            found[name] = read_part(store, key, name)
+            part = read_part(store, key, name)
         except (ValueError, pa.ArrowException, OSError) as error:
             why = "cannot be read" if isinstance(error, pa.ArrowException | OSError) else error
             log.warning("probe %s: part %s %s; its samples are owed again", key, name, why)
-    return found
+            continue
+        yield name, part
 
 
-def known(store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]) -> pa.Table:
-    """The rows there are of these prompts and sample indices, each once, sorted."""
-    rows = pa.concat_tables([empty(SAMPLES), *parts(store, spec.key).values()])
+def held(
+    store: Store,
+    spec: ProbeSpec,
+    prompts: Sequence[Prompt],
+    columns: Sequence[str] = SAMPLES.names,
+    task: Task | None = None,
+) -> pa.Table:
+    """The rows there are of these prompts and sample indices, each once, sorted.
+
+    Marked by the current marker of `task`, where given. One part at a time is held whole: of a
+    large probe ask only for the `columns` that are needed.
+    """
+    columns = [*PAIR, *(name for name in columns if name not in PAIR)]
     wanted = pa.array([p.prompt_id for p in prompts], pa.string())
-    rows = rows.filter(
-        pc.and_(
-            pc.is_in(rows["prompt_id"], value_set=wanted),
-            pc.less(rows["sample"], spec.settings.samples),
+    golds = {p.prompt_id: p.answer for p in prompts} if task else {}
+    found = [empty(SAMPLES).select(columns)]
+    for name, part in parts(store, spec.key):
+        here = pc.and_(
+            pc.is_in(part["prompt_id"], value_set=wanted),
+            pc.less(part["sample"], spec.settings.samples),
         )
-    ).sort_by([("prompt_id", "ascending"), ("sample", "ascending")])
-    ids, samples = rows["prompt_id"].to_numpy(zero_copy_only=False), rows["sample"].to_numpy()
-    repeated = np.zeros(len(ids), dtype=bool)
-    repeated[1:] = (ids[1:] == ids[:-1]) & (samples[1:] == samples[:-1])
-    return rows.filter(pa.array(~repeated))
+        part = part.filter(here)
+        if task:
+            part = _marked(store, spec.key, name, part, task, golds)
+        found.append(part.select(columns))
+    return _each_once(pa.concat_tables(found).sort_by([(name, "ascending") for name in PAIR]))
+
+
+def _each_once(rows: pa.Table) -> pa.Table:
+    """Sorted rows without those that repeat the pair before them."""
+    same = np.ones(max(0, rows.num_rows - 1), dtype=bool)
+    for name in PAIR:
+        column = rows[name].combine_chunks()
+        same &= pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    return rows.filter(pa.array(np.concatenate([np.ones(min(1, rows.num_rows), bool), ~same])))
+
+
+def _marked(
+    store: Store, key: str, name: str, part: pa.Table, task: Task, golds: Mapping[str, str]
+) -> pa.Table:
+    """Rows of a part under the task's marker; what has to be marked again is, and is kept beside.
+
+    Two readings of answers share a probe's texts: each finds its own marks the second time.
+    """
+    if is_current(part, task):
+        return part
+    beside = ("probes", key, f"marks-{canonical_hash(task.marker_id)}", name)
+    kept = store.read_table(MARKED, *beside)
+    if kept is not None and _is_as_written(kept) and kept.select(PAIR).equals(part.select(PAIR)):
+        marks = {f.name: kept[f.name] for f in MARKED}
+        return pa.table({n: marks.get(n, part[n]) for n in SAMPLES.names}, schema=SAMPLES)
+    part = remark(part, task, golds)
+    marks = part.select(MARKED.names)
+    store.write_table(marks.replace_schema_metadata({CONTENT: _content_hash(marks)}), *beside)
+    return part
+
+
+def _is_as_written(marks: pa.Table) -> bool:
+    written = (marks.schema.metadata or {}).get(CONTENT, b"").decode()
+    return written == _content_hash(marks)
+
+
+def _content_hash(table: pa.Table) -> str:
+    return canonical_hash(table.to_pydict())
 
 
 def owed(store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]) -> list[Wanted]:
     """The prompts that lack samples, each with the sample indices it lacks."""
-    return lacking(known(store, spec, prompts), prompts, spec.settings.samples)
+    return lacking(held(store, spec, prompts, PAIR), prompts, spec.settings.samples)
 
 
 def lacking(rows: pa.Table, prompts: Sequence[Prompt], samples: int) -> list[Wanted]:
     """The sample indices below `samples` that `rows` has not, per prompt that lacks any."""
-    have: dict[str, set[int]] = {}
-    for prompt_id, index in zip(
-        rows["prompt_id"].to_pylist(), rows["sample"].to_pylist(), strict=True
-    ):
-        have.setdefault(prompt_id, set()).add(index)
-    missing = [
-        (p, [i for i in range(samples) if i not in have.get(p.prompt_id, ())]) for p in prompts
+    ids = pa.array([p.prompt_id for p in prompts], pa.string())
+    row = pc.fill_null(pc.index_in(rows["prompt_id"], value_set=ids), -1).to_numpy()
+    index = rows["sample"].to_numpy()
+    known = (row >= 0) & (index < samples)
+    have = np.zeros((len(prompts), samples), dtype=bool)
+    have[row[known], index[known]] = True
+    shared: dict[bytes, Sequence[int]] = {}  # most prompts lack the same: a million tuples are one
+    return [
+        (prompt, shared.setdefault(there.tobytes(), tuple(np.flatnonzero(~there).tolist())))
+        for prompt, there in zip(prompts, have, strict=True)
+        if not there.all()
     ]
-    return [(prompt, indices) for prompt, indices in missing if indices]
 
 
-def read_samples(store: Store, spec: ProbeSpec, task: Task, prompts: Sequence[Prompt],
-                 *, partial: bool = False) -> pa.Table:  # fmt: skip
-    """The probe of these prompts, marked by the task's current marker (schema SAMPLES).
+def read_samples(
+    store: Store,
+    spec: ProbeSpec,
+    task: Task,
+    prompts: Sequence[Prompt],
+    columns: Sequence[str] = SAMPLES.names,
+    *,
+    partial: bool = False,
+) -> pa.Table:
+    """The probe of these prompts, marked by the task's current marker (`columns` of SAMPLES).
 
     Raises RuntimeError while samples are owed, unless `partial`.
     """
-    rows = known(store, spec, prompts)
+    rows = held(store, spec, prompts, columns, task)
     want = len(prompts) * spec.settings.samples
     if rows.num_rows != want and not partial:
         have = f"{rows.num_rows} of {want} samples"
         raise RuntimeError(f"probe {spec.key} holds {have}: run it first")
-    return remark(rows, task, prompts)
+    return rows
 
 
 def compact(store: Store, key: str) -> None:
@@ -153,17 +216,19 @@ def compact(store: Store, key: str) -> None:
     Two drivers that compact at once each write a whole file first, so nothing can be lost. A part
     that is not sound is set aside under another ending.
     """
-    sound = parts(store, key)
-    for name in store.names("probes", key):
-        if name.endswith(".parquet") and name not in sound:
-            store.rename(f"{name}.unsound", "probes", key, name)
+    unsound = {name for name in store.names("probes", key) if name.endswith(".parquet")}
     group: dict[str, pa.Table] = {}
-    for name, table in [*sound.items(), ("", empty(SAMPLES))]:
-        rows = sum(part.num_rows for part in group.values())
-        if group and (not name or rows + table.num_rows > ROWS_PER_FILE):
+    rows = 0
+    for name, table in parts(store, key):
+        unsound.discard(name)
+        if rows + table.num_rows > ROWS_PER_FILE:
             _merge(store, key, group)
-            group = {}
+            group, rows = {}, 0
         group[name] = table
+        rows += table.num_rows
+    _merge(store, key, group)
+    for name in unsound:
+        store.rename(f"{name}.unsound", "probes", key, name)
 
 
 def _merge(store: Store, key: str, group: dict[str, pa.Table]) -> None:

@@ -1,7 +1,7 @@
 """Prompts -> marked samples: sampling and judgement in one place, for probes and evaluations."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -94,16 +94,21 @@ def _refuse_failing(marks: Sequence[Mark], max_errors: float) -> None:
         )
 
 
-def remark(samples: pa.Table, task: Task, prompts: Iterable[Prompt]) -> pa.Table:
-    """The same samples under the task's current marker; marks of the current one are kept."""
+def is_current(samples: pa.Table, task: Task) -> bool:
+    """Whether all marks are those of the task's current marker."""
+    return set(samples["marker"].unique().to_pylist()) <= {task.marker_id}
+
+
+def remark(samples: pa.Table, task: Task, golds: Mapping[str, str]) -> pa.Table:
+    """The same samples under the task's current marker; marks of the current one are kept.
+
+    `golds` maps prompt_id to the right answer.
+    """
     marker = task.marker_id
-    if set(samples["marker"].unique().to_pylist()) <= {marker}:
-        return samples
-    answers = {p.prompt_id: p.answer for p in prompts}
     rows = samples.to_pylist()
     stale = [row for row in rows if row["marker"] != marker]
     texts = [Completion(row["completion"], row["tokens"], row["finish"]) for row in stale]
-    golds = [answers[row["prompt_id"]] for row in stale]
-    for row, both in zip(stale, judge(task, texts, golds), strict=True):
+    answers = [golds[row["prompt_id"]] for row in stale]
+    for row, both in zip(stale, judge(task, texts, answers), strict=True):
         row |= {**both.columns(), "marker": marker}
     return pa.Table.from_pylist(rows, schema=SAMPLES)

@@ -19,6 +19,9 @@ SAMPLES = pa.schema(
     }
 )
 
+# Marks that were made anew of stored completions, kept beside them.
+MARKED = pa.schema([f for f in SAMPLES if f.name not in ("completion", "tokens", "finish")])
+
 # One row per prompt of a pool. Null where no sample could be scored: pass_rate and what is of it.
 DIFFICULTY = pa.schema(
     {

@@ -48,7 +48,7 @@ def select_file(
 def _read(probe: Path) -> pa.Table:
     """The rows of a probe's folder, sound parts only, or of one Parquet file."""
     if probe.is_dir() and probe.parent.name == "probes":
-        found = parts(Store(str(probe.parent.parent)), probe.name)
+        found = dict(parts(Store(str(probe.parent.parent)), probe.name))
         if unsound := {file.name for file in probe.glob("*.parquet")} - found.keys():
             raise UserError(f"{probe / unsound.pop()}: is not as it was written: probe again")
         if found:

@@ -23,7 +23,7 @@ from orchestrator.sample_store import (
 )
 from orchestrator.schema import SAMPLES
 from orchestrator.store import Store
-from tasks import make_prompt
+from tasks import get_task, make_prompt
 
 
 class Probe:
@@ -159,7 +159,7 @@ def test_compaction_keeps_every_row_once_and_sets_the_unsound_aside(probe: Probe
     [part] = probe.folder.glob("*.parquet")
     assert pq.read_table(part).num_rows == 24
     assert [f.name for f in probe.folder.glob("*.unsound")] == [f"{bad.name}.unsound"]
-    assert parts(probe.store, probe.spec.key).keys() == {part.name}
+    assert [name for name, _ in parts(probe.store, probe.spec.key)] == [part.name]
     compact(probe.store, probe.spec.key)
     assert [f.name for f in probe.folder.glob("*.parquet")] == [part.name]
 
@@ -193,6 +193,35 @@ def test_another_marker_marks_stored_texts_again(probe: Probe) -> None:
     rows = read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
     assert set(rows["marker"].to_pylist()) == {probe.spec.marker}
     assert set(rows["rule"].to_pylist()) == {"lenient:boxed-letter"}
+
+
+def test_marks_made_again_are_kept_and_two_readings_share_the_texts(
+    probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe.write(0, 6, range(4))
+    strict = get_task("shuffled_objects", marking="strict", **probe.spec.dataset.options)
+    made = []
+    whole = sample_store.remark
+    monkeypatch.setattr(sample_store, "remark", lambda *a: made.append(1) or whole(*a))
+    first = read_samples(probe.store, probe.spec, strict, probe.prompts)
+    again = read_samples(probe.store, probe.spec, strict, probe.prompts)
+    assert made == [1] and first.equals(again)
+    assert set(again["marker"].to_pylist()) == {strict.marker_id}
+    mine = read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
+    assert set(mine["marker"].to_pylist()) == {probe.spec.marker} and made == [1]
+    some = read_samples(probe.store, probe.spec, strict, probe.prompts[:3])
+    assert some.num_rows == 12 and made == [1, 1]  # others' rows are not what was kept
+
+
+def test_kept_marks_that_were_edited_are_made_again(probe: Probe) -> None:
+    probe.write(0, 6, range(4))
+    strict = get_task("shuffled_objects", marking="strict", **probe.spec.dataset.options)
+    right = read_samples(probe.store, probe.spec, strict, probe.prompts)
+    [beside] = probe.folder.glob("marks-*/*.parquet")
+    for damage in (damage_edited, damage_torn, damage_empty):
+        damage(beside)
+        assert read_samples(probe.store, probe.spec, strict, probe.prompts).equals(right)
+        assert probe.owed() == 0
 
 
 def test_an_incomplete_probe_is_refused_unless_asked_for(probe: Probe) -> None:

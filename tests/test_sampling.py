@@ -304,7 +304,7 @@ def _no_network(*_: Any, **__: Any) -> None:
 
 def test_load_sampler(source: ModelSource) -> None:
     sampler = load_sampler(source, device="cpu")
-    assert (sampler.engine, type(sampler)) == ("transformers", TransformersSampler)
+    assert type(sampler) is TransformersSampler
     assert sampler.tokenizer.pad_token is not None  # the folder's tokenizer has none
     assert sampler.tokenizer.padding_side == "left"
     with pytest.raises(ValueError, match=r"unknown sampling engine 'fast': write .*transformers"):

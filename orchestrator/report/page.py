@@ -18,7 +18,7 @@ from orchestrator.report.markup import STYLE, figure, pair, paragraph, section, 
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.tables import Table
 from orchestrator.report.verdict import Made, claims_made, families
-from orchestrator.sample_store import read_samples
+from orchestrator.sample_store import COUNTED, read_samples
 from orchestrator.store import Store
 from orchestrator.subsets import read_subset
 
@@ -78,7 +78,7 @@ def _difficulty(plan: Plan, store: Store, spec: ProbeSpec) -> str:
     pool = plan.pool(spec)
     try:
         early = targets_of(plan, spec) is not None
-        samples = read_samples(store, spec, pool.task, pool.train, partial=early)
+        samples = read_samples(store, spec, pool.task, pool.train, COUNTED, partial=early)
     except RuntimeError as error:
         return paragraph(str(error))
     found = difficulty_of(plan, spec, samples)

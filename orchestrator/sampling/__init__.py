@@ -3,18 +3,51 @@
 An engine's libraries are heavy (or not installed at all), so its module is imported when asked for.
 """
 
-from importlib import import_module
+import inspect
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from orchestrator.models import ModelSource
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
 
+GROUP = "decile.samplers"
 ENGINES = {
-    "recorded": "orchestrator.sampling.recorded:RecordedSampler",
     "transformers": "orchestrator.sampling.transformers:TransformersSampler",
     "vllm": "orchestrator.sampling.vllm:VllmSampler",
 }
+RECORDED = "orchestrator.sampling.recorded:RecordedSampler"
 
-__all__ = ["ENGINES", "Completion", "Request", "Sampler", "SamplingSettings", "load_sampler"]
+__all__ = [
+    "ENGINES",
+    "Completion",
+    "Request",
+    "Sampler",
+    "SamplingSettings",
+    "find_sampler",
+    "load_sampler",
+]
+
+
+def find_sampler(name: str) -> type[Sampler]:
+    """The engine of that name: built in, an entry point `decile.samplers`, or package.module:Class.
+
+    Raises ValueError where there is none.
+    """
+    target = name if ":" in name else ENGINES.get(name)
+    if target is None:
+        installed = list(entry_points(group=GROUP, name=name))
+        if not installed:
+            known = ", ".join([*ENGINES, *sorted(entry_points(group=GROUP).names)])
+            raise ValueError(f"unknown engine {name!r}: write one of {known}, or "
+                             "package.module:Class of a Sampler")  # fmt: skip
+        target = installed[0].value
+    try:
+        found: Any = EntryPoint(name, target, GROUP).load()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"engine {name!r} cannot be imported: {error}") from error
+    if not (inspect.isclass(found) and issubclass(found, Sampler)):
+        raise ValueError(f"engine {name!r} is no Sampler: write package.module:Class of one")
+    return found
 
 
 def load_sampler(
@@ -25,9 +58,4 @@ def load_sampler(
     A recorded model is always replayed. Raises ValueError for an unknown engine, and for a model
     that cannot be loaded.
     """
-    engine = "recorded" if source.recorded else engine
-    if engine not in ENGINES:
-        raise ValueError(f"unknown sampling engine {engine!r}: write one of {', '.join(ENGINES)}")
-    module, _, name = ENGINES[engine].partition(":")
-    sampler: Sampler = getattr(import_module(module), name).load(source, device)
-    return sampler
+    return find_sampler(RECORDED if source.recorded else engine).load(source, device)

@@ -10,7 +10,9 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from orchestrator.models import ModelSource
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,13 @@ def render(
 class Sampler(ABC):
     """An engine that holds one model."""
 
-    engine: ClassVar[str]
+    @classmethod
+    @abstractmethod
+    def load(cls, source: ModelSource, device: str | None = None) -> "Sampler":
+        """The engine with the model; `device` None takes the GPU where there is one.
+
+        Raises ValueError for a model that cannot be loaded.
+        """
 
     @abstractmethod
     def sample(

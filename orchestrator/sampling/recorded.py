@@ -7,7 +7,7 @@ Sample i of a prompt is its i-th response, so a replay is the same however it is
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from orchestrator.models import ModelSource
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
@@ -16,8 +16,6 @@ from tasks.sources import read_file
 
 class RecordedSampler(Sampler):
     """Holds all responses of a file by question."""
-
-    engine: ClassVar[str] = "recorded"
 
     def __init__(self, file: Path) -> None:
         self.file = file

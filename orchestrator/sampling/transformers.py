@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -110,8 +110,6 @@ class TransformersSampler(Sampler):
     `rows_per_batch` bounds memory; results depend on it through rounding alone. None takes what
     a small model on a CPU is fastest with, and half of that on a GPU, where memory is scarcer.
     """
-
-    engine: ClassVar[str] = "transformers"
 
     def __init__(
         self,

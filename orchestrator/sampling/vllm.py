@@ -5,7 +5,7 @@ sample depends on (seed, prompt_id, index) alone and a resumed probe asks for ju
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from orchestrator.models import ModelSource
 from orchestrator.sampling.base import (
@@ -20,8 +20,6 @@ from orchestrator.sampling.base import (
 
 class VllmSampler(Sampler):
     """Holds a `vllm.LLM`. A prompt that leaves no room for an answer is an error, never the end."""
-
-    engine: ClassVar[str] = "vllm"
 
     def __init__(self, llm: Any, chat_template_kwargs: dict[str, Any] | None = None) -> None:
         self.llm, self.tokenizer = llm, llm.get_tokenizer()

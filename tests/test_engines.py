@@ -1,0 +1,96 @@
+"""Engines by name: built in, installed, or the user's own; what is no engine is refused by line."""
+
+import subprocess
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from sweeps import command, environment
+
+from orchestrator.config import load_config
+from orchestrator.lines import UserError
+from orchestrator.sampling import find_sampler
+from orchestrator.sampling.transformers import TransformersSampler
+
+ENGINE = '''
+from orchestrator.sampling import Completion, Sampler
+
+
+class Sayer(Sampler):
+    """Says its sample's number to everything, without a model."""
+
+    @classmethod
+    def load(cls, source, device=None):
+        return cls()
+
+    def sample(self, requests, settings):
+        return [[Completion(f"\\\\boxed{{{i}}}", 3, "stop") for i in r.samples] for r in requests]
+
+    def count_tokens(self, requests):
+        return [len(r.question) for r in requests]
+
+
+def no_class():
+    """Not a Sampler."""
+'''
+
+
+def experiments(folder: Path, engine: str) -> Path:
+    """A probe of twelve sums, answered 0 to 2 whatever they ask."""
+    content = {
+        "models": {"none": {"embedded": "tiny"}},
+        "datasets": {"sums": {"task": "arithmetic", "options": {"train": 12, "test": 4}}},
+        "experiments": {
+            "own": {
+                "grid": {"model": ["none"], "dataset": ["sums"], "policy": ["hard"]},
+                "budget": 8,
+                "probe": {"samples": 3, "engine": engine},
+                "grpo": {"num_generations": 4, "per_device_train_batch_size": 8},
+            }
+        },
+    }
+    file = folder / "experiments.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def test_a_probe_by_an_engine_of_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(ENGINE)
+    file = experiments(tmp_path, "mine:Sayer")
+    done = subprocess.run(
+        command("probe", str(file), "-e", "own"),
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    [part] = [f for f in (tmp_path / "runs" / "probes").glob("*/*.parquet")
+              if pq.read_metadata(f).num_rows == 36]  # fmt: skip
+    assert set(pq.read_table(part)["completion"].to_pylist()) == {
+        rf"\boxed{{{i}}}" for i in range(3)
+    }
+    assert "mine:Sayer" in (part.parent / "key.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        ("vlm", "unknown engine 'vlm': write one of transformers, vllm, or package.module:Class"),
+        ("absent:Sayer", "engine 'absent:Sayer' cannot be imported: No module named 'absent'"),
+        ("engine_of_mine:no_class", "is no Sampler"),
+        ("engine_of_mine:Other", "cannot be imported"),
+    ],
+)
+def test_what_is_no_engine_is_refused_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, message: str
+) -> None:
+    (tmp_path / "engine_of_mine.py").write_text(ENGINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = experiments(tmp_path, engine)
+    with pytest.raises(UserError, match=message) as caught:
+        load_config(file)
+    line = next(n for n, t in enumerate(file.read_text().splitlines(), 1) if "engine" in t)
+    assert f"experiments.yaml:{line}" in str(caught.value)
+
+
+def test_the_built_in_engines_are_found_by_name() -> None:
+    assert find_sampler("transformers") is TransformersSampler
