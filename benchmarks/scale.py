@@ -63,8 +63,7 @@ class Look(NamedTuple):
 
 def main() -> None:
     """Write the pool, probe it, tell."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     parser.add_argument("--prompts", type=int, default=1_000_000)
     parser.add_argument("--samples", type=int, default=4, help="K (default 4)")
     wanted = parser.parse_args()
@@ -134,7 +133,7 @@ def unshared(process: psutil.Process) -> float:
 
 def tell(storage: Path, looks: list[Look]) -> None:
     """Rows per second, and memory at tenths of the sampling."""
-    files = [f for f in storage.glob("probes/*/*.parquet")]
+    files = list(storage.glob("probes/*/*.parquet"))
     rows = sum(pq.read_metadata(f).num_rows for f in files)
     peak = max(look.files for look in looks)
     sampling = [look for look in looks if 0 < look.files <= peak]
@@ -147,7 +146,9 @@ def tell(storage: Path, looks: list[Look]) -> None:
         moment = first + (last - first) * tenth / 10
         look = min(looks, key=lambda look: abs(look.seconds - moment))
         print(f"{tenth / 10:>10.0%} {look.driver:>10,.0f} {look.all:>10,.0f}")
-    print(f"{'peak':>10} {max(k.driver for k in looks):>10,.0f} {max(k.all for k in looks):>10,.0f}")
+    print(
+        f"{'peak':>10} {max(k.driver for k in looks):>10,.0f} {max(k.all for k in looks):>10,.0f}"
+    )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ What is owed is computed from the rows that are there; running again samples onl
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -91,15 +92,19 @@ def part_tables(missing: list[Wanted]) -> list[pa.Table]:
     row is one batch of Ray Data, so that no setting of its own can split or merge parts.
     """
     ordered = sorted(missing, key=lambda want: (len(want[0].question), want[0].prompt_id))
-    parts: list[list[dict[str, Any]]] = [[]]
+    parts: list[list[Wanted]] = [[]]
     rows = 0
-    for prompt, indices in ordered:
+    for want in ordered:
         if rows >= ROWS_PER_PART:
             parts.append([])
             rows = 0
-        rows += len(indices)
-        parts[-1].append({**vars(prompt), "samples": list(indices)})
-    return [pa.table({"part": [part]}) for part in parts]
+        rows += len(want[1])
+        parts[-1].append(want)
+    return [pa.table({"part": [_part_rows(part)]}) for part in parts]
+
+
+def _part_rows(part: list[Wanted]) -> list[dict[str, Any]]:
+    return [{**asdict(prompt), "samples": indices} for prompt, indices in part]
 
 
 class ProbeActor:

@@ -21,7 +21,7 @@ class TaskError(ValueError):
     """The user's task, option or data file is wrong; the message says what to write instead."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # pools of millions: a dict for each would double them
 class Prompt:
     """One question of a pool.
 
