@@ -13,6 +13,7 @@ from cluster.resources import trials_at_once
 from cluster.session import quiet_logs
 from orchestrator.blocks import Resources
 from orchestrator.cells import Cell
+from orchestrator.micro_batch import halvings
 from orchestrator.store import Store
 from orchestrator.trial import is_finished, run_cell
 
@@ -50,11 +51,16 @@ def run_cells(
             run_config=tune.RunConfig(
                 name="cells",
                 storage_path=scratch,
-                failure_config=tune.FailureConfig(max_failures=RETRIES),
+                failure_config=tune.FailureConfig(max_failures=_tries(owed)),
                 callbacks=[_callback(owed, on_update, on_end)],
                 verbose=0,
             ),
         ).fit()
+
+
+def _tries(cells: list[Cell]) -> int:
+    """Failures that end a trial: beside what happens, each smaller micro-batch is one."""
+    return RETRIES + max(halvings(cell) for cell in cells)
 
 
 def _bundles(resources: Resources) -> Any:
@@ -99,7 +105,7 @@ def _run_group(cell: Cell, storage: str) -> None:
                 name=cell.cell_id,
                 storage_path=scratch,
                 callbacks=[TuneReportCallback()],  # type: ignore[list-item]
-                failure_config=ray.train.FailureConfig(max_failures=RETRIES),
+                failure_config=ray.train.FailureConfig(max_failures=_tries([cell])),
             ),
         ).fit()
 

@@ -29,16 +29,25 @@ from tasks import Prompt, Task
 AfterUpdate = Callable[[int], None]
 
 
-def build_trainer(cell: Cell, folder: Path, task: Task, subset: Sequence[Prompt],
-                  record: CellRecord) -> GRPOTrainer:  # fmt: skip
-    """A trainer for one cell; checkpoints go to `folder`, groups to `record`."""
+def build_trainer(
+    cell: Cell,
+    folder: Path,
+    task: Task,
+    subset: Sequence[Prompt],
+    record: CellRecord,
+    grpo: dict[str, Any] | None = None,
+) -> GRPOTrainer:
+    """A trainer for one cell; checkpoints go to `folder`, groups to `record`.
+
+    `grpo` stands for the cell's own settings where its micro-batch does not fit the machine.
+    """
     set_seed(cell.seed)  # before PEFT draws the adapter's first weights
     model, tokenizer = load_model(cell.probe.model)
     trainer = LiveGroupsTrainer(
         recorder=record.groups if cell.mask_dead_groups else None,
         model=model,
         processing_class=tokenizer,
-        args=grpo_config(cell, folder),
+        args=grpo_config(cell, folder, grpo or cell.grpo),
         reward_funcs=[correctness(cell, task, record, eos_ids(model, tokenizer))],
         train_dataset=training_rows(task, subset),
         peft_config=LoraConfig(task_type="CAUSAL_LM", **cell.lora),
@@ -47,8 +56,8 @@ def build_trainer(cell: Cell, folder: Path, task: Task, subset: Sequence[Prompt]
     return trainer
 
 
-def grpo_config(cell: Cell, folder: Path) -> GRPOConfig:
-    """The cell's GRPO settings, completed by what Decile and the machine decide."""
+def grpo_config(cell: Cell, folder: Path, grpo: dict[str, Any]) -> GRPOConfig:
+    """The GRPO settings, completed by what Decile and the machine decide."""
     cuda = torch.cuda.is_available()
     machine = {"bf16": cuda, "gradient_checkpointing": cuda, "dataloader_pin_memory": cuda}
     ours = {
@@ -63,7 +72,7 @@ def grpo_config(cell: Cell, folder: Path) -> GRPOConfig:
         "chat_template_kwargs": cell.probe.model.chat_template_kwargs,
         "ddp_find_unused_parameters": False,
     }
-    return GRPOConfig(**machine | cell.grpo | ours)
+    return GRPOConfig(**machine | grpo | ours)
 
 
 def training_rows(task: Task, subset: Sequence[Prompt]) -> Dataset:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from orchestrator.cells import Asked, Cell, ProbeSpec
 from orchestrator.evaluation import as_evaluation, by_update, evaluation_metrics
+from orchestrator.micro_batch import fitted, shrink
 from orchestrator.pools import Pool, load_pool
 from orchestrator.record import CellRecord, finish, latest_checkpoint
 from orchestrator.sample_store import read_samples
@@ -71,6 +72,7 @@ class Trial:
         self.pool: Pool = load_pool(cell.probe.dataset)
         self.tiers = self.pool.tiers("test")
         self.others: dict[str, Pool] = {}
+        self.note = ""  # said with the next update
 
     def run(self) -> None:
         """Train from where the record stands, evaluate, finish."""
@@ -81,12 +83,21 @@ class Trial:
 
         torch.set_num_threads(max(1, int(self.cell.resources.cpus)))
         self._start()
-        trainer = build_trainer(self.cell, self.folder, self.pool.task, self._subset(), self.record)
+        grpo = fitted(self.cell, self.store)
+        if grpo != self.cell.grpo:
+            size = grpo["per_device_train_batch_size"]
+            self.note = f"memory ended before: micro-batches of {size}, the same effective batch"
+        trainer = build_trainer(
+            self.cell, self.folder, self.pool.task, self._subset(), self.record, grpo
+        )
         kwargs = self.cell.probe.model.chat_template_kwargs
         tokenizer: Any = trainer.processing_class
         self.sampler = TransformersSampler(trainer.model, tokenizer, kwargs)
         trainer.add_callback(CellCallback(self.record, self._after, self._save))
-        trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
+        try:
+            trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
+        except torch.OutOfMemoryError as error:  # a new process goes on, with all its memory free
+            raise RuntimeError(shrink(self.cell, self.store)) from error
         done = trainer.state.global_step
         if done != self.cell.updates:
             raise RuntimeError(f"cell {self.cell.name} ended after {done} of {self.cell.updates}")
@@ -122,7 +133,7 @@ class Trial:
         due = update == self.cell.updates or (every > 0 and update % every == 0)
         if due and not self.record.has_evaluation(update):
             self.record.add_evaluation(self._evaluate(update))
-        said = self.record.groups.explain(update)
+        said, self.note = self.note or self.record.groups.explain(update), ""
         self.report({"update": update, "metrics": self._metrics(update), "explanation": said or ""})
 
     def _evaluate(self, update: int) -> pa.Table:

@@ -18,6 +18,7 @@ from orchestrator.sampling import Completion, Request, SamplingSettings, load_sa
 from orchestrator.sampling import transformers as room
 from orchestrator.sampling.base import cut_at_stop, render
 from orchestrator.sampling.decoding import uniforms
+from orchestrator.sampling.sharing import SharedPrompts
 from orchestrator.sampling.transformers import TransformersSampler, load_model
 
 CHAT = (
@@ -126,6 +127,30 @@ def test_batching_and_order_change_nothing(chatty: TransformersSampler) -> None:
         chatty.rows_per_batch = rows
         assert chatty.sample(wanted, settings) == together
     assert chatty.sample(wanted[::-1], settings) == together[::-1]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_out_of_memory_makes_smaller_batches_and_loses_nothing(
+    chatty: TransformersSampler, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    monkeypatch.setattr(SharedPrompts, "suit", staticmethod(lambda _: shared))
+    wanted, settings = requests_of(range(6)), SamplingSettings(max_completion_length=40)
+    calm = chatty.sample(wanted, settings)
+    rows, forward = 24, TransformersSampler._forward
+
+    def small(self: TransformersSampler, **given: object) -> torch.Tensor:
+        logits = forward(self, **given)
+        if len(logits) > rows:
+            raise torch.OutOfMemoryError("as a GPU would")
+        return logits
+
+    monkeypatch.setattr(TransformersSampler, "_forward", small)
+    rows = 5
+    assert chatty.sample(wanted, settings) == calm
+    assert chatty.rows_per_batch <= 5
+    rows = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        chatty.sample(wanted, settings)
 
 
 def test_other_seed_other_samples(chatty: TransformersSampler) -> None:

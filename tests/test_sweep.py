@@ -2,15 +2,19 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
+import pyarrow.compute as pc
 import pytest
+import torch
 from mlflow import MlflowClient
 from sweeps import (
     NAME,
@@ -29,8 +33,11 @@ from sweeps import (
 
 from orchestrator.cli import main
 from orchestrator.learnability import learnable_pct
+from orchestrator.micro_batch import fitted, halvings, shrink
 from orchestrator.subsets import read_subset
 from orchestrator.tracking import default_tracking_uri
+from orchestrator.trainer import LiveGroupsTrainer
+from orchestrator.trial import run_cell
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +145,49 @@ def test_killed_processes_cost_nothing_but_time(finished: Path, tmp_path: Path) 
         assert groups(store, cell.cell_id) == groups(store_of(finished), calm.cell_id)
         assert evaluations(store, cell.cell_id) == evaluations(store_of(finished), calm.cell_id)
     assert len(mlflow_runs(file)) == 3
+
+
+def test_out_of_memory_halves_the_micro_batch_and_changes_no_group(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU's memory ends twice, in the middle of a cell; its groups are those of a calm one."""
+    file = experiments(tmp_path)
+    for folder in ("probes", "subsets"):
+        shutil.copytree(finished.parent / "runs" / folder, tmp_path / "runs" / folder)
+    cell, store = plan_of(file).cells[0], store_of(file)
+    whole = LiveGroupsTrainer._compute_loss
+
+    def small(self: LiveGroupsTrainer, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        if self.state.global_step > 6 and len(inputs["completion_ids"]) > 4:
+            raise torch.OutOfMemoryError("as a GPU would")
+        return whole(self, model, inputs)
+
+    monkeypatch.setattr(LiveGroupsTrainer, "_compute_loss", small)
+    for size, smaller in ((16, 8), (8, 4)):
+        with pytest.raises(RuntimeError, match=f"micro-batch of {size}: {smaller} from here on"):
+            run_cell(cell, store.uri, lambda _: None)
+    run_cell(cell, store.uri, lambda _: None)
+    recorded, calm = groups(store, cell.cell_id), groups(store_of(finished), cell.cell_id)
+    assert recorded["update"].equals(calm["update"])
+    assert recorded["prompt_id"].equals(calm["prompt_id"])
+    first = pc.less_equal(calm["update"], 7)  # then the weights differ by rounding
+    assert recorded.filter(first).equals(calm.filter(first))
+    ledgers = [store_.read_json("cells", cell.cell_id, "result.json")["ledger"]
+               for store_ in (store, store_of(finished))]  # fmt: skip
+    for name in ("prompts", "rollouts", "updates"):
+        assert ledgers[0][name] == ledgers[1][name]
+
+
+def test_no_smaller_micro_batch_than_one_is_said(tmp_path: Path) -> None:
+    file = experiments(tmp_path)
+    cell, store = plan_of(file).cells[0], store_of(file)
+    assert halvings(cell) == 4
+    for size in (8, 4, 2, 1):
+        assert f"{size} from here on" in shrink(cell, store)
+        grpo = fitted(cell, store)
+        assert grpo["per_device_train_batch_size"] == size
+        assert grpo["gradient_accumulation_steps"] == 16 // size
+    assert "shorter completions" in shrink(cell, store)
 
 
 def test_two_workers_train_one_cell_through_ray_train(tmp_path: Path) -> None:

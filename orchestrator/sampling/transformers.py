@@ -8,6 +8,7 @@ prompt, T the limit on new tokens, V the vocabulary.
 """
 
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -45,6 +46,8 @@ from orchestrator.sampling.decoding import (
     warpers,
 )
 from orchestrator.sampling.sharing import SharedPrompts, attending
+
+log = logging.getLogger(__name__)
 
 
 def load_model(
@@ -143,29 +146,39 @@ class TransformersSampler(Sampler):
         prompts = self._rendered(requests)
         begin = partial(self._begun, requests, prompts, settings)
         drawn: dict[Row, Completion] = {}
+        # The longest prompts come first: what does not fit fails early, and neighbours are alike.
+        order = sorted(range(len(requests)), key=lambda i: -len(prompts[i]))
+        todo = [Row(i, sample) for i in order for sample in requests[i].samples]
         with evaluating(self.model):
-            for rows in self._batches(requests, prompts):
-                for ended, tokens in self._ended(rows, begin, settings):
-                    answers = self._completions(tokens.tolist(), settings.stop)
-                    drawn |= zip([rows[i] for i in ended.tolist()], answers, strict=True)
+            while todo:
+                drawn |= self._drawn(todo[: self._batch_size(len(todo))], begin, settings)
+                todo = [row for row in todo if row not in drawn]
         return [[drawn[Row(i, s)] for s in r.samples] for i, r in enumerate(requests)]
 
     def _rendered(self, requests: Sequence[Request]) -> list[list[int]]:
         return [render(self.tokenizer, r.messages, self.chat_template_kwargs) for r in requests]
 
-    def _batches(
-        self, requests: Sequence[Request], prompts: list[list[int]]
-    ) -> Iterator[list[Row]]:
-        """All rows where rows can join a batch, else batches of near equal size.
+    def _batch_size(self, rows: int) -> int:
+        """All rows where rows can join a batch, else as many as make batches of near equal size."""
+        if SharedPrompts.suit(self.base):
+            return rows
+        return -(-rows // -(-rows // self.rows_per_batch))
 
-        The longest prompts come first: what does not fit fails early, and neighbours are alike.
-        """
-        order = sorted(range(len(requests)), key=lambda i: -len(prompts[i]))
-        rows = [Row(i, sample) for i in order for sample in requests[i].samples]
-        size = len(rows) if SharedPrompts.suit(self.base) else self.rows_per_batch
-        count = -(-len(rows) // max(1, size))
-        for part in range(count):
-            yield rows[part * len(rows) // count : (part + 1) * len(rows) // count]
+    def _drawn(
+        self, rows: list[Row], begin: Callable[[list[Row]], Running], settings: SamplingSettings
+    ) -> dict[Row, Completion]:
+        """Completions of the rows; where memory ended, of some, and the next batch is smaller."""
+        drawn: dict[Row, Completion] = {}
+        try:
+            for ended, tokens in self._ended(rows, begin, settings):
+                answers = self._completions(tokens.tolist(), settings.stop)
+                drawn |= zip([rows[i] for i in ended.tolist()], answers, strict=True)
+        except torch.OutOfMemoryError:
+            if self.rows_per_batch == 1:
+                raise
+            self.rows_per_batch //= 2
+            log.warning("out of memory: %d rows per batch from here on", self.rows_per_batch)
+        return drawn
 
     def _ended(
         self, rows: list[Row], begin: Callable[[list[Row]], Running], settings: SamplingSettings
