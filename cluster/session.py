@@ -33,6 +33,7 @@ def _local() -> dict[str, Any]:
     """Arguments of `ray.init` for a Ray of our own."""
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     return {
+        "address": "local",  # not the cluster that somebody else may have started here
         "num_cpus": os.cpu_count(),
         "object_store_memory": OBJECT_STORE_BYTES,
         "include_dashboard": False,
@@ -43,8 +44,8 @@ def _local() -> dict[str, Any]:
 def ray_session() -> Iterator[Mapping[str, float]]:
     """A connected Ray, as its resource counts; disconnects at the end.
 
-    `RAY_ADDRESS` (set inside a job) names a cluster; without it a local Ray lives as long as the
-    block, on loopback, without dashboard.
+    `RAY_ADDRESS` (set inside a job) names a cluster, "auto" the one on this machine; without it a
+    local Ray lives as long as the block, on loopback, without dashboard.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)

@@ -1,0 +1,91 @@
+"""A cluster of several nodes on one machine: nodes vanish, the sweep ends with the same table."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from ray._private import ray_constants
+from ray.cluster_utils import Cluster
+from sweeps import (
+    NAME,
+    command,
+    environment,
+    evaluations,
+    experiments,
+    groups,
+    plan_of,
+    run,
+    store_of,
+    wait_for,
+)
+
+MEMORY = 100_000_000  # bytes of each node's object store
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A head that computes nothing, and two nodes of one and of two CPUs."""
+    head = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False}
+    made = Cluster(initialize_head=True, head_node_args=head)
+    for cpus in (1, 2):
+        made.add_node(num_cpus=cpus, object_store_memory=MEMORY)
+    made.wait_for_nodes()
+    yield made
+    made.shutdown()
+
+
+def raylet(node: Any) -> int:
+    """The process of a node's raylet, the parent of its workers."""
+    return int(node.all_processes[ray_constants.PROCESS_TYPE_RAYLET][0].process.pid)
+
+
+def busy(cluster: Cluster, title: str) -> Any:
+    """The node that runs a worker whose process title holds `title`, or None."""
+    for node in cluster.worker_nodes:
+        with suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(raylet(node)).children(recursive=True):
+                if title in " ".join(process.cmdline()):
+                    return node
+    return None
+
+
+def vanish(cluster: Cluster, node: Any) -> None:
+    """The node dies as a spot node does, and another of its kind comes."""
+    cpus = node.get_resource_and_label_spec().num_cpus
+    os.kill(raylet(node), signal.SIGKILL)
+    cluster.remove_node(node, allow_graceful=False)
+    cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY)
+
+
+def test_nodes_that_vanish_cost_nothing_but_time(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "calm").mkdir()
+    calm = experiments(tmp_path / "calm")
+    run(calm)
+    file, log = experiments(tmp_path), tmp_path / "driver.log"
+    with log.open("wb") as out:
+        driver = subprocess.Popen(
+            command("run", str(file), "-e", NAME),
+            cwd=tmp_path,
+            env=environment(RAY_ADDRESS=cluster.address),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        node = wait_for(lambda: busy(cluster, "ProbeActor"), driver, log)
+        vanish(cluster, node)
+        cells = Path(store_of(file).path("cells"))
+        wait_for(lambda: list(cells.glob("*/checkpoint-6/decile.json")), driver, log)
+        node = wait_for(lambda: busy(cluster, "ImplicitFunc"), driver, log)
+        vanish(cluster, node)
+        assert driver.wait(timeout=400) == 0, log.read_text()
+    finally:
+        driver.kill()
+    for cell in plan_of(calm).cells:
+        for table in (groups, evaluations):
+            assert table(store_of(file), cell.cell_id) == table(store_of(calm), cell.cell_id)
