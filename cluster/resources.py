@@ -17,15 +17,19 @@ class Share(NamedTuple):
     gpus: float
 
 
-def probe_share(cluster: Mapping[str, float], parts: int) -> Share:
-    """Sampler actors for a probe of `parts` parts: one per GPU, or one per CPU without any.
+def probe_share(cluster: Mapping[str, float], parts: int, gpus_each: int = 1) -> Share:
+    """Sampler actors for a probe of `parts` parts: one per `gpus_each` GPUs, or one per CPU.
 
     One CPU is left free: Ray Data's own tasks need it, and wait for ever where there is none.
+    Raises ResourceError where the GPUs there are do not make one sampler.
     """
     cpus, gpus = cluster.get("CPU", 1.0), cluster.get("GPU", 0.0)
-    count = max(1, min(parts, floor(gpus) if gpus >= 1 else floor(cpus)))
+    if gpus_each > max(1.0, gpus):
+        raise ResourceError(f"a sampler takes {gpus_each} GPUs, the cluster has {gpus:g}: "
+                            "write a smaller probe.gpus")  # fmt: skip
+    count = max(1, min(parts, floor(gpus) // gpus_each if gpus >= 1 else floor(cpus)))
     each = floor(100 * max(cpus - 1, cpus / 2) / count) / 100
-    return Share(count, min(1.0, each), 1.0 if gpus >= 1 else 0.0)
+    return Share(count, min(1.0, each), float(gpus_each) if gpus >= 1 else 0.0)
 
 
 def trials_at_once(cluster: Mapping[str, float], cpus: float, gpus: float, workers: int) -> int:

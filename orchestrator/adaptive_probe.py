@@ -100,7 +100,8 @@ def _sample(
     import ray
 
     total = len(front.prompts) * front.samples
-    share = probe_share(cluster, -(-len(front.owed()) // ROWS_PER_CALL))
+    calls = -(-len(front.owed()) // ROWS_PER_CALL)
+    share = probe_share(cluster, calls, spec.settings.gpus)
     actor = ray.remote(
         num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS
     )(ProbeActor)

@@ -57,6 +57,9 @@ class Probe(Settings):
     engine: str = "transformers"
     """What generates: transformers, vllm (a GPU and decile[vllm]), or package.module:Class."""
 
+    gpus: int = Field(default=1, ge=1)
+    """GPUs per sampler where there are any; vllm shares a large model among them."""
+
     @field_validator("engine")
     @classmethod
     def _known_engine(cls, name: str) -> str:

@@ -50,8 +50,8 @@ class ProbeSpec(Spec):
 
 
 def _not_in_key(settings: Probe) -> set[str]:
-    """What never changes a sample: how many there are, and how they are counted."""
-    always = {"samples", "adaptive", "count_truncated"}
+    """What never changes a sample: how many there are, how they are counted, and on what."""
+    always = {"samples", "adaptive", "count_truncated", "gpus"}
     return always if settings.stop else always | {"stop"}
 
 

@@ -69,6 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     doctor_.add_argument("file", nargs="?", type=Path, help="also check its datasets' markers")
     doctor_.add_argument("--tracking-uri", help="also check this MLflow")
+    doctor_.add_argument("--gpu", action="store_true", help="also a small sweep on a GPU (1 min)")
     ui_ = _add(subparsers, "ui", commands.ui, "the MLflow UI on loopback")
     ui_.add_argument("--storage", default="./runs", help="where results are kept (./runs)")
     ui_.add_argument("--port", type=int, default=5000)

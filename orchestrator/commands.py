@@ -149,7 +149,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 
     healthy = True
     datasets = _datasets(arguments.file) if arguments.file else {}
-    for check in checks(arguments.tracking_uri, datasets):
+    for check in checks(arguments.tracking_uri, datasets, gpu=arguments.gpu):
         healthy &= check.ok
         print(f"{'ok ' if check.ok else 'BAD'}  {check.name}: {check.detail}", flush=True)
     return 0 if healthy else 1

@@ -1,6 +1,7 @@
 """Checks what a sweep needs, on real parts, in seconds: libraries, Ray, MLflow, every marker."""
 
 import importlib.metadata
+import importlib.util
 import os
 import shutil
 import tempfile
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 from orchestrator.marker_check import check_marker
 from orchestrator.pools import Dataset, load_pool
+from orchestrator.rehearsal import gpu_names, rehearse, sample_with_vllm
 from tasks import find_task, task_names
 
 LIBRARIES = ("ray", "torch", "transformers", "trl", "peft", "datasets", "mlflow", "pyarrow")
@@ -24,18 +26,36 @@ class Check(NamedTuple):
 
 
 def checks(
-    tracking_uri: str | None = None, datasets: Mapping[str, Dataset] | None = None
+    tracking_uri: str | None = None,
+    datasets: Mapping[str, Dataset] | None = None,
+    *,
+    gpu: bool = False,
 ) -> Iterator[Check]:
     """All checks, each as soon as it is done; a failing one never hides the next.
 
     Every task's marker is tried on examples of its own, and that of each of `datasets` on all its
-    answers.
+    answers. With `gpu` a small sweep runs on a GPU.
     """
     yield _guard("libraries", _libraries)
     yield _guard("machine", _machine)
     yield _guard("embedded model", _embedded)
     yield _guard("mlflow", lambda: _mlflow(tracking_uri))
     yield from _in_ray(datasets or {})
+    if gpu:
+        yield from _on_gpu()
+
+
+def _on_gpu() -> Iterator[Check]:
+    """A sweep of a minute on a GPU, and vLLM where it is installed."""
+    found = _guard("gpu", gpu_names)
+    yield found
+    if not found.ok:
+        return
+    yield _guard("sweep on a GPU", rehearse)
+    if importlib.util.find_spec("vllm"):
+        yield _guard("vllm", sample_with_vllm)
+    else:
+        yield Check("vllm", True, "not installed: probes sample with transformers")
 
 
 def _guard(name: str, check: Callable[[], str]) -> Check:

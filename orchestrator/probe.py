@@ -57,7 +57,7 @@ def _sample(
     import ray.data
 
     parts = part_tables(missing)
-    share = probe_share(cluster, len(parts))
+    share = probe_share(cluster, len(parts), spec.settings.gpus)
     total = sum(len(indices) for _, indices in missing)
     quiet_logs()
     with warnings.catch_warnings():

@@ -16,6 +16,14 @@ def test_a_probe_takes_every_gpu_and_leaves_a_cpu_free() -> None:
     assert probe_share({"CPU": 8}, 3).actors == 3
 
 
+def test_a_sampler_may_take_several_gpus() -> None:
+    assert probe_share({"CPU": 16, "GPU": 4}, 100, 2)[::2] == (2, 2.0)
+    assert probe_share({"CPU": 16, "GPU": 7}, 100, 2).actors == 3
+    assert probe_share({"CPU": 4}, 100, 1).gpus == 0.0
+    with pytest.raises(ResourceError, match="takes 8 GPUs, the cluster has 4"):
+        probe_share({"CPU": 16, "GPU": 4}, 100, 8)
+
+
 def test_trials_share_what_there_is() -> None:
     assert trials_at_once({"CPU": 2}, 1, 0, 1) == 2
     assert trials_at_once({"CPU": 2}, 0.5, 0, 1) == 4

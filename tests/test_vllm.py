@@ -5,6 +5,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from orchestrator.embedded import embedded_path
 from orchestrator.models import ModelSource, folder_identity
@@ -61,6 +62,7 @@ def test_the_engine_loads_safetensors_only_and_no_code(sampler: Any) -> None:
     assert Recorded.made["trust_remote_code"] is False
     assert Recorded.made["enable_prefix_caching"] is True
     assert Recorded.made["model"] == str(FOLDER)
+    assert Recorded.made["tensor_parallel_size"] == max(1, torch.cuda.device_count())
 
 
 def test_each_sample_is_one_request_with_its_own_fixed_seed(sampler: Any) -> None:

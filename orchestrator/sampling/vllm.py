@@ -33,6 +33,8 @@ class VllmSampler(Sampler):
             import vllm
         except ImportError as error:
             raise ValueError("engine vllm is not installed: pip install 'decile[vllm]'") from error
+        import torch
+
         llm = vllm.LLM(
             model=source.location,
             revision=source.revision,
@@ -41,6 +43,8 @@ class VllmSampler(Sampler):
             load_format="safetensors",
             trust_remote_code=False,
             enable_prefix_caching=True,
+            tensor_parallel_size=max(1, torch.cuda.device_count()),  # an actor sees its own only
+            distributed_executor_backend="mp",
         )
         return cls(llm, source.chat_template_kwargs)
 
