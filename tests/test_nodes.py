@@ -20,7 +20,6 @@ from sweeps import (
     experiments,
     groups,
     plan_of,
-    run,
     store_of,
     wait_for,
 )
@@ -63,10 +62,9 @@ def vanish(cluster: Cluster, node: Any) -> None:
     cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY)
 
 
-def test_nodes_that_vanish_cost_nothing_but_time(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "calm").mkdir()
-    calm = experiments(tmp_path / "calm")
-    run(calm)
+def test_nodes_that_vanish_cost_nothing_but_time(
+    cluster: Cluster, finished: Path, tmp_path: Path
+) -> None:
     file, log = experiments(tmp_path), tmp_path / "driver.log"
     with log.open("wb") as out:
         driver = subprocess.Popen(
@@ -86,6 +84,6 @@ def test_nodes_that_vanish_cost_nothing_but_time(cluster: Cluster, tmp_path: Pat
         assert driver.wait(timeout=400) == 0, log.read_text()
     finally:
         driver.kill()
-    for cell in plan_of(calm).cells:
+    for cell in plan_of(finished).cells:
         for table in (groups, evaluations):
-            assert table(store_of(file), cell.cell_id) == table(store_of(calm), cell.cell_id)
+            assert table(store_of(file), cell.cell_id) == table(store_of(finished), cell.cell_id)

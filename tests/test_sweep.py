@@ -40,14 +40,6 @@ from orchestrator.trainer import LiveGroupsTrainer
 from orchestrator.trial import run_cell
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep that nobody disturbed."""
-    file = experiments(tmp_path_factory.mktemp("finished"))
-    run(file)
-    return file
-
-
 def mlflow_runs(file: Path) -> list:
     client = MlflowClient(default_tracking_uri(store_of(file)))
     [experiment] = [e for e in client.search_experiments() if e.name != "Default"]
