@@ -1,5 +1,6 @@
 """The blocks of an experiment: grid, probe, evaluation, resources, and the experiment itself."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -196,9 +197,10 @@ class Experiment(Settings):
         """GRPO settings with every one that matters written out."""
         return settings.GRPO_DEFAULTS | self.grpo
 
-    def full_lora(self) -> dict[str, Any]:
-        """LoRA settings with every one that matters written out."""
-        return settings.LORA_DEFAULTS | self.lora
+    def full_lora(self, target_modules: Sequence[str] = ()) -> dict[str, Any]:
+        """LoRA settings with every one that matters written out, for a model's own layers."""
+        own = {"target_modules": list(target_modules)} if target_modules else {}
+        return settings.LORA_DEFAULTS | own | self.lora
 
     def subset_size(self, pool: int) -> int:
         """Prompts per subset: floor(share × pool), or the count (paper A: floor(p·N))."""

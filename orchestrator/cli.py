@@ -68,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
         subparsers, "doctor", commands.doctor, "check this machine, Ray, MLflow and every marker"
     )
     doctor_.add_argument("file", nargs="?", type=Path, help="also check its datasets' markers")
+    doctor_.add_argument("-e", "--experiment", help="of this one of the file alone")
     doctor_.add_argument("--tracking-uri", help="also check this MLflow")
     doctor_.add_argument("--gpu", action="store_true", help="also a small sweep on a GPU (1 min)")
     ui_ = _add(subparsers, "ui", commands.ui, "the MLflow UI on loopback")

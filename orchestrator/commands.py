@@ -138,8 +138,10 @@ def ls(arguments: argparse.Namespace) -> int:
     """Names, each with the first line that describes it."""
     from orchestrator.listing import listing
 
-    for name, text in listing(arguments.what, arguments.file):
-        print(f"{name:<20} {text}".rstrip())
+    listed = listing(arguments.what, arguments.file)
+    width = max((len(name) for name, _ in listed), default=0)
+    for name, text in listed:
+        print(f"{name:<{width}}  {text}".rstrip())
     return 0
 
 
@@ -148,18 +150,18 @@ def doctor(arguments: argparse.Namespace) -> int:
     from orchestrator.doctor import checks
 
     healthy = True
-    datasets = _datasets(arguments.file) if arguments.file else {}
+    datasets = _datasets(arguments.file, arguments.experiment) if arguments.file else {}
     for check in checks(arguments.tracking_uri, datasets, gpu=arguments.gpu):
         healthy &= check.ok
         print(f"{'ok ' if check.ok else 'BAD'}  {check.name}: {check.detail}", flush=True)
     return 0 if healthy else 1
 
 
-def _datasets(file: Path) -> "dict[str, Dataset]":
+def _datasets(file: Path, experiment: str | None) -> "dict[str, Dataset]":
     from orchestrator.config import load_config
     from orchestrator.plan import datasets_of
 
-    return datasets_of(load_config(file))
+    return datasets_of(load_config(file), experiment)
 
 
 def ui(arguments: argparse.Namespace) -> int:

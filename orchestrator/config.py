@@ -36,13 +36,7 @@ class Config(Settings):
     @model_validator(mode="after")
     def _grids_name_known_things(self) -> Self:
         for name, experiment in self.experiments.items():
-            for index, model in enumerate(experiment.grid.model):
-                if model not in self.models:
-                    raise problem(
-                        f"unknown model {model!r}{settings.suggest(model, self.models)} "
-                        f"(models: {', '.join(self.models)})",
-                        *("experiments", name, "grid", "model", index),
-                    )
+            self._check_models(name, experiment)
             self._check(name, "dataset", experiment.grid.dataset, self.dataset)
             self._check(name, "policy", experiment.grid.policy, self.policy)
             self._check_claims(name, experiment)
@@ -53,6 +47,22 @@ class Config(Settings):
                     place = ("experiments", name, "evaluate", "ood", index)
                     raise problem(str(error), *place) from error
         return self
+
+    def _check_models(self, name: str, experiment: Experiment) -> None:
+        for index, model in enumerate(experiment.grid.model):
+            place = ("experiments", name, "grid", "model", index)
+            if model not in self.models:
+                raise problem(
+                    f"unknown model {model!r}{settings.suggest(model, self.models)} "
+                    f"(models: {', '.join(self.models)})",
+                    *place,
+                )
+            if self.models[model].load_in_4bit and experiment.probe.engine == "vllm":
+                raise problem(
+                    f"model {model!r} is in 4 bits, which transformers alone samples: "
+                    "write probe: {engine: transformers}, or leave load_in_4bit out",
+                    *place,
+                )
 
     def _check(
         self, experiment: str, axis: str, names: list[str], find: Callable[[str], object]

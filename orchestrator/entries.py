@@ -3,6 +3,7 @@
 Every block forbids unknown keys, and every message says what is wrong and what to write instead.
 """
 
+import re
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -13,6 +14,8 @@ from orchestrator.embedded import EMBEDDED
 from policies import PolicyError, get_policy, settled_options
 from tasks import TaskError, find_task
 from tasks.prompting import Asking
+
+_COMMIT = re.compile("[0-9a-f]{40}")
 
 
 class Settings(BaseModel):
@@ -57,6 +60,12 @@ class ModelEntry(Settings):
     """Precision of the weights while sampling and training."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Handed to the chat template, for instance {enable_thinking: false} for Qwen3."""
+    attn_implementation: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
+    """How attention is computed; auto is what transformers takes for the model, mostly sdpa."""
+    load_in_4bit: bool = False
+    """Hold the base weights in 4 bits (NF4); needs a GPU and pip install 'decile[4bit]'."""
+    target_modules: tuple[str, ...] = ()
+    """The layers that LoRA adapts in this family; an experiment's lora.target_modules wins."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -67,6 +76,12 @@ class ModelEntry(Settings):
             )
         if self.hub and not self.revision:
             raise problem(f"hub: {self.hub} needs revision: COMMIT, so that weights never change")
+        if self.hub and not _COMMIT.fullmatch(str(self.revision)):
+            raise problem(
+                f"revision {self.revision!r} is no commit, and what it names may change: "
+                "write its 40 hex digits",
+                "revision",
+            )
         return self
 
 

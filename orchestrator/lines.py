@@ -18,6 +18,8 @@ class _Loader(yaml.SafeLoader):
     """YAML 1.1 reads 1e-4 as text; every user means a number."""
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
@@ -52,7 +54,10 @@ def load(file: Path) -> tuple[Any, dict[Path_, int]]:
 
 def _walk(node: yaml.Node, path: Path_, lines: dict[Path_, int], file: Path) -> None:
     if isinstance(node, yaml.MappingNode):
+        merged = [value for key, value in node.value if key.tag == _MERGE]
         for key, value in node.value:
+            if key.tag == _MERGE:
+                continue
             here = (*path, str(key.value))
             if here in lines:
                 raise UserError(
@@ -61,10 +66,24 @@ def _walk(node: yaml.Node, path: Path_, lines: dict[Path_, int], file: Path) -> 
                 )
             lines[here] = key.start_mark.line + 1
             _walk(value, here, lines, file)
+        for value in merged:
+            _walk_merged(value, path, lines, file)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             lines[(*path, index)] = value.start_mark.line + 1
             _walk(value, (*path, index), lines, file)
+
+
+def _walk_merged(node: yaml.Node, path: Path_, lines: dict[Path_, int], file: Path) -> None:
+    """What `<<: *anchor` brings in stands where the anchor does, unless a key is written here."""
+    sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    for source in sources:
+        found: dict[Path_, int] = {}
+        _walk(source, path, found, file)
+        own = {place for place in lines if len(place) == len(path) + 1}
+        for place, line in found.items():
+            if place[: len(path) + 1] not in own:
+                lines[place] = line
 
 
 def named_values(pairs: Sequence[str]) -> dict[str, Any]:

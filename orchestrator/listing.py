@@ -4,6 +4,7 @@ import inspect
 from pathlib import Path
 
 from orchestrator.config import load_config
+from orchestrator.entries import ModelEntry
 from policies import policy_line, policy_names
 from tasks import find_task, task_names
 
@@ -18,13 +19,18 @@ def listing(what: str, file: Path) -> Listing:
         return [(name, policy_line(name)) for name in policy_names()]
     config = load_config(file).config
     if what == "models":
-        return [
-            (name, f"hub {entry.hub}@{entry.revision}" if entry.hub else
-             f"embedded {entry.embedded}" if entry.embedded else
-             f"recorded {entry.recorded}" if entry.recorded else f"path {entry.path}")
-            for name, entry in config.models.items()
-        ]  # fmt: skip
+        return [(name, _where(entry)) for name, entry in config.models.items()]
     return [(name, experiment.about) for name, experiment in config.experiments.items()]
+
+
+def _where(entry: ModelEntry) -> str:
+    """Where a model comes from, and what it is held in."""
+    if entry.hub:
+        bits = ", in 4 bits" if entry.load_in_4bit else ""
+        return f"hub {entry.hub}@{entry.revision}{bits}"
+    if entry.embedded:
+        return f"embedded {entry.embedded}"
+    return f"recorded {entry.recorded}" if entry.recorded else f"path {entry.path}"
 
 
 def first_line(documented: object) -> str:

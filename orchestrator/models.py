@@ -14,7 +14,8 @@ class ModelSource:
     `location` is a folder, a hub id, or a file of `recorded` completions; `revision` a hub commit
     (None for the others). `identity` is what keys hash: hub id and revision, or the content of the
     files, the chat template among them. `chat_template_kwargs` reaches `apply_chat_template`
-    (`enable_thinking: false`).
+    (`enable_thinking: false`). `target_modules` are the layers that LoRA adapts in this family,
+    empty where an experiment says it for all.
     """
 
     name: str
@@ -24,13 +25,22 @@ class ModelSource:
     dtype: str = "auto"
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     recorded: bool = False
+    attn_implementation: str = "auto"
+    load_in_4bit: bool = False
+    target_modules: tuple[str, ...] = ()
 
     def key(self) -> dict[str, Any]:
-        """What decides which completions this model gives; part of probe keys and cell ids."""
+        """What decides which completions this model gives; part of probe keys and cell ids.
+
+        Settings that came later are in it only where they are not at their default, so that keys of
+        what is stored stay as they are.
+        """
+        later = {"attn_implementation": "auto", "load_in_4bit": False}
         return {
             "identity": self.identity,
             "dtype": self.dtype,
             "chat_template_kwargs": self.chat_template_kwargs,
+            **{k: getattr(self, k) for k, default in later.items() if getattr(self, k) != default},
         }
 
 

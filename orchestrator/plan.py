@@ -77,13 +77,19 @@ def _per_probe_seed(experiment: Experiment) -> list[Experiment]:
     return [experiment.model_copy(update={"probe": probe}) for probe in probes]
 
 
-def datasets_of(source: Source) -> dict[str, Dataset]:
-    """Every dataset that an experiment of the file uses, by experiment and name."""
-    return {
-        f"{name}/{dataset}": _dataset(source, experiment, dataset)
-        for name, experiment in source.config.experiments.items()
-        for dataset in experiment.grid.dataset
-    }
+def datasets_of(source: Source, name: str | None = None) -> dict[str, Dataset]:
+    """Every dataset that the file's experiments use, or only that one, by experiment and name.
+
+    One that others use as well, under the same name and settings, is there once.
+    """
+    named = {name: source.experiment(name)} if name else source.config.experiments
+    found: dict[str, Dataset] = {}
+    for experiment, settled in named.items():
+        for dataset in settled.grid.dataset:
+            made = _dataset(source, settled, dataset)
+            if made not in found.values():
+                found[f"{experiment}/{dataset}"] = made
+    return found
 
 
 def _refuse_twins(source: Source, cells: list[Cell], place: tuple[str, str]) -> None:
@@ -168,6 +174,9 @@ def _model(source: Source, name: str) -> ModelSource:
         entry.dtype,
         entry.chat_template_kwargs,
         entry.recorded is not None,
+        entry.attn_implementation,
+        entry.load_in_4bit,
+        entry.target_modules,
     )
 
 
@@ -273,7 +282,7 @@ def _cell(
         train_hash=pool.train_hash,
         test_hash=pool.test_hash,
         grpo=experiment.full_grpo(),
-        lora=experiment.full_lora(),
+        lora=experiment.full_lora(model.target_modules),
         mask_dead_groups=experiment.mask_dead_groups,
         evaluate_every=evaluate.every,
         resources=experiment.resources,

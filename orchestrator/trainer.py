@@ -22,7 +22,8 @@ from orchestrator.learnability import GroupRecorder, is_live
 from orchestrator.record import CellRecord
 from orchestrator.samples import judge
 from orchestrator.sampling.base import Completion, cut_at_stop
-from orchestrator.sampling.transformers import eos_ids, load_model
+from orchestrator.sampling.loading import load_model
+from orchestrator.sampling.transformers import eos_ids
 from tasks import Prompt, Task
 
 # Called after an update with its number, once the record holds that update.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.blocks import Experiment
 from orchestrator.config import load_config
-from orchestrator.lines import UserError
+from orchestrator.lines import UserError, load
 from orchestrator.settings import batch_problem, prompts_per_update
 
 ROOT = Path(__file__).parents[1]
@@ -276,3 +276,24 @@ def test_stop_strings_serve_probe_and_evaluation(tmp_path: Path) -> None:
     experiment = load_config(written(tmp_path, text)).experiment("q")
     assert experiment.probe.sampling().stop == ("Q",)
     assert experiment.evaluate.as_probe(experiment.probe).sampling().stop == ("Q",)
+
+
+def test_a_mistake_in_a_merged_block_is_named_where_it_stands(tmp_path: Path) -> None:
+    text = GOOD.replace("  q:\n", "  q: &q\n") + "  r: {<<: *q, lora: {r: 4}}\n"
+    assert load_config(written(tmp_path, text)).experiment("r").full_lora()["r"] == 4
+    for old, new, line in (
+        ("budget: 0.1", "budget: 0", 10),  # both have it: the first is told
+        ("lora: {r: 4}", "lora: {r: 0}", 13),  # written over what was merged
+        ("lora: {r: 4}", "budget: 2.5, lora: {r: 4}", 13),
+    ):
+        with pytest.raises(UserError, match=rf"experiments\.yaml:{line}: experiments\.[qr]\."):
+            load_config(written(tmp_path, text.replace(old, new)))
+
+
+def test_merged_keys_have_the_lines_of_what_was_merged(tmp_path: Path) -> None:
+    text = "a: &a {x: 1,\n  y: [1,\n  2]}\nb: &b\n  y: 3\nc:\n  <<: [*b, *a]\n  z: 4\n"
+    content, lines = load(written(tmp_path, text))
+    assert content["c"] == {"x": 1, "y": 3, "z": 4}
+    assert {key: line for key, line in lines.items() if key[:1] == ("c",)} == {
+        ("c",): 6, ("c", "x"): 1, ("c", "y"): 5, ("c", "z"): 8,
+    }  # fmt: skip

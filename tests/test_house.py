@@ -26,6 +26,7 @@ PURE = (
     "cells",
     "adaptive",
     "estimates",
+    "memory",
 )
 
 

@@ -10,7 +10,7 @@ from factories import small_plan
 from orchestrator.cells import Cell
 from orchestrator.config import load_config
 from orchestrator.lines import UserError
-from orchestrator.plan import Plan, make_plan
+from orchestrator.plan import Plan, datasets_of, make_plan
 
 GRPO = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8}
 
@@ -278,3 +278,12 @@ def test_dropping_overlap_makes_another_pool_and_says_so(tmp_path: Path) -> None
     assert (len(kept.pools["small"].train), len(dropped.pools["small"].train)) == (40, 39)
     assert dropped.pools["small"].notes[-1].startswith("dropped: overlap with test: 1 of 40")
     assert kept.cells[0].cell_id != dropped.cells[0].cell_id
+
+
+def test_the_doctor_looks_at_a_dataset_once_and_at_one_experiment_where_asked() -> None:
+    source = load_config(Path(__file__).parents[1] / "experiments.yaml")
+    assert list(datasets_of(source, "quickstart")) == ["quickstart/shuffled_objects"]
+    names = [dataset.name for dataset in datasets_of(source).values()]
+    assert names.count("shuffled_objects") == names.count("gsm8k") == 1
+    with pytest.raises(UserError, match="no experiment 'quick'"):
+        datasets_of(source, "quick")

@@ -15,11 +15,11 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from orchestrator.models import ModelSource
 from orchestrator.sampling import Completion, Request, SamplingSettings, load_sampler
-from orchestrator.sampling import transformers as room
 from orchestrator.sampling.base import cut_at_stop, render
 from orchestrator.sampling.decoding import uniforms
+from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.sharing import SharedPrompts
-from orchestrator.sampling.transformers import TransformersSampler, load_model
+from orchestrator.sampling.transformers import TransformersSampler
 
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -304,27 +304,6 @@ def test_uniforms_are_fixed() -> None:
     assert stats.kstest(drawn, "uniform").pvalue > 0.001
     others = [uniforms(1, "prompt", 1, 1), uniforms(0, "other", 1, 1), uniforms(0, "prompt", 2, 1)]
     assert len({float(drawn[0]), *(float(other[0]) for other in others)}) == 4
-
-
-def test_loading_says_what_to_write(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ValueError, match=r"there is no folder .*gone; write"):
-        load_model(ModelSource("gone", str(tmp_path / "gone"), "folder:none"))
-    for file in folder.iterdir():
-        if file.suffix != ".safetensors":
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    model, _ = load_model(ModelSource("whole", str(folder), "folder:test"), "cpu")
-    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"cannot be loaded .*as safetensors"):
-        load_model(ModelSource("bare", str(tmp_path), "folder:none"))
-    monkeypatch.setattr(room.AutoTokenizer, "from_pretrained", _no_network)
-    with pytest.raises(ValueError, match=r"org/name cannot be loaded \(no network\); .*HF_TOKEN"):
-        load_model(ModelSource("far", "org/name", "org/name@abc", revision="abc"))
-
-
-def _no_network(*_: Any, **__: Any) -> None:
-    raise OSError("no network\nand more")
 
 
 def test_load_sampler(source: ModelSource) -> None:

@@ -11,7 +11,7 @@ from orchestrator.embedded import embedded_path
 from orchestrator.models import ModelSource, folder_identity
 from orchestrator.samples import draw
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
-from orchestrator.sampling.transformers import load_model
+from orchestrator.sampling.loading import load_model
 from tasks import get_task
 
 FOLDER = embedded_path("tiny")

@@ -12,19 +12,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    DynamicCache,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import DynamicCache, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicLayer
 
 from orchestrator.models import ModelSource
@@ -45,43 +38,10 @@ from orchestrator.sampling.decoding import (
     uniforms,
     warpers,
 )
+from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.sharing import SharedPrompts, attending
 
 log = logging.getLogger(__name__)
-
-
-def load_model(
-    source: ModelSource, device: str | None = None
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model in eval mode and its tokenizer (pads left); safetensors only, no remote code.
-
-    Raises ValueError where the folder is absent or the files cannot be had.
-    """
-    if source.revision is None and not Path(source.location).is_dir():
-        raise ValueError(
-            f"model {source.name}: there is no folder {source.location}; write the path of one "
-            "with config.json, model.safetensors and the tokenizer, or a hub id with its revision"
-        )
-    wanted: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source.location, padding_side="left", **wanted)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            source.location, dtype=source.dtype, use_safetensors=True, **wanted
-        )
-    except OSError as error:
-        raise ValueError(_why_not_loaded(source, error)) from error
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return model.eval(), tokenizer
-
-
-def _why_not_loaded(source: ModelSource, error: OSError) -> str:
-    advice = "write a folder that save_pretrained has made, with its weights as safetensors"
-    if source.revision is not None:
-        advice = "check id, revision and HF_TOKEN (gated models), or write a downloaded folder"
-    reason = str(error).strip().partition("\n")[0]
-    return f"model {source.name}: {source.location} cannot be loaded ({reason}); {advice}"
 
 
 @contextmanager

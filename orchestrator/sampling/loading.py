@@ -1,0 +1,100 @@
+"""One way of loading a model, for probe and trainer alike: weights, precision, attention, bits."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from orchestrator.models import ModelSource
+
+
+def load_model(
+    source: ModelSource, device: str | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model in eval mode and its tokenizer (pads left); safetensors only, no remote code.
+
+    `device` None takes the GPU where there is one. Raises ValueError where the folder is absent,
+    the files cannot be had, or the machine lacks what the source asks for.
+    """
+    if source.revision is None and not Path(source.location).is_dir():
+        raise ValueError(
+            f"model {source.name}: there is no folder {source.location}; write the path of one "
+            "with config.json, model.safetensors and the tokenizer, or a hub id with its revision"
+        )
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    how = _how(source, device)
+    wanted: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source.location, padding_side="left", **wanted)
+        model: Any = AutoModelForCausalLM.from_pretrained(source.location, **how, **wanted)
+    except (OSError, ImportError) as error:
+        raise ValueError(_why_not_loaded(source, error)) from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if not source.load_in_4bit:  # those lie where they are meant to already
+        model.to(device)
+    return model.eval(), tokenizer
+
+
+def _how(source: ModelSource, device: str) -> dict[str, Any]:
+    """What `from_pretrained` is told of the weights besides where they are."""
+    how: dict[str, Any] = {"dtype": source.dtype, "use_safetensors": True}
+    if source.attn_implementation != "auto":
+        _check_attention(source)
+        how["attn_implementation"] = source.attn_implementation
+    if source.load_in_4bit:
+        _check_4bit(source, device)
+        how |= {"quantization_config": four_bits(source.dtype), "device_map": {"": device}}
+    return how
+
+
+def _check_attention(source: ModelSource) -> None:
+    """Without the package, transformers would fetch a kernel from the hub: foreign code."""
+    wanted = source.attn_implementation
+    if wanted.startswith("flash") and importlib.util.find_spec("flash_attn") is None:
+        raise ValueError(
+            f"model {source.name}: attn_implementation: {wanted} needs the package flash-attn: "
+            "install it, or write attn_implementation: sdpa"
+        )
+
+
+def _check_4bit(source: ModelSource, device: str) -> None:
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ValueError(
+            f"model {source.name}: load_in_4bit needs bitsandbytes: pip install 'decile[4bit]', "
+            "or leave load_in_4bit out"
+        )
+    if not device.startswith("cuda"):
+        raise ValueError(
+            f"model {source.name}: load_in_4bit needs a GPU, and this process has none: "
+            "write resources: {gpus: 1}, or leave load_in_4bit out"
+        )
+
+
+def four_bits(dtype: str) -> BitsAndBytesConfig:
+    """NF4 with quantised scales, as QLoRA has it (arXiv 2305.14314); computes in `dtype`."""
+    compute = "bfloat16" if dtype == "auto" else dtype
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute,
+    )
+
+
+def _why_not_loaded(source: ModelSource, error: Exception) -> str:
+    advice = "write a folder that save_pretrained has made, with its weights as safetensors"
+    if isinstance(error, ImportError):
+        advice = "install what is missing, or write attn_implementation: sdpa"
+    elif source.revision is not None:
+        advice = "check id, revision and HF_TOKEN (gated models), or write a downloaded folder"
+    reason = str(error).strip().partition("\n")[0]
+    return f"model {source.name}: {source.location} cannot be loaded ({reason}); {advice}"

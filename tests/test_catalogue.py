@@ -1,0 +1,139 @@
+"""The project's own experiments.yaml: it loads anywhere, and what it promises of a sweep holds."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from data import data
+
+from orchestrator.cli import main
+from orchestrator.config import Config, load_config
+from orchestrator.lines import load
+from orchestrator.memory import SHAPES, Load, load_of, training_memory
+from orchestrator.plan import Plan, make_plan
+from orchestrator.subsets import made
+from policies import is_whole
+
+FILE = Path(__file__).parents[1] / "experiments.yaml"
+CONFIG: Config = load_config(FILE).config
+PAPERS = [name for name, e in CONFIG.experiments.items() if e.resources.gpus]
+GIB = 2**30
+
+
+def test_what_needs_no_network_needs_none(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("nobody may open a connection here")
+
+    monkeypatch.setattr("socket.socket.connect", refused)
+    for arguments in (
+        ["ls", "experiments", str(FILE)],
+        ["ls", "models", str(FILE)],
+        ["plan", str(FILE), "-e", "quickstart"],
+    ):
+        assert main(arguments) == 0
+    assert "paper_a_code_as_shipped" in capsys.readouterr().out
+
+
+def test_every_hub_model_is_pinned_and_its_shape_known() -> None:
+    for name, entry in CONFIG.models.items():
+        if entry.hub:
+            assert re.fullmatch("[0-9a-f]{40}", str(entry.revision)), name
+            assert set(entry.target_modules) == set(SHAPES[entry.hub].projections), name
+            assert entry.dtype == "bfloat16", name
+    by_hub = {entry.hub: entry.revision for entry in CONFIG.models.values() if entry.hub}
+    assert by_hub.keys() == SHAPES.keys()
+    for name, entry in CONFIG.models.items():
+        if name.startswith("qwen3-"):
+            assert entry.chat_template_kwargs == {"enable_thinking": "thinking" in name}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_sweep_on_gpus_says_what_it_claims_and_costs(name: str) -> None:
+    experiment = CONFIG.experiments[name]
+    cells = re.search(r"(\d+) cells, (\d+) GPU-hours\.$", experiment.about)
+    assert cells, experiment.about
+    grid = experiment.grid
+    assert int(cells[1]) == len(grid.model) * len(grid.dataset) * len(grid.policy) * len(grid.seed)
+    assert experiment.claims or name == "paper_b_fewer_steps"
+    grpo = experiment.full_grpo()
+    batch = grpo["per_device_train_batch_size"] * grpo["gradient_accumulation_steps"]
+    per_update = {"paper_a_code_as_shipped": 1, "paper_b": 8, "paper_b_fewer_steps": 8}
+    assert batch / grpo["num_generations"] == per_update.get(name, 32)
+
+
+def at_hand(folder: Path) -> Path:
+    """The catalogue with the data sets read from local files; skips where those are absent."""
+    paths = {
+        "gsm8k": data("raw", "gsm8k"),
+        "math": data("raw", "math"),
+        "shuffled_objects": data("raw", "bbh"),
+        "aime2025": data("aime2025"),
+    }
+    content: dict[str, Any] = load(FILE)[0]
+    used = {name for e in content["experiments"].values() for name in e["grid"]["dataset"]}
+    used |= {n for e in content["experiments"].values() for n in e["evaluate"].get("ood", ())}
+    entries: dict[str, Any] = {n: {"task": n} for n in used if n in paths} | content["datasets"]
+    for entry in entries.values():
+        options: Mapping[str, Any] = entry.get("options", {})
+        if entry["task"] != "shuffled_objects" or options.get("source") == "bbh":
+            entry["options"] = {**options, "path": str(paths[entry["task"]])}
+    file = folder / "experiments.yaml"
+    file.write_text(yaml.safe_dump(content | {"datasets": entries}))
+    return file
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plan]:
+    source = load_config(at_hand(tmp_path_factory.mktemp("catalogue")))
+    return {name: make_plan(source, name) for name in PAPERS}
+
+
+def test_the_papers_sweeps_plan_with_data_at_hand(plans: dict[str, Plan]) -> None:
+    sizes = {name: {c.probe.dataset.name: c.size for c in plan.cells if not is_whole(made(c.rule))}
+             for name, plan in plans.items()}  # fmt: skip
+    assert sizes["paper_a"] == {"gsm8k": 747, "shuffled-seven": 100}
+    assert sizes["paper_a_as_written"] == {"gsm8k-paper": 747}
+    assert 32 <= sizes["paper_a_as_written_shuffled"]["shuffled-bbh"] <= 50
+    assert sizes["paper_a_code_as_shipped"] == {"gsm8k-paper": 747, "shuffled-authors": 12}
+    for name, plan in plans.items():
+        assert f"{len(plan.cells)} cells" in plan.experiment.about, name
+
+
+def test_the_four_ks_share_one_probe_and_their_baseline(plans: dict[str, Plan]) -> None:
+    found = [plans[f"k_paradox_{k}"] for k in (1, 5, 10, 32)]
+    assert [plan.experiment.probe.samples for plan in found] == [1, 5, 10, 32]
+    assert len({cell.probe.key for plan in found for cell in plan.cells}) == 1
+    assert len({cell.baseline.key for plan in found for cell in plan.cells}) == 1
+    assert len({cell.cell_id for plan in found for cell in plan.cells}) == 24
+
+
+def test_fewer_steps_are_45_percent_of_the_steps(plans: dict[str, Plan]) -> None:
+    whole = {cell.name: cell for cell in plans["paper_b"].cells}
+    for cell in plans["paper_b_fewer_steps"].cells:
+        assert cell.updates == 0.45 * whole[cell.name].updates
+        assert cell.probe.key == whole[cell.name].probe.key
+
+
+def test_every_cell_fits_the_gpu_that_its_sweep_names(plans: dict[str, Plan]) -> None:
+    for name, plan in plans.items():
+        most = 40 if name.startswith("paper_b") else 80
+        for cell in plan.cells:
+            shape = SHAPES[cell.probe.model.location]
+            peak = training_memory(shape, load_of(cell, prompt=256)).peak
+            assert peak <= most * GIB, f"{name} {cell.name}: {peak / GIB:.0f} GiB"
+
+
+def test_the_documented_memory_is_the_estimate() -> None:
+    """docs/models.md: a row per model; GiB for 256 rows at once, prompts of 256 tokens."""
+    text = (FILE.parent / "docs" / "models.md").read_text()
+    for hub, shape in SHAPES.items():
+        peaks = [
+            training_memory(shape, Load(256, 8, 256, tokens, 32, load_in_4bit=bits)).peak / GIB
+            for bits in (False, True)
+            for tokens in (250, 512)
+        ]
+        row = [f"{shape.parameters / 1e9:.2f}", *(f"{peak:.0f}" for peak in peaks)]
+        assert f"| {hub} | {' | '.join(row)} |" in text, row

@@ -1,0 +1,229 @@
+"""The memory estimate: against the libraries' own models, and against tensors that are counted."""
+
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from factories import small_plan
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+
+from orchestrator.embedded import embedded_path
+from orchestrator.memory import (
+    READ,
+    RECOMPUTED,
+    SAVED,
+    SHAPES,
+    Load,
+    Shape,
+    load_of,
+    sampling_memory,
+    shape_from,
+    shape_of,
+    training_memory,
+    weights,
+)
+from orchestrator.models import ModelSource
+
+LOAD = Load(generated=256, updated=8, prompt=256, completion=512, r=32)
+
+
+def config_of(name: str, shape: Shape) -> PretrainedConfig:
+    kinds = {"Qwen/Qwen3": "qwen3", "Qwen/Qwen2": "qwen2", "microsoft": "phi3", "meta": "llama"}
+    [kind] = [kind for start, kind in kinds.items() if name.startswith(start)]
+    size = {} if kind in ("qwen2", "phi3") else {"head_dim": shape.head_dim}
+    return AutoConfig.for_model(
+        kind,
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.hidden,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        intermediate_size=shape.intermediate,
+        vocab_size=shape.vocab,
+        tie_word_embeddings=shape.tied,
+        pad_token_id=0,
+        **size,
+    )
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_parameters_are_those_of_the_library_model(name: str) -> None:
+    shape = SHAPES[name]
+    config = config_of(name, shape)
+    assert shape_from(config.to_dict()) == shape
+    few = replace(shape, layers=2)
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(config_of(name, few))
+        assert model.num_parameters() == pytest.approx(few.parameters, rel=1e-3)
+        for target in ("all-linear", sorted(shape.projections), ["o_proj", "down_proj"]):
+            lora = get_peft_model(
+                AutoModelForCausalLM.from_config(config_of(name, few)),
+                LoraConfig(r=8, target_modules=target),
+            )
+            assert lora.num_parameters(only_trainable=True) == few.adapted(8, target)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("Qwen/Qwen3-4B", 4.02), ("Qwen/Qwen3-14B", 14.77), ("microsoft/phi-4", 14.66),
+     ("meta-llama/Llama-3.1-8B-Instruct", 8.03), ("Qwen/Qwen2.5-3B-Instruct", 3.09)],
+)  # fmt: skip
+def test_the_sizes_are_those_that_the_models_are_known_by(name: str, billions: float) -> None:
+    assert SHAPES[name].parameters / 1e9 == pytest.approx(billions, abs=0.01)
+
+
+class Held(TorchDispatchMode):
+    """The most bytes of tensors, made inside, that live at the same time."""
+
+    def __init__(self, known: Any) -> None:
+        super().__init__()
+        self.sizes = {t.untyped_storage()._cdata: 0 for t in known}
+        self.now = self.most = 0
+
+    def __torch_dispatch__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                self._see(tensor.untyped_storage())
+        return out
+
+    def _see(self, storage: Any) -> None:
+        if (key := storage._cdata) not in self.sizes:
+            self.sizes[key] = storage.nbytes()
+            self.now += self.sizes[key]
+            self.most = max(self.most, self.now)
+            weakref.finalize(storage, self._gone, key)
+
+    def _gone(self, key: int) -> None:
+        self.now -= self.sizes.pop(key, 0)
+
+
+def counted(shape: Shape, rows: int, tokens: int, *, update: bool, recompute: bool) -> int:
+    """Peak bytes of one forward of the layers (and backward), as a GPU would compute them."""
+    model: Any = AutoModelForCausalLM.from_config(
+        config_of("Qwen/Qwen3", shape), dtype=torch.bfloat16
+    )
+    lora: Any = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear"))
+    if recompute:
+        lora.gradient_checkpointing_enable({"use_reentrant": False})
+        lora.enable_input_require_grads()
+    lora.train(update)
+    layers = lora.get_base_model().model
+    with (
+        Held(lora.parameters()) as held,
+        torch.autocast("cpu", torch.bfloat16),
+        torch.set_grad_enabled(update),
+    ):
+        ids = torch.zeros(rows, tokens, dtype=torch.long)
+        out = layers(input_ids=ids, use_cache=not update).last_hidden_state
+        if update:
+            out.float().mean().backward()
+    return held.most
+
+
+@pytest.mark.parametrize(
+    ("update", "recompute", "per_width"),
+    [(False, False, READ), (True, False, SAVED), (True, True, RECOMPUTED)],
+)
+def test_bytes_per_token_are_those_that_are_counted(
+    update: bool, recompute: bool, per_width: int
+) -> None:
+    """Two and three layers: their difference is a layer, whatever else is held."""
+    shape = Shape(2, 128, 4, 2, 64, 512, 64, tied=True)
+    rows, tokens = 16, 128
+    two = counted(shape, rows, tokens, update=update, recompute=recompute) / rows / tokens
+    more = replace(shape, layers=3)
+    three = counted(more, rows, tokens, update=update, recompute=recompute) / rows / tokens
+    if update and not recompute:
+        assert three - two == pytest.approx(per_width * shape.width, rel=0.25)
+        return
+    kept = 2 * (shape.hidden if update else 2 * shape.kv_heads * shape.head_dim)  # per layer
+    assert three - two == pytest.approx(kept, rel=0.3)
+    bytes_ = (two - 2 * kept) / shape.width
+    assert 0.5 * per_width <= bytes_ <= per_width * 1.05, "the highest of the seven, for safety"
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(list(SHAPES)),
+    st.integers(1, 64),
+    st.integers(1, 8),
+    st.integers(1, 1024),
+    st.integers(1, 2048),
+    st.booleans(),
+)
+def test_more_of_anything_never_takes_less(
+    name: str, groups: int, updated: int, prompt: int, completion: int, bits: bool
+) -> None:
+    load = Load(8 * groups, updated, prompt, completion, 16, load_in_4bit=bits)
+    memory = training_memory(SHAPES[name], load)
+    assert all(part >= 0 for part in memory)
+    assert max(memory) <= memory.peak <= sum(memory)
+    for more in (
+        {"generated": load.generated * 2},
+        {"updated": load.updated * 2},
+        {"prompt": load.prompt * 2},
+        {"completion": load.completion * 2},
+        {"r": 32},
+        {"workers": 2},
+        {"recompute": False},
+    ):
+        assert training_memory(SHAPES[name], replace(load, **more)).peak >= memory.peak, more
+
+
+def test_four_bits_and_small_optimisers_take_less() -> None:
+    shape = SHAPES["Qwen/Qwen3-14B"]
+    whole, small = weights(shape, "bfloat16", False), weights(shape, "bfloat16", True)
+    assert 2.5 < whole / small < 4.0, "embedding and head stay as they are"
+    memory = training_memory(shape, LOAD)
+    assert memory.weights == whole
+    paged = training_memory(shape, replace(LOAD, optim="paged_adamw_8bit"))
+    assert paged.adapter < memory.adapter
+    assert weights(shape, "float32", False) == 2 * whole
+
+
+def test_prompts_of_a_probe_are_held_once_for_all_samples() -> None:
+    shape = SHAPES["Qwen/Qwen3-4B"]
+    one = sampling_memory(shape, "auto", False, 128, 1, 256, 256)
+    ten = sampling_memory(shape, "auto", False, 128, 10, 256, 256)
+    assert ten.kv_cache < one.kv_cache
+    assert ten.peak < one.peak
+    assert ten.adapter == ten.activations == 0
+
+
+def test_a_cells_load_follows_its_settings(tmp_path: Path) -> None:
+    [cell, *_] = small_plan(tmp_path, lora={"r": 4, "target_modules": ["q_proj"]}).cells
+    load = load_of(cell, 100)
+    assert (load.updated, load.generated) == (8, 128), "an evaluation writes 128 rows"
+    assert (load.r, load.target_modules, load.completion) == (4, ["q_proj"], 256)
+    grpo = cell.grpo | {"gradient_accumulation_steps": 32, "max_completion_length": 512}
+    load = load_of(cell.model_copy(update={"grpo": grpo}), 100)
+    assert (load.generated, load.completion, load.prompt) == (256, 512, 100)
+    fewer = cell.model_copy(update={"grpo": grpo | {"steps_per_generation": 20}})
+    assert load_of(fewer, 100).generated == 160
+
+
+def test_shapes_come_from_the_table_the_folder_or_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = "a" * 40
+    assert shape_of(ModelSource("m", "Qwen/Qwen3-4B", "x", commit)) == SHAPES["Qwen/Qwen3-4B"]
+    tiny = shape_of(ModelSource("m", str(embedded_path("tiny")), "x"))
+    assert tiny and (tiny.layers, tiny.hidden, tiny.vocab) == (4, 96, 1006)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    other = ModelSource("m", "org/other", "x", commit)
+    assert shape_of(other) is None
+    snapshot = tmp_path / "hub" / "models--org--other" / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text((embedded_path("tiny") / "config.json").read_text())
+    assert shape_of(other) == tiny
+    (snapshot / "config.json").write_text('{"model_type": "rwkv"}')
+    assert shape_of(other) is None

@@ -1,0 +1,144 @@
+"""Models: what their keys hold, how they are loaded, and what each lack is told."""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from peft import LoraConfig, get_peft_model
+from transformers import AutoTokenizer
+
+from orchestrator.config import load_config
+from orchestrator.embedded import embedded_path
+from orchestrator.lines import UserError
+from orchestrator.models import ModelSource, canonical_hash
+from orchestrator.plan import Plan, make_plan
+from orchestrator.sampling.loading import four_bits, load_model
+
+FOLDER = embedded_path("tiny")
+SOURCE = ModelSource("tiny", str(FOLDER), "folder:test")
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def test_settings_that_came_later_leave_the_keys_of_stored_probes_alone() -> None:
+    old = {"identity": "folder:test", "dtype": "auto", "chat_template_kwargs": {}}
+    assert SOURCE.key() == old
+    assert canonical_hash(SOURCE.key()) == "9ba0255a49a0305b"
+    assert replace(SOURCE, target_modules=("q_proj",)).key() == old, "LoRA never probes"
+
+
+def test_what_changes_completions_changes_the_key() -> None:
+    changed = [
+        replace(SOURCE, load_in_4bit=True),
+        replace(SOURCE, attn_implementation="eager"),
+        replace(SOURCE, dtype="float16"),
+        replace(SOURCE, chat_template_kwargs={"enable_thinking": False}),
+    ]
+    assert len({canonical_hash(source.key()) for source in [SOURCE, *changed]}) == 5
+
+
+def plan_of(folder: Path, model: dict[str, Any], **experiment: Any) -> Plan:
+    content = {
+        "models": {"m": model},
+        "experiments": {
+            "q": {
+                "grid": {"model": ["m"], "dataset": ["shuffled_objects"], "policy": ["hard"]},
+                **experiment,
+            }
+        },
+    }
+    file = folder / "experiments.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return make_plan(load_config(file), "q")
+
+
+def test_lora_adapts_the_familys_layers_unless_the_experiment_says_others(tmp_path: Path) -> None:
+    phi = {"embedded": "tiny", "target_modules": ["qkv_proj", "o_proj"]}
+    [own] = plan_of(tmp_path, phi).cells
+    assert own.lora["target_modules"] == ["qkv_proj", "o_proj"]
+    [told] = plan_of(tmp_path, phi, lora={"target_modules": "all-linear"}).cells
+    [plain] = plan_of(tmp_path, {"embedded": "tiny"}).cells
+    assert plain.lora["target_modules"] == "all-linear"
+    assert told.cell_id == plain.cell_id != own.cell_id
+    assert told.probe.key == plain.probe.key == own.probe.key
+
+
+@pytest.mark.parametrize("revision", ["main", "v1.0", COMMIT[:8], COMMIT.upper()])
+def test_a_revision_that_may_move_is_refused(tmp_path: Path, revision: str) -> None:
+    with pytest.raises(UserError, match=r"models\.m\.revision.* is no commit.* 40 hex digits"):
+        plan_of(tmp_path, {"hub": "org/name", "revision": revision})
+    [cell] = plan_of(tmp_path, {"hub": "org/name", "revision": COMMIT}).cells
+    assert cell.probe.model.identity == f"org/name@{COMMIT}"
+
+
+def test_four_bits_and_vllm_do_not_go_together(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"grid\.model\.0: model 'm' is in 4 bits"):
+        plan_of(tmp_path, {"embedded": "tiny", "load_in_4bit": True}, probe={"engine": "vllm"})
+
+
+def test_loading_says_what_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"there is no folder .*gone; write"):
+        load_model(ModelSource("gone", str(tmp_path / "gone"), "folder:none"))
+    for file in FOLDER.iterdir():
+        if file.is_file() and file.suffix != ".safetensors":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    model, _ = load_model(SOURCE, "cpu")
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"cannot be loaded .*as safetensors"):
+        load_model(ModelSource("bare", str(tmp_path), "folder:none"))
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", _no_network)
+    with pytest.raises(ValueError, match=r"org/name cannot be loaded \(no network\); .*HF_TOKEN"):
+        load_model(ModelSource("far", "org/name", "org/name@abc", revision=COMMIT))
+
+
+def _no_network(*_: Any, **__: Any) -> None:
+    raise OSError("no network\nand more")
+
+
+def test_attention_and_precision_are_those_asked_for() -> None:
+    for attention in ("eager", "sdpa"):
+        model, _ = load_model(replace(SOURCE, attn_implementation=attention), "cpu")
+        assert model.config._attn_implementation == attention
+    model, _ = load_model(replace(SOURCE, dtype="bfloat16"), "cpu")
+    assert next(model.parameters()).dtype == torch.bfloat16
+
+
+def _without(package: str) -> Callable[[str], Any]:
+    found = importlib.util.find_spec
+    return lambda name, *rest: None if name == package else found(name, *rest)
+
+
+def test_a_machine_without_flash_attention_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", _without("flash_attn"))
+    with pytest.raises(ValueError, match=r"model tiny: .*flash-attn.*sdpa"):
+        load_model(replace(SOURCE, attn_implementation="flash_attention_2"), "cpu")
+
+
+def test_four_bits_want_bitsandbytes_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(SOURCE, load_in_4bit=True)
+    monkeypatch.setattr(importlib.util, "find_spec", _without("bitsandbytes"))
+    with pytest.raises(ValueError, match=r"model tiny: .*pip install 'decile\[4bit\]'"):
+        load_model(small, "cpu")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: object())
+    with pytest.raises(ValueError, match=r"load_in_4bit needs a GPU.*resources: \{gpus: 1\}"):
+        load_model(small, "cpu")
+
+
+def test_four_bits_are_those_of_qlora() -> None:
+    config = four_bits("auto")
+    assert (config.bnb_4bit_quant_type, config.bnb_4bit_use_double_quant) == ("nf4", True)
+    assert config.bnb_4bit_compute_dtype == torch.bfloat16
+    assert four_bits("float16").bnb_4bit_compute_dtype == torch.float16
+
+
+def test_lora_finds_the_layers_that_the_catalogue_names() -> None:
+    named = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    counts = []
+    for target in (named, "all-linear"):
+        adapted = get_peft_model(load_model(SOURCE, "cpu")[0], LoraConfig(target_modules=target))
+        counts.append(adapted.num_parameters(only_trainable=True))
+    assert counts[0] == counts[1] > 0
