@@ -115,26 +115,33 @@ def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:
     return found
 
 
-def by_band(base: pa.Table, evaluation: pa.Table) -> dict[str, float]:
-    """Accuracy by the base model's pass rate on each question: low, middle, high thirds of [0, 1].
+def bands(base: pa.Table) -> tuple[dict[str, str], dict[str, tuple[int, int]]]:
+    """prompt_id -> low, middle or high third of the base model's pass rate; and counts beside it.
 
-    The bands come from the base model's even samples, and its own accuracy in them from its odd
-    ones: the same samples would flatter the low band's gain (regression to the mean). Empty where
-    the base has one sample per question.
+    The bands come from the base model's even samples, the counts (as `per_prompt`) from its odd
+    ones: the same samples would flatter the low band's gain (regression to the mean). Both are
+    empty where the base has one sample per question.
     """
     base = main(base)
     odd = pc.equal(pc.bit_wise_and(base["sample"], 1), 1)
     if not pc.any(odd).as_py():
-        return {}
+        return {}, {}
     rates = {i: c / n for i, (n, c) in per_prompt(base.filter(pc.invert(odd))).items() if n}
+    named = {i: name for i, r in rates.items() for name, low, high in BANDS if low <= r < high}
+    return named, per_prompt(base.filter(odd))
+
+
+def by_band(base: pa.Table, evaluation: pa.Table) -> dict[str, float]:
+    """Accuracy by base difficulty (see `bands`); the base model's own is of its odd samples."""
+    named, held_out = bands(base)
     own = main(evaluation)
-    if pc.max(own["update"]).as_py() == 0:
-        own = own.filter(pc.equal(pc.bit_wise_and(own["sample"], 1), 1))
+    counts = held_out if pc.max(own["update"]).as_py() == 0 else per_prompt(own)
     found = {}
-    for name, low, high in BANDS:
-        ids = pa.array([i for i, rate in rates.items() if low <= rate < high], pa.string())
-        if len(ids):
-            found[name] = accuracy(own.filter(pc.is_in(own["prompt_id"], value_set=ids)))
+    for name, _, _ in BANDS:
+        ids = [i for i, band in named.items() if band == name]
+        if ids:
+            rates = [counts[i][1] / counts[i][0] for i in ids if counts.get(i, (0, 0))[0]]
+            found[name] = float(np.mean(rates)) if rates else float("nan")
     return found
 
 

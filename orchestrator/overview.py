@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from math import comb
 from statistics import median
 from typing import Any
 
@@ -9,7 +10,7 @@ from cluster.resources import ResourceError, trials_at_once
 from orchestrator.cells import Cell
 from orchestrator.overlap import describe
 from orchestrator.plan import Plan
-from orchestrator.power import minimum_detectable
+from orchestrator.power import minimum_detectable, resolution
 from orchestrator.probes import owed_by
 from orchestrator.progress import duration
 from orchestrator.store import Store
@@ -33,7 +34,9 @@ def overview(plan: Plan, store: Store) -> dict[str, Any]:
         "eta_seconds": _eta(plan, seconds),
         "gpu_hours": None if seconds is None else seconds * gpus / 3600,
         "datasets": [_dataset(plan, name) for name in plan.pools],
-        "detectable_points": {name: round(detectable_points(plan, name), 1) for name in plan.pools},
+        "detectable_points": {
+            name: round(minimum_detectable(*_asked(plan, name)), 1) for name in plan.pools
+        },
     }
 
 
@@ -50,6 +53,7 @@ def _dataset(plan: Plan, name: str) -> dict[str, Any]:
         "provenance": pool.task.provenance,
         "notes": list(pool.notes),
         "overlap": {other: [o._asdict() for o in found] for other, found in overlaps.items()},
+        "resolution": resolution(name, *_asked(plan, name), _comparisons(plan, name)),
         "overlap_text": [
             describe(found, len(pool.train), f"the test of {other}")
             for other, found in overlaps.items()
@@ -85,17 +89,21 @@ def _probe(plan: Plan, store: Store, spec: Any) -> dict[str, Any]:
     }
 
 
-def detectable_points(plan: Plan, dataset: str) -> float:
-    """Smallest difference of two policies that the grid would find on a dataset's test, in points.
-
-    With power 80 % at level 5 %, under what `power` assumes of questions never asked yet.
-    """
-    experiment = plan.experiment
+def _asked(plan: Plan, dataset: str) -> tuple[int, int, int]:
+    """Questions of a dataset's test, seeds, and samples of each question: what decides power."""
+    evaluate = plan.experiment.evaluate
     own = any(cell.probe.dataset.name == dataset for cell in plan.cells)
-    evaluate = experiment.evaluate
     samples = evaluate.samples if own else evaluate.ood_samples or evaluate.samples
-    items = len(plan.pools[dataset].test)
-    return minimum_detectable(items, len(experiment.grid.seed), samples)
+    return len(plan.pools[dataset].test), len(plan.experiment.grid.seed), samples
+
+
+def _comparisons(plan: Plan, dataset: str) -> int:
+    """Pairs of policies that the report compares; none of them on a set that is only asked."""
+    grid = plan.experiment.grid
+    if dataset not in grid.dataset:
+        return 1
+    tables = len(grid.model) * len(grid.dataset) * max(1, len(grid.probe_seed))
+    return tables * comb(len(grid.policy), 2)
 
 
 def _owed_seconds(plan: Plan, store: Store, cells: Sequence[Cell]) -> float | None:
@@ -149,8 +157,6 @@ def overview_text(view: dict[str, Any]) -> str:
     lines.append(f"{view['updates_owed']:,} updates, {view['rollouts_owed']:,} rollouts owed")
     lines.append(_time_line(view))
     lines += [line for dataset in view["datasets"] for line in _dataset_lines(dataset)]
-    for dataset, points in view["detectable_points"].items():
-        lines.append(f"{dataset}: this grid cannot tell differences under about {points} points")
     return "\n".join(lines)
 
 
@@ -158,7 +164,7 @@ def _dataset_lines(dataset: dict[str, Any]) -> list[str]:
     name = dataset["dataset"]
     origin = "; ".join(f"{split}: {o}" for split, o in dataset["provenance"].items())
     head = f"{name}: {dataset['train']:,} training prompts, {dataset['test']:,} test questions"
-    lines = [head, origin, *dataset["notes"], *dataset["overlap_text"]]
+    lines = [head, origin, *dataset["notes"], *dataset["overlap_text"], dataset["resolution"]]
     return [lines[0], *(f"  {line}" for line in lines[1:] if line)]
 
 

@@ -5,9 +5,10 @@ Accuracies come in as shares, as evaluations hold them; what comes out is in poi
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from math import floor, isfinite, log10
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from orchestrator.power import Needed, needed
 from orchestrator.report.statistics import (
     LEVEL,
     Interval,
+    Variances,
     hierarchical_bootstrap,
     holm,
     mcnemar_p,
@@ -37,12 +39,12 @@ class Comparison:
 
     effect, low, high: the mean difference and its 95 % interval, for new seeds and new questions;
         with one seed, for new questions under that seed only.
-    p, p_holm: two-sided, alone and among all comparisons of the family, by `test`.
+    p, p_holm: two-sided, alone and among all `tests` comparisons of the family, by `test`.
     p_runs: of these very runs, whatever other seeds would do: permutation of questions, or McNemar.
     bootstrap: percentile bootstrap over seeds and questions, the resampling counterpart.
     left_out: questions that not every run of both has. same_seeds: False where some runs are
         paired in the order of their seeds, because the policies share too few.
-    needed: with which a true difference of this size would be found in 80 % of sweeps.
+    parts: what the differences (shares, not points) vary by.
     """
 
     a: str
@@ -59,20 +61,18 @@ class Comparison:
     left_out: int
     same_seeds: bool
     verdict: Verdict
-    needed: Needed
     bootstrap: Interval
+    parts: Variances
+    tests: int = 1
 
+    @cached_property
+    def needed(self) -> Needed:
+        """With which a true difference of this size would be found in 80 % of sweeps.
 
-class Steps(NamedTuple):
-    """At which update a mark is reached, with a 95 % interval; None: not within the run.
-
-    `reached` is the share of resamples in which it is reached at all.
-    """
-
-    update: float | None
-    low: float | None
-    high: float | None
-    reached: float
+        At the strictest of Holm's levels, since a verdict has to pass the correction.
+        """
+        level = LEVEL / self.tests
+        return needed(self.parts, self.effect / 100, self.seeds, self.items, level)
 
 
 def compare_policies(scores_by_policy: Mapping[str, Scores]) -> list[Comparison]:
@@ -105,7 +105,7 @@ def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """
     adjusted = holm([c.p for c in comparisons])
     return [
-        replace(c, p_holm=p, verdict=_verdict(c, p))
+        replace(c, p_holm=p, verdict=_verdict(c, p), tests=len(comparisons))
         for c, p in zip(comparisons, adjusted, strict=True)
     ]
 
@@ -127,13 +127,13 @@ def _compare(a: str, b: str, one: Scores, two: Scores) -> Comparison:
     p = found.p if len(seeds) > 1 else p_runs
     rng = np.random.default_rng(0)
     ends = hierarchical_bootstrap(differences, RESAMPLES, rng)
-    parts, (count, items) = variances(mean_squares(differences)), differences.shape
+    count, items = differences.shape
     return Comparison(
         *(a, b, effect, low, high, p, p, p_runs, test, count, items, left_out),
         same_seeds=all(s == t for s, t in seeds),
         verdict="cannot tell",
-        needed=needed(parts, found.mean, count, items),
         bootstrap=Interval(100 * ends.low, 100 * ends.high),
+        parts=variances(mean_squares(differences)),
     )
 
 
@@ -182,40 +182,64 @@ def _test(first: np.ndarray, second: np.ndarray) -> tuple[str, float]:
 
 
 def sentence(comparison: Comparison, dataset: str = "") -> str:
-    """One comparison in words: the effect, its interval, the sample, p."""
+    """One comparison in words: the effect, its interval, the sample, p; and what is missing."""
     c = comparison
     on = f" on {dataset}" if dataset else ""
+    alone = "; one seed says nothing of other seeds" if c.seeds == 1 else ""
+    if c.low <= 0 <= c.high:
+        size = f"{_points(c.effect)} points [{_points(c.low)}, {_points(c.high)}]"
+        inside = f"{size}, {_sample(c)}"
+        return f"{c.a} against {c.b}{on}: cannot tell ({inside}); {_wanted(c)}{alone}"
+    better, worse, size = _turned(c)
+    if c.verdict == "cannot tell":
+        return (
+            f"{better} leads {worse} by {size}{on}, but {_but(c)}: cannot tell ({_sample(c)}); "
+            f"{_wanted(c)}{alone}"
+        )
+    return f"{better} beats {worse} by {size}{on} ({_sample(c)}){alone}"
+
+
+def _turned(c: Comparison) -> tuple[str, str, str]:
+    """The policy that is ahead, the other one, and by how much."""
+    flip = 1 if c.effect > 0 else -1
+    low, high = sorted((flip * c.low, flip * c.high))
+    size = f"{abs(c.effect):.1f} points [{_points(low, plus=False)}, {_points(high, plus=False)}]"
+    return (c.a, c.b, size) if flip == 1 else (c.b, c.a, size)
+
+
+def _sample(c: Comparison) -> str:
+    """Seeds, questions, and both p."""
     sample = _count(c.seeds, "seed")
     if c.items > 1:
         sample += f" × {_count(c.items, 'question')}"
-    ps = f"p {_p(c.p)}, Holm {_p(c.p_holm, sign=False)}"
-    alone = "; one seed says nothing of other seeds" if c.seeds == 1 else ""
-    if c.verdict == "cannot tell":
-        size = f"{_points(c.effect)} points [{_points(c.low)}, {_points(c.high)}]"
-        return f"{c.a} against {c.b}{on}: cannot tell ({size}, {sample}, {ps}); {_wanted(c)}{alone}"
-    flip = -1 if c.verdict == "b" else 1
-    better, worse = (c.a, c.b) if flip == 1 else (c.b, c.a)
-    low, high = sorted((flip * c.low, flip * c.high))
-    return (
-        f"{better} beats {worse} by {abs(c.effect):.1f} points [{_points(low, plus=False)}, "
-        f"{_points(high, plus=False)}]{on} ({sample}, {ps}){alone}"
-    )
+    return f"{sample}, p {_p(c.p)}, Holm {_p(c.p_holm, sign=False)}"
+
+
+def _but(c: Comparison) -> str:
+    """Why an interval that leaves out zero decides nothing."""
+    if c.p > LEVEL:
+        return f"not by the exact test ({c.test})"
+    return f"not after Holm's correction over {c.tests:,} comparisons"
 
 
 def _wanted(c: Comparison) -> str:
     """What would be needed to tell a difference of the size seen."""
-    ways = []
-    if c.needed.seeds is not None and c.needed.seeds > c.seeds:
-        ways.append(f"{c.needed.seeds:,} seeds")
-    if c.needed.items is not None and c.needed.items > c.items:
-        ways.append(f"{_rounded(c.needed.items):,} questions")
-    if ways:
-        return f"about {' or '.join(ways)} would be needed"
     if not isfinite(c.high):
         return "two seeds are the least that says anything"
-    if not (c.low <= 0 <= c.high):
-        return "it would not hold among so many comparisons"
-    return "neither more seeds nor more questions alone would do"
+    if c.effect == 0:
+        return "no difference was seen, so no number of seeds or questions follows"
+    ways = []
+    if c.needed.seeds is not None:
+        ways.append(f"{max(c.needed.seeds, c.seeds + 1):,} seeds")
+    if c.needed.items is not None:
+        ways.append(f"{_rounded(max(c.needed.items, c.items + 1)):,} questions")
+    if ways:
+        return f"about {' or '.join(ways)} would be needed"
+    if c.needed.both is None:
+        ways = ["seeds"] * (c.seeds > 1) + ["questions"] * (c.items > 1)
+        return f"no number of {' and '.join(ways)} within reason would do"
+    seeds, items = c.needed.both
+    return f"about {seeds:,} seeds × {_rounded(items):,} questions would be needed"
 
 
 def _count(number: int, noun: str) -> str:
@@ -239,42 +263,3 @@ def _p(value: float, sign: bool = True) -> str:
         return "< .001"
     text = "1" if round(value, 3) == 1 else f"{value:.3f}".lstrip("0")
     return f"= {text}" if sign else text
-
-
-def steps_to_match(
-    curve: Mapping[int, np.ndarray], target: np.ndarray, resamples: int = 4000
-) -> Steps:
-    """At which update a policy's accuracy first reaches a mark: paper B's "45 % of the steps".
-
-    curve: update -> [items], the mean correctness of each question (over samples, and seeds) after
-    that update; target: [items], the same of the full pool's final evaluation, same questions.
-    Between two evaluations the curve is a straight line. Whole questions are resampled, in curve
-    and target alike: the interval speaks of new questions, under these seeds. The first crossing
-    of a noisy curve comes early: evaluate with enough questions.
-    Raises ValueError on unequal lengths or an empty curve.
-    """
-    updates = sorted(curve)
-    if not updates or any(curve[u].shape != target.shape for u in updates):
-        raise ValueError("curve and target need the same questions, after one update or more")
-    lead = np.array([curve[u] - target for u in updates])  # [updates, items]
-    rng, marks = np.random.default_rng(0), np.array(updates, float)
-    means = np.empty((resamples, len(updates)))
-    for start in range(0, resamples, 100):
-        rows = rng.integers(0, len(target), size=(min(100, resamples - start), len(target)))
-        means[start : start + len(rows)] = lead[:, rows].mean(axis=2).T
-    drawn = _crossings(marks, means)
-    ends = np.quantile(drawn, [LEVEL / 2, 1 - LEVEL / 2], method="inverted_cdf")
-    first = _crossings(marks, lead.mean(axis=1)[None, :])[0]
-    update, low, high = (float(x) if isfinite(x) else None for x in (first, *ends))
-    return Steps(update, low, high, float(np.isfinite(drawn).mean()))
-
-
-def _crossings(updates: np.ndarray, lead: np.ndarray) -> np.ndarray:
-    """[rows]: the update where each row of lead [rows, updates] first is zero or more, else inf."""
-    above = lead >= -1e-12
-    first = above.argmax(axis=1)
-    rows, before = np.arange(len(lead)), np.maximum(first - 1, 0)
-    low, high = lead[rows, before], lead[rows, first]
-    share = np.where(first > 0, -low / np.where(high > low, high - low, 1), 0.0)
-    at = updates[before] + np.clip(share, 0, 1) * (updates[first] - updates[before])
-    return np.asarray(np.where(above.any(axis=1), at, np.inf))

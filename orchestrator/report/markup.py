@@ -73,6 +73,11 @@ def pair(figures: Sequence[str]) -> str:
     return f'<div class="pair">{"".join(figures)}</div>'
 
 
+def folded(title: str, content: str) -> str:
+    """What is there for those who look for it."""
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+
+
 def section(name: str, title: str, content: str) -> str:
     """A headed part of the page that its table of contents can point to."""
     return f'<section id="{escape(name)}"><h2>{escape(title)}</h2>{content}</section>'

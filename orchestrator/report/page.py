@@ -13,11 +13,12 @@ from orchestrator.cells import ProbeSpec
 from orchestrator.plan import Plan
 from orchestrator.probes import difficulty_of, targets_of
 from orchestrator.report import sections
+from orchestrator.report.families import families
 from orchestrator.report.figures import failure_histogram, outcome_bars
 from orchestrator.report.markup import STYLE, figure, pair, paragraph, section, table
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.tables import Table
-from orchestrator.report.verdict import Made, claims_made, families
+from orchestrator.report.verdict import Made, claims_made
 from orchestrator.sample_store import COUNTED, read_samples
 from orchestrator.store import Store
 from orchestrator.subsets import read_subset
@@ -65,7 +66,7 @@ def _results(plan: Plan, rows: Sequence[Row], made: Made) -> list[str]:
         sections.gains(found),
         sections.learnable(found),
         sections.test_sets(found),
-        sections.parts(found),
+        sections.where(found),
         sections.cells(rows),
     ]
 

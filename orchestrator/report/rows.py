@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.cells import Cell
-from orchestrator.evaluation import by_update, part, per_prompt
-from orchestrator.learnability import GroupShares, group_shares
+from orchestrator.evaluation import bands, by_update, main, part, per_prompt
+from orchestrator.learnability import GroupShares, by_tier, group_shares
 from orchestrator.report.fairness import AXES, cost_curve
 from orchestrator.report.statistics import Interval, paired_gain
 from orchestrator.schema import EVALUATIONS, GROUPS, LOG, empty
@@ -29,15 +29,20 @@ class Row:
     """A finished cell.
 
     gain: interval of the difference of accuracies, as shares; counts: test set (OWN, or its name)
-    -> what its questions' samples came to; shares: update -> its groups by kind; costs: axis of
-    `fairness.AXES` -> what was spent after each update.
+    -> what its questions' samples came to; kinds: "tier" and "band" -> question of the own test
+    set -> its part; held_out: base counts from samples that chose no band; shares, tier_shares:
+    update, tier -> its groups by kind; costs: axis of `fairness.AXES` -> what was spent after each
+    update.
     """
 
     cell: Cell
     result: dict[str, Any]
     gain: Interval
     counts: Mapping[str, Counts]
+    kinds: Mapping[str, Mapping[str, str]]
+    held_out: Mapping[str, tuple[int, int]]
     shares: Mapping[int, GroupShares]
+    tier_shares: Mapping[str, GroupShares]
     costs: Mapping[str, np.ndarray]
     ties: dict[str, int] | None
 
@@ -72,8 +77,19 @@ def _row(store: Store, cell: Cell) -> Row | None:
     subset = read_subset(store, cell)
     ties = reason(subset)["ties"] if subset is not None else None
     counts = _counts(evaluations)
-    gain = _gain(counts[OWN], cell.updates)
-    return Row(cell, result, gain, counts, group_shares(groups), costs, ties)
+    kinds, held_out = _parts(evaluations)
+    return Row(
+        cell, result, _gain(counts[OWN], cell.updates), counts, kinds, held_out,
+        group_shares(groups), by_tier(groups), costs, ties,
+    )  # fmt: skip
+
+
+def _parts(evaluations: pa.Table) -> tuple[dict[str, dict[str, str]], Mapping[str, Any]]:
+    """Tier and band of each question, and the base model's counts beside the bands."""
+    base = main(by_update(evaluations)[0])
+    tiers = dict(zip(base["prompt_id"].to_pylist(), base["tier"].to_pylist(), strict=True))
+    by_id, held_out = bands(base)
+    return {"tier": {i: tier for i, tier in tiers.items() if tier}, "band": by_id}, held_out
 
 
 def _counts(evaluations: pa.Table) -> dict[str, Counts]:

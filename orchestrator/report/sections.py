@@ -4,20 +4,16 @@ from collections.abc import Sequence
 from html import escape
 
 from orchestrator.blocks import Experiment
-from orchestrator.report import tables
-from orchestrator.report.figures import (
-    accuracy_curves,
-    group_areas,
-    learnable_against_gain,
-    tier_bars,
-)
-from orchestrator.report.markup import figure, pair, paragraph, section, table
+from orchestrator.report import parts, probe_spread, spending, tables
+from orchestrator.report.families import Family
+from orchestrator.report.figures import accuracy_curves, learnable_against_gain, tier_bars
+from orchestrator.report.group_figures import group_areas, group_tiers
+from orchestrator.report.markup import figure, folded, pair, paragraph, section, table
 from orchestrator.report.rows import Row
 from orchestrator.report.table import HEAD, table_cells
 from orchestrator.report.tables import Table
 from orchestrator.report.verdict import (
     ClaimLine,
-    Family,
     Made,
     alone,
     caveats,
@@ -28,8 +24,15 @@ from orchestrator.report.verdict import (
 
 HOW = (
     "Each pair is compared on the same test questions and the same seeds. In brackets is a 95 % "
-    "interval; p is two-sided, and Holm's p accounts for all pairs of one model and dataset. A "
-    "policy is named the better one where the interval leaves out zero and Holm's p is at most .05."
+    "interval; p is two-sided. {family} Holm's p accounts for all of them. A policy is named the "
+    "better one where the interval leaves out zero and Holm's p is at most .05. What would be "
+    "needed to tell: so many seeds, or so many questions, find a difference of the size seen in "
+    "80 % of sweeps, at Holm's strictest level."
+)
+FAMILY = (
+    "This report makes {count} such comparisons: every pair of policies, by accuracy on the own "
+    "test set, for each model, dataset and probe. Learnable %, tiers, other test sets and claims "
+    "have intervals of their own, and no verdict by p."
 )
 SIGNS = {"supported": "✓", "refuted": "✗", "cannot tell": "?"}
 
@@ -38,8 +41,14 @@ def verdicts(experiment: Experiment, families: Sequence[Family], made: Made | No
     """The sentences, what limits them, and the claims."""
     cards = "".join(_card(family) for family in families)
     return section(
-        "verdicts", "Verdicts", cards + paragraph(HOW, "note") + _claims(experiment, families, made)
+        "verdicts", "Verdicts", cards + _how(families) + _claims(experiment, families, made)
     )
+
+
+def _how(families: Sequence[Family]) -> str:
+    """How pairs are compared, and which comparisons share Holm's correction."""
+    count = sum(len(family.accuracy) for family in families)
+    return paragraph(HOW.format(family=FAMILY.format(count=count)), "note")
 
 
 def _card(family: Family) -> str:
@@ -49,6 +58,7 @@ def _card(family: Family) -> str:
         for c, text in sentences(family)
     ]
     said = f"<ul>{''.join(lines)}</ul>" if lines else paragraph(alone(family))
+    said += "".join(paragraph(f"{match}.") for match in family.matches)
     notes = "".join(paragraph(f"Note: {text}.", "note") for text in caveats(family))
     where = paragraph(f"Read at: {read_at(family)}.", "note")
     return f'<div class="card"><h3>{escape(family.title)}</h3>{where}{said}{notes}</div>'
@@ -77,7 +87,7 @@ def _claim(line: ClaimLine) -> str:
 
 
 def gains(families: Sequence[Family]) -> str:
-    """Tables 1 and 3, and figure 2, of paper A."""
+    """Tables 1 and 3, and figure 2, of paper A; steps to match of paper B; what probes change."""
     curves = [
         figure(
             accuracy_curves(family.rows),
@@ -85,7 +95,11 @@ def gains(families: Sequence[Family]) -> str:
         )
         for family in families
     ]
-    return section("gains", "Gains", table(tables.gains(families)) + pair(curves))
+    more = [t for t in (tables.steps(families), probe_spread.table(families)) if t.body]
+    content = table(tables.gains(families)) + pair(curves) + "".join(map(table, more))
+    missing = probe_spread.missing(families)
+    said = "".join(paragraph(f"Note: {text}.", "note") for text in missing)
+    return section("gains", "Gains", content + said)
 
 
 def learnable(families: Sequence[Family]) -> str:
@@ -105,7 +119,24 @@ def learnable(families: Sequence[Family]) -> str:
         for family in families
     ]
     content = table(tables.learnable(families)) + pair([scatter, *areas])
+    content += table(spending.groups(families)) + _groups_by_tier(families)
     return section("learnable", "Learnable groups", content)
+
+
+def _groups_by_tier(families: Sequence[Family]) -> str:
+    """The same by tier of the training prompts; empty where they have none."""
+    found = spending.groups_by_tier(families)
+    if not found.body:
+        return ""
+    bars = [
+        figure(
+            group_tiers(family.by_policy()),
+            f"Groups by what they can teach and by tier of the training prompts, {family.title}",
+        )
+        for family in families
+        if spending.tiers_of(family.rows)
+    ]
+    return pair(bars) + folded("Groups by tier, in numbers", table(found))
 
 
 def test_sets(families: Sequence[Family]) -> str:
@@ -113,24 +144,20 @@ def test_sets(families: Sequence[Family]) -> str:
     return section("tests", "Test sets", table(tables.pass_at(families)))
 
 
-def parts(families: Sequence[Family]) -> str:
+def where(families: Sequence[Family]) -> str:
     """Accuracy by tier (paper B) and by base difficulty; empty where nothing is known of either."""
-    found = [t for t in (tables.tiers(families), tables.bands(families)) if t.body]
-    bars = [figure(tier_bars(b), f"Accuracy by tier, {f.title}, mean over seeds")
-            for f in families if (b := _bars(f))]  # fmt: skip
-    content = "".join(table(t) for t in found) + pair(bars)
+    found = [t for t in (parts.tiers(families), parts.bands(families)) if t.body]
+    bars = [
+        figure(
+            tier_bars(by_name),
+            f"Accuracy by tier, {family.title}, mean over seeds. Whiskers: 95 % interval of the "
+            "difference to the base model",
+        )
+        for family in families
+        if (by_name := parts.tier_bars(family))
+    ]
+    content = "".join(map(table, found)) + pair(bars)
     return section("tiers", "Where the gain lies", content) if found else ""
-
-
-def _bars(family: Family) -> dict[str, dict[str, float]]:
-    """base and each policy -> tier -> accuracy in %."""
-    bars: dict[str, dict[str, float]] = {}
-    for policy, rows in family.by_policy().items():
-        for tier in tables.part_names(rows, "tier"):
-            if found := tables.part_means(rows, "tier", tier):
-                bars.setdefault("base", {}).setdefault(tier, found[0])
-                bars.setdefault(policy, {})[tier] = found[1]
-    return bars
 
 
 def cells(rows: Sequence[Row]) -> str:
@@ -141,4 +168,4 @@ def cells(rows: Sequence[Row]) -> str:
         "among those whose score equals the last chosen one's."
     )
     single = table(Table("Every cell", HEAD, [table_cells(row) for row in rows], note))
-    return section("cells", "Cells and ledger", single + table(tables.ledgers(rows)))
+    return section("cells", "Cells and ledger", single + table(spending.ledgers(rows)))

@@ -1,19 +1,20 @@
 """The tables of both papers from rows: text in cells, for the page, the terminal and notebooks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.evaluation import BANDS, pass_at_k
+from orchestrator.evaluation import pass_at_k
+from orchestrator.report.families import Family
 from orchestrator.report.rows import OWN, Row
 from orchestrator.report.statistics import Effect, mean_effect
-from orchestrator.report.verdict import Family
 
 NONE = "–"
 PREFERRED_K = 8  # as in paper A, table 4
 Value = Callable[[int, int], float]  # samples, correct ones -> a question's value in [0, 1]
+Counted = Mapping[str, tuple[int, int]]  # question -> samples, correct ones
 
 
 class Table(NamedTuple):
@@ -31,6 +32,7 @@ class Change(NamedTuple):
     base: float
     final: float
     effect: Effect
+    questions: int
 
 
 def change(rows: Sequence[Row], test_set: str, value: Value) -> Change | None:
@@ -38,15 +40,25 @@ def change(rows: Sequence[Row], test_set: str, value: Value) -> Change | None:
     sides = [(row.counts.get(test_set, {}), row.cell.updates) for row in rows]
     if not all(0 in counts and last in counts for counts, last in sides):
         return None
-    tables = [(counts[0], counts[last]) for counts, last in sides]
-    known = [{i for i, (n, _) in table.items() if n} for pair in tables for table in pair]
-    shared = sorted(set.intersection(*known))
+    return paired([(counts[0], counts[last]) for counts, last in sides], value)
+
+
+def paired(
+    sides: Sequence[tuple[Counted, Counted]], value: Value, only: Collection[str] | None = None
+) -> Change | None:
+    """Base and final counts of each seed -> the change over the questions that all have scored.
+
+    The interval is that of the main comparison: paired by question, nested in seeds.
+    """
+    known = [{i for i, (n, _) in table.items() if n} for pair in sides for table in pair]
+    shared = sorted(set.intersection(*known) & set(known[0] if only is None else only))
     if not shared:
         return None
     base, final = (
-        np.array([[value(*pair[side][i]) for i in shared] for pair in tables]) for side in (0, 1)
+        np.array([[value(*pair[side][i]) for i in shared] for pair in sides]) for side in (0, 1)
     )
-    return Change(float(base.mean()), float(final.mean()), mean_effect(final - base))
+    effect = mean_effect(final - base)
+    return Change(float(base.mean()), float(final.mean()), effect, len(shared))
 
 
 def share_right(n: int, c: int) -> float:
@@ -68,7 +80,7 @@ def points(effect: Effect) -> str:
 def gains(families: Sequence[Family]) -> Table:
     """Paper A, tables 1 and 3: the gain in accuracy of each policy."""
     names = policies_of(families)
-    body = [(f.title, *_entries(f, names, _gain)) for f in families]
+    body = [(f.title, *entries_of(f, names, _gain)) for f in families]
     return Table(
         "Gain in accuracy",
         ("model and data", *names),
@@ -78,9 +90,10 @@ def gains(families: Sequence[Family]) -> Table:
     )
 
 
-def _entries(
+def entries_of(
     family: Family, names: Sequence[str], entry: Callable[[Sequence[Row]], str]
 ) -> list[str]:
+    """One text per policy; a dash where the family has none of it."""
     by_policy = family.by_policy()
     return [entry(by_policy[name]) if name in by_policy else NONE for name in names]
 
@@ -96,7 +109,7 @@ def learnable(families: Sequence[Family]) -> Table:
     return Table(
         "Learnable %",
         ("model and data", *names),
-        [(f.title, *_entries(f, names, _learnable)) for f in families],
+        [(f.title, *entries_of(f, names, _learnable)) for f in families],
         "Share of groups whose completions disagree in correctness, mean over updates, then over "
         "seeds; the 95 % interval is of new seeds, and takes two at least.",
     )
@@ -108,6 +121,27 @@ def _learnable(rows: Sequence[Row]) -> str:
         return f"{values[0]:.1f}"
     found = mean_effect(values[:, None])
     return f"{found.mean:.1f} [{max(0.0, found.low):.1f}, {min(100.0, found.high):.1f}]"
+
+
+def steps(families: Sequence[Family]) -> Table:
+    """Paper B: when each policy is as good as training on the whole pool."""
+    references = {match.reference for family in families for match in family.matches}
+    names = [name for name in policies_of(families) if name not in references]
+    body = []
+    for family in families:
+        if found := family.matches:
+            spans = {match.policy: match.span for match in found}
+            goal = (f"{100 * found[0].accuracy:.1f} %", str(found[0].updates))
+            body.append((family.title, *goal, *(spans.get(name, NONE) for name in names)))
+    whole = " and ".join(sorted(references)) or "the whole pool"
+    return Table(
+        "Steps to match the full pool",
+        ("model and data", f"{whole}: accuracy", "updates", *names),
+        body,
+        f"The update after which a policy's mean accuracy first reaches the final one of {whole}, "
+        "on a straight line between evaluations; with a 95 % bootstrap interval over questions, "
+        "and over seeds where there are several. A noisy curve reaches it early.",
+    )
 
 
 def best_k(rows: Sequence[Row], test_set: str) -> int | None:
@@ -145,103 +179,11 @@ def _test_set(family: Family, test_set: str, names: Sequence[str]) -> list[tuple
     for measure, value in measures:
         found = {p: change(rows, test_set, value) for p, rows in family.by_policy().items()}
         base = next((f"{100 * c.base:.1f}" for c in found.values() if c), NONE)
-        entries = [_level(found.get(name)) for name in names]
+        entries = [level(found.get(name)) for name in names]
         lines.append((family.title, asked, measure, base, *entries))
     return lines
 
 
-def _level(found: Change | None) -> str:
+def level(found: Change | None) -> str:
+    """Final value in %, and the difference to the base model in points."""
     return f"{100 * found.final:.1f} ({points(found.effect)})" if found else NONE
-
-
-def tiers(families: Sequence[Family]) -> Table:
-    """Paper B: accuracy per tier of the test set, base to final."""
-    return _by_part(
-        families,
-        "Accuracy by tier",
-        "tier",
-        _parts(families, "tier"),
-        "Tiers come with the dataset (solution steps, levels). Base to final, mean over seeds, %.",
-    )
-
-
-def bands(families: Sequence[Family]) -> Table:
-    """Accuracy by how often the base model was right on a test question."""
-    names = [name for name, _, _ in BANDS if name in _parts(families, "band")]
-    return _by_part(
-        families,
-        "Accuracy by base difficulty",
-        "band",
-        names,
-        "Test questions by the base model's pass rate: low, middle, high third. Bands come from "
-        "half of the base model's samples, its accuracy from the other half, since the same "
-        "samples would flatter the low band. Base to final, mean over seeds, %.",
-    )
-
-
-def part_names(rows: Sequence[Row], kind: str) -> list[str]:
-    """The tiers (kind "tier") or bands ("band") that the rows' metrics name, in rising order."""
-    keys = {key for row in rows for key in row.result["final"] if key.startswith(f"{kind}/")}
-    names = {key.split("/", 1)[1].rsplit("/", 1)[0] for key in keys}
-    return sorted(names, key=lambda name: (len(name), name))  # "9" before "10"
-
-
-def _parts(families: Sequence[Family], kind: str) -> list[str]:
-    return part_names([row for family in families for row in family.rows], kind)
-
-
-def part_means(rows: Sequence[Row], kind: str, name: str) -> tuple[float, float] | None:
-    """Base and final accuracy in a tier or band, mean over rows, %; None where one lacks it."""
-    key = f"{kind}/{name}/accuracy"
-    pairs = [(r.result["base"].get(key), r.result["final"].get(key)) for r in rows]
-    if any(value is None or not isfinite(value) for pair in pairs for value in pair):
-        return None
-    base, final = np.mean(np.array(pairs, float), axis=0)
-    return 100 * float(base), 100 * float(final)
-
-
-def _by_part(
-    families: Sequence[Family], title: str, kind: str, names: Sequence[str], note: str
-) -> Table:
-    policies = policies_of(families)
-    body = []
-    for family in families:
-        for name in names:
-            entries = _entries(family, policies, lambda rows, n=name: _arrow(rows, kind, n))  # type: ignore[misc]
-            if set(entries) != {NONE}:
-                body.append((family.title, name, *entries))
-    return Table(title, ("model and data", kind, *policies), body, note)
-
-
-def _arrow(rows: Sequence[Row], kind: str, name: str) -> str:
-    found = part_means(rows, kind, name)
-    return f"{found[0]:.1f} → {found[1]:.1f}" if found else NONE
-
-
-LEDGER = (
-    "prompts", "epochs", "rollouts", "generated_tokens", "truncated_tokens", "updates",
-    "live", "all_right", "all_wrong", "kl_only_updates", "seconds", "gpu_seconds",
-)  # fmt: skip
-
-
-def ledgers(rows: Sequence[Row]) -> Table:
-    """What every cell consumed."""
-    shown = [name for name in LEDGER if any(name in row.result["ledger"] for row in rows)]
-    body = [
-        (row.cell.name, *(_amount(row.result["ledger"].get(name)) for name in shown))
-        for row in rows
-    ]
-    return Table(
-        "Ledger",
-        ("cell", *(name.replace("_", " ") for name in shown)),
-        body,
-        "What each cell consumed. live, all right, all wrong are groups; truncated tokens are of "
-        "answers cut by the limit; KL only updates had no live group, so that only the pull to the "
-        "base model moved the weights. Seconds are of training, without evaluations.",
-    )
-
-
-def _amount(value: float | None) -> str:
-    if value is None:
-        return NONE
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"

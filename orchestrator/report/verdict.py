@@ -1,72 +1,17 @@
 """What a sweep may conclude, from its rows: comparisons, claims and caveats. Pure given rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from orchestrator.blocks import Experiment
 from orchestrator.plan import Plan
+from orchestrator.report import probe_spread
 from orchestrator.report.claims import Claim, judge, parse
-from orchestrator.report.comparison import Comparison, compare_numbers, compare_policies, sentence
-from orchestrator.report.fairness import TOLERANCE, Axis, Point, check_comparable, truncate_at
+from orchestrator.report.comparison import Comparison, sentence
+from orchestrator.report.families import Family, families, unequal
+from orchestrator.report.matching import whole
 from orchestrator.report.rows import Row
 from orchestrator.store import Store
-
-# Where a comparison is not read at equal updates, these differ between cells by intention.
-READ_ALIKE = {"prompts"}
-
-
-class Uneven(NamedTuple):
-    """On this axis of the ledger some policies' cells are not comparable with the others.
-
-    `policies` maps each to its seeds; `difference` is the largest between cells of one seed, as a
-    share of the larger value.
-    """
-
-    axis: str
-    policies: Mapping[str, tuple[int, ...]]
-    difference: float
-
-    def __str__(self) -> str:
-        named = ", ".join(f"{policy} ({_seeds(s)})" for policy, s in self.policies.items())
-        return (
-            f"not comparable on {self.axis.replace('_', ' ')}: {named}; up to "
-            f"{100 * self.difference:.0f} % apart"
-        )
-
-
-@dataclass(frozen=True)
-class Family:
-    """The finished cells of one model on one dataset, chosen by one probe, and what they say.
-
-    points: row's number -> where its accuracy is read; accuracy, learnable: every pair of
-    policies, in points; uneven: axes on which they did not spend alike.
-    """
-
-    model: str
-    dataset: str
-    probe_seed: int
-    rows: tuple[Row, ...]
-    compare_at: Axis
-    points: Mapping[int, Point]
-    accuracy: Sequence[Comparison]
-    learnable: Sequence[Comparison]
-    uneven: Sequence[Uneven]
-
-    @property
-    def title(self) -> str:
-        """For people; the probe's seed where it is not 0."""
-        title = f"{self.model} on {self.dataset}"
-        return f"{title}, probe {self.probe_seed}" if self.probe_seed else title
-
-    def by_policy(self) -> dict[str, list[Row]]:
-        """Policy -> its rows by seed, policies in the order of the grid."""
-        found: dict[str, list[Row]] = {}
-        for row in self.rows:
-            found.setdefault(row.cell.policy, []).append(row)
-        return {p: sorted(rows, key=lambda row: row.cell.seed) for p, rows in found.items()}
 
 
 class ClaimLine(NamedTuple):
@@ -81,69 +26,6 @@ class ClaimLine(NamedTuple):
 
 # claim -> {"at": when a sweep first saw it, "results": cells that had results by then}
 Made = Mapping[str, Mapping[str, Any]]
-
-
-def families(rows: Sequence[Row], compare_at: Axis = "updates") -> list[Family]:
-    """Rows by model, dataset and probe, compared; in the order in which they first appear."""
-    found: dict[tuple[str, str, int], list[Row]] = {}
-    for row in rows:
-        probe = row.cell.probe
-        found.setdefault((probe.model.name, probe.dataset.name, probe.settings.seed), []).append(
-            row
-        )
-    return [_family(key, group, compare_at) for key, group in found.items()]
-
-
-def _family(key: tuple[str, str, int], rows: Sequence[Row], compare_at: Axis) -> Family:
-    points = _points(rows, compare_at)
-    scores: dict[str, dict[int, tuple[list[str], np.ndarray]]] = {}
-    learnable: dict[str, dict[int, float]] = {}
-    for number, row in enumerate(rows):
-        found = row.scores(points[number].update)
-        run = (list(found), np.array(list(found.values())))
-        scores.setdefault(row.cell.policy, {})[row.cell.seed] = run
-        by_seed = learnable.setdefault(row.cell.policy, {})
-        by_seed[row.cell.seed] = row.result["learnable_pct"]
-    return Family(
-        *(*key, tuple(rows), compare_at, points),
-        accuracy=compare_policies(scores),
-        learnable=compare_numbers(learnable),
-        uneven=_uneven(rows, compare_at),
-    )
-
-
-def _points(rows: Sequence[Row], compare_at: Axis) -> dict[int, Point]:
-    """Where each row is read: its end, or its last evaluation within what all had spent."""
-    if compare_at == "updates":
-        return {
-            n: Point(row.cell.updates, row.curve[row.cell.updates], float(row.cell.updates))
-            for n, row in enumerate(rows)
-        }
-    names = {str(number): row for number, row in enumerate(rows)}
-    curves = {name: row.curve for name, row in names.items()}
-    costs = {name: row.costs[compare_at] for name, row in names.items()}
-    return {int(name): point for name, point in truncate_at(curves, costs).items()}
-
-
-def _uneven(rows: Sequence[Row], compare_at: Axis) -> list[Uneven]:
-    """Flags of each seed's cells, told once per axis."""
-    tolerance = {a: t for a, t in TOLERANCE.items() if compare_at == "updates" or a in READ_ALIKE}
-    seeds: dict[str, dict[str, list[int]]] = {}
-    apart: dict[str, float] = {}
-    for seed in sorted({row.cell.seed for row in rows}):
-        ledgers = {r.cell.policy: r.result["ledger"] for r in rows if r.cell.seed == seed}
-        for flag in check_comparable(ledgers, tolerance):
-            apart[flag.axis] = max(flag.difference, apart.get(flag.axis, 0.0))
-            for policy in flag.cells:
-                seeds.setdefault(flag.axis, {}).setdefault(policy, []).append(seed)
-    return [
-        Uneven(axis, {policy: tuple(s) for policy, s in named.items()}, apart[axis])
-        for axis, named in seeds.items()
-    ]
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
 def read_at(family: Family) -> str:
@@ -168,7 +50,7 @@ def sentences(family: Family) -> list[tuple[Comparison, str]]:
 def _aside(comparison: Comparison, family: Family) -> str:
     """On what this very pair did not spend alike: others may be odd without touching it."""
     two = [r for r in family.rows if r.cell.policy in (comparison.a, comparison.b)]
-    odd = [u.axis.replace("_", " ") for u in _uneven(two, family.compare_at)]
+    odd = [u.axis.replace("_", " ") for u in unequal(two, family.compare_at)]
     return f"; not at equal {' and '.join(odd)}" if odd else ""
 
 
@@ -188,6 +70,8 @@ def caveats(family: Family) -> list[str]:
         told.append(f"up to {most} questions were left out, not scored in every run")
     if any(not c.same_seeds for c in family.accuracy):
         told.append("some runs are paired in the order of their seeds: too few are shared")
+    if len(family.by_policy()) > 1 and whole(family.by_policy()) and not family.matches:
+        told.append("steps to match need evaluations while training: set evaluate.every")
     return told
 
 
@@ -235,6 +119,8 @@ def text_verdicts(plan: Plan, rows: Sequence[Row], made: Made | None = None) -> 
         return ""
     found = families(rows, plan.experiment.compare_at)
     lines = [line for family in found for line in _family_lines(family)]
+    if spread := [*map(str, probe_spread.spreads(found)), *probe_spread.missing(found)]:
+        lines += ["", "probes beside training seeds", *(f"  {line}" for line in spread)]
     claims = claim_lines(plan.experiment, found, made)
     if claims:
         lines += ["", "claims"]
@@ -248,6 +134,7 @@ def _on(claim: ClaimLine) -> str:
 
 def _family_lines(family: Family) -> list[str]:
     said = [text for _, text in sentences(family)] or [alone(family)]
+    said += map(str, family.matches)
     notes = [f"  note: {text}" for text in caveats(family)]
     return ["", f"{family.title} ({read_at(family)})", *(f"  {text}" for text in said), *notes]
 

@@ -1,0 +1,77 @@
+"""What every figure shares: colours, axes, and SVG that fits the page; matplotlib stays here."""
+
+import io
+import re
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, told apart by colour-blind readers.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "os^DvPX"  # beside the colour, for print in grey
+SMALL = (5.4, 3.3)  # inches: at phone width the text is still about 9 pixels high
+
+
+def svg(figure: "Figure") -> str:
+    """A figure as an SVG element, reproducible byte for byte.
+
+    Without a ground of its own, and black becomes the page's ink: it is read in light and dark.
+    """
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # nothing that names an address
+    with rc_context({"svg.hashsalt": "decile"}):
+        figure.savefig(buffer, format="svg", metadata=metadata, transparent=True)
+    text = buffer.getvalue()
+    text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text[text.index("<svg") :])  # HTML knows them
+    return text.replace("#000000", "currentColor").replace("<svg", '<svg fill="currentColor"', 1)
+
+
+def style(number: int) -> tuple[str, str]:
+    """Colour and marker of the n-th policy; they repeat apart, so 49 differ."""
+    return COLOURS[number % len(COLOURS)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
+
+
+def new_axes(width: float = 6.4, height: float = 3.6) -> "tuple[Figure, Axes]":
+    """A figure of that size in inches with one plain pair of axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def legend_above(axes: "Axes", columns: int) -> None:
+    """A legend over the axes, where it hides nothing: in fewer columns where names are long."""
+    _, labels = axes.get_legend_handles_labels()
+    longest = max((len(label) for label in labels), default=0)
+    columns = max(1, min(columns, int(SMALL[0] / (0.4 + 0.075 * longest))))
+    axes.legend(
+        frameon=False, ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0),
+        fontsize=9, columnspacing=1.2, handlelength=1.2, handletextpad=0.5,
+    )  # fmt: skip
+
+
+def wrapped(name: str, width: int = 26) -> str:
+    """A long name in lines, broken at its hyphens where it has any."""
+    return fill(name, width)
+
+
+def new_panels(count: int) -> "tuple[Figure, list[Axes]]":
+    """Two panels side by side, as many rows as it takes."""
+    from matplotlib.figure import Figure
+
+    columns = min(2, count)
+    lines = -(-count // columns)
+    figure = Figure(figsize=(SMALL[0], 0.9 + 1.7 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    return figure, list(panels)

@@ -1,0 +1,97 @@
+"""Figures of groups: what share of them could teach anything, over updates and by tier."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from orchestrator.learnability import GroupShares
+from orchestrator.report.drawing import new_panels, svg, wrapped
+from orchestrator.report.rows import Row
+from orchestrator.report.spending import tiers_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Kind -> colour; truncated ones are all wrong as well, and drawn apart.
+KINDS = {
+    "live": "#009E73", "all right": "#56B4E9", "all wrong": "#D55E00",
+    "all wrong, truncated": "#E69F00", "unmarked": "#000000",
+}  # fmt: skip
+
+
+def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> str:
+    """Share of groups by kind over updates, one panel per policy, mean over its seeds.
+
+    A moving mean over a twentieth of the updates, since one update has few groups.
+    """
+    figure, panels = new_panels(len(by_policy))
+    for axes, (policy, rows) in zip(panels, by_policy.items(), strict=False):
+        axes.set_title(wrapped(policy), size=10)
+        axes.set_ylim(0, 100)
+        updates = sorted(set.intersection(*(set(row.shares) for row in rows)))
+        if not updates:
+            continue
+        parts = np.array([_kinds([row.shares[u] for row in rows]) for u in updates]).T
+        smooth = [100 * _moving_mean(part, max(1, len(updates) // 20)) for part in parts]
+        axes.stackplot(updates, smooth, colors=KINDS.values(), labels=KINDS, alpha=0.85, lw=0)
+        axes.locator_params(axis="x", integer=True, nbins=5)
+        axes.margins(x=0)
+    shares = [s for rows in by_policy.values() for row in rows for s in row.shares.values()]
+    return _finished(figure, panels, shares, "update")
+
+
+def group_tiers(by_policy: Mapping[str, Sequence[Row]]) -> str:
+    """Share of groups by kind for each tier of the training prompts, one panel per policy."""
+    figure, panels = new_panels(len(by_policy))
+    tiers = tiers_of([row for rows in by_policy.values() for row in rows])
+    for axes, (policy, rows) in zip(panels, by_policy.items(), strict=False):
+        axes.set_title(wrapped(policy), size=10)
+        axes.set_ylim(0, 100)
+        axes.set_xticks(range(len(tiers)), tiers)
+        below = np.zeros(len(tiers))
+        parts = np.array([_of_tier(rows, tier) for tier in tiers]).T
+        for part, (kind, colour) in zip(parts, KINDS.items(), strict=True):
+            axes.bar(
+                range(len(tiers)), 100 * part, 0.8, below, color=colour, label=kind, alpha=0.85
+            )
+            below += 100 * part
+    shares = [s for rows in by_policy.values() for row in rows for s in row.tier_shares.values()]
+    return _finished(figure, panels, shares, "tier")
+
+
+def _of_tier(rows: Sequence[Row], tier: str) -> np.ndarray:
+    found = [row.tier_shares[tier] for row in rows if tier in row.tier_shares]
+    return _kinds(found) if found else np.zeros(len(KINDS))
+
+
+def _kinds(shares: Sequence[GroupShares]) -> np.ndarray:
+    """[kinds]: mean shares in the order of KINDS."""
+    live, right, wrong, truncated, unmarked = np.mean(np.array(shares), axis=0)
+    return np.array([live, right, wrong - truncated, truncated, unmarked])
+
+
+def _finished(
+    figure: "Figure", panels: "Sequence[Axes]", shares: Sequence[GroupShares], below: str
+) -> str:
+    """Labels, and a legend of the kinds that there are."""
+    some = {"all wrong, truncated": "truncated", "unmarked": "unmarked"}
+    there = {kind for kind in KINDS if any(getattr(s, some.get(kind, "live")) for s in shares)}
+    keep = set(KINDS) - set(some) | there
+    drawn = next((p for p in panels if p.get_legend_handles_labels()[1]), panels[0])
+    handles, labels = drawn.get_legend_handles_labels()
+    shown = [(h, label) for h, label in zip(handles, labels, strict=True) if label in keep]
+    if shown:
+        figure.legend(*zip(*shown, strict=True), frameon=False, ncols=min(3, len(shown)),
+                      loc="outside upper center", fontsize=9, handlelength=1.2)  # fmt: skip
+    figure.supxlabel(below, size=10)
+    figure.supylabel("% of groups", size=10)
+    return svg(figure)
+
+
+def _moving_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """Mean over `window` updates, over fewer at the ends."""
+    ones = np.ones(window)
+    summed, known = (np.convolve(v, ones, "same") for v in (values, np.ones(len(values))))
+    return np.asarray(summed / known)

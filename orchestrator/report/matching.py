@@ -1,0 +1,80 @@
+"""Steps to match in a sweep: each policy beside the one that trains on the whole pool."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from orchestrator.report.rows import OWN, Row
+from orchestrator.report.steps import Steps, steps_to_match
+from orchestrator.subsets import made
+from policies import is_whole
+
+
+class Match(NamedTuple):
+    """When `policy` reaches the final accuracy (a share) of `reference`, which took `updates`."""
+
+    policy: str
+    reference: str
+    accuracy: float
+    updates: int
+    steps: Steps
+
+    def __str__(self) -> str:
+        goal = f"{self.reference}'s final accuracy ({100 * self.accuracy:.1f} %)"
+        if self.steps.update is None:
+            return (
+                f"{self.policy} does not reach {goal} within its updates "
+                f"(in {self.steps.reached:.0%} of resamples it does)"
+            )
+        share = self.steps.update / self.updates
+        return f"{self.policy} reaches {goal} after {self.span} updates, {share:.0%} of its steps"
+
+    @property
+    def span(self) -> str:
+        """The update with its interval; an open end where some resamples never get there."""
+        if self.steps.update is None:
+            return "not reached"
+        low, high = (
+            "never" if end is None else f"{end:.0f}" for end in (self.steps.low, self.steps.high)
+        )
+        return f"{self.steps.update:.0f} [{low}, {high}]"
+
+
+def matches(by_policy: Mapping[str, Sequence[Row]]) -> list[Match]:
+    """Every other policy beside the one that takes the whole pool.
+
+    Empty where there is none, or where nothing was evaluated between the base and the final model.
+    """
+    reference = whole(by_policy)
+    if reference is None:
+        return []
+    found = (_match(p, rows, by_policy[reference]) for p, rows in by_policy.items()
+             if p != reference)  # fmt: skip
+    return [match for match in found if match is not None]
+
+
+def whole(by_policy: Mapping[str, Sequence[Row]]) -> str | None:
+    """The policy that trains on every prompt of the pool."""
+    rules = {policy: rows[0].cell.rule for policy, rows in by_policy.items()}
+    return next((name for name, rule in rules.items() if is_whole(made(rule))), None)
+
+
+def _match(policy: str, rows: Sequence[Row], full: Sequence[Row]) -> Match | None:
+    updates = sorted(set.intersection(*(set(row.counts[OWN]) for row in rows)))
+    if len(updates) < 3:
+        return None
+    curve = {u: [row.scores(u) for row in rows] for u in updates}
+    goal = [row.scores(row.cell.updates) for row in full]
+    shared = sorted(set.intersection(*(set(s) for side in (*curve.values(), goal) for s in side)))
+    if not shared:
+        return None
+    target = _at(goal, shared)
+    steps = steps_to_match({u: _at(side, shared) for u, side in curve.items()}, target)
+    last = max(row.cell.updates for row in full)
+    return Match(policy, full[0].cell.policy, float(target.mean()), last, steps)
+
+
+def _at(side: Sequence[dict[str, float]], questions: Sequence[str]) -> np.ndarray:
+    """[seeds, items]."""
+    return np.array([[scores[i] for i in questions] for scores in side])
