@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PURE := tasks policies cluster/resources.py \
-	$(addprefix orchestrator/report/,$(addsuffix .py,statistics fairness comparison claims)) \
+	$(addprefix orchestrator/report/,$(addsuffix .py,statistics fairness comparison claims steps paper)) \
 	$(addprefix orchestrator/,$(addsuffix .py,config entries blocks plan cells adaptive estimates \
 	schema difficulty settings lines models pools learnability ledger evaluation record subsets \
 	store overlap power memory))

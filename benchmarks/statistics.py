@@ -8,7 +8,10 @@ standard deviation) and each one by Normal(0, 0.3); then samples are drawn. Prin
   one seed the interval speaks of those two runs: where seeds differ it is wrong about policies.
 - Coverage of the 95 % interval, and beside it of the plain bootstrap over seeds and items: of the
   truth over all seeds; with one seed, of the truth under that seed.
-- Power at the difference that `decile plan` would have called detectable.
+- Power at the difference that is called detectable, with the variances of that world.
+
+And by themselves: what `decile plan` calls detectable before anything ran, and how many sweeps of a
+world as it assumes it find that.
 """
 
 import argparse
@@ -18,9 +21,16 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit
+from scipy.special import betaincinv, expit
 
-from orchestrator.power import detectable
+from orchestrator.power import (
+    ACCURACY,
+    AGREEMENT,
+    BETWEEN,
+    SEED_POINTS,
+    detectable,
+    minimum_detectable,
+)
 from orchestrator.report.comparison import Scores, compare_policies
 from orchestrator.report.statistics import (
     Variances,
@@ -31,7 +41,9 @@ from orchestrator.report.statistics import (
 
 LOGIT, SPREAD, OWN, BY_SEED = 0.5, 2.0, 0.5, 0.3
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
-SEEDS, SEED_POINTS = (1, 2, 3, 5), (0.0, 1.0, 3.0)
+SEEDS, POINTS = (1, 2, 3, 5), (0.0, 1.0, 3.0)
+# Seeds, test questions and samples of each, as `decile plan` would meet them.
+GRIDS = ((1, 15, 1), (1, 15, 8), (3, 15, 8), (3, 60, 4), (1, 250, 1), (3, 250, 4), (3, 1319, 1))
 
 
 class World(NamedTuple):
@@ -116,17 +128,66 @@ def components(world: World, count: int = 200) -> Variances:
     return Variances(max(0.0, (squares[0] - rest) / 500), max(0.0, (squares[1] - rest) / 5), rest)
 
 
-def power(world: World, count: int) -> tuple[float, float]:
-    """The detectable difference in points, and the share of sweeps with that one found."""
-    points = detectable(components(world), world.seeds, world.items)
-    s = world.seed_logit if world.seeds > 1 else 0.0
-    still = accuracy(LOGIT, s)
-    if points >= 1 - still:
-        return 100 * points, float("nan")
-    shift = brentq(lambda x: accuracy(LOGIT + x, s) - still - points, 0, 30)
+def shifted(world: World, points: float) -> World:
+    """The world in which policy a is ahead by a share; raises ValueError where there is no room.
+
+    With one seed the difference is that of the two runs, so seeds are left out of it.
+    """
     fixed = world if world.seeds > 1 else world._replace(seed_points=0.0)
-    found = (mean_effect(x.a - x.b) for x in sweeps(fixed._replace(shift=shift), count))
+    still = accuracy(LOGIT, fixed.seed_logit)
+    room = brentq(lambda x: accuracy(LOGIT + x, fixed.seed_logit) - still - points, 0, 30)
+    return fixed._replace(shift=room)
+
+
+def power(world: World, count: int) -> tuple[float, float]:
+    """The detectable difference in points, and the share of sweeps with that one found.
+
+    Near 100 % accuracy varies less, so the difference is found anew in the world that has it.
+    """
+    ahead, points = world, 0.0
+    for _ in range(4):
+        points = detectable(components(ahead), world.seeds, world.items)
+        try:
+            ahead = shifted(world, points)
+        except ValueError:
+            return 100 * points, float("nan")
+    found = (mean_effect(x.a - x.b) for x in sweeps(ahead, count))
     return 100 * points, sum(effect.low > 0 for effect in found) / count
+
+
+def planned(seeds: int, items: int, samples: int, count: int) -> tuple[float, float]:
+    """What `decile plan` calls detectable, in points, and the share of sweeps that find it.
+
+    Sweeps are as the plan assumes them: pass rates of two policies that agree over questions, seeds
+    that move all questions, samples of 0 and 1. One seed of one sample is judged by McNemar's test.
+    """
+    points = minimum_detectable(items, seeds, samples)
+    rng, found = np.random.default_rng([seeds, items, samples]), 0
+    for _ in range(count):
+        a, b = _assumed(rng, points / 100, (seeds, items), samples)
+        runs = [{s: (range(items), side[s]) for s in range(seeds)} for side in (a, b)]
+        (pair,) = compare_policies({"a": runs[0], "b": runs[1]})
+        found += pair.verdict == "a"
+    return points, found / count
+
+
+def _assumed(
+    rng: np.random.Generator, ahead: float, shape: tuple[int, int], samples: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shares right [seeds, items] of both policies, with the components that the plan assumes.
+
+    Pass rates are beta distributed; both policies put a question at the same quantile in the share
+    AGREEMENT of questions, and anywhere else.
+    """
+    seeds, items = shape
+    quantiles = rng.random((2, items))
+    quantiles[1] = np.where(rng.random(items) < AGREEMENT, quantiles[0], quantiles[1])
+    weight, sides = 1 / BETWEEN - 1, []
+    for lead, quantile in zip((ahead / 2, -ahead / 2), quantiles, strict=True):
+        mean = np.clip(ACCURACY + lead + rng.normal(0, SEED_POINTS / 100, (seeds, 1)), 0.01, 0.99)
+        rates = betaincinv(weight * mean, weight * (1 - mean), quantile)
+        sides.append(rng.binomial(samples, rates) / samples)
+    return sides[0], sides[1]
 
 
 def main() -> None:
@@ -142,7 +203,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     start = time.perf_counter()
     for seeds in SEEDS:
-        for points in SEED_POINTS:
+        for points in POINTS:
             world = World(seeds, wanted.items, wanted.samples, points)
             shifted = world._replace(shift=0.4)
             size, share = power(world, wanted.coverage_sweeps // 2)
@@ -154,6 +215,10 @@ def main() -> None:
                 f"{share:.0%}",
             )
             print(f"| {seeds} | {points:g} | {' | '.join(row)} |", flush=True)
+    print("\n| seeds | questions | samples | plan: detectable | power |\n|---|---|---|---|---|")
+    for seeds, items, samples in GRIDS:
+        size, share = planned(seeds, items, samples, wanted.coverage_sweeps // 2)
+        print(f"| {seeds} | {items} | {samples} | {size:.1f} | {share:.0%} |", flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 

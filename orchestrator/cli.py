@@ -103,6 +103,8 @@ def _add_experiment_commands(
             parser.add_argument("--tracking-uri", help="an MLflow server in place of SQLite")
         if name == "report":
             parser.add_argument("--out", type=Path, help="the page (report-EXPERIMENT.html)")
+            said = "put a paper's published numbers beside the measured ones"
+            parser.add_argument("--paper", choices=["A"], help=said)
 
 
 def _add_select(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -62,8 +62,8 @@ def report(arguments: argparse.Namespace) -> int:
     from orchestrator.report.page import write_page
 
     page = arguments.out or Path(f"report-{made.name}.html")
-    print(_table(made, store))
-    write_page(made, store, page)
+    print(_table(made, store, arguments.paper))
+    write_page(made, store, page, arguments.paper)
     print(f"\npage: {page}")
     return 0
 
@@ -207,7 +207,9 @@ def _progress(made: "Plan", store: "Store") -> "Progress":
     return Progress.of(made, sum(is_finished(store, cell) for cell in made.cells))
 
 
-def _table(made: "Plan", store: "Store") -> str:
+def _table(made: "Plan", store: "Store", paper: str | None = None) -> str:
+    from orchestrator.report.beside import as_lines
+    from orchestrator.report.families import families
     from orchestrator.report.rows import read_rows
     from orchestrator.report.table import text_table
     from orchestrator.report.verdict import claims_made, text_verdicts
@@ -215,4 +217,7 @@ def _table(made: "Plan", store: "Store") -> str:
     rows = read_rows(store, made.cells)
     if not rows:
         return "no cell has a result yet"
-    return f"{text_table(rows)}\n\n{text_verdicts(made, rows, claims_made(store, made.name))}"
+    parts = [text_table(rows), text_verdicts(made, rows, claims_made(store, made.name))]
+    if paper == "A":
+        parts.append(as_lines(families(rows, made.experiment.compare_at)))
+    return "\n\n".join(parts)

@@ -59,18 +59,27 @@ def minimum_detectable(
         raise ValueError("items, seeds and samples_per_item are 1 or more")
     if not all(0 <= share <= 1 for share in (accuracy, between, agreement)):
         raise ValueError("accuracy, between and agreement are shares from 0 to 1")
-    of_one = 2 * accuracy * (1 - accuracy)
-    parts = Variances(
-        seed=2 * (seed_points / 100) ** 2,
-        item=of_one * between * (1 - agreement),
-        rest=of_one * (1 - between) / samples_per_item,
-    )
-    if seeds > 1:
-        return min(100.0, 100 * detectable(parts, seeds, items, level))
-    if samples_per_item == 1:
-        return 100 * _by_mcnemar(parts.item + parts.rest, items, level)
-    found = detectable(parts, 1, items, level) if items >= fewest(level) else 1.0
-    return min(100.0, 100 * found)
+
+    def parts(size: float) -> Variances:
+        """Around `accuracy`, half of `size` to each side."""
+        of_one = max(0.0, 2 * accuracy * (1 - accuracy) - size**2 / 2)
+        # The effect is not the same on every question: pass rates that are spread cannot all rise
+        # alike. In a beta distribution they do by amounts whose variance is about between · size².
+        item = of_one * between * (1 - agreement) + between * size**2
+        return Variances(
+            2 * (seed_points / 100) ** 2, item, of_one * (1 - between) / samples_per_item
+        )
+
+    if seeds == 1 and items < fewest(level):
+        return 100.0
+    if seeds == 1 and samples_per_item == 1:
+        return 100 * _by_mcnemar(parts(0).item + parts(0).rest, items, level)
+    size = 0.0
+    for _ in range(50):  # variances depend on the size that they decide
+        before, size = size, min(1.0, detectable(parts(size), seeds, items, level))
+        if abs(size - before) < 1e-6:
+            break
+    return 100 * size
 
 
 def fewest(level: float = LEVEL) -> int:

@@ -15,13 +15,20 @@ from orchestrator.evaluation import as_evaluation
 from orchestrator.learnability import GroupRecorder
 from orchestrator.plan import Plan
 from orchestrator.record import CellRecord, finish
-from orchestrator.report import figures, sections, tables
+from orchestrator.report import (
+    drawing,
+    figures,
+    group_figures,
+    parts,
+    sections,
+    tables,
+)
+from orchestrator.report.families import families
 from orchestrator.report.page import write_page
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.verdict import (
     caveats,
     claim_lines,
-    families,
     read_at,
     sentences,
     text_verdicts,
@@ -207,20 +214,6 @@ def test_the_largest_k_that_every_question_has(rows: list[Row]) -> None:
     assert tables.best_k([few], "far") is None
 
 
-def test_tiers_and_bands_are_told_from_base_to_final(rows: list[Row]) -> None:
-    found = families(rows)
-    assert [line[1] for line in tables.tiers(found).body] == ["3", "5", "7"]
-    assert [line[1] for line in tables.bands(found).body] == ["low", "middle", "high"]
-    for line in tables.tiers(found).body:
-        assert all(" → " in entry for entry in line[2:])
-
-
-def test_the_ledger_has_a_line_per_cell(rows: list[Row]) -> None:
-    table = tables.ledgers(rows)
-    assert [line[0] for line in table.body] == [row.cell.name for row in rows]
-    assert dict(zip(table.head, table.body[0], strict=True))["rollouts"] == "32"
-
-
 class Reader(HTMLParser):
     """Headings, text, and attributes that would load something."""
 
@@ -261,7 +254,7 @@ def test_the_page_has_every_section_and_loads_nothing(
     assert [h for h in reader.headings if h in SECTIONS] == list(SECTIONS)
     assert reader.loads == []
     assert not re.search(r"https?://|url\((?!#)|@import|<script", text)
-    assert text.count("<svg") == text.count('role="img"') == 4
+    assert text.count("<svg") == text.count('role="img"') == 5
     assert all(cell.cell_id in text and cell.subset_key in text for cell in plan.cells)
     assert "hard against random on small" in text or "beats" in text
 
@@ -302,8 +295,9 @@ def test_a_figure_takes_the_colour_of_the_page(rows: list[Row]) -> None:
     for svg in (
         figures.accuracy_curves(rows),
         figures.learnable_against_gain({"a": rows, "b": rows[:2]}),
-        figures.group_areas(families(rows)[0].by_policy()),
-        figures.tier_bars({"base": {"3": 50.0}, "hard": {"3": 60.0}}),
+        group_figures.group_areas(families(rows)[0].by_policy()),
+        group_figures.group_tiers(families(rows)[0].by_policy()),
+        figures.tier_bars({"base": {"3": parts.Bar(50.0)}, "hard": {"3": parts.Bar(60.0, 55, 65)}}),
     ):
         assert svg.startswith('<svg fill="currentColor"')
         assert "currentColor" in svg[30:] and "#000000" not in svg and "http" not in svg
@@ -314,7 +308,7 @@ def test_more_policies_than_colours_are_all_drawn(rows: list[Row]) -> None:
     for number in range(9):
         cell = rows[0].cell.model_copy(update={"policy": f"p{number}"})
         many.append(dataclasses.replace(rows[0], cell=cell))
-    assert len({figures._style(n) for n in range(49)}) == 49
+    assert len({drawing.style(n) for n in range(49)}) == 49
     assert figures.accuracy_curves(many).count("<use") > figures.accuracy_curves(many[:7]).count(
         "<use"
     )

@@ -65,6 +65,11 @@ class Comparison:
     parts: Variances
     tests: int = 1
 
+    @property
+    def spans_zero(self) -> bool:
+        """Whether the interval holds zero."""
+        return self.low <= 0 <= self.high
+
     @cached_property
     def needed(self) -> Needed:
         """With which a true difference of this size would be found in 80 % of sweeps.
@@ -111,7 +116,7 @@ def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _verdict(comparison: Comparison, p_holm: float) -> Verdict:
-    if comparison.low <= 0 <= comparison.high or p_holm > LEVEL:
+    if comparison.spans_zero or p_holm > LEVEL:
         return "cannot tell"
     return "a" if comparison.effect > 0 else "b"
 
@@ -186,8 +191,8 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
     c = comparison
     on = f" on {dataset}" if dataset else ""
     alone = "; one seed says nothing of other seeds" if c.seeds == 1 else ""
-    if c.low <= 0 <= c.high:
-        size = f"{_points(c.effect)} points [{_points(c.low)}, {_points(c.high)}]"
+    if c.spans_zero:
+        size = f"{in_points(c.effect)} points [{in_points(c.low)}, {in_points(c.high)}]"
         inside = f"{size}, {_sample(c)}"
         return f"{c.a} against {c.b}{on}: cannot tell ({inside}); {_wanted(c)}{alone}"
     better, worse, size = _turned(c)
@@ -203,7 +208,8 @@ def _turned(c: Comparison) -> tuple[str, str, str]:
     """The policy that is ahead, the other one, and by how much."""
     flip = 1 if c.effect > 0 else -1
     low, high = sorted((flip * c.low, flip * c.high))
-    size = f"{abs(c.effect):.1f} points [{_points(low, plus=False)}, {_points(high, plus=False)}]"
+    ends = ", ".join(in_points(end, plus=False) for end in (low, high))
+    size = f"{abs(c.effect):.1f} points [{ends}]"
     return (c.a, c.b, size) if flip == 1 else (c.b, c.a, size)
 
 
@@ -252,8 +258,10 @@ def _rounded(number: int) -> int:
     return -(-number // unit) * unit
 
 
-def _points(value: float, plus: bool = True) -> str:
-    text = f"{value:+.1f}" if plus else f"{value:.1f}"
+def in_points(value: float, plus: bool = True) -> str:
+    """One digit, a true minus, and no minus before zero."""
+    rounded = round(value, 1) + 0.0
+    text = f"{rounded:+.1f}" if plus else f"{rounded:.1f}"
     return text.replace("-", "−").replace("inf", "∞")
 
 

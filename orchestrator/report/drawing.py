@@ -47,13 +47,22 @@ def new_axes(width: float = 6.4, height: float = 3.6) -> "tuple[Figure, Axes]":
 
 
 def legend_above(axes: "Axes", columns: int) -> None:
-    """A legend over the axes, where it hides nothing: in fewer columns where names are long."""
-    _, labels = axes.get_legend_handles_labels()
-    longest = max((len(label) for label in labels), default=0)
+    """A legend over the axes, where it hides nothing; the figure grows by the lines it takes."""
+    handles, names = axes.get_legend_handles_labels()
+    labels = [wrapped(name) for name in names]
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
     columns = max(1, min(columns, int(SMALL[0] / (0.4 + 0.075 * longest))))
+    columns = -(-len(labels) // -(-len(labels) // columns)) if labels else 1  # as even as may be
+    rows = [labels[start : start + columns] for start in range(0, len(labels), columns)]
+    lines = sum(max(label.count("\n") + 1 for label in row) for row in rows)
+    figure = axes.get_figure(root=True)
+    if figure is not None:
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width, height + 0.19 * max(0, lines - 1))
     axes.legend(
-        frameon=False, ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0),
-        fontsize=9, columnspacing=1.2, handlelength=1.2, handletextpad=0.5,
+        handles, labels, frameon=False, ncols=columns, loc="lower center",
+        bbox_to_anchor=(0.5, 1.0), fontsize=9, columnspacing=1.2, handlelength=1.2,
+        handletextpad=0.5,
     )  # fmt: skip
 
 

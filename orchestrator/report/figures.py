@@ -66,8 +66,8 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]]) -> str:
         axes.plot([], [], "o", color=COLOURS[number % len(COLOURS)], label=policy)
     for number, name in enumerate(groups if len(groups) > 1 else []):
         axes.plot([], [], MARKERS[number % len(MARKERS)], color="#000000", mfc="none", label=name)
-    _line(axes, *np.array([_learnable_gain(row) for row in rows]).T)
     axes.set_xlabel("learnable %")
+    _line(axes, *np.array([_learnable_gain(row) for row in rows]).T)
     axes.set_ylabel("gain, points")
     legend_above(axes, 4 if len(groups) == 1 else 3)
     return svg(figure)
@@ -86,7 +86,7 @@ def _line(axes: "Axes", x: np.ndarray, y: np.ndarray) -> None:
     ends = np.array([x.min(), x.max()])
     axes.plot(ends, start + slope * ends, color="#000000", lw=0.8, ls="--")
     text = f"R² {found.value:.2f} [{found.low:.2f}, {found.high:.2f}], {found.cells} cells"
-    axes.annotate(text, (0.02, 0.97), xycoords="axes fraction", va="top", size=9)
+    axes.set_xlabel(f"learnable % ({text})")
 
 
 def tier_bars(accuracies: Mapping[str, Mapping[str, Bar]]) -> str:

@@ -2,15 +2,19 @@
 
 from collections.abc import Sequence
 from html import escape
+from itertools import groupby
 
 from orchestrator.report.tables import Table
 
+LONG = 24  # letters of a name that may be broken into lines
+MANY = 24  # rows of a table that is folded
+
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --card: #f6f7f9; --rule: #d5d9de;
-        --dim: #59636e; --accent: #0067a6; }
+        --dim: #59636e; --accent: #0067a6; --shade: #0003; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6e9ed; --paper: #15181c; --card: #1e2329; --rule: #3a4048; --dim: #9aa4af;
-          --accent: #6cb8ec; }
+          --accent: #6cb8ec; --shade: #fff3; }
   figure svg { filter: brightness(1.15); }
 }
 * { box-sizing: border-box; }
@@ -29,16 +33,25 @@ li:first-child { border: 0; }
 li b { display: inline-block; width: 1.6rem; text-indent: 0; color: var(--accent); }
 li.open { color: var(--dim); } li.open b { color: var(--dim); }
 li strong { font-weight: 600; }
-.scroll { overflow-x: auto; margin: .75rem 0; }
+/* A shade at the side to which a table goes on; at the end, what scrolls along covers it. */
+.scroll { overflow-x: auto; margin: .75rem 0; background:
+  linear-gradient(to right, var(--paper) 1.5rem, transparent) local 0 / 2.5rem 100% no-repeat,
+  linear-gradient(to left, var(--paper) 1.5rem, transparent) local 100% / 2.5rem 100% no-repeat,
+  linear-gradient(to right, var(--shade), transparent) scroll 0 / .8rem 100% no-repeat,
+  linear-gradient(to left, var(--shade), transparent) scroll 100% / .8rem 100% no-repeat; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap;
         font-size: .92rem; }
-th, td { text-align: left; padding: .35rem 1rem .35rem 0; border-bottom: 1px solid var(--rule); }
+th, td { text-align: left; padding: .35rem 1rem .35rem 0; border-bottom: 1px solid var(--rule);
+         vertical-align: top; }
+td small { color: var(--dim); font-size: .9em; display: block; }
 th { color: var(--dim); font-weight: 600; vertical-align: bottom; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr));
         gap: 1rem; }
 figure { margin: .75rem 0; max-width: 38rem; min-width: 0; }
 figure svg { width: 100%; height: auto; display: block; }
 figcaption { margin-top: .25rem; }
+td.long, th.long { white-space: normal; min-width: 11rem; }
+@media (max-width: 40rem) { td:first-child { white-space: normal; min-width: 6.5rem; } }
 code, pre { font-size: .85rem; overflow-wrap: anywhere; }
 pre { background: var(--card); border-radius: 8px; padding: .75rem; overflow-x: auto; }
 summary { cursor: pointer; }
@@ -47,16 +60,42 @@ summary { cursor: pointer; }
 
 def table(found: Table) -> str:
     """A table in a box that scrolls, so that the page never does sideways."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in found.head)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>"
-        for line in found.body
+    head = "".join(
+        f'<th scope="col"{" class=long" * (len(name) > LONG)}>{escape(name)}</th>'
+        for name in found.head
     )
+    body = "".join(map(_lines, _alike(found.body)))
     title = f"<h3>{escape(found.title)}</h3>" if found.title else ""
     note = f'<p class="note">{escape(found.note)}</p>' if found.note else ""
     # Focusable, so that a keyboard can scroll it.
     box = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(found.title)}">'
-    return f"{title}{box}<table><tr>{head}</tr>{body}</table></div>{note}"
+    whole = f"{box}<table><tr>{head}</tr>{body}</table></div>{note}"
+    if len(found.body) > MANY:
+        whole = folded(f"{len(found.body):,} rows", whole)
+    return f"{title}{whole}"
+
+
+def _alike(body: Sequence[Sequence[str]]) -> list[list[Sequence[str]]]:
+    """Lines that begin alike, together."""
+    return [list(lines) for _, lines in groupby(body, key=lambda line: line[0])]
+
+
+def _lines(alike: Sequence[Sequence[str]]) -> str:
+    """Table rows whose first cell stands once."""
+    first = _entry(alike[0][0], len(alike))
+    rows = ["".join(map(_entry, line[1:])) for line in alike]
+    return f"<tr>{first}{'</tr><tr>'.join(rows)}</tr>"
+
+
+def _entry(text: str, rows: int = 1) -> str:
+    """A cell: long names in lines, brackets below the rest, so that columns are narrow."""
+    rest, space, bracket = text.partition(" (")
+    if not space:
+        rest, space, bracket = text.partition(" [")
+    kind = ' class="long"' if len(rest) > LONG else ""
+    span = f' rowspan="{rows}"' if rows > 1 else ""
+    below = f"<small>{escape(space[1:] + bracket)}</small>" if space else ""
+    return f"<td{kind}{span}>{escape(rest).replace('/', '/<wbr>')}{below}</td>"
 
 
 def figure(svg: str, caption: str) -> str:

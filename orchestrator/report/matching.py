@@ -23,22 +23,19 @@ class Match(NamedTuple):
     def __str__(self) -> str:
         goal = f"{self.reference}'s final accuracy ({100 * self.accuracy:.1f} %)"
         if self.steps.update is None:
-            return (
-                f"{self.policy} does not reach {goal} within its updates "
-                f"(in {self.steps.reached:.0%} of resamples it does)"
-            )
-        share = self.steps.update / self.updates
-        return f"{self.policy} reaches {goal} after {self.span} updates, {share:.0%} of its steps"
+            often = f"in {100 * self.steps.reached:.0f} % of resamples it does"
+            says = f"{self.policy} does not reach {goal} within its updates"
+            return f"{says} ({often})" if self.steps.reached else says
+        share = f"{100 * self.steps.update / self.updates:.0f} % of its steps"
+        return f"{self.policy} reaches {goal} after {self.span} updates, {share}"
 
     @property
     def span(self) -> str:
         """The update with its interval; an open end where some resamples never get there."""
-        if self.steps.update is None:
-            return "not reached"
-        low, high = (
-            "never" if end is None else f"{end:.0f}" for end in (self.steps.low, self.steps.high)
-        )
-        return f"{self.steps.update:.0f} [{low}, {high}]"
+        ends = (self.steps.low, self.steps.high)
+        low, high = ("never" if end is None else f"{end:.0f}" for end in ends)
+        first = "not reached" if self.steps.update is None else f"{self.steps.update:.0f}"
+        return first if ends == (None, None) else f"{first} [{low}, {high}]"
 
 
 def matches(by_policy: Mapping[str, Sequence[Row]]) -> list[Match]:

@@ -29,11 +29,14 @@ EARLY = (
 )
 
 
-def write_page(plan: Plan, store: Store, file: Path) -> None:
-    """Write the page of what the store holds of a plan; whole or not at all."""
+def write_page(plan: Plan, store: Store, file: Path, paper: str | None = None) -> None:
+    """Write the page of what the store holds of a plan; whole or not at all.
+
+    `paper`: "A" puts its published numbers beside the measured ones.
+    """
     rows = read_rows(store, plan.cells)
     parts = [
-        *_results(plan, rows, claims_made(store, plan.name)),
+        *_results(plan, rows, claims_made(store, plan.name), paper),
         *_datasets(plan, store),
         _reproduce(plan, rows),
     ]
@@ -57,7 +60,7 @@ def _contents(parts: Sequence[str]) -> str:
     return "<nav>" + "".join(f'<a href="#{name}">{title}</a>' for name, title in heads) + "</nav>"
 
 
-def _results(plan: Plan, rows: Sequence[Row], made: Made) -> list[str]:
+def _results(plan: Plan, rows: Sequence[Row], made: Made, paper: str | None) -> list[str]:
     if not rows:
         return [paragraph("No cell has a result yet: run the experiment first.")]
     found = families(rows, plan.experiment.compare_at)
@@ -67,6 +70,7 @@ def _results(plan: Plan, rows: Sequence[Row], made: Made) -> list[str]:
         sections.learnable(found),
         sections.test_sets(found),
         sections.where(found),
+        sections.paper_a(found) if paper == "A" else "",
         sections.cells(rows),
     ]
 
@@ -84,6 +88,7 @@ def _difficulty(plan: Plan, store: Store, spec: ProbeSpec) -> str:
         return paragraph(str(error))
     found = difficulty_of(plan, spec, samples)
     title = f"{spec.model.name} on {spec.dataset.name}"
+    title += f", probe {spec.settings.seed}" if spec.settings.seed else ""
     histogram = failure_histogram(found, spec.settings.samples)
     bars = outcome_bars(_outcomes(plan, store, spec, samples))
     figures = [

@@ -20,12 +20,6 @@ class Spread(NamedTuple):
     measure: str
     found: ProbeVariance
 
-    def __str__(self) -> str:
-        return (
-            f"{self.policy} on {self.dataset} ({self.model}), {self.measure}: standard deviation "
-            f"{self.between} points between probes, {self.within} between training seeds"
-        )
-
     @property
     def between(self) -> str:
         """Standard deviation between probes in points, with its interval."""
@@ -58,8 +52,8 @@ def table(families: Sequence[Family]) -> Table:
     ]  # fmt: skip
     return Table(
         "Probes beside training seeds",
-        ("model and data", "policy", "result", "probes", "cells", "between probes",
-         "between training seeds", "p"),
+        ("model and data", "policy", "result", "probes", "cells", "sd between probes",
+         "sd between training seeds", "p"),
         body,
         "Standard deviations in points with their 95 % intervals: what choosing by another probe "
         "would change, beside what another training seed of the same probe does. p: of no "

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from orchestrator.blocks import Experiment
-from orchestrator.report import parts, probe_spread, spending, tables
+from orchestrator.report import beside, parts, probe_spread, spending, tables
 from orchestrator.report.families import Family
 from orchestrator.report.figures import accuracy_curves, learnable_against_gain, tier_bars
 from orchestrator.report.group_figures import group_areas, group_tiers
@@ -24,15 +24,12 @@ from orchestrator.report.verdict import (
 
 HOW = (
     "Each pair is compared on the same test questions and the same seeds. In brackets is a 95 % "
-    "interval; p is two-sided. {family} Holm's p accounts for all of them. A policy is named the "
-    "better one where the interval leaves out zero and Holm's p is at most .05. What would be "
-    "needed to tell: so many seeds, or so many questions, find a difference of the size seen in "
-    "80 % of sweeps, at Holm's strictest level."
-)
-FAMILY = (
-    "This report makes {count} such comparisons: every pair of policies, by accuracy on the own "
-    "test set, for each model, dataset and probe. Learnable %, tiers, other test sets and claims "
-    "have intervals of their own, and no verdict by p."
+    "interval; p is two-sided. This report makes {count}: every pair of policies, by accuracy on "
+    "their own test set, for each model, dataset and probe. Holm's p accounts for all of these "
+    "together. A policy is named the better one where the interval leaves out zero and Holm's p is "
+    "at most .05. What would be needed is what finds a difference of the size seen in 80 % of "
+    "sweeps, at Holm's strictest level. Learnable %, tiers, other test sets and claims have "
+    "intervals, and no verdict by p."
 )
 SIGNS = {"supported": "✓", "refuted": "✗", "cannot tell": "?"}
 
@@ -47,8 +44,9 @@ def verdicts(experiment: Experiment, families: Sequence[Family], made: Made | No
 
 def _how(families: Sequence[Family]) -> str:
     """How pairs are compared, and which comparisons share Holm's correction."""
-    count = sum(len(family.accuracy) for family in families)
-    return paragraph(HOW.format(family=FAMILY.format(count=count)), "note")
+    pairs = sum(len(family.accuracy) for family in families)
+    count = f"{pairs:,} such comparison{'s' * (pairs != 1)}"
+    return paragraph(HOW.format(count=count), "note") if pairs else ""
 
 
 def _card(family: Family) -> str:
@@ -158,6 +156,13 @@ def where(families: Sequence[Family]) -> str:
     ]
     content = "".join(map(table, found)) + pair(bars)
     return section("tiers", "Where the gain lies", content) if found else ""
+
+
+def paper_a(families: Sequence[Family]) -> str:
+    """The published numbers of paper A beside the measured ones."""
+    found = beside.tables(families)
+    content = "".join(map(table, found)) or paragraph(beside.NOTHING)
+    return section("paper", "Beside paper A", paragraph(beside.ABOUT, "note") + content)
 
 
 def cells(rows: Sequence[Row]) -> str:

@@ -51,13 +51,13 @@ def groups(families: Sequence[Family]) -> Table:
     ]  # fmt: skip
     return Table(
         "What the groups could teach",
-        ("model and data", "policy", *SPLIT, "tokens live in the loss", "updates without a live "
-         "group", "driven by KL alone"),
+        ("model and data", "policy", *SPLIT, "live tokens", "dead updates", "by KL alone"),
         body,
         "% of groups, of generated tokens and of updates, mean over seeds. Truncated: all wrong, "
         "and at least half of the answers were cut by the token limit, so there was too little "
-        "room. An update without a live group moves the weights by the KL term alone where beta is "
-        "above 0 and dead groups are not masked, and not at all elsewhere (–).",
+        "room. Live tokens: the share of the loss's tokens that have an advantage. Dead updates "
+        "have no live group: the KL term alone moves the weights where beta is above 0 and dead "
+        "groups are not masked, and nothing does elsewhere (–).",
     )  # fmt: skip
 
 

@@ -45,8 +45,13 @@ def flat_row(row: Row) -> dict[str, Any]:
 
 def text_table(rows: Sequence[Row]) -> str:
     """The table in plain text; columns that hold one value only are still shown."""
-    lines = [HEAD, *(table_cells(row) for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
+    return as_text(HEAD, [table_cells(row) for row in rows])
+
+
+def as_text(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """Any table in plain text, its columns aligned."""
+    lines = [head, *body]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     rule = "  ".join("─" * width for width in widths)
     text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in lines]
     return "\n".join([text[0].rstrip(), rule, *(line.rstrip() for line in text[1:])])

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from orchestrator.evaluation import pass_at_k
+from orchestrator.report.comparison import in_points
 from orchestrator.report.families import Family
 from orchestrator.report.rows import OWN, Row
 from orchestrator.report.statistics import Effect, mean_effect
@@ -73,7 +74,7 @@ def policies_of(families: Sequence[Family]) -> list[str]:
 
 def points(effect: Effect) -> str:
     """A difference with its interval, in points."""
-    mean, low, high = (f"{100 * x:+.1f}".replace("-", "−") for x in effect[:3])
+    mean, low, high = (in_points(100 * x) for x in effect[:3])
     return f"{mean} [{low}, {high}]" if isfinite(effect.low) else mean
 
 
@@ -109,13 +110,14 @@ def learnable(families: Sequence[Family]) -> Table:
     return Table(
         "Learnable %",
         ("model and data", *names),
-        [(f.title, *entries_of(f, names, _learnable)) for f in families],
+        [(f.title, *entries_of(f, names, learnable_of)) for f in families],
         "Share of groups whose completions disagree in correctness, mean over updates, then over "
         "seeds; the 95 % interval is of new seeds, and takes two at least.",
     )
 
 
-def _learnable(rows: Sequence[Row]) -> str:
+def learnable_of(rows: Sequence[Row]) -> str:
+    """Mean over seeds in %, with its interval where there are two."""
     values = np.array([row.result["learnable_pct"] for row in rows])
     if len(values) < 2:
         return f"{values[0]:.1f}"
@@ -170,18 +172,25 @@ def pass_at(families: Sequence[Family]) -> Table:
 
 
 def _test_set(family: Family, test_set: str, names: Sequence[str]) -> list[tuple[str, ...]]:
-    k = best_k(family.rows, test_set)
-    measures: list[tuple[str, Value]] = [("accuracy", share_right)]
-    if k is not None:
-        measures.append((f"pass@{k}", lambda n, c: pass_at_k(n, c, k)))
     asked = test_set or f"{family.dataset} (its own)"
-    lines = []
-    for measure, value in measures:
-        found = {p: change(rows, test_set, value) for p, rows in family.by_policy().items()}
-        base = next((f"{100 * c.base:.1f}" for c in found.values() if c), NONE)
-        entries = [level(found.get(name)) for name in names]
-        lines.append((family.title, asked, measure, base, *entries))
-    return lines
+    return [
+        (family.title, asked, measure, *levels(family, test_set, value, names))
+        for measure, value in measures(family.rows, test_set)
+    ]
+
+
+def measures(rows: Sequence[Row], test_set: str) -> list[tuple[str, Value]]:
+    """Accuracy, and pass@k where every question has the samples for it."""
+    k = best_k(rows, test_set)
+    found: list[tuple[str, Value]] = [("accuracy", share_right)]
+    return found if k is None else [*found, (f"pass@{k}", lambda n, c: pass_at_k(n, c, k))]
+
+
+def levels(family: Family, test_set: str, value: Value, names: Sequence[str]) -> list[str]:
+    """The base model's value in %, then each policy's."""
+    found = {p: change(rows, test_set, value) for p, rows in family.by_policy().items()}
+    base = next((f"{100 * c.base:.1f}" for c in found.values() if c), NONE)
+    return [base, *(level(found.get(name)) for name in names)]
 
 
 def level(found: Change | None) -> str:

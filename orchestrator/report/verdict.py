@@ -11,6 +11,7 @@ from orchestrator.report.comparison import Comparison, sentence
 from orchestrator.report.families import Family, families, unequal
 from orchestrator.report.matching import whole
 from orchestrator.report.rows import Row
+from orchestrator.report.table import as_text
 from orchestrator.store import Store
 
 
@@ -43,7 +44,7 @@ def read_at(family: Family) -> str:
 
 def sentences(family: Family) -> list[tuple[Comparison, str]]:
     """Every pair in a sentence, the decided ones first; a pair that is not comparable says so."""
-    ordered = sorted(family.accuracy, key=lambda c: c.verdict == "cannot tell")
+    ordered = sorted(family.accuracy, key=lambda c: (c.verdict == "cannot tell", c.spans_zero))
     return [(c, sentence(c, family.dataset) + _aside(c, family)) for c in ordered]
 
 
@@ -119,13 +120,20 @@ def text_verdicts(plan: Plan, rows: Sequence[Row], made: Made | None = None) -> 
         return ""
     found = families(rows, plan.experiment.compare_at)
     lines = [line for family in found for line in _family_lines(family)]
-    if spread := [*map(str, probe_spread.spreads(found)), *probe_spread.missing(found)]:
-        lines += ["", "probes beside training seeds", *(f"  {line}" for line in spread)]
+    lines += _probe_lines(found)
     claims = claim_lines(plan.experiment, found, made)
     if claims:
         lines += ["", "claims"]
         lines += [f"  {c.text}: {c.verdict}{_on(c)} ({c.why}; {c.when})" for c in claims]
     return "\n".join(lines).strip("\n")
+
+
+def _probe_lines(found: Sequence[Family]) -> list[str]:
+    """What another probe would change, where probe_seed was swept."""
+    table = probe_spread.table(found)
+    told = as_text(table.head, table.body).split("\n") if table.body else []
+    told += probe_spread.missing(found)
+    return ["", "probes beside training seeds", *(f"  {line}" for line in told)] if told else []
 
 
 def _on(claim: ClaimLine) -> str:

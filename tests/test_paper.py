@@ -1,0 +1,197 @@
+"""Paper A beside a store: its numbers, how sure they are at best, and which orderings hold."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+from factories import finished_cell, small_plan
+
+from orchestrator.cells import Asked
+from orchestrator.cli import main
+from orchestrator.entries import PolicyEntry
+from orchestrator.plan import Plan
+from orchestrator.report import beside, paper, tables
+from orchestrator.report.families import families
+from orchestrator.report.rows import Row, read_rows
+from orchestrator.store import Store
+
+POLICIES = ("hard", "easy", "middle", "random")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One small sweep, all of whose cells are finished; tests only read it."""
+    return tmp_path_factory.mktemp("sweep")
+
+
+@pytest.fixture(scope="module")
+def plan(folder: Path) -> Plan:
+    return small_plan(folder, policies=POLICIES, seeds=(0, 1))
+
+
+@pytest.fixture(scope="module")
+def rows(plan: Plan, folder: Path) -> list[Row]:
+    store = Store(str(folder / "runs"))
+    for number, cell in enumerate(plan.cells):
+        finished_cell(store, plan, cell, seed=number)
+    return read_rows(store, plan.cells)
+
+
+# ---- what was published
+
+
+@pytest.mark.parametrize(
+    ("published", "cells", "value"), [(paper.PUBLISHED, 24, 0.670), (paper.ALL, 28, 0.641)]
+)
+def test_r_squared_of_the_papers_own_tables(
+    published: tuple[paper.Published, ...], cells: int, value: float
+) -> None:
+    found = paper.published_r_squared(published)
+    assert (found.cells, round(found.value, 3)) == (cells, value)
+    assert found.low < value < found.high
+
+
+def test_the_numbers_are_the_papers() -> None:
+    """Gains are whole questions but for two, learnable percentages whole groups of 1,000."""
+    odd = [
+        (row.model, gain) for row in paper.ALL for gain in row.gain.values()
+        if abs(gain - 100 * round(gain * row.questions / 100) / row.questions) > 0.0051
+    ]  # fmt: skip
+    assert odd == [("Qwen3-14B", 10.12), ("Qwen3-14B", 12.52)]
+    groups = [10 * share for row in paper.ALL for share in row.learnable.values()]
+    assert groups == pytest.approx(np.round(groups), abs=1e-9)
+
+
+def test_an_interval_is_that_of_questions_that_all_changed_to_one_side() -> None:
+    low, high = paper.published_interval(34.19, 1319)
+    changed = np.arange(1319) < 451
+    ends = scipy.stats.ttest_1samp(changed, 0).confidence_interval(0.95)
+    assert high - low == pytest.approx(100 * (ends.high - ends.low))
+    assert (low + high) / 2 == pytest.approx(34.19)
+
+
+@pytest.mark.parametrize(
+    ("row", "a", "b", "says"),
+    [(0, "hard", "random", "holds"), (5, "hard", "random", "cannot tell"),
+     (3, "hard", "easy", "holds"), (0, "easy", "hard", "contrary")],
+)  # fmt: skip
+def test_what_a_published_gain_says_at_best(row: int, a: str, b: str, says: str) -> None:
+    """Phi-4 on shuffled objects: 32.8 against 28.8 is five questions of 125."""
+    assert paper.PUBLISHED[row].difference("gain", a, b)[1] == says
+
+
+def test_learnable_percentages_are_compared_as_shares_of_a_thousand_groups() -> None:
+    phi = paper.PUBLISHED[5]
+    points, says = phi.difference("learnable", "hard", "random")
+    assert points == pytest.approx(-0.2) and says == "cannot tell"
+    assert phi.difference("learnable", "hard", "easy")[1] == "holds"
+    assert paper.tally(paper.Ordering("learnable", "hard", "easy")) == "holds in 7 of 7"
+
+
+# ---- beside a store
+
+
+def test_published_and_measured_stand_in_the_same_columns(rows: list[Row]) -> None:
+    found = families(rows)
+    table = beside.gains(found)
+    assert table.head == ("data", "model", "whose", *paper.POLICIES)
+    assert [line[1:3] for line in table.body] == [
+        ("Qwen3-4B", "paper A"), ("Qwen3-14B", "paper A"), ("Phi-4", "paper A"),
+        ("stub", "measured"),
+    ]  # fmt: skip
+    mine = dict(zip(tables.gains(found).head, tables.gains(found).body[0], strict=True))
+    assert table.body[-1][3:] == tuple(mine[policy] for policy in paper.POLICIES)
+    assert table.body[0][5].startswith("+13.6 [+7.")
+    assert beside.learnable(found).body[0][4] == "5.7 [4.3, 7.1]"
+
+
+def test_policies_are_matched_by_their_rule(rows: list[Row]) -> None:
+    renamed = []
+    for row in rows:
+        name = {"hard": "lowest-tenth"}.get(row.cell.policy, row.cell.policy)
+        renamed.append(dataclasses.replace(row, cell=row.cell.model_copy(update={"policy": name})))
+    one, two = (beside.gains(families(group)).body[-1] for group in (rows, renamed))
+    assert one == two
+    strange = [
+        dataclasses.replace(
+            row, cell=row.cell.model_copy(update={"rule": PolicyEntry(policy="learnable")})
+        )
+        for row in rows
+    ]
+    assert beside.tables(families(strange))[0].body[-1][3:] == ("–",) * 4
+    assert "Which orderings" not in beside.as_lines(families(strange))
+
+
+def test_orderings_are_judged_by_the_pairs_of_the_report(rows: list[Row]) -> None:
+    (family,) = families(rows)
+    table = beside.orderings([family])
+    assert len(table.body) == len(paper.ORDERINGS) + 3 + 1
+    said = {line[0]: line[1:] for line in table.body}
+    pair = next(c for c in family.accuracy if {c.a, c.b} == {"hard", "random"})
+    verdict = "cannot tell" if pair.spans_zero else ("supported" if pair.low > 0 else "refuted")
+    assert said["hard gains more than random"][1].startswith(f"{verdict} (")
+    assert said["hard gains more than random"][0] == "holds in 6 of 7, cannot tell in 1"
+    assert said["hard leads easy early on"][1].endswith(" after 2")
+    assert said["learnable % explains gain, R²"][0] == "0.670 of 24 points and 0.641 of 28 points"
+    assert "(8 cells)" in said["learnable % explains gain, R²"][1]
+
+
+def test_one_seed_says_so_and_no_evaluation_between_says_nothing_early(rows: list[Row]) -> None:
+    one = [row for row in rows if row.cell.seed == 0]
+    ends = [dataclasses.replace(r, counts={"": {u: r.counts[""][u] for u in (0, 4)}}) for r in one]
+    said = {line[0]: line[2] for line in beside.orderings(families(ends)).body}
+    assert said["hard gains more than easy"].endswith("; one seed)")
+    assert said["hard is more learnable than easy"] == "cannot tell"
+    assert said["hard leads easy early on"] == "–"
+
+
+def with_aime(row: Row, right: int) -> Row:
+    """A row whose cell was also asked 15 questions of AIME, 8 samples each."""
+    task = dataclasses.replace(row.cell.probe.dataset, name="aime", task="aime2025")
+    probe = row.cell.probe.model_copy(update={"dataset": task})
+    asked = Asked(probe=probe, dataset="aime", greedy=False, test_hash="")
+    base, final = ({f"q{i}": (8, int(i < n)) for i in range(15)} for n in (5, right))
+    counts = {**row.counts, "aime": {0: base, row.cell.updates: final}}
+    cell = row.cell.model_copy(update={"also": [asked]})
+    return dataclasses.replace(row, cell=cell, counts=counts)
+
+
+def test_aime_stands_beside_the_papers_six_questions_against_five(rows: list[Row]) -> None:
+    asked = [with_aime(row, 6 if row.cell.policy == "hard" else 5) for row in rows]
+    published, measured = beside.aime(families(asked)).body
+    assert published[3:5] == ("pass@8", "33.3")
+    assert published[7].startswith("40.0 (+6.7 [−7.6, +21.0]): cannot tell")
+    assert all(entry.endswith("cannot tell") for entry in published[5:])
+    assert measured[3:5] == ("pass@8 on aime", "33.3")
+    assert measured[7].startswith("40.0 (+6.7 [−")
+    assert not beside.aime(families(rows)).body
+
+
+def test_data_that_the_paper_does_not_know(rows: list[Row]) -> None:
+    other = []
+    for row in rows:
+        dataset = dataclasses.replace(row.cell.probe.dataset, task="arithmetic")
+        probe = row.cell.probe.model_copy(update={"dataset": dataset})
+        other.append(dataclasses.replace(row, cell=row.cell.model_copy(update={"probe": probe})))
+    assert [t.title for t in beside.tables(families(other))] == ["Which orderings of paper A hold"]
+    alone = [row for row in other if row.cell.policy == "hard"]
+    assert beside.tables(families(alone)) == [] and beside.NOTHING in beside.as_lines(
+        families(alone)
+    )
+
+
+def test_the_command_puts_the_paper_on_the_page_and_in_the_terminal(
+    plan: Plan, rows: list[Row], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, page = str(folder / "experiments.yaml"), tmp_path / "page.html"
+    wanted = ["report", file, "-e", plan.name, "--out", str(page)]
+    assert main(wanted) == 0
+    assert "paper A" not in capsys.readouterr().out and 'id="paper"' not in page.read_text()
+    assert main([*wanted, "--paper", "A"]) == 0
+    assert "Which orderings of paper A hold" in capsys.readouterr().out
+    assert '<section id="paper"><h2>Beside paper A</h2>' in page.read_text()
+    with pytest.raises(SystemExit) as stopped:
+        main([*wanted, "--paper", "C"])
+    assert stopped.value.code == 2

@@ -1,0 +1,131 @@
+"""The power of a grid: what it can find, and what would be needed."""
+
+import re
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.power import (
+    Needed,
+    detectable,
+    fewest,
+    minimum_detectable,
+    needed,
+    resolution,
+)
+from orchestrator.report.statistics import Variances, mcnemar_p, mean_effect, permutation_p
+
+
+@given(st.integers(2, 2000), st.integers(1, 8), st.integers(1, 16))
+@settings(max_examples=30, deadline=None)
+def test_more_questions_and_samples_resolve_more(items: int, seeds: int, samples: int) -> None:
+    found = minimum_detectable(items, seeds, samples)
+    # two seeds: Cochran's quantile grows as seeds bring more of the variance, up to 3 %
+    slack = 1.04 if seeds == 2 else 1.0
+    assert 0 < minimum_detectable(2 * items, seeds, samples) <= slack * found <= 100 * slack
+    assert minimum_detectable(items, seeds, samples + 1) <= found
+    if seeds > 1:
+        assert minimum_detectable(items, seeds + 1, samples) <= found
+
+
+def test_one_seed_is_the_power_of_the_t_test() -> None:
+    parts = Variances(0, 0.05, 0.2)
+    size = detectable(parts, 1, 40)
+    shift, critical = size / np.sqrt(0.25 / 40), scipy.stats.t.isf(0.025, 39)
+    assert scipy.stats.nct.sf(critical, 39, shift) == pytest.approx(0.8, abs=1e-3)
+
+
+def test_seeds_alone_are_the_power_of_the_t_test_over_seeds() -> None:
+    parts = Variances(0.0004, 0, 0)
+    size = detectable(parts, 4, 100)
+    shift, critical = size / np.sqrt(0.0001), scipy.stats.t.isf(0.025, 3)
+    power = scipy.stats.nct.sf(critical, 3, shift) + scipy.stats.nct.cdf(-critical, 3, shift)
+    assert power == pytest.approx(0.8, abs=1e-3)
+
+
+def test_a_found_difference_is_found_in_80_of_100() -> None:
+    parts, rng = Variances(0.0004, 0.04, 0.09), np.random.default_rng(0)
+    size, found = detectable(parts, 3, 60), []
+    for _ in range(1000):
+        shape = ((3, 1), (1, 60), (3, 60))
+        noise = [rng.normal(0, np.sqrt(v), s) for v, s in zip(parts, shape, strict=True)]
+        found.append(mean_effect(size + sum(noise, np.zeros(shape[2]))).low > 0)
+    assert np.mean(found) == pytest.approx(0.8, abs=0.04)
+
+
+def test_aime_resolves_little() -> None:
+    assert resolution("AIME-15", 15) == (
+        "AIME-15 cannot resolve less than 48 points (1 seed × 15 questions); one seed says "
+        "nothing of other seeds"
+    )
+    assert resolution("AIME-15", 15, 3) == (
+        "AIME-15 cannot resolve less than 44 points (3 seeds × 15 questions)"
+    )
+    assert "cannot tell any two policies apart" in resolution("one", 1)
+
+
+def test_many_comparisons_resolve_less() -> None:
+    said = resolution("GSM8K", 1319, 3, 4, comparisons=12)
+    found = re.search(r"less than ([\d.]+) points .*; up to ([\d.]+) by Holm's .* over 12 ", said)
+    assert found and float(found[2]) > float(found[1])
+
+
+@pytest.mark.parametrize(("differ", "p"), [(5, 0.0625), (6, 0.03125)])
+def test_five_questions_say_nothing_however_they_fall_and_six_may(differ: int, p: float) -> None:
+    a, b = (np.arange(15) < differ) * 1.0, np.zeros(15)
+    assert mcnemar_p(a, b) == permutation_p(a - b) == p
+    assert (p < 0.05) == (differ >= fewest())
+
+
+def test_under_six_questions_of_one_seed_nothing_is_found() -> None:
+    assert minimum_detectable(5, 1, 8) == minimum_detectable(5) == 100
+    assert minimum_detectable(9, 1, 8) < 100
+
+
+@pytest.mark.parametrize("items", [15, 60, 250])
+def test_one_seed_of_one_sample_has_the_power_of_mcnemars_test(items: int) -> None:
+    rng, size = np.random.default_rng(0), minimum_detectable(items) / 100
+    share = 0.26 + size**2  # what `power` assumes of questions that differ, and the effect's own
+    drawn = rng.choice(
+        [1, -1, 0], (2000, items), p=[(share + size) / 2, (share - size) / 2, 1 - share]
+    )
+    found = [mcnemar_p(d == 1, d == -1) <= 0.05 and d.sum() > 0 for d in drawn]
+    assert np.mean(found) == pytest.approx(0.8, abs=0.03)
+
+
+def test_no_noise_resolves_all_and_wrong_counts_are_refused() -> None:
+    assert minimum_detectable(9, 2, accuracy=1.0, seed_points=0) == 0
+    with pytest.raises(ValueError, match="1 or more"):
+        minimum_detectable(0)
+    with pytest.raises(ValueError, match="shares"):
+        minimum_detectable(9, agreement=1.5)
+
+
+def test_what_is_needed_is_enough_and_one_less_is_not() -> None:
+    parts = Variances(0.0004, 0.04, 0.09)
+    assert needed(parts, 0.03, 3, 100).seeds is None  # at 100 questions no number would do
+    seeds, items = needed(parts, 0.04, 3, 500).seeds, needed(parts, 0.05, 5, 100).items
+    assert seeds and detectable(parts, seeds, 500) <= 0.04 < detectable(parts, seeds - 1, 500)
+    assert items and detectable(parts, 5, items) <= 0.05 < detectable(parts, 5, items - 1)
+
+
+@pytest.mark.parametrize("effect", [0.0, float("nan"), 1e-9])
+def test_no_number_would_do_for_no_difference(effect: float) -> None:
+    assert needed(Variances(0.0004, 0.04, 0.09), effect, 3, 100) == Needed(None, None, None)
+
+
+def test_seeds_and_questions_together_do_what_neither_does_alone() -> None:
+    parts = Variances(0.0004, 0.04, 0.09)
+    found = needed(parts, 0.01, 3, 100)
+    assert found.seeds is None and found.items is None and found.both
+    seeds, items = found.both
+    assert detectable(parts, seeds, items) <= 0.01 < detectable(parts, seeds - 3, items - 100)
+
+
+def test_a_stricter_level_needs_more() -> None:
+    parts = Variances(0.0004, 0.04, 0.09)
+    one, many = (needed(parts, 0.05, 5, 100, level).items for level in (0.05, 0.05 / 3))
+    assert one and many and many > one

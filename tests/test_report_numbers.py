@@ -1,0 +1,233 @@
+"""The report's numbers: by tier and band, by group, over families of tests, over probes."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from factories import finished_cell, small_plan
+
+from orchestrator.entries import PolicyEntry
+from orchestrator.plan import Plan
+from orchestrator.report import (
+    figures,
+    group_figures,
+    parts,
+    probe_spread,
+    sections,
+    spending,
+    tables,
+)
+from orchestrator.report.families import families
+from orchestrator.report.matching import Match
+from orchestrator.report.rows import OWN, Row, read_rows
+from orchestrator.report.statistics import holm, mean_effect, variance_components
+from orchestrator.report.steps import Steps
+from orchestrator.report.verdict import caveats, text_verdicts
+from orchestrator.store import Store
+
+POLICIES = ("hard", "easy", "middle", "random")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One small sweep, all of whose cells are finished; tests only read it."""
+    return tmp_path_factory.mktemp("sweep")
+
+
+@pytest.fixture(scope="module")
+def plan(folder: Path) -> Plan:
+    return small_plan(folder, policies=POLICIES, seeds=(0, 1))
+
+
+@pytest.fixture(scope="module")
+def rows(plan: Plan, folder: Path) -> list[Row]:
+    store = Store(str(folder / "runs"))
+    for number, cell in enumerate(plan.cells):
+        finished_cell(store, plan, cell, seed=number)
+    return read_rows(store, plan.cells)
+
+
+def test_tiers_and_bands_have_the_interval_of_the_main_comparison(rows: list[Row]) -> None:
+    found = families(rows)
+    assert [line[1] for line in parts.tiers(found).body] == ["3", "5", "7"]
+    assert [line[1] for line in parts.bands(found).body] == ["low", "middle", "high"]
+    hard = found[0].by_policy()["hard"]
+    of = {i for i, tier in hard[0].kinds["tier"].items() if tier == "5"}
+    gains = [
+        [row.scores(row.cell.updates)[i] - row.scores(0)[i] for i in sorted(of)] for row in hard
+    ]
+    expected = mean_effect(np.array(gains))
+    change = parts.change_in(hard, "tier", "5")
+    assert change and change.effect == pytest.approx(expected) and change.questions == len(of)
+    line = parts.tiers(found).body[1]
+    assert line[2:4] == (str(len(of)), f"{100 * change.base:.1f}")
+    assert line[4] == f"{100 * change.final:.1f} ({tables.points(expected)})"
+
+
+def test_a_bands_base_comes_from_the_samples_that_did_not_choose_it(rows: list[Row]) -> None:
+    row = rows[0]
+    found = parts.change_in([row], "band", "low")
+    assert found and 100 * found.base == pytest.approx(
+        100 * row.result["base"]["band/low/accuracy"]
+    )
+    low = [i for i, band in row.kinds["band"].items() if band == "low"]
+    assert all(row.held_out[i][0] == 4 for i in low)  # the odd ones of eight
+    assert {i: row.counts[OWN][0][i][0] for i in low} == dict.fromkeys(low, 8)
+
+
+def test_a_tiers_whisker_is_that_of_its_difference_to_the_base(rows: list[Row]) -> None:
+    bars = parts.tier_bars(families(rows)[0])
+    assert list(bars) == ["base", *POLICIES] and bars["base"]["3"].low is None
+    change = parts.change_in(families(rows)[0].by_policy()["hard"], "tier", "3")
+    bar = bars["hard"]["3"]
+    assert change and bar.value == pytest.approx(100 * change.final)
+    assert bar.low == pytest.approx(100 * (change.base + change.effect.low))
+    assert figures.tier_bars(bars).count("<path") > figures.tier_bars(
+        {name: {t: parts.Bar(b.value) for t, b in of.items()} for name, of in bars.items()}
+    ).count("<path")
+
+
+def test_the_ledger_has_a_line_per_cell(rows: list[Row]) -> None:
+    table = spending.ledgers(rows)
+    assert [line[0] for line in table.body] == [row.cell.name for row in rows]
+    assert dict(zip(table.head, table.body[0], strict=True))["rollouts"] == "32"
+
+
+def test_groups_are_split_by_what_they_can_teach(rows: list[Row]) -> None:
+    (family,) = families(rows)
+    table = spending.groups([family])
+    assert [line[1] for line in table.body] == list(POLICIES)
+    for line, own in zip(table.body, family.by_policy().values(), strict=True):
+        of = dict(zip(table.head, line, strict=True))
+        ledgers = [row.result["ledger"] for row in own]
+        for name, key in (("live", "live"), ("all right", "all_right"), ("all wrong", "all_wrong")):
+            each = [one[key] / (one["rollouts"] / 4) for one in ledgers]
+            assert float(of[name]) == pytest.approx(100 * np.mean(each), abs=0.06)
+        live = [one["live_tokens"] / one["generated_tokens"] for one in ledgers]
+        assert float(of["live tokens"]) == pytest.approx(100 * np.mean(live), abs=0.06)
+        assert of["by KL alone"] == "–", "beta is 0: nothing moves the weights"
+
+
+def test_with_beta_above_zero_updates_may_be_driven_by_kl_alone(rows: list[Row]) -> None:
+    cell = rows[0].cell.model_copy(update={"grpo": {**rows[0].cell.grpo, "beta": 0.1}})
+    ledger = rows[0].result["ledger"] | {"kl_only_updates": 1}
+    row = dataclasses.replace(rows[0], cell=cell, result=rows[0].result | {"ledger": ledger})
+    assert spending.groups(families([row])).body[0][-1] == "25.0"  # one of four
+    masked = cell.model_copy(update={"mask_dead_groups": True})
+    assert spending.groups(families([dataclasses.replace(row, cell=masked)])).body[0][-1] == "–"
+
+
+def test_the_split_is_told_by_tier_too(rows: list[Row]) -> None:
+    table = spending.groups_by_tier(families(rows))
+    first = rows[0].tier_shares
+    assert {line[1] for line in table.body} == set(first)
+    line = next(line for line in table.body if line[2] == "hard")
+    mean = np.mean([r.tier_shares[line[1]].live for r in rows if r.cell.policy == "hard"])
+    assert float(line[3]) == pytest.approx(100 * mean, abs=0.06)
+    untiered = [dataclasses.replace(r, tier_shares={"": r.shares[1]}) for r in rows]
+    assert not spending.groups_by_tier(families(untiered)).body
+
+
+def test_truncated_groups_are_drawn_apart_where_there_are_any(rows: list[Row]) -> None:
+    share = rows[0].shares[1]._replace(live=0.0, all_right=0.0, all_wrong=1.0, truncated=0.5)
+    cut = dataclasses.replace(rows[0], shares={1: share, 2: share})
+    assert "all wrong, truncated" in labels(group_figures.group_areas({"hard": [cut]}))
+    assert "all wrong, truncated" not in labels(group_figures.group_areas({"hard": [rows[0]]}))
+
+
+def labels(svg: str) -> str:
+    """The texts of a figure, which stand in it as comments."""
+    return "\n".join(re.findall(r"<!-- (.*?) -->", svg))
+
+
+# ---- several families: one family of tests, steps to match, probes
+
+
+def with_policy(row: Row, policy: str, rule: str | None = None, probe_seed: int = 0) -> Row:
+    """The row under another policy (and its rule), or of another probe."""
+    settings = row.cell.probe.settings.model_copy(update={"seed": probe_seed})
+    probe = row.cell.probe.model_copy(update={"settings": settings})
+    change = {"policy": policy, "probe": probe, "rule": PolicyEntry(policy=rule or policy)}
+    return dataclasses.replace(row, cell=row.cell.model_copy(update=change))
+
+
+def test_holms_correction_covers_every_table_of_the_report(plan: Plan, rows: list[Row]) -> None:
+    again = [with_policy(row, row.cell.policy, probe_seed=1) for row in rows]
+    one, two = families(rows), families([*rows, *again])
+    assert [f.title for f in two] == ["stub on small", "stub on small, probe 1"]
+    pairs = [c for family in two for c in family.accuracy]
+    assert {c.tests for c in pairs} == {12} and {c.tests for c in one[0].accuracy} == {6}
+    assert [c.p_holm for c in pairs] == holm([c.p for c in pairs])
+    assert "makes 12 such comparisons" in sections.verdicts(plan.experiment, two)
+    assert "makes 6 such comparisons" in sections.verdicts(plan.experiment, one)
+
+
+def test_a_policy_that_takes_the_whole_pool_is_what_others_have_to_match(rows: list[Row]) -> None:
+    full = [with_policy(r, "everything", "full") for r in rows if r.cell.policy == "random"]
+    others = [r for r in rows if r.cell.policy in ("hard", "easy")]
+    (family,) = families([*others, *full])
+    assert [m.policy for m in family.matches] == ["hard", "easy"]
+    match = family.matches[0]
+    assert (match.reference, match.updates) == ("everything", 4)
+    assert match.accuracy == pytest.approx(np.mean([r.curve[4] for r in full]))
+    assert "everything's final accuracy" in str(match)
+    table = tables.steps([family])
+    assert table.head[:2] == ("model and data", "everything: accuracy")
+    assert table.body[0][3:] == tuple(m.span for m in family.matches)
+    assert not families(rows)[0].matches and not tables.steps(families(rows)).body
+
+
+def test_what_steps_to_match_lack_is_said_where_somebody_would_look(rows: list[Row]) -> None:
+    ends = [
+        dataclasses.replace(r, counts={OWN: {u: r.counts[OWN][u] for u in (0, 4)}}) for r in rows
+    ]
+    with_full = [with_policy(r, "full") if r.cell.policy == "random" else r for r in ends]
+    (family,) = families(with_full)
+    assert not family.matches
+    assert caveats(family)[-1] == (
+        "steps to match need evaluations while training: set evaluate.every"
+    )
+    assert not any("evaluate.every" in text for text in caveats(families(ends)[0]))
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (Steps(12.4, 8.0, 20.0, 1.0), "hard reaches full's final accuracy (60.0 %) after 12 "
+         "[8, 20] updates, 31 % of its steps"),
+        (Steps(12.4, 8.0, None, 0.9), "hard reaches full's final accuracy (60.0 %) after 12 "
+         "[8, never] updates, 31 % of its steps"),
+        (Steps(None, 33.0, None, 0.2), "hard does not reach full's final accuracy (60.0 %) within "
+         "its updates (in 20 % of resamples it does)"),
+        (Steps(None, None, None, 0.0), "hard does not reach full's final accuracy (60.0 %) within "
+         "its updates"),
+    ],
+)  # fmt: skip
+def test_steps_to_match_in_words(steps: Steps, said: str) -> None:
+    assert str(Match("hard", "full", 0.6, 40, steps)) == said
+
+
+def test_probes_stand_beside_training_seeds(plan: Plan, rows: list[Row]) -> None:
+    again = [with_policy(row, row.cell.policy, probe_seed=1) for row in rows]
+    found = families([*rows, *again])
+    spread = probe_spread.spreads(found)
+    assert [(s.policy, s.measure) for s in spread[:2]] == [
+        ("hard", "accuracy"), ("hard", "learnable %"),
+    ]  # fmt: skip
+    results = [[100 * r.curve[4] for r in rows if r.cell.policy == "hard"]] * 2
+    expected = variance_components([np.array(result) for result in results])
+    assert spread[0].found == expected
+    assert probe_spread.table(found).body[0][3:5] == ("2", "4")
+    assert "probes beside training seeds" in text_verdicts(plan, [*rows, *again])
+    assert not probe_spread.spreads(families(rows)) and not probe_spread.missing(families(rows))
+
+
+def test_several_probes_with_one_training_seed_say_what_is_missing(rows: list[Row]) -> None:
+    one = [row for row in rows if row.cell.seed == 0]
+    again = [with_policy(row, row.cell.policy, probe_seed=1) for row in one]
+    found = families([*one, *again])
+    assert not probe_spread.spreads(found)
+    assert "write seed: [0, 1]" in probe_spread.missing(found)[0]
+    assert "write seed: [0, 1]" in sections.gains(found)
