@@ -1,5 +1,6 @@
 """What the report says of a store: verdicts, claims, tables, figures, one page without network."""
 
+import ast
 import dataclasses
 import json
 import re
@@ -25,6 +26,7 @@ from orchestrator.report import (
 )
 from orchestrator.report.families import families
 from orchestrator.report.page import write_page
+from orchestrator.report.pool import pool_figures
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.verdict import (
     caveats,
@@ -33,6 +35,7 @@ from orchestrator.report.verdict import (
     sentences,
     text_verdicts,
 )
+from orchestrator.sample_store import write_part
 from orchestrator.schema import EVALUATIONS, SAMPLES
 from orchestrator.store import Store
 
@@ -346,19 +349,69 @@ def test_another_set_in_the_store_reaches_the_row(plan: Plan, tmp_path: Path) ->
     assert row.counts["far"] == {0: {"q": (1, 1)}, cell.updates: {"q": (1, 1)}}
 
 
-def test_the_notebook_reads_a_store(
-    plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    from orchestrator.run import declare
+def probed(plan: Plan, store: Store) -> None:
+    """Every prompt of the pools sampled as often as the probes ask; each other sample is right."""
+    for spec in (spec for spec in plan.probes if spec.split == "train"):
+        rows = [
+            {
+                "prompt_id": prompt.prompt_id,
+                "sample": sample,
+                "completion": f"\\boxed{{{prompt.answer if sample % 2 else '(Z)'}}}",
+                "tokens": 9,
+                "finish": "stop",
+            }
+            for prompt in plan.pool(spec).train
+            for sample in range(spec.settings.samples)
+        ]
+        write_part(store, spec.key, pa.Table.from_pylist(rows, schema=SAMPLES))
 
-    declare(plan, store)
+
+def test_the_pool_is_drawn_where_its_probe_is_in_the_store(tmp_path: Path) -> None:
+    plan = full_plan(tmp_path)
+    store = filled(plan, tmp_path)
+    spec = plan.cells[0].probe
+    with pytest.raises(RuntimeError, match="run it first"):
+        pool_figures(plan, store, spec)
+    probed(plan, store)
+    found = pool_figures(plan, store, spec)
+    assert (found.title, found.prompts, found.early) == ("stub on small", 40, False)
+    assert all(f"<!-- {name} -->" in found.outcomes for name in ("pool", *POLICIES))
+    write_page(plan, store, tmp_path / "page.html")
+    text, reader = read(tmp_path / "page.html")
+    assert "Difficulty: stub on small" in reader.headings and text.count("<svg") == 7
+
+
+def test_the_notebook_draws_every_figure_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = full_plan(tmp_path)
+    store = filled(plan, tmp_path)
+    probed(plan, store)
+    write_page(plan, store, tmp_path / "page.html")
+    monkeypatch.setenv("DECILE_FILE", str(tmp_path / "experiments.yaml"))
     monkeypatch.setenv("DECILE_STORAGE", store.root)
     monkeypatch.setenv("DECILE_EXPERIMENT", plan.name)
-    book = json.loads((Path(__file__).parents[1] / "notebooks" / "results.ipynb").read_text())
+    shown = "".join(executed(Path(__file__).parents[1] / "notebooks" / "results.ipynb"))
+    svg = re.compile(r"<svg.*?</svg>", re.DOTALL)
+    plain = [re.sub(' role="img" aria-label="[^"]*"', "", s) for s in
+             svg.findall((tmp_path / "page.html").read_text())]  # fmt: skip
+    assert len(plain) == 7 and set(svg.findall(shown)) == set(plain)
+    assert all(f"<h3>{title}</h3>" in shown for title in (
+        "Gain in accuracy", "Learnable %", "What the groups could teach",
+        "Test sets: accuracy and pass@k", "Accuracy by tier", "Ledger",
+    ))  # fmt: skip
+
+
+def executed(notebook: Path) -> list[str]:
+    """Run a notebook's code; what its cells' last expressions show as HTML."""
     names: dict[str, object] = {}
-    for cell in book["cells"]:
+    shown = []
+    for cell in json.loads(notebook.read_text())["cells"]:
         if cell["cell_type"] == "code":
-            exec(compile("".join(cell["source"]), "results.ipynb", "exec"), names)
-    assert len(names["rows"]) == 8  # type: ignore[arg-type]
+            tree = ast.parse("".join(cell["source"]))
+            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, notebook.name, "exec"), names)
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), notebook.name, "eval"), names)
+                shown.append(value._repr_html_() if hasattr(value, "_repr_html_") else "")
+    return shown

@@ -54,7 +54,7 @@ td.long, th.long { white-space: normal; min-width: 11rem; }
 @media (max-width: 40rem) { td:first-child { white-space: normal; min-width: 6.5rem; } }
 code, pre { font-size: .85rem; overflow-wrap: anywhere; }
 pre { background: var(--card); border-radius: 8px; padding: .75rem; overflow-x: auto; }
-summary { cursor: pointer; }
+summary { cursor: pointer; margin: 1.5rem 0 .25rem; } details h3 { display: none; }
 """
 
 
@@ -69,10 +69,10 @@ def table(found: Table) -> str:
     note = f'<p class="note">{escape(found.note)}</p>' if found.note else ""
     # Focusable, so that a keyboard can scroll it.
     box = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(found.title)}">'
-    whole = f"{box}<table><tr>{head}</tr>{body}</table></div>{note}"
-    if len(found.body) > MANY:
-        whole = folded(f"{len(found.body):,} rows", whole)
-    return f"{title}{whole}"
+    whole = f"{title}{box}<table><tr>{head}</tr>{body}</table></div>{note}"
+    if len(found.body) <= MANY:
+        return whole
+    return folded(f"{found.title}: {len(found.body):,} rows".removeprefix(": "), whole)
 
 
 def _alike(body: Sequence[Sequence[str]]) -> list[list[Sequence[str]]]:
@@ -81,21 +81,24 @@ def _alike(body: Sequence[Sequence[str]]) -> list[list[Sequence[str]]]:
 
 
 def _lines(alike: Sequence[Sequence[str]]) -> str:
-    """Table rows whose first cell stands once."""
-    first = _entry(alike[0][0], len(alike))
-    rows = ["".join(map(_entry, line[1:])) for line in alike]
-    return f"<tr>{first}{'</tr><tr>'.join(rows)}</tr>"
+    """Table rows whose first cell is seen once; programs that read the page find it in each."""
+    span = f' rowspan="{len(alike)}"' if len(alike) > 1 else ""
+    kinds = [span, *[" hidden"] * (len(alike) - 1)]
+    rows = [
+        _entry(line[0], kind) + "".join(map(_entry, line[1:]))
+        for line, kind in zip(alike, kinds, strict=True)
+    ]
+    return "".join(f"<tr>{row}</tr>" for row in rows)
 
 
-def _entry(text: str, rows: int = 1) -> str:
+def _entry(text: str, more: str = "") -> str:
     """A cell: long names in lines, brackets below the rest, so that columns are narrow."""
     rest, space, bracket = text.partition(" (")
     if not space:
         rest, space, bracket = text.partition(" [")
     kind = ' class="long"' if len(rest) > LONG else ""
-    span = f' rowspan="{rows}"' if rows > 1 else ""
-    below = f"<small>{escape(space[1:] + bracket)}</small>" if space else ""
-    return f"<td{kind}{span}>{escape(rest).replace('/', '/<wbr>')}{below}</td>"
+    below = f"<small>{escape(space + bracket)}</small>" if space else ""
+    return f"<td{kind}{more}>{escape(rest).replace('/', '/<wbr>')}{below}</td>"
 
 
 def figure(svg: str, caption: str) -> str:

@@ -6,22 +6,16 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from orchestrator.cells import ProbeSpec
 from orchestrator.plan import Plan
-from orchestrator.probes import difficulty_of, targets_of
 from orchestrator.report import sections
 from orchestrator.report.families import families
-from orchestrator.report.figures import failure_histogram, outcome_bars
 from orchestrator.report.markup import STYLE, figure, pair, paragraph, section, table
+from orchestrator.report.pool import pool_figures
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.tables import Table
 from orchestrator.report.verdict import Made, claims_made
-from orchestrator.sample_store import COUNTED, read_samples
 from orchestrator.store import Store
-from orchestrator.subsets import read_subset
 
 EARLY = (
     "The probe was adaptive: prompts whose fate was certain were sampled less, so the figure shows "
@@ -80,38 +74,21 @@ def _datasets(plan: Plan, store: Store) -> list[str]:
 
 
 def _difficulty(plan: Plan, store: Store, spec: ProbeSpec) -> str:
-    pool = plan.pool(spec)
     try:
-        early = targets_of(plan, spec) is not None
-        samples = read_samples(store, spec, pool.task, pool.train, COUNTED, partial=early)
+        found = pool_figures(plan, store, spec)
     except RuntimeError as error:
         return paragraph(str(error))
-    found = difficulty_of(plan, spec, samples)
-    title = f"{spec.model.name} on {spec.dataset.name}"
-    title += f", probe {spec.settings.seed}" if spec.settings.seed else ""
-    histogram = failure_histogram(found, spec.settings.samples)
-    bars = outcome_bars(_outcomes(plan, store, spec, samples))
     figures = [
         figure(
-            histogram,
-            f"The pool's {found.num_rows} prompts by the base model's successes, and how their "
+            found.histogram,
+            f"The pool's {found.prompts} prompts by the base model's successes, and how their "
             "samples end",
         ),
-        figure(bars, "How the base model's samples end, in the pool and in each subset"),
+        figure(found.outcomes, "How the base model's samples end, in the pool and in each subset"),
     ]
-    content = (paragraph(EARLY) if early else "") + pair(figures)
-    return section(f"difficulty-{spec.key}-{spec.dataset.name}", f"Difficulty: {title}", content)
-
-
-def _outcomes(plan: Plan, store: Store, spec: ProbeSpec, samples: pa.Table) -> dict[str, list[str]]:
-    """Outcomes of the probe's samples in the pool, and in each policy's subset (first seed)."""
-    found = {"pool": samples["outcome"].to_pylist()}
-    for cell in plan.cells:
-        subset = read_subset(store, cell) if cell.probe == spec else None
-        if subset is not None and cell.policy not in found:
-            chosen = pc.is_in(samples["prompt_id"], value_set=subset["prompt_id"].combine_chunks())
-            found[cell.policy] = samples.filter(chosen)["outcome"].to_pylist()
-    return found
+    content = (paragraph(EARLY) if found.early else "") + pair(figures)
+    name = f"difficulty-{spec.key}-{spec.dataset.name}"
+    return section(name, f"Difficulty: {found.title}", content)
 
 
 def _reproduce(plan: Plan, rows: Sequence[Row]) -> str:
