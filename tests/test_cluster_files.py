@@ -1,29 +1,37 @@
-"""The files of `cluster/kuberay` and `cluster/mlflow`: what they promise, and a server tried."""
+"""The files of `cluster`: against the schemas that they must meet, what they promise, and tried."""
 
 import base64
 import contextlib
+import copy
 import importlib.util
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
+import kubernetes_validate
 import pytest
 import yaml
+from kuberay import resource
 
 from orchestrator.cli import main
 
+ROOT = Path(__file__).parents[1]
 CLUSTER = Path(__file__).parents[1] / "cluster"
-KUBERAY, MLFLOW = CLUSTER / "kuberay", CLUSTER / "mlflow"
+KUBERAY, MLFLOW, SLURM = CLUSTER / "kuberay", CLUSTER / "mlflow", CLUSTER / "slurm"
+SWEEP = SLURM / "sweep.sbatch"
 SERVE = MLFLOW / "serve.sh"
 PASSWORD, KEY = "a-password-for-tests", "a-key-for-tests"
 
@@ -43,9 +51,49 @@ def containers(spec: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", ["RayCluster", "RayJob"])
-def test_a_file_is_of_its_kind(name: str) -> None:
+def test_a_file_meets_the_schema_of_its_kind(name: str) -> None:
     found = load(f"{name.lower()}.yaml")
-    assert (found["apiVersion"], found["kind"]) == ("ray.io/v1", name)
+    jsonschema.validate(found, resource(name))
+    for wrong in ({"rayVersoin": "2"}, {"rayVersion": 2}, {"suspend": "no"}):
+        changed = copy.deepcopy(found)
+        spec = changed["spec"] if name == "RayCluster" else changed["spec"]["rayClusterSpec"]
+        spec.update(wrong)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(changed, resource(name))
+
+
+def test_pods_meet_the_schema_of_kubernetes(spec: Any) -> None:
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        template = copy.deepcopy(group["template"])
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, **template}
+        kubernetes_validate.validate(pod, desired_version="1.34", strict=True)
+    pod["spec"]["containers"][0]["volumeMount"] = []
+    with pytest.raises(kubernetes_validate.ValidationError, match="volumeMount"):
+        kubernetes_validate.validate(pod, desired_version="1.34", strict=True)
+
+
+@pytest.mark.parametrize("file", [KUBERAY / "storage.yaml", MLFLOW / "kubernetes.yaml"])
+def test_what_is_plain_kubernetes_meets_its_schema(file: Path) -> None:
+    for each in yaml.safe_load_all(file.read_text()):
+        kubernetes_validate.validate(each, desired_version="1.34", strict=True)
+
+
+def test_the_tracking_server_and_the_job_fit_each_other() -> None:
+    claim, deployment, service = yaml.safe_load_all((MLFLOW / "kubernetes.yaml").read_text())
+    pod = deployment["spec"]["template"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    [container] = pod["spec"]["containers"]
+    [port] = service["spec"]["ports"]
+    address = f"{service['metadata']['name']}:{port['port']}"
+    assert f"--tracking-uri http://{address}" in load("rayjob.yaml")["spec"]["entrypoint"]
+    assert container["command"] == ["/opt/decile/cluster/mlflow/serve.sh"]
+    given = {v["name"]: v for v in container["env"]}
+    assert address in given["MLFLOW_SERVER_ALLOWED_HOSTS"]["value"].split(",")
+    secret = {name for name in given if re.search("PASSWORD|KEY", name)}
+    assert all(set(given[name]) == {"name", "valueFrom"} for name in secret)
+    assert secret == {"MLFLOW_AUTH_ADMIN_PASSWORD", "MLFLOW_FLASK_SERVER_SECRET_KEY"}
+    [volume] = pod["spec"]["volumes"]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
 
 
 def test_the_job_makes_the_cluster_of_the_other_file(spec: Any) -> None:
@@ -125,9 +173,94 @@ def test_the_login_file_has_no_password() -> None:
     assert not re.search(r"^\s*admin_password", (MLFLOW / "basic_auth.ini").read_text(), re.M)
 
 
-def test_the_script_is_good_bash() -> None:
-    subprocess.run(["bash", "-n", str(SERVE)], check=True)
-    assert os.access(SERVE, os.X_OK)
+@pytest.mark.parametrize("script", [SERVE, SWEEP])
+def test_a_script_is_good_bash(script: Path) -> None:
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    lint(["shellcheck", "--severity=warning", str(script)])
+    assert os.access(script, os.X_OK)
+
+
+def lint(command: list[str]) -> None:
+    """Run a linter that lies beside the interpreter; fails with what it says."""
+    tool = shutil.which(command[0], path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if tool is None:
+        pytest.skip(f"{command[0]} is not installed: pip install -e '.[dev]'")
+    run = subprocess.run([tool, *command[1:]], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_image_is_linted_and_holds_what_is_there() -> None:
+    file = CLUSTER / "Dockerfile"
+    lint(["hadolint", str(file)])
+    lines = file.read_text().replace("\\\n", " ").splitlines()
+    steps = [line.split() for line in lines if line and not line.startswith("#")]
+    assert [words[1] for words in steps if words[0] == "USER"] == ["1000"]
+    copied = [source for words in steps if words[0] == "COPY" for source in words[1:-1]]
+    assert all((ROOT / source).exists() for source in copied)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {p.rstrip("*") for p in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    assert packages | {project["project"]["readme"]} <= set(copied)
+    [extras] = [words[1].partition("=")[2] for words in steps if words[0] == "ARG"]
+    assert set(extras.split(",")) <= project["project"]["optional-dependencies"].keys()
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> Path:
+    """A folder of commands that write down how they were called; `srun` runs what it is given."""
+    said = 'echo "$(basename "$0") $*" >> "$CALLS"\n'
+    bodies = {
+        "scontrol": "[[ $1 != show ]] || printf 'node1\\nnode2\\nnode3\\n'",
+        "srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"',
+        "hostname": "echo 10.0.0.1",
+        "ray": "[[ $1 != start ]] || exec sleep 60",
+        "decile": 'echo "$RAY_ADDRESS ${#RAY_AUTH_TOKEN} $RAY_AUTH_MODE" >> "$CALLS"; exit 1',
+        "python": f"""[[ $1 == - ]] || exec {sys.executable} "$@"
+            until grep -q "ray start --address" "$CALLS"; do sleep 0.1; done""",
+    }
+    for name, body in bodies.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{said}{body}\n")
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
+def test_a_slurm_job_starts_head_and_workers_and_gives_the_sweeps_code(slurm: Path) -> None:
+    calls = slurm / "calls"
+    given = {
+        "CALLS": str(calls),
+        "PATH": f"{slurm}:{os.environ['PATH']}",
+        **{"SLURM_JOB_NODELIST": "node[1-3]", "SLURM_JOB_NUM_NODES": "3"},
+        **{"SLURM_JOB_ID": "77", "SLURM_CPUS_ON_NODE": "8", "SLURM_GPUS_ON_NODE": "2"},
+    }
+    run = subprocess.run(
+        [str(SWEEP), str(ROOT / "experiments.yaml"), "quickstart", "/shared/runs", "--json"],
+        env=given, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert run.returncode == 1, run.stderr
+    said = calls.read_text()
+    head = "ray start --head --node-ip-address=10.0.0.1 --port=20077 --include-dashboard=false"
+    assert f"{head} --num-cpus=8 --num-gpus=2 --block" in said
+    assert "srun --nodes=2 --ntasks=2 --overlap --exclude=node1 bash" in said
+    assert "ray start --address=10.0.0.1:20077 --num-cpus=8 --num-gpus=2 --block" in said
+    assert "decile run " in said and "-e quickstart --storage /shared/runs --json" in said
+    assert "10.0.0.1:20077 64 token" in said
+    token = re.compile("[0-9a-f]{64}")
+    assert not token.search(said + run.stdout + run.stderr), "the token is in no command line"
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "said"),
+    [
+        ([], {}, "write: sbatch"),
+        (["no.yaml", "x", "s"], {}, "start it with sbatch"),
+        (["no.yaml", "x", "s"], {"SLURM_JOB_NODELIST": "n1"}, "no.yaml cannot be read"),
+    ],
+)
+def test_a_slurm_job_says_what_it_lacks(words: list[str], more: dict[str, str], said: str) -> None:
+    run = subprocess.run(
+        [str(SWEEP), *words], env={"PATH": os.environ["PATH"]} | more,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert run.returncode == 2 and said in run.stderr
 
 
 def environment(**more: str) -> dict[str, str]:
