@@ -6,10 +6,8 @@ it is used. When the cell is done the same tables move to the cell's folder and 
 is written last of all: a cell is finished when that file is there.
 """
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -72,12 +70,12 @@ class CellRecord:
         store.write_json({"seconds": self.seconds, "update": update}, *place, MANIFEST)
 
 
-def latest_checkpoint(store: Store, cell_id: str) -> tuple[Path, CellRecord] | None:
-    """The newest whole checkpoint of a cell with its record, or None to begin anew."""
+def latest_checkpoint(store: Store, cell_id: str) -> tuple[str, CellRecord] | None:
+    """The name of a cell's newest whole checkpoint, and its record; None to begin anew."""
     names = [n for n in store.folders("cells", cell_id) if n.startswith("checkpoint-")]
     for name in sorted(names, key=lambda n: int(n.split("-")[1]), reverse=True):
         if (record := _read(store, "cells", cell_id, name)) is not None:
-            return Path(store.path("cells", cell_id, name)), record
+            return name, record
     return None
 
 
@@ -126,4 +124,4 @@ def drop_checkpoints(store: Store, cell_id: str) -> None:
     """Remove the trainer's resumable state of a finished cell."""
     for name in store.folders("cells", cell_id):
         if name.startswith("checkpoint-"):
-            shutil.rmtree(Path(store.path("cells", cell_id, name)), ignore_errors=True)
+            store.delete_folder("cells", cell_id, name)

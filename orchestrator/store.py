@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -27,6 +28,7 @@ class Store:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
+        _refuse_keys(uri)
         if "://" not in uri:
             folder = Path(uri).expanduser().resolve()  # workers run in folders of their own
             self.uri, uri = str(folder), folder.as_uri()
@@ -41,12 +43,7 @@ class Store:
         return "/".join((self.root, *parts))
 
     def local_path(self, *parts: str) -> Path:
-        """The same as a local folder, made if absent; trainers write their checkpoints there."""
-        if not self.local:
-            raise StoreError(
-                f"storage {self.uri}: trials write checkpoints to a local or shared folder: "
-                "write a path that every node mounts"
-            )
+        """The same as a local folder, made if absent, of a store that is one."""
         folder = Path(self.path(*parts))
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -124,8 +121,9 @@ class Store:
         """Give a file another name in its folder; it is no error when it is gone."""
         try:
             self.fs.move(self.path(*parts), self.path(*parts[:-1], new))
-        except FileNotFoundError:
-            return
+        except OSError:  # an object store has no error of its own for what is gone
+            if self.exists(*parts):
+                raise
 
     def delete(self, *parts: str) -> None:
         """Delete one file; it is no error when somebody else already did."""
@@ -133,6 +131,22 @@ class Store:
             self.fs.delete_file(self.path(*parts))
         except FileNotFoundError:
             return
+
+    def delete_folder(self, *parts: str) -> None:
+        """Delete a folder with all that is in it; it is no error when it is gone."""
+        try:
+            self.fs.delete_dir(self.path(*parts))
+        except FileNotFoundError:
+            return
+
+    def copy_in(self, folder: Path, *parts: str) -> None:
+        """Copy a local folder's files into the store, each whole or not at all."""
+        pafs.copy_files(str(folder), self.path(*parts), pafs.LocalFileSystem(), self.fs)
+
+    def copy_out(self, folder: Path, *parts: str) -> None:
+        """Copy a folder of the store to a local one, made if absent."""
+        folder.mkdir(parents=True, exist_ok=True)
+        pafs.copy_files(self.path(*parts), str(folder), self.fs, pafs.LocalFileSystem())
 
     def _write(self, name: str, data: bytes | pa.Buffer) -> None:
         final = self.path(name)
@@ -151,6 +165,17 @@ class Store:
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _refuse_keys(uri: str) -> None:
+    """An address is printed and kept; a key in it would be, too."""
+    address = urlsplit(uri)
+    user, found, _ = address.netloc.rpartition("@")
+    if found and (address.scheme == "s3" or ":" in user):  # abfs://CONTAINER@… names a container
+        raise StoreError(
+            f"storage {address.scheme}://… holds a key: leave it out of the address, and export "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or your cloud's own) instead"
+        )
 
 
 @contextmanager

@@ -6,7 +6,6 @@ cell that has its result.
 """
 
 import importlib.metadata
-import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from orchestrator.cells import Asked, Cell, ProbeSpec
+from orchestrator.checkpoints import Checkpoints
 from orchestrator.evaluation import as_evaluation, by_update, evaluation_metrics
 from orchestrator.micro_batch import fitted, shrink
 from orchestrator.pools import Pool, load_pool
@@ -42,11 +42,16 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
     a subset is smaller than one batch.
     """
     store = Store(storage)
-    folder = store.local_path("cells", cell.cell_id)
     rank, workers = _rank(cell)
-    with exclusive(folder) if rank == 0 else nullcontext():
-        if not is_finished(store, cell):
-            Trial(cell, store, folder, report, rank, workers).run()
+    checkpoints = Checkpoints(store, cell.cell_id, rank)
+    with exclusive(checkpoints.folder) if rank == 0 else nullcontext():
+        if is_finished(store, cell):
+            return
+        checkpoints.clear()  # what a killed process left may be torn
+        try:
+            Trial(cell, store, checkpoints, report, rank, workers).run()
+        finally:
+            checkpoints.clear()
 
 
 def _rank(cell: Cell) -> tuple[int, int]:
@@ -62,12 +67,19 @@ class Trial:
     """One execution of a cell."""
 
     def __init__(
-        self, cell: Cell, store: Store, folder: Path, report: Report, rank: int, workers: int
+        self,
+        cell: Cell,
+        store: Store,
+        checkpoints: Checkpoints,
+        report: Report,
+        rank: int,
+        workers: int,
     ) -> None:
-        self.cell, self.store, self.folder, self.report = cell, store, folder, report
+        self.cell, self.store, self.checkpoints, self.report = cell, store, checkpoints, report
         self.rank, self.workers = rank, workers
+        self.folder = checkpoints.folder
         found = latest_checkpoint(store, cell.cell_id)
-        self.checkpoint: Path | None = found[0] if found else None
+        self.checkpoint: Path | None = checkpoints.restored(found[0]) if found else None
         self.record = found[1] if found else CellRecord()
         self.pool: Pool = load_pool(cell.probe.dataset)
         self.tiers = self.pool.tiers("test")
@@ -181,17 +193,23 @@ class Trial:
         return metrics | evaluation_metrics(steps[update], steps[0], self.cell.pass_at)
 
     def _save(self, update: int) -> None:
+        """Make the trainer's checkpoint whole, once every worker's part of it is there."""
+        self.checkpoints.keep(update)
+        if self.workers > 1:
+            from accelerate import PartialState
+
+            PartialState().wait_for_everyone()
         if self.rank == 0:
             spent = self.record.running_ledger(self.cell)
             self.record.save(self.store, self.cell.cell_id, update, spent)
+            self.checkpoints.forget_old()
 
     def _keep_adapter(self) -> None:
         """The trained adapter outlives the checkpoints: safetensors and its config."""
         last = self.folder / f"checkpoint-{self.cell.updates}"
-        kept = self.folder / "adapter"
-        kept.mkdir(exist_ok=True)
         for name in ("adapter_model.safetensors", "adapter_config.json"):
-            shutil.copyfile(last / name, kept / name)
+            data = (last / name).read_bytes()
+            self.store.write_bytes(data, "cells", self.cell.cell_id, "adapter", name)
 
 
 def _versions() -> dict[str, str]:

@@ -19,7 +19,7 @@ def test_the_newest_whole_checkpoint_is_found_with_its_record(tmp_path: Path) ->
         record.save(store, cell.cell_id, update)
     found = latest_checkpoint(store, cell.cell_id)
     assert found is not None
-    assert found[0].name == "checkpoint-10"
+    assert found[0] == "checkpoint-10"
     assert found[1].tables() == record.tables()
     assert found[1].seconds == record.seconds
 
@@ -36,7 +36,7 @@ def test_a_torn_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
     groups.write_bytes(groups.read_bytes()[:-9])
     found = latest_checkpoint(store, cell.cell_id)
     assert found is not None
-    assert found[0].name == "checkpoint-2"
+    assert found[0] == "checkpoint-2"
 
 
 def test_finishing_writes_the_result_and_drops_checkpoints(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_each_table_of_a_checkpoint_must_be_whole(tmp_path: Path, name: str, dam
         file.write_bytes((file.parent / f"{other}.parquet").read_bytes())
     found = latest_checkpoint(store, cell.cell_id)
     assert found is not None
-    assert found[0].name == "checkpoint-2"
+    assert found[0] == "checkpoint-2"
 
 
 def test_only_torn_checkpoints_begin_anew(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_kill_while_saving_leaves_the_checkpoint_before(
         record.save(store, cell.cell_id, 4)
     found = latest_checkpoint(store, cell.cell_id)
     assert found is not None
-    assert found[0].name == "checkpoint-2"
+    assert found[0] == "checkpoint-2"
 
 
 @pytest.mark.parametrize("at", ["evaluations.parquet", "ledger.json", "result.json"])

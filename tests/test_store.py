@@ -136,9 +136,11 @@ def test_a_regular_file_is_no_storage(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_storage_that_is_no_folder_has_no_local_path() -> None:
-    with pytest.raises(StoreError, match="write a path that every node mounts"):
-        Store("mock:///runs").local_path("cells")
+@pytest.mark.parametrize("uri", ["s3://KEY:SECRET@bucket/runs", "s3://KEY@bucket", "gs://a:b@c/d"])
+def test_a_key_in_the_address_is_refused_and_not_repeated(uri: str) -> None:
+    with pytest.raises(StoreError, match="export AWS_ACCESS_KEY_ID") as caught:
+        Store(uri)
+    assert not any(word in str(caught.value) for word in ("KEY:", "KEY@", "a:b"))
 
 
 def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:

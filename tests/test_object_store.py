@@ -1,0 +1,231 @@
+"""A storage that is no folder: a real S3-compatible server on loopback, and a whole sweep in it."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+from factories import cell_record, finished_cell, small_plan
+from objects import bucket, s3_server
+from sweeps import (
+    NAME,
+    command,
+    environment,
+    evaluations,
+    experiments,
+    groups,
+    plan_of,
+    store_of,
+    wait_for,
+)
+
+from orchestrator.cells import ProbeSpec
+from orchestrator.checkpoints import KEPT, Checkpoints
+from orchestrator.record import drop_checkpoints, latest_checkpoint
+from orchestrator.report.rows import read_rows
+from orchestrator.sample_store import compact, owed, parts, read_samples, write_part
+from orchestrator.schema import LOG, SAMPLES
+from orchestrator.store import Store, StoreError
+from orchestrator.subsets import read_subset
+from tasks import Prompt
+
+ROWS = pa.Table.from_pylist([{"update": 1, "name": "loss", "value": 0.5}], schema=LOG)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with s3_server() as address:
+        yield address
+
+
+@pytest.fixture
+def storage(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a storage in a bucket of its own; scratch lies in the test's folder."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return bucket(server, "decile-" + "".join(c for c in tmp_path.name if c.isalnum())[-40:])
+
+
+def test_files_are_written_found_renamed_and_deleted(storage: str) -> None:
+    store = Store(storage)
+    store.check_writable()
+    store.write_table(ROWS, "a", "t.parquet")
+    store.write_json({"x": 1}, "a", "j.json")
+    assert store.read_table(LOG, "a", "t.parquet") == ROWS
+    assert store.read_json("a", "j.json") == {"x": 1}
+    assert (store.names("a"), store.folders()) == (["j.json", "t.parquet"], ["a"])
+    assert store.names("none") == store.folders("none") == []
+    assert not store.exists("a") and store.read_json("none.json") is None
+    store.rename("k.json", "a", "j.json")
+    store.rename("l.json", "a", "j.json")
+    assert store.names("a") == ["k.json", "t.parquet"]
+    for _ in range(2):
+        store.delete("a", "k.json")
+        store.delete_folder("a")
+    assert store.names("a") == []
+
+
+def test_a_bucket_that_is_not_there_is_refused(storage: str) -> None:
+    with pytest.raises(StoreError, match=r"decile-nowhere.* cannot be written"):
+        Store(storage.replace("s3://decile-", "s3://decile-nowhere-")).check_writable()
+
+
+def samples(spec: ProbeSpec, prompts: list[Prompt], indices: range) -> pa.Table:
+    fixed = {"tokens": 5, "finish": "stop", "outcome": "correct", "rule": "r"}
+    other = {"other_outcome": "correct", "other_rule": "r", "marker": spec.marker}
+    rows = [
+        {"prompt_id": p.prompt_id, "sample": i, "completion": rf"\boxed{{{p.answer}}}"}
+        | fixed
+        | other
+        for p in prompts
+        for i in indices
+    ]
+    return pa.Table.from_pylist(rows, schema=SAMPLES)
+
+
+def test_parts_of_a_probe_are_resumed_compacted_and_distrusted(
+    storage: str, tmp_path: Path
+) -> None:
+    plan = small_plan(tmp_path)
+    spec, store = plan.cells[0].probe, Store(storage)
+    pool = plan.pool(spec)
+    prompts = pool.train[:4]
+
+    def missing() -> int:
+        return sum(len(indices) for _, indices in owed(store, spec, prompts))
+
+    names = [write_part(store, spec.key, samples(spec, prompts, range(i, i + 1))) for i in range(3)]
+    assert missing() == 4
+    data = store.read_bytes("probes", spec.key, names[0])
+    store.write_bytes(data[:-9], "probes", spec.key, names[0])
+    assert missing() == 8, "a torn part is owed again"
+    write_part(store, spec.key, samples(spec, prompts, range(4)))
+    compact(store, spec.key)
+    assert missing() == 0
+    assert len([*parts(store, spec.key)]) == 1
+    assert f"{names[0]}.unsound" in store.names("probes", spec.key)
+    assert read_samples(store, spec, pool.task, prompts).num_rows == 16
+
+
+def test_subsets_and_results_are_read_back(storage: str, tmp_path: Path) -> None:
+    plan, store = small_plan(tmp_path), Store(storage)
+    for cell in plan.cells:
+        finished_cell(store, plan, cell)
+        assert read_subset(store, cell) is not None
+    rows = read_rows(store, plan.cells)
+    assert [row.cell.cell_id for row in rows] == [cell.cell_id for cell in plan.cells]
+
+
+def write_checkpoint(place: Checkpoints, update: int, content: str) -> Path:
+    """What a trainer leaves in its folder."""
+    folder = place.folder / f"checkpoint-{update}"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "adapter_model.safetensors").write_text(content)
+    (folder / "deep" / "state.json").write_text(content)
+    return folder
+
+
+def test_a_checkpoint_counts_once_its_manifest_is_there(storage: str, tmp_path: Path) -> None:
+    plan, store = small_plan(tmp_path), Store(storage)
+    cell = plan.cells[0]
+    record = cell_record(plan, cell)
+    place = Checkpoints(store, cell.cell_id)
+    assert place.folder.is_relative_to(tmp_path / "scratch")
+    for update in (2, 4, 6):
+        write_checkpoint(place, update, f"after {update}")
+        place.keep(update)
+        if update < 6:  # then the process dies
+            record.save(store, cell.cell_id, update)
+            place.forget_old()
+    found = latest_checkpoint(store, cell.cell_id)
+    assert found and found[0] == "checkpoint-4"
+
+    elsewhere = Checkpoints(store, cell.cell_id, rank=1)  # another process, maybe on another node
+    assert elsewhere.folder != place.folder
+    restored = elsewhere.restored(found[0])
+    assert (restored / "deep" / "state.json").read_text() == "after 4"
+    assert (restored / "adapter_model.safetensors").read_text() == "after 4"
+
+    record.save(store, cell.cell_id, 6)
+    place.forget_old()
+    assert store.folders("cells", cell.cell_id) == ["checkpoint-4", "checkpoint-6"][-KEPT:]
+    place.clear()
+    assert list(place.folder.iterdir()) == []
+    drop_checkpoints(store, cell.cell_id)
+    assert latest_checkpoint(store, cell.cell_id) is None
+
+
+def test_scratch_of_somebody_else_is_refused(storage: str, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "scratch" / f"decile-{os.getuid()}").symlink_to(tmp_path / "theirs")
+    with pytest.raises(StoreError, match="TMPDIR"):
+        Checkpoints(Store(storage), "cell")
+
+
+def test_a_sweep_in_a_bucket_outlives_a_kill_and_ends_as_in_a_folder(
+    storage: str, finished: Path, tmp_path: Path
+) -> None:
+    """Driver and all its processes die by SIGKILL in the second epoch of a cell."""
+    grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard"]}
+    file = experiments(tmp_path, storage=storage, grid=grid)
+    store, plan, calm = Store(storage), plan_of(file), store_of(finished)
+    for folder in ("probes", "subsets"):  # sampling in a bucket is tried above
+        store.copy_in(finished.parent / "runs" / folder, folder)
+    tracking = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    again = command("run", str(file), "-e", NAME, "--tracking-uri", tracking)
+    log = tmp_path / "driver.log"
+    with log.open("wb") as out:
+        driver = subprocess.Popen(
+            again,
+            cwd=tmp_path,
+            env=environment(RAY_TMPDIR="/tmp"),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+
+    def saved() -> list[str]:
+        cells = [c.cell_id for c in plan.cells]
+        return [c for c in cells if store.exists("cells", c, "checkpoint-6", "decile.json")]
+
+    wait_for(saved, driver, log)
+    family = [*psutil.Process(driver.pid).children(recursive=True), psutil.Process(driver.pid)]
+    for process in family:
+        process.send_signal(signal.SIGKILL)
+    driver.wait()
+    killed = saved()[0]
+    assert not store.exists("cells", killed, "result.json")
+    newest = latest_checkpoint(store, killed)
+    assert newest is not None
+    place = ("cells", killed, newest[0], "decile.json")
+    store.write_json(store.read_json(*place) | {"seconds": 10_000.0}, *place)
+    shutil.rmtree(tmp_path / "scratch")  # the node is lost, too
+    (tmp_path / "scratch").mkdir()
+
+    done = subprocess.run(
+        again,
+        cwd=tmp_path,
+        env=environment(RAY_TMPDIR="/tmp"),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "for-tests" not in done.stdout + done.stderr + log.read_text(), "a key was told"
+    result = store.read_json("cells", killed, "result.json")
+    assert result["ledger"]["seconds"] > 10_000, "it went on from its checkpoint"
+    for cell in plan.cells:
+        assert groups(store, cell.cell_id) == groups(calm, cell.cell_id)
+        assert evaluations(store, cell.cell_id) == evaluations(calm, cell.cell_id)
+        assert store.folders("cells", cell.cell_id) == ["adapter"]
+        assert store.names("cells", cell.cell_id, "adapter") == [
+            "adapter_config.json",
+            "adapter_model.safetensors",
+        ]
+    assert not list((tmp_path / "scratch").rglob("checkpoint-*"))
