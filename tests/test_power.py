@@ -1,13 +1,16 @@
 """The power of a grid: what it can find, and what would be needed."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
+from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.overview import overview, overview_text
 from orchestrator.power import (
     Needed,
     detectable,
@@ -17,6 +20,7 @@ from orchestrator.power import (
     resolution,
 )
 from orchestrator.report.statistics import Variances, mcnemar_p, mean_effect, permutation_p
+from orchestrator.store import Store
 
 
 @given(st.integers(2, 2000), st.integers(1, 8), st.integers(1, 16))
@@ -129,3 +133,12 @@ def test_a_stricter_level_needs_more() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
     one, many = (needed(parts, 0.05, 5, 100, level).items for level in (0.05, 0.05 / 3))
     assert one and many and many > one
+
+
+def test_the_plan_says_it_once_for_each_test_set(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, policies=("hard", "easy", "middle"), seeds=(0, 1, 2))
+    view = overview(plan, Store(str(tmp_path / "runs")))
+    (line,) = (dataset["resolution"] for dataset in view["datasets"])
+    assert line == resolution("small", 12, 3, 8, comparisons=3)
+    assert overview_text(view).count(line) == 1
+    assert view["detectable_points"] == {"small": round(minimum_detectable(12, 3, 8), 1)}
