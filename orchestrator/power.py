@@ -95,7 +95,7 @@ def _by_mcnemar(noise: float, items: int, level: float) -> float:
     """The difference, 0 to 1, that McNemar's exact test finds in 80 % where answers are 0 or 1.
 
     `noise` is the variance of one question's difference without an effect: the share of questions
-    that differ. An effect of d adds d² to them.
+    that differ. An effect of d adds d² to them. Takes `fewest` items or more.
     """
     differ = np.arange(items + 1)
     critical = binom.isf(level / 2, differ, 0.5)
@@ -106,7 +106,7 @@ def _by_mcnemar(noise: float, items: int, level: float) -> float:
         found = binom.pmf(differ, items, share) @ binom.sf(critical, differ, to_one_side)
         return float(found) - POWER
 
-    return float(brentq(lacks, 1e-9, 1, xtol=1e-6)) if lacks(1) > 0 else 1.0
+    return float(brentq(lacks, 1e-9, 1, xtol=1e-6))
 
 
 def resolution(

@@ -16,14 +16,7 @@ from orchestrator.evaluation import as_evaluation
 from orchestrator.learnability import GroupRecorder
 from orchestrator.plan import Plan
 from orchestrator.record import CellRecord, finish
-from orchestrator.report import (
-    drawing,
-    figures,
-    group_figures,
-    parts,
-    sections,
-    tables,
-)
+from orchestrator.report import drawing, figures, group_figures, markup, parts, sections, tables
 from orchestrator.report.families import families
 from orchestrator.report.page import write_page
 from orchestrator.report.pool import pool_figures
@@ -260,6 +253,21 @@ def test_the_page_has_every_section_and_loads_nothing(
     assert text.count("<svg") == text.count('role="img"') == 5
     assert all(cell.cell_id in text and cell.subset_key in text for cell in plan.cells)
     assert "hard against random on small" in text or "beats" in text
+
+
+def test_a_table_shows_once_what_lines_begin_with_and_every_line_has_it() -> None:
+    body = [("a/b", "1.0 (+2.0 [0.1, 3.9])"), ("a/b", "2.0"), ("<c>", "3.0 [1.0, 5.0]")]
+    html = markup.table(tables.Table("T", ("x", "y"), body, ""))
+    assert html.count('rowspan="2"') == html.count("<td hidden>a/<wbr>b</td>") == 1
+    assert "<td>1.0<small> (+2.0 [0.1, 3.9])</small></td>" in html
+    assert "<td>&lt;c&gt;</td><td>3.0<small> [1.0, 5.0]</small></td>" in html
+    assert re.findall(r"<h3>(.*?)</h3><div class=\"scroll\"", html) == ["T"]
+
+
+def test_a_long_table_is_folded_and_says_how_long_it_is() -> None:
+    few, many = (tables.Table("T", ("x",), [(str(n),) for n in range(k)], "") for k in (24, 25))
+    assert "<details>" not in markup.table(few)
+    assert markup.table(many).startswith("<details><summary>T: 25 rows</summary><h3>T</h3>")
 
 
 def test_the_same_store_gives_the_same_page(plan: Plan, store: Store, tmp_path: Path) -> None:
