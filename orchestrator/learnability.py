@@ -163,28 +163,6 @@ def learnable_pct(groups: pa.Table) -> float:
     return 100 * float(np.mean(shares)) if shares else float("nan")
 
 
-def live_tokens_share(groups: pa.Table) -> float:
-    """Share of all generated tokens that stand in live groups; nan where none was generated.
-
-    Where a loss divides by all tokens (TRL's dapo), this times the learning rate is the rate that
-    live groups are trained at (TRL pull request 6368).
-    """
-    counted = total(tallies_by(groups, "update").values())
-    tokens = counted.generated_tokens
-    return counted.live_tokens / tokens if tokens else float("nan")
-
-
-def kl_only_share(groups: pa.Table, beta: float) -> float:
-    """Share of updates without any live group: with beta > 0 the KL term alone drives them.
-
-    0 where beta is 0: such an update then moves nothing (TRL issue 5588). nan without updates.
-    """
-    lives = [t.live for t in tallies_by(groups, "update").values()]
-    if not lives:
-        return float("nan")
-    return lives.count(0) / len(lives) if beta > 0 else 0.0
-
-
 def training_metrics(groups: pa.Table) -> dict[int, dict[str, float]]:
     """Update -> the metrics that `groups` gives, under their MLflow names.
 

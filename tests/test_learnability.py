@@ -17,10 +17,8 @@ from orchestrator.learnability import (
     group_shares,
     is_live,
     kind_of,
-    kl_only_share,
     learnable_pct,
     live_share,
-    live_tokens_share,
     tallies_by,
     total,
     training_metrics,
@@ -220,19 +218,14 @@ def test_metrics_kept_while_recording_are_those_of_the_table(
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(ONE, max_size=12), st.sampled_from([0.0, 0.04]))
-def test_live_tokens_and_kl_alone_are_those_of_a_plain_count(
-    drawn: list[tuple[int, str, list[tuple[str, int]]]], beta: float
+@given(st.lists(ONE, max_size=12))
+def test_tokens_of_live_groups_are_those_of_a_plain_count(
+    drawn: list[tuple[int, str, list[tuple[str, int]]]],
 ) -> None:
     rows = [row(*one) for one in drawn]
-    live = {r["update"] for r in rows if is_live(r["rewards"])}
-    updates = {r["update"] for r in rows}
-    share = kl_only_share(table_of(rows), beta)
-    tokens = sum(sum(r["tokens"]) for r in rows)
-    of_live = sum(sum(r["tokens"]) for r in rows if is_live(r["rewards"]))
-    assert isnan(share) if not rows else share == (beta > 0) * len(updates - live) / len(updates)
-    found = live_tokens_share(table_of(rows))
-    assert found == pytest.approx(of_live / tokens) if tokens else isnan(found)
+    counted = total(tallies_by(table_of(rows), "update").values())
+    assert counted.generated_tokens == sum(sum(r["tokens"]) for r in rows)
+    assert counted.live_tokens == sum(sum(r["tokens"]) for r in rows if is_live(r["rewards"]))
 
 
 def test_an_update_is_split_into_percentages() -> None:
