@@ -99,12 +99,20 @@ def _add_experiment_commands(
         parser.add_argument("--storage", help="a folder or URI, in place of the file's")
         if name == "plan":
             parser.add_argument("--json", action="store_true", help="for machines")
+            _add_site(parser)
         if name == "run":
             parser.add_argument("--tracking-uri", help="an MLflow server in place of SQLite")
         if name == "report":
             parser.add_argument("--out", type=Path, help="the page (report-EXPERIMENT.html)")
             said = "put a paper's published numbers beside the measured ones"
             parser.add_argument("--paper", choices=["A"], help=said)
+
+
+def _add_site(parser: argparse.ArgumentParser) -> None:
+    """Where the sweep would run: a plan asks no cluster."""
+    parser.add_argument("--gpus", type=int, help="GPUs of the cluster (those of this machine)")
+    parser.add_argument("--gpu", help="their kind, such as h100, where nothing was measured yet")
+    parser.add_argument("--gpu-price", type=float, help="of one GPU for one hour")
 
 
 def _add_select(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

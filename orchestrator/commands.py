@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 def plan(arguments: argparse.Namespace) -> int:
     """Validate, and say what would run."""
-    from orchestrator.overview import overview, overview_text
+    from orchestrator.overview import Site, overview, overview_text
 
     made, store = _open(arguments)
-    view = overview(made, store)
+    site = Site.of(arguments.gpus, arguments.gpu, arguments.gpu_price)
+    view = overview(made, store, site)
     print(json.dumps(view, indent=2) if arguments.json else overview_text(view))
     return 0
 
@@ -45,13 +46,14 @@ def probe(arguments: argparse.Namespace) -> int:
     made, store = _open(arguments)
     store.check_writable()
     from cluster.session import ray_session
-    from orchestrator.run import missing_probes, run_probes
+    from orchestrator.run import forecast_of, missing_probes, run_probes
 
     progress = _progress(made, store)
     if not missing_probes(made, store):
         progress.say("nothing to do: every sample and subset is there")
         return 0
     with ray_session() as cluster:
+        progress.forecast = forecast_of(made, store, [], cluster)
         run_probes(made, store, cluster, progress)
     return 0
 

@@ -202,8 +202,8 @@ def training_memory(shape: Shape, load: Load) -> Memory:
     return Memory(
         weights=weights(shape, load.dtype, load.load_in_4bit),
         adapter=_adapter(shape, load),
-        reading=load.generated * load.prompt * (READ * shape.width + _kv(shape, size)),
-        kv_cache=load.generated * both * _kv(shape, size),
+        reading=load.generated * load.prompt * (READ * shape.width + kv_bytes(shape, size)),
+        kv_cache=load.generated * both * kv_bytes(shape, size),
         logits=max(load.generated * shape.vocab * CHOOSING, 2 * TILE),
         activations=load.updated * both * held,
         overhead=OVERHEAD,
@@ -217,7 +217,7 @@ def sampling_memory(
 
     Prompts of `prompt` tokens are read once for all their rows, which write up to `limit` tokens.
     """
-    prompts, cached = -(-rows // samples), _kv(shape, BYTES[dtype])
+    prompts, cached = -(-rows // samples), kv_bytes(shape, BYTES[dtype])
     return Memory(
         weights=weights(shape, dtype, load_in_4bit),
         adapter=0,
@@ -238,8 +238,8 @@ def weights(shape: Shape, dtype: str, load_in_4bit: bool) -> int:
     return int(shape.in_layers * NF4) + (shape.embedded + largest) * size
 
 
-def _kv(shape: Shape, size: int) -> int:
-    """Bytes of the cache per token."""
+def kv_bytes(shape: Shape, size: int) -> int:
+    """Bytes of the cache per token, where a number takes `size`."""
     return 2 * shape.layers * shape.kv_heads * shape.head_dim * size
 
 

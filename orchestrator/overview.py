@@ -1,27 +1,21 @@
 """What an experiment would do, read from the plan and the store; runs nothing."""
 
-import os
-from collections.abc import Sequence
 from math import comb
-from statistics import median
 from typing import Any
 
-from cluster.resources import ResourceError, trials_at_once
 from orchestrator.cells import Cell
 from orchestrator.overlap import describe
 from orchestrator.plan import Plan
 from orchestrator.power import minimum_detectable, resolution
 from orchestrator.probes import owed_by
-from orchestrator.progress import duration
 from orchestrator.store import Store
+from orchestrator.timetable import Site, time_lines, timetable
 from orchestrator.trial import is_finished
 
 
-def overview(plan: Plan, store: Store) -> dict[str, Any]:
-    """Cells, probes, owed work, ETA (seconds, null where nothing like it ran yet), GPU-hours."""
+def overview(plan: Plan, store: Store, site: Site) -> dict[str, Any]:
+    """Cells, probes, owed work, and the timetable of a site."""
     owed_cells = [cell for cell in plan.cells if not is_finished(store, cell)]
-    seconds = _owed_seconds(plan, store, owed_cells)
-    gpus = plan.experiment.resources.gpus * plan.experiment.resources.workers
     return {
         "experiment": plan.name,
         "about": plan.experiment.about,
@@ -31,8 +25,7 @@ def overview(plan: Plan, store: Store) -> dict[str, Any]:
         "probes": [_probe(plan, store, spec) for spec in plan.probes],
         "updates_owed": sum(cell.updates for cell in owed_cells),
         "rollouts_owed": sum(cell.rollouts for cell in owed_cells),
-        "eta_seconds": _eta(plan, seconds),
-        "gpu_hours": None if seconds is None else seconds * gpus / 3600,
+        **timetable(plan, store, owed_cells, site),
         "datasets": [_dataset(plan, name) for name in plan.pools],
         "detectable_points": {
             name: round(minimum_detectable(*_asked(plan, name)), 1) for name in plan.pools
@@ -106,36 +99,6 @@ def _comparisons(plan: Plan, dataset: str) -> int:
     return tables * comb(len(grid.policy), 2)
 
 
-def _owed_seconds(plan: Plan, store: Store, cells: Sequence[Cell]) -> float | None:
-    """Trial seconds still to run, from finished cells of the same models in this store."""
-    speeds = _seconds_per_rollout(store)
-    if any(cell.probe.model.name not in speeds for cell in cells):
-        return None
-    return sum(cell.rollouts * speeds[cell.probe.model.name] for cell in cells)
-
-
-def _seconds_per_rollout(store: Store) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
-    for cell_id in store.folders("cells"):
-        result = store.read_json("cells", cell_id, "result.json")
-        if result and result["ledger"]["rollouts"]:
-            speed = result["ledger"]["seconds"] / result["ledger"]["rollouts"]
-            found.setdefault(result["model"], []).append(speed)
-    return {model: median(speeds) for model, speeds in found.items()}
-
-
-def _eta(plan: Plan, seconds: float | None) -> float | None:
-    """Wall seconds on this machine's CPUs; null for GPU trials, whose cluster is not known here."""
-    resources = plan.experiment.resources
-    if seconds is None or resources.gpus:
-        return None
-    here = {"CPU": float(os.cpu_count() or 1)}
-    try:
-        return seconds / trials_at_once(here, resources.cpus, 0, resources.workers)
-    except ResourceError:
-        return None
-
-
 def overview_text(view: dict[str, Any]) -> str:
     """The overview for people."""
     cells = view["cells"]
@@ -155,7 +118,7 @@ def overview_text(view: dict[str, Any]) -> str:
             f"{probe['samples']:,} samples owed"
         )
     lines.append(f"{view['updates_owed']:,} updates, {view['rollouts_owed']:,} rollouts owed")
-    lines.append(_time_line(view))
+    lines += time_lines(view)
     lines += [line for dataset in view["datasets"] for line in _dataset_lines(dataset)]
     return "\n".join(lines)
 
@@ -166,13 +129,3 @@ def _dataset_lines(dataset: dict[str, Any]) -> list[str]:
     head = f"{name}: {dataset['train']:,} training prompts, {dataset['test']:,} test questions"
     lines = [head, origin, *dataset["notes"], *dataset["overlap_text"], dataset["resolution"]]
     return [lines[0], *(f"  {line}" for line in lines[1:] if line)]
-
-
-def _time_line(view: dict[str, Any]) -> str:
-    if view["cells_owed"] == 0:
-        return "ETA: nothing to do"
-    if view["eta_seconds"] is None and view["gpu_hours"] is None:
-        return "ETA: not known before a first cell of each model has run into this storage"
-    if view["eta_seconds"] is None:
-        return f"GPU-hours: {view['gpu_hours']:.1f}"
-    return f"ETA: {duration(view['eta_seconds'])} of training on this machine"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from orchestrator.cells import Cell
+from orchestrator.forecast import Forecast
 from orchestrator.plan import Plan
 
 
@@ -25,14 +26,13 @@ class Progress:
     out: TextIO = field(default_factory=lambda: sys.stderr)
     every: float = 10.0
     updates: dict[str, tuple[str, int, int, dict[str, float]]] = field(default_factory=dict)
+    forecast: Forecast | None = None
 
     def __post_init__(self) -> None:
         self._terminal = self.out.isatty()
         self._last = 0.0
         self._width = 0
-        self._began = time.monotonic()
         self._explained: dict[str, str] = {}
-        self._seen = 0  # updates done in this run, for the ETA
 
     @classmethod
     def of(cls, plan: Plan, finished: int) -> "Progress":
@@ -46,14 +46,18 @@ class Progress:
 
     def probe(self, label: str, done: int, total: int) -> None:
         """Samples drawn so far."""
-        self._draw(f"{label}: {done}/{total} samples", force=done in (0, total))
+        if self.forecast:
+            self.forecast.probed(label, done, total)
+        line = f"{label}: {done}/{total} samples, ETA {self._eta()}"
+        self._draw(line, force=done in (0, total))
 
     def update(self, cell: Cell, report: dict[str, Any]) -> None:
         """A running cell reached another update."""
         key = cell.cell_id
         latest = {**self.updates[key][3]} if key in self.updates else {}
         self.updates[key] = (cell.name, report["update"], cell.updates, latest | report["metrics"])
-        self._seen += 1
+        if self.forecast:
+            self.forecast.reached(cell, report["update"])
         self._explain(cell, report)
         self._draw(self._line())
 
@@ -69,7 +73,10 @@ class Progress:
         """A cell ended, well or badly."""
         self.updates.pop(cell.cell_id, None)
         self.done += 1
-        self.say(f"[{self.done}/{self.total}] {cell.name}: {text}")
+        if self.forecast:
+            self.forecast.ended(cell)
+        left = f" (ETA {self._eta()})" if self.done < self.total else ""
+        self.say(f"[{self.done}/{self.total}] {cell.name}: {text}{left}")
 
     def _line(self) -> str:
         running = [
@@ -80,16 +87,9 @@ class Progress:
         return " | ".join([head, *running])
 
     def _eta(self) -> str:
-        """From the updates that this run has made per second, over all that are owed."""
-        if not self.updates or not self._seen:
-            return "?"
-        of = next(iter(self.updates.values()))[2]
-        owed = (self.total - self.done) * of - sum(u for _, u, _, _ in self.updates.values())
-        return duration(owed * (time.monotonic() - self._began) / self._seen)
-
-    def start_clock(self) -> None:
-        """Training begins: the ETA counts from here."""
-        self._began, self._seen = time.monotonic(), 0
+        """Until the last cell has ended: probes, starts, updates and evaluations."""
+        left = self.forecast.seconds_left() if self.forecast else None
+        return "?" if left is None else duration(left)
 
     def _draw(self, line: str, force: bool = False) -> None:
         now = time.monotonic()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from orchestrator.cells import Cell
 from orchestrator.evaluation import by_update, evaluation_metrics
@@ -30,6 +31,8 @@ class CellRecord:
     evaluations: pa.Table = field(default_factory=lambda: empty(EVALUATIONS))
     log: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+    start_seconds: float = 0.0  # of the execution that finished it: libraries, model, data
 
     def add_evaluation(self, evaluation: pa.Table) -> None:
         """Append one evaluation (schema EVALUATIONS)."""
@@ -67,7 +70,12 @@ class CellRecord:
             store.write_table(table, *place, f"{name}.parquet")
         if spent is not None:
             store.write_json(dict(spent), *place, "ledger.json")
-        store.write_json({"seconds": self.seconds, "update": update}, *place, MANIFEST)
+        manifest = {
+            "seconds": self.seconds,
+            "evaluation_seconds": self.evaluation_seconds,
+            "update": update,
+        }
+        store.write_json(manifest, *place, MANIFEST)
 
 
 def latest_checkpoint(store: Store, cell_id: str) -> tuple[str, CellRecord] | None:
@@ -87,7 +95,8 @@ def _read(store: Store, *place: str) -> CellRecord | None:
     if manifest is None or groups is None or evaluations is None or log is None:
         return None
     recorder = GroupRecorder(groups.to_pylist())
-    return CellRecord(recorder, evaluations, log.to_pylist(), manifest["seconds"])
+    spent = (manifest["seconds"], manifest.get("evaluation_seconds", 0.0))
+    return CellRecord(recorder, evaluations, log.to_pylist(), *spent)
 
 
 def result(cell: Cell, record: CellRecord) -> dict[str, Any]:
@@ -107,6 +116,25 @@ def result(cell: Cell, record: CellRecord) -> dict[str, Any]:
         "base": base,
         "final": final,
         "ledger": record.ledger(cell),
+        "timing": timing(record),
+    }
+
+
+def timing(record: CellRecord) -> dict[str, float]:
+    """What, beside the ledger, tells how long a cell like this one takes (`throughput`).
+
+    decode_steps: the longest completion of every generation, summed; answers and answer_tokens of
+    the evaluations of trained weights, `evaluations` in number.
+    """
+    mine = record.evaluations.filter(pc.greater(record.evaluations["update"], 0))
+    longest = [row["value"] for row in record.log if row["name"] == "completions/max_length"]
+    return {
+        "start_seconds": round(record.start_seconds, 3),
+        "evaluation_seconds": round(record.evaluation_seconds, 3),
+        "evaluations": len(pc.unique(mine["update"])),
+        "answers": mine.num_rows,
+        "answer_tokens": pc.sum(mine["tokens"]).as_py() or 0,
+        "decode_steps": sum(longest),
     }
 
 

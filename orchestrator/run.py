@@ -12,11 +12,12 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster.resources import trials_at_once
 from cluster.session import ray_session
 from orchestrator.cells import Cell, ProbeSpec
 from orchestrator.difficulty import summarise, summary_lines
 from orchestrator.doctor import in_worker, try_dataset
+from orchestrator.expected import GPU, expect, kind_of, label_of
+from orchestrator.forecast import Forecast
 from orchestrator.marker_check import MarkerFails
 from orchestrator.plan import Plan
 from orchestrator.probes import (
@@ -31,6 +32,7 @@ from orchestrator.progress import Progress, duration
 from orchestrator.record import drop_checkpoints
 from orchestrator.report.rows import read_rows
 from orchestrator.report.table import flat_row
+from orchestrator.schedule import Room, in_blocks, room_of
 from orchestrator.store import Store
 from orchestrator.subsets import made, read_subset, store_subset
 from orchestrator.sweep import run_cells
@@ -107,13 +109,25 @@ def _run_owed(
         progress.update(cell, dict(report))
 
     with ray_session() as cluster:
-        resources = plan.experiment.resources
-        trials_at_once(cluster, resources.cpus, resources.gpus, resources.workers)
+        progress.forecast = forecast_of(plan, store, cells, cluster)
         run_probes(plan, store, cluster, progress)
+        progress.forecast = forecast_of(plan, store, cells, cluster)  # now lengths are known
         for cell in cells:
             tracker.start(cell)
-        progress.start_clock()
-        run_cells(cells, store, cluster, updated, ended)
+        run_cells(list(progress.forecast.cells.values()), store, cluster, updated, ended)
+
+
+def forecast_of(
+    plan: Plan, store: Store, cells: list[Cell], cluster: Mapping[str, float]
+) -> Forecast:
+    """What these cells and the probes that are owed will take, in the order in which they start.
+
+    Raises ResourceError where no trial fits the cluster.
+    """
+    room = room_of(cluster, plan.experiment.resources) if cells else Room((1.0,), 1)
+    expected = expect(plan, store, cells, cluster, kind_of(cluster) or GPU)
+    ordered = [cell for block in in_blocks(cells, expected.seconds) for cell in block]
+    return Forecast(ordered, expected.cells, room, expected.probes)
 
 
 def check_markers(plan: Plan, progress: Progress) -> None:
@@ -136,7 +150,7 @@ def run_probes(plan: Plan, store: Store, cluster: Mapping[str, float], progress:
     check_markers(plan, progress)
     tables: dict[str, pa.Table] = {}
     for spec in plan.probes:
-        label = f"{spec.split} probe {spec.model.name}/{spec.dataset.name}"
+        label = label_of(spec)
         began = time.monotonic()
         lacks = owed_by(plan, store, spec)
         progress.say(f"{label}: {_owed_text(plan, spec, lacks)}")

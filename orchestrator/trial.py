@@ -6,6 +6,7 @@ cell that has its result.
 """
 
 import importlib.metadata
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -76,7 +77,7 @@ class Trial:
         workers: int,
     ) -> None:
         self.cell, self.store, self.checkpoints, self.report = cell, store, checkpoints, report
-        self.rank, self.workers = rank, workers
+        self.rank, self.workers, self.begun = rank, workers, time.monotonic()
         self.folder = checkpoints.folder
         found = latest_checkpoint(store, cell.cell_id)
         self.checkpoint: Path | None = checkpoints.restored(found[0]) if found else None
@@ -106,6 +107,7 @@ class Trial:
         tokenizer: Any = trainer.processing_class
         self.sampler = TransformersSampler(trainer.model, tokenizer, kwargs)
         trainer.add_callback(CellCallback(self.record, self._after, self._save))
+        self.record.start_seconds = time.monotonic() - self.begun
         try:
             trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
         except torch.OutOfMemoryError as error:  # a new process goes on, with all its memory free
@@ -144,7 +146,9 @@ class Trial:
         every = self.cell.evaluate_every
         due = update == self.cell.updates or (every > 0 and update % every == 0)
         if due and not self.record.has_evaluation(update):
+            began = time.monotonic()
             self.record.add_evaluation(self._evaluate(update))
+            self.record.evaluation_seconds += time.monotonic() - began
         said, self.note = self.note or self.record.groups.explain(update), ""
         self.report({"update": update, "metrics": self._metrics(update), "explanation": said or ""})
 

@@ -71,6 +71,7 @@ def cell_record(plan: Plan, cell: Cell, seed: int = 0) -> CellRecord:
         record.log += [
             {"update": update, "name": "loss", "value": float(rng.normal())},
             {"update": update, "name": "completions/mean_length", "value": float(rng.normal(20))},
+            {"update": update, "name": "completions/max_length", "value": 20.0},
             {"update": update, "name": "num_tokens", "value": 1000.0 * update},
         ]
     every = cell.evaluate_every or cell.updates

@@ -27,6 +27,9 @@ PURE = (
     "adaptive",
     "estimates",
     "memory",
+    "forecast",
+    "schedule",
+    "throughput",
 )
 
 

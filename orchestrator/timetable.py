@@ -1,0 +1,141 @@
+"""When the cells of a plan would run, what that costs, and where the figures are from."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from cluster.resources import ResourceError
+from cluster.session import this_machine
+from orchestrator.blocks import Experiment
+from orchestrator.cells import Cell
+from orchestrator.expected import GPU, Expected, expect, kind_of
+from orchestrator.lines import UserError
+from orchestrator.plan import Plan
+from orchestrator.progress import duration
+from orchestrator.schedule import (
+    Job,
+    Room,
+    device_seconds,
+    gantt,
+    in_blocks,
+    job_of,
+    makespan,
+    pack,
+    room_of,
+)
+from orchestrator.store import Store
+from orchestrator.throughput import MACHINES
+
+CPUS_PER_GPU = 16  # of machines that are only imagined: CPUs are never what is short there
+
+
+class Site(NamedTuple):
+    """Where a plan would run: resource counts as Ray gives them, and the price of a GPU-hour."""
+
+    cluster: Mapping[str, float]
+    gpu: str = GPU
+    price: float | None = None
+    said: bool = False  # the user named the number of GPUs
+
+    @classmethod
+    def of(cls, gpus: int | None, gpu: str | None, price: float | None) -> Self:
+        """This machine, or what the user says instead. Raises UserError."""
+        here = this_machine()
+        if gpus is not None and gpus < 1:
+            raise UserError(f"--gpus is {gpus}: write a count from 1")
+        if price is not None and price < 0:
+            raise UserError(f"--gpu-price is {price:g}: write a number from 0")
+        if gpu and not kind_of([gpu]):
+            raise UserError(f"--gpu {gpu} is not known: write one of {', '.join(MACHINES)}")
+        kind = kind_of([gpu] if gpu else here) or GPU
+        return cls(_with_gpus(here, gpus) if gpus else here, kind, price, gpus is not None)
+
+    def room(self, experiment: Experiment) -> tuple["Site", Room]:
+        """The room that trials find; where they need GPUs and there are none, as few as they need.
+
+        Raises ResourceError where they fit nowhere.
+        """
+        resources = experiment.resources
+        if resources.gpus and not self.said and self.cluster.get("GPU", 0) < 1:
+            needed = max(experiment.probe.gpus, -(-resources.workers // int(1 / resources.gpus)))
+            site = self._replace(cluster=_with_gpus(self.cluster, needed))
+            return site, room_of(site.cluster, resources)
+        return self, room_of(self.cluster, resources)
+
+    def words(self, room: Room) -> str:
+        """What there is, for people."""
+        count = len(room.devices) if room.unit == "GPU" else round(room.devices[0])
+        return f"{count} {room.unit}{'s' * (count > 1)}, {room.at_once} at once"
+
+
+def _with_gpus(cluster: Mapping[str, float], gpus: int) -> dict[str, float]:
+    cpus = max(cluster.get("CPU", 1.0), float(CPUS_PER_GPU * gpus))
+    return {**cluster, "CPU": cpus, "GPU": float(gpus)}
+
+
+def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> dict[str, Any]:
+    """ETA in seconds, GPU-hours, cost, sources of the figures, and the packing as a chart.
+
+    Numbers are null where nothing is known of a model, or where no trial fits this machine.
+    """
+    try:
+        site, room = site.room(plan.experiment)
+        expected = expect(plan, store, cells, site.cluster, site.gpu)
+    except ResourceError as error:
+        return _unknown(str(error))
+    if any(cell.cell_id not in expected.cells for cell in cells):
+        return _unknown("", expected)
+    ordered = [cell for block in in_blocks(cells, expected.seconds) for cell in block]
+    jobs = [job_of(cell, expected.seconds(cell), _short(plan, cell)) for cell in ordered]
+    placed, probes = pack(jobs, room), sum(expected.probes.values())
+    hours = _gpu_hours(jobs, probes, room, site)
+    return {
+        "eta_seconds": probes + makespan(placed),
+        "probe_seconds": probes,
+        "gpu_hours": hours,
+        "cost": None if site.price is None else hours * site.price,
+        "room": site.words(room),
+        "sources": expected.sources,
+        "packing": gantt(placed, room),
+        "problem": "",
+    }
+
+
+def _unknown(problem: str, expected: Expected | None = None) -> dict[str, Any]:
+    numbers = ("eta_seconds", "probe_seconds", "gpu_hours", "cost")
+    sources = expected.sources if expected else {}
+    return dict.fromkeys(numbers) | {
+        "room": "", "sources": sources, "packing": [], "problem": problem,
+    }  # fmt: skip
+
+
+def _gpu_hours(jobs: Sequence[Job], probes: float, room: Room, site: Site) -> float:
+    """Of cells by their shares, and of probes, which take every GPU there is."""
+    if room.unit != "GPU":
+        return 0.0
+    return (device_seconds(jobs) + probes * site.cluster.get("GPU", 0.0)) / 3600
+
+
+def _short(plan: Plan, cell: Cell) -> str:
+    """A cell's name without what all cells of the plan share."""
+    axes = [cell.axes | {"seed": f"s{cell.seed}"} for cell in (cell, *plan.cells)]
+    shared = {axis for axis in ("model", "dataset") if len({a[axis] for a in axes}) == 1}
+    return "/".join(axes[0][a] for a in ("policy", "seed", "model", "dataset") if a not in shared)
+
+
+def time_lines(view: Mapping[str, Any]) -> list[str]:
+    """The timetable for people."""
+    if view["cells_owed"] == 0:
+        return ["ETA: nothing to do"]
+    sources = [f"  {model}: {source}" for model, source in view["sources"].items()]
+    if view["eta_seconds"] is None:
+        return [f"ETA: not known{f': {p}' if (p := view['problem']) else ''}", *sources]
+    probes = view["probe_seconds"]
+    head = f"ETA: {duration(view['eta_seconds'])} ({view['room']}"
+    head += f"; {duration(probes)} of it for probes)" if probes else ")"
+    hours = [_hours_line(view)] if view["gpu_hours"] else []
+    return [head, *sources, *hours, *(f"  {row}" for row in view["packing"])]
+
+
+def _hours_line(view: Mapping[str, Any]) -> str:
+    price = "" if view["cost"] is None else f", cost {view['cost']:,.2f}"
+    return f"GPU-hours: {view['gpu_hours']:,.1f}{price}"

@@ -1,0 +1,144 @@
+"""Blocks stay whole, packing respects capacity, and no packing beats its bound."""
+
+from itertools import product
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.resources import ResourceError
+from orchestrator.blocks import Resources
+from orchestrator.schedule import (
+    Job,
+    Room,
+    block_of,
+    device_seconds,
+    gantt,
+    in_blocks,
+    lower_bound,
+    makespan,
+    pack,
+    room_of,
+)
+
+
+class Stub(NamedTuple):
+    """What stands for a cell."""
+
+    model: str
+    policy: str
+    seed: int
+    seconds: float
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        return {"model": self.model, "dataset": "d", "policy": self.policy, "seed": self.seed,
+                "probe_seed": 0}  # fmt: skip
+
+
+def grid(models: dict[str, float], policies: str, seeds: int) -> list[Stub]:
+    """Cells whose seconds are their model's, a little more for each later policy."""
+    cells = product(models.items(), range(seeds), enumerate(policies))
+    return [Stub(m, p, s, each + number) for (m, each), s, (number, p) in cells]
+
+
+def seconds(cell: Stub) -> float:
+    return cell.seconds
+
+
+def test_a_block_is_every_policy_of_a_seed_and_seeds_come_in_turn() -> None:
+    blocks = in_blocks(grid({"small": 10, "large": 50}, "her", 3), seconds)
+    assert [{(c.model, c.seed) for c in block} for block in blocks] == [
+        {(model, seed)} for seed in range(3) for model in ("large", "small")
+    ]
+    assert all([c.policy for c in block] == ["r", "e", "h"] for block in blocks), "longest first"
+
+
+@given(st.permutations(grid({"a": 1, "b": 2}, "xyz", 3)))
+def test_blocks_are_whole_whatever_the_order_of_the_grid(cells: list[Stub]) -> None:
+    blocks = in_blocks(cells, seconds)
+    assert sorted(cell for block in blocks for cell in block) == sorted(cells)
+    for block in blocks:
+        assert len({block_of(cell) for cell in block}) == 1
+        assert {cell.policy for cell in block} == set("xyz")
+
+
+jobs = st.lists(
+    st.builds(
+        Job,
+        st.just("j"),
+        st.floats(0.1, 100),
+        st.integers(1, 3),
+        st.sampled_from([0.1, 0.25, 0.5, 1.0]),
+    ),
+    max_size=25,
+)
+
+
+@given(jobs, st.integers(3, 6), st.integers(1, 9))
+def test_a_packing_never_holds_more_than_there_is_and_loses_no_job(
+    jobs: list[Job], devices: int, at_once: int
+) -> None:
+    room = Room((1.0,) * devices, at_once)
+    placed = pack(jobs, room)
+    assert sorted(each.job for each in placed) == sorted(jobs)
+    for each in placed:
+        now = [p for p in placed if p.start <= each.start < p.end]
+        assert len(now) <= at_once
+        for device in range(devices):
+            held = sum(p.job.share * p.devices.count(device) for p in now)
+            assert held <= 1 + 1e-6
+    assert makespan(placed) >= lower_bound(jobs, room) - 1e-6
+    assert makespan(placed) <= sum(job.seconds for job in jobs) + 1e-6
+
+
+@given(st.lists(st.floats(0.1, 100), min_size=1, max_size=30), st.integers(1, 8))
+def test_equal_shares_in_order_are_within_grahams_factor_of_the_bound(
+    each: list[float], devices: int
+) -> None:
+    room, jobs = Room((1.0,) * devices, devices), [Job("j", s) for s in each]
+    assert makespan(pack(jobs, room)) <= (2 - 1 / devices) * lower_bound(jobs, room) + 1e-6
+
+
+def test_what_does_not_fit_now_is_passed_by_what_does() -> None:
+    room = Room((1.0, 1.0), 4)
+    wide, narrow = Job("wide", 5, workers=2), Job("narrow", 2)
+    placed = {p.job.name: p for p in pack([Job("first", 3), wide, narrow], room)}
+    assert placed["narrow"].start == 0
+    assert (placed["wide"].start, placed["wide"].devices) == (3, (0, 1))
+
+
+def test_a_share_fills_a_device_before_it_opens_another() -> None:
+    quarter = [Job(str(i), 10, share=0.25) for i in range(4)]
+    assert {p.devices for p in pack(quarter, Room((1.0, 1.0), 8))} == {(0,)}
+
+
+def test_a_job_that_fits_nowhere_is_an_error_and_not_a_loop() -> None:
+    with pytest.raises(ValueError, match="wide fits nowhere"):
+        pack([Job("wide", 1, workers=3)], Room((1.0, 1.0), 2))
+
+
+def test_a_cluster_is_its_gpus_or_all_its_cpus() -> None:
+    assert room_of({"CPU": 4}, Resources(cpus=2)) == Room((4,), 2, "CPU")
+    assert room_of({"CPU": 64, "GPU": 2}, Resources(gpus=0.5)) == Room((1.0, 1.0), 4)
+    with pytest.raises(ResourceError, match="write smaller resources"):
+        room_of({"CPU": 4}, Resources(gpus=1))
+
+
+def test_the_chart_has_a_row_per_lane_with_every_name_at_its_time() -> None:
+    jobs = [Job("long", 6), Job("a", 3), Job("b", 3), Job("both", 6, workers=2)]
+    room = Room((1.0, 1.0), 2)
+    assert gantt(pack(jobs, room), room, width=20) == [
+        "GPU 0 |long─────┤both─────┤|",
+        "GPU 1 |a───┤b───┤both─────┤|",
+    ]
+    shared = gantt(pack([Job("x", 1, share=0.5)] * 2, Room((1.0,), 2)), Room((1.0,), 2), width=4)
+    assert shared == ["GPU 0 |x──┤|", "      |x──┤|"]
+    many = Room((1.0,) * 40, 40)
+    assert gantt(pack([Job("x", 1)] * 40, many), many)[-1].strip() == "… and 24 more rows"
+    assert gantt([], many) == []
+
+
+def test_device_time_counts_workers_and_shares() -> None:
+    assert device_seconds([Job("a", 10, 2, 0.5), Job("b", 4)]) == 14
