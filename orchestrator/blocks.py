@@ -169,6 +169,10 @@ class Experiment(Settings):
     """How accuracy is measured."""
     resources: Resources = Resources()
     """What one trial takes."""
+    max_gpu_hours: float | None = Field(default=None, gt=0)
+    """No further block of policies begins once probes and cells would take more GPU-hours."""
+    max_hours: float | None = Field(default=None, gt=0)
+    """No further block of policies begins once runs of the experiment would last longer."""
 
     @field_validator("budget", mode="before")
     @classmethod

@@ -1,6 +1,7 @@
 """`decile …`: the command line. What a command does is in `commands`.
 
-Exit codes: 0 done, 1 a cell failed (others finished), 2 the user's input is wrong.
+Exit codes: 0 done, 1 a cell failed (others finished), 2 the user's input is wrong, 3 a cap
+(`max_gpu_hours`, `max_hours`) left cells out.
 """
 
 import argparse

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from orchestrator.store import Store
     from tasks import Task
 
+CAPPED = 3  # the exit code of a sweep that a cap ended
+
 
 def plan(arguments: argparse.Namespace) -> int:
     """Validate, and say what would run."""
@@ -38,7 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"\nresults:  {store.uri}")
     print(f"compare:  decile ui --storage {store.uri}")
     print(f"report:   decile report {arguments.file} -e {made.name} --storage {store.uri}")
-    return 1 if outcome.failed else 0
+    if outcome.dropped:
+        print(f"capped:   {outcome.dropped}; the same command with a larger cap goes on")
+    return 1 if outcome.failed else CAPPED if outcome.dropped else 0
 
 
 def probe(arguments: argparse.Namespace) -> int:
@@ -46,14 +50,14 @@ def probe(arguments: argparse.Namespace) -> int:
     made, store = _open(arguments)
     store.check_writable()
     from cluster.session import ray_session
-    from orchestrator.run import forecast_of, missing_probes, run_probes
+    from orchestrator.run import missing_probes, probes_forecast, run_probes
 
     progress = _progress(made, store)
     if not missing_probes(made, store):
         progress.say("nothing to do: every sample and subset is there")
         return 0
     with ray_session() as cluster:
-        progress.forecast = forecast_of(made, store, [], cluster)
+        progress.forecast = probes_forecast(made, store, cluster)
         run_probes(made, store, cluster, progress)
     return 0
 

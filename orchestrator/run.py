@@ -6,13 +6,16 @@ call after a kill does only what is owed.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from math import floor
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.session import ray_session
+from orchestrator.caps import Account, closed, dropped_sentence, queue_of
 from orchestrator.cells import Cell, ProbeSpec
 from orchestrator.difficulty import summarise, summary_lines
 from orchestrator.doctor import in_worker, try_dataset
@@ -32,7 +35,7 @@ from orchestrator.progress import Progress, duration
 from orchestrator.record import drop_checkpoints
 from orchestrator.report.rows import read_rows
 from orchestrator.report.table import flat_row
-from orchestrator.schedule import Room, in_blocks, room_of
+from orchestrator.schedule import Room, room_of
 from orchestrator.store import Store
 from orchestrator.subsets import made, read_subset, store_subset
 from orchestrator.sweep import run_cells
@@ -42,10 +45,14 @@ from orchestrator.trial import is_finished
 
 @dataclass
 class Outcome:
-    """What a run did: cells that it finished, cells that failed with their reasons."""
+    """What a run did: cells that it finished, cells that failed with their reasons.
 
-    ran: list[str]
-    failed: dict[str, str]
+    `dropped` says which cells a cap left out, or nothing.
+    """
+
+    ran: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    dropped: str = ""
 
 
 def run_experiment(plan: Plan, store: Store, tracking_uri: str, progress: Progress) -> Outcome:
@@ -54,12 +61,12 @@ def run_experiment(plan: Plan, store: Store, tracking_uri: str, progress: Progre
     The storage must be writable. Raises ResourceError when no trial fits the cluster.
     """
     owed_cells = [cell for cell in plan.cells if not is_finished(store, cell)]
-    declare(plan, store)
+    declared = declare(plan, store)
     tracker = Tracker.open(tracking_uri, store, plan)
-    outcome = Outcome([], {})
+    outcome = Outcome()
     try:
         if owed_cells:
-            _run_owed(owed_cells, plan, store, tracker, progress, outcome)
+            Sweep(plan, store, tracker, progress, declared, outcome).run(owed_cells)
         else:
             progress.say(f"nothing to do: all {len(plan.cells)} cells of {plan.name} have results")
     finally:
@@ -72,62 +79,105 @@ def run_experiment(plan: Plan, store: Store, tracking_uri: str, progress: Progre
     return outcome
 
 
-def declare(plan: Plan, store: Store) -> None:
-    """Write the set of cells that the experiment declares, and when each claim was first made."""
+def account_of(plan: Plan, store: Store) -> Account:
+    """What earlier runs of the experiment have taken."""
+    return Account((store.read_json("sweeps", f"{plan.name}.json") or {}).get("spent"))
+
+
+def declare(plan: Plan, store: Store) -> dict[str, Any]:
+    """Write the set of cells that the experiment declares, and when each claim was first made.
+
+    What its runs have taken so far stays; what an earlier cap left out is forgotten.
+    """
     cells = [{"cell_id": cell.cell_id, **cell.axes} for cell in plan.cells]
     before = store.read_json("sweeps", f"{plan.name}.json") or {}
     results = sum(is_finished(store, cell) for cell in plan.cells)
     made = {"at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()), "results": results}
     known = before.get("claims", {})
     claims = {text: known.get(text, made) for text in plan.experiment.claims}
-    declared = {"experiment": plan.name, "cells": cells, "claims": claims}
+    spent = {"spent": before["spent"]} if "spent" in before else {}
+    declared = {"experiment": plan.name, "cells": cells, "claims": claims, **spent}
     store.write_json(declared, "sweeps", f"{plan.name}.json")
+    return declared
 
 
-def _run_owed(
-    cells: list[Cell],
-    plan: Plan,
-    store: Store,
-    tracker: Tracker,
-    progress: Progress,
-    outcome: Outcome,
-) -> None:
-    """Probe, select and train what is owed; `outcome` fills as cells end."""
-
-    def ended(cell: Cell, error: str | None) -> None:
-        if error is None and is_finished(store, cell):
-            outcome.ran.append(cell.cell_id)
-            tracker.sync(cell)
-            progress.finished(cell, _summary(store, cell))
-        else:
-            outcome.failed[cell.cell_id] = error or "ended without a result"
-            tracker.fail(cell, outcome.failed[cell.cell_id])
-            progress.finished(cell, f"FAILED: {outcome.failed[cell.cell_id]}")
-
-    def updated(cell: Cell, report: Mapping[str, object]) -> None:
-        tracker.live(cell, report["update"], report["metrics"])  # type: ignore[arg-type]
-        progress.update(cell, dict(report))
-
-    with ray_session() as cluster:
-        progress.forecast = forecast_of(plan, store, cells, cluster)
-        run_probes(plan, store, cluster, progress)
-        progress.forecast = forecast_of(plan, store, cells, cluster)  # now lengths are known
-        for cell in cells:
-            tracker.start(cell)
-        run_cells(list(progress.forecast.cells.values()), store, cluster, updated, ended)
+SAVED_EVERY = 60.0  # seconds between two writes of what a run has taken
 
 
-def forecast_of(
-    plan: Plan, store: Store, cells: list[Cell], cluster: Mapping[str, float]
-) -> Forecast:
-    """What these cells and the probes that are owed will take, in the order in which they start.
+@dataclass
+class Sweep:
+    """What owed cells need on their way; `outcome` fills as they end."""
 
-    Raises ResourceError where no trial fits the cluster.
-    """
-    room = room_of(cluster, plan.experiment.resources) if cells else Room((1.0,), 1)
-    expected = expect(plan, store, cells, cluster, kind_of(cluster) or GPU)
-    ordered = [cell for block in in_blocks(cells, expected.seconds) for cell in block]
-    return Forecast(ordered, expected.cells, room, expected.probes)
+    plan: Plan
+    store: Store
+    tracker: Tracker
+    progress: Progress
+    declared: dict[str, Any]
+    outcome: Outcome
+
+    def __post_init__(self) -> None:
+        self.account = Account(self.declared.get("spent"))
+
+    def run(self, cells: list[Cell]) -> None:
+        """Probe, select and train what is owed, as far as the caps allow."""
+        with ray_session() as cluster:
+            self._expect(cells, cluster)
+            if self.queue.is_open():
+                run_probes(self.plan, self.store, cluster, self.progress, self.account)
+                self._expect(cells, cluster)  # how long answers are is known now
+            if self.queue.is_open():
+                run_cells(self, cells, self.queue.forecast.room.at_once, self.store)
+        self._save()
+        self.outcome.dropped = dropped_sentence(self.declared)
+
+    def _expect(self, cells: list[Cell], cluster: Mapping[str, float]) -> None:
+        """The queue and the forecast of what is owed. Raises ResourceError where no trial fits."""
+        room = room_of(cluster, self.plan.experiment.resources)
+        found = expect(self.plan, self.store, cells, cluster, kind_of(cluster) or GPU)
+        experiment = self.plan.experiment
+        self.queue = queue_of(experiment, cells, found.cells, found.probes, room, self.account)
+        self.progress.forecast = self.queue.forecast
+
+    def next(self) -> Cell | None:
+        """The next cell to start; what was begun outlives a kill."""
+        cell = self.queue.next()
+        self._save()
+        if cell is not None:
+            self.tracker.start(cell)
+        return cell
+
+    def updated(self, cell: Cell, report: Mapping[str, object]) -> None:
+        """A cell reached another update."""
+        self.tracker.live(cell, report["update"], report["metrics"])  # type: ignore[arg-type]
+        self.progress.update(cell, dict(report))
+        if time.monotonic() - self._saved > SAVED_EVERY:
+            self._save()
+
+    def ended(self, cell: Cell, error: str | None) -> None:
+        """A trial ended, with the reason where it failed."""
+        self.queue.ended(cell)
+        self._save()
+        if error is None and is_finished(self.store, cell):
+            self.outcome.ran.append(cell.cell_id)
+            self.tracker.sync(cell)
+            self.progress.finished(cell, _summary(self.store, cell))
+            return
+        self.outcome.failed[cell.cell_id] = error or "ended without a result"
+        self.tracker.fail(cell, self.outcome.failed[cell.cell_id])
+        self.progress.finished(cell, f"FAILED: {self.outcome.failed[cell.cell_id]}")
+
+    def _save(self) -> None:
+        """Keep what the runs have taken, and what a cap left out."""
+        self._saved = time.monotonic()
+        self.declared["spent"] = self.account.as_json()
+        self.declared["dropped"] = closed(self.queue)
+        self.store.write_json(self.declared, "sweeps", f"{self.plan.name}.json")
+
+
+def probes_forecast(plan: Plan, store: Store, cluster: Mapping[str, float]) -> Forecast:
+    """What the probes that are owed will take."""
+    found = expect(plan, store, [], cluster, kind_of(cluster) or GPU)
+    return Forecast([], {}, Room((1.0,), 1), found.probes)
 
 
 def check_markers(plan: Plan, progress: Progress) -> None:
@@ -142,8 +192,14 @@ def check_markers(plan: Plan, progress: Progress) -> None:
             raise MarkerFails(f"dataset {dataset.name}: {error}; nothing was run") from error
 
 
-def run_probes(plan: Plan, store: Store, cluster: Mapping[str, float], progress: Progress) -> None:
-    """Sample what the plan's probes owe, then choose the subsets.
+def run_probes(
+    plan: Plan,
+    store: Store,
+    cluster: Mapping[str, float],
+    progress: Progress,
+    account: Account | None = None,
+) -> None:
+    """Sample what the plan's probes owe, then choose the subsets; tells what that took.
 
     Raises MarkerFails before anything, and MarkingError where too many answers cannot be judged.
     """
@@ -156,7 +212,10 @@ def run_probes(plan: Plan, store: Store, cluster: Mapping[str, float], progress:
         progress.say(f"{label}: {_owed_text(plan, spec, lacks)}")
         tell = partial(progress.probe, label)
         samples = sample(plan.pool(spec), store, spec, lacks.work, cluster, tell)
-        progress.say(f"{label}: {samples.num_rows} samples ({duration(time.monotonic() - began)})")
+        took = time.monotonic() - began
+        if account and lacks.samples:
+            account.probed(took, floor(cluster.get("GPU", 0.0)))
+        progress.say(f"{label}: {samples.num_rows} samples ({duration(took)})")
         if spec.split == "train":
             tables[probe_id(spec)] = table = difficulty_of(plan, spec, samples)
             for line in probe_lines(plan, spec, table):

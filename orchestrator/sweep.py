@@ -6,74 +6,114 @@ its trial. A trial that dies is tried again and goes on from its last whole chec
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
 
-from cluster.resources import trials_at_once
 from cluster.session import quiet_logs
 from orchestrator.blocks import Resources
 from orchestrator.cells import Cell
 from orchestrator.micro_batch import halvings
 from orchestrator.store import Store
-from orchestrator.trial import is_finished, run_cell
+from orchestrator.trial import Report, run_cell
 
 RETRIES = 3
 
-OnUpdate = Callable[[Cell, dict[str, Any]], None]
-OnEnd = Callable[[Cell, str | None], None]  # the reason of a failure, None where it finished
+# Brings a cell to its result, in this process: (cell, storage, report).
+Train = Callable[[Cell, str, Report], None]
+
+
+class Source(Protocol):
+    """Hands out cells, and hears what becomes of them."""
+
+    def next(self) -> Cell | None:
+        """The next cell to start; None where no other will ever start."""
+
+    def updated(self, cell: Cell, report: dict[str, Any]) -> None:
+        """A trial reported an update."""
+
+    def ended(self, cell: Cell, error: str | None) -> None:
+        """A trial ended, with the reason where it failed for good."""
 
 
 def run_cells(
-    cells: list[Cell],
-    store: Store,
-    cluster: Mapping[str, float],
-    on_update: OnUpdate,
-    on_end: OnEnd,
+    source: Source, cells: Sequence[Cell], at_once: int, store: Store, train: Train = run_cell
 ) -> None:
-    """Run the cells that have no result yet, as many at once as fit; returns when all ended."""
-    owed = [cell for cell in cells if not is_finished(store, cell)]
-    if not owed:
+    """Run as many of these cells as `source` hands out, `at_once` of them, to their ends.
+
+    Tune asks for a cell when there is a place for it: so they start in the source's order, which a
+    grid that Tune knows from the start would not keep where processes are reused.
+    """
+    if not cells:
         return
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow is our only view
     from ray import tune
 
     quiet_logs()
-    resources = owed[0].resources
-    at_once = trials_at_once(cluster, resources.cpus, resources.gpus, resources.workers)
+    handed: dict[str, Cell] = {}
     with tempfile.TemporaryDirectory(prefix="decile-tune-") as scratch:
         tune.Tuner(
-            tune.with_resources(trainable, _bundles(resources)),
-            param_space={
-                "cell": tune.grid_search([cell.model_dump(mode="json") for cell in owed]),
-                "storage": store.uri,
-            },
-            tune_config=tune.TuneConfig(reuse_actors=True, max_concurrent_trials=at_once),
+            tune.with_resources(partial(trainable, train=train), _bundles),
+            param_space={"storage": store.uri},
+            tune_config=tune.TuneConfig(
+                reuse_actors=True,
+                max_concurrent_trials=at_once,
+                num_samples=len(cells),
+                search_alg=_searcher(source, handed),
+            ),
             run_config=tune.RunConfig(
                 name="cells",
                 storage_path=scratch,
-                failure_config=tune.FailureConfig(max_failures=_tries(owed)),
-                callbacks=[_callback(owed, on_update, on_end)],
+                failure_config=tune.FailureConfig(max_failures=_tries(cells)),
+                callbacks=[_callback(source, handed)],
                 verbose=0,
             ),
         ).fit()
 
 
-def _tries(cells: list[Cell]) -> int:
+def _tries(cells: Sequence[Cell]) -> int:
     """Failures that end a trial: beside what happens, each smaller micro-batch is one."""
     return RETRIES + max(halvings(cell) for cell in cells)
 
 
-def _bundles(resources: Resources) -> Any:
+def _bundles(config: dict[str, Any]) -> Any:
     """What Tune reserves for a trial; the workers of a Ray Train group reserve their own."""
     from ray import tune
 
+    resources = Resources.model_validate(config["cell"]["resources"])
     if resources.workers > 1:
-        return {"memory": 2**20}  # Tune refuses a trial that asks for nothing
+        return tune.PlacementGroupFactory([{"memory": 2**20}])  # Tune refuses an empty one
     bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
     return tune.PlacementGroupFactory([{k: v for k, v in bundle.items() if v}])
 
 
-def trainable(config: dict[str, Any]) -> None:
+def _searcher(source: Source, handed: dict[str, Cell]) -> Any:
+    """A source as Tune's search algorithm; `handed` fills with the cell of each trial."""
+    from ray.tune.search import Searcher
+
+    class InOrder(Searcher):
+        """Gives the next cell as the next configuration."""
+
+        def suggest(self, trial_id: str) -> Any:
+            cell = source.next()
+            if cell is None:
+                return Searcher.FINISHED
+            handed[trial_id] = cell
+            return {"cell": cell.model_dump(mode="json")}
+
+        def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+            """The callback tells it."""
+
+        def save(self, checkpoint_path: str) -> None:
+            """The store knows what is owed; nothing of a search outlives it."""
+
+        def restore(self, checkpoint_path: str) -> None:
+            """Never called: a sweep goes on from the store."""
+
+    return InOrder()
+
+
+def trainable(config: dict[str, Any], train: Train) -> None:
     """One Tune trial: the cell in this process, or as a Ray Train group."""
     cell = Cell.model_validate(config["cell"])
     if cell.resources.workers > 1:
@@ -81,7 +121,7 @@ def trainable(config: dict[str, Any]) -> None:
         return
     from ray import tune
 
-    run_cell(cell, config["storage"], tune.report)
+    train(cell, config["storage"], tune.report)
 
 
 def _run_group(cell: Cell, storage: str) -> None:
@@ -117,28 +157,23 @@ def group_worker(config: dict[str, Any]) -> None:
     run_cell(Cell.model_validate(config["cell"]), config["storage"], ray.train.report)
 
 
-def _callback(cells: list[Cell], on_update: OnUpdate, on_end: OnEnd) -> Any:
+def _callback(source: Source, handed: dict[str, Cell]) -> Any:
     from ray.tune import Callback
 
-    by_id = {cell.cell_id: cell for cell in cells}
-
     class Watch(Callback):
-        """Hands what trials report to the driver's views."""
+        """Tells the source what trials report."""
 
         def on_trial_result(
             self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any
         ) -> None:
             if "update" in result:
-                on_update(self._cell(trial), result)
+                source.updated(handed[trial.trial_id], result)
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            on_end(self._cell(trial), None)
+            source.ended(handed[trial.trial_id], None)
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            on_end(self._cell(trial), _last_line(str(trial.get_error() or "")))
-
-        def _cell(self, trial: Any) -> Cell:
-            return by_id[Cell.model_validate(trial.config["cell"]).cell_id]
+            source.ended(handed[trial.trial_id], _last_line(str(trial.get_error() or "")))
 
     return Watch()
 

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, Self
 from cluster.resources import ResourceError
 from cluster.session import this_machine
 from orchestrator.blocks import Experiment
+from orchestrator.caps import Account, closed, dropped_sentence, queue_of
 from orchestrator.cells import Cell
-from orchestrator.expected import GPU, Expected, expect, kind_of
+from orchestrator.expected import GPU, expect, kind_of
 from orchestrator.lines import UserError
 from orchestrator.plan import Plan
 from orchestrator.progress import duration
@@ -16,7 +17,6 @@ from orchestrator.schedule import (
     Room,
     device_seconds,
     gantt,
-    in_blocks,
     job_of,
     makespan,
     pack,
@@ -83,9 +83,12 @@ def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> di
     except ResourceError as error:
         return _unknown(str(error))
     if any(cell.cell_id not in expected.cells for cell in cells):
-        return _unknown("", expected)
-    ordered = [cell for block in in_blocks(cells, expected.seconds) for cell in block]
-    jobs = [job_of(cell, expected.seconds(cell), _short(plan, cell)) for cell in ordered]
+        return _unknown("", expected.sources)
+    kept = store.read_json("sweeps", f"{plan.name}.json") or {}
+    account = Account(kept.get("spent"))
+    queue = queue_of(plan.experiment, cells, expected.cells, expected.probes, room, account)
+    admitted = list(iter(queue.next, None))
+    jobs = [job_of(cell, expected.seconds(cell), _short(plan, cell)) for cell in admitted]
     placed, probes = pack(jobs, room), sum(expected.probes.values())
     hours = _gpu_hours(jobs, probes, room, site)
     return {
@@ -96,15 +99,15 @@ def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> di
         "room": site.words(room),
         "sources": expected.sources,
         "packing": gantt(placed, room),
+        "dropped": closed(queue),
         "problem": "",
     }
 
 
-def _unknown(problem: str, expected: Expected | None = None) -> dict[str, Any]:
-    numbers = ("eta_seconds", "probe_seconds", "gpu_hours", "cost")
-    sources = expected.sources if expected else {}
-    return dict.fromkeys(numbers) | {
-        "room": "", "sources": sources, "packing": [], "problem": problem,
+def _unknown(problem: str, sources: Mapping[str, str] | None = None) -> dict[str, Any]:
+    nothing = dict.fromkeys(("eta_seconds", "probe_seconds", "gpu_hours", "cost"))
+    return nothing | {
+        "room": "", "sources": sources or {}, "packing": [], "dropped": {}, "problem": problem,
     }  # fmt: skip
 
 
@@ -133,7 +136,8 @@ def time_lines(view: Mapping[str, Any]) -> list[str]:
     head = f"ETA: {duration(view['eta_seconds'])} ({view['room']}"
     head += f"; {duration(probes)} of it for probes)" if probes else ")"
     hours = [_hours_line(view)] if view["gpu_hours"] else []
-    return [head, *sources, *hours, *(f"  {row}" for row in view["packing"])]
+    capped = [f"capped: {text}"] if (text := dropped_sentence(view)) else []
+    return [head, *sources, *hours, *(f"  {row}" for row in view["packing"]), *capped]
 
 
 def _hours_line(view: Mapping[str, Any]) -> str:

@@ -91,7 +91,7 @@ def test_help_loads_nothing_heavy() -> None:
 ROOT = Path(__file__).parents[1]
 VIEW = {"experiment", "about", "storage", "cells", "cells_owed", "probes", "updates_owed"}
 VIEW |= {"rollouts_owed", "eta_seconds", "gpu_hours", "detectable_points", "datasets"}
-VIEW |= {"probe_seconds", "cost", "room", "sources", "packing", "problem"}
+VIEW |= {"probe_seconds", "cost", "room", "sources", "packing", "dropped", "problem"}
 CELL = {"cell_id", "model", "dataset", "policy", "seed", "size", "updates", "prompts_per_update"}
 CELL |= {"rollouts", "done", "probe_seed"}
 PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "samples_owed"}
@@ -124,6 +124,39 @@ def test_a_finished_cell_is_owed_no_more_and_gives_an_eta(file: Path, capsys) ->
     assert (view["cells_owed"], view["updates_owed"]) == (1, 4)
     assert view["eta_seconds"] > 0
     assert view["gpu_hours"] == 0
+
+
+def test_a_plan_names_its_price_and_what_a_cap_would_leave_out(tmp_path: Path, capsys) -> None:
+    settings = {"resources": {"gpus": 1}, "seeds": [0, 1]}
+    plan = small_plan(tmp_path, **settings)
+    finished_cell(Store(str(tmp_path / "runs")), plan, plan.cells[0])
+    arguments = ["plan", str(tmp_path / "experiments.yaml"), "-e", "small", "--gpus", "2"]
+    assert main([*arguments, "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    small_plan(tmp_path, **settings, max_gpu_hours=round(0.8 * whole["gpu_hours"], 5))
+    assert main([*arguments, "--gpu-price", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "(2 GPUs, 2 at once" in said
+    assert "measured: 1 finished cell in this storage" in said
+    assert "capped: max_gpu_hours 0.0" in said
+    assert "leaves out seed 1 of stub/small: 2 of 4 cells" in said
+    assert main([*arguments, "--json", "--gpu-price", "2"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert view["cost"] == pytest.approx(2 * view["gpu_hours"])
+    assert view["dropped"]["cells"] == [cell.cell_id for cell in plan.cells if cell.seed == 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--gpus", "0"], "write a count from 1"),
+        (["--gpu", "abacus"], "write one of a100, h100"),
+        (["--gpu-price", "-1"], "write a number from 0"),
+    ],
+)
+def test_a_site_that_cannot_be_is_refused(file: Path, capsys, arguments, words) -> None:
+    assert main(["plan", str(file), "-e", "small", *arguments]) == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ PURE = (
     "learnability",
     "evaluation",
     "blocks",
+    "caps",
     "entries",
     "cells",
     "adaptive",
