@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from factories import small_plan
+from factories import finished_cell, small_plan
 
 from orchestrator.caps import Account, Queue, dropped_sentence, queue_of
 from orchestrator.cells import Cell
 from orchestrator.plan import Plan
+from orchestrator.report.page import write_page
+from orchestrator.run import declare
 from orchestrator.schedule import Room
+from orchestrator.store import Store
 from orchestrator.throughput import Cost
 
 HOUR = Cost(0.0, 3600.0, 0.0)
@@ -141,3 +144,18 @@ def test_the_sentence_names_what_did_not_run(tmp_path: Path) -> None:
         "max_hours 2 (1 taken) leaves out seeds 1, 2 of stub/small: 4 of 6 cells"
     )
     assert dropped_sentence({"cells": cells}) == ""
+
+
+def test_the_page_says_what_was_left_out(tmp_path: Path) -> None:
+    plan, store = small_plan(tmp_path, seeds=[0, 1]), Store(str(tmp_path / "runs"))
+    for cell in plan.cells:
+        if cell.seed == 0:
+            finished_cell(store, plan, cell)
+    declared = declare(plan, store)
+    declared["dropped"] = {"cap": "max_hours 2", "cells": [c.cell_id for c in plan.cells if c.seed]}
+    store.write_json(declared, "sweeps", "small.json")
+    write_page(plan, store, tmp_path / "page.html")
+    assert "max_hours 2 leaves out seed 1 of stub/small" in (tmp_path / "page.html").read_text()
+    declare(plan, store)
+    write_page(plan, store, tmp_path / "page.html")
+    assert "leaves out seed" not in (tmp_path / "page.html").read_text()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from orchestrator.caps import dropped_sentence
 from orchestrator.cells import ProbeSpec
 from orchestrator.plan import Plan
 from orchestrator.report import sections
@@ -39,13 +40,14 @@ def write_page(plan: Plan, store: Store, file: Path, paper: str | None = None) -
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(plan.name)}</title><style>{STYLE}</style><body>"
         f"<h1>{escape(plan.name)}</h1>{paragraph(plan.experiment.about, 'about')}"
-        f"{paragraph(_state(plan, rows), 'note')}{_contents(parts)}{''.join(parts)}</html>"
+        f"{paragraph(_state(plan, store, rows), 'note')}{_contents(parts)}{''.join(parts)}</html>"
     )
     Store(str(file.resolve().parent)).write_bytes(page.encode(), file.name)
 
 
-def _state(plan: Plan, rows: Sequence[Row]) -> str:
-    return f"{len(rows)} of {len(plan.cells)} cells finished."
+def _state(plan: Plan, store: Store, rows: Sequence[Row]) -> str:
+    capped = dropped_sentence(store.read_json("sweeps", f"{plan.name}.json") or {})
+    return f"{len(rows)} of {len(plan.cells)} cells finished.{f' {capped}.' if capped else ''}"
 
 
 def _contents(parts: Sequence[str]) -> str:
