@@ -161,7 +161,8 @@ def queue_of(
     def seconds(cell: Cell) -> float:
         return costs[cell.cell_id].seconds if cell.cell_id in costs else 0.0
 
-    blocks = in_blocks(cells, seconds)
+    capped = experiment.max_gpu_hours is not None or experiment.max_hours is not None
+    blocks = in_blocks(cells, seconds, by_seed=capped)
     ordered = [cell for block in blocks for cell in block]
     return Queue(blocks, experiment, Forecast(ordered, costs, room, probes), account)
 

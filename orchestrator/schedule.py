@@ -28,18 +28,24 @@ class HasAxes(Protocol):
 C = TypeVar("C", bound=HasAxes)
 
 
-def in_blocks(cells: Sequence[C], seconds: Callable[[C], float]) -> list[list[C]]:
-    """The cells as blocks, in the order in which they start.
+def in_blocks(
+    cells: Sequence[C], seconds: Callable[[C], float], *, by_seed: bool = False
+) -> list[list[C]]:
+    """The cells as blocks, in the order in which they start: what is long first, in it and of them.
 
-    Seeds come in the grid's order, each for all models and datasets before the next. Within a seed
-    the longest block comes first, within a block the longest cell: what is short fills the end.
+    What is short then fills the end. `by_seed`: every block of a seed before the next seed's, in
+    the grid's order, so that stopping early leaves out seeds rather than models.
     """
-    seeds = list(dict.fromkeys(_seeds(cell) for cell in cells))
+    seeds = list(dict.fromkeys(_seeds(cell) for cell in cells)) if by_seed else []
     blocks: dict[tuple[Any, ...], list[C]] = {}
     for cell in cells:
         blocks.setdefault(block_of(cell), []).append(cell)
+
+    def place(block: Sequence[C]) -> tuple[int, float]:
+        return seeds.index(_seeds(block[0])) if by_seed else 0, -sum(map(seconds, block))
+
     ordered = [sorted(block, key=seconds, reverse=True) for block in blocks.values()]
-    return sorted(ordered, key=lambda b: (seeds.index(_seeds(b[0])), -sum(map(seconds, b))))
+    return sorted(ordered, key=place)
 
 
 def _seeds(cell: HasAxes) -> tuple[int, int]:

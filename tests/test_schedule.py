@@ -47,17 +47,20 @@ def seconds(cell: Stub) -> float:
     return cell.seconds
 
 
-def test_a_block_is_every_policy_of_a_seed_and_seeds_come_in_turn() -> None:
-    blocks = in_blocks(grid({"small": 10, "large": 50}, "her", 3), seconds)
+def test_a_block_is_every_policy_of_a_seed_and_the_longest_comes_first() -> None:
+    cells = grid({"small": 10, "large": 50}, "her", 3)
+    names = [[(c.model, c.seed) for c in block][0] for block in in_blocks(cells, seconds)]
+    assert names == [(model, seed) for model in ("large", "small") for seed in range(3)]
+    blocks = in_blocks(cells, seconds, by_seed=True)
     assert [{(c.model, c.seed) for c in block} for block in blocks] == [
         {(model, seed)} for seed in range(3) for model in ("large", "small")
     ]
-    assert all([c.policy for c in block] == ["r", "e", "h"] for block in blocks), "longest first"
+    assert all([c.policy for c in block] == ["r", "e", "h"] for block in blocks)
 
 
-@given(st.permutations(grid({"a": 1, "b": 2}, "xyz", 3)))
-def test_blocks_are_whole_whatever_the_order_of_the_grid(cells: list[Stub]) -> None:
-    blocks = in_blocks(cells, seconds)
+@given(st.permutations(grid({"a": 1, "b": 2}, "xyz", 3)), st.booleans())
+def test_blocks_are_whole_whatever_the_order_of_the_grid(cells: list[Stub], by_seed: bool) -> None:
+    blocks = in_blocks(cells, seconds, by_seed=by_seed)
     assert sorted(cell for block in blocks for cell in block) == sorted(cells)
     for block in blocks:
         assert len({block_of(cell) for cell in block}) == 1

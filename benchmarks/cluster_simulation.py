@@ -1,0 +1,176 @@
+"""Paper A's grid, and Llama, on 1 to 512 GPUs with failures: how long, and how far from the bound?
+
+Simulated, nothing is trained. Cells start in the order, and are packed by the very function, that
+`decile plan` and a running sweep use (`orchestrator/schedule.py`); how long each takes comes from
+the catalogue of `orchestrator/throughput.py`, an estimate. Policies differ in how long their
+completions are, and a machine fails at random: what a cell did since its last checkpoint is done
+again, after a restart.
+
+The bound holds for any schedule that runs the same cells without a failure: all work shared evenly,
+or the longest cell where that is more. Efficiency is bound / wall time; `capped` is that of the
+order seed by seed, which a sweep with a cap takes so that what is dropped is seeds.
+"""
+
+import argparse
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orchestrator.memory import SHAPES
+from orchestrator.schedule import (
+    Job,
+    Room,
+    device_seconds,
+    in_blocks,
+    lower_bound,
+    makespan,
+    pack,
+)
+from orchestrator.settings import GRPO_DEFAULTS
+from orchestrator.throughput import MACHINES, Machine, Work, cost, rounds, size_of
+
+MODELS = {
+    "qwen3-4b": "Qwen/Qwen3-4B",
+    "qwen3-14b": "Qwen/Qwen3-14B",
+    "phi-4": "microsoft/phi-4",
+    "llama-3.1-8b": "meta-llama/Llama-3.1-8B-Instruct",
+}
+
+
+class Task(NamedTuple):
+    """Lengths in tokens that are assumed of a dataset, and its test questions."""
+
+    prompt: int
+    mean: int
+    longest: int
+    questions: int
+
+
+DATASETS = {"gsm8k": Task(120, 200, 500, 1319), "shuffled_objects": Task(180, 150, 400, 250)}
+# How long completions are beside the pool's: hard prompts have longer ones.
+POLICIES = {"hard": 1.25, "easy": 0.75, "middle": 1.0, "random": 1.0}
+SEEDS = 3
+GRPO: dict[str, Any] = GRPO_DEFAULTS | {
+    "max_steps": 100, "num_generations": 8, "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 32, "beta": 0.1,
+}  # fmt: skip
+EVALUATIONS, SAMPLES = 4, 8
+CHECKPOINTS = 10  # of a cell
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of the grid, with the seconds that are expected of it."""
+
+    axes: dict[str, Any]
+    seconds: float
+
+
+def grid(machine: Machine) -> list[Cell]:
+    """Models × datasets × policies × seeds, as paper A has them."""
+    return [
+        Cell(
+            {"model": m, "dataset": d, "policy": p, "seed": s, "probe_seed": 0},
+            seconds(m, DATASETS[d], longer, machine),
+        )
+        for m in MODELS
+        for d in DATASETS
+        for s in range(SEEDS)
+        for p, longer in POLICIES.items()
+    ]
+
+
+def seconds(model: str, task: Task, longer: float, machine: Machine) -> float:
+    """What the catalogue expects of one cell on one GPU."""
+    made = rounds(GRPO, workers=1)
+    work = Work(
+        made.generations, made.rows, longer * task.longest, task.prompt, made.trained, made.scored,
+        EVALUATIONS, EVALUATIONS * SAMPLES * task.questions, task.mean,
+    )  # fmt: skip
+    return cost(work, size_of(SHAPES[MODELS[model]]), machine).seconds
+
+
+def with_failures(
+    expected: float, per_hour: float, restart: float, spread: float, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Seconds that a cell really holds its GPU, and those of them that were lost to failures.
+
+    Failures come at random, `per_hour` of them per GPU-hour; each costs the work since the last
+    checkpoint and a restart. `spread` is the standard deviation of the log of a cell's true length
+    beside the expected one.
+    """
+    work = expected * float(np.exp(rng.normal(0.0, spread)))
+    every, done, held = work / CHECKPOINTS, 0.0, 0.0
+    while True:
+        until = rng.exponential(3600 / per_hour) if per_hour else np.inf
+        if done + until >= work:
+            held += work - done
+            return held, held - work
+        held += until + restart
+        done = (done + until) // every * every
+
+
+def simulate(
+    cells: list[Cell], gpus: int, options: argparse.Namespace, rng: np.random.Generator
+) -> dict[str, float]:
+    """One sweep: cells start in the order of their expected lengths, and end by their true ones."""
+    true = {
+        str(cell.axes): with_failures(
+            cell.seconds, options.failures, options.restart, options.spread, rng
+        )
+        for cell in cells
+    }
+    room = Room((1.0,) * gpus, gpus)
+
+    def jobs_in_order(by_seed: bool) -> list[Job]:
+        blocks = in_blocks(cells, lambda cell: cell.seconds, by_seed=by_seed)
+        names = [str(cell.axes) for block in blocks for cell in block]
+        return [Job(name, true[name][0]) for name in names]
+
+    jobs = jobs_in_order(by_seed=False)
+    bound = lower_bound([Job(name, held - lost) for name, (held, lost) in true.items()], room)
+    wall, capped = (makespan(pack(j, room)) for j in (jobs, jobs_in_order(by_seed=True)))
+    return {
+        "wall": wall / 3600,
+        "bound": bound / 3600,
+        "efficiency": bound / wall,
+        "idle": 1 - device_seconds(jobs) / (gpus * wall),
+        "lost": sum(lost for _, lost in true.values()) / device_seconds(jobs),
+        "capped": bound / capped,
+    }
+
+
+def main() -> None:
+    """Reads the options, simulates, prints a table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cluster_simulation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64, 512])
+    parser.add_argument("--gpu", choices=sorted(MACHINES), default="h100")
+    parser.add_argument("--failures", type=float, default=0.01, help="per GPU-hour (0.01)")
+    parser.add_argument("--restart", type=float, default=300, help="seconds of one (300)")
+    parser.add_argument("--spread", type=float, default=0.2, help="of true lengths, log (0.2)")
+    parser.add_argument("--repeats", type=int, default=20)
+    options = parser.parse_args()
+    cells = grid(MACHINES[options.gpu])
+    each = [cell.seconds / 3600 for cell in cells]
+    print(f"{len(cells)} cells of {min(each):.1f} to {max(each):.1f} hours, {sum(each):,.0f} "
+          f"GPU-hours on {MACHINES[options.gpu].name}; {options.failures:g} failures per GPU-hour, "
+          f"{options.restart:g} s each and the work since the last of {CHECKPOINTS} checkpoints; "
+          f"means of {options.repeats} runs")  # fmt: skip
+    print(f"{'GPUs':>5} {'wall h':>8} {'bound h':>8} {'efficiency':>11} {'idle':>6} {'lost':>6} "
+          f"{'capped':>7}")  # fmt: skip
+    for gpus in options.gpus:
+        runs = [simulate(cells, gpus, options, np.random.default_rng([gpus, i]))
+                for i in range(options.repeats)]  # fmt: skip
+        said = {name: mean(run[name] for run in runs) for name in runs[0]}
+        print(f"{gpus:>5} {said['wall']:8.1f} {said['bound']:8.1f} {said['efficiency']:11.1%} "
+              f"{said['idle']:6.1%} {said['lost']:6.1%} {said['capped']:7.1%}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
