@@ -38,9 +38,9 @@ from orchestrator.report.table import flat_row
 from orchestrator.schedule import Room, room_of
 from orchestrator.store import Store
 from orchestrator.subsets import made, read_subset, store_subset
-from orchestrator.sweep import run_cells
+from orchestrator.sweep import Train, run_cells
 from orchestrator.tracking import Tracker
-from orchestrator.trial import is_finished
+from orchestrator.trial import is_finished, run_cell
 
 
 @dataclass
@@ -55,8 +55,10 @@ class Outcome:
     dropped: str = ""
 
 
-def run_experiment(plan: Plan, store: Store, tracking_uri: str, progress: Progress) -> Outcome:
-    """Bring every cell of the plan to its result, and MLflow up to date.
+def run_experiment(
+    plan: Plan, store: Store, tracking_uri: str, progress: Progress, train: Train = run_cell
+) -> Outcome:
+    """Bring every cell of the plan to its result by `train`, and MLflow up to date.
 
     The storage must be writable. Raises ResourceError when no trial fits the cluster.
     """
@@ -66,7 +68,7 @@ def run_experiment(plan: Plan, store: Store, tracking_uri: str, progress: Progre
     outcome = Outcome()
     try:
         if owed_cells:
-            Sweep(plan, store, tracker, progress, declared, outcome).run(owed_cells)
+            Sweep(plan, store, tracker, progress, declared, outcome).run(owed_cells, train)
         else:
             progress.say(f"nothing to do: all {len(plan.cells)} cells of {plan.name} have results")
     finally:
@@ -118,7 +120,7 @@ class Sweep:
     def __post_init__(self) -> None:
         self.account = Account(self.declared.get("spent"))
 
-    def run(self, cells: list[Cell]) -> None:
+    def run(self, cells: list[Cell], train: Train) -> None:
         """Probe, select and train what is owed, as far as the caps allow."""
         with ray_session() as cluster:
             self._expect(cells, cluster)
@@ -126,7 +128,8 @@ class Sweep:
                 run_probes(self.plan, self.store, cluster, self.progress, self.account)
                 self._expect(cells, cluster)  # how long answers are is known now
             if self.queue.is_open():
-                run_cells(self, cells, self.queue.forecast.room.at_once, self.store)
+                at_once = self.queue.forecast.room.at_once
+                run_cells(self, cells, at_once, self.store, train)
         self._save()
         self.outcome.dropped = dropped_sentence(self.declared)
 

@@ -36,6 +36,20 @@ class Source(Protocol):
         """A trial ended, with the reason where it failed for good."""
 
 
+class Driver:
+    """A source and the cell of each trial, for what Tune calls back in this process.
+
+    Tune pickles its searcher and callbacks for a restore that never comes here; a copy is empty.
+    """
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source: Any = source
+        self.handed: dict[str, Cell] = {}
+
+    def __reduce__(self) -> tuple[type["Driver"], tuple[()]]:
+        return Driver, ()
+
+
 def run_cells(
     source: Source, cells: Sequence[Cell], at_once: int, store: Store, train: Train = run_cell
 ) -> None:
@@ -50,7 +64,7 @@ def run_cells(
     from ray import tune
 
     quiet_logs()
-    handed: dict[str, Cell] = {}
+    driver = Driver(source)
     with tempfile.TemporaryDirectory(prefix="decile-tune-") as scratch:
         tune.Tuner(
             tune.with_resources(partial(trainable, train=train), _bundles),
@@ -59,13 +73,13 @@ def run_cells(
                 reuse_actors=True,
                 max_concurrent_trials=at_once,
                 num_samples=len(cells),
-                search_alg=_searcher(source, handed),
+                search_alg=_searcher(driver),
             ),
             run_config=tune.RunConfig(
                 name="cells",
                 storage_path=scratch,
                 failure_config=tune.FailureConfig(max_failures=_tries(cells)),
-                callbacks=[_callback(source, handed)],
+                callbacks=[_callback(driver)],
                 verbose=0,
             ),
         ).fit()
@@ -87,18 +101,18 @@ def _bundles(config: dict[str, Any]) -> Any:
     return tune.PlacementGroupFactory([{k: v for k, v in bundle.items() if v}])
 
 
-def _searcher(source: Source, handed: dict[str, Cell]) -> Any:
-    """A source as Tune's search algorithm; `handed` fills with the cell of each trial."""
+def _searcher(driver: Driver) -> Any:
+    """A source as Tune's search algorithm."""
     from ray.tune.search import Searcher
 
     class InOrder(Searcher):
         """Gives the next cell as the next configuration."""
 
         def suggest(self, trial_id: str) -> Any:
-            cell = source.next()
+            cell = driver.source.next()
             if cell is None:
                 return Searcher.FINISHED
-            handed[trial_id] = cell
+            driver.handed[trial_id] = cell
             return {"cell": cell.model_dump(mode="json")}
 
         def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
@@ -157,7 +171,7 @@ def group_worker(config: dict[str, Any]) -> None:
     run_cell(Cell.model_validate(config["cell"]), config["storage"], ray.train.report)
 
 
-def _callback(source: Source, handed: dict[str, Cell]) -> Any:
+def _callback(driver: Driver) -> Any:
     from ray.tune import Callback
 
     class Watch(Callback):
@@ -167,13 +181,14 @@ def _callback(source: Source, handed: dict[str, Cell]) -> Any:
             self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any
         ) -> None:
             if "update" in result:
-                source.updated(handed[trial.trial_id], result)
+                driver.source.updated(driver.handed[trial.trial_id], result)
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            source.ended(handed[trial.trial_id], None)
+            driver.source.ended(driver.handed[trial.trial_id], None)
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            source.ended(handed[trial.trial_id], _last_line(str(trial.get_error() or "")))
+            error = _last_line(str(trial.get_error() or ""))
+            driver.source.ended(driver.handed[trial.trial_id], error)
 
     return Watch()
 
