@@ -4,6 +4,7 @@ A cell of one worker is a Tune function trainable; one of several starts a Ray T
 its trial. A trial that dies is tried again and goes on from its last whole checkpoint.
 """
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -11,7 +12,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from cluster.session import quiet_logs
-from orchestrator.blocks import Resources
 from orchestrator.cells import Cell
 from orchestrator.micro_batch import halvings
 from orchestrator.store import Store
@@ -94,7 +94,7 @@ def _bundles(config: dict[str, Any]) -> Any:
     """What Tune reserves for a trial; the workers of a Ray Train group reserve their own."""
     from ray import tune
 
-    resources = Resources.model_validate(config["cell"]["resources"])
+    resources = Cell.model_validate_json(config["cell"]).resources
     if resources.workers > 1:
         return tune.PlacementGroupFactory([{"memory": 2**20}])  # Tune refuses an empty one
     bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
@@ -113,7 +113,7 @@ def _searcher(driver: Driver) -> Any:
             if cell is None:
                 return Searcher.FINISHED
             driver.handed[trial_id] = cell
-            return {"cell": cell.model_dump(mode="json")}
+            return {"cell": cell.model_dump_json()}
 
         def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
             """The callback tells it."""
@@ -129,13 +129,22 @@ def _searcher(driver: Driver) -> Any:
 
 def trainable(config: dict[str, Any], train: Train) -> None:
     """One Tune trial: the cell in this process, or as a Ray Train group."""
-    cell = Cell.model_validate(config["cell"])
+    cell = Cell.model_validate_json(config["cell"])
     if cell.resources.workers > 1:
         _run_group(cell, config["storage"])
         return
     from ray import tune
 
-    train(cell, config["storage"], tune.report)
+    train(cell, config["storage"], _as_text(tune.report))
+
+
+def _as_text(report: Callable[[dict[str, Any]], None]) -> Report:
+    """Reports as one text each: Tune keeps statistics of every number of every trial."""
+
+    def say(said: dict[str, Any]) -> None:
+        report({"said": json.dumps(said)})
+
+    return say
 
 
 def _run_group(cell: Cell, storage: str) -> None:
@@ -149,7 +158,7 @@ def _run_group(cell: Cell, storage: str) -> None:
     with tempfile.TemporaryDirectory(prefix="decile-train-") as scratch:
         TorchTrainer(
             group_worker,
-            train_loop_config={"cell": cell.model_dump(mode="json"), "storage": storage},
+            train_loop_config={"cell": cell.model_dump_json(), "storage": storage},
             scaling_config=ray.train.ScalingConfig(
                 num_workers=resources.workers,
                 use_gpu=resources.gpus > 0,
@@ -168,7 +177,8 @@ def group_worker(config: dict[str, Any]) -> None:
     """One worker of a Ray Train group."""
     import ray.train
 
-    run_cell(Cell.model_validate(config["cell"]), config["storage"], ray.train.report)
+    cell = Cell.model_validate_json(config["cell"])
+    run_cell(cell, config["storage"], _as_text(ray.train.report))
 
 
 def _callback(driver: Driver) -> Any:
@@ -180,8 +190,9 @@ def _callback(driver: Driver) -> Any:
         def on_trial_result(
             self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any
         ) -> None:
-            if "update" in result:
-                driver.source.updated(driver.handed[trial.trial_id], result)
+            if "said" in result:
+                said = json.loads(result["said"])
+                driver.source.updated(driver.handed[trial.trial_id], said)
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
             driver.source.ended(driver.handed[trial.trial_id], None)

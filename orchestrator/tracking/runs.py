@@ -152,6 +152,7 @@ class SweepRuns:
         self._client.set_terminated(run.run_id, "FINISHED", view.finished)
         self._client.set_tag(run.run_id, "decile.synced", view.digest)
         run.synced, run.running = view.digest, False
+        run.points.clear()  # nothing is held against them any more
 
     def fail(self, cell: Cell, reason: str) -> None:
         """Mark the cell's run as failed."""
