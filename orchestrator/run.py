@@ -173,7 +173,8 @@ class Sweep:
         """Keep what the runs have taken, and what a cap left out."""
         self._saved = time.monotonic()
         self.declared["spent"] = self.account.as_json()
-        self.declared["dropped"] = closed(self.queue)
+        if dropped := closed(self.queue):
+            self.declared["dropped"] = dropped
         self.store.write_json(self.declared, "sweeps", f"{self.plan.name}.json")
 
 

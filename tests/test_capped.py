@@ -1,0 +1,89 @@
+"""Cells through the real Ray Tune with a training that takes no time: order, caps, failures."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.overhead import planned, stub_cell
+from cluster.session import ray_session
+from orchestrator.cells import Cell
+from orchestrator.cli import main
+from orchestrator.config import load_config
+from orchestrator.plan import Plan, make_plan
+from orchestrator.progress import Progress
+from orchestrator.run import Outcome, run_experiment, run_probes
+from orchestrator.store import Store
+from orchestrator.sweep import Train
+from orchestrator.tracking import default_tracking_uri
+from orchestrator.trial import Report
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four policies and three seeds of which every sample is there."""
+    folder = tmp_path_factory.mktemp("capped")
+    plan = planned(folder, seeds=3)
+    with ray_session() as cluster:
+        run_probes(plan, Store(str(folder / "runs")), cluster, Progress.of(plan, 0))
+    return folder
+
+
+def replanned(folder: Path, **settings: object) -> Plan:
+    """The sweep with other settings of the experiment."""
+    file = folder / "experiments.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["experiments"]["stubs"] |= settings
+    file.write_text(yaml.safe_dump(content))
+    return make_plan(load_config(file), "stubs")
+
+
+def run(plan: Plan, folder: Path, train: Train) -> Outcome:
+    store = Store(str(folder / "runs"))
+    return run_experiment(plan, store, default_tracking_uri(store), Progress.of(plan, 0), train)
+
+
+def failing() -> Train:
+    """Fails for one policy of one seed. Made here, so that workers need not import this file."""
+
+    def train(cell: Cell, storage: str, report: Report) -> None:
+        with (Path(storage) / "begun.txt").open("a") as log:
+            log.write(f"{cell.seed} {cell.policy}\n")
+        if (cell.policy, cell.seed) == ("easy", 1):
+            raise RuntimeError("no luck")
+        stub_cell(cell, storage, report)
+
+    return train
+
+
+def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_goes_on(
+    probed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(str(probed / "runs"))
+    plan = replanned(probed, max_hours=1.0)
+    seed_0 = [cell.cell_id for cell in plan.cells if cell.seed == 0]
+    spent = {"seconds": 7200.0, "gpu_seconds": 0.0, "begun": seed_0[:1]}
+    store.write_json({"spent": spent}, "sweeps", "stubs.json")
+
+    outcome = run(plan, probed, failing())
+    assert sorted(outcome.ran) == sorted(seed_0), "what had begun, and no more"
+    assert "leaves out seeds 1, 2 of tiny/few: 8 of 12 cells" in outcome.dropped
+    kept = json.loads((probed / "runs" / "sweeps" / "stubs.json").read_text())
+    assert len(kept["dropped"]["cells"]) == 8
+    assert kept["spent"]["seconds"] > 7200
+
+    file = str(probed / "experiments.yaml")
+    assert main(["run", file, "-e", "stubs"]) == 3
+    said = capsys.readouterr().out
+    assert "capped:   max_hours 1 (2 taken" in said
+    assert "the same command with a larger cap goes on" in said
+
+    outcome = run(replanned(probed, max_hours=9.0), probed, failing())
+    assert len(outcome.ran) == 7
+    assert list(outcome.failed.values()) == ["RuntimeError: no luck"]
+    assert outcome.dropped == ""
+    assert "dropped" not in json.loads((probed / "runs" / "sweeps" / "stubs.json").read_text())
+    begun = [line.split()[0] for line in (probed / "runs" / "begun.txt").read_text().splitlines()]
+    firsts = [begun.index(seed) for seed in "012"]
+    assert firsts == sorted(firsts) and begun.count("0") == 4, "seed by seed"
