@@ -1,7 +1,8 @@
 """Out of memory: the next try takes a smaller micro-batch, and the same effective batch. Pure.
 
 The micro-batch is what a machine can hold, not what a cell is: it is remembered beside the cell,
-outside its id. Groups, rollouts and updates stay what they were; only rounding may differ.
+outside its id. Groups, rollouts and updates stay what they were; only rounding may differ. That
+TRL writes a whole batch of completions at once is another matter: see LiveGroupsTrainer.
 """
 
 from typing import Any

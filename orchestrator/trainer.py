@@ -3,6 +3,8 @@
 The only room that imports trl and peft.
 """
 
+import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +27,8 @@ from orchestrator.sampling.base import Completion, cut_at_stop
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.transformers import eos_ids
 from tasks import Prompt, Task
+
+log = logging.getLogger(__name__)
 
 # Called after an update with its number, once the record holds that update.
 AfterUpdate = Callable[[int], None]
@@ -205,9 +209,30 @@ class LiveGroupsTrainer(GRPOTrainer):
     def __init__(self, *, recorder: GroupRecorder | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._recorder = recorder
+        self._at_once = sys.maxsize  # completions written at once
 
     def _get_train_sampler(self, dataset: Any = None) -> EpochOrder:
         return EpochOrder(super()._get_train_sampler(dataset))
+
+    def _generate_single_turn(self, prompt_ids: Any, *given: Any, **named: Any) -> Any:
+        """TRL's, which writes the whole batch at once; where memory ended, a part at a time.
+
+        Its cache is what takes most memory, and a smaller micro-batch leaves it as it is.
+        """
+        whole = super()._generate_single_turn
+        if self.use_vllm or self.is_fsdp_enabled:  # there all workers must write alike
+            return whole(prompt_ids, *given, **named)
+        written: list[Any] = []
+        while len(written) < len(prompt_ids):
+            part = prompt_ids[len(written) :][: self._at_once]
+            try:
+                written += whole(part, *given, **named)[0]
+            except torch.OutOfMemoryError:
+                if len(part) == 1:
+                    raise
+                self._at_once = len(part) // 2
+                log.warning("out of memory: %d completions at once from here on", self._at_once)
+        return written, None
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         before = len(self._recorder.rows) if self._recorder else 0

@@ -220,6 +220,7 @@ def test_the_notebook_draws_the_finished_sweep(
     import matplotlib as mpl
 
     mpl.use("agg")
+    monkeypatch.setenv("DECILE_FILE", str(finished))
     monkeypatch.setenv("DECILE_STORAGE", store_of(finished).uri)
     monkeypatch.setenv("DECILE_EXPERIMENT", NAME)
     notebook = json.loads((ROOT / "notebooks" / "results.ipynb").read_text())

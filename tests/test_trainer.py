@@ -107,6 +107,26 @@ def only_live(batch: dict[str, Any], live: torch.Tensor) -> dict[str, Any]:
     return kept | {"num_items_in_batch": kept["completion_mask"].sum()}
 
 
+def test_out_of_memory_while_writing_writes_a_part_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, whole = [], GRPOTrainer._generate_single_turn
+
+    def small(self: Any, prompt_ids: Any, *given: Any, **named: Any) -> Any:
+        sizes.append(len(prompt_ids))
+        if len(prompt_ids) > 5:
+            raise torch.OutOfMemoryError("as a GPU would")
+        return whole(self, prompt_ids, *given, **named)
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", small)
+    trainer, record = trainer_of(tmp_path, [LIVE, "wrong", LIVE], masked=False)
+    assert generation(trainer)["completion_ids"].shape[0] == 3 * GROUP
+    assert sizes == [12, 6, 3, 3, 3, 3]
+    assert [len(row["rewards"]) for row in record.groups.rows] == [GROUP] * 3
+    generation(trainer)
+    assert sizes[6:] == [3, 3, 3, 3]  # it is remembered
+
+
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any], torch.Tensor]:
     """A masking trainer, one generation of 2 live groups among 5, and which rows are live."""
