@@ -38,11 +38,22 @@ def run(arguments: argparse.Namespace) -> int:
     outcome = run_experiment(made, store, uri, _progress(made, store))
     print("\n" + _table(made, store))
     print(f"\nresults:  {store.uri}")
-    print(f"compare:  decile ui --storage {store.uri}")
+    for line in _where_to_compare(arguments.tracking_uri, store, outcome.page):
+        print(f"compare:  {line}")
     print(f"report:   decile report {arguments.file} -e {made.name} --storage {store.uri}")
     if outcome.dropped:
         print(f"capped:   {outcome.dropped}; the same command with a larger cap goes on")
     return 1 if outcome.failed else CAPPED if outcome.dropped else 0
+
+
+def _where_to_compare(tracking_uri: str | None, store: "Store", page: str) -> list[str]:
+    from orchestrator.tracking.rows import redact
+
+    if tracking_uri is None:
+        shown = [f"http://127.0.0.1:5000/{page}"] if page else []
+        return [f"decile ui --storage {store.uri}", *shown]
+    web = tracking_uri.startswith("http") and page
+    return [redact(f"{tracking_uri.rstrip('/')}/{page}" if web else tracking_uri)]
 
 
 def probe(arguments: argparse.Namespace) -> int:

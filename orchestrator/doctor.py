@@ -95,7 +95,7 @@ def _embedded() -> str:
 
 
 def _mlflow(tracking_uri: str | None) -> str:
-    from orchestrator.tracking.runs import connect
+    from orchestrator.tracking.client import connect
 
     with tempfile.TemporaryDirectory() as folder:
         uri = tracking_uri or f"sqlite:///{Path(folder) / 'mlflow.db'}"

@@ -33,8 +33,6 @@ from orchestrator.probes import (
 )
 from orchestrator.progress import Progress, duration
 from orchestrator.record import drop_checkpoints
-from orchestrator.report.rows import read_rows
-from orchestrator.report.table import flat_row
 from orchestrator.schedule import Room, room_of
 from orchestrator.store import Store
 from orchestrator.subsets import made, read_subset, store_subset
@@ -47,12 +45,14 @@ from orchestrator.trial import is_finished, run_cell
 class Outcome:
     """What a run did: cells that it finished, cells that failed with their reasons.
 
-    `dropped` says which cells a cap left out, or nothing.
+    `dropped` says which cells a cap left out, or nothing. `page` is where MLflow's UI compares the
+    cells; empty without MLflow.
     """
 
     ran: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     dropped: str = ""
+    page: str = ""
 
 
 def run_experiment(
@@ -76,8 +76,8 @@ def run_experiment(
         for cell in done:
             drop_checkpoints(store, cell.cell_id)  # of one killed right after its result
             tracker.sync(cell)
-        results = [flat_row(row) for row in read_rows(store, done)]
-        tracker.close(ok=len(done) == len(plan.cells), results=results)
+        tracker.close(ok=len(done) == len(plan.cells))
+        outcome.page = tracker.page
     return outcome
 
 

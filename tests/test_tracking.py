@@ -18,8 +18,10 @@ import pytest
 from factories import cell_record, finished_cell, small_plan
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from mlflow_server import free_port, serving
 
 from orchestrator.cells import Cell
+from orchestrator.commands import _where_to_compare
 from orchestrator.evaluation import by_update, evaluation_metrics
 from orchestrator.learnability import training_metrics
 from orchestrator.lines import UserError
@@ -30,14 +32,6 @@ from orchestrator.tracking import runs as tracking_runs
 from orchestrator.tracking.rows import as_csv, clean, flatten, redact, samples_html
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database without runs: making one takes seconds, copying it none."""
-    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    MlflowClient(f"sqlite:///{file}").search_experiments()
-    return file
 
 
 @pytest.fixture
@@ -130,7 +124,7 @@ def test_axes_and_settings_are_parameters(store: Store, plan: Plan) -> None:
     assert {f"grpo.{k}" for k in cell.grpo} | {f"lora.{k}" for k in cell.lora} <= set(
         run.data.params
     )
-    assert run.info.run_name == cell.name
+    assert run.info.run_name == "hard/s0 stub/small"
     assert run.data.tags["policy"] == cell.policy
 
 
@@ -217,7 +211,7 @@ def test_the_summary_and_the_artifacts(store: Store, plan: Plan) -> None:
     finished_cell(store, plan, cell)
     tracker = opened(store, plan)
     tracker.sync(cell)
-    tracker.close(ok=False, results=[{"policy": "hard", "accuracy": 0.5}, {"extra": 1}])
+    tracker.close(ok=False)
     uri = default_tracking_uri(store)
     parents, children = runs_of(uri, plan)
     run, client = children[cell.cell_id], MlflowClient(uri)
@@ -238,8 +232,6 @@ def test_the_summary_and_the_artifacts(store: Store, plan: Plan) -> None:
     assert "&lt;b&gt;after 0" in page
     assert "<b>" not in page
     assert parents[0].info.status == "FAILED"
-    names = {a.path for a in client.list_artifacts(parents[0].info.run_id)}
-    assert names == {"results.json", "results.csv"}
 
 
 def test_a_second_sync_asks_mlflow_nothing(
@@ -331,11 +323,6 @@ def test_a_deleted_database_is_rebuilt_from_the_store_in_silence(
     assert set(before.values()) == {1}
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @pytest.mark.parametrize("kind", ["refused", "not a database", "no file", "no driver"])
 def test_a_dead_tracker_costs_one_warning(
     kind: str, store: Store, plan: Plan, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -389,37 +376,9 @@ def test_a_torn_table_is_told_and_the_others_are_shown(
 
 
 @pytest.fixture
-def server(store: Store, plan: Plan) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """`decile ui` on a free port, as its own process."""
-    port = free_port()
-    code = (
-        "import sys; from orchestrator.store import Store\n"
-        "from orchestrator.tracking import serve_ui\n"
-        "serve_ui(Store(sys.argv[1]), port=int(sys.argv[2]))\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, store.root, str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=HERE.parent,
-    )
-    try:
-        _wait_for(port, process)
-        yield f"http://127.0.0.1:{port}", process
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail("the MLflow server did not start")
+def server(store: Store) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    with serving(store) as served:
+        yield served
 
 
 def test_a_real_server_and_its_death(
@@ -464,6 +423,15 @@ def test_the_ui_says_what_is_missing(tmp_path: Path, store: Store) -> None:
     command = ui_command(store)
     assert command[command.index("--host") + 1] == "127.0.0.1"
     assert command[command.index("--workers") + 1] == "1"
+
+
+def test_a_run_says_where_its_curves_are(store: Store) -> None:
+    assert _where_to_compare(None, store, "#/x") == [
+        f"decile ui --storage {store.uri}", "http://127.0.0.1:5000/#/x",
+    ]  # fmt: skip
+    assert _where_to_compare("https://me:pw@host/", store, "#/x") == ["https://***@host/#/x"]
+    assert _where_to_compare("https://host", store, "") == ["https://host"]  # MLflow failed
+    assert _where_to_compare("postgresql://host/db", store, "#/x") == ["postgresql://host/db"]
 
 
 @pytest.mark.parametrize(

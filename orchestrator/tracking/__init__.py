@@ -16,9 +16,13 @@ from orchestrator.cells import Cell
 from orchestrator.lines import UserError
 from orchestrator.models import canonical_hash
 from orchestrator.plan import Plan
+from orchestrator.report.rows import read_rows
 from orchestrator.store import Store, StoreError
+from orchestrator.tracking.client import failures
 from orchestrator.tracking.rows import read_view, redact
-from orchestrator.tracking.runs import SweepRuns, failures
+from orchestrator.tracking.runs import SweepRuns
+from orchestrator.tracking.sweep_view import read_sweep, sweep_digest
+from orchestrator.tracking.views import compare_page
 
 LOG = logging.getLogger(__name__)
 
@@ -71,9 +75,15 @@ class Tracker:
         """The trial died; `reason` becomes the tag decile.error."""
         self._attempt(lambda: self._live_runs.fail(cell, reason))
 
-    def close(self, ok: bool, results: list[dict[str, Any]] | None = None) -> None:
-        """End the sweep; its result table, one flat row per cell, is kept as JSON and CSV."""
-        self._attempt(lambda: self._live_runs.close(ok, results))
+    def close(self, ok: bool) -> None:
+        """End the sweep; its parent run shows the report of all cells that are finished."""
+        self._show()
+        self._attempt(lambda: self._live_runs.close(ok))
+
+    @property
+    def page(self) -> str:
+        """Where a running MLflow compares the cells, after its address; empty without MLflow."""
+        return compare_page(self._live_runs.experiment_id) if self.enabled else ""
 
     @property
     def _live_runs(self) -> SweepRuns:
@@ -93,6 +103,16 @@ class Tracker:
             LOG.warning("MLflow does not show cell %s: %s", cell.name, error)
             return
         self._attempt(lambda: self._live_runs.write(cell, view))
+
+    def _show(self) -> None:
+        """The report is drawn outside of the boundary, and only where it changed."""
+        if not self.enabled:
+            return
+        rows = read_rows(self._store, self._plan.cells)
+        digest = sweep_digest(self._store, self._plan, rows)
+        if rows and digest != self._live_runs.parent.digest:
+            view = read_sweep(self._store, self._plan, rows, digest)
+            self._attempt(lambda: self._live_runs.show(view))
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """The one place where a failing tracker is caught."""

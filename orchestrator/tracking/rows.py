@@ -91,6 +91,13 @@ def cell_params(cell: Cell) -> dict[str, str]:
     return nested | flatten({**cell.axes, "task": dataset.task})
 
 
+def run_name(cell: Cell) -> str:
+    """Policy and seed first: the legends of MLflow's charts cut a name short."""
+    axes = cell.axes
+    probe = f"/p{axes['probe_seed']}" if axes["probe_seed"] else ""
+    return f"{axes['policy']}/s{axes['seed']}{probe} {axes['model']}/{axes['dataset']}"
+
+
 def cell_tags(cell: Cell) -> dict[str, str]:
     """What finds and filters a cell's run."""
     share = cell.resources
@@ -208,7 +215,7 @@ def read_view(store: Store, cell: Cell, result: Row, test: list[Prompt]) -> Cell
     log = _table(store, LOG, *place, "log.parquet")
     points = curves(groups, evaluations, log, cell.pass_at)
     ledger = store.read_json(*place, "ledger.json") or {}
-    points.setdefault(result["updates"], {}).update(summary(result, ledger))
+    points.setdefault(0, {}).update(summary(result, ledger))  # with one step, MLflow draws bars
     info = store.fs.get_file_info(store.path(*place, "result.json"))
     finished = (info.mtime_ns or 0) // 1_000_000
     started = finished - round(1000 * ledger.get("seconds", 0))

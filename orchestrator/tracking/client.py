@@ -1,0 +1,114 @@
+"""What every run needs of MLflow: a client that fails fast, searching, describing, attaching.
+
+Imports mlflow late. Everything here raises what MLflow raises; `tracking.Tracker` catches it.
+"""
+
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Run
+
+METRICS_PER_BATCH = 1000  # MLflow's limits
+PARAMS_PER_BATCH = 100
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "ERROR",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # stdout may be read by a program
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """What a tracker raises that is dead, full or broken, or whose database driver is missing.
+
+    The errors of requests are OSErrors.
+    """
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return MlflowException, SQLAlchemyError, OSError, ModuleNotFoundError
+
+
+def connect(uri: str) -> "MlflowClient":
+    """A client that fails in seconds and speaks only of what matters."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
+
+    _quiet()
+    _check_database(uri)
+    return MlflowClient(tracking_uri=uri)
+
+
+def _quiet() -> None:
+    """Migrations and retries are no news; what matters is told once by the tracker."""
+    for name in ("mlflow", "alembic", "urllib3.connectionpool"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+
+
+def _check_database(uri: str) -> None:
+    """One quick try: MLflow itself tries an unusable database for 100 seconds before it says so."""
+    if not uri.startswith(DATABASES):
+        return
+    import sqlalchemy
+
+    url = sqlalchemy.make_url(uri)
+    if url.drivername.startswith("sqlite") and url.database:
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = sqlalchemy.create_engine(url)
+    try:
+        sqlalchemy.inspect(engine).get_table_names()
+    finally:
+        engine.dispose()
+
+
+def search(client: "MlflowClient", experiment_id: str, where: str) -> "list[Run]":
+    """Every run of an experiment that a filter finds."""
+    runs: list[Run] = []
+    token = None
+    while True:
+        page = client.search_runs([experiment_id], where, page_token=token)
+        runs += page
+        if not (token := page.token):
+            return runs
+
+
+def describe(
+    client: "MlflowClient", run: "Run", params: Mapping[str, str], tags: Mapping[str, str]
+) -> None:
+    """Log the parameters that a run misses (a kill may have left it without), and its tags."""
+    from mlflow.entities import Param, RunTag
+
+    missing = [Param(k, v) for k, v in params.items() if k not in run.data.params]
+    changed = [RunTag(k, v) for k, v in tags.items() if run.data.tags.get(k) != v]
+    for start in range(0, len(missing), PARAMS_PER_BATCH):
+        batch = missing[start : start + PARAMS_PER_BATCH]
+        client.log_batch(run.info.run_id, params=batch)
+    if changed:
+        client.log_batch(run.info.run_id, tags=changed)
+
+
+def log_metrics(client: "MlflowClient", run_id: str, metrics: "list[Metric]") -> None:
+    """Log any number of values."""
+    for start in range(0, len(metrics), METRICS_PER_BATCH):
+        client.log_batch(run_id, metrics=metrics[start : start + METRICS_PER_BATCH])
+
+
+def attach(client: "MlflowClient", run_id: str, files: Mapping[str, bytes]) -> None:
+    """Store files as a run's artifacts, in place of those of the same path."""
+    with tempfile.TemporaryDirectory(prefix="decile-mlflow-") as folder:
+        for name, data in files.items():
+            file = Path(folder, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        client.log_artifacts(run_id, folder)

@@ -1,0 +1,300 @@
+"""The parent run of a sweep in MLflow: the report, its pieces, headline numbers, saved views."""
+
+import csv
+import json
+import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+from factories import finished_cell, small_plan
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from orchestrator.plan import Plan
+from orchestrator.report.drawing import COLOURS
+from orchestrator.report.families import families
+from orchestrator.report.page import write_page
+from orchestrator.report.rows import read_rows
+from orchestrator.report.verdict import sentences
+from orchestrator.store import Store
+from orchestrator.tracking import Tracker, default_tracking_uri
+from orchestrator.tracking.pieces import pieces
+from orchestrator.tracking.sweep_view import best_lead, means, note
+from orchestrator.tracking.views import experiment_tags
+
+POLICIES = ("hard", "middle", "random")
+WRITES = (
+    "create_run", "delete_run", "log_artifacts", "log_batch", "log_text", "set_experiment_tag",
+    "set_tag", "set_terminated", "update_run",
+)  # fmt: skip
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return small_plan(tmp_path, policies=POLICIES, seeds=(0, 1), claims=["hard > random on small"])
+
+
+@pytest.fixture
+def store(tmp_path: Path, empty_database: Path) -> Store:
+    """A store with an empty MLflow database beside it."""
+    store = Store(str(tmp_path / "runs"))
+    shutil.copyfile(empty_database, store.local_path() / "mlflow.db")
+    return store
+
+
+def run_again(store: Store, plan: Plan) -> Tracker:
+    """What a driver does that finds nothing owed."""
+    tracker = Tracker.open(default_tracking_uri(store), store, plan)
+    for cell in plan.cells:
+        tracker.sync(cell)
+    tracker.close(ok=True)
+    assert tracker.enabled
+    return tracker
+
+
+def fill(store: Store, plan: Plan) -> None:
+    for number, cell in enumerate(plan.cells):
+        finished_cell(store, plan, cell, seed=number)
+
+
+def client_of(store: Store) -> MlflowClient:
+    return MlflowClient(default_tracking_uri(store))
+
+
+def parent_of(store: Store, plan: Plan) -> Run:
+    client = client_of(store)
+    experiment = client.get_experiment_by_name(f"decile/{plan.name}")
+    assert experiment is not None
+    found = client.search_runs([experiment.experiment_id], "tags.decile.sweep != ''")
+    assert len(found) == 1
+    return found[0]
+
+
+def artifacts_of(store: Store, run: Run) -> Path:
+    return Path(client_of(store).download_artifacts(run.info.run_id, ""))
+
+
+def files_of(folder: Path) -> set[str]:
+    return {str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file()}
+
+
+def test_the_parent_run_holds_the_report_and_its_pieces(
+    store: Store, plan: Plan, tmp_path: Path
+) -> None:
+    fill(store, plan)
+    run_again(store, plan)
+    run = parent_of(store, plan)
+    folder = artifacts_of(store, run)
+    write_page(plan, store, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert (folder / "report.html").read_text() == page
+    assert len(list((folder / "figures").iterdir())) == page.count("<figure>") >= 4
+    assert len(list((folder / "tables").iterdir())) == page.count("<table>") >= 8
+    assert files_of(folder) >= {
+        "verdicts.txt",
+        "results.json",
+        "results.csv",
+        "figures/test_accuracy_by_update_stub_on_small.svg",
+        "tables/gain_in_accuracy.csv",
+        "tables/learnable_pct.csv",
+    }
+    (family,) = families(read_rows(store, plan.cells))
+    told = (folder / "verdicts.txt").read_text()
+    for _, text in sentences(family):
+        assert text in told
+        assert text.replace("[", "\\[").replace("]", "\\]") in run.data.tags["mlflow.note.content"]
+    results = json.loads((folder / "results.json").read_text())
+    assert [r["cell_id"] for r in results] == [cell.cell_id for cell in plan.cells]
+
+
+def test_headline_numbers_are_those_of_the_store(store: Store, plan: Plan) -> None:
+    fill(store, plan)
+    run_again(store, plan)
+    run = parent_of(store, plan)
+    rows = read_rows(store, plan.cells)
+    for policy in POLICIES:
+        results = [row.result for row in rows if row.cell.policy == policy]
+        for name, key in (("accuracy", "accuracy_final"), ("learnable_pct", "learnable_pct")):
+            shown = run.data.metrics[f"final/{name}/stub/small/{policy}"]
+            assert shown == pytest.approx(np.mean([result[key] for result in results]))
+    accuracies = {p: run.data.metrics[f"final/accuracy/stub/small/{p}"] for p in POLICIES}
+    best = max((p for p in POLICIES if p != "random"), key=accuracies.__getitem__)
+    points = 100 * (accuracies[best] - accuracies["random"])
+    assert run.data.metrics["best/points_over_random/stub/small"] == pytest.approx(points)
+    low, high = (
+        run.data.metrics[f"best/points_over_random_{side}/stub/small"] for side in ("low", "high")
+    )
+    assert low < points < high
+    assert run.data.tags["decile.best/stub/small"] == f"{best}: cannot tell"
+
+
+def test_a_second_run_writes_nothing(
+    store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, plan)
+    run_again(store, plan)
+    before = parent_of(store, plan)
+    for name in WRITES:
+        monkeypatch.setattr(MlflowClient, name, lambda *_, n=name, **__: pytest.fail(n))
+    run_again(store, plan)
+    monkeypatch.undo()
+    after = parent_of(store, plan)
+    assert after.to_dictionary() == before.to_dictionary()
+    client = client_of(store)
+    for name in after.data.metrics:
+        assert len(client.get_metric_history(after.info.run_id, name)) == 1
+
+
+def test_a_sweep_that_grows_is_shown_anew(tmp_path: Path, store: Store) -> None:
+    few = small_plan(tmp_path, policies=POLICIES)
+    fill(store, few)
+    run_again(store, few)
+    first = parent_of(store, few)
+    many = small_plan(tmp_path, policies=POLICIES, seeds=(0, 1))
+    for number, cell in enumerate(many.cells):
+        finished_cell(store, many, cell, seed=number + 7)  # other numbers for the first ones too
+    run_again(store, many)
+    second = parent_of(store, many)
+    assert second.info.run_id == first.info.run_id
+    assert files_of(artifacts_of(store, second)) == files_of(artifacts_of(store, first))
+    assert "6 of 6 cells" in (artifacts_of(store, second) / "report.html").read_text()
+    (family,) = families(read_rows(store, many.cells))
+    numbers = means(family)
+    assert {k: second.data.metrics[k] for k in numbers} == pytest.approx(numbers)
+
+
+def test_a_lost_database_gets_the_same_parent_run(store: Store, plan: Plan, tmp_path: Path) -> None:
+    fill(store, plan)
+    run_again(store, plan)
+    before = parent_of(store, plan)
+    files = {f: (artifacts_of(store, before) / f).read_bytes()
+             for f in files_of(artifacts_of(store, before))}  # fmt: skip
+    elsewhere = f"sqlite:///{tmp_path / 'other.db'}"
+    shutil.copyfile(store.path("mlflow.db"), tmp_path / "other.db")
+    client = MlflowClient(elsewhere)
+    for run in client.search_runs([before.info.experiment_id]):
+        client.delete_run(run.info.run_id)
+    tracker = Tracker.open(elsewhere, store, plan)
+    tracker.close(ok=True)
+    (after,) = client.search_runs([before.info.experiment_id], "tags.decile.sweep != ''")
+    assert after.info.run_id != before.info.run_id
+    assert after.data.metrics == before.data.metrics
+    assert after.data.tags == before.data.tags
+    folder = Path(client.download_artifacts(after.info.run_id, ""))
+    assert {f: (folder / f).read_bytes() for f in files_of(folder)} == files
+
+
+def test_an_unfinished_sweep_shows_what_there_is(store: Store, plan: Plan) -> None:
+    tracker = Tracker.open(default_tracking_uri(store), store, plan)
+    tracker.close(ok=False)
+    assert client_of(store).list_artifacts(parent_of(store, plan).info.run_id) == []
+    finished_cell(store, plan, plan.cells[0])
+    tracker = Tracker.open(default_tracking_uri(store), store, plan)
+    tracker.sync(plan.cells[0])
+    tracker.close(ok=False)
+    run = parent_of(store, plan)
+    assert run.info.status == "FAILED"
+    assert "only hard is finished" in (artifacts_of(store, run) / "verdicts.txt").read_text()
+    assert {n for n in run.data.metrics if n.startswith("best/")} == set()
+    assert "final/gain/stub/small/hard" in run.data.metrics
+
+
+def test_the_parent_runs_only_while_a_trial_does(store: Store, plan: Plan) -> None:
+    run_again(store, plan)  # no cell has a result
+    ended = parent_of(store, plan).info.end_time
+    tracker = Tracker.open(default_tracking_uri(store), store, plan)
+    assert parent_of(store, plan).info.status == "FINISHED"
+    tracker.start(plan.cells[0])
+    assert parent_of(store, plan).info.status == "RUNNING"
+    tracker.close(ok=True)
+    run = parent_of(store, plan)
+    assert (run.info.status, run.info.end_time >= ended) == ("FINISHED", True)
+
+
+def test_what_a_person_wrote_stays(store: Store, plan: Plan) -> None:
+    fill(store, plan)
+    run_again(store, plan)
+    client, run = client_of(store), parent_of(store, plan)
+    client.set_tag(run.info.run_id, "mlflow.note.content", "mine")
+    view = "mlflow.sharedViewState.by-policy"
+    client.set_experiment_tag(run.info.experiment_id, view, "mine")
+    finished_cell(store, plan, plan.cells[0], seed=99)
+    run_again(store, plan)
+    again = parent_of(store, plan)
+    assert again.data.tags["mlflow.note.content"] == "mine"
+    for policy, times in (("hard", 2), ("random", 1)):  # what did not change is not logged again
+        name = f"final/accuracy/stub/small/{policy}"
+        assert len(client.get_metric_history(run.info.run_id, name)) == times
+    assert again.data.tags["decile.synced"] != run.data.tags["decile.synced"]
+    assert client.get_experiment(run.info.experiment_id).tags[view] == "mine"
+
+
+def test_a_policy_has_one_colour_that_stays_its_own(tmp_path: Path, store: Store) -> None:
+    for policies in (("hard", "random"), ("easy", "hard", "random")):
+        plan = small_plan(tmp_path, policies=policies, seeds=(0, 1))
+        tracker = Tracker.open(default_tracking_uri(store), store, plan)
+        for cell in plan.cells:
+            tracker.start(cell)
+    experiment = parent_of(store, plan).info.experiment_id
+    runs = client_of(store).search_runs([experiment], "params.policy != ''")
+    colours = {(r.data.tags["policy"], r.data.tags["mlflow.runColor"]) for r in runs}
+    assert colours == {("hard", COLOURS[0]), ("random", COLOURS[1]), ("easy", COLOURS[2])}
+
+
+def test_views_are_what_mlflow_reads() -> None:
+    tags = experiment_tags({}, 1234)
+    view = json.loads(tags["mlflow.sharedViewState.by-policy"])
+    assert (view["name"], view["createdAt"]) == ("By policy", 1234)
+    assert json.loads(view["state"])["orderByKey"] == "params.`policy`"
+    assert experiment_tags(tags, 1) == {}
+
+
+PAGE = (
+    '<h3>A &lt;b&gt; %</h3><div class="scroll" tabindex="0"><table>'
+    '<tr><th scope="col" class=long>x, y</th></tr>'
+    '<tr><td class="long" hidden>&quot;a/<wbr>b&quot;<small> [&lt;1]</small></td></tr>'
+    "</table></div>" + '<figure><svg viewBox="0 0 1 1"><use xlink:href="#a"/></svg>\n'
+    "<figcaption>Model 1.5B &amp; more: what it is</figcaption></figure>" * 2
+)
+
+
+def test_pieces_are_files_of_their_own() -> None:
+    found = pieces(PAGE)
+    assert list(found) == [
+        "figures/model_1_5b_more.svg", "figures/model_1_5b_more_2.svg", "tables/a_b_pct.csv",
+    ]  # fmt: skip
+    assert list(csv.reader(found["tables/a_b_pct.csv"].decode().splitlines())) == [
+        ["x, y"], ['"a/b" [<1]'],
+    ]  # fmt: skip
+    svg = ET.fromstring(found["figures/model_1_5b_more.svg"])
+    assert svg.tag == "{http://www.w3.org/2000/svg}svg"
+    assert svg[0].text == "Model 1.5B & more: what it is"
+
+
+def test_a_lead_is_read_in_either_order(store: Store, tmp_path: Path) -> None:
+    after = small_plan(tmp_path, policies=("random", "hard"), seeds=(0, 1))
+    fill(store, after)
+    rows = read_rows(store, after.cells)
+    (one,) = families(rows)
+    (two,) = families(rows[::-1])
+    a, b = best_lead(one), best_lead(two)
+    assert a is not None and b is not None
+    assert (a.policy, a.verdict) == (b.policy, b.verdict) == ("hard", "cannot tell")
+    assert (a.points, a.low, a.high) == pytest.approx((b.points, b.low, b.high))
+
+
+def test_the_whole_pool_is_no_best_subset(store: Store, tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, policies=("full", "hard", "random"))
+    fill(store, plan)
+    (family,) = families(read_rows(store, plan.cells))
+    found = best_lead(family)
+    assert found is not None and found.policy == "hard"
+
+
+def test_a_note_is_cut_between_lines(store: Store, plan: Plan) -> None:
+    fill(store, plan)
+    found = families(read_rows(store, plan.cells))
+    assert note(found * 40).endswith("… the rest is in report.html")
+    assert len(note(found * 40)) < 6100
