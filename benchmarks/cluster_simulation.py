@@ -13,11 +13,14 @@ order seed by seed, which a sweep with a cap takes so that what is dropped is se
 
 import argparse
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from orchestrator.blocks import Experiment
+from orchestrator.config import Config, load_config
 from orchestrator.memory import SHAPES
 from orchestrator.schedule import (
     Job,
@@ -28,15 +31,10 @@ from orchestrator.schedule import (
     makespan,
     pack,
 )
-from orchestrator.settings import GRPO_DEFAULTS
 from orchestrator.throughput import MACHINES, Machine, Work, cost, rounds, size_of
 
-MODELS = {
-    "qwen3-4b": "Qwen/Qwen3-4B",
-    "qwen3-14b": "Qwen/Qwen3-14B",
-    "phi-4": "microsoft/phi-4",
-    "llama-3.1-8b": "meta-llama/Llama-3.1-8B-Instruct",
-}
+EXPERIMENTS = ("paper_a", "paper_a_llama")  # of experiments.yaml
+ROOT = Path(__file__).parents[1]
 
 
 class Task(NamedTuple):
@@ -48,52 +46,54 @@ class Task(NamedTuple):
     questions: int
 
 
-DATASETS = {"gsm8k": Task(120, 200, 500, 1319), "shuffled_objects": Task(180, 150, 400, 250)}
+TASKS = {"gsm8k": Task(120, 200, 500, 1319), "shuffled-seven": Task(180, 150, 400, 500)}
 # How long completions are beside the pool's: hard prompts have longer ones.
-POLICIES = {"hard": 1.25, "easy": 0.75, "middle": 1.0, "random": 1.0}
-SEEDS = 3
-GRPO: dict[str, Any] = GRPO_DEFAULTS | {
-    "max_steps": 100, "num_generations": 8, "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 32, "beta": 0.1,
-}  # fmt: skip
-EVALUATIONS, SAMPLES = 4, 8
-CHECKPOINTS = 10  # of a cell
+LONGER = {"hard": 1.25, "easy": 0.75}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the grid, with the seconds that are expected of it."""
+    """A cell of the grid, with the seconds that are expected of it and its checkpoints."""
 
     axes: dict[str, Any]
     seconds: float
+    checkpoints: int
 
 
-def grid(machine: Machine) -> list[Cell]:
-    """Models × datasets × policies × seeds, as paper A has them."""
+def grid(config: Config, machine: Machine) -> list[Cell]:
+    """The cells of both sweeps, without their data."""
     return [
         Cell(
             {"model": m, "dataset": d, "policy": p, "seed": s, "probe_seed": 0},
-            seconds(m, DATASETS[d], longer, machine),
+            seconds(experiment, str(config.models[m].hub), TASKS[d], LONGER.get(p, 1.0), machine),
+            experiment.full_grpo()["max_steps"] // experiment.full_grpo()["save_steps"],
         )
-        for m in MODELS
-        for d in DATASETS
-        for s in range(SEEDS)
-        for p, longer in POLICIES.items()
+        for experiment in (config.experiments[name] for name in EXPERIMENTS)
+        for m in experiment.grid.model
+        for d in experiment.grid.dataset
+        for s in experiment.grid.seed
+        for p in experiment.grid.policy
     ]
 
 
-def seconds(model: str, task: Task, longer: float, machine: Machine) -> float:
+def seconds(
+    experiment: Experiment, model: str, task: Task, longer: float, machine: Machine
+) -> float:
     """What the catalogue expects of one cell on one GPU."""
-    made = rounds(GRPO, workers=1)
+    grpo, evaluate = experiment.full_grpo(), experiment.evaluate
+    made = rounds(grpo, experiment.resources.workers)
+    longest = min(longer * task.longest, grpo["max_completion_length"])
+    times = grpo["max_steps"] // evaluate.every
+    answers = times * (evaluate.samples + evaluate.greedy) * task.questions
     work = Work(
-        made.generations, made.rows, longer * task.longest, task.prompt, made.trained, made.scored,
-        EVALUATIONS, EVALUATIONS * SAMPLES * task.questions, task.mean,
+        made.generations, made.rows, longest, task.prompt, made.trained, made.scored,
+        times, answers, task.mean,
     )  # fmt: skip
-    return cost(work, size_of(SHAPES[MODELS[model]]), machine).seconds
+    return cost(work, size_of(SHAPES[model], "bfloat16"), machine).seconds
 
 
 def with_failures(
-    expected: float, per_hour: float, restart: float, spread: float, rng: np.random.Generator
+    cell: Cell, per_hour: float, restart: float, spread: float, rng: np.random.Generator
 ) -> tuple[float, float]:
     """Seconds that a cell really holds its GPU, and those of them that were lost to failures.
 
@@ -101,8 +101,8 @@ def with_failures(
     checkpoint and a restart. `spread` is the standard deviation of the log of a cell's true length
     beside the expected one.
     """
-    work = expected * float(np.exp(rng.normal(0.0, spread)))
-    every, done, held = work / CHECKPOINTS, 0.0, 0.0
+    work = cell.seconds * float(np.exp(rng.normal(0.0, spread)))
+    every, done, held = work / cell.checkpoints, 0.0, 0.0
     while True:
         until = rng.exponential(3600 / per_hour) if per_hour else np.inf
         if done + until >= work:
@@ -117,9 +117,7 @@ def simulate(
 ) -> dict[str, float]:
     """One sweep: cells start in the order of their expected lengths, and end by their true ones."""
     true = {
-        str(cell.axes): with_failures(
-            cell.seconds, options.failures, options.restart, options.spread, rng
-        )
+        str(cell.axes): with_failures(cell, options.failures, options.restart, options.spread, rng)
         for cell in cells
     }
     room = Room((1.0,) * gpus, gpus)
@@ -156,12 +154,12 @@ def main() -> None:
     parser.add_argument("--spread", type=float, default=0.2, help="of true lengths, log (0.2)")
     parser.add_argument("--repeats", type=int, default=20)
     options = parser.parse_args()
-    cells = grid(MACHINES[options.gpu])
+    cells = grid(load_config(ROOT / "experiments.yaml").config, MACHINES[options.gpu])
     each = [cell.seconds / 3600 for cell in cells]
     print(f"{len(cells)} cells of {min(each):.1f} to {max(each):.1f} hours, {sum(each):,.0f} "
           f"GPU-hours on {MACHINES[options.gpu].name}; {options.failures:g} failures per GPU-hour, "
-          f"{options.restart:g} s each and the work since the last of {CHECKPOINTS} checkpoints; "
-          f"means of {options.repeats} runs")  # fmt: skip
+          f"{options.restart:g} s each and the work since the last of {cells[0].checkpoints} "
+          f"checkpoints; means of {options.repeats} runs")  # fmt: skip
     print(f"{'GPUs':>5} {'wall h':>8} {'bound h':>8} {'efficiency':>11} {'idle':>6} {'lost':>6} "
           f"{'capped':>7}")  # fmt: skip
     for gpus in options.gpus:

@@ -79,9 +79,14 @@ def exceeded(experiment: Experiment, spent: Spent, ahead: Ahead) -> str:
         ("max_hours", "hours", experiment.max_hours, spent.seconds, ahead.seconds),
     ):  # fmt: skip
         if cap is not None and (used >= 3600 * cap or used + more > 3600 * cap):
-            total = f"{(used + more) / 3600:.3g} {unit} with the next block"
-            return f"{name} {cap:g} ({used / 3600:.3g} taken, {total})"
+            total = f"{_hours(used + more)} {unit} with the next block"
+            return f"{name} {cap:g} ({_hours(used)} taken, {total})"
     return ""
+
+
+def _hours(seconds: float) -> str:
+    """Three digits, but nothing below a second."""
+    return f"{seconds / 3600:.3g}" if seconds >= 1 else "0"
 
 
 class Queue:

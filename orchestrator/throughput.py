@@ -36,23 +36,24 @@ def size_of(shape: Shape, dtype: str = "auto", *, load_in_4bit: bool = False) ->
 
 
 class Machine(NamedTuple):
-    """A device: bytes/s of its memory, dense FLOP/s in the weights' precision, and the seconds that
-    a decoding step spends per layer before any arithmetic."""
+    """A device: bytes/s of its memory, dense FLOP/s in the weights' precision, the seconds that a
+    decoding step spends per layer before any arithmetic, and its bytes of memory."""
 
     name: str
     bandwidth: float
     flops: float
     layer_seconds: float
     start_seconds: float
+    memory: float = 0.0
 
 
-# Assumptions. Decoding with transformers launches each layer's kernels one by one from Python:
-# about 0.7 ms per layer, 25 ms per token of a 4B model. vLLM replays recorded graphs.
-LAUNCH = 0.7e-3
+# Assumptions. Decoding with transformers launches each layer's kernels and its adapter's one by one
+# from Python: 1.25 ms per layer, 50 ms per token of 40 layers. vLLM replays recorded graphs.
+LAUNCH = 1.25e-3
 LAUNCH_VLLM = 0.05e-3
 START = 25.0  # seconds until a fresh process has its libraries and its model
 LOAD = 1e9  # bytes/s at which weights are read
-MFU = 0.35  # share of the FLOP/s that dense layers reach
+MFU = 0.40  # share of the FLOP/s that dense layers reach
 READ = 0.6  # share of the bandwidth that decoding reaches
 BACKWARD = 6.0  # FLOPs per parameter and token: forward, backward, and forward again (LoRA has no
 # gradients of the weights, gradient checkpointing computes activations twice)
@@ -63,10 +64,10 @@ TEMPLATE_TOKENS = 40.0  # of the chat around a question
 
 # Vendors' datasheets: SXM modules, dense bfloat16, memory bandwidth.
 MACHINES = {
-    "a100": Machine("A100 80GB", 2.04e12, 312e12, LAUNCH, START),
-    "h100": Machine("H100 80GB", 3.35e12, 989e12, LAUNCH, START),
-    "h200": Machine("H200 141GB", 4.8e12, 989e12, LAUNCH, START),
-    "l40s": Machine("L40S 48GB", 0.864e12, 362e12, LAUNCH, START),
+    "a100": Machine("A100 80GB", 2.04e12, 312e12, LAUNCH, START, 80 * 2**30),
+    "h100": Machine("H100 80GB", 3.35e12, 989e12, LAUNCH, START, 80 * 2**30),
+    "h200": Machine("H200 141GB", 4.8e12, 989e12, LAUNCH, START, 141e9),
+    "l40s": Machine("L40S 48GB", 0.864e12, 362e12, LAUNCH, START, 48e9),
 }
 
 

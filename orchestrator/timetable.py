@@ -9,6 +9,7 @@ from orchestrator.blocks import Experiment
 from orchestrator.caps import Account, closed, dropped_sentence, queue_of
 from orchestrator.cells import Cell
 from orchestrator.expected import GPU, expect, kind_of
+from orchestrator.fit import memory_lines, memory_of
 from orchestrator.lines import UserError
 from orchestrator.plan import Plan
 from orchestrator.progress import duration
@@ -99,6 +100,7 @@ def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> di
         "room": site.words(room),
         "sources": expected.sources,
         "packing": gantt(placed, room),
+        "memory": memory_of(plan, MACHINES[site.gpu]),
         "dropped": closed(queue),
         "problem": "",
     }
@@ -107,7 +109,8 @@ def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> di
 def _unknown(problem: str, sources: Mapping[str, str] | None = None) -> dict[str, Any]:
     nothing = dict.fromkeys(("eta_seconds", "probe_seconds", "gpu_hours", "cost"))
     return nothing | {
-        "room": "", "sources": sources or {}, "packing": [], "dropped": {}, "problem": problem,
+        "room": "", "sources": sources or {}, "packing": [], "memory": {}, "dropped": {},
+        "problem": problem,
     }  # fmt: skip
 
 
@@ -137,7 +140,8 @@ def time_lines(view: Mapping[str, Any]) -> list[str]:
     head += f"; {duration(probes)} of it for probes)" if probes else ")"
     hours = [_hours_line(view)] if view["gpu_hours"] else []
     capped = [f"capped: {text}"] if (text := dropped_sentence(view)) else []
-    return [head, *sources, *hours, *(f"  {row}" for row in view["packing"]), *capped]
+    memory = memory_lines(view["memory"])
+    return [head, *sources, *hours, *(f"  {row}" for row in view["packing"]), *memory, *capped]
 
 
 def _hours_line(view: Mapping[str, Any]) -> str:

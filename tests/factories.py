@@ -30,7 +30,8 @@ def small_plan(
     """A plan over 40 prompts and 12 test questions; its model has no weights."""
     model = folder / "model"
     model.mkdir(parents=True, exist_ok=True)
-    (model / "config.json").write_text("{}")
+    if not (model / "config.json").exists():
+        (model / "config.json").write_text("{}")
     content = {
         "storage": str(folder / "runs"),
         "models": {"stub": {"path": str(model)}},

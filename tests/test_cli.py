@@ -91,7 +91,8 @@ def test_help_loads_nothing_heavy() -> None:
 ROOT = Path(__file__).parents[1]
 VIEW = {"experiment", "about", "storage", "cells", "cells_owed", "probes", "updates_owed"}
 VIEW |= {"rollouts_owed", "eta_seconds", "gpu_hours", "detectable_points", "datasets"}
-VIEW |= {"probe_seconds", "cost", "room", "sources", "packing", "dropped", "problem"}
+VIEW |= {"probe_seconds", "cost", "room", "sources", "packing", "memory", "dropped"}
+VIEW |= {"problem"}
 CELL = {"cell_id", "model", "dataset", "policy", "seed", "size", "updates", "prompts_per_update"}
 CELL |= {"rollouts", "done", "probe_seed"}
 PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "samples_owed"}

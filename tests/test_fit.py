@@ -1,0 +1,53 @@
+"""Memory of a cell beside a GPU's: what fits, what does not, and what to write."""
+
+from pathlib import Path
+
+import pytest
+from factories import small_plan
+
+from orchestrator.fit import memory_lines, memory_of
+from orchestrator.memory import SHAPES
+from orchestrator.throughput import MACHINES
+
+SHAPE = SHAPES["Qwen/Qwen3-14B"]
+CONFIG = (
+    f'{{"num_hidden_layers": {SHAPE.layers}, "hidden_size": {SHAPE.hidden}, '
+    f'"num_attention_heads": {SHAPE.heads}, "num_key_value_heads": {SHAPE.kv_heads}, '
+    f'"head_dim": {SHAPE.head_dim}, "intermediate_size": {SHAPE.intermediate}, '
+    f'"vocab_size": {SHAPE.vocab}}}'
+)
+
+
+def lines(folder: Path, gpu: str, **settings: object) -> list[str]:
+    small_plan(folder)
+    (folder / "model" / "config.json").write_text(CONFIG)
+    plan = small_plan(folder, **settings)
+    return list(memory_lines(memory_of(plan, MACHINES[gpu])))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "words"),
+    [
+        ("h200", 1, "H200 141GB holds 3 at once"),
+        ("h100", 1, "H100 80GB holds 1 at once"),
+        ("h200", 0.25, "4 at once do not fit H200 141GB, 3 would; write gpus: 0.33"),
+        ("l40s", 1, "holds 1 at once"),
+    ],
+)
+def test_a_plan_says_how_many_cells_a_gpu_holds(
+    tmp_path: Path, gpu: str, gpus: float, words: str
+) -> None:
+    [line] = lines(tmp_path, gpu, resources={"gpus": gpus})
+    assert line.startswith("memory: a cell of stub takes about ")
+    assert words in line
+
+
+def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
+    grpo = {"num_generations": 4, "per_device_train_batch_size": 8, "max_steps": 4,
+            "gradient_accumulation_steps": 1, "max_completion_length": 8192}  # fmt: skip
+    [line] = lines(tmp_path, "l40s", resources={"gpus": 1}, grpo=grpo)
+    assert "does not fit L40S 48GB: write a smaller batch" in line
+
+
+def test_trials_without_a_gpu_need_no_line(tmp_path: Path) -> None:
+    assert lines(tmp_path, "h100") == []
