@@ -5,7 +5,7 @@ PURE := tasks policies cluster/resources.py \
 	$(addprefix orchestrator/report/,$(addsuffix .py,statistics fairness comparison claims steps paper)) \
 	$(addprefix orchestrator/,$(addsuffix .py,config entries blocks plan cells adaptive estimates \
 	schema difficulty settings lines models pools learnability ledger evaluation record subsets \
-	store overlap power memory forecast schedule throughput caps fit))
+	store overlap power memory forecast schedule throughput caps fit hopeless))
 
 .PHONY: demo test lint schema install clean
 .DEFAULT_GOAL := install

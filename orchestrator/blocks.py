@@ -169,6 +169,8 @@ class Experiment(Settings):
     """How accuracy is measured."""
     resources: Resources = Resources()
     """What one trial takes."""
+    stop_hopeless: bool = False
+    """Stop a cell that an evaluation shows to be clearly below the best policy of its seed."""
     max_gpu_hours: float | None = Field(default=None, gt=0)
     """No further block of policies begins once probes and cells would take more GPU-hours."""
     max_hours: float | None = Field(default=None, gt=0)
@@ -195,6 +197,14 @@ class Experiment(Settings):
     def _batch_fits(self) -> Self:
         if message := settings.batch_problem(self.full_grpo(), self.resources.workers):
             raise problem(message, "grpo", "num_generations")
+        return self
+
+    @model_validator(mode="after")
+    def _hopeless_is_seen(self) -> Self:
+        if self.stop_hopeless and not 0 < self.evaluate.every < self.full_grpo()["max_steps"]:
+            raise problem(
+                "no cell is evaluated before its end: write evaluate: {every: N}", "stop_hopeless"
+            )
         return self
 
     def full_grpo(self) -> dict[str, Any]:

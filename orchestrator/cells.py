@@ -84,6 +84,7 @@ class Cell(Spec):
     evaluate_every: int
     resources: Resources
     provenance: dict[str, str] = {}
+    rivals: tuple[str, ...] = ()  # ids of the block's other cells, where a hopeless one stops
 
     @property
     def subset_identity(self) -> dict[str, Any]:

@@ -219,12 +219,13 @@ def _refuse_recordings(made: "Plan") -> None:
 
 def _progress(made: "Plan", store: "Store") -> "Progress":
     from orchestrator.progress import Progress
-    from orchestrator.trial import is_finished
+    from orchestrator.trial import is_settled
 
-    return Progress.of(made, sum(is_finished(store, cell) for cell in made.cells))
+    return Progress.of(made, sum(is_settled(store, cell) for cell in made.cells))
 
 
 def _table(made: "Plan", store: "Store", paper: str | None = None) -> str:
+    from orchestrator.hopeless import censored_lines
     from orchestrator.report.beside import as_lines
     from orchestrator.report.families import families
     from orchestrator.report.rows import read_rows
@@ -235,6 +236,7 @@ def _table(made: "Plan", store: "Store", paper: str | None = None) -> str:
     if not rows:
         return "no cell has a result yet"
     parts = [text_table(rows), text_verdicts(made, rows, claims_made(store, made.name))]
+    parts += censored_lines(store, made.cells)
     if paper == "A":
         parts.append(as_lines(families(rows, made.experiment.compare_at)))
     return "\n\n".join(parts)

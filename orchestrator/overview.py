@@ -4,18 +4,19 @@ from math import comb
 from typing import Any
 
 from orchestrator.cells import Cell
+from orchestrator.hopeless import is_censored
 from orchestrator.overlap import describe
 from orchestrator.plan import Plan
 from orchestrator.power import minimum_detectable, resolution
 from orchestrator.probes import owed_by
 from orchestrator.store import Store
 from orchestrator.timetable import Site, time_lines, timetable
-from orchestrator.trial import is_finished
+from orchestrator.trial import is_finished, is_settled
 
 
 def overview(plan: Plan, store: Store, site: Site) -> dict[str, Any]:
     """Cells, probes, owed work, and the timetable of a site."""
-    owed_cells = [cell for cell in plan.cells if not is_finished(store, cell)]
+    owed_cells = [cell for cell in plan.cells if not is_settled(store, cell)]
     return {
         "experiment": plan.name,
         "about": plan.experiment.about,
@@ -64,6 +65,7 @@ def _cell(cell: Cell, store: Store) -> dict[str, Any]:
         "prompts_per_update": cell.prompts_per_update,
         "rollouts": cell.rollouts,
         "done": is_finished(store, cell),
+        "stopped": is_censored(store, cell),
     }
 
 
@@ -104,7 +106,7 @@ def overview_text(view: dict[str, Any]) -> str:
     cells = view["cells"]
     lines = [f"{view['experiment']}: {view['about']}", f"storage: {view['storage']}", ""]
     for cell in cells:
-        state = "done" if cell["done"] else "owed"
+        state = "done" if cell["done"] else "stopped" if cell["stopped"] else "owed"
         name = f"{cell['model']}/{cell['dataset']}/{cell['policy']}/s{cell['seed']}"
         lines.append(
             f"  {cell['cell_id']}  {state}  {name}: {cell['size']} prompts, "

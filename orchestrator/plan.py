@@ -13,6 +13,7 @@ from orchestrator.entries import ModelEntry, PolicyEntry
 from orchestrator.models import ModelSource, file_identity, folder_identity
 from orchestrator.pools import Dataset, Pool, Split, load_pool, template_hash
 from orchestrator.sampling.recorded import recorded_rows, shortage
+from orchestrator.schedule import with_rivals
 from policies import get_policy, is_whole
 from tasks import TaskError
 
@@ -67,6 +68,8 @@ def make_plan(source: Source, name: str) -> Plan:
         for policy in grid.policy
     ]
     _refuse_twins(source, cells, place)
+    if experiment.stop_hopeless:
+        cells = with_rivals(cells)
     return Plan(name, experiment, pools, cells)
 
 

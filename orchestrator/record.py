@@ -21,6 +21,7 @@ from orchestrator.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.store import Store
 
 MANIFEST = "decile.json"
+CENSORED = "censored.json"  # of a cell that was stopped early, until something finishes it
 
 
 @dataclass
@@ -99,15 +100,16 @@ def _read(store: Store, *place: str) -> CellRecord | None:
     return CellRecord(recorder, evaluations, log.to_pylist(), *spent)
 
 
-def result(cell: Cell, record: CellRecord) -> dict[str, Any]:
-    """The cell in one row of numbers; accuracy is a share, learnable_pct a percentage."""
+def summary(cell: Cell, record: CellRecord, update: int) -> dict[str, Any]:
+    """The cell after so many updates in one row of numbers; accuracy is a share, learnable_pct a
+    percentage."""
     steps = by_update(record.evaluations)
     evaluations = {u: evaluation_metrics(t, steps[0], cell.pass_at) for u, t in steps.items()}
-    base, final = evaluations[0], evaluations[cell.updates]
+    base, final = evaluations[0], evaluations[update]
     return {
         **cell.axes,
         "cell_id": cell.cell_id,
-        "updates": cell.updates,
+        "updates": update,
         "size": cell.size,
         "learnable_pct": learnable_pct(record.groups.table()),
         "accuracy_base": base["eval/accuracy"],
@@ -144,7 +146,10 @@ def finish(store: Store, cell: Cell, record: CellRecord, versions: dict[str, str
     for name, table in record.tables().items():
         store.write_table(table, *place, f"{name}.parquet")
     store.write_json(record.ledger(cell), *place, "ledger.json")
-    store.write_json(result(cell, record) | {"versions": versions}, *place, "result.json")
+    result = summary(cell, record, cell.updates) | {"versions": versions}
+    store.write_json(result, *place, "result.json")
+    store.delete(*place, CENSORED)
+    store.delete_folder(*place, "scores")  # for the block while it runs; evaluations say the same
     drop_checkpoints(store, cell.cell_id)
 
 

@@ -21,6 +21,7 @@ from orchestrator.difficulty import summarise, summary_lines
 from orchestrator.doctor import in_worker, try_dataset
 from orchestrator.expected import GPU, expect, kind_of, label_of
 from orchestrator.forecast import Forecast
+from orchestrator.hopeless import censored_lines
 from orchestrator.marker_check import MarkerFails
 from orchestrator.plan import Plan
 from orchestrator.probes import (
@@ -38,7 +39,7 @@ from orchestrator.store import Store
 from orchestrator.subsets import made, read_subset, store_subset
 from orchestrator.sweep import Train, run_cells
 from orchestrator.tracking import Tracker
-from orchestrator.trial import is_finished, run_cell
+from orchestrator.trial import is_finished, is_settled, run_cell
 
 
 @dataclass
@@ -62,7 +63,7 @@ def run_experiment(
 
     The storage must be writable. Raises ResourceError when no trial fits the cluster.
     """
-    owed_cells = [cell for cell in plan.cells if not is_finished(store, cell)]
+    owed_cells = [cell for cell in plan.cells if not is_settled(store, cell)]
     declared = declare(plan, store)
     tracker = Tracker.open(tracking_uri, store, plan)
     outcome = Outcome()
@@ -71,12 +72,15 @@ def run_experiment(
             Sweep(plan, store, tracker, progress, declared, outcome).run(owed_cells, train)
         else:
             progress.say(f"nothing to do: all {len(plan.cells)} cells of {plan.name} have results")
+        for line in censored_lines(store, plan.cells):
+            progress.say(line)
     finally:
         done = [cell for cell in plan.cells if is_finished(store, cell)]
         for cell in done:
             drop_checkpoints(store, cell.cell_id)  # of one killed right after its result
             tracker.sync(cell)
-        tracker.close(ok=len(done) == len(plan.cells))
+        settled = sum(is_settled(store, cell) for cell in plan.cells)
+        tracker.close(ok=settled == len(plan.cells))
         outcome.page = tracker.page
     return outcome
 
@@ -164,6 +168,11 @@ class Sweep:
             self.outcome.ran.append(cell.cell_id)
             self.tracker.sync(cell)
             self.progress.finished(cell, _summary(self.store, cell))
+            return
+        if error is None and is_settled(self.store, cell):
+            [said] = censored_lines(self.store, [cell])
+            self.tracker.stop(cell, said)
+            self.progress.finished(cell, "stopped as hopeless")
             return
         self.outcome.failed[cell.cell_id] = error or "ended without a result"
         self.tracker.fail(cell, self.outcome.failed[cell.cell_id])

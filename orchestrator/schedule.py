@@ -57,6 +57,18 @@ def block_of(cell: HasAxes) -> tuple[Any, ...]:
     return tuple(value for axis, value in sorted(cell.axes.items()) if axis != "policy")
 
 
+def with_rivals(cells: Sequence[Cell]) -> list[Cell]:
+    """The same cells, each with the others of its block."""
+    blocks: dict[tuple[Any, ...], list[str]] = {}
+    for cell in cells:
+        blocks.setdefault(block_of(cell), []).append(cell.cell_id)
+
+    def others(cell: Cell) -> tuple[str, ...]:
+        return tuple(i for i in blocks[block_of(cell)] if i != cell.cell_id)
+
+    return [cell.model_copy(update={"rivals": others(cell)}) for cell in cells]
+
+
 class Job(NamedTuple):
     """A cell as it is packed: `workers` processes that each hold `share` of a device."""
 

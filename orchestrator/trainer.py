@@ -271,9 +271,9 @@ class LiveGroupsTrainer(GRPOTrainer):
 
 
 class CellCallback(TrainerCallback):
-    """Keeps the record while TRL trains, and says so after each update."""
+    """Keeps the record while TRL trains, and says so after each update; `after` may end it."""
 
-    def __init__(self, record: CellRecord, after: AfterUpdate, save: AfterUpdate) -> None:
+    def __init__(self, record: CellRecord, after: Callable[[int], bool], save: AfterUpdate) -> None:
         self._record, self._after, self._save = record, after, save
         self._started = time.monotonic()
 
@@ -293,7 +293,8 @@ class CellCallback(TrainerCallback):
             for name, value in logs.items()
             if isinstance(value, int | float)
         ]
-        self._after(state.global_step)
+        if self._after(state.global_step):
+            control.should_save = control.should_training_stop = True
         self._started += time.monotonic() - now  # evaluating is not training
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from orchestrator.cells import Asked, Cell, ProbeSpec
 from orchestrator.checkpoints import Checkpoints
 from orchestrator.evaluation import as_evaluation, by_update, evaluation_metrics
+from orchestrator.hopeless import Hopeless, censor, is_censored, look
 from orchestrator.micro_batch import fitted, shrink
 from orchestrator.pools import Pool, load_pool
 from orchestrator.record import CellRecord, finish, latest_checkpoint
@@ -36,6 +37,11 @@ def is_finished(store: Store, cell: Cell) -> bool:
     return store.exists("cells", cell.cell_id, "result.json")
 
 
+def is_settled(store: Store, cell: Cell) -> bool:
+    """Whether nothing is owed of the cell: it has its result, or was stopped as hopeless."""
+    return is_finished(store, cell) or is_censored(store, cell)
+
+
 def run_cell(cell: Cell, storage: str, report: Report) -> None:
     """Run or continue a cell in this process, which may be one of several training it together.
 
@@ -46,7 +52,7 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
     rank, workers = _rank(cell)
     checkpoints = Checkpoints(store, cell.cell_id, rank)
     with exclusive(checkpoints.folder) if rank == 0 else nullcontext():
-        if is_finished(store, cell):
+        if is_settled(store, cell):
             return
         checkpoints.clear()  # what a killed process left may be torn
         try:
@@ -85,6 +91,7 @@ class Trial:
         self.pool: Pool = load_pool(cell.probe.dataset)
         self.tiers = self.pool.tiers("test")
         self.others: dict[str, Pool] = {}
+        self.hopeless: Hopeless | None = None
         self.note = ""  # said with the next update
 
     def run(self) -> None:
@@ -113,6 +120,10 @@ class Trial:
         except torch.OutOfMemoryError as error:  # a new process goes on, with all its memory free
             raise RuntimeError(shrink(self.cell, self.store)) from error
         done = trainer.state.global_step
+        if self.hopeless is not None:
+            if self.rank == 0:
+                censor(self.cell, self.store, self.record, done, self.hopeless)
+            return
         if done != self.cell.updates:
             raise RuntimeError(f"cell {self.cell.name} ended after {done} of {self.cell.updates}")
         if self.rank == 0:
@@ -141,16 +152,28 @@ class Trial:
         prompts = {p.prompt_id: p for p in self.pool.train}
         return [prompts[i] for i in sorted(table["prompt_id"].to_pylist())]
 
-    def _after(self, update: int) -> None:
-        """Evaluate where it is due, then report the update's numbers."""
+    def _after(self, update: int) -> bool:
+        """Evaluate where it is due, report the update's numbers; whether the cell is hopeless."""
         every = self.cell.evaluate_every
         due = update == self.cell.updates or (every > 0 and update % every == 0)
         if due and not self.record.has_evaluation(update):
             began = time.monotonic()
             self.record.add_evaluation(self._evaluate(update))
             self.record.evaluation_seconds += time.monotonic() - began
+            if self.cell.rivals and update < self.cell.updates:
+                self.hopeless = self._look(update)
         said, self.note = self.note or self.record.groups.explain(update), ""
         self.report({"update": update, "metrics": self._metrics(update), "explanation": said or ""})
+        return self.hopeless is not None
+
+    def _look(self, update: int) -> Hopeless | None:
+        """Hold the cell against its block; the first worker decides for all."""
+        found = [look(self.cell, self.store, self.record, update) if self.rank == 0 else None]
+        if self.workers > 1:
+            from accelerate.utils import broadcast_object_list
+
+            broadcast_object_list(found)
+        return found[0]
 
     def _evaluate(self, update: int) -> pa.Table:
         """The test set under the current weights, and at the end all other sets."""

@@ -80,10 +80,13 @@ def families(rows: Sequence[Row], compare_at: Axis = "updates") -> list[Family]:
     """Rows by model, dataset and probe, compared; in the order in which they first appear.
 
     Every pair of policies of each of them is one test of accuracy, and Holm's family is all of
-    these. Learnable %, claims, tiers and other test sets have intervals, and no verdict by p.
+    these. Learnable %, claims, tiers and other test sets have intervals, and no verdict by p. A
+    policy of which a cell was stopped early is compared nowhere: its other seeds would flatter it.
     """
     found: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:
+        if row.censored:
+            continue
         probe = row.cell.probe
         found.setdefault((probe.model.name, probe.dataset.name, probe.settings.seed), []).append(
             row

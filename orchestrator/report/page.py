@@ -8,6 +8,7 @@ from pathlib import Path
 
 from orchestrator.caps import dropped_sentence
 from orchestrator.cells import ProbeSpec
+from orchestrator.hopeless import censored_lines
 from orchestrator.plan import Plan
 from orchestrator.report import sections
 from orchestrator.report.families import families
@@ -47,7 +48,8 @@ def write_page(plan: Plan, store: Store, file: Path, paper: str | None = None) -
 
 def _state(plan: Plan, store: Store, rows: Sequence[Row]) -> str:
     capped = dropped_sentence(store.read_json("sweeps", f"{plan.name}.json") or {})
-    return f"{len(rows)} of {len(plan.cells)} cells finished.{f' {capped}.' if capped else ''}"
+    said = [f"{len(rows)} of {len(plan.cells)} cells finished", *([capped] if capped else [])]
+    return ". ".join([*said, *censored_lines(store, plan.cells)]) + "."
 
 
 def _contents(parts: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """The store -> one row per cell: the only place where the report reads results."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from orchestrator.cells import Cell
 from orchestrator.evaluation import bands, by_update, main, part, per_prompt
+from orchestrator.hopeless import is_censored
 from orchestrator.learnability import GroupShares, by_tier, group_shares
 from orchestrator.report.fairness import AXES, cost_curve
 from orchestrator.report.statistics import Interval, paired_gain
@@ -28,6 +29,7 @@ Counts = Mapping[int, Mapping[str, tuple[int, int]]]
 class Row:
     """A finished cell.
 
+    censored: some cell of its policy was stopped early, and those that were not would flatter it;
     gain: interval of the difference of accuracies, as shares; counts: test set (OWN, or its name)
     -> what its questions' samples came to; kinds: "tier" and "band" -> question of the own test
     set -> its part; held_out: base counts from samples that chose no band; shares, tier_shares:
@@ -45,6 +47,7 @@ class Row:
     tier_shares: Mapping[str, GroupShares]
     costs: Mapping[str, np.ndarray]
     ties: dict[str, int] | None
+    censored: bool = False
 
     @cached_property
     def curve(self) -> dict[int, float]:
@@ -58,8 +61,14 @@ class Row:
 
 def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
     """The rows of those cells that are finished, in their order."""
+    stopped = {_policy(cell) for cell in cells if is_censored(store, cell)}
     rows = (_row(store, cell) for cell in cells)
-    return [row for row in rows if row is not None]
+    return [replace(row, censored=_policy(row.cell) in stopped) for row in rows if row is not None]
+
+
+def _policy(cell: Cell) -> tuple[Any, ...]:
+    """What the cells of one policy share: every axis but the seed."""
+    return tuple(value for axis, value in sorted(cell.axes.items()) if axis != "seed")
 
 
 def _row(store: Store, cell: Cell) -> Row | None:

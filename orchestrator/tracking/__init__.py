@@ -75,6 +75,10 @@ class Tracker:
         """The trial died; `reason` becomes the tag decile.error."""
         self._attempt(lambda: self._live_runs.fail(cell, reason))
 
+    def stop(self, cell: Cell, reason: str) -> None:
+        """The trial was ended early on purpose; its run is killed, and says why."""
+        self._attempt(lambda: self._live_runs.fail(cell, reason, status="KILLED"))
+
     def close(self, ok: bool) -> None:
         """End the sweep; its parent run shows the report of all cells that are finished."""
         self._show()

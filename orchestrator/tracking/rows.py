@@ -114,7 +114,7 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
 
     Not the grid, which may grow while the sweep stays the same one, nor what changes no result.
     """
-    others = {"about", "grid", "resources", "max_gpu_hours", "max_hours"}
+    others = {"about", "grid", "resources", "max_gpu_hours", "max_hours", "stop_hopeless"}
     settings = experiment.model_dump(mode="json", exclude=others)
     settings |= {"grpo": experiment.full_grpo(), "lora": experiment.full_lora()}
     return flatten(settings | {"workers": experiment.resources.workers})

@@ -143,12 +143,12 @@ class SweepRuns:
         run.synced, run.running = view.digest, False
         run.points.clear()  # nothing is held against them any more
 
-    def fail(self, cell: Cell, reason: str) -> None:
-        """Mark the cell's run as failed."""
+    def fail(self, cell: Cell, reason: str, status: str = "FAILED") -> None:
+        """Mark the cell's run as failed, or killed."""
         run = self._run(cell)
         self._flush(run)
         self._client.set_tag(run.run_id, "decile.error", redact(reason)[:500])
-        self._client.set_terminated(run.run_id, "FAILED")
+        self._client.set_terminated(run.run_id, status)
         run.error, run.running = True, False
 
     def flush(self) -> None:

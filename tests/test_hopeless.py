@@ -1,0 +1,170 @@
+"""Stopping early: seldom by mistake, never as if complete, and taken up again where it stood."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from factories import cell_record, finished_cell, small_plan
+from sweeps import NAME, evaluations, experiments, groups, plan_of, run, store_of
+
+from orchestrator.hopeless import (
+    Hopeless,
+    censor,
+    censored_lines,
+    is_censored,
+    judged,
+    look,
+    looks_of,
+    scores_at,
+)
+from orchestrator.lines import UserError
+from orchestrator.plan import Plan
+from orchestrator.record import CENSORED
+from orchestrator.report.families import families
+from orchestrator.report.page import write_page
+from orchestrator.report.rows import read_rows
+from orchestrator.store import Store
+from orchestrator.trial import is_settled
+
+
+def drawn(rng: np.random.Generator, rate: float, questions: int = 100) -> dict[str, float]:
+    """Scores of four samples per question."""
+    return {str(i): rng.binomial(4, rate) / 4 for i in range(questions)}
+
+
+def test_a_cell_far_below_is_hopeless_and_the_best_rival_is_named() -> None:
+    rng = np.random.default_rng(0)
+    rivals = {"good": drawn(rng, 0.8), "fair": drawn(rng, 0.6)}
+    found = judged(drawn(rng, 0.3), rivals, looks=3)
+    assert found is not None
+    assert found.rival == "good"
+    assert found.difference < found.upper < -0.02
+    assert judged(drawn(rng, 0.8), rivals, looks=3) is None
+    assert judged(drawn(rng, 0.3), {}, looks=3) is None
+
+
+@pytest.mark.parametrize("below", [0.0, 0.02])
+def test_what_is_not_that_far_below_is_seldom_stopped(below: float) -> None:
+    rng, stopped = np.random.default_rng(1), 0
+    for _ in range(400):
+        rivals = {str(i): drawn(rng, 0.5) for i in range(3)}
+        stopped += any(judged(drawn(rng, 0.5 - below), rivals, looks=3) for _ in range(3))
+    assert stopped <= 8, "1 % of 400, and luck"
+
+
+def test_more_rivals_and_more_looks_ask_for_more() -> None:
+    mine, other = {"a": 0.2, "b": 0.1, "c": 0.3}, {"a": 0.6, "b": 0.6, "c": 0.5}
+    one = judged(mine, {"x": other}, looks=1)
+    assert one is None, "three questions prove nothing"
+    many = {str(i): 0.0 + i % 2 * 0.25 for i in range(40)}
+    best = {str(i): 0.3 + i % 3 * 0.25 for i in range(40)}
+    uppers = [
+        judged(many, {str(r): best for r in range(rivals)}, looks)
+        for rivals, looks in ((1, 1), (3, 1), (3, 9))
+    ]
+    assert [each is not None for each in uppers] == [True] * 3
+    found = [each.upper for each in uppers if each]
+    assert found == sorted(found) and len(set(found)) == 3
+
+
+def hopeless_plan(folder: Path, **more: object) -> Plan:
+    return small_plan(folder, policies=["hard", "easy", "random"], seeds=[0, 1],
+                      stop_hopeless=True, **more)  # fmt: skip
+
+
+def test_rivals_are_the_blocks_other_cells_and_change_no_id(tmp_path: Path) -> None:
+    calm = small_plan(tmp_path, policies=["hard", "easy", "random"], seeds=[0, 1])
+    plan = hopeless_plan(tmp_path)
+    assert [c.cell_id for c in plan.cells] == [c.cell_id for c in calm.cells]
+    assert all(not c.rivals for c in calm.cells)
+    for cell in plan.cells:
+        mates = {c.cell_id for c in plan.cells if c.seed == cell.seed} - {cell.cell_id}
+        assert set(cell.rivals) == mates
+        assert looks_of(cell) == 1
+
+
+def test_it_needs_an_evaluation_on_the_way(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"experiments\.yaml:\d+: .*stop_hopeless: no cell is eval"):
+        hopeless_plan(tmp_path, evaluate={"samples": 8})
+
+
+def test_scores_are_found_of_running_and_of_finished_cells(tmp_path: Path) -> None:
+    plan, store = hopeless_plan(tmp_path), Store(str(tmp_path / "runs"))
+    first, second = plan.cells[0], plan.cells[1]
+    record = cell_record(plan, first)
+    assert scores_at(store, first.cell_id, 2) is None
+    look(first, store, record, 2)
+    running = scores_at(store, first.cell_id, 2)
+    finished_cell(store, plan, first)
+    assert not store.names("cells", first.cell_id, "scores")
+    assert scores_at(store, first.cell_id, 2) == running
+    assert scores_at(store, second.cell_id, 2) is None
+
+
+def stopped(store: Store, plan: Plan, number: int) -> None:
+    cell = plan.cells[number]
+    censor(cell, store, cell_record(plan, cell), 2, Hopeless(cell.rivals[0], -0.31, -0.12))
+
+
+def test_a_stopped_cell_is_settled_only_while_that_is_asked(tmp_path: Path) -> None:
+    plan, store = hopeless_plan(tmp_path), Store(str(tmp_path / "runs"))
+    stopped(store, plan, 0)
+    said = store.read_json("cells", plan.cells[0].cell_id, CENSORED)
+    assert (said["censored"], said["updates"], said["of_updates"]) == (True, 2, 4)
+    assert is_settled(store, plan.cells[0])
+    plain = small_plan(tmp_path, policies=["hard", "easy", "random"], seeds=[0, 1])
+    assert not is_settled(store, plain.cells[0])
+    finished_cell(store, plan, plan.cells[0])
+    assert not is_censored(store, plan.cells[0])
+    assert not store.exists("cells", plan.cells[0].cell_id, CENSORED)
+
+
+def test_the_report_compares_no_policy_that_has_a_stopped_cell(tmp_path: Path) -> None:
+    plan, store = hopeless_plan(tmp_path), Store(str(tmp_path / "runs"))
+    for number, cell in enumerate(plan.cells):
+        if number:
+            finished_cell(store, plan, cell, seed=number)
+    stopped(store, plan, 0)
+    rows = read_rows(store, plan.cells)
+    assert len(rows) == 5
+    [family] = families(rows)
+    assert {(c.a, c.b) for c in family.accuracy} == {("easy", "random")}, "hard's other seed is out"
+    line = (
+        "stub/small/hard/s0 was stopped after 2 of 4 updates, 31.0 points below "
+        "stub/small/easy/s0 (at least 12.0); hard is not compared"
+    )
+    assert censored_lines(store, plan.cells) == [line]
+    write_page(plan, store, tmp_path / "page.html")
+    assert line in (tmp_path / "page.html").read_text()
+
+
+def test_a_hopeless_cell_stops_and_later_ends_as_if_it_never_had(
+    finished: Path, tmp_path: Path
+) -> None:
+    """The rival is made up: finished, and right every time."""
+    file = experiments(tmp_path, stop_hopeless=True)
+    plan, store = plan_of(file), store_of(file)
+    hard, rival = plan.cells
+    finished_cell(store, plan, rival)
+    right = evaluations(store, rival.cell_id).to_pylist()
+    rows = [row | {"update": u, "outcome": "correct"} for u in (0, 6, 12) for row in right
+            if row["update"] == 0]  # fmt: skip
+    table = pa.Table.from_pylist(rows, schema=evaluations(store, rival.cell_id).schema)
+    store.write_table(table, "cells", rival.cell_id, "evaluations.parquet")
+
+    text = run(file)
+    assert "stopped as hopeless" in text
+    said = store.read_json("cells", hard.cell_id, CENSORED)
+    assert (said["updates"], said["why"]["rival"]) == (6, rival.cell_id)
+    assert "nothing to do" in run(file)
+
+    content = yaml.safe_load(file.read_text())
+    content["experiments"][NAME]["stop_hopeless"] = False
+    file.write_text(yaml.safe_dump(content))
+    run(file)
+    assert not store.exists("cells", hard.cell_id, CENSORED)
+    calm = store_of(finished)
+    assert groups(store, hard.cell_id) == groups(calm, hard.cell_id)
+    assert evaluations(store, hard.cell_id) == evaluations(calm, hard.cell_id)
