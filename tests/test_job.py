@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -42,6 +43,10 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
         env,
         *("start", "--head", "--port", str(port), "--dashboard-host", "127.0.0.1"),
         *("--dashboard-port", str(dashboard), "--temp-dir", str(home / "ray"), "--num-cpus", "2"),
+        *(
+            "--dashboard-agent-listen-port",
+            str(free_port() + 2000),
+        ),  # another cluster may have Ray's
         *("--object-store-memory", "200000000"),
     )
     try:
@@ -64,14 +69,19 @@ def ray(env: dict[str, str], *arguments: str) -> str:
 
 
 def end_processes(pids: set[int], mark: str) -> None:
-    """End only what this cluster started: its command line or environment names its folder."""
+    """End only what this cluster started: its command line or environment names its folder.
+
+    And their children, whose titles hide both: an agent outlives its raylet and keeps its port.
+    """
+    ours: set[psutil.Process] = set()
     for pid in pids:
-        try:
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             process = psutil.Process(pid)
             if mark in " ".join(process.cmdline()) or process.environ().get("HOME") == mark:
-                process.kill()
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
+                ours |= {process, *process.children(recursive=True)}
+    for process in ours:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def test_a_submitted_job_runs_the_sweep_and_keeps_its_results(

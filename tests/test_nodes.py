@@ -36,12 +36,22 @@ def cluster() -> Iterator[Cluster]:
         made.add_node(num_cpus=cpus, object_store_memory=MEMORY)
     made.wait_for_nodes()
     yield made
+    nodes = [made.head_node, *made.worker_nodes]
+    left = [p for node in nodes for p in psutil.Process(raylet(node)).children(recursive=True)]
     made.shutdown()
+    end(left)
 
 
 def raylet(node: Any) -> int:
     """The process of a node's raylet, the parent of its workers."""
     return int(node.all_processes[ray_constants.PROCESS_TYPE_RAYLET][0].process.pid)
+
+
+def end(processes: list[psutil.Process]) -> None:
+    """Kill what is still there."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def busy(cluster: Cluster, title: str) -> Any:
@@ -57,8 +67,10 @@ def busy(cluster: Cluster, title: str) -> Any:
 def vanish(cluster: Cluster, node: Any) -> None:
     """The node dies as a spot node does, and another of its kind comes."""
     cpus = node.get_resource_and_label_spec().num_cpus
+    processes = psutil.Process(raylet(node)).children(recursive=True)  # its agents would live on
     os.kill(raylet(node), signal.SIGKILL)
     cluster.remove_node(node, allow_graceful=False)
+    end(processes)
     cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY)
 
 

@@ -21,6 +21,7 @@ from orchestrator.power import (
 )
 from orchestrator.report.statistics import Variances, mcnemar_p, mean_effect, permutation_p
 from orchestrator.store import Store
+from orchestrator.timetable import Site
 
 
 @given(st.integers(2, 2000), st.integers(1, 8), st.integers(1, 16))
@@ -137,7 +138,8 @@ def test_a_stricter_level_needs_more() -> None:
 
 def test_the_plan_says_it_once_for_each_test_set(tmp_path: Path) -> None:
     plan = small_plan(tmp_path, policies=("hard", "easy", "middle"), seeds=(0, 1, 2))
-    view = overview(plan, Store(str(tmp_path / "runs")))
+    store = Store(str(tmp_path / "runs"))
+    view = overview(plan, store, Site({"CPU": 2.0}))
     (line,) = (dataset["resolution"] for dataset in view["datasets"])
     assert line == resolution("small", 12, 3, 8, comparisons=3)
     assert overview_text(view).count(line) == 1

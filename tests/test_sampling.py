@@ -311,7 +311,7 @@ def test_load_sampler(source: ModelSource) -> None:
     assert type(sampler) is TransformersSampler
     assert sampler.tokenizer.pad_token is not None  # the folder's tokenizer has none
     assert sampler.tokenizer.padding_side == "left"
-    with pytest.raises(ValueError, match=r"unknown sampling engine 'fast': write .*transformers"):
+    with pytest.raises(ValueError, match=r"unknown engine 'fast': write .*transformers"):
         load_sampler(source, engine="fast")
 
 
