@@ -9,6 +9,23 @@ class ResourceError(ValueError):
     """What was asked for never fits this cluster; the message says what there is."""
 
 
+LARGEST = 4096.0  # devices; an autoscaler without a limit says "as many as there are"
+
+
+def capacity(
+    now: Mapping[str, float], *limits: Mapping[str, float] | None
+) -> dict[str, float]:  # fmt: skip
+    """What a cluster has, or may grow to where a limit says so: pending work makes it grow.
+
+    `now` and `limits` are Ray's resource counts by name.
+    """
+    found = dict(now)
+    for limit in limits:
+        for name, most in (limit or {}).items():
+            found[name] = max(found.get(name, 0.0), min(float(most), LARGEST))
+    return found
+
+
 class Share(NamedTuple):
     """`actors` processes with so many CPUs and GPUs each."""
 
@@ -43,6 +60,7 @@ def trials_at_once(cluster: Mapping[str, float], cpus: float, gpus: float, worke
     if fits < 1:
         raise ResourceError(
             f"a trial takes {workers} × ({cpus:g} CPUs, {gpus:g} GPUs), the cluster has "
-            f"{have_cpus:g} CPUs and {have_gpus:g} GPUs: write smaller resources"
+            f"{have_cpus:g} CPUs and {have_gpus:g} GPUs: write smaller resources, or --cpus and "
+            "--gpus of a cluster that grows"
         )
     return fits

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cluster.resources import capacity
+
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
@@ -55,9 +57,20 @@ def this_machine() -> dict[str, float]:
     return found
 
 
+def _autoscaler_limit() -> Mapping[str, float] | None:
+    """What an autoscaler told Ray that the cluster may have; None where none did."""
+    from ray._private.state import state
+
+    limit: Mapping[str, float] | None = state.get_max_resources_from_cluster_config()
+    return limit
+
+
 @contextmanager
-def ray_session() -> Iterator[Mapping[str, float]]:
+def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping[str, float]]:
     """A connected Ray, as its resource counts; disconnects at the end.
+
+    A cluster that grows counts as grown: to what its autoscaler tells Ray, or else to `grows_to`.
+    Ray's own autoscalers tell nothing (2.60), so one that starts from no worker has to be named.
 
     `RAY_ADDRESS` (set inside a job) names a cluster, "auto" the one on this machine; without it a
     local Ray lives as long as the block, on loopback, without dashboard.
@@ -70,6 +83,7 @@ def ray_session() -> Iterator[Mapping[str, float]]:
     quiet_logs()
     ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
     try:
-        yield ray.cluster_resources()
+        grown = () if local else (_autoscaler_limit(), grows_to)
+        yield capacity(ray.cluster_resources(), *grown)
     finally:
         ray.shutdown()

@@ -105,16 +105,22 @@ def _sample(
     actor = ray.remote(
         num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS
     )(ProbeActor)
-    idle: list[Any] = [actor.remote(spec, store.uri, share.cpus) for _ in range(share.actors)]
+    workers: list[Any] = [actor.remote(spec, store.uri, share.cpus) for _ in range(share.actors)]
+    coming = {worker.__ray_ready__.remote(): worker for worker in workers}
+    idle: list[Any] = []
     working: dict[Any, Any] = {}
     try:
         while True:
             while idle and (part := front.next_part(ROWS_PER_CALL)):
                 worker = idle.pop()
                 working[worker.draw_part.remote(part)] = worker
-            if not working:
+            if not working and (idle or not coming):
                 return
-            [done], _ = ray.wait(list(working), num_returns=1)
+            [done], _ = ray.wait([*working, *coming], num_returns=1)
+            if done in coming:  # a cluster that grows may take a while, or never give it
+                ray.get(done)
+                idle.append(coming.pop(done))
+                continue
             idle.append(working.pop(done))
             rows, failure = ray.get(done)
             if failure:
@@ -122,5 +128,5 @@ def _sample(
             front.hear(rows)
             progress(front.drawn, total)
     finally:
-        for worker in [*idle, *working.values()]:
+        for worker in workers:
             ray.kill(worker)

@@ -98,6 +98,8 @@ def _add_experiment_commands(
         parser.add_argument("file", type=Path, help="experiments.yaml")
         parser.add_argument("-e", "--experiment", required=True, help="its name in the file")
         parser.add_argument("--storage", help="a folder or URI, in place of the file's")
+        if name != "report":
+            _add_size(parser)
         if name == "plan":
             parser.add_argument("--json", action="store_true", help="for machines")
             _add_site(parser)
@@ -109,9 +111,15 @@ def _add_experiment_commands(
             parser.add_argument("--paper", choices=["A"], help=said)
 
 
+def _add_size(parser: argparse.ArgumentParser) -> None:
+    """How large the cluster is, or may grow; a plan asks none, and takes this machine."""
+    for name in ("cpus", "gpus"):
+        parser.add_argument(f"--{name}", type=int, help=f"{name.upper()[:-1]}s of the cluster, or "
+                            "those that it may grow to")  # fmt: skip
+
+
 def _add_site(parser: argparse.ArgumentParser) -> None:
-    """Where the sweep would run: a plan asks no cluster."""
-    parser.add_argument("--gpus", type=int, help="GPUs of the cluster (those of this machine)")
+    """What the GPUs are, and what they cost."""
     parser.add_argument("--gpu", help="their kind, such as h100, where nothing was measured yet")
     parser.add_argument("--gpu-price", type=float, help="of one GPU for one hour")
 

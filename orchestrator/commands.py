@@ -20,7 +20,7 @@ def plan(arguments: argparse.Namespace) -> int:
     from orchestrator.overview import Site, overview, overview_text
 
     made, store = _open(arguments)
-    site = Site.of(arguments.gpus, arguments.gpu, arguments.gpu_price)
+    site = Site.of(_grows_to(arguments), arguments.gpu, arguments.gpu_price)
     view = overview(made, store, site)
     print(json.dumps(view, indent=2) if arguments.json else overview_text(view))
     return 0
@@ -35,7 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     from orchestrator.tracking import default_tracking_uri
 
     uri = arguments.tracking_uri or default_tracking_uri(store)
-    outcome = run_experiment(made, store, uri, _progress(made, store))
+    progress, grows_to = _progress(made, store), _grows_to(arguments)
+    outcome = run_experiment(made, store, uri, progress, grows_to=grows_to)
     print("\n" + _table(made, store))
     print(f"\nresults:  {store.uri}")
     for line in _where_to_compare(arguments.tracking_uri, store, outcome.page):
@@ -67,7 +68,7 @@ def probe(arguments: argparse.Namespace) -> int:
     if not missing_probes(made, store):
         progress.say("nothing to do: every sample and subset is there")
         return 0
-    with ray_session() as cluster:
+    with ray_session(_grows_to(arguments)) as cluster:
         progress.forecast = probes_forecast(made, store, cluster)
         run_probes(made, store, cluster, progress)
     return 0
@@ -222,6 +223,17 @@ def _progress(made: "Plan", store: "Store") -> "Progress":
     from orchestrator.trial import is_settled
 
     return Progress.of(made, sum(is_settled(store, cell) for cell in made.cells))
+
+
+def _grows_to(arguments: argparse.Namespace) -> dict[str, float]:
+    """What the user says that the cluster may come to have."""
+    from orchestrator.lines import UserError
+
+    said = {"CPU": arguments.cpus, "GPU": arguments.gpus}
+    for name, count in said.items():
+        if count is not None and count < 1:
+            raise UserError(f"--{name.lower()}s is {count}: write a count from 1")
+    return {name: float(count) for name, count in said.items() if count is not None}
 
 
 def _table(made: "Plan", store: "Store", paper: str | None = None) -> str:

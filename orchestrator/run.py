@@ -57,10 +57,16 @@ class Outcome:
 
 
 def run_experiment(
-    plan: Plan, store: Store, tracking_uri: str, progress: Progress, train: Train = run_cell
+    plan: Plan,
+    store: Store,
+    tracking_uri: str,
+    progress: Progress,
+    train: Train = run_cell,
+    grows_to: Mapping[str, float] | None = None,
 ) -> Outcome:
     """Bring every cell of the plan to its result by `train`, and MLflow up to date.
 
+    `grows_to` are resources that the cluster may come to have, beyond those it has now.
     The storage must be writable. Raises ResourceError when no trial fits the cluster.
     """
     owed_cells = [cell for cell in plan.cells if not is_settled(store, cell)]
@@ -69,7 +75,8 @@ def run_experiment(
     outcome = Outcome()
     try:
         if owed_cells:
-            Sweep(plan, store, tracker, progress, declared, outcome).run(owed_cells, train)
+            sweep = Sweep(plan, store, tracker, progress, declared, outcome)
+            sweep.run(owed_cells, train, grows_to)
         else:
             progress.say(f"nothing to do: all {len(plan.cells)} cells of {plan.name} have results")
         for line in censored_lines(store, plan.cells):
@@ -124,9 +131,9 @@ class Sweep:
     def __post_init__(self) -> None:
         self.account = Account(self.declared.get("spent"))
 
-    def run(self, cells: list[Cell], train: Train) -> None:
+    def run(self, cells: list[Cell], train: Train, grows_to: Mapping[str, float] | None) -> None:
         """Probe, select and train what is owed, as far as the caps allow."""
-        with ray_session() as cluster:
+        with ray_session(grows_to) as cluster:
             self._expect(cells, cluster)
             if self.queue.is_open():
                 run_probes(self.plan, self.store, cluster, self.progress, self.account)

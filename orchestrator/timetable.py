@@ -38,17 +38,16 @@ class Site(NamedTuple):
     said: bool = False  # the user named the number of GPUs
 
     @classmethod
-    def of(cls, gpus: int | None, gpu: str | None, price: float | None) -> Self:
-        """This machine, or what the user says instead. Raises UserError."""
+    def of(cls, asked: Mapping[str, float], gpu: str | None, price: float | None) -> Self:
+        """This machine, or the CPUs and GPUs that the user says instead. Raises UserError."""
         here = this_machine()
-        if gpus is not None and gpus < 1:
-            raise UserError(f"--gpus is {gpus}: write a count from 1")
         if price is not None and price < 0:
             raise UserError(f"--gpu-price is {price:g}: write a number from 0")
         if gpu and not kind_of([gpu]):
             raise UserError(f"--gpu {gpu} is not known: write one of {', '.join(MACHINES)}")
         kind = kind_of([gpu] if gpu else here) or GPU
-        return cls(_with_gpus(here, gpus) if gpus else here, kind, price, gpus is not None)
+        there = _with_gpus(here, asked["GPU"]) if "GPU" in asked else here
+        return cls(there | dict(asked), kind, price, "GPU" in asked)
 
     def room(self, experiment: Experiment) -> tuple["Site", Room]:
         """The room that trials find; where they need GPUs and there are none, as few as they need.
@@ -68,8 +67,8 @@ class Site(NamedTuple):
         return f"{count} {room.unit}{'s' * (count > 1)}, {room.at_once} at once"
 
 
-def _with_gpus(cluster: Mapping[str, float], gpus: int) -> dict[str, float]:
-    cpus = max(cluster.get("CPU", 1.0), float(CPUS_PER_GPU * gpus))
+def _with_gpus(cluster: Mapping[str, float], gpus: float) -> dict[str, float]:
+    cpus = max(cluster.get("CPU", 1.0), CPUS_PER_GPU * gpus)
     return {**cluster, "CPU": cpus, "GPU": float(gpus)}
 
 

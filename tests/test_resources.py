@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.resources import ResourceError, probe_share, trials_at_once
+from cluster.resources import (
+    LARGEST,
+    ResourceError,
+    capacity,
+    probe_share,
+    trials_at_once,
+)
 
 
 def test_a_probe_takes_every_gpu_and_leaves_a_cpu_free() -> None:
@@ -110,3 +116,12 @@ def test_fractions_of_a_gpu_lie_on_one_gpu() -> None:
     assert trials_at_once({"CPU": 64, "GPU": 2}, 1, 0.6, 1) == 2
     assert trials_at_once({"CPU": 64, "GPU": 2}, 1, 0.5, 1) == 4
     assert trials_at_once({"CPU": 64, "GPU": 8}, 1, 1, 4) == 2
+
+
+def test_a_cluster_that_grows_counts_as_grown() -> None:
+    now = {"CPU": 2.0, "node:x": 1.0}
+    assert capacity(now) == now
+    assert capacity(now, None, {"CPU": 1, "GPU": 8}) == {"CPU": 2, "GPU": 8, "node:x": 1}
+    assert capacity(now, {"CPU": 64}, {"CPU": 8})["CPU"] == 64
+    assert capacity(now, {"GPU": 2**63 - 1})["GPU"] == LARGEST
+    assert trials_at_once(capacity({"CPU": 0.0}, {"CPU": 16, "GPU": 4}), 1, 1, 1) == 4
