@@ -46,7 +46,7 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
         *(
             "--dashboard-agent-listen-port",
             str(free_port() + 2000),
-        ),  # another cluster may have Ray's
+        ),  # not another cluster's
         *("--object-store-memory", "200000000"),
     )
     try:
