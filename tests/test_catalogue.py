@@ -13,8 +13,11 @@ from orchestrator.cli import main
 from orchestrator.config import Config, load_config
 from orchestrator.lines import load
 from orchestrator.memory import SHAPES, Load, load_of, training_memory
+from orchestrator.overview import overview
 from orchestrator.plan import Plan, make_plan
+from orchestrator.store import Store
 from orchestrator.subsets import made
+from orchestrator.timetable import Site
 from policies import is_whole
 
 FILE = Path(__file__).parents[1] / "experiments.yaml"
@@ -100,6 +103,13 @@ def test_the_papers_sweeps_plan_with_data_at_hand(plans: dict[str, Plan]) -> Non
     assert sizes["paper_a_code_as_shipped"] == {"gsm8k-paper": 747, "shuffled-authors": 12}
     for name, plan in plans.items():
         assert f"{len(plan.cells)} cells" in plan.experiment.about, name
+
+
+def test_the_hours_are_those_of_the_plan(plans: dict[str, Plan], tmp_path: Path) -> None:
+    site = Site.of({"GPU": 8, "CPU": 64}, "h100", None)
+    for name, plan in plans.items():
+        hours = overview(plan, Store(str(tmp_path)), site)["gpu_hours"]
+        assert f" {float(f'{hours:.2g}'):.0f} GPU-hours." in plan.experiment.about, name
 
 
 def test_the_four_ks_share_one_probe_and_their_baseline(plans: dict[str, Plan]) -> None:
