@@ -3,12 +3,13 @@
 import logging
 import os
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster.resources import capacity
+from cluster.resources import ResourceError, capacity
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -42,6 +43,35 @@ def _local() -> dict[str, Any]:
         "object_store_memory": OBJECT_STORE_BYTES,
         "include_dashboard": False,
     }
+
+
+def _connect(local: Mapping[str, Any]) -> None:
+    import ray
+    from ray.exceptions import AuthenticationError
+
+    try:
+        _knock(os.environ.get("RAY_ADDRESS", ""))
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+    except (OSError, AuthenticationError) as error:
+        raise ResourceError(_no_cluster(error)) from error
+
+
+def _knock(address: str) -> None:
+    """OSError where nothing listens at host:port; Ray itself would ask there for ten minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=30).close()
+
+
+def _no_cluster(error: BaseException) -> str:
+    at = f"no Ray cluster answers at RAY_ADDRESS={os.environ.get('RAY_ADDRESS')}"
+    told = f"{error} {error.__cause__}"
+    if "oken" not in told:
+        return f"{at}: start one, or unset RAY_ADDRESS to compute on this machine"
+    return (
+        f"{at} with the token of this shell: write export RAY_AUTH_MODE=token, and keep the "
+        "cluster's token in ~/.ray/auth_token, or in the file that RAY_AUTH_TOKEN_PATH names"
+    )
 
 
 def this_machine() -> dict[str, float]:
@@ -81,7 +111,7 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
 
     local = {} if os.environ.get("RAY_ADDRESS") else _local()
     quiet_logs()
-    ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+    _connect(local)
     try:
         grown = () if local else (_autoscaler_limit(), grows_to)
         yield capacity(ray.cluster_resources(), *grown)

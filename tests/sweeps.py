@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -111,6 +112,34 @@ def workers(driver: subprocess.Popen[bytes], title: str) -> list[psutil.Process]
         except psutil.NoSuchProcess:
             continue
     return found
+
+
+def end_processes(pids: set[int], mark: str) -> None:
+    """End only what this cluster started: its command line or environment names its folder.
+
+    And their children, whose titles hide both: an agent outlives its raylet and keeps its port.
+    """
+    ours: set[psutil.Process] = set()
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            process = psutil.Process(pid)
+            if mark in " ".join(process.cmdline()) or process.environ().get("HOME") == mark:
+                ours |= {process, *process.children(recursive=True)}
+    for process in ours:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def refused(folder: Path, address: str) -> str:
+    """What `decile run` says when it does not get the Ray cluster at `address`."""
+    done = subprocess.run(
+        command("run", str(experiments(folder)), "-e", NAME),
+        cwd=folder, env=environment(RAY_ADDRESS=address), capture_output=True, text=True,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
 
 
 def plan_of(file: Path) -> Plan:

@@ -215,7 +215,7 @@ def slurm(tmp_path: Path) -> Path:
         "ray": "[[ $1 != start ]] || exec sleep 60",
         "decile": 'echo "$RAY_ADDRESS ${#RAY_AUTH_TOKEN} $RAY_AUTH_MODE" >> "$CALLS"; exit 1',
         "python": f"""[[ $1 == - ]] || exec {sys.executable} "$@"
-            until (($(grep -c "ray start" "$CALLS") > 1)); do sleep 0.1; done""",
+            until (($(grep -c "^ray start" "$CALLS") > 1)); do sleep 0.1; done""",
     }
     for name, body in bodies.items():
         (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{said}{body}\n")

@@ -11,7 +11,17 @@ from pathlib import Path
 
 import psutil
 import pytest
-from sweeps import NAME, command, environment, evaluations, experiments, groups, plan_of, store_of
+from sweeps import (
+    NAME,
+    command,
+    end_processes,
+    environment,
+    evaluations,
+    experiments,
+    groups,
+    plan_of,
+    store_of,
+)
 
 BIN = Path(sys.executable).parent
 WORKER = {"resources": {"CPU": 1, "object_store_memory": 10**8}, "node_config": {},
@@ -67,19 +77,8 @@ def growing() -> Iterator[str]:
     try:
         yield f"127.0.0.1:{port}"
     finally:
-        for pid in set(psutil.pids()) - before:
-            end(pid, str(home))
+        end_processes(set(psutil.pids()) - before, str(home))
         shutil.rmtree(home, ignore_errors=True)
-
-
-def end(pid: int, mark: str) -> None:
-    """End a process of this cluster only: its command line or environment names its folder."""
-    try:
-        process = psutil.Process(pid)
-        if mark in " ".join(process.cmdline()) or process.environ().get("HOME") == mark:
-            process.kill()
-    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-        return
 
 
 def decile(file: Path, address: str, *more: str) -> "subprocess.CompletedProcess[str]":

@@ -7,12 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from sweeps import NAME, ROOT, environment, experiments, plan_of
+from sweeps import NAME, ROOT, end_processes, environment, experiments, plan_of, refused
 
 from orchestrator.store import Store
 
@@ -50,7 +49,8 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
         *("--object-store-memory", "200000000"),
     )
     try:
-        yield env | {"RAY_ADDRESS": f"http://127.0.0.1:{dashboard}"}
+        addresses = {"RAY_ADDRESS": f"http://127.0.0.1:{dashboard}", "HEAD": f"127.0.0.1:{port}"}
+        yield env | addresses
     finally:
         end_processes(set(psutil.pids()) - before, str(home))
         shutil.rmtree(home, ignore_errors=True)
@@ -66,22 +66,6 @@ def ray(env: dict[str, str], *arguments: str) -> str:
         time.sleep(3)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def end_processes(pids: set[int], mark: str) -> None:
-    """End only what this cluster started: its command line or environment names its folder.
-
-    And their children, whose titles hide both: an agent outlives its raylet and keeps its port.
-    """
-    ours: set[psutil.Process] = set()
-    for pid in pids:
-        with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            process = psutil.Process(pid)
-            if mark in " ".join(process.cmdline()) or process.environ().get("HOME") == mark:
-                ours |= {process, *process.children(recursive=True)}
-    for process in ours:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
 
 
 def test_a_submitted_job_runs_the_sweep_and_keeps_its_results(
@@ -104,3 +88,4 @@ def test_a_submitted_job_runs_the_sweep_and_keeps_its_results(
     [cell] = plan_of(file).cells
     assert store.exists("cells", cell.cell_id, "result.json"), text
     assert "nothing to do" in ray(cluster, *submit, "run", "experiments.yaml", "-e", NAME)
+    assert "export RAY_AUTH_MODE=token" in refused(tmp_path, cluster["HEAD"])
