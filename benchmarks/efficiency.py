@@ -22,8 +22,9 @@ from cluster.session import ray_session
 from orchestrator.cells import Cell
 from orchestrator.config import load_config
 from orchestrator.plan import Plan, make_plan
+from orchestrator.probing import run_probes
 from orchestrator.progress import Progress
-from orchestrator.run import run_experiment, run_probes
+from orchestrator.run import run_experiment
 from orchestrator.store import Store
 from orchestrator.subsets import read_subset
 from orchestrator.tracking import default_tracking_uri

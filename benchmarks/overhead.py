@@ -21,9 +21,10 @@ from orchestrator.config import load_config
 from orchestrator.evaluation import as_evaluation
 from orchestrator.plan import Plan, make_plan
 from orchestrator.pools import load_pool
+from orchestrator.probing import run_probes
 from orchestrator.progress import Progress
 from orchestrator.record import CellRecord, finish
-from orchestrator.run import run_experiment, run_probes
+from orchestrator.run import run_experiment
 from orchestrator.sample_store import read_samples
 from orchestrator.store import Store
 from orchestrator.tracking import default_tracking_uri

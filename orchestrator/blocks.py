@@ -8,7 +8,17 @@ from pydantic import Field, field_validator, model_validator
 from orchestrator import settings
 from orchestrator.entries import Settings, problem
 from orchestrator.evaluation import PASS_AT
-from orchestrator.sampling import ENGINES, SamplingSettings, find_sampler
+from orchestrator.sampling import ENGINES, Sampler, SamplingSettings, find_sampler
+
+
+def _check_engine(name: str) -> type[Sampler] | None:
+    """The class of an engine; None for a built-in one, heavy to import and here by name."""
+    if name in ENGINES:
+        return None
+    try:
+        return find_sampler(name)
+    except ValueError as error:
+        raise problem(str(error)) from error
 
 
 class Grid(Settings):
@@ -63,12 +73,8 @@ class Probe(Settings):
 
     @field_validator("engine")
     @classmethod
-    def _known_engine(cls, name: str) -> str:
-        if name not in ENGINES:  # the built-in ones are heavy to import, and here by name
-            try:
-                find_sampler(name)
-            except ValueError as error:
-                raise problem(str(error)) from error
+    def _engine_exists(cls, name: str) -> str:
+        _check_engine(name)
         return name
 
     def sampling(self) -> SamplingSettings:
@@ -104,6 +110,17 @@ class Evaluate(Settings):
     """Tokens per completion; the probe's when not set."""
     seed: int = 1
     """Of the sampling: the same random numbers in every evaluation, so that they pair."""
+    engine: str | None = None
+    """What answers. Not set: the trainer's own model while it trains. Set: this engine, after
+    training, with the base model loaded once and the adapters of all checkpoints swapped in."""
+
+    @field_validator("engine")
+    @classmethod
+    def _engine_adapts(cls, name: str | None) -> str | None:
+        if name and (found := _check_engine(name)) and not found.adapts:
+            raise problem(f"engine {name!r} cannot swap adapters: leave engine out, so that the "
+                          "trainer's own model answers")  # fmt: skip
+        return name
 
     def as_probe(
         self, probe: Probe, *, samples: int | None = None, temperature: float | None = None
@@ -114,7 +131,10 @@ class Evaluate(Settings):
             temperature=self.temperature if temperature is None else temperature,
             max_completion_length=self.max_completion_length or probe.max_completion_length,
             stop=probe.stop,
-            seed=self.seed,  # the engine is the one that evaluates while training, so they pair
+            seed=self.seed,
+            # The base model is asked as the trained ones are, so that they pair.
+            engine=self.engine or "transformers",
+            gpus=probe.gpus if self.engine else 1,
         )
 
 
@@ -201,6 +221,11 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _hopeless_is_seen(self) -> Self:
+        if self.stop_hopeless and self.evaluate.engine:
+            raise problem(
+                "evaluate.engine answers after training, too late to stop a cell: leave one out",
+                "stop_hopeless",
+            )
         if self.stop_hopeless and not 0 < self.evaluate.every < self.full_grpo()["max_steps"]:
             raise problem(
                 "no cell is evaluated before its end: write evaluate: {every: N}", "stop_hopeless"

@@ -82,6 +82,7 @@ class Cell(Spec):
     grpo: dict[str, Any]
     lora: dict[str, Any]
     evaluate_every: int
+    evaluate_engine: str | None = None  # answers after training; None is the trainer's own model
     resources: Resources
     provenance: dict[str, str] = {}
     rivals: tuple[str, ...] = ()  # ids of the block's other cells, where a hopeless one stops

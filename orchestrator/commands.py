@@ -62,7 +62,7 @@ def probe(arguments: argparse.Namespace) -> int:
     made, store = _open(arguments)
     store.check_writable()
     from cluster.session import ray_session
-    from orchestrator.run import missing_probes, probes_forecast, run_probes
+    from orchestrator.probing import missing_probes, probes_forecast, run_probes
 
     progress = _progress(made, store)
     if not missing_probes(made, store):

@@ -57,10 +57,12 @@ class Config(Settings):
                     f"(models: {', '.join(self.models)})",
                     *place,
                 )
-            if self.models[model].load_in_4bit and experiment.probe.engine == "vllm":
+            engines = {"probe": experiment.probe.engine, "evaluate": experiment.evaluate.engine}
+            where = [block for block, engine in engines.items() if engine == "vllm"]
+            if self.models[model].load_in_4bit and where:
                 raise problem(
                     f"model {model!r} is in 4 bits, which transformers alone samples: "
-                    "write probe: {engine: transformers}, or leave load_in_4bit out",
+                    f"write {where[0]}: {{engine: transformers}}, or leave load_in_4bit out",
                     *place,
                 )
 

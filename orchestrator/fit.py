@@ -1,40 +1,64 @@
-"""Whether a cell of each model fits a GPU's memory, and how many at once: an estimate. Pure."""
+"""Whether a cell of each model fits a GPU's memory, and how many at once.
+
+By what finished cells of the plan took, where it has some; else by an estimate.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.cells import Cell
-from orchestrator.memory import load_of, shape_of, training_memory
+from orchestrator.memory import Load, load_of, shape_of, training_memory
 from orchestrator.plan import Plan
+from orchestrator.store import Store
 from orchestrator.throughput import CHARACTERS_PER_TOKEN, TEMPLATE_TOKENS, Machine
 
 GIB = 2**30
+CONTEXT = (
+    0.75  # GiB that CUDA and its libraries take beside what a process knows of; a round number
+)
 
 
-def memory_of(plan: Plan, gpu: Machine) -> dict[str, dict[str, Any]]:
+def memory_of(plan: Plan, gpu: Machine, store: Store) -> dict[str, dict[str, Any]]:
     """By model: GiB of its largest cell by part and at its peak, and how that fits a GPU.
 
-    per_gpu: cells that fit one GPU by memory; asked: how many `resources.gpus` puts there. Empty
-    for trials without a GPU; a model of unknown shape is left out.
+    per_gpu: cells that fit one GPU by memory; asked: how many `resources.gpus` puts there;
+    measured: finished cells with the same load on memory that the peak is from, 0 for an estimate.
+    Empty for trials without a GPU; a model of unknown shape is left out.
     """
     if not plan.experiment.resources.gpus:
         return {}
+    measured = _measured(plan, store)
     found: dict[str, dict[str, Any]] = {}
     for cell in plan.cells:
         shape = shape_of(cell.probe.model)
         if shape is None:
             continue
-        memory = training_memory(shape, load_of(cell, _longest_prompt(plan, cell)))
+        load = load_of(cell, _longest_prompt(plan, cell))
+        memory = training_memory(shape, load)
+        peaks = measured.get((cell.probe.model.name, load), [])
+        peak = max(peaks) + CONTEXT if peaks else memory.peak / GIB
         known = found.get(cell.probe.model.name)
-        if known is None or memory.peak / GIB > known["peak_gib"]:
+        if known is None or peak > known["peak_gib"]:
             found[cell.probe.model.name] = {
-                "peak_gib": memory.peak / GIB,
+                "peak_gib": peak,
+                "measured": len(peaks),
                 "parts_gib": {name: part / GIB for name, part in memory._asdict().items()},
                 "gpu": gpu.name,
                 "gpu_gib": gpu.memory / GIB,
-                "per_gpu": int(gpu.memory // memory.peak),
+                "per_gpu": int(gpu.memory // (peak * GIB)),
                 "asked": int(1 / cell.resources.gpus + 1e-9),
             }
+    return found
+
+
+def _measured(plan: Plan, store: Store) -> dict[tuple[str, Load], list[float]]:
+    """GiB at the peak of the plan's finished cells that ran on a GPU, by model and load."""
+    found: dict[tuple[str, Load], list[float]] = {}
+    for cell in plan.cells:
+        result = store.read_json("cells", cell.cell_id, "result.json") or {}
+        if peak := result.get("timing", {}).get("peak_gib"):
+            load = load_of(cell, _longest_prompt(plan, cell))
+            found.setdefault((cell.probe.model.name, load), []).append(peak)
     return found
 
 
@@ -52,7 +76,9 @@ def memory_lines(view: dict[str, dict[str, Any]]) -> Sequence[str]:
 
 def _line(model: str, fit: dict[str, Any]) -> str:
     gpu = fit["gpu"]
-    needs = f"memory: a cell of {model} takes about {fit['peak_gib']:.0f} GiB (an estimate)"
+    cells = fit["measured"]
+    source = f"measured: {cells} finished cell{'s' * (cells > 1)}" if cells else "an estimate"
+    needs = f"memory: a cell of {model} takes about {fit['peak_gib']:.0f} GiB ({source})"
     if fit["per_gpu"] == 0:
         return f"{needs} and does not fit {gpu}: write a smaller batch or load_in_4bit"
     if fit["per_gpu"] < fit["asked"]:

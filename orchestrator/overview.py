@@ -11,12 +11,13 @@ from orchestrator.power import minimum_detectable, resolution
 from orchestrator.probes import owed_by
 from orchestrator.store import Store
 from orchestrator.timetable import Site, time_lines, timetable
-from orchestrator.trial import is_finished, is_settled
+from orchestrator.trial import is_finished, is_settled, is_trained
 
 
 def overview(plan: Plan, store: Store, site: Site) -> dict[str, Any]:
     """Cells, probes, owed work, and the timetable of a site."""
     owed_cells = [cell for cell in plan.cells if not is_settled(store, cell)]
+    untrained = [cell for cell in owed_cells if not is_trained(store, cell)]
     return {
         "experiment": plan.name,
         "about": plan.experiment.about,
@@ -24,9 +25,9 @@ def overview(plan: Plan, store: Store, site: Site) -> dict[str, Any]:
         "cells": [_cell(cell, store) for cell in plan.cells],
         "cells_owed": len(owed_cells),
         "probes": [_probe(plan, store, spec) for spec in plan.probes],
-        "updates_owed": sum(cell.updates for cell in owed_cells),
-        "rollouts_owed": sum(cell.rollouts for cell in owed_cells),
-        **timetable(plan, store, owed_cells, site),
+        "updates_owed": sum(cell.updates for cell in untrained),
+        "rollouts_owed": sum(cell.rollouts for cell in untrained),
+        **timetable(plan, store, untrained, site),
         "datasets": [_dataset(plan, name) for name in plan.pools],
         "detectable_points": {
             name: round(minimum_detectable(*_asked(plan, name)), 1) for name in plan.pools
@@ -66,6 +67,7 @@ def _cell(cell: Cell, store: Store) -> dict[str, Any]:
         "rollouts": cell.rollouts,
         "done": is_finished(store, cell),
         "stopped": is_censored(store, cell),
+        "trained": is_trained(store, cell),
     }
 
 
@@ -106,7 +108,7 @@ def overview_text(view: dict[str, Any]) -> str:
     cells = view["cells"]
     lines = [f"{view['experiment']}: {view['about']}", f"storage: {view['storage']}", ""]
     for cell in cells:
-        state = "done" if cell["done"] else "stopped" if cell["stopped"] else "owed"
+        state = next((name for name in ("done", "stopped", "trained") if cell[name]), "owed")
         name = f"{cell['model']}/{cell['dataset']}/{cell['policy']}/s{cell['seed']}"
         lines.append(
             f"  {cell['cell_id']}  {state}  {name}: {cell['size']} prompts, "

@@ -288,6 +288,7 @@ def _cell(
         lora=experiment.full_lora(model.target_modules),
         mask_dead_groups=experiment.mask_dead_groups,
         evaluate_every=evaluate.every,
+        evaluate_engine=evaluate.engine,
         resources=experiment.resources,
         provenance=pool.task.provenance,
     )

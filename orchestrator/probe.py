@@ -4,7 +4,6 @@ Each actor writes its own part under its final name, whole, so a kill loses only
 What is owed is computed from the rows that are there; running again samples only the rest.
 """
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from cluster.resources import probe_share
-from cluster.session import quiet_logs
+from orchestrator.actors import over_actors
 from orchestrator.cells import ProbeSpec
 from orchestrator.pools import Pool
 from orchestrator.sample_store import COUNTED, compact, read_samples, write_key, write_part
@@ -21,7 +20,6 @@ from orchestrator.store import Store
 from tasks import Prompt
 
 ROWS_PER_PART = 640  # enough to fill a batch, few enough that a kill costs seconds
-RESTARTS = 3  # Ray Data's default restarts a crashing actor for ever
 
 # Called with (samples done, samples in all).
 Progress = Callable[[int, int], None]
@@ -54,42 +52,23 @@ def _sample(
     cluster: Mapping[str, float],
     progress: Progress,
 ) -> None:
-    import ray.data
-
     parts = part_tables(missing)
     share = probe_share(cluster, len(parts), spec.settings.gpus)
     total = sum(len(indices) for _, indices in missing)
-    quiet_logs()
-    with warnings.catch_warnings():
-        # No named parameter limits restarts yet, and Ray's default is "for ever".
-        warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
-        written = ray.data.from_arrow(parts).map_batches(
-            ProbeActor,
-            fn_constructor_kwargs={"spec": spec, "storage": store.uri, "cpus": share.cpus},
-            batch_size=1,
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(size=share.actors),
-            num_cpus=share.cpus,
-            num_gpus=share.gpus,
-            max_restarts=RESTARTS,
-            max_task_retries=RESTARTS,
-        )
+    arguments = {"spec": spec, "storage": store.uri, "cpus": share.cpus}
     done = 0
     progress(done, total)
-    batches = written.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
-    for batch in batches:
-        for row in batch.to_pylist():  # type: ignore[union-attr]
-            if row["failure"]:
-                raise MarkingError(row["failure"])
-            done += row["samples"]
+    for row in over_actors(parts, ProbeActor, arguments, share):
+        if row["failure"]:
+            raise MarkingError(row["failure"])
+        done += row["samples"]
         progress(done, total)
 
 
 def part_tables(missing: list[Wanted]) -> list[pa.Table]:
     """The owed prompts in parts of about ROWS_PER_PART samples, prompts of like length together.
 
-    Each table has one row: column `part`, a list of prompts with the indices wanted of each. One
-    row is one batch of Ray Data, so that no setting of its own can split or merge parts.
+    Each table has one row: column `part`, a list of prompts with the indices wanted of each.
     """
     ordered = sorted(missing, key=lambda want: (len(want[0].question), want[0].prompt_id))
     parts: list[list[Wanted]] = [[]]

@@ -69,6 +69,15 @@ class Progress:
             self._explained[cell.cell_id] = advice
             self.say(f"{cell.name}, update {report['update']}: {said}")
 
+    def trained(self, cell: Cell) -> None:
+        """A cell was trained, and waits for the evaluation of its checkpoints."""
+        self.updates.pop(cell.cell_id, None)
+        self.say(f"{cell.name}: trained, its checkpoints are evaluated when all cells are")
+
+    def evaluated(self, done: int, total: int) -> None:
+        """Checkpoints evaluated so far, after training."""
+        self._draw(f"evaluations: {done}/{total} checkpoints", force=done == total)
+
     def finished(self, cell: Cell, text: str) -> None:
         """A cell ended, well or badly."""
         self.updates.pop(cell.cell_id, None)

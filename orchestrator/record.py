@@ -21,6 +21,7 @@ from orchestrator.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.store import Store
 
 MANIFEST = "decile.json"
+ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, where an engine answers after training
 CENSORED = "censored.json"  # of a cell that was stopped early, until something finishes it
 
 
@@ -33,6 +34,7 @@ class CellRecord:
     log: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
+    peak_gib: float = 0.0  # of GPU memory that the first worker took from its device; 0 on a CPU
     start_seconds: float = 0.0  # of the execution that finished it: libraries, model, data
 
     def add_evaluation(self, evaluation: pa.Table) -> None:
@@ -74,6 +76,7 @@ class CellRecord:
         manifest = {
             "seconds": self.seconds,
             "evaluation_seconds": self.evaluation_seconds,
+            "peak_gib": self.peak_gib,
             "update": update,
         }
         store.write_json(manifest, *place, MANIFEST)
@@ -97,7 +100,8 @@ def _read(store: Store, *place: str) -> CellRecord | None:
         return None
     recorder = GroupRecorder(groups.to_pylist())
     spent = (manifest["seconds"], manifest.get("evaluation_seconds", 0.0))
-    return CellRecord(recorder, evaluations, log.to_pylist(), *spent)
+    peak = manifest.get("peak_gib", 0.0)
+    return CellRecord(recorder, evaluations, log.to_pylist(), *spent, peak)
 
 
 def summary(cell: Cell, record: CellRecord, update: int) -> dict[str, Any]:
@@ -126,7 +130,7 @@ def timing(record: CellRecord) -> dict[str, float]:
     """What, beside the ledger, tells how long a cell like this one takes (`throughput`).
 
     decode_steps: the longest completion of every generation, summed; answers and answer_tokens of
-    the evaluations of trained weights, `evaluations` in number.
+    the evaluations of trained weights, `evaluations` in number; peak_gib of GPU memory (`fit`).
     """
     mine = record.evaluations.filter(pc.greater(record.evaluations["update"], 0))
     longest = [row["value"] for row in record.log if row["name"] == "completions/max_length"]
@@ -137,6 +141,7 @@ def timing(record: CellRecord) -> dict[str, float]:
         "answers": mine.num_rows,
         "answer_tokens": pc.sum(mine["tokens"]).as_py() or 0,
         "decode_steps": sum(longest),
+        "peak_gib": round(record.peak_gib, 3),
     }
 
 
@@ -153,8 +158,15 @@ def finish(store: Store, cell: Cell, record: CellRecord, versions: dict[str, str
     drop_checkpoints(store, cell.cell_id)
 
 
+def keep_adapter(store: Store, cell_id: str, update: int, *place: str) -> None:
+    """Copy the adapter out of a checkpoint, which it outlives: safetensors and its config."""
+    for name in ("adapter_model.safetensors", "adapter_config.json"):
+        data = store.read_bytes("cells", cell_id, f"checkpoint-{update}", name)
+        store.write_bytes(data, "cells", cell_id, *place, name)
+
+
 def drop_checkpoints(store: Store, cell_id: str) -> None:
-    """Remove the trainer's resumable state of a finished cell."""
+    """Remove what a finished cell was made of: trainer's state, adapters on the way, parts."""
     for name in store.folders("cells", cell_id):
-        if name.startswith("checkpoint-"):
+        if name.startswith("checkpoint-") or name in (ADAPTERS, EVALUATED):
             store.delete_folder("cells", cell_id, name)

@@ -99,7 +99,7 @@ def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> di
         "room": site.words(room),
         "sources": expected.sources,
         "packing": gantt(placed, room),
-        "memory": memory_of(plan, MACHINES[site.gpu]),
+        "memory": memory_of(plan, MACHINES[site.gpu], store),
         "dropped": closed(queue),
         "problem": "",
     }

@@ -5,7 +5,6 @@ The only room that imports trl and peft.
 
 import logging
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from peft import LoraConfig
 from torch.utils.data import Sampler
-from transformers import PrinterCallback, TrainerCallback, set_seed
+from transformers import PrinterCallback, set_seed
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
 from orchestrator.cells import Cell
@@ -29,9 +28,6 @@ from orchestrator.sampling.transformers import eos_ids
 from tasks import Prompt, Task
 
 log = logging.getLogger(__name__)
-
-# Called after an update with its number, once the record holds that update.
-AfterUpdate = Callable[[int], None]
 
 
 def build_trainer(
@@ -268,35 +264,3 @@ class LiveGroupsTrainer(GRPOTrainer):
             return super()._compute_loss(model, inputs | {"advantages": advantages / share})
         finally:
             self.beta = beta
-
-
-class CellCallback(TrainerCallback):
-    """Keeps the record while TRL trains, and says so after each update; `after` may end it."""
-
-    def __init__(self, record: CellRecord, after: Callable[[int], bool], save: AfterUpdate) -> None:
-        self._record, self._after, self._save = record, after, save
-        self._started = time.monotonic()
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Time counts from here, on top of what earlier executions took."""
-        self._started = time.monotonic() - self._record.seconds
-
-    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep TRL's own numbers of this update; its last log repeats totals and is left out."""
-        logs: dict[str, Any] = kwargs["logs"]
-        if "train_runtime" in logs:
-            return
-        now = time.monotonic()
-        self._record.seconds = now - self._started
-        self._record.log += [
-            {"update": state.global_step, "name": name, "value": float(value)}
-            for name, value in logs.items()
-            if isinstance(value, int | float)
-        ]
-        if self._after(state.global_step):
-            control.should_save = control.should_training_stop = True
-        self._started += time.monotonic() - now  # evaluating is not training
-
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The trainer's files are there: add the record, which makes the checkpoint whole."""
-        self._save(state.global_step)

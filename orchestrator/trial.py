@@ -12,18 +12,21 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from orchestrator.cells import Asked, Cell, ProbeSpec
+from orchestrator.cells import Cell
 from orchestrator.checkpoints import Checkpoints
-from orchestrator.evaluation import as_evaluation, by_update, evaluation_metrics
+from orchestrator.evaluation import by_update, evaluation_metrics
+from orchestrator.evaluator import Evaluator, is_due
 from orchestrator.hopeless import Hopeless, censor, is_censored, look
 from orchestrator.micro_batch import fitted, shrink
 from orchestrator.pools import Pool, load_pool
-from orchestrator.record import CellRecord, finish, latest_checkpoint
-from orchestrator.sample_store import read_samples
-from orchestrator.samples import draw
-from orchestrator.schema import SAMPLES
+from orchestrator.record import (
+    ADAPTERS,
+    MANIFEST,
+    CellRecord,
+    finish,
+    keep_adapter,
+    latest_checkpoint,
+)
 from orchestrator.store import Store, exclusive
 from orchestrator.subsets import read_subset
 from tasks import Prompt
@@ -35,6 +38,12 @@ Report = Callable[[dict[str, Any]], None]
 def is_finished(store: Store, cell: Cell) -> bool:
     """Whether the cell has its result."""
     return store.exists("cells", cell.cell_id, "result.json")
+
+
+def is_trained(store: Store, cell: Cell) -> bool:
+    """Whether nothing but the evaluation of its checkpoints is owed of a cell without result."""
+    last = f"checkpoint-{cell.updates}"
+    return store.exists("cells", cell.cell_id, last, MANIFEST) and not is_finished(store, cell)
 
 
 def is_settled(store: Store, cell: Cell) -> bool:
@@ -52,7 +61,7 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
     rank, workers = _rank(cell)
     checkpoints = Checkpoints(store, cell.cell_id, rank)
     with exclusive(checkpoints.folder) if rank == 0 else nullcontext():
-        if is_settled(store, cell):
+        if is_settled(store, cell) or (cell.evaluate_engine and is_trained(store, cell)):
             return
         checkpoints.clear()  # what a killed process left may be torn
         try:
@@ -89,8 +98,7 @@ class Trial:
         self.checkpoint: Path | None = checkpoints.restored(found[0]) if found else None
         self.record = found[1] if found else CellRecord()
         self.pool: Pool = load_pool(cell.probe.dataset)
-        self.tiers = self.pool.tiers("test")
-        self.others: dict[str, Pool] = {}
+        self.evaluator = Evaluator(cell, self.pool, rank, workers)
         self.hopeless: Hopeless | None = None
         self.note = ""  # said with the next update
 
@@ -98,8 +106,9 @@ class Trial:
         """Train from where the record stands, evaluate, finish."""
         import torch
 
+        from orchestrator.callback import CellCallback
         from orchestrator.sampling.transformers import TransformersSampler
-        from orchestrator.trainer import CellCallback, build_trainer
+        from orchestrator.trainer import build_trainer
 
         torch.set_num_threads(max(1, int(self.cell.resources.cpus)))
         self._start()
@@ -127,8 +136,10 @@ class Trial:
         if done != self.cell.updates:
             raise RuntimeError(f"cell {self.cell.name} ended after {done} of {self.cell.updates}")
         if self.rank == 0:
-            self._keep_adapter()
-            finish(self.store, self.cell, self.record, _versions())
+            if self.cell.evaluate_engine:
+                return  # its adapters are evaluated with those of other cells
+            keep_adapter(self.store, self.cell.cell_id, done, "adapter")
+            finish(self.store, self.cell, self.record, versions())
 
     def _start(self) -> None:
         """Write what the cell is, and take the base model's evaluation from its probe."""
@@ -136,13 +147,7 @@ class Trial:
             description = self.cell.model_dump(mode="json")
             self.store.write_json(description, "cells", self.cell.cell_id, "cell.json")
         if not self.record.has_evaluation(0):
-            samples = read_samples(self.store, self.cell.baseline, self.pool.task, self.pool.test)
-            tables = [as_evaluation(samples, 0, self.tiers)]
-            for asked in self.cell.also:
-                pool = self._pool_of(asked)
-                samples = read_samples(self.store, asked.probe, pool.task, pool.test)
-                tables.append(self._rows(samples, 0, asked))
-            self.record.add_evaluation(pa.concat_tables(tables))
+            self.record.add_evaluation(self.evaluator.base(self.store))
 
     def _subset(self) -> list[Prompt]:
         """The cell's prompts by id: which they are decides the training, not their ranks."""
@@ -152,19 +157,25 @@ class Trial:
         prompts = {p.prompt_id: p for p in self.pool.train}
         return [prompts[i] for i in sorted(table["prompt_id"].to_pylist())]
 
-    def _after(self, update: int) -> bool:
-        """Evaluate where it is due, report the update's numbers; whether the cell is hopeless."""
-        every = self.cell.evaluate_every
-        due = update == self.cell.updates or (every > 0 and update % every == 0)
-        if due and not self.record.has_evaluation(update):
-            began = time.monotonic()
-            self.record.add_evaluation(self._evaluate(update))
-            self.record.evaluation_seconds += time.monotonic() - began
-            if self.cell.rivals and update < self.cell.updates:
-                self.hopeless = self._look(update)
+    def _after(self, update: int) -> tuple[bool, bool]:
+        """Evaluate where it is due, report the update's numbers.
+
+        Whether to write a checkpoint now, and whether to stop: the cell is hopeless.
+        """
+        due = is_due(self.cell, update) and not self.record.has_evaluation(update)
+        if due and not self.cell.evaluate_engine:
+            self._evaluate(update)
         said, self.note = self.note or self.record.groups.explain(update), ""
         self.report({"update": update, "metrics": self._metrics(update), "explanation": said or ""})
-        return self.hopeless is not None
+        stop = self.hopeless is not None
+        return stop or (due and bool(self.cell.evaluate_engine)), stop
+
+    def _evaluate(self, update: int) -> None:
+        began = time.monotonic()
+        self.record.add_evaluation(self.evaluator.evaluate(self.sampler, update))
+        self.record.evaluation_seconds += time.monotonic() - began
+        if self.cell.rivals and update < self.cell.updates:
+            self.hopeless = self._look(update)
 
     def _look(self, update: int) -> Hopeless | None:
         """Hold the cell against its block; the first worker decides for all."""
@@ -174,42 +185,6 @@ class Trial:
 
             broadcast_object_list(found)
         return found[0]
-
-    def _evaluate(self, update: int) -> pa.Table:
-        """The test set under the current weights, and at the end all other sets."""
-        samples = self._sampled(self.pool, self.cell.baseline)
-        tables = [as_evaluation(samples, update, self.tiers)]
-        for asked in self.cell.also:
-            if asked.greedy or update == self.cell.updates:
-                samples = self._sampled(self._pool_of(asked), asked.probe)
-                tables.append(self._rows(samples, update, asked))
-        return pa.concat_tables(tables)
-
-    def _sampled(self, pool: Pool, spec: ProbeSpec) -> pa.Table:
-        """Marked samples of a test set; workers share the questions."""
-        mine = pool.test[self.rank :: self.workers]
-        wanted = [(prompt, range(spec.settings.samples)) for prompt in mine]
-        most = spec.dataset.max_marking_errors
-        # What another set's wording asks of the chat template holds for its questions only.
-        self.sampler.chat_template_kwargs = spec.model.chat_template_kwargs
-        samples = draw(self.sampler, pool.task, wanted, spec.settings.sampling(), most)
-        if self.workers > 1:
-            from accelerate.utils import gather_object
-
-            samples = pa.Table.from_pylist(gather_object(samples.to_pylist()), schema=SAMPLES)
-        return samples
-
-    def _pool_of(self, asked: Asked) -> Pool:
-        """The test set of another evaluation, loaded once."""
-        if not asked.dataset:
-            return self.pool
-        if asked.dataset not in self.others:
-            self.others[asked.dataset] = load_pool(asked.probe.dataset)
-        return self.others[asked.dataset]
-
-    def _rows(self, samples: pa.Table, update: int, asked: Asked) -> pa.Table:
-        tiers = self._pool_of(asked).tiers("test")
-        return as_evaluation(samples, update, tiers, dataset=asked.dataset, greedy=asked.greedy)
 
     def _metrics(self, update: int) -> dict[str, float]:
         """This update's numbers under their MLflow names."""
@@ -227,19 +202,22 @@ class Trial:
 
             PartialState().wait_for_everyone()
         if self.rank == 0:
+            if self.cell.evaluate_engine and is_due(self.cell, update):
+                keep_adapter(self.store, self.cell.cell_id, update, ADAPTERS, str(update))
+            self.record.peak_gib = max(self.record.peak_gib, _peak_gib())
             spent = self.record.running_ledger(self.cell)
             self.record.save(self.store, self.cell.cell_id, update, spent)
             self.checkpoints.forget_old()
 
-    def _keep_adapter(self) -> None:
-        """The trained adapter outlives the checkpoints: safetensors and its config."""
-        last = self.folder / f"checkpoint-{self.cell.updates}"
-        for name in ("adapter_model.safetensors", "adapter_config.json"):
-            data = (last / name).read_bytes()
-            self.store.write_bytes(data, "cells", self.cell.cell_id, "adapter", name)
+
+def _peak_gib() -> float:
+    """Most GPU memory that this process has held at once; 0 without a GPU."""
+    import torch
+
+    return torch.cuda.max_memory_reserved() / 2**30 if torch.cuda.is_available() else 0.0
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     """Versions of the libraries that decide a result."""
     names = ("torch", "transformers", "trl", "peft", "ray", "accelerate", "pyarrow", "numpy")
     return {name: importlib.metadata.version(name) for name in names}

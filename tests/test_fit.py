@@ -7,6 +7,7 @@ from factories import small_plan
 
 from orchestrator.fit import memory_lines, memory_of
 from orchestrator.memory import SHAPES
+from orchestrator.store import Store
 from orchestrator.throughput import MACHINES
 
 SHAPE = SHAPES["Qwen/Qwen3-14B"]
@@ -22,7 +23,7 @@ def lines(folder: Path, gpu: str, **settings: object) -> list[str]:
     small_plan(folder)
     (folder / "model" / "config.json").write_text(CONFIG)
     plan = small_plan(folder, **settings)
-    return list(memory_lines(memory_of(plan, MACHINES[gpu])))
+    return list(memory_lines(memory_of(plan, MACHINES[gpu], Store(str(folder / "runs")))))
 
 
 @pytest.mark.parametrize(
@@ -51,3 +52,14 @@ def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
 
 def test_trials_without_a_gpu_need_no_line(tmp_path: Path) -> None:
     assert lines(tmp_path, "h100") == []
+
+
+def test_what_finished_cells_took_stands_for_the_estimate(tmp_path: Path) -> None:
+    [estimate] = lines(tmp_path, "h200", resources={"gpus": 1})
+    first, second, *_ = small_plan(tmp_path, resources={"gpus": 1}).cells
+    store = Store(str(tmp_path / "runs"))
+    for cell, peak in ((first, 30.0), (second, 20.0)):
+        store.write_json({"timing": {"peak_gib": peak}}, "cells", cell.cell_id, "result.json")
+    [line] = lines(tmp_path, "h200", resources={"gpus": 1})
+    assert "about 31 GiB (measured: 2 finished cells): H200 141GB holds 4 at once" in line
+    assert "an estimate" in estimate

@@ -172,9 +172,13 @@ def test_scratch_of_somebody_else_is_refused(storage: str, tmp_path: Path) -> No
 def test_a_sweep_in_a_bucket_outlives_a_kill_and_ends_as_in_a_folder(
     storage: str, finished: Path, tmp_path: Path
 ) -> None:
-    """Driver and all its processes die by SIGKILL in the second epoch of a cell."""
+    """Driver and all its processes die by SIGKILL in the second epoch of a cell.
+
+    Its checkpoints are evaluated after training, from adapters that are fetched from the bucket.
+    """
     grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard"]}
-    file = experiments(tmp_path, storage=storage, grid=grid)
+    evaluate = {"every": 6, "samples": 2, "greedy": True, "ood": ["far"], "engine": "transformers"}
+    file = experiments(tmp_path, storage=storage, grid=grid, evaluate=evaluate)
     store, plan, calm = Store(storage), plan_of(file), store_of(finished)
     for folder in ("probes", "subsets"):  # sampling in a bucket is tried above
         store.copy_in(finished.parent / "runs" / folder, folder)
@@ -228,4 +232,6 @@ def test_a_sweep_in_a_bucket_outlives_a_kill_and_ends_as_in_a_folder(
             "adapter_config.json",
             "adapter_model.safetensors",
         ]
+    assert "evaluations: 2/2 checkpoints" in done.stdout + done.stderr
     assert not list((tmp_path / "scratch").rglob("checkpoint-*"))
+    assert not list((tmp_path / "scratch").glob("decile-adapter-*"))

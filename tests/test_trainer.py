@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trl import GRPOTrainer
 
+from orchestrator.callback import CellCallback
 from orchestrator.learnability import is_live
 from orchestrator.pools import load_pool
 from orchestrator.record import CellRecord
-from orchestrator.trainer import CellCallback, LiveGroupsTrainer, build_trainer, fill_unmarked
+from orchestrator.trainer import LiveGroupsTrainer, build_trainer, fill_unmarked
 from tasks import Prompt
 from tasks.marking import Mark
 
@@ -206,7 +207,9 @@ def test_updates_of_dead_groups_move_the_weights_by_kl_unless_masked(
     answers = ["correct", "wrong", "correct"]
     trainer, record = trainer_of(tmp_path, answers, masked, max_steps=2, loss_type=loss_type)
     told: list[int] = []
-    trainer.add_callback(CellCallback(record, told.append, told.append))
+    trainer.add_callback(
+        CellCallback(record, lambda update: (bool(told.append(update)), False), told.append)
+    )
     before = [p.detach().clone() for p in trained(trainer)]
     trainer.train()
     moved = any(not torch.equal(a, b) for a, b in zip(before, trained(trainer), strict=True))

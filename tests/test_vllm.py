@@ -1,8 +1,9 @@
 """What the vLLM engine is asked, with a recorded stand-in for its transport: no GPU is here."""
 
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -25,15 +26,19 @@ class Recorded:
 
     made: dict[str, Any]
     asked: list[tuple[dict[str, Any], Any]]
+    adapters: list[Any]
 
     def __init__(self, **made: Any) -> None:
-        Recorded.made, Recorded.asked = made, []
+        Recorded.made, Recorded.asked, Recorded.adapters = made, [], []
         self.model_config = SimpleNamespace(max_model_len=WINDOW)
 
     def get_tokenizer(self) -> Any:
         return load_model(SOURCE)[1]
 
-    def generate(self, prompts: Any, parameters: Any, use_tqdm: bool) -> list[Any]:
+    def generate(
+        self, prompts: Any, parameters: Any, use_tqdm: bool, lora_request: Any
+    ) -> list[Any]:
+        Recorded.adapters.append(lora_request)
         Recorded.asked += list(zip(prompts, parameters, strict=True))
         ends = ["stop", "length", "abort"]
         return [
@@ -44,12 +49,27 @@ class Recorded:
         ]
 
 
+class LoRARequest(NamedTuple):
+    """As vLLM 0.29 declares it, as far as it is used."""
+
+    lora_name: str
+    lora_int_id: int
+    lora_path: str
+
+
 @pytest.fixture
-def sampler(monkeypatch: pytest.MonkeyPatch) -> Any:
+def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("vllm")
     module.LLM = Recorded  # type: ignore[attr-defined]
     module.SamplingParams = SimpleNamespace  # type: ignore[attr-defined]
+    requests = ModuleType("vllm.lora.request")
+    requests.LoRARequest = LoRARequest  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", module)
+    monkeypatch.setitem(sys.modules, "vllm.lora.request", requests)
+
+
+@pytest.fixture
+def sampler(vllm: None) -> Any:
     return load_sampler(SOURCE, "vllm")
 
 
@@ -63,6 +83,35 @@ def test_the_engine_loads_safetensors_only_and_no_code(sampler: Any) -> None:
     assert Recorded.made["enable_prefix_caching"] is True
     assert Recorded.made["model"] == str(FOLDER)
     assert Recorded.made["tensor_parallel_size"] == max(1, torch.cuda.device_count())
+
+
+def test_an_engine_for_probes_takes_no_adapter(sampler: Any) -> None:
+    assert not {"enable_lora", "max_lora_rank"} & Recorded.made.keys()
+    sampler.sample([request("a", [0])], SETTINGS)
+    assert Recorded.adapters == [None]
+
+
+@pytest.mark.parametrize(("rank", "room"), [(1, 8), (8, 8), (9, 16), (32, 32), (300, 320)])
+def test_an_engine_for_checkpoints_has_room_for_the_largest_adapter(
+    rank: int, room: int, vllm: None
+) -> None:
+    load_sampler(SOURCE, "vllm", lora_rank=rank)
+    assert Recorded.made["enable_lora"] is True
+    assert (Recorded.made["max_lora_rank"], Recorded.made["max_loras"]) == (room, 1)
+
+
+def test_a_rank_that_vllm_cannot_serve_is_refused(vllm: None) -> None:
+    with pytest.raises(ValueError, match="LoRA ranks up to 512, not 513"):
+        load_sampler(SOURCE, "vllm", lora_rank=513)
+
+
+def test_each_adapter_has_its_own_number(vllm: None) -> None:
+    sampler = load_sampler(SOURCE, "vllm", lora_rank=8)
+    for name in ("a", "b", "a"):
+        sampler.adapt(Path("/store") / name)
+        sampler.sample([request("q", [0])], SETTINGS)
+    assert [each.lora_int_id for each in Recorded.adapters] == [1, 2, 3]
+    assert [each.lora_path for each in Recorded.adapters] == ["/store/a", "/store/b", "/store/a"]
 
 
 def test_each_sample_is_one_request_with_its_own_fixed_seed(sampler: Any) -> None:

@@ -5,7 +5,7 @@ An engine's libraries are heavy (or not installed at all), so its module is impo
 
 import inspect
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, cast
 
 from orchestrator.models import ModelSource
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
@@ -51,11 +51,20 @@ def find_sampler(name: str) -> type[Sampler]:
 
 
 def load_sampler(
-    source: ModelSource, engine: str = "transformers", device: str | None = None
+    source: ModelSource,
+    engine: str = "transformers",
+    device: str | None = None,
+    lora_rank: int = 0,
 ) -> Sampler:
     """The named engine with the model loaded; `device` None takes the GPU where there is one.
 
-    A recorded model is always replayed. Raises ValueError for an unknown engine, and for a model
-    that cannot be loaded.
+    A recorded model is always replayed. `lora_rank` is for an engine that adapters will be swapped
+    in. Raises ValueError for an unknown engine, one that cannot do that, and for a model that
+    cannot be loaded.
     """
-    return find_sampler(RECORDED if source.recorded else engine).load(source, device)
+    found: Any = find_sampler(RECORDED if source.recorded else engine)
+    if not lora_rank:
+        return cast(Sampler, found.load(source, device))
+    if not found.adapts:
+        raise ValueError(f"engine {engine!r} cannot swap adapters")
+    return cast(Sampler, found.load(source, device, lora_rank))

@@ -10,6 +10,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from orchestrator.models import ModelSource
@@ -74,6 +75,11 @@ def render(
 class Sampler(ABC):
     """An engine that holds one model."""
 
+    chat_template_kwargs: dict[str, Any]
+    """Handed to the chat template; may be set anew between two calls."""
+    adapts: bool = False
+    """Whether `load` takes a `lora_rank`, and adapters can be swapped while the engine is warm."""
+
     @classmethod
     @abstractmethod
     def load(cls, source: ModelSource, device: str | None = None) -> "Sampler":
@@ -81,6 +87,13 @@ class Sampler(ABC):
 
         Raises ValueError for a model that cannot be loaded.
         """
+
+    def adapt(self, folder: Path) -> None:
+        """Answer with the LoRA adapter in this folder (PEFT's layout) from now on.
+
+        Only where `adapts`, and after a `load` with `lora_rank`, the largest rank to come.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot swap adapters")
 
     @abstractmethod
     def sample(

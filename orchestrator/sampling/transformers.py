@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
@@ -74,6 +75,8 @@ class TransformersSampler(Sampler):
     a small model on a CPU is fastest with, and half of that on a GPU, where memory is scarcer.
     """
 
+    adapts = True
+
     def __init__(
         self,
         model: Any,
@@ -91,9 +94,21 @@ class TransformersSampler(Sampler):
         self.last_only = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
     @classmethod
-    def load(cls, source: ModelSource, device: str | None = None) -> Self:
+    def load(cls, source: ModelSource, device: str | None = None, lora_rank: int = 0) -> Self:
         """A sampler of the source's model; raises what `load_model` raises."""
         return cls(*load_model(source, device), source.chat_template_kwargs)
+
+    def adapt(self, folder: Path) -> None:
+        """Answer with this adapter; the base model's weights stay where they are."""
+        from peft import PeftModel
+
+        if self.model is self.base:
+            self.model = PeftModel.from_pretrained(self.base, str(folder), adapter_name="0")
+            return
+        [before] = self.model.peft_config
+        self.model.load_adapter(str(folder), str(int(before) + 1))
+        self.model.set_adapter(str(int(before) + 1))
+        self.model.delete_adapter(before)
 
     def count_tokens(self, requests: Sequence[Request]) -> list[int]:
         """Length in tokens of each rendered prompt."""

@@ -5,6 +5,7 @@ sample depends on (seed, prompt_id, index) alone and a resumed probe asks for ju
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from orchestrator.models import ModelSource
@@ -21,13 +22,17 @@ from orchestrator.sampling.base import (
 class VllmSampler(Sampler):
     """Holds a `vllm.LLM`. A prompt that leaves no room for an answer is an error, never the end."""
 
+    adapts = True
+
     def __init__(self, llm: Any, chat_template_kwargs: dict[str, Any] | None = None) -> None:
         self.llm, self.tokenizer = llm, llm.get_tokenizer()
         self.chat_template_kwargs = chat_template_kwargs or {}
         self.window = int(llm.model_config.max_model_len)
+        self.adapter: Any = None
+        self.adapters = 0
 
     @classmethod
-    def load(cls, source: ModelSource, device: str | None = None) -> Self:
+    def load(cls, source: ModelSource, device: str | None = None, lora_rank: int = 0) -> Self:
         """An engine of the source's model on this process's GPUs; ValueError without vLLM."""
         try:
             import vllm
@@ -45,8 +50,16 @@ class VllmSampler(Sampler):
             enable_prefix_caching=True,
             tensor_parallel_size=max(1, torch.cuda.device_count()),  # an actor sees its own only
             distributed_executor_backend="mp",
+            **_room_for_adapters(lora_rank),
         )
         return cls(llm, source.chat_template_kwargs)
+
+    def adapt(self, folder: Path) -> None:
+        """Answer with this adapter: vLLM keeps what it has read by number, so each has its own."""
+        from vllm.lora.request import LoRARequest
+
+        self.adapters += 1
+        self.adapter = LoRARequest(str(folder), self.adapters, str(folder))
 
     def count_tokens(self, requests: Sequence[Request]) -> list[int]:
         """Length in tokens of each rendered prompt."""
@@ -64,6 +77,7 @@ class VllmSampler(Sampler):
                 [{"prompt_token_ids": ids} for r, ids in fit for _ in r.samples],
                 [_parameters(settings, r.prompt_id, s) for r, _ in fit for s in r.samples],
                 use_tqdm=False,
+                lora_request=self.adapter,
             )
             if fit
             else ()
@@ -76,6 +90,19 @@ class VllmSampler(Sampler):
 
     def _rendered(self, requests: Sequence[Request]) -> list[list[int]]:
         return [render(self.tokenizer, r.messages, self.chat_template_kwargs) for r in requests]
+
+
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the largest rank that vLLM may be told
+
+
+def _room_for_adapters(rank: int) -> dict[str, Any]:
+    """What an engine is told that will swap adapters of up to this rank, one at a time."""
+    if not rank:
+        return {}
+    if rank > RANKS[-1]:
+        raise ValueError(f"engine vllm takes LoRA ranks up to {RANKS[-1]}, not {rank}")
+    most = next(known for known in RANKS if known >= rank)
+    return {"enable_lora": True, "max_lora_rank": most, "max_loras": 1}
 
 
 def _parameters(settings: SamplingSettings, prompt_id: str, sample: int) -> Any:

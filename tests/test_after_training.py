@@ -1,0 +1,112 @@
+"""Checkpoints answered after training, by one engine for all cells: the same results."""
+
+from pathlib import Path
+
+import pytest
+from sweeps import (
+    NAME,
+    evaluations,
+    experiments,
+    groups,
+    plan_of,
+    run,
+    start,
+    store_of,
+    wait_for,
+)
+
+from orchestrator.config import load_config
+from orchestrator.lines import UserError
+from orchestrator.plan import make_plan
+
+EVALUATE = {"every": 6, "samples": 2, "greedy": True, "ood": ["far"]}
+
+
+ENGINE = '''
+from pathlib import Path
+from orchestrator.sampling.transformers import TransformersSampler
+
+
+class Counted(TransformersSampler):
+    """Writes down how often the base model is loaded and which adapters are swapped in."""
+
+    @classmethod
+    def load(cls, source, device=None, lora_rank=0):
+        say(f"load {lora_rank}")
+        return super().load(source, device, lora_rank)
+
+    def adapt(self, folder):
+        say(f"adapt {folder.parts[-3]} {folder.name}")
+        super().adapt(folder)
+
+
+def say(line):
+    with open(Path(__file__).parent / "calls", "a") as file:
+        print(line, file=file)
+'''
+
+
+def same_tables(file: Path, finished: Path) -> None:
+    for mine, theirs in zip(plan_of(file).cells, plan_of(finished).cells, strict=True):
+        assert groups(store_of(file), mine.cell_id) == groups(store_of(finished), theirs.cell_id)
+        found = evaluations(store_of(file), mine.cell_id)
+        assert found == evaluations(store_of(finished), theirs.cell_id)
+
+
+def test_one_engine_answers_for_all_checkpoints_of_all_cells(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "counted.py").write_text(ENGINE)
+    monkeypatch.syspath_prepend(str(tmp_path))  # this process reads the plan, too
+    file = experiments(tmp_path, evaluate=EVALUATE | {"engine": "counted:Counted"})
+    text = run(file)
+    assert text.count("its checkpoints are evaluated when all cells are") == 2
+    assert "evaluations: 4/4 checkpoints" in text
+    said = (tmp_path / "calls").read_text().splitlines()
+    cells = [cell.cell_id for cell in plan_of(file).cells]
+    swapped = [line for line in said if line.startswith("adapt")]
+    assert sorted(swapped) == sorted(f"adapt {c} {u}" for c in cells for u in (6, 12))
+    assert said.count("load 4") <= 2, "an actor loads the base model once"
+    same_tables(file, finished)
+    for cell in cells:
+        assert store_of(file).folders("cells", cell) == ["adapter"], "nothing else is left"
+    assert "nothing to do" in run(file)
+
+
+def test_a_kill_between_training_and_evaluation_costs_no_training(
+    finished: Path, tmp_path: Path
+) -> None:
+    file = experiments(tmp_path, evaluate=EVALUATE | {"engine": "transformers"})
+    log = tmp_path / "driver.log"
+    driver = start(file, log)
+    cells = Path(store_of(file).path("cells"))
+    try:
+        wait_for(lambda: list(cells.glob("*/evaluated/*.parquet")), driver, log)
+    finally:
+        driver.kill()
+        driver.wait()
+    text = run(file)
+    assert "cells done" not in text, "nothing is trained again"
+    assert "evaluations: 4/4" not in text, "nor all evaluated again"
+    same_tables(file, finished)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"evaluate": {"engine": "transformer"}}, "unknown engine 'transformer'"),
+        (
+            {"evaluate": {"engine": "orchestrator.sampling.recorded:RecordedSampler"}},
+            "cannot swap adapters: leave engine out",
+        ),
+        (
+            {"evaluate": {"every": 6, "engine": "vllm"}, "stop_hopeless": True},
+            "too late to stop a cell",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_after_training_is_refused(
+    changes: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=said):
+        make_plan(load_config(experiments(tmp_path, **changes)), NAME)
