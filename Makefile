@@ -3,9 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PURE := tasks policies cluster/resources.py \
 	$(addprefix orchestrator/report/,$(addsuffix .py,statistics fairness comparison claims steps paper)) \
-	$(addprefix orchestrator/,$(addsuffix .py,config entries blocks plan cells adaptive estimates \
-	schema difficulty settings lines models pools learnability ledger evaluation record subsets \
-	store overlap power memory forecast schedule throughput caps fit hopeless))
+	$(addprefix orchestrator/,$(addsuffix .py,config entries blocks plan cells schema difficulty \
+	settings lines models pools overlap power learnability evaluation store)) \
+	$(addprefix orchestrator/probing/,$(addsuffix .py,adaptive estimates subsets)) \
+	$(addprefix orchestrator/training/,$(addsuffix .py,ledger record hopeless)) \
+	$(addprefix orchestrator/cost/,$(addsuffix .py,memory forecast schedule throughput caps fit))
 
 .PHONY: demo test lint schema install clean
 .DEFAULT_GOAL := install

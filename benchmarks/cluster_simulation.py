@@ -1,10 +1,10 @@
 """Paper A's grid, and Llama, on 1 to 512 GPUs with failures: how long, and how far from the bound?
 
 Simulated, nothing is trained. Cells start in the order, and are packed by the very function, that
-`decile plan` and a running sweep use (`orchestrator/schedule.py`); how long each takes comes from
-the catalogue of `orchestrator/throughput.py`, an estimate. Policies differ in how long their
-completions are, and a machine fails at random: what a cell did since its last checkpoint is done
-again, after a restart.
+`decile plan` and a running sweep use (`orchestrator/cost/schedule.py`); how long each takes comes
+from the catalogue of `orchestrator/cost/throughput.py`, an estimate. Policies differ in how long
+their completions are, and a machine fails at random: what a cell did since its last checkpoint is
+done again, after a restart.
 
 The bound holds for any schedule that runs the same cells without a failure: all work shared evenly,
 or the longest cell where that is more. Efficiency is bound / wall time; `capped` is that of the
@@ -21,8 +21,8 @@ import numpy as np
 
 from orchestrator.blocks import Experiment
 from orchestrator.config import Config, load_config
-from orchestrator.memory import SHAPES
-from orchestrator.schedule import (
+from orchestrator.cost.memory import SHAPES
+from orchestrator.cost.schedule import (
     Job,
     Room,
     device_seconds,
@@ -31,7 +31,7 @@ from orchestrator.schedule import (
     makespan,
     pack,
 )
-from orchestrator.throughput import MACHINES, Machine, Work, cost, rounds, size_of
+from orchestrator.cost.throughput import MACHINES, Machine, Work, cost, rounds, size_of
 
 EXPERIMENTS = ("paper_a", "paper_a_llama")  # of experiments.yaml
 ROOT = Path(__file__).parents[1]

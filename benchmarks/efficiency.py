@@ -22,18 +22,18 @@ from cluster.session import ray_session
 from orchestrator.cells import Cell
 from orchestrator.config import load_config
 from orchestrator.plan import Plan, make_plan
-from orchestrator.probing import run_probes
+from orchestrator.probing.stage import run_probes
+from orchestrator.probing.subsets import read_subset
 from orchestrator.progress import Progress
 from orchestrator.run import run_experiment
 from orchestrator.store import Store
-from orchestrator.subsets import read_subset
 from orchestrator.tracking import default_tracking_uri
 
 ROOT = Path(__file__).parents[1]
 PHASES = """
 import time; t = [time.perf_counter()]
 import torch; t.append(time.perf_counter())
-import orchestrator.trainer; t.append(time.perf_counter())
+import orchestrator.training.trainer; t.append(time.perf_counter())
 from pathlib import Path
 from orchestrator.embedded import embedded_path
 from orchestrator.pools import Dataset, load_pool

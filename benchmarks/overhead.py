@@ -21,13 +21,13 @@ from orchestrator.config import load_config
 from orchestrator.evaluation import as_evaluation
 from orchestrator.plan import Plan, make_plan
 from orchestrator.pools import load_pool
-from orchestrator.probing import run_probes
+from orchestrator.probing.sample_store import read_samples
+from orchestrator.probing.stage import run_probes
 from orchestrator.progress import Progress
-from orchestrator.record import CellRecord, finish
 from orchestrator.run import run_experiment
-from orchestrator.sample_store import read_samples
 from orchestrator.store import Store
 from orchestrator.tracking import default_tracking_uri
+from orchestrator.training.record import CellRecord, finish
 from orchestrator.trial import Report
 
 POLICIES = ["hard", "easy", "middle", "random"]

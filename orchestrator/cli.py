@@ -45,8 +45,8 @@ def _input_errors() -> tuple[type[Exception], ...]:
 
 def _marker_errors() -> tuple[type[Exception], ...]:
     """What ends a sweep whose answers cannot be judged."""
-    from orchestrator.marker_check import MarkerFails
-    from orchestrator.samples import MarkingError
+    from orchestrator.probing.marker_check import MarkerFails
+    from orchestrator.probing.samples import MarkingError
 
     return MarkerFails, MarkingError
 

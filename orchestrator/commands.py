@@ -62,7 +62,7 @@ def probe(arguments: argparse.Namespace) -> int:
     made, store = _open(arguments)
     store.check_writable()
     from cluster.session import ray_session
-    from orchestrator.probing import missing_probes, probes_forecast, run_probes
+    from orchestrator.probing.stage import missing_probes, probes_forecast, run_probes
 
     progress = _progress(made, store)
     if not missing_probes(made, store):
@@ -89,8 +89,8 @@ def report(arguments: argparse.Namespace) -> int:
 def select(arguments: argparse.Namespace) -> int:
     """Pick a subset from any difficulty table or probe."""
     from orchestrator.lines import named_values
-    from orchestrator.selecting import select_file
-    from orchestrator.subsets import checked_rule
+    from orchestrator.probing.selecting import select_file
+    from orchestrator.probing.subsets import checked_rule
 
     rule = checked_rule(arguments.policy, named_values(arguments.option))
     why = select_file(arguments.probe, rule, arguments.budget, arguments.seed, arguments.out)
@@ -102,7 +102,7 @@ def select(arguments: argparse.Namespace) -> int:
 def mark(arguments: argparse.Namespace) -> int:
     """Mark stored completions, and count the outcomes."""
     from orchestrator.lines import named_values
-    from orchestrator.mark_file import mark_file
+    from orchestrator.probing.mark_file import mark_file
 
     options = named_values(arguments.option) | {"marking": arguments.marking}
     counts = mark_file(arguments.task, options, arguments.input, arguments.output)
@@ -237,12 +237,12 @@ def _grows_to(arguments: argparse.Namespace) -> dict[str, float]:
 
 
 def _table(made: "Plan", store: "Store", paper: str | None = None) -> str:
-    from orchestrator.hopeless import censored_lines
     from orchestrator.report.beside import as_lines
     from orchestrator.report.families import families
     from orchestrator.report.rows import read_rows
     from orchestrator.report.table import text_table
     from orchestrator.report.verdict import claims_made, text_verdicts
+    from orchestrator.training.hopeless import censored_lines
 
     rows = read_rows(store, made.cells)
     if not rows:

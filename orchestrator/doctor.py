@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orchestrator.marker_check import check_marker
 from orchestrator.pools import Dataset, load_pool
+from orchestrator.probing.marker_check import check_marker
 from orchestrator.rehearsal import gpu_names, rehearse, sample_with_vllm
 from tasks import find_task, task_names
 

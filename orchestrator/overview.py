@@ -4,13 +4,13 @@ from math import comb
 from typing import Any
 
 from orchestrator.cells import Cell
-from orchestrator.hopeless import is_censored
+from orchestrator.cost.timetable import Site, time_lines, timetable
 from orchestrator.overlap import describe
 from orchestrator.plan import Plan
 from orchestrator.power import minimum_detectable, resolution
-from orchestrator.probes import owed_by
+from orchestrator.probing.probes import owed_by
 from orchestrator.store import Store
-from orchestrator.timetable import Site, time_lines, timetable
+from orchestrator.training.hopeless import is_censored
 from orchestrator.trial import is_finished, is_settled, is_trained
 
 

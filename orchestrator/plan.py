@@ -8,12 +8,12 @@ from orchestrator import settings
 from orchestrator.blocks import Experiment, Probe
 from orchestrator.cells import Asked, Cell, ProbeSpec
 from orchestrator.config import Source
+from orchestrator.cost.schedule import with_rivals
 from orchestrator.embedded import embedded_path
 from orchestrator.entries import ModelEntry, PolicyEntry
 from orchestrator.models import ModelSource, file_identity, folder_identity
 from orchestrator.pools import Dataset, Pool, Split, load_pool, template_hash
 from orchestrator.sampling.recorded import recorded_rows, shortage
-from orchestrator.schedule import with_rivals
 from policies import get_policy, is_whole
 from tasks import TaskError
 

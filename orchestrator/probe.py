@@ -14,8 +14,8 @@ from cluster.resources import probe_share
 from orchestrator.actors import over_actors
 from orchestrator.cells import ProbeSpec
 from orchestrator.pools import Pool
-from orchestrator.sample_store import COUNTED, compact, read_samples, write_key, write_part
-from orchestrator.samples import MarkingError, Wanted, draw
+from orchestrator.probing.sample_store import COUNTED, compact, read_samples, write_key, write_part
+from orchestrator.probing.samples import MarkingError, Wanted, draw
 from orchestrator.store import Store
 from tasks import Prompt
 

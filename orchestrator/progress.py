@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from orchestrator.cells import Cell
-from orchestrator.forecast import Forecast
+from orchestrator.cost.forecast import Forecast
 from orchestrator.plan import Plan
 
 

@@ -11,19 +11,19 @@ from math import floor
 from typing import Any
 
 from cluster.session import ray_session
-from orchestrator.after_training import evaluate_trained
-from orchestrator.caps import Account, closed, dropped_sentence, queue_of
 from orchestrator.cells import Cell
-from orchestrator.expected import GPU, expect, kind_of
-from orchestrator.hopeless import censored_lines
+from orchestrator.cost.caps import Account, closed, dropped_sentence, queue_of
+from orchestrator.cost.expected import GPU, expect, kind_of
+from orchestrator.cost.schedule import room_of
 from orchestrator.plan import Plan
-from orchestrator.probing import run_probes
+from orchestrator.probing.stage import run_probes
 from orchestrator.progress import Progress, duration
-from orchestrator.record import drop_checkpoints
-from orchestrator.schedule import room_of
 from orchestrator.store import Store
 from orchestrator.sweep import Train, run_cells
 from orchestrator.tracking import Tracker
+from orchestrator.training.after_training import evaluate_trained
+from orchestrator.training.hopeless import censored_lines
+from orchestrator.training.record import drop_checkpoints
 from orchestrator.trial import is_finished, is_settled, is_trained, run_cell
 
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from cluster.session import quiet_logs
 from orchestrator.cells import Cell
-from orchestrator.micro_batch import halvings
 from orchestrator.store import Store
+from orchestrator.training.micro_batch import halvings
 from orchestrator.trial import Report, run_cell
 
 RETRIES = 3

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.cells import Cell
-from orchestrator.checkpoints import Checkpoints
 from orchestrator.evaluation import by_update, evaluation_metrics
-from orchestrator.evaluator import Evaluator, is_due
-from orchestrator.hopeless import Hopeless, censor, is_censored, look
-from orchestrator.micro_batch import fitted, shrink
 from orchestrator.pools import Pool, load_pool
-from orchestrator.record import (
+from orchestrator.probing.subsets import read_subset
+from orchestrator.store import Store, exclusive
+from orchestrator.training.checkpoints import Checkpoints
+from orchestrator.training.evaluator import Evaluator, is_due
+from orchestrator.training.hopeless import Hopeless, censor, is_censored, look
+from orchestrator.training.micro_batch import fitted, shrink
+from orchestrator.training.record import (
     ADAPTERS,
     MANIFEST,
     CellRecord,
@@ -27,8 +29,6 @@ from orchestrator.record import (
     keep_adapter,
     latest_checkpoint,
 )
-from orchestrator.store import Store, exclusive
-from orchestrator.subsets import read_subset
 from tasks import Prompt
 
 # Receives {"update": u, "metrics": {MLflow name: value}} after every update.
@@ -106,9 +106,9 @@ class Trial:
         """Train from where the record stands, evaluate, finish."""
         import torch
 
-        from orchestrator.callback import CellCallback
         from orchestrator.sampling.transformers import TransformersSampler
-        from orchestrator.trainer import build_trainer
+        from orchestrator.training.callback import CellCallback
+        from orchestrator.training.trainer import build_trainer
 
         torch.set_num_threads(max(1, int(self.cell.resources.cpus)))
         self._start()

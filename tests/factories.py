@@ -11,10 +11,10 @@ from orchestrator.cells import Cell
 from orchestrator.config import load_config
 from orchestrator.evaluation import as_evaluation
 from orchestrator.plan import Plan, make_plan
-from orchestrator.record import CellRecord, finish
+from orchestrator.probing.subsets import with_reason
 from orchestrator.schema import EVALUATIONS, SAMPLES, SUBSET
 from orchestrator.store import Store
-from orchestrator.subsets import with_reason
+from orchestrator.training.record import CellRecord, finish
 from tasks import Prompt
 
 

@@ -6,10 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.adaptive import Counts, Target, owed_rows, resolved, score_bounds, simulate
 from orchestrator.difficulty import difficulty
 from orchestrator.entries import PolicyEntry
-from orchestrator.subsets import Choice, made, select
+from orchestrator.probing.adaptive import (
+    Counts,
+    Target,
+    owed_rows,
+    resolved,
+    score_bounds,
+    simulate,
+)
+from orchestrator.probing.subsets import Choice, made, select
 from policies import ScorePolicy
 
 BAND = PolicyEntry(policy="band", options={"low": 0.2, "high": 0.8})

@@ -12,7 +12,7 @@ from orchestrator.cells import Cell
 from orchestrator.cli import main
 from orchestrator.config import load_config
 from orchestrator.plan import Plan, make_plan
-from orchestrator.probing import run_probes
+from orchestrator.probing.stage import run_probes
 from orchestrator.progress import Progress
 from orchestrator.run import Outcome, run_experiment
 from orchestrator.store import Store

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from factories import finished_cell, small_plan
 
-from orchestrator.caps import Account, Queue, dropped_sentence, queue_of
 from orchestrator.cells import Cell
+from orchestrator.cost.caps import Account, Queue, dropped_sentence, queue_of
+from orchestrator.cost.schedule import Room
+from orchestrator.cost.throughput import Cost
 from orchestrator.plan import Plan
 from orchestrator.report.page import write_page
 from orchestrator.run import declare
-from orchestrator.schedule import Room
 from orchestrator.store import Store
-from orchestrator.throughput import Cost
 
 HOUR = Cost(0.0, 3600.0, 0.0)
 

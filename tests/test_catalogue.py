@@ -11,13 +11,13 @@ from data import data
 
 from orchestrator.cli import main
 from orchestrator.config import Config, load_config
+from orchestrator.cost.memory import SHAPES, Load, load_of, training_memory
+from orchestrator.cost.timetable import Site
 from orchestrator.lines import load
-from orchestrator.memory import SHAPES, Load, load_of, training_memory
 from orchestrator.overview import overview
 from orchestrator.plan import Plan, make_plan
+from orchestrator.probing.subsets import made
 from orchestrator.store import Store
-from orchestrator.subsets import made
-from orchestrator.timetable import Site
 from policies import is_whole
 
 FILE = Path(__file__).parents[1] / "experiments.yaml"

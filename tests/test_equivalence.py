@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from data import data
 
-from orchestrator.marker_check import BOMBS
+from orchestrator.probing.marker_check import BOMBS
 from tasks import Answer, get_task
 from tasks.children import Children
 from tasks.equivalence import mark_expression, mark_expressions, spelled

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from factories import small_plan
 
-from orchestrator.fit import memory_lines, memory_of
-from orchestrator.memory import SHAPES
+from orchestrator.cost.fit import memory_lines, memory_of
+from orchestrator.cost.memory import SHAPES
+from orchestrator.cost.throughput import MACHINES
 from orchestrator.store import Store
-from orchestrator.throughput import MACHINES
 
 SHAPE = SHAPES["Qwen/Qwen3-14B"]
 CONFIG = (

@@ -6,9 +6,9 @@ import pytest
 from factories import small_plan
 
 from orchestrator.cells import Cell
-from orchestrator.forecast import Forecast, evaluations_until
-from orchestrator.schedule import Room
-from orchestrator.throughput import Cost
+from orchestrator.cost.forecast import Forecast, evaluations_until
+from orchestrator.cost.schedule import Room
+from orchestrator.cost.throughput import Cost
 
 COST = Cost(start=2, training=8, evaluation=4)  # 4 updates, evaluated after the 2nd and the 4th
 

@@ -9,7 +9,13 @@ import yaml
 from factories import cell_record, finished_cell, small_plan
 from sweeps import NAME, evaluations, experiments, groups, plan_of, run, store_of
 
-from orchestrator.hopeless import (
+from orchestrator.lines import UserError
+from orchestrator.plan import Plan
+from orchestrator.report.families import families
+from orchestrator.report.page import write_page
+from orchestrator.report.rows import read_rows
+from orchestrator.store import Store
+from orchestrator.training.hopeless import (
     Hopeless,
     censor,
     censored_lines,
@@ -19,13 +25,7 @@ from orchestrator.hopeless import (
     looks_of,
     scores_at,
 )
-from orchestrator.lines import UserError
-from orchestrator.plan import Plan
-from orchestrator.record import CENSORED
-from orchestrator.report.families import families
-from orchestrator.report.page import write_page
-from orchestrator.report.rows import read_rows
-from orchestrator.store import Store
+from orchestrator.training.record import CENSORED
 from orchestrator.trial import is_settled
 
 

@@ -22,15 +22,15 @@ PURE = (
     "learnability",
     "evaluation",
     "blocks",
-    "caps",
+    "cost.caps",
     "entries",
     "cells",
-    "adaptive",
-    "estimates",
-    "memory",
-    "forecast",
-    "schedule",
-    "throughput",
+    "probing.adaptive",
+    "probing.estimates",
+    "cost.memory",
+    "cost.forecast",
+    "cost.schedule",
+    "cost.throughput",
 )
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from orchestrator.cells import Cell
 from orchestrator.learnability import GroupRecorder, count_groups, is_live
-from orchestrator.ledger import ledger, running_ledger
-from orchestrator.record import CellRecord
 from orchestrator.schema import GROUPS
+from orchestrator.training.ledger import ledger, running_ledger
+from orchestrator.training.record import CellRecord
 
 
 @pytest.fixture(scope="module")

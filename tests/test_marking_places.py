@@ -64,8 +64,8 @@ def test_in_a_reward_of_trl(tmp_path) -> None:
 
     from factories import small_plan
 
-    from orchestrator.record import CellRecord
-    from orchestrator.trainer import correctness
+    from orchestrator.training.record import CellRecord
+    from orchestrator.training.trainer import correctness
 
     cell = small_plan(tmp_path).cells[0]
     record = CellRecord()

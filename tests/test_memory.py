@@ -15,8 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
-from orchestrator.embedded import embedded_path
-from orchestrator.memory import (
+from orchestrator.cost.memory import (
     READ,
     RECOMPUTED,
     SAVED,
@@ -30,6 +29,7 @@ from orchestrator.memory import (
     training_memory,
     weights,
 )
+from orchestrator.embedded import embedded_path
 from orchestrator.models import ModelSource
 
 LOAD = Load(generated=256, updated=8, prompt=256, completion=512, r=32)

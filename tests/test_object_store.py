@@ -25,13 +25,13 @@ from sweeps import (
 )
 
 from orchestrator.cells import ProbeSpec
-from orchestrator.checkpoints import KEPT, Checkpoints
-from orchestrator.record import drop_checkpoints, latest_checkpoint
+from orchestrator.probing.sample_store import compact, owed, parts, read_samples, write_part
+from orchestrator.probing.subsets import read_subset
 from orchestrator.report.rows import read_rows
-from orchestrator.sample_store import compact, owed, parts, read_samples, write_part
 from orchestrator.schema import LOG, SAMPLES
 from orchestrator.store import Store, StoreError
-from orchestrator.subsets import read_subset
+from orchestrator.training.checkpoints import KEPT, Checkpoints
+from orchestrator.training.record import drop_checkpoints, latest_checkpoint
 from tasks import Prompt
 
 ROWS = pa.Table.from_pylist([{"update": 1, "name": "loss", "value": 0.5}], schema=LOG)

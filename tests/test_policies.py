@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.entries import PolicyEntry
-from orchestrator.subsets import Choice, reason, select, with_reason
+from orchestrator.probing.subsets import Choice, reason, select, with_reason
 from policies import (
     PolicyError,
     ScorePolicy,

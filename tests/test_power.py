@@ -10,6 +10,7 @@ from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.cost.timetable import Site
 from orchestrator.overview import overview, overview_text
 from orchestrator.power import (
     Needed,
@@ -21,7 +22,6 @@ from orchestrator.power import (
 )
 from orchestrator.report.statistics import Variances, mcnemar_p, mean_effect, permutation_p
 from orchestrator.store import Store
-from orchestrator.timetable import Site
 
 
 @given(st.integers(2, 2000), st.integers(1, 8), st.integers(1, 16))

@@ -6,8 +6,8 @@ import pytest
 from factories import cell_record, small_plan
 
 from orchestrator.cells import Cell
-from orchestrator.record import CellRecord, finish, latest_checkpoint
 from orchestrator.store import Store
+from orchestrator.training.record import CellRecord, finish, latest_checkpoint
 
 
 def test_the_newest_whole_checkpoint_is_found_with_its_record(tmp_path: Path) -> None:

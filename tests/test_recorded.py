@@ -13,8 +13,8 @@ from sweeps import command, environment
 from orchestrator.cli import main
 from orchestrator.config import load_config
 from orchestrator.plan import make_plan
+from orchestrator.probing.subsets import read_subset
 from orchestrator.store import Store
-from orchestrator.subsets import read_subset
 from tasks import get_task
 
 SAMPLES = 6

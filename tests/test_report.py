@@ -15,7 +15,7 @@ from factories import cell_record, finished_cell, small_plan
 from orchestrator.evaluation import as_evaluation
 from orchestrator.learnability import GroupRecorder
 from orchestrator.plan import Plan
-from orchestrator.record import CellRecord, finish
+from orchestrator.probing.sample_store import write_part
 from orchestrator.report import drawing, figures, group_figures, markup, parts, sections, tables
 from orchestrator.report.families import families
 from orchestrator.report.page import write_page
@@ -28,9 +28,9 @@ from orchestrator.report.verdict import (
     sentences,
     text_verdicts,
 )
-from orchestrator.sample_store import write_part
 from orchestrator.schema import EVALUATIONS, SAMPLES
 from orchestrator.store import Store
+from orchestrator.training.record import CellRecord, finish
 
 POLICIES = ("hard", "easy", "middle", "random")
 SECTIONS = ("Verdicts", "Gains", "Learnable groups", "Test sets", "Where the gain lies",

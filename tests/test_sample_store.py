@@ -10,10 +10,10 @@ from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import sample_store
 from orchestrator.cells import ProbeSpec
 from orchestrator.pools import Pool
-from orchestrator.sample_store import (
+from orchestrator.probing import sample_store
+from orchestrator.probing.sample_store import (
     compact,
     lacking,
     owed,

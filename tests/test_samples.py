@@ -2,8 +2,8 @@
 
 import pytest
 
-from orchestrator.marker_check import MarkerFails, check_marker
-from orchestrator.samples import MarkingError, judge
+from orchestrator.probing.marker_check import MarkerFails, check_marker
+from orchestrator.probing.samples import MarkingError, judge
 from orchestrator.sampling.base import Completion, cut_at_stop
 from tasks import Mark, Task, get_task, make_prompt
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.resources import ResourceError
 from orchestrator.blocks import Resources
-from orchestrator.schedule import (
+from orchestrator.cost.schedule import (
     Job,
     Room,
     block_of,

@@ -13,11 +13,11 @@ from orchestrator.cli import main
 from orchestrator.difficulty import difficulty
 from orchestrator.entries import PolicyEntry
 from orchestrator.lines import UserError
-from orchestrator.sample_store import write_part
+from orchestrator.probing.sample_store import write_part
+from orchestrator.probing.selecting import select_file
+from orchestrator.probing.subsets import reason
 from orchestrator.schema import SAMPLES, SUBSET
-from orchestrator.selecting import select_file
 from orchestrator.store import Store
-from orchestrator.subsets import reason
 from policies import PolicyError, get_policy
 
 RIGHT = {"a": 4, "b": 0, "c": 2, "d": 1}  # of 4 samples

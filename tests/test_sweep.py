@@ -33,10 +33,10 @@ from sweeps import (
 
 from orchestrator.cli import main
 from orchestrator.learnability import learnable_pct
-from orchestrator.micro_batch import fitted, halvings, shrink
-from orchestrator.subsets import read_subset
+from orchestrator.probing.subsets import read_subset
 from orchestrator.tracking import default_tracking_uri
-from orchestrator.trainer import LiveGroupsTrainer
+from orchestrator.training.micro_batch import fitted, halvings, shrink
+from orchestrator.training.trainer import LiveGroupsTrainer
 from orchestrator.trial import run_cell
 
 

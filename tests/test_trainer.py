@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trl import GRPOTrainer
 
-from orchestrator.callback import CellCallback
 from orchestrator.learnability import is_live
 from orchestrator.pools import load_pool
-from orchestrator.record import CellRecord
-from orchestrator.trainer import LiveGroupsTrainer, build_trainer, fill_unmarked
+from orchestrator.training.callback import CellCallback
+from orchestrator.training.record import CellRecord
+from orchestrator.training.trainer import LiveGroupsTrainer, build_trainer, fill_unmarked
 from tasks import Prompt
 from tasks.marking import Mark
 
@@ -232,7 +232,9 @@ def test_every_worker_masks_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     live = [True, False, False, True]
     for rank, mask in enumerate([[1, 1, 0, 0], [0, 0, 1, 1]]):
         process = SimpleNamespace(process_index=rank)
-        monkeypatch.setattr("orchestrator.trainer.PartialState", lambda process=process: process)
+        monkeypatch.setattr(
+            "orchestrator.training.trainer.PartialState", lambda process=process: process
+        )
         masked: Any = LiveGroupsTrainer.without_dead(trainer, output, live)  # type: ignore[arg-type]
         kept = output["completion_mask"] * torch.tensor(mask).unsqueeze(1)
         assert torch.equal(masked["tool_mask"] * output["completion_mask"], kept)

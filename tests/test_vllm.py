@@ -10,7 +10,7 @@ import torch
 
 from orchestrator.embedded import embedded_path
 from orchestrator.models import ModelSource, folder_identity
-from orchestrator.samples import draw
+from orchestrator.probing.samples import draw
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.loading import load_model
 from tasks import get_task

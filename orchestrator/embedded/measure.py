@@ -12,8 +12,8 @@ from orchestrator.difficulty import difficulty, pass_rate_histogram
 from orchestrator.embedded.lesson import Lesson
 from orchestrator.evaluation import accuracy
 from orchestrator.models import ModelSource
+from orchestrator.probing.samples import draw
 from orchestrator.report.drawing import new_axes
-from orchestrator.samples import draw
 from orchestrator.sampling.base import Request, SamplingSettings
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks import OUTCOMES, Prompt, Task

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from orchestrator.caps import dropped_sentence
 from orchestrator.cells import ProbeSpec
-from orchestrator.hopeless import censored_lines
+from orchestrator.cost.caps import dropped_sentence
 from orchestrator.plan import Plan
 from orchestrator.report import sections
 from orchestrator.report.families import families
@@ -18,6 +17,7 @@ from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.tables import Table
 from orchestrator.report.verdict import Made, claims_made
 from orchestrator.store import Store
+from orchestrator.training.hopeless import censored_lines
 
 EARLY = (
     "The probe was adaptive: prompts whose fate was certain were sampled less, so the figure shows "

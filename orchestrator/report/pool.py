@@ -7,11 +7,11 @@ import pyarrow.compute as pc
 
 from orchestrator.cells import ProbeSpec
 from orchestrator.plan import Plan
-from orchestrator.probes import difficulty_of, targets_of
+from orchestrator.probing.probes import difficulty_of, targets_of
+from orchestrator.probing.sample_store import COUNTED, read_samples
+from orchestrator.probing.subsets import read_subset
 from orchestrator.report.figures import failure_histogram, outcome_bars
-from orchestrator.sample_store import COUNTED, read_samples
 from orchestrator.store import Store
-from orchestrator.subsets import read_subset
 
 
 class PoolFigures(NamedTuple):

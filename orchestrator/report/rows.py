@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 
 from orchestrator.cells import Cell
 from orchestrator.evaluation import bands, by_update, main, part, per_prompt
-from orchestrator.hopeless import is_censored
 from orchestrator.learnability import GroupShares, by_tier, group_shares
+from orchestrator.probing.subsets import read_subset, reason
 from orchestrator.report.fairness import AXES, cost_curve
 from orchestrator.report.statistics import Interval, paired_gain
 from orchestrator.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.store import Store
-from orchestrator.subsets import read_subset, reason
+from orchestrator.training.hopeless import is_censored
 
 OWN = ""  # the cell's own test set; other names are out-of-distribution sets
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from orchestrator.learnability import GroupShares
-from orchestrator.ledger import pulls_to_base
 from orchestrator.report.families import Family
 from orchestrator.report.rows import Row
 from orchestrator.report.tables import NONE, Table
+from orchestrator.training.ledger import pulls_to_base
 
 LEDGER = (
     "prompts", "epochs", "rollouts", "generated_tokens", "truncated_tokens", "updates",

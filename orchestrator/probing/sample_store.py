@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from orchestrator.cells import ProbeSpec
 from orchestrator.models import canonical_hash
-from orchestrator.samples import Wanted, is_current, remark
+from orchestrator.probing.samples import Wanted, is_current, remark
 from orchestrator.schema import MARKED, SAMPLES, empty
 from orchestrator.store import Store
 from tasks import Prompt, Task

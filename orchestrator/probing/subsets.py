@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.adaptive import resolved
 from orchestrator.cells import Cell
 from orchestrator.entries import PolicyEntry
+from orchestrator.probing.adaptive import resolved
 from orchestrator.schema import SUBSET
 from orchestrator.store import Store
 from policies import (

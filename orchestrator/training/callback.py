@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from orchestrator.record import CellRecord
+from orchestrator.training.record import CellRecord
 
 # Called with an update's number: once the record holds it, and once its checkpoint is written.
 AfterLog = Callable[[int], tuple[bool, bool]]

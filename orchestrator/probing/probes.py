@@ -5,17 +5,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from orchestrator.adaptive import Target
-from orchestrator.adaptive_probe import Frontier, frontier, run_adaptive
 from orchestrator.cells import Cell, ProbeSpec
 from orchestrator.difficulty import difficulty
 from orchestrator.plan import Plan
 from orchestrator.pools import Pool
 from orchestrator.probe import Progress, run_probe
-from orchestrator.sample_store import owed
-from orchestrator.samples import Wanted
+from orchestrator.probing.adaptive import Target
+from orchestrator.probing.adaptive_probe import Frontier, frontier, run_adaptive
+from orchestrator.probing.sample_store import owed
+from orchestrator.probing.samples import Wanted
+from orchestrator.probing.subsets import made
 from orchestrator.store import Store
-from orchestrator.subsets import made
 from policies import ScorePolicy, needs_of
 
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 from orchestrator.cells import Asked, Cell, ProbeSpec
 from orchestrator.evaluation import as_evaluation
 from orchestrator.pools import Pool, load_pool
-from orchestrator.sample_store import read_samples
-from orchestrator.samples import draw
+from orchestrator.probing.sample_store import read_samples
+from orchestrator.probing.samples import draw
 from orchestrator.sampling.base import Sampler
 from orchestrator.schema import SAMPLES
 from orchestrator.store import Store

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.memory import BYTES, Shape, kv_bytes, weights
+from orchestrator.cost.memory import BYTES, Shape, kv_bytes, weights
 
 
 class Size(NamedTuple):

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.cells import Cell
-from orchestrator.memory import Load, load_of, shape_of, training_memory
+from orchestrator.cost.memory import load_of, shape_of, training_memory
+from orchestrator.cost.throughput import CHARACTERS_PER_TOKEN, TEMPLATE_TOKENS, Machine
 from orchestrator.plan import Plan
 from orchestrator.store import Store
-from orchestrator.throughput import CHARACTERS_PER_TOKEN, TEMPLATE_TOKENS, Machine
 
 GIB = 2**30
 CONTEXT = (
@@ -35,7 +35,7 @@ def memory_of(plan: Plan, gpu: Machine, store: Store) -> dict[str, dict[str, Any
             continue
         load = load_of(cell, _longest_prompt(plan, cell))
         memory = training_memory(shape, load)
-        peaks = measured.get((cell.probe.model.name, load), [])
+        peaks = measured.get((cell.probe.model.name, repr(load)), [])
         peak = max(peaks) + CONTEXT if peaks else memory.peak / GIB
         known = found.get(cell.probe.model.name)
         if known is None or peak > known["peak_gib"]:
@@ -51,14 +51,14 @@ def memory_of(plan: Plan, gpu: Machine, store: Store) -> dict[str, dict[str, Any
     return found
 
 
-def _measured(plan: Plan, store: Store) -> dict[tuple[str, Load], list[float]]:
+def _measured(plan: Plan, store: Store) -> dict[tuple[str, str], list[float]]:
     """GiB at the peak of the plan's finished cells that ran on a GPU, by model and load."""
-    found: dict[tuple[str, Load], list[float]] = {}
+    found: dict[tuple[str, str], list[float]] = {}
     for cell in plan.cells:
         result = store.read_json("cells", cell.cell_id, "result.json") or {}
         if peak := result.get("timing", {}).get("peak_gib"):
             load = load_of(cell, _longest_prompt(plan, cell))
-            found.setdefault((cell.probe.model.name, load), []).append(peak)
+            found.setdefault((cell.probe.model.name, repr(load)), []).append(peak)
     return found
 
 

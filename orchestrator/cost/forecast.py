@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from orchestrator.cells import Cell
-from orchestrator.schedule import Job, Room, job_of, makespan, pack
-from orchestrator.throughput import Cost
+from orchestrator.cost.schedule import Job, Room, job_of, makespan, pack
+from orchestrator.cost.throughput import Cost
 
 
 class Mark(NamedTuple):

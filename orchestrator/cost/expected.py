@@ -14,16 +14,9 @@ import pyarrow.compute as pc
 from cluster.resources import probe_share
 from orchestrator.blocks import Resources
 from orchestrator.cells import Cell, ProbeSpec
-from orchestrator.forecast import evaluations_until
-from orchestrator.memory import shape_of
-from orchestrator.models import ModelSource
-from orchestrator.plan import Plan
-from orchestrator.probe import ROWS_PER_PART
-from orchestrator.probes import owed_by
-from orchestrator.sample_store import held
-from orchestrator.store import Store
-from orchestrator.subsets import read_subset
-from orchestrator.throughput import (
+from orchestrator.cost.forecast import evaluations_until
+from orchestrator.cost.memory import shape_of
+from orchestrator.cost.throughput import (
     CHARACTERS_PER_TOKEN,
     MACHINES,
     TEMPLATE_TOKENS,
@@ -41,6 +34,13 @@ from orchestrator.throughput import (
     scale_of,
     size_of,
 )
+from orchestrator.models import ModelSource
+from orchestrator.plan import Plan
+from orchestrator.probe import ROWS_PER_PART
+from orchestrator.probing.probes import owed_by
+from orchestrator.probing.sample_store import held
+from orchestrator.probing.subsets import read_subset
+from orchestrator.store import Store
 from tasks import Prompt
 
 GPU = "h100"  # where nothing says which

@@ -20,11 +20,11 @@ from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
 from orchestrator.cells import Cell
 from orchestrator.learnability import GroupRecorder, is_live
-from orchestrator.record import CellRecord
-from orchestrator.samples import judge
+from orchestrator.probing.samples import judge
 from orchestrator.sampling.base import Completion, cut_at_stop
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.transformers import eos_ids
+from orchestrator.training.record import CellRecord
 from tasks import Prompt, Task
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ from scipy.special import stdtrit
 
 from orchestrator.cells import Cell
 from orchestrator.evaluation import by_update, main, per_prompt
-from orchestrator.record import CENSORED, CellRecord, summary
 from orchestrator.schema import EVALUATIONS
 from orchestrator.store import Store
+from orchestrator.training.record import CENSORED, CellRecord, summary
 
 MARGIN = 0.02  # of accuracy
 LEVEL = 0.01  # of stopping a cell that is not that far below, over all its looks and rivals

@@ -8,15 +8,16 @@ from math import floor
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.caps import Account
 from orchestrator.cells import ProbeSpec
+from orchestrator.cost.caps import Account
+from orchestrator.cost.expected import GPU, expect, kind_of, label_of
+from orchestrator.cost.forecast import Forecast
+from orchestrator.cost.schedule import Room
 from orchestrator.difficulty import summarise, summary_lines
 from orchestrator.doctor import in_worker, try_dataset
-from orchestrator.expected import GPU, expect, kind_of, label_of
-from orchestrator.forecast import Forecast
-from orchestrator.marker_check import MarkerFails
 from orchestrator.plan import Plan
-from orchestrator.probes import (
+from orchestrator.probing.marker_check import MarkerFails
+from orchestrator.probing.probes import (
     Owed,
     cells_of,
     difficulty_of,
@@ -24,10 +25,9 @@ from orchestrator.probes import (
     owed_by,
     sample,
 )
+from orchestrator.probing.subsets import made, read_subset, store_subset
 from orchestrator.progress import Progress, duration
-from orchestrator.schedule import Room
 from orchestrator.store import Store
-from orchestrator.subsets import made, read_subset, store_subset
 
 
 def probes_forecast(plan: Plan, store: Store, cluster: Mapping[str, float]) -> Forecast:

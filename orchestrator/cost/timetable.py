@@ -6,14 +6,11 @@ from typing import Any, NamedTuple, Self
 from cluster.resources import ResourceError
 from cluster.session import this_machine
 from orchestrator.blocks import Experiment
-from orchestrator.caps import Account, closed, dropped_sentence, queue_of
 from orchestrator.cells import Cell
-from orchestrator.expected import GPU, expect, kind_of
-from orchestrator.fit import memory_lines, memory_of
-from orchestrator.lines import UserError
-from orchestrator.plan import Plan
-from orchestrator.progress import duration
-from orchestrator.schedule import (
+from orchestrator.cost.caps import Account, closed, dropped_sentence, queue_of
+from orchestrator.cost.expected import GPU, expect, kind_of
+from orchestrator.cost.fit import memory_lines, memory_of
+from orchestrator.cost.schedule import (
     Job,
     Room,
     device_seconds,
@@ -23,8 +20,11 @@ from orchestrator.schedule import (
     pack,
     room_of,
 )
+from orchestrator.cost.throughput import MACHINES
+from orchestrator.lines import UserError
+from orchestrator.plan import Plan
+from orchestrator.progress import duration
 from orchestrator.store import Store
-from orchestrator.throughput import MACHINES
 
 CPUS_PER_GPU = 16  # of machines that are only imagined: CPUs are never what is short there
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from orchestrator.samples import judge
+from orchestrator.probing.samples import judge
 from orchestrator.sampling.base import Completion
 from orchestrator.store import Store
 from tasks import OUTCOMES, Task, TaskError, get_task

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from orchestrator.adaptive import Target, known_counts, owed_rows
 from orchestrator.difficulty import difficulty
 from orchestrator.entries import PolicyEntry
 from orchestrator.lines import UserError
-from orchestrator.sample_store import PROBE, parts
+from orchestrator.probing.adaptive import Target, known_counts, owed_rows
+from orchestrator.probing.sample_store import PROBE, parts
+from orchestrator.probing.subsets import Choice, made, select, with_reason
 from orchestrator.schema import SAMPLES
 from orchestrator.store import Store
-from orchestrator.subsets import Choice, made, select, with_reason
 from policies import ScorePolicy, needs_of
 from tasks import OUTCOMES
 

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from orchestrator.cells import Cell
 from orchestrator.evaluation import by_update, evaluation_metrics
 from orchestrator.learnability import GroupRecorder, learnable_pct
-from orchestrator.ledger import ledger, running_ledger
 from orchestrator.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.store import Store
+from orchestrator.training.ledger import ledger, running_ledger
 
 MANIFEST = "decile.json"
 ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, where an engine answers after training

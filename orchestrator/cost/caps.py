@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from orchestrator.blocks import Experiment
 from orchestrator.cells import Cell
-from orchestrator.forecast import Forecast
-from orchestrator.schedule import Room, device_seconds, in_blocks, makespan, pack
-from orchestrator.throughput import Cost
+from orchestrator.cost.forecast import Forecast
+from orchestrator.cost.schedule import Room, device_seconds, in_blocks, makespan, pack
+from orchestrator.cost.throughput import Cost
 
 
 class Spent(NamedTuple):

@@ -18,13 +18,19 @@ import pyarrow as pa
 from cluster.resources import probe_share
 from orchestrator.actors import over_actors
 from orchestrator.cells import Cell
-from orchestrator.evaluator import Evaluator, is_due
 from orchestrator.models import ModelSource, canonical_hash
 from orchestrator.pools import Pool, load_pool
-from orchestrator.record import ADAPTERS, EVALUATED, finish, keep_adapter, latest_checkpoint
-from orchestrator.samples import MarkingError
+from orchestrator.probing.samples import MarkingError
 from orchestrator.schema import EVALUATIONS
 from orchestrator.store import Store
+from orchestrator.training.evaluator import Evaluator, is_due
+from orchestrator.training.record import (
+    ADAPTERS,
+    EVALUATED,
+    finish,
+    keep_adapter,
+    latest_checkpoint,
+)
 from orchestrator.trial import versions
 
 # Called with (checkpoints evaluated, checkpoints in all).

@@ -1,0 +1,1 @@
+"""Prompts -> marked samples -> difficulty -> subsets: what happens before anything is trained."""
