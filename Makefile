@@ -4,8 +4,8 @@ BIN := .venv/bin
 PURE := tasks policies cluster/resources.py \
 	$(addprefix orchestrator/report/,$(addsuffix .py,statistics fairness comparison claims steps paper)) \
 	$(addprefix orchestrator/,$(addsuffix .py,config entries blocks plan cells schema difficulty \
-	settings lines models pools overlap power learnability evaluation store)) \
-	$(addprefix orchestrator/probing/,$(addsuffix .py,adaptive estimates subsets)) \
+	settings lines models pools overlap power learnability evaluation store estimates)) \
+	$(addprefix orchestrator/probing/,$(addsuffix .py,adaptive subsets)) \
 	$(addprefix orchestrator/training/,$(addsuffix .py,ledger record hopeless)) \
 	$(addprefix orchestrator/cost/,$(addsuffix .py,memory forecast schedule throughput caps fit))
 

@@ -22,10 +22,10 @@ from cluster.session import ray_session
 from orchestrator.cells import Cell
 from orchestrator.config import load_config
 from orchestrator.plan import Plan, make_plan
-from orchestrator.probing.stage import run_probes
 from orchestrator.probing.subsets import read_subset
 from orchestrator.progress import Progress
 from orchestrator.run import run_experiment
+from orchestrator.run_probes import run_probes
 from orchestrator.store import Store
 from orchestrator.tracking import default_tracking_uri
 

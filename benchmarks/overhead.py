@@ -22,9 +22,9 @@ from orchestrator.evaluation import as_evaluation
 from orchestrator.plan import Plan, make_plan
 from orchestrator.pools import load_pool
 from orchestrator.probing.sample_store import read_samples
-from orchestrator.probing.stage import run_probes
 from orchestrator.progress import Progress
 from orchestrator.run import run_experiment
+from orchestrator.run_probes import run_probes
 from orchestrator.store import Store
 from orchestrator.tracking import default_tracking_uri
 from orchestrator.training.record import CellRecord, finish

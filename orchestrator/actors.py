@@ -1,7 +1,7 @@
-"""Ray Data: work in parts -> a pool of actors, each of which loads its model once."""
+"""Work in other processes: parts over a pool of actors (Ray Data), or one call in a worker."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -39,3 +39,14 @@ def over_actors(
         )
     for batch in done.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
         yield from batch.to_pylist()  # type: ignore[union-attr]
+
+
+def in_worker(function: Callable[[Any], str], argument: Any) -> str:
+    """What the function returns in a Ray worker; its error is raised here as it was there."""
+    import ray
+
+    remote = ray.remote(num_cpus=0.5)(function)
+    try:
+        return str(ray.get(remote.remote(argument)))
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None

@@ -1,7 +1,8 @@
 """What is kept as JSON beside its results: a probe and a cell, with ids that hash content. Pure."""
 
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -157,3 +158,28 @@ class Cell(Spec):
     def rollouts(self) -> int:
         """Completions that the trial generates to train on."""
         return self.updates * self.prompts_per_update * int(self.grpo["num_generations"])
+
+
+class HasAxes(Protocol):
+    """A cell, or whatever stands for one."""
+
+    @property
+    def axes(self) -> Mapping[str, Any]:
+        """model, dataset, policy, seed, probe_seed."""
+
+
+def block_of(cell: HasAxes) -> tuple[Any, ...]:
+    """What the cells of one block share: every axis but the policy."""
+    return tuple(value for axis, value in sorted(cell.axes.items()) if axis != "policy")
+
+
+def with_rivals(cells: Sequence[Cell]) -> list[Cell]:
+    """The same cells, each with the others of its block."""
+    blocks: dict[tuple[Any, ...], list[str]] = {}
+    for cell in cells:
+        blocks.setdefault(block_of(cell), []).append(cell.cell_id)
+
+    def others(cell: Cell) -> tuple[str, ...]:
+        return tuple(i for i in blocks[block_of(cell)] if i != cell.cell_id)
+
+    return [cell.model_copy(update={"rivals": others(cell)}) for cell in cells]

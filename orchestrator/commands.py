@@ -62,7 +62,7 @@ def probe(arguments: argparse.Namespace) -> int:
     made, store = _open(arguments)
     store.check_writable()
     from cluster.session import ray_session
-    from orchestrator.probing.stage import missing_probes, probes_forecast, run_probes
+    from orchestrator.run_probes import missing_probes, probes_forecast, run_probes
 
     progress = _progress(made, store)
     if not missing_probes(made, store):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.probing.estimates import (
+from orchestrator.estimates import (
     Prior,
     counts,
     expected_overlap,

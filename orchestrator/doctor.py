@@ -7,10 +7,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from orchestrator.pools import Dataset, load_pool
-from orchestrator.probing.marker_check import check_marker
+from orchestrator.actors import in_worker
+from orchestrator.pools import Dataset
+from orchestrator.probing.marker_check import check_marker, try_dataset
 from orchestrator.rehearsal import gpu_names, rehearse, sample_with_vllm
 from tasks import find_task, task_names
 
@@ -120,25 +121,8 @@ def _in_ray(datasets: Mapping[str, Dataset]) -> Iterator[Check]:
         yield Check("ray", False, f"{type(error).__name__}: {error}")
 
 
-def in_worker(function: Callable[[Any], str], argument: Any) -> str:
-    """What the function returns in a Ray worker; its error is raised here as it was there."""
-    import ray
-
-    remote = ray.remote(num_cpus=0.5)(function)
-    try:
-        return str(ray.get(remote.remote(argument)))
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from None
-
-
 def try_task(name: str) -> str:
     """A task's marker on the task's own examples; needs no data set."""
     task = find_task(name)
     tried = [str(check_marker(made, made.trial_prompts())) for made in task.trials()]
     return "; ".join(tried)
-
-
-def try_dataset(dataset: Dataset) -> str:
-    """A dataset's marker on every answer of both its splits. Raises MarkerFails."""
-    pool = load_pool(dataset)
-    return str(check_marker(pool.task, [*pool.test, *pool.train]))

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from orchestrator import settings
 from orchestrator.blocks import Experiment, Probe
-from orchestrator.cells import Asked, Cell, ProbeSpec
+from orchestrator.cells import Asked, Cell, ProbeSpec, with_rivals
 from orchestrator.config import Source
-from orchestrator.cost.schedule import with_rivals
 from orchestrator.embedded import embedded_path
 from orchestrator.entries import ModelEntry, PolicyEntry
 from orchestrator.models import ModelSource, file_identity, folder_identity

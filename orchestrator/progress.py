@@ -6,15 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from orchestrator.cells import Cell
-from orchestrator.cost.forecast import Forecast
+from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.plan import Plan
-
-
-def duration(seconds: float) -> str:
-    """`75` -> `1:15`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 @dataclass

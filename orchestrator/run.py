@@ -14,10 +14,11 @@ from cluster.session import ray_session
 from orchestrator.cells import Cell
 from orchestrator.cost.caps import Account, closed, dropped_sentence, queue_of
 from orchestrator.cost.expected import GPU, expect, kind_of
+from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import room_of
 from orchestrator.plan import Plan
-from orchestrator.probing.stage import run_probes
-from orchestrator.progress import Progress, duration
+from orchestrator.progress import Progress
+from orchestrator.run_probes import run_probes
 from orchestrator.store import Store
 from orchestrator.sweep import Train, run_cells
 from orchestrator.tracking import Tracker

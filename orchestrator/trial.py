@@ -5,7 +5,6 @@ killed at any moment: called again it goes on from the last whole checkpoint, an
 cell that has its result.
 """
 
-import importlib.metadata
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -28,6 +27,7 @@ from orchestrator.training.record import (
     finish,
     keep_adapter,
     latest_checkpoint,
+    versions,
 )
 from tasks import Prompt
 
@@ -215,9 +215,3 @@ def _peak_gib() -> float:
     import torch
 
     return torch.cuda.max_memory_reserved() / 2**30 if torch.cuda.is_available() else 0.0
-
-
-def versions() -> dict[str, str]:
-    """Versions of the libraries that decide a result."""
-    names = ("torch", "transformers", "trl", "peft", "ray", "accelerate", "pyarrow", "numpy")
-    return {name: importlib.metadata.version(name) for name in names}

@@ -12,9 +12,9 @@ from orchestrator.cells import Cell
 from orchestrator.cli import main
 from orchestrator.config import load_config
 from orchestrator.plan import Plan, make_plan
-from orchestrator.probing.stage import run_probes
 from orchestrator.progress import Progress
 from orchestrator.run import Outcome, run_experiment
+from orchestrator.run_probes import run_probes
 from orchestrator.store import Store
 from orchestrator.sweep import Train
 from orchestrator.tracking import default_tracking_uri

@@ -10,7 +10,7 @@ from scipy.special import beta as beta_function
 from scipy.stats import betabinom
 
 from orchestrator.difficulty import difficulty
-from orchestrator.probing.estimates import (
+from orchestrator.estimates import (
     CONCENTRATION,
     Prior,
     expected_learnability,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.cli import main
 from orchestrator.difficulty import difficulty
+from orchestrator.estimates import wilson
 from orchestrator.exchange import (
     EXPORTS,
     IMPORTS,
@@ -28,7 +29,6 @@ from orchestrator.exchange import (
     summary_of,
     write_import,
 )
-from orchestrator.probing.estimates import wilson
 from orchestrator.probing.subsets import reason, with_reason
 from orchestrator.schema import DIFFICULTY, SAMPLES, SUBSET
 from tasks import Prompt, Task, TaskError, get_task, make_prompt

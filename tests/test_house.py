@@ -26,7 +26,7 @@ PURE = (
     "entries",
     "cells",
     "probing.adaptive",
-    "probing.estimates",
+    "estimates",
     "cost.memory",
     "cost.forecast",
     "cost.schedule",

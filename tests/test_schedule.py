@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from cluster.resources import ResourceError
 from orchestrator.blocks import Resources
+from orchestrator.cells import block_of
 from orchestrator.cost.schedule import (
     Job,
     Room,
-    block_of,
     device_seconds,
     gantt,
     in_blocks,

@@ -36,7 +36,7 @@ from orchestrator.cost.throughput import (
 )
 from orchestrator.models import ModelSource
 from orchestrator.plan import Plan
-from orchestrator.probe import ROWS_PER_PART
+from orchestrator.probing.probe import ROWS_PER_PART
 from orchestrator.probing.probes import owed_by
 from orchestrator.probing.sample_store import held
 from orchestrator.probing.subsets import read_subset

@@ -129,3 +129,10 @@ class Forecast:
         if any(cell.cell_id not in self.costs for cell in meant):
             return None
         return sum(self.probes.values()) + makespan(pack(self.jobs(meant), self.room))
+
+
+def duration(seconds: float) -> str:
+    """`75` -> `1:15`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -8,21 +8,13 @@ sweep that must end early has dropped seeds, and what ran can be compared.
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import floor
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from cluster.resources import trials_at_once
 from orchestrator.blocks import Resources
-from orchestrator.cells import Cell
+from orchestrator.cells import Cell, HasAxes, block_of
 
 SLACK = 1e-9  # shares such as 0.1 do not add up to 1 exactly
-
-
-class HasAxes(Protocol):
-    """A cell, or whatever stands for one."""
-
-    @property
-    def axes(self) -> Mapping[str, Any]:
-        """model, dataset, policy, seed, probe_seed."""
 
 
 C = TypeVar("C", bound=HasAxes)
@@ -50,23 +42,6 @@ def in_blocks(
 
 def _seeds(cell: HasAxes) -> tuple[int, int]:
     return cell.axes["probe_seed"], cell.axes["seed"]
-
-
-def block_of(cell: HasAxes) -> tuple[Any, ...]:
-    """What the cells of one block share: every axis but the policy."""
-    return tuple(value for axis, value in sorted(cell.axes.items()) if axis != "policy")
-
-
-def with_rivals(cells: Sequence[Cell]) -> list[Cell]:
-    """The same cells, each with the others of its block."""
-    blocks: dict[tuple[Any, ...], list[str]] = {}
-    for cell in cells:
-        blocks.setdefault(block_of(cell), []).append(cell.cell_id)
-
-    def others(cell: Cell) -> tuple[str, ...]:
-        return tuple(i for i in blocks[block_of(cell)] if i != cell.cell_id)
-
-    return [cell.model_copy(update={"rivals": others(cell)}) for cell in cells]
 
 
 class Job(NamedTuple):

@@ -10,6 +10,7 @@ from orchestrator.cells import Cell
 from orchestrator.cost.caps import Account, closed, dropped_sentence, queue_of
 from orchestrator.cost.expected import GPU, expect, kind_of
 from orchestrator.cost.fit import memory_lines, memory_of
+from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
     Job,
     Room,
@@ -23,7 +24,6 @@ from orchestrator.cost.schedule import (
 from orchestrator.cost.throughput import MACHINES
 from orchestrator.lines import UserError
 from orchestrator.plan import Plan
-from orchestrator.progress import duration
 from orchestrator.store import Store
 
 CPUS_PER_GPU = 16  # of machines that are only imagined: CPUs are never what is short there

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.difficulty import difficulty
+from orchestrator.estimates import fit_prior, rates
 from orchestrator.exchange.entries import Drawn, Notes, Rated
 from orchestrator.exchange.pool import Prompts
 from orchestrator.exchange.rates import RATES_ONLY
-from orchestrator.probing.estimates import fit_prior, rates
 from orchestrator.probing.samples import judge
 from orchestrator.schema import DIFFICULTY, SAMPLES
 from tasks import Prompt, Task, TaskError

@@ -14,8 +14,8 @@ from cluster.resources import probe_share
 from orchestrator.actors import RESTARTS
 from orchestrator.cells import ProbeSpec
 from orchestrator.pools import Pool
-from orchestrator.probe import ProbeActor, Progress
 from orchestrator.probing.adaptive import Target, known_counts, owed_rows
+from orchestrator.probing.probe import ProbeActor, Progress
 from orchestrator.probing.sample_store import COUNTED, compact, held, read_samples, write_key
 from orchestrator.probing.samples import MarkingError, Wanted
 from orchestrator.store import Store

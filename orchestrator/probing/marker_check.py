@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from orchestrator.pools import Dataset, load_pool
 from tasks import Answer, Mark, Prompt, Task
 
 PERTURBED = 200
@@ -49,6 +50,12 @@ def check_marker(task: Task, prompts: Sequence[Prompt]) -> Tried:
     _expect([o.completion for o in others], task.mark_all(others), "wrong")
     _check_bombs(task, golds[0])
     return Tried(len(golds), len(others), len(BOMBS))
+
+
+def try_dataset(dataset: Dataset) -> str:
+    """A dataset's marker on every answer of both its splits. Raises MarkerFails."""
+    pool = load_pool(dataset)
+    return str(check_marker(pool.task, [*pool.test, *pool.train]))
 
 
 def _expect(texts: Sequence[str], marks: Sequence[Mark], outcome: str) -> None:

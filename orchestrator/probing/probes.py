@@ -9,9 +9,9 @@ from orchestrator.cells import Cell, ProbeSpec
 from orchestrator.difficulty import difficulty
 from orchestrator.plan import Plan
 from orchestrator.pools import Pool
-from orchestrator.probe import Progress, run_probe
 from orchestrator.probing.adaptive import Target
 from orchestrator.probing.adaptive_probe import Frontier, frontier, run_adaptive
+from orchestrator.probing.probe import Progress, run_probe
 from orchestrator.probing.sample_store import owed
 from orchestrator.probing.samples import Wanted
 from orchestrator.probing.subsets import made

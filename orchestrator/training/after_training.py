@@ -30,8 +30,8 @@ from orchestrator.training.record import (
     finish,
     keep_adapter,
     latest_checkpoint,
+    versions,
 )
-from orchestrator.trial import versions
 
 # Called with (checkpoints evaluated, checkpoints in all).
 Progress = Callable[[int, int], None]

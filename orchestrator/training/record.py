@@ -6,6 +6,7 @@ it is used. When the cell is done the same tables move to the cell's folder and 
 is written last of all: a cell is finished when that file is there.
 """
 
+import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -170,3 +171,9 @@ def drop_checkpoints(store: Store, cell_id: str) -> None:
     for name in store.folders("cells", cell_id):
         if name.startswith("checkpoint-") or name in (ADAPTERS, EVALUATED):
             store.delete_folder("cells", cell_id, name)
+
+
+def versions() -> dict[str, str]:
+    """Versions of the libraries that decide a result."""
+    names = ("torch", "transformers", "trl", "peft", "ray", "accelerate", "pyarrow", "numpy")
+    return {name: importlib.metadata.version(name) for name in names}

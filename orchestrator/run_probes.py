@@ -8,15 +8,15 @@ from math import floor
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.actors import in_worker
 from orchestrator.cells import ProbeSpec
 from orchestrator.cost.caps import Account
 from orchestrator.cost.expected import GPU, expect, kind_of, label_of
-from orchestrator.cost.forecast import Forecast
+from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Room
 from orchestrator.difficulty import summarise, summary_lines
-from orchestrator.doctor import in_worker, try_dataset
 from orchestrator.plan import Plan
-from orchestrator.probing.marker_check import MarkerFails
+from orchestrator.probing.marker_check import MarkerFails, try_dataset
 from orchestrator.probing.probes import (
     Owed,
     cells_of,
@@ -26,7 +26,7 @@ from orchestrator.probing.probes import (
     sample,
 )
 from orchestrator.probing.subsets import made, read_subset, store_subset
-from orchestrator.progress import Progress, duration
+from orchestrator.progress import Progress
 from orchestrator.store import Store
 
 
