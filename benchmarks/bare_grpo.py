@@ -23,6 +23,12 @@ def main() -> None:
     with open(sys.argv[1]) as file:
         wanted = json.load(file)
     torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        bare_trainer(wanted, folder).train()
+
+
+def bare_trainer(wanted: dict[str, Any], folder: str) -> GRPOTrainer:
+    """TRL's trainer for what the file says; its checkpoints go to `folder`."""
     set_seed(wanted["seed"])
     task = get_task(wanted["task"])
 
@@ -31,18 +37,18 @@ def main() -> None:
         marks = [task.mark(text, gold) for text, gold in zip(texts, answer, strict=True)]
         return [float(mark.outcome == "correct") for mark in marks]
 
-    with tempfile.TemporaryDirectory() as folder:
-        GRPOTrainer(
-            model=AutoModelForCausalLM.from_pretrained(wanted["model"], dtype="auto"),
-            processing_class=AutoTokenizer.from_pretrained(wanted["model"], padding_side="left"),
-            args=GRPOConfig(
-                output_dir=folder, seed=wanted["seed"], use_cpu=not torch.cuda.is_available(),
-                report_to="none", disable_tqdm=True, **wanted["grpo"],
-            ),
-            reward_funcs=[reward],
-            train_dataset=Dataset.from_list(wanted["prompts"]),
-            peft_config=LoraConfig(task_type="CAUSAL_LM", **wanted["lora"]),
-        ).train()  # fmt: skip
+    cuda = torch.cuda.is_available()
+    return GRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(wanted["model"], dtype="auto"),
+        processing_class=AutoTokenizer.from_pretrained(wanted["model"], padding_side="left"),
+        args=GRPOConfig(
+            output_dir=folder, seed=wanted["seed"], use_cpu=not cuda, bf16=cuda,
+            gradient_checkpointing=cuda, report_to="none", disable_tqdm=True, **wanted["grpo"],
+        ),
+        reward_funcs=[reward],
+        train_dataset=Dataset.from_list(wanted["prompts"]),
+        peft_config=LoraConfig(task_type="CAUSAL_LM", **wanted["lora"]),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

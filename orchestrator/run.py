@@ -83,6 +83,12 @@ def account_of(plan: Plan, store: Store) -> Account:
     return Account((store.read_json("sweeps", f"{plan.name}.json") or {}).get("spent"))
 
 
+def remember(plan: Plan, store: Store, account: Account) -> None:
+    """Keep what probes alone have taken, so that a later run's caps count it."""
+    known = store.read_json("sweeps", f"{plan.name}.json") or declare(plan, store)
+    store.write_json(known | {"spent": account.as_json()}, "sweeps", f"{plan.name}.json")
+
+
 def declare(plan: Plan, store: Store) -> dict[str, Any]:
     """Write the set of cells that the experiment declares, and when each claim was first made.
 

@@ -1,5 +1,6 @@
 """Engines by name: built in, installed, or the user's own; what is no engine is refused by line."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -69,6 +70,8 @@ def test_a_probe_by_an_engine_of_the_users_own(tmp_path: Path) -> None:
         rf"\boxed{{{i}}}" for i in range(3)
     }
     assert "mine:Sayer" in (part.parent / "key.json").read_text()
+    declared = json.loads((tmp_path / "runs" / "sweeps" / "own.json").read_text())
+    assert declared["spent"]["seconds"] > 0, "a cap of a later run counts the probe"
 
 
 @pytest.mark.parametrize(
