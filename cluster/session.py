@@ -49,8 +49,14 @@ def _connect(local: Mapping[str, Any]) -> None:
     import ray
     from ray.exceptions import AuthenticationError
 
+    address = os.environ.get("RAY_ADDRESS", "")
+    if address.startswith("http"):
+        raise ResourceError(
+            f"RAY_ADDRESS={address} is where jobs are handed in: write ray job submit "
+            "--working-dir . -- decile …, or unset RAY_ADDRESS to compute on this machine"
+        )
     try:
-        _knock(os.environ.get("RAY_ADDRESS", ""))
+        _knock(address)
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
     except (OSError, AuthenticationError) as error:
         raise ResourceError(_no_cluster(error)) from error

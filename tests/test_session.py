@@ -20,3 +20,9 @@ def test_nothing_is_asked_of_a_closed_port(address: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ResourceError, match="no Ray cluster answers"), ray_session():
         raise AssertionError(f"a cluster at {os.environ['RAY_ADDRESS']}?")
+
+
+def test_an_address_for_jobs_is_not_one_to_connect_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:8265")
+    with pytest.raises(ResourceError, match="write ray job submit"), ray_session():
+        raise AssertionError("connected?")
