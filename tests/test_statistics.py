@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -164,8 +164,13 @@ def test_p_is_the_level_whose_interval_ends_at_zero(seeds: int, items: int) -> N
     assert half_width(mean_squares(values)) == pytest.approx(found.high - found.mean, abs=1e-12)
 
 
+# Seeds of equal means, and items that the rest hides.
+HIDDEN = np.array([[0.0, 0.25, 1.0, 0.5, 1.0], [0.75, 0.0, 0.0, 1.0, 1.0]])
+
+
 @settings(max_examples=100, deadline=None)
 @given(DIFFERENCES)
+@example(HIDDEN)
 def test_effects_mirror_and_their_p_agrees_with_their_interval(values: np.ndarray) -> None:
     forth, back = mean_effect(values), mean_effect(-values)
     assert forth.low <= forth.mean <= forth.high

@@ -17,6 +17,7 @@ LEVEL = 0.05
 EXACT = 14  # up to here every sign pattern is tried: 2^14 of them
 BLOCK = 2_000_000  # random numbers held at once
 SMALLEST = 1e-100  # no p is given below; stdtrit overflows at 1e-300
+NOTHING = 1e-12  # half an interval that is none
 
 
 class Interval(NamedTuple):
@@ -166,8 +167,9 @@ def mean_effect(differences: np.ndarray) -> Effect:
     """Mean of differences [seeds, items], for new seeds and new items alike.
 
     With one seed it speaks of new items under that seed only; with one item, of new seeds only;
-    one of both says nothing (an infinite interval). Where no two items differ, the interval is
-    that of the share of items that may yet differ: 1 − .025^(1/items) to each side.
+    one of both says nothing (an infinite interval). Where seeds agree to the digit and the rest
+    hides what items move, items speak alone. Where no two items differ, the interval is that of
+    the share of items that may yet differ: 1 − .025^(1/items) to each side.
     Raises ValueError unless there is a finite value in each place.
     """
     if differences.ndim != 2 or not differences.size or not np.isfinite(differences).all():
@@ -175,8 +177,10 @@ def mean_effect(differences: np.ndarray) -> Effect:
     mean, squares = float(differences.mean()), mean_squares(differences)
     if squares.seeds * squares.items == 1:
         return Effect(mean, -inf, inf, 1.0)
+    if half_width(squares) < NOTHING:
+        squares = squares._replace(rest=0.0)
     half = half_width(squares)
-    if half < 1e-12:
+    if half < NOTHING:
         half = 1 - (LEVEL / 2) ** (1 / squares.items)
         return Effect(mean, mean - half, mean + half, permutation_p(differences))
     return Effect(mean, mean - half, mean + half, _p(abs(mean), squares))
