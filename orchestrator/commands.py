@@ -62,14 +62,15 @@ def probe(arguments: argparse.Namespace) -> int:
     made, store = _open(arguments)
     store.check_writable()
     from cluster.session import ray_session
-    from orchestrator.run import account_of, remember
+    from orchestrator.cost.caps import account_of
+    from orchestrator.run import remember
     from orchestrator.run_probes import missing_probes, probes_forecast, run_probes
 
     progress = _progress(made, store)
     if not missing_probes(made, store):
         progress.say("nothing to do: every sample and subset is there")
         return 0
-    account = account_of(made, store)
+    account = account_of(made.name, store)
     with ray_session(_grows_to(arguments)) as cluster:
         progress.forecast = probes_forecast(made, store, cluster)
         run_probes(made, store, cluster, progress, account)

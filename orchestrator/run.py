@@ -78,11 +78,6 @@ def run_experiment(
     return outcome
 
 
-def account_of(plan: Plan, store: Store) -> Account:
-    """What earlier runs of the experiment have taken."""
-    return Account((store.read_json("sweeps", f"{plan.name}.json") or {}).get("spent"))
-
-
 def remember(plan: Plan, store: Store, account: Account) -> None:
     """Keep what probes alone have taken, so that a later run's caps count it."""
     known = store.read_json("sweeps", f"{plan.name}.json") or declare(plan, store)

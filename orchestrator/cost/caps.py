@@ -13,6 +13,7 @@ from orchestrator.cells import Cell
 from orchestrator.cost.forecast import Forecast
 from orchestrator.cost.schedule import Room, device_seconds, in_blocks, makespan, pack
 from orchestrator.cost.throughput import Cost
+from orchestrator.store import Store
 
 
 class Spent(NamedTuple):
@@ -62,6 +63,11 @@ class Account:
         """What the next run has to know."""
         spent = {name: round(value, 3) for name, value in self.spent()._asdict().items()}
         return {**spent, "begun": sorted(self.begun)}
+
+
+def account_of(experiment: str, store: Store) -> Account:
+    """What earlier runs of an experiment have taken."""
+    return Account((store.read_json("sweeps", f"{experiment}.json") or {}).get("spent"))
 
 
 class Ahead(NamedTuple):

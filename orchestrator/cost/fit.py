@@ -3,13 +3,13 @@
 By what finished cells of the plan took, where it has some; else by an estimate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.cells import Cell
-from orchestrator.cost.memory import load_of, shape_of, training_memory
+from orchestrator.cost.memory import Load, load_of, shape_of, training_memory
 from orchestrator.cost.throughput import CHARACTERS_PER_TOKEN, TEMPLATE_TOKENS, Machine
 from orchestrator.plan import Plan
+from orchestrator.pools import Pool
 from orchestrator.store import Store
 
 GIB = 2**30
@@ -27,13 +27,14 @@ def memory_of(plan: Plan, gpu: Machine, store: Store) -> dict[str, dict[str, Any
     """
     if not plan.experiment.resources.gpus:
         return {}
-    measured = _measured(plan, store)
+    loads = _loads(plan)
+    measured = _measured(plan, store, loads)
     found: dict[str, dict[str, Any]] = {}
     for cell in plan.cells:
         shape = shape_of(cell.probe.model)
         if shape is None:
             continue
-        load = load_of(cell, _longest_prompt(plan, cell))
+        load = loads[cell.cell_id]
         memory = training_memory(shape, load)
         peaks = measured.get((cell.probe.model.name, repr(load)), [])
         peak = max(peaks) + CONTEXT if peaks else memory.peak / GIB
@@ -51,20 +52,28 @@ def memory_of(plan: Plan, gpu: Machine, store: Store) -> dict[str, dict[str, Any
     return found
 
 
-def _measured(plan: Plan, store: Store) -> dict[tuple[str, str], list[float]]:
+def _measured(
+    plan: Plan, store: Store, loads: Mapping[str, Load]
+) -> dict[tuple[str, str], list[float]]:
     """GiB at the peak of the plan's finished cells that ran on a GPU, by model and load."""
     found: dict[tuple[str, str], list[float]] = {}
     for cell in plan.cells:
         result = store.read_json("cells", cell.cell_id, "result.json") or {}
         if peak := result.get("timing", {}).get("peak_gib"):
-            load = load_of(cell, _longest_prompt(plan, cell))
-            found.setdefault((cell.probe.model.name, repr(load)), []).append(peak)
+            load = repr(loads[cell.cell_id])
+            found.setdefault((cell.probe.model.name, load), []).append(peak)
     return found
 
 
-def _longest_prompt(plan: Plan, cell: Cell) -> int:
+def _loads(plan: Plan) -> dict[str, Load]:
+    """By cell_id what a cell does at once; each pool's longest prompt is looked for once."""
+    pools = {cell.probe.dataset.name: plan.pool(cell.probe) for cell in plan.cells}
+    longest = {name: _longest_prompt(pool) for name, pool in pools.items()}
+    return {c.cell_id: load_of(c, longest[c.probe.dataset.name]) for c in plan.cells}
+
+
+def _longest_prompt(pool: Pool) -> int:
     """Tokens of the longest prompt that a cell may read, guessed from its characters."""
-    pool = plan.pool(cell.probe)
     longest = max(len(prompt.question) for prompt in (*pool.train, *pool.test))
     return round(longest / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS)
 

@@ -7,7 +7,7 @@ from cluster.resources import ResourceError
 from cluster.session import this_machine
 from orchestrator.blocks import Experiment
 from orchestrator.cells import Cell
-from orchestrator.cost.caps import Account, closed, dropped_sentence, queue_of
+from orchestrator.cost.caps import account_of, closed, dropped_sentence, queue_of
 from orchestrator.cost.expected import GPU, expect, kind_of
 from orchestrator.cost.fit import memory_lines, memory_of
 from orchestrator.cost.forecast import duration
@@ -84,8 +84,7 @@ def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> di
         return _unknown(str(error))
     if any(cell.cell_id not in expected.cells for cell in cells):
         return _unknown("", expected.sources)
-    kept = store.read_json("sweeps", f"{plan.name}.json") or {}
-    account = Account(kept.get("spent"))
+    account = account_of(plan.name, store)
     queue = queue_of(plan.experiment, cells, expected.cells, expected.probes, room, account)
     admitted = list(iter(queue.next, None))
     jobs = [job_of(cell, expected.seconds(cell), _short(plan, cell)) for cell in admitted]
