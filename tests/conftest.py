@@ -1,12 +1,9 @@
 """What several files of tests look at."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 from sweeps import experiments, run
-
-from orchestrator.store import Store
 
 
 @pytest.fixture(scope="session")
@@ -25,11 +22,3 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
     MlflowClient(f"sqlite:///{file}").search_experiments()
     return file
-
-
-@pytest.fixture
-def store(tmp_path: Path, empty_database: Path) -> Store:
-    """A store with an empty MLflow database beside it."""
-    store = Store(str(tmp_path / "runs"))
-    shutil.copyfile(empty_database, store.local_path() / "mlflow.db")
-    return store

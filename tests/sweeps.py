@@ -1,11 +1,10 @@
 """Real sweeps for tests: a small experiments.yaml on the embedded model, and the command itself."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -81,16 +80,13 @@ def run(file: Path, expect: int = 0) -> str:
     return text
 
 
-def start(file: Path, log: Path, **more: str) -> subprocess.Popen[bytes]:
-    """Start the sweep of a file in the background; its output goes to `log`.
-
-    `more` are variables of its environment.
-    """
+def start(file: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start the sweep of a file in the background; its output goes to `log`."""
     with log.open("wb") as out:
         return subprocess.Popen(
             command("run", str(file), "-e", NAME),
             cwd=file.parent,
-            env=environment(**more),
+            env=environment(),
             stdout=out,
             stderr=subprocess.STDOUT,
         )
@@ -129,23 +125,9 @@ def end_processes(pids: set[int], mark: str) -> None:
             process = psutil.Process(pid)
             if mark in " ".join(process.cmdline()) or process.environ().get("HOME") == mark:
                 ours |= {process, *process.children(recursive=True)}
-    kill_all(ours)
-
-
-def kill_all(processes: Iterable[psutil.Process]) -> None:
-    """Kill what is still there."""
-    for process in processes:
+    for process in ours:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-
-
-def free_port(first: int) -> int:
-    """A port from `first` on where nothing listens; Ray gives 10002 to 19999 to its workers."""
-    for port in range(first, first + 1000):
-        with socket.socket() as tried:
-            if tried.connect_ex(("127.0.0.1", port)):
-                return port
-    raise AssertionError("no free port")
 
 
 def refused(folder: Path, address: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ from sweeps import (
     environment,
     evaluations,
     experiments,
-    free_port,
     groups,
     plan_of,
     store_of,
@@ -37,12 +37,20 @@ NOTHING: dict[str, object] = {
 }  # fmt: skip
 
 
+def free_port() -> int:
+    for port in range(28379, 29379):
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)):
+                return port
+    raise AssertionError("no free port")
+
+
 @pytest.fixture
 def growing() -> Iterator[str]:
     """A head that computes nothing, and an autoscaler of up to two nodes; gives the address."""
     home = Path("/tmp") / f"decile-grow-{os.getpid()}"
     home.mkdir()
-    port = free_port(28379)
+    port = free_port()
     provider = {"type": "fake_multinode", "gcs_address": f"127.0.0.1:{port}",
                 "disable_node_updaters": True, "disable_launch_config_check": True}  # fmt: skip
     config = {

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -10,11 +11,20 @@ from pathlib import Path
 
 import psutil
 import pytest
-from sweeps import NAME, ROOT, end_processes, environment, experiments, free_port, plan_of, refused
+from sweeps import NAME, ROOT, end_processes, environment, experiments, plan_of, refused
 
 from orchestrator.store import Store
 
 BIN = Path(sys.executable).parent
+
+
+def free_port() -> int:
+    """A free port outside the range that Ray gives to its workers."""
+    for port in range(26379, 27379):
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)):
+                return port
+    raise AssertionError("no free port")
 
 
 @pytest.fixture
@@ -22,7 +32,7 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A head node with token authentication on loopback; gives the environment of its users."""
     home = Path("/tmp") / f"decile-job-{os.getpid()}"
     home.mkdir()
-    port, dashboard = free_port(26379), free_port(26379) + 1000
+    port, dashboard = free_port(), free_port() + 1000
     path = f"{BIN}:{os.environ['PATH']}"
     env = environment(HOME=str(home), RAY_AUTH_MODE="token", PATH=path, RAY_USAGE_STATS_ENABLED="0")
     env.pop("PYTHONPATH")
@@ -34,7 +44,7 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
         *("--dashboard-port", str(dashboard), "--temp-dir", str(home / "ray"), "--num-cpus", "2"),
         *(
             "--dashboard-agent-listen-port",
-            str(free_port(26379) + 2000),
+            str(free_port() + 2000),
         ),  # not another cluster's
         *("--object-store-memory", "200000000"),
     )

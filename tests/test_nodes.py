@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,12 +13,13 @@ import pytest
 from ray._private import ray_constants
 from ray.cluster_utils import Cluster
 from sweeps import (
+    NAME,
+    command,
+    environment,
     evaluations,
     experiments,
     groups,
-    kill_all,
     plan_of,
-    start,
     store_of,
     wait_for,
 )
@@ -37,12 +39,19 @@ def cluster() -> Iterator[Cluster]:
     nodes = [made.head_node, *made.worker_nodes]
     left = [p for node in nodes for p in psutil.Process(raylet(node)).children(recursive=True)]
     made.shutdown()
-    kill_all(left)
+    end(left)
 
 
 def raylet(node: Any) -> int:
     """The process of a node's raylet, the parent of its workers."""
     return int(node.all_processes[ray_constants.PROCESS_TYPE_RAYLET][0].process.pid)
+
+
+def end(processes: list[psutil.Process]) -> None:
+    """Kill what is still there."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def busy(cluster: Cluster, title: str) -> Any:
@@ -61,7 +70,7 @@ def vanish(cluster: Cluster, node: Any) -> None:
     processes = psutil.Process(raylet(node)).children(recursive=True)  # its agents would live on
     os.kill(raylet(node), signal.SIGKILL)
     cluster.remove_node(node, allow_graceful=False)
-    kill_all(processes)
+    end(processes)
     cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY)
 
 
@@ -71,7 +80,14 @@ def test_nodes_that_vanish_cost_nothing_but_time(
     file, log = experiments(tmp_path), tmp_path / "driver.log"
     # A Ray that an earlier test started in this process switched tokens on for later ones.
     mode = os.environ.get("RAY_AUTH_MODE", "disabled")
-    driver = start(file, log, RAY_ADDRESS=cluster.address, RAY_AUTH_MODE=mode)
+    with log.open("wb") as out:
+        driver = subprocess.Popen(
+            command("run", str(file), "-e", NAME),
+            cwd=tmp_path,
+            env=environment(RAY_ADDRESS=cluster.address, RAY_AUTH_MODE=mode),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
     try:
         node = wait_for(lambda: busy(cluster, "ProbeActor"), driver, log)
         vanish(cluster, node)

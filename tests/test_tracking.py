@@ -39,6 +39,14 @@ def plan(tmp_path: Path) -> Plan:
     return small_plan(tmp_path)
 
 
+@pytest.fixture
+def store(tmp_path: Path, empty_database: Path) -> Store:
+    """A store with an empty MLflow database beside it."""
+    store = Store(str(tmp_path / "runs"))
+    shutil.copyfile(empty_database, store.local_path() / "mlflow.db")
+    return store
+
+
 def opened(store: Store, plan: Plan) -> Tracker:
     tracker = Tracker.open(default_tracking_uri(store), store, plan)
     assert tracker.enabled
