@@ -1,12 +1,15 @@
 # make demo: the quickstart sweep on this machine. make test: what CI runs.
 PYTHON ?= python3
 BIN := .venv/bin
-PURE := tasks policies cluster/resources.py \
-	$(addprefix orchestrator/report/,$(addsuffix .py,statistics fairness comparison claims steps paper)) \
-	$(addprefix orchestrator/,$(addsuffix .py,config entries blocks plan cells schema difficulty \
-	settings lines models pools overlap power learnability evaluation store estimates)) \
-	$(addprefix orchestrator/probing/,$(addsuffix .py,adaptive subsets)) \
-	$(addprefix orchestrator/training/,$(addsuffix .py,ledger record hopeless)) \
+PURE := tasks policies cluster/resources.py orchestrator/stats \
+	$(addprefix orchestrator/config/,$(addsuffix .py,catalog entries experiment library_settings yaml_lines claims)) \
+	$(addprefix orchestrator/planning/,$(addsuffix .py,plan cells pools overlap)) \
+	$(addprefix orchestrator/storage/,$(addsuffix .py,schema store)) \
+	$(addprefix orchestrator/evaluation/,$(addsuffix .py,metrics groups)) \
+	$(addprefix orchestrator/report/,$(addsuffix .py,steps paper)) \
+	orchestrator/sampling/model.py orchestrator/difficulty \
+	orchestrator/probing/adaptive.py orchestrator/selection/subsets.py \
+	$(addprefix orchestrator/training/,$(addsuffix .py,ledger record early_stopping)) \
 	$(addprefix orchestrator/cost/,$(addsuffix .py,memory forecast schedule throughput caps fit))
 
 .PHONY: demo test lint schema install clean
@@ -35,7 +38,7 @@ test: lint
 	$(BIN)/python -m pytest
 
 schema: install
-	$(BIN)/python -c 'import json; from orchestrator.config import json_schema; \
+	$(BIN)/python -c 'import json; from orchestrator.config.catalog import json_schema; \
 		print(json.dumps(json_schema(), indent=2))' > docs/experiments.schema.json
 
 clean:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from orchestrator.entries import PolicyEntry
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.probing.adaptive import Target, simulate
-from orchestrator.probing.subsets import made
+from orchestrator.selection.subsets import made
 from policies import ScorePolicy
 
 GRIDS = [["hard"], ["easy"], ["random"], ["hard", "easy"], ["hard", "easy", "random"],

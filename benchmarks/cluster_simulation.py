@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.blocks import Experiment
-from orchestrator.config import Config, load_config
+from orchestrator.config.catalog import Config, load_config
+from orchestrator.config.experiment import Experiment
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.schedule import (
     Job,

@@ -19,14 +19,14 @@ from pathlib import Path
 import yaml
 
 from cluster.session import ray_session
-from orchestrator.cells import Cell
-from orchestrator.config import load_config
-from orchestrator.plan import Plan, make_plan
-from orchestrator.probing.subsets import read_subset
-from orchestrator.progress import Progress
-from orchestrator.run import run_experiment
-from orchestrator.run_probes import run_probes
-from orchestrator.store import Store
+from orchestrator.config.catalog import load_config
+from orchestrator.pipeline.probes import run_probes
+from orchestrator.pipeline.progress import Progress
+from orchestrator.pipeline.sweep import run_experiment
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.selection.subsets import read_subset
+from orchestrator.storage.store import Store
 from orchestrator.tracking import default_tracking_uri
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +36,7 @@ import torch; t.append(time.perf_counter())
 import orchestrator.training.trainer; t.append(time.perf_counter())
 from pathlib import Path
 from orchestrator.embedded import embedded_path
-from orchestrator.pools import Dataset, load_pool
+from orchestrator.planning.pools import Dataset, load_pool
 load_pool(Dataset("d", "shuffled_objects", {}, "lenient")); t.append(time.perf_counter())
 from transformers import AutoModelForCausalLM, AutoTokenizer
 folder = embedded_path("tiny")

@@ -16,19 +16,19 @@ import psutil
 import yaml
 
 from cluster.session import ray_session
-from orchestrator.cells import Cell
-from orchestrator.config import load_config
-from orchestrator.evaluation import as_evaluation
-from orchestrator.plan import Plan, make_plan
-from orchestrator.pools import load_pool
+from orchestrator.config.catalog import load_config
+from orchestrator.evaluation.metrics import as_evaluation
+from orchestrator.pipeline.probes import run_probes
+from orchestrator.pipeline.progress import Progress
+from orchestrator.pipeline.sweep import run_experiment
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.planning.pools import load_pool
 from orchestrator.probing.sample_store import read_samples
-from orchestrator.progress import Progress
-from orchestrator.run import run_experiment
-from orchestrator.run_probes import run_probes
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 from orchestrator.tracking import default_tracking_uri
 from orchestrator.training.record import CellRecord, finish
-from orchestrator.trial import Report
+from orchestrator.training.trial import Report
 
 POLICIES = ["hard", "easy", "middle", "random"]
 

@@ -19,8 +19,8 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from orchestrator.embedded import embedded_path
-from orchestrator.models import ModelSource, folder_identity
 from orchestrator.sampling.base import Request, SamplingSettings
+from orchestrator.sampling.model import ModelSource, folder_identity
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks import get_task
 

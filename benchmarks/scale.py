@@ -22,9 +22,9 @@ import psutil
 import pyarrow.parquet as pq
 import yaml
 
-from orchestrator.models import ModelSource
 from orchestrator.sampling import Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.base import stream_key
+from orchestrator.sampling.model import ModelSource
 
 
 class StubSampler(Sampler):

@@ -23,20 +23,20 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import betaincinv, expit
 
-from orchestrator.power import (
+from orchestrator.stats.comparison import Scores, compare_policies
+from orchestrator.stats.inference import (
+    Variances,
+    hierarchical_bootstrap,
+    mean_effect,
+    mean_squares,
+)
+from orchestrator.stats.power import (
     ACCURACY,
     AGREEMENT,
     BETWEEN,
     SEED_POINTS,
     detectable,
     minimum_detectable,
-)
-from orchestrator.report.comparison import Scores, compare_policies
-from orchestrator.report.statistics import (
-    Variances,
-    hierarchical_bootstrap,
-    mean_effect,
-    mean_squares,
 )
 
 LOGIT, SPREAD, OWN, BY_SEED = 0.5, 2.0, 0.5, 0.3

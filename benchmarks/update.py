@@ -28,10 +28,10 @@ from transformers import (
 )
 
 from benchmarks.bare_grpo import bare_trainer
-from orchestrator.config import load_config
+from orchestrator.config.catalog import load_config
 from orchestrator.cost.memory import SHAPES
 from orchestrator.embedded import embedded_path
-from orchestrator.plan import make_plan
+from orchestrator.planning.plan import make_plan
 from orchestrator.training.callback import CellCallback
 from orchestrator.training.record import CellRecord
 from orchestrator.training.trainer import build_trainer

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
-from orchestrator.cells import Cell
-from orchestrator.config import load_config
-from orchestrator.evaluation import as_evaluation
-from orchestrator.plan import Plan, make_plan
-from orchestrator.probing.subsets import with_reason
-from orchestrator.schema import EVALUATIONS, SAMPLES, SUBSET
-from orchestrator.store import Store
+from orchestrator.config.catalog import load_config
+from orchestrator.evaluation.metrics import as_evaluation
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.selection.subsets import with_reason
+from orchestrator.storage.schema import EVALUATIONS, SAMPLES, SUBSET
+from orchestrator.storage.store import Store
 from orchestrator.training.record import CellRecord, finish
 from tasks import Prompt
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 
 SERVE = (
-    "import sys; from orchestrator.store import Store\n"
+    "import sys; from orchestrator.storage.store import Store\n"
     "from orchestrator.tracking import serve_ui\n"
     "serve_ui(Store(sys.argv[1]), port=int(sys.argv[2]))\n"
 )

@@ -12,10 +12,10 @@ import psutil
 import pyarrow as pa
 import yaml
 
-from orchestrator.config import load_config
-from orchestrator.plan import Plan, make_plan
-from orchestrator.schema import EVALUATIONS, GROUPS
-from orchestrator.store import Store
+from orchestrator.config.catalog import load_config
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.storage.schema import EVALUATIONS, GROUPS
+from orchestrator.storage.store import Store
 
 ROOT = Path(__file__).parents[1]
 NAME = "small"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.difficulty import difficulty
-from orchestrator.entries import PolicyEntry
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.adaptive import (
     Counts,
     Target,
@@ -16,7 +16,7 @@ from orchestrator.probing.adaptive import (
     score_bounds,
     simulate,
 )
-from orchestrator.probing.subsets import Choice, made, select
+from orchestrator.selection.subsets import Choice, made, select
 from policies import ScorePolicy
 
 BAND = PolicyEntry(policy="band", options={"low": 0.2, "high": 0.8})

@@ -15,9 +15,9 @@ from sweeps import (
     wait_for,
 )
 
-from orchestrator.config import load_config
-from orchestrator.lines import UserError
-from orchestrator.plan import make_plan
+from orchestrator.config.catalog import load_config
+from orchestrator.config.yaml_lines import UserError
+from orchestrator.planning.plan import make_plan
 
 EVALUATE = {"every": 6, "samples": 2, "greedy": True, "ood": ["far"]}
 

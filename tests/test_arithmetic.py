@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.overlap import find_overlap
+from orchestrator.planning.overlap import find_overlap
 from tasks import Prompt, TaskError
 from tasks.arithmetic import KINDS, Arithmetic, Scenario, draw, on_test_side, prompt_of
 from tasks.arithmetic_text import ASKS, COMMON, MEN, OPENINGS, SCENES, WOMEN

@@ -8,17 +8,17 @@ import yaml
 
 from benchmarks.overhead import planned, stub_cell
 from cluster.session import ray_session
-from orchestrator.cells import Cell
-from orchestrator.cli import main
-from orchestrator.config import load_config
-from orchestrator.plan import Plan, make_plan
-from orchestrator.progress import Progress
-from orchestrator.run import Outcome, run_experiment
-from orchestrator.run_probes import run_probes
-from orchestrator.store import Store
-from orchestrator.sweep import Train
+from orchestrator.cli.main import main
+from orchestrator.config.catalog import load_config
+from orchestrator.pipeline.probes import run_probes
+from orchestrator.pipeline.progress import Progress
+from orchestrator.pipeline.sweep import Outcome, run_experiment
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.storage.store import Store
 from orchestrator.tracking import default_tracking_uri
-from orchestrator.trial import Report
+from orchestrator.training.trial import Report
+from orchestrator.training.tune_runner import Train
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from factories import finished_cell, small_plan
 
-from orchestrator.cells import Cell
 from orchestrator.cost.caps import Account, Queue, dropped_sentence, queue_of
 from orchestrator.cost.schedule import Room
 from orchestrator.cost.throughput import Cost
-from orchestrator.plan import Plan
+from orchestrator.pipeline.sweep import declare
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import Plan
 from orchestrator.report.page import write_page
-from orchestrator.run import declare
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 
 HOUR = Cost(0.0, 3600.0, 0.0)
 

@@ -9,15 +9,15 @@ import pytest
 import yaml
 from data import data
 
-from orchestrator.cli import main
-from orchestrator.config import Config, load_config
+from orchestrator.cli.main import main
+from orchestrator.cli.plan_summary import overview
+from orchestrator.config.catalog import Config, load_config
+from orchestrator.config.yaml_lines import load
 from orchestrator.cost.memory import SHAPES, Load, load_of, training_memory
 from orchestrator.cost.timetable import Site
-from orchestrator.lines import load
-from orchestrator.overview import overview
-from orchestrator.plan import Plan, make_plan
-from orchestrator.probing.subsets import made
-from orchestrator.store import Store
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.selection.subsets import made
+from orchestrator.storage.store import Store
 from policies import is_whole
 
 FILE = Path(__file__).parents[1] / "experiments.yaml"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.report.claims import Claim, ClaimError, judge, parse
+from orchestrator.config.claims import Claim, ClaimError, judge, parse
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from factories import finished_cell, small_plan
 
-from orchestrator.cli import main
-from orchestrator.schema import SUBSET
-from orchestrator.store import Store
+from orchestrator.cli.main import main
+from orchestrator.storage.schema import SUBSET
+from orchestrator.storage.store import Store
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_ls_lists_names_with_their_first_lines(file: Path, capsys) -> None:
 def test_help_loads_nothing_heavy() -> None:
     heavy = "{'torch', 'ray', 'mlflow', 'trl', 'pyarrow', 'pydantic', 'numpy'}"
     script = (
-        "import sys\nfrom orchestrator.cli import main\n"
+        "import sys\nfrom orchestrator.cli.main import main\n"
         f"try:\n    main(['--help'])\nexcept SystemExit:\n    print({heavy} & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -195,7 +195,7 @@ def test_a_mistake_of_the_program_is_not_taken_for_the_users(file: Path, monkeyp
     def broken(*_: object) -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr("orchestrator.overview.overview", broken)
+    monkeypatch.setattr("orchestrator.cli.plan_summary.overview", broken)
     with pytest.raises(ValueError, match="a bug"):
         main(["plan", str(file), "-e", "small"])
 
@@ -235,7 +235,7 @@ def test_the_module_is_the_command_and_its_code_is_the_exit_code(tmp_path: Path)
 def test_planning_loads_no_heavy_library() -> None:
     heavy = "{'torch', 'ray', 'mlflow', 'trl', 'transformers', 'peft', 'matplotlib'}"
     script = (
-        "import sys\nfrom orchestrator.cli import main\n"
+        "import sys\nfrom orchestrator.cli.main import main\n"
         "assert main(['plan', 'experiments.yaml', '-e', 'quickstart', '--json']) == 0\n"
         f"print({heavy} & set(sys.modules))"
     )

@@ -26,7 +26,7 @@ import pytest
 import yaml
 from kuberay import resource
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = Path(__file__).parents[1] / "cluster"

@@ -9,7 +9,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.report.comparison import (
+from orchestrator.stats.comparison import (
     Scores,
     adjust,
     compare_numbers,
@@ -17,7 +17,7 @@ from orchestrator.report.comparison import (
     pair_seeds,
     sentence,
 )
-from orchestrator.report.statistics import Variances, holm, mean_effect, permutation_p
+from orchestrator.stats.inference import Variances, holm, mean_effect, permutation_p
 
 BASE = np.random.default_rng(9).beta(0.6, 0.5, 400)
 IDS = [f"q{i}" for i in range(400)]

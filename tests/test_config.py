@@ -9,10 +9,10 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.blocks import Experiment
-from orchestrator.config import load_config
-from orchestrator.lines import UserError, load
-from orchestrator.settings import batch_problem, prompts_per_update
+from orchestrator.config.catalog import load_config
+from orchestrator.config.experiment import Experiment
+from orchestrator.config.library_settings import batch_problem, prompts_per_update
+from orchestrator.config.yaml_lines import UserError, load
 
 ROOT = Path(__file__).parents[1]
 
@@ -224,7 +224,8 @@ def test_an_evaluation_takes_the_probes_length_unless_it_says_its_own(tmp_path: 
 def test_checking_a_file_loads_no_heavy_library() -> None:
     heavy = "{'torch', 'ray', 'mlflow', 'trl', 'transformers', 'peft'}"
     script = (
-        "import sys; from pathlib import Path; from orchestrator.config import load_config; "
+        "import sys; from pathlib import Path; "
+        "from orchestrator.config.catalog import load_config; "
         f"load_config(Path('experiments.yaml')); print({heavy} & set(sys.modules))"
     )
     run = subprocess.run(

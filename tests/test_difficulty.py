@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.difficulty import (
+from orchestrator.difficulty.table import (
     difficulty,
     outcome_histogram,
     pass_rate_histogram,
@@ -17,7 +17,7 @@ from orchestrator.difficulty import (
     wilson,
 )
 from orchestrator.report.figures import failure_histogram
-from orchestrator.schema import DIFFICULTY
+from orchestrator.storage.schema import DIFFICULTY
 from policies import PolicyError
 from tasks import OUTCOMES
 

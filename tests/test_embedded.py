@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import torch
 
-from orchestrator.embedded import EMBEDDED, arithmetic, embedded_path
-from orchestrator.embedded.lessons import LESSONS
-from orchestrator.embedded.pretrain import OFFSETS, batches, make_model, update
-from orchestrator.embedded.shuffled_objects import careful, careful_share, guess, ramble, scenarios
-from orchestrator.embedded.vocabulary import CLOSE, make_tokenizer
-from orchestrator.models import ModelSource
+from benchmarks.embedded import arithmetic
+from benchmarks.embedded.lessons import LESSONS
+from benchmarks.embedded.pretrain import OFFSETS, batches, make_model, update
+from benchmarks.embedded.shuffled_objects import careful, careful_share, guess, ramble, scenarios
+from benchmarks.embedded.vocabulary import CLOSE, make_tokenizer
+from orchestrator.embedded import EMBEDDED, embedded_path
 from orchestrator.sampling.base import Request, SamplingSettings
+from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks.arithmetic import on_test_side as sums_on_test_side
 from tasks.arithmetic import prompt_of as sums_prompt_of
@@ -34,7 +35,7 @@ TINY_WEIGHTS = "fa171a27e2ac2feee4fba94241f806f991d1f5b0edbe334fcc04a4ba1a304811
 def folder(name: str) -> Path:
     path = embedded_path(name)
     if not (path / "model.safetensors").is_file():
-        pytest.skip(f"no weights yet: run python -m orchestrator.embedded.recipe --model {name}")
+        pytest.skip(f"no weights yet: run python -m benchmarks.embedded.recipe --model {name}")
     return path
 
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from sweeps import command, environment
 
-from orchestrator.config import load_config
-from orchestrator.lines import UserError
+from orchestrator.config.catalog import load_config
+from orchestrator.config.yaml_lines import UserError
 from orchestrator.sampling import find_sampler
 from orchestrator.sampling.transformers import TransformersSampler
 

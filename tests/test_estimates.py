@@ -9,8 +9,7 @@ from scipy.integrate import quad
 from scipy.special import beta as beta_function
 from scipy.stats import betabinom
 
-from orchestrator.difficulty import difficulty
-from orchestrator.estimates import (
+from orchestrator.difficulty.estimates import (
     CONCENTRATION,
     Prior,
     expected_learnability,
@@ -21,7 +20,8 @@ from orchestrator.estimates import (
     reliability,
     wilson,
 )
-from orchestrator.schema import DIFFICULTY
+from orchestrator.difficulty.table import difficulty
+from orchestrator.storage.schema import DIFFICULTY
 from policies import PolicyError, get_policy
 from tasks import OUTCOMES
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.evaluation import (
+from orchestrator.evaluation.metrics import (
     accuracy,
     as_evaluation,
     by_band,
@@ -19,8 +19,8 @@ from orchestrator.evaluation import (
     pass_at_k,
     per_prompt,
 )
-from orchestrator.report.statistics import paired_gain
-from orchestrator.schema import EVALUATIONS, SAMPLES
+from orchestrator.stats.inference import paired_gain
+from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from tasks import OUTCOMES
 
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cli import main
-from orchestrator.difficulty import difficulty
-from orchestrator.estimates import wilson
+from orchestrator.cli.main import main
+from orchestrator.difficulty.estimates import wilson
+from orchestrator.difficulty.table import difficulty
 from orchestrator.exchange import (
     EXPORTS,
     IMPORTS,
@@ -29,8 +29,8 @@ from orchestrator.exchange import (
     summary_of,
     write_import,
 )
-from orchestrator.probing.subsets import reason, with_reason
-from orchestrator.schema import DIFFICULTY, SAMPLES, SUBSET
+from orchestrator.selection.subsets import reason, with_reason
+from orchestrator.storage.schema import DIFFICULTY, SAMPLES, SUBSET
 from tasks import Prompt, Task, TaskError, get_task, make_prompt
 
 TINY = Path(__file__).parents[1] / "orchestrator" / "embedded" / "tiny"

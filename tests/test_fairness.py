@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.report.fairness import (
+from orchestrator.stats.fairness import (
     TOLERANCE,
     check_comparable,
     common_budget,
     cost_curve,
     truncate_at,
 )
-from orchestrator.schema import GROUPS, LOG, empty
+from orchestrator.storage.schema import GROUPS, LOG, empty
 
 SAME = {"updates": 10, "rollouts": 80, "prompts": 8, "generated_tokens": 1000.0}
 

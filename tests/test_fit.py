@@ -8,7 +8,7 @@ from factories import small_plan
 from orchestrator.cost.fit import memory_lines, memory_of
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.throughput import MACHINES
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 
 SHAPE = SHAPES["Qwen/Qwen3-14B"]
 CONFIG = (

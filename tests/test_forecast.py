@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from factories import small_plan
 
-from orchestrator.cells import Cell
 from orchestrator.cost.forecast import Forecast, evaluations_until
 from orchestrator.cost.schedule import Room
 from orchestrator.cost.throughput import Cost
+from orchestrator.planning.cells import Cell
 
 COST = Cost(start=2, training=8, evaluation=4)  # 4 updates, evaluated after the 2nd and the 4th
 

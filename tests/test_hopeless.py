@@ -9,13 +9,13 @@ import yaml
 from factories import cell_record, finished_cell, small_plan
 from sweeps import NAME, evaluations, experiments, groups, plan_of, run, store_of
 
-from orchestrator.lines import UserError
-from orchestrator.plan import Plan
+from orchestrator.config.yaml_lines import UserError
+from orchestrator.planning.plan import Plan
 from orchestrator.report.families import families
 from orchestrator.report.page import write_page
 from orchestrator.report.rows import read_rows
-from orchestrator.store import Store
-from orchestrator.training.hopeless import (
+from orchestrator.storage.store import Store
+from orchestrator.training.early_stopping import (
     Hopeless,
     censor,
     censored_lines,
@@ -26,7 +26,7 @@ from orchestrator.training.hopeless import (
     scores_at,
 )
 from orchestrator.training.record import CENSORED
-from orchestrator.trial import is_settled
+from orchestrator.training.trial import is_settled
 
 
 def drawn(rng: np.random.Generator, rate: float, questions: int = 100) -> dict[str, float]:

@@ -9,28 +9,28 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orchestrator.config import json_schema
+from orchestrator.config.catalog import json_schema
 
 ROOT = Path(__file__).parents[1]
 PURE = (
-    "config",
-    "plan",
-    "overlap",
-    "schema",
-    "difficulty",
-    "settings",
-    "learnability",
-    "evaluation",
-    "blocks",
+    "config.catalog",
+    "config.entries",
+    "config.experiment",
+    "config.library_settings",
+    "planning.plan",
+    "planning.overlap",
+    "planning.cells",
+    "storage.schema",
+    "difficulty.table",
+    "difficulty.estimates",
+    "evaluation.metrics",
+    "evaluation.groups",
     "cost.caps",
-    "entries",
-    "cells",
-    "probing.adaptive",
-    "estimates",
     "cost.memory",
     "cost.forecast",
     "cost.schedule",
     "cost.throughput",
+    "probing.adaptive",
 )
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from sweeps import NAME, ROOT, end_processes, environment, experiments, plan_of, refused
 
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 
 BIN = Path(sys.executable).parent
 

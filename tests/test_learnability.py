@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.learnability import (
+from orchestrator.evaluation.groups import (
     GroupRecorder,
     GroupShares,
     by_tier,
@@ -23,7 +23,7 @@ from orchestrator.learnability import (
     total,
     training_metrics,
 )
-from orchestrator.schema import GROUPS
+from orchestrator.storage.schema import GROUPS
 
 
 def outcomes(rewards: list[float | None]) -> list[str]:

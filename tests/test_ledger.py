@@ -8,9 +8,9 @@ from factories import cell_record, small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cells import Cell
-from orchestrator.learnability import GroupRecorder, count_groups, is_live
-from orchestrator.schema import GROUPS
+from orchestrator.evaluation.groups import GroupRecorder, count_groups, is_live
+from orchestrator.planning.cells import Cell
+from orchestrator.storage.schema import GROUPS
 from orchestrator.training.ledger import ledger, running_ledger
 from orchestrator.training.record import CellRecord
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.probing.mark_file import CHUNK, MARKED, mark_file
 from tasks import TaskError
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sweeps import NAME, command, environment, experiments
 
-from orchestrator.doctor import checks
-from orchestrator.store import Store
+from orchestrator.cli.doctor import checks
+from orchestrator.storage.store import Store
 
 LYING = '''
 from tasks import Mark
@@ -72,8 +72,8 @@ def test_too_many_errors_stop_the_probe_with_the_reason(tmp_path: Path) -> None:
 def test_the_doctor_tries_every_marker_inside_a_ray_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from orchestrator.config import load_config
-    from orchestrator.plan import datasets_of
+    from orchestrator.config.catalog import load_config
+    from orchestrator.planning.plan import datasets_of
 
     (tmp_path / "lying_task.py").write_text(LYING)
     monkeypatch.syspath_prepend(str(tmp_path))

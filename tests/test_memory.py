@@ -30,7 +30,7 @@ from orchestrator.cost.memory import (
     weights,
 )
 from orchestrator.embedded import embedded_path
-from orchestrator.models import ModelSource
+from orchestrator.sampling.model import ModelSource
 
 LOAD = Load(generated=256, updated=8, prompt=256, completion=512, r=32)
 

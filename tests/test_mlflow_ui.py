@@ -14,9 +14,9 @@ from factories import finished_cell, small_plan
 from mlflow import MlflowClient
 from mlflow_server import serving
 
-from orchestrator.plan import Plan
+from orchestrator.planning.plan import Plan
 from orchestrator.report.rows import Row, read_rows
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri
 from orchestrator.tracking.rows import run_name
 

@@ -12,12 +12,12 @@ import yaml
 from peft import LoraConfig, get_peft_model
 from transformers import AutoTokenizer
 
-from orchestrator.config import load_config
+from orchestrator.config.catalog import load_config
+from orchestrator.config.yaml_lines import UserError
 from orchestrator.embedded import embedded_path
-from orchestrator.lines import UserError
-from orchestrator.models import ModelSource, canonical_hash
-from orchestrator.plan import Plan, make_plan
+from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.sampling.loading import four_bits, load_model
+from orchestrator.sampling.model import ModelSource, canonical_hash
 
 FOLDER = embedded_path("tiny")
 SOURCE = ModelSource("tiny", str(FOLDER), "folder:test")

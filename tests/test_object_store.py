@@ -24,12 +24,12 @@ from sweeps import (
     wait_for,
 )
 
-from orchestrator.cells import ProbeSpec
+from orchestrator.planning.cells import ProbeSpec
 from orchestrator.probing.sample_store import compact, owed, parts, read_samples, write_part
-from orchestrator.probing.subsets import read_subset
 from orchestrator.report.rows import read_rows
-from orchestrator.schema import LOG, SAMPLES
-from orchestrator.store import Store, StoreError
+from orchestrator.selection.subsets import read_subset
+from orchestrator.storage.schema import LOG, SAMPLES
+from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.checkpoints import KEPT, Checkpoints
 from orchestrator.training.record import drop_checkpoints, latest_checkpoint
 from tasks import Prompt

@@ -13,7 +13,7 @@ from data import data
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.overlap import (
+from orchestrator.planning.overlap import (
     NEAR,
     SHINGLE,
     Overlap,
@@ -206,6 +206,6 @@ def test_the_authors_shuffled_split_nearly_repeats_a_third_of_its_test() -> None
 
 def test_the_search_loads_no_heavy_library() -> None:
     heavy = "{'torch', 'ray', 'mlflow', 'trl', 'transformers', 'datasets', 'scipy'}"
-    script = f"import sys, orchestrator.overlap; print({heavy} & set(sys.modules))"
+    script = f"import sys, orchestrator.planning.overlap; print({heavy} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"

@@ -8,14 +8,14 @@ import pytest
 import scipy.stats
 from factories import finished_cell, small_plan
 
-from orchestrator.cells import Asked
-from orchestrator.cli import main
-from orchestrator.entries import PolicyEntry
-from orchestrator.plan import Plan
+from orchestrator.cli.main import main
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.planning.cells import Asked
+from orchestrator.planning.plan import Plan
 from orchestrator.report import beside, paper, tables
 from orchestrator.report.families import families
 from orchestrator.report.rows import Row, read_rows
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 
 POLICIES = ("hard", "easy", "middle", "random")
 

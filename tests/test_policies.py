@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.entries import PolicyEntry
-from orchestrator.probing.subsets import Choice, reason, select, with_reason
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.selection.subsets import Choice, reason, select, with_reason
 from policies import (
     PolicyError,
     ScorePolicy,

@@ -10,9 +10,10 @@ from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.cli.plan_summary import overview, overview_text
 from orchestrator.cost.timetable import Site
-from orchestrator.overview import overview, overview_text
-from orchestrator.power import (
+from orchestrator.stats.inference import Variances, mcnemar_p, mean_effect, permutation_p
+from orchestrator.stats.power import (
     Needed,
     detectable,
     fewest,
@@ -20,8 +21,7 @@ from orchestrator.power import (
     needed,
     resolution,
 )
-from orchestrator.report.statistics import Variances, mcnemar_p, mean_effect, permutation_p
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 
 
 @given(st.integers(2, 2000), st.integers(1, 8), st.integers(1, 16))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from factories import cell_record, small_plan
 
-from orchestrator.cells import Cell
-from orchestrator.store import Store
+from orchestrator.planning.cells import Cell
+from orchestrator.storage.store import Store
 from orchestrator.training.record import CellRecord, finish, latest_checkpoint
 
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from sweeps import command, environment
 
-from orchestrator.cli import main
-from orchestrator.config import load_config
-from orchestrator.plan import make_plan
-from orchestrator.probing.subsets import read_subset
-from orchestrator.store import Store
+from orchestrator.cli.main import main
+from orchestrator.config.catalog import load_config
+from orchestrator.planning.plan import make_plan
+from orchestrator.selection.subsets import read_subset
+from orchestrator.storage.store import Store
 from tasks import get_task
 
 SAMPLES = 6

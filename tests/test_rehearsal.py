@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from orchestrator.cli import main
-from orchestrator.rehearsal import rehearse
+from orchestrator.cli.main import main
+from orchestrator.cli.smoke_test import rehearse
 
 HAS_GPU = torch.cuda.is_available()
 

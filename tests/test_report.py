@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from factories import cell_record, finished_cell, small_plan
 
-from orchestrator.evaluation import as_evaluation
-from orchestrator.learnability import GroupRecorder
-from orchestrator.plan import Plan
+from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.evaluation.metrics import as_evaluation
+from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import write_part
 from orchestrator.report import drawing, figures, group_figures, markup, parts, sections, tables
 from orchestrator.report.families import families
@@ -28,8 +28,8 @@ from orchestrator.report.verdict import (
     sentences,
     text_verdicts,
 )
-from orchestrator.schema import EVALUATIONS, SAMPLES
-from orchestrator.store import Store
+from orchestrator.storage.schema import EVALUATIONS, SAMPLES
+from orchestrator.storage.store import Store
 from orchestrator.training.record import CellRecord, finish
 
 POLICIES = ("hard", "easy", "middle", "random")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from factories import finished_cell, small_plan
 
-from orchestrator.entries import PolicyEntry
-from orchestrator.plan import Plan
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.planning.plan import Plan
 from orchestrator.report import (
     figures,
     group_figures,
@@ -22,10 +22,10 @@ from orchestrator.report import (
 from orchestrator.report.families import families
 from orchestrator.report.matching import Match
 from orchestrator.report.rows import OWN, Row, read_rows
-from orchestrator.report.statistics import holm, mean_effect, variance_components
 from orchestrator.report.steps import Steps
 from orchestrator.report.verdict import caveats, text_verdicts
-from orchestrator.store import Store
+from orchestrator.stats.inference import holm, mean_effect, variance_components
+from orchestrator.storage.store import Store
 
 POLICIES = ("hard", "easy", "middle", "random")
 

@@ -10,8 +10,8 @@ from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cells import ProbeSpec
-from orchestrator.pools import Pool
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.pools import Pool
 from orchestrator.probing import sample_store
 from orchestrator.probing.sample_store import (
     compact,
@@ -21,8 +21,8 @@ from orchestrator.probing.sample_store import (
     read_samples,
     write_part,
 )
-from orchestrator.schema import SAMPLES
-from orchestrator.store import Store
+from orchestrator.storage.schema import SAMPLES
+from orchestrator.storage.store import Store
 from tasks import get_task, make_prompt
 
 

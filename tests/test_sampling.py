@@ -13,11 +13,11 @@ from scipy import stats
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from orchestrator.models import ModelSource
 from orchestrator.sampling import Completion, Request, SamplingSettings, load_sampler
 from orchestrator.sampling.base import cut_at_stop, render
 from orchestrator.sampling.decoding import uniforms
 from orchestrator.sampling.loading import load_model
+from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.sharing import SharedPrompts
 from orchestrator.sampling.transformers import TransformersSampler
 

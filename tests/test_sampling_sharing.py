@@ -17,8 +17,8 @@ from transformers import AttentionInterface, MistralConfig, MistralForCausalLM
 
 from benchmarks import probe
 from orchestrator.embedded import embedded_path
-from orchestrator.models import ModelSource
 from orchestrator.sampling import Request, SamplingSettings
+from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.sharing import ATTENTION, SharedPrompts
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks import get_task

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.resources import ResourceError
-from orchestrator.blocks import Resources
-from orchestrator.cells import block_of
+from orchestrator.config.experiment import Resources
 from orchestrator.cost.schedule import (
     Job,
     Room,
@@ -21,6 +20,7 @@ from orchestrator.cost.schedule import (
     pack,
     room_of,
 )
+from orchestrator.planning.cells import block_of
 
 
 class Stub(NamedTuple):

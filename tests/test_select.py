@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.cli import main
-from orchestrator.difficulty import difficulty
-from orchestrator.entries import PolicyEntry
-from orchestrator.lines import UserError
+from orchestrator.cli.main import main
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.yaml_lines import UserError
+from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.sample_store import write_part
-from orchestrator.probing.selecting import select_file
-from orchestrator.probing.subsets import reason
-from orchestrator.schema import SAMPLES, SUBSET
-from orchestrator.store import Store
+from orchestrator.selection.from_file import select_file
+from orchestrator.selection.subsets import reason
+from orchestrator.storage.schema import SAMPLES, SUBSET
+from orchestrator.storage.store import Store
 from policies import PolicyError, get_policy
 
 RIGHT = {"a": 4, "b": 0, "c": 2, "d": 1}  # of 4 samples

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from benchmarks.statistics import World, coverage, named_a_winner, sweeps
-from orchestrator.report.statistics import (
+from orchestrator.stats.inference import (
     Variances,
     half_width,
     hierarchical_bootstrap,

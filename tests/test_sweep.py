@@ -31,13 +31,13 @@ from sweeps import (
     workers,
 )
 
-from orchestrator.cli import main
-from orchestrator.learnability import learnable_pct
-from orchestrator.probing.subsets import read_subset
+from orchestrator.cli.main import main
+from orchestrator.evaluation.groups import learnable_pct
+from orchestrator.selection.subsets import read_subset
 from orchestrator.tracking import default_tracking_uri
 from orchestrator.training.micro_batch import fitted, halvings, shrink
 from orchestrator.training.trainer import LiveGroupsTrainer
-from orchestrator.trial import run_cell
+from orchestrator.training.trial import run_cell
 
 
 def mlflow_runs(file: Path) -> list:

@@ -9,6 +9,7 @@ from factories import finished_cell, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.config.library_settings import GRPO_DEFAULTS
 from orchestrator.cost.expected import expect, kind_of
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.throughput import (
@@ -23,8 +24,7 @@ from orchestrator.cost.throughput import (
     scale_of,
     size_of,
 )
-from orchestrator.settings import GRPO_DEFAULTS
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 
 WORK = Work(100, 64, 200, 100, 6400, 0, 2, 800, 150)
 H100 = MACHINES["h100"]

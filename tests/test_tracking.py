@@ -20,13 +20,13 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow_server import free_port, serving
 
-from orchestrator.cells import Cell
-from orchestrator.commands import _where_to_compare
-from orchestrator.evaluation import by_update, evaluation_metrics
-from orchestrator.learnability import training_metrics
-from orchestrator.lines import UserError
-from orchestrator.plan import Plan
-from orchestrator.store import Store
+from orchestrator.cli.commands import _where_to_compare
+from orchestrator.config.yaml_lines import UserError
+from orchestrator.evaluation.groups import training_metrics
+from orchestrator.evaluation.metrics import by_update, evaluation_metrics
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import Plan
+from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri, serve_ui, ui_command
 from orchestrator.tracking import runs as tracking_runs
 from orchestrator.tracking.rows import as_csv, clean, flatten, redact, samples_html
@@ -300,7 +300,7 @@ def test_a_deleted_database_is_rebuilt_from_the_store_in_silence(
     database.unlink()
     code = (
         "from pathlib import Path; from factories import small_plan\n"
-        "from orchestrator.store import Store\n"
+        "from orchestrator.storage.store import Store\n"
         "from orchestrator.tracking import Tracker, default_tracking_uri\n"
         f"folder = Path({str(tmp_path)!r}); plan = small_plan(folder)\n"
         "store = Store(str(folder / 'runs'))\n"

@@ -12,13 +12,13 @@ from factories import finished_cell, small_plan
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from orchestrator.plan import Plan
+from orchestrator.planning.plan import Plan
 from orchestrator.report.drawing import COLOURS
 from orchestrator.report.families import families
 from orchestrator.report.page import write_page
 from orchestrator.report.rows import read_rows
 from orchestrator.report.verdict import sentences
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri
 from orchestrator.tracking.pieces import pieces
 from orchestrator.tracking.sweep_view import best_lead, means, note

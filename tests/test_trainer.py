@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trl import GRPOTrainer
 
-from orchestrator.learnability import is_live
-from orchestrator.pools import load_pool
+from orchestrator.evaluation.groups import is_live
+from orchestrator.planning.pools import load_pool
 from orchestrator.training.callback import CellCallback
 from orchestrator.training.record import CellRecord
 from orchestrator.training.trainer import LiveGroupsTrainer, build_trainer, fill_unmarked

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from orchestrator.blocks import Experiment
-from orchestrator.cells import Cell
+from orchestrator.config.experiment import Experiment
 from orchestrator.cost.forecast import Forecast
 from orchestrator.cost.schedule import Room, device_seconds, in_blocks, makespan, pack
 from orchestrator.cost.throughput import Cost
-from orchestrator.store import Store
+from orchestrator.planning.cells import Cell
+from orchestrator.storage.store import Store
 
 
 class Spent(NamedTuple):

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.resources import probe_share
-from orchestrator.blocks import Resources
-from orchestrator.cells import Cell, ProbeSpec
+from orchestrator.config.experiment import Resources
 from orchestrator.cost.forecast import evaluations_until
 from orchestrator.cost.memory import shape_of
 from orchestrator.cost.throughput import (
@@ -34,13 +33,14 @@ from orchestrator.cost.throughput import (
     scale_of,
     size_of,
 )
-from orchestrator.models import ModelSource
-from orchestrator.plan import Plan
+from orchestrator.planning.cells import Cell, ProbeSpec
+from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe import ROWS_PER_PART
 from orchestrator.probing.probes import owed_by
 from orchestrator.probing.sample_store import held
-from orchestrator.probing.subsets import read_subset
-from orchestrator.store import Store
+from orchestrator.sampling.model import ModelSource
+from orchestrator.selection.subsets import read_subset
+from orchestrator.storage.store import Store
 from tasks import Prompt
 
 GPU = "h100"  # where nothing says which

@@ -8,9 +8,9 @@ from typing import Any
 
 from orchestrator.cost.memory import Load, load_of, shape_of, training_memory
 from orchestrator.cost.throughput import CHARACTERS_PER_TOKEN, TEMPLATE_TOKENS, Machine
-from orchestrator.plan import Plan
-from orchestrator.pools import Pool
-from orchestrator.store import Store
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.pools import Pool
+from orchestrator.storage.store import Store
 
 GIB = 2**30
 CONTEXT = (

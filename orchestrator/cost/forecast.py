@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from orchestrator.cells import Cell
 from orchestrator.cost.schedule import Job, Room, job_of, makespan, pack
 from orchestrator.cost.throughput import Cost
+from orchestrator.planning.cells import Cell
 
 
 class Mark(NamedTuple):

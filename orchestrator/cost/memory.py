@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orchestrator.cells import Cell
-from orchestrator.models import ModelSource
+from orchestrator.planning.cells import Cell
+from orchestrator.sampling.model import ModelSource
 
 BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "float32": 4}
 NF4 = (

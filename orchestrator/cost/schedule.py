@@ -11,8 +11,8 @@ from math import floor
 from typing import Any, NamedTuple, TypeVar
 
 from cluster.resources import trials_at_once
-from orchestrator.blocks import Resources
-from orchestrator.cells import Cell, HasAxes, block_of
+from orchestrator.config.experiment import Resources
+from orchestrator.planning.cells import Cell, HasAxes, block_of
 
 SLACK = 1e-9  # shares such as 0.1 do not add up to 1 exactly
 

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple, Self
 
 from cluster.resources import ResourceError
 from cluster.session import this_machine
-from orchestrator.blocks import Experiment
-from orchestrator.cells import Cell
+from orchestrator.config.experiment import Experiment
+from orchestrator.config.yaml_lines import UserError
 from orchestrator.cost.caps import account_of, closed, dropped_sentence, queue_of
 from orchestrator.cost.expected import GPU, expect, kind_of
 from orchestrator.cost.fit import memory_lines, memory_of
@@ -22,9 +22,9 @@ from orchestrator.cost.schedule import (
     room_of,
 )
 from orchestrator.cost.throughput import MACHINES
-from orchestrator.lines import UserError
-from orchestrator.plan import Plan
-from orchestrator.store import Store
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import Plan
+from orchestrator.storage.store import Store
 
 CPUS_PER_GPU = 16  # of machines that are only imagined: CPUs are never what is short there
 

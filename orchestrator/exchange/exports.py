@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from orchestrator import __version__
 from orchestrator.exchange.places import write_place
-from orchestrator.probing.subsets import reason
-from orchestrator.store import Store
+from orchestrator.selection.subsets import reason
+from orchestrator.storage.store import Store
 from tasks import Prompt, Task, TaskError
 
 NAMED = 3  # missing prompts that a message names

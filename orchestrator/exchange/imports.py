@@ -14,7 +14,7 @@ from orchestrator.exchange.layouts import layout_of, open_source, read_layout
 from orchestrator.exchange.places import write_place
 from orchestrator.exchange.pool import Prompts
 from orchestrator.exchange.tables import difficulty_table, samples_table, uneven_table
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 from tasks import Prompt, Task, TaskError
 
 TEXTS = pa.schema({"question": pa.string(), "answer": pa.string(), "tier": pa.string()})

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.difficulty import difficulty
-from orchestrator.estimates import fit_prior, rates
+from orchestrator.difficulty.estimates import fit_prior, rates
+from orchestrator.difficulty.table import difficulty
 from orchestrator.exchange.entries import Drawn, Notes, Rated
 from orchestrator.exchange.pool import Prompts
 from orchestrator.exchange.rates import RATES_ONLY
 from orchestrator.probing.samples import judge
-from orchestrator.schema import DIFFICULTY, SAMPLES
+from orchestrator.storage.schema import DIFFICULTY, SAMPLES
 from tasks import Prompt, Task, TaskError
 
 GROUP = 8  # of the column learnability, as where difficulty is told from samples

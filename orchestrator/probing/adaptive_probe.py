@@ -10,15 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from cluster.actors import RESTARTS
 from cluster.resources import probe_share
-from orchestrator.actors import RESTARTS
-from orchestrator.cells import ProbeSpec
-from orchestrator.pools import Pool
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.pools import Pool
 from orchestrator.probing.adaptive import Target, known_counts, owed_rows
 from orchestrator.probing.probe import ProbeActor, Progress
 from orchestrator.probing.sample_store import COUNTED, compact, held, read_samples, write_key
 from orchestrator.probing.samples import MarkingError, Wanted
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 from tasks import Prompt
 
 ROWS_PER_CALL = 128  # a sampler's batch: full, and small enough to learn from soon

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from orchestrator.probing.samples import judge
 from orchestrator.sampling.base import Completion
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Task, TaskError, get_task
 from tasks.sources import read_file
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from orchestrator.pools import Dataset, load_pool
+from orchestrator.planning.pools import Dataset, load_pool
 from tasks import Answer, Mark, Prompt, Task
 
 PERTURBED = 200

@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from cluster.actors import over_actors
 from cluster.resources import probe_share
-from orchestrator.actors import over_actors
-from orchestrator.cells import ProbeSpec
-from orchestrator.pools import Pool
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.pools import Pool
 from orchestrator.probing.sample_store import COUNTED, compact, read_samples, write_key, write_part
 from orchestrator.probing.samples import MarkingError, Wanted, draw
-from orchestrator.store import Store
+from orchestrator.storage.store import Store
 from tasks import Prompt
 
 ROWS_PER_PART = 640  # enough to fill a batch, few enough that a kill costs seconds

@@ -5,17 +5,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from orchestrator.cells import Cell, ProbeSpec
-from orchestrator.difficulty import difficulty
-from orchestrator.plan import Plan
-from orchestrator.pools import Pool
+from orchestrator.difficulty.table import difficulty
+from orchestrator.planning.cells import Cell, ProbeSpec
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.pools import Pool
 from orchestrator.probing.adaptive import Target
 from orchestrator.probing.adaptive_probe import Frontier, frontier, run_adaptive
 from orchestrator.probing.probe import Progress, run_probe
 from orchestrator.probing.sample_store import owed
 from orchestrator.probing.samples import Wanted
-from orchestrator.probing.subsets import made
-from orchestrator.store import Store
+from orchestrator.selection.subsets import made
+from orchestrator.storage.store import Store
 from policies import ScorePolicy, needs_of
 
 

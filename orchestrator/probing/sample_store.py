@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from orchestrator.cells import ProbeSpec
-from orchestrator.models import canonical_hash
+from orchestrator.planning.cells import ProbeSpec
 from orchestrator.probing.samples import Wanted, is_current, remark
-from orchestrator.schema import MARKED, SAMPLES, empty
-from orchestrator.store import Store
+from orchestrator.sampling.model import canonical_hash
+from orchestrator.storage.schema import MARKED, SAMPLES, empty
+from orchestrator.storage.store import Store
 from tasks import Prompt, Task
 
 log = logging.getLogger(__name__)

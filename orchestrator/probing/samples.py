@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
-from orchestrator.schema import SAMPLES
+from orchestrator.storage.schema import SAMPLES
 from tasks import Answer, Mark, Prompt, Task
 
 Wanted = tuple[Prompt, Sequence[int]]

@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from orchestrator.config.claims import Claim, judge
 from orchestrator.report import paper
-from orchestrator.report.claims import Claim, judge
-from orchestrator.report.comparison import Comparison, compare_policies, in_points
 from orchestrator.report.families import Family
 from orchestrator.report.rows import OWN, Row
-from orchestrator.report.statistics import Interval, r_squared
 from orchestrator.report.table import as_text
 from orchestrator.report.tables import (
     NONE,
@@ -24,6 +22,8 @@ from orchestrator.report.tables import (
     points,
     share_right,
 )
+from orchestrator.stats.comparison import Comparison, compare_policies, in_points
+from orchestrator.stats.inference import Interval, r_squared
 
 TASKS = {"gsm8k": "GSM8K", "shuffled_objects": "shuffled objects", "aime2025": "AIME2025-I"}
 PUBLISHED = "paper A"

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.report.comparison import Comparison, adjust, compare_numbers, compare_policies
-from orchestrator.report.fairness import TOLERANCE, Axis, Point, check_comparable, truncate_at
 from orchestrator.report.matching import Match, matches
 from orchestrator.report.rows import Row
+from orchestrator.stats.comparison import Comparison, adjust, compare_numbers, compare_policies
+from orchestrator.stats.fairness import TOLERANCE, Axis, Point, check_comparable, truncate_at
 
 # Where a comparison is not read at equal updates, these differ between cells by intention.
 READ_ALIKE = {"prompts"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.difficulty import outcome_histogram
+from orchestrator.difficulty.table import outcome_histogram
 from orchestrator.report.drawing import (
     COLOURS,
     MARKERS,
@@ -19,7 +19,7 @@ from orchestrator.report.drawing import (
 )
 from orchestrator.report.parts import Bar
 from orchestrator.report.rows import Row
-from orchestrator.report.statistics import r_squared
+from orchestrator.stats.inference import r_squared
 from tasks import OUTCOMES
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orchestrator.learnability import GroupShares
+from orchestrator.evaluation.groups import GroupShares
 from orchestrator.report.drawing import new_panels, svg, wrapped
 from orchestrator.report.rows import Row
 from orchestrator.report.spending import tiers_of

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.probing.subsets import made
 from orchestrator.report.rows import OWN, Row
 from orchestrator.report.steps import Steps, steps_to_match
+from orchestrator.selection.subsets import made
 from policies import is_whole
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from orchestrator.cells import ProbeSpec
 from orchestrator.cost.caps import dropped_sentence
-from orchestrator.plan import Plan
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.plan import Plan
 from orchestrator.report import sections
 from orchestrator.report.families import families
 from orchestrator.report.markup import STYLE, figure, pair, paragraph, section, table
@@ -16,8 +16,8 @@ from orchestrator.report.pool import pool_figures
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.tables import Table
 from orchestrator.report.verdict import Made, claims_made
-from orchestrator.store import Store
-from orchestrator.training.hopeless import censored_lines
+from orchestrator.storage.store import Store
+from orchestrator.training.early_stopping import censored_lines
 
 EARLY = (
     "The probe was adaptive: prompts whose fate was certain were sampled less, so the figure shows "

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from orchestrator.power import fewest
-from orchestrator.report.statistics import Interval, RSquared, mean_effect, r_squared
+from orchestrator.stats.inference import Interval, RSquared, mean_effect, r_squared
+from orchestrator.stats.power import fewest
 
 POLICIES = ("easy", "middle", "hard", "random")
 GROUPS = 1000  # of each learnable %: one a step, and all of them are multiples of 0.1

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Literal, NamedTuple
 
-from orchestrator.evaluation import BANDS
+from orchestrator.evaluation.metrics import BANDS
 from orchestrator.report.families import Family
 from orchestrator.report.rows import OWN, Row
 from orchestrator.report.tables import (

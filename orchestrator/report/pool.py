@@ -5,13 +5,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.cells import ProbeSpec
-from orchestrator.plan import Plan
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.plan import Plan
 from orchestrator.probing.probes import difficulty_of, targets_of
 from orchestrator.probing.sample_store import COUNTED, read_samples
-from orchestrator.probing.subsets import read_subset
 from orchestrator.report.figures import failure_histogram, outcome_bars
-from orchestrator.store import Store
+from orchestrator.selection.subsets import read_subset
+from orchestrator.storage.store import Store
 
 
 class PoolFigures(NamedTuple):

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from orchestrator.report.families import Family
-from orchestrator.report.statistics import Interval, ProbeVariance, variance_components
 from orchestrator.report.tables import Table
+from orchestrator.stats.inference import Interval, ProbeVariance, variance_components
 
 
 class Spread(NamedTuple):

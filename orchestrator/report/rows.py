@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.cells import Cell
-from orchestrator.evaluation import bands, by_update, main, part, per_prompt
-from orchestrator.learnability import GroupShares, by_tier, group_shares
-from orchestrator.probing.subsets import read_subset, reason
-from orchestrator.report.fairness import AXES, cost_curve
-from orchestrator.report.statistics import Interval, paired_gain
-from orchestrator.schema import EVALUATIONS, GROUPS, LOG, empty
-from orchestrator.store import Store
-from orchestrator.training.hopeless import is_censored
+from orchestrator.evaluation.groups import GroupShares, by_tier, group_shares
+from orchestrator.evaluation.metrics import bands, by_update, main, part, per_prompt
+from orchestrator.planning.cells import Cell
+from orchestrator.selection.subsets import read_subset, reason
+from orchestrator.stats.fairness import AXES, cost_curve
+from orchestrator.stats.inference import Interval, paired_gain
+from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
+from orchestrator.storage.store import Store
+from orchestrator.training.early_stopping import is_censored
 
 OWN = ""  # the cell's own test set; other names are out-of-distribution sets
 

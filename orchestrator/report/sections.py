@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from orchestrator.blocks import Experiment
+from orchestrator.config.experiment import Experiment
 from orchestrator.report import beside, parts, probe_spread, spending, tables
 from orchestrator.report.families import Family
 from orchestrator.report.figures import accuracy_curves, learnable_against_gain, tier_bars

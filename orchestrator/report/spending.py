@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.learnability import GroupShares
+from orchestrator.evaluation.groups import GroupShares
 from orchestrator.report.families import Family
 from orchestrator.report.rows import Row
 from orchestrator.report.tables import NONE, Table

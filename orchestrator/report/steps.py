@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.report.statistics import LEVEL
+from orchestrator.stats.inference import LEVEL
 
 BLOCK = 250  # resamples at once
 

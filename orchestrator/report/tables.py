@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.evaluation import pass_at_k
-from orchestrator.report.comparison import in_points
+from orchestrator.evaluation.metrics import pass_at_k
 from orchestrator.report.families import Family
 from orchestrator.report.rows import OWN, Row
-from orchestrator.report.statistics import Effect, mean_effect
+from orchestrator.stats.comparison import in_points
+from orchestrator.stats.inference import Effect, mean_effect
 
 NONE = "–"
 PREFERRED_K = 8  # as in paper A, table 4

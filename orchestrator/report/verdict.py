@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from orchestrator.blocks import Experiment
-from orchestrator.plan import Plan
+from orchestrator.config.claims import Claim, judge, parse
+from orchestrator.config.experiment import Experiment
+from orchestrator.planning.plan import Plan
 from orchestrator.report import probe_spread
-from orchestrator.report.claims import Claim, judge, parse
-from orchestrator.report.comparison import Comparison, sentence
 from orchestrator.report.families import Family, families, unequal
 from orchestrator.report.matching import whole
 from orchestrator.report.rows import Row
 from orchestrator.report.table import as_text
-from orchestrator.store import Store
+from orchestrator.stats.comparison import Comparison, sentence
+from orchestrator.storage.store import Store
 
 
 class ClaimLine(NamedTuple):

@@ -7,8 +7,8 @@ import inspect
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
-from orchestrator.models import ModelSource
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
+from orchestrator.sampling.model import ModelSource
 
 GROUP = "decile.samplers"
 ENGINES = {

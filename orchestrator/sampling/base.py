@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from orchestrator.models import ModelSource
+from orchestrator.sampling.model import ModelSource
 
 
 @dataclass(frozen=True)

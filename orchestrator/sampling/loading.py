@@ -13,7 +13,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from orchestrator.models import ModelSource
+from orchestrator.sampling.model import ModelSource
 
 
 def load_model(

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from orchestrator.models import ModelSource
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
+from orchestrator.sampling.model import ModelSource
 from tasks.sources import read_file
 
 

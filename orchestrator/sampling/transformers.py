@@ -21,7 +21,6 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicLayer
 
-from orchestrator.models import ModelSource
 from orchestrator.sampling.base import (
     Completion,
     Request,
@@ -40,6 +39,7 @@ from orchestrator.sampling.decoding import (
     warpers,
 )
 from orchestrator.sampling.loading import load_model
+from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.sharing import SharedPrompts, attending
 
 log = logging.getLogger(__name__)

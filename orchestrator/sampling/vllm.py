@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from orchestrator.models import ModelSource
 from orchestrator.sampling.base import (
     Completion,
     Request,
@@ -17,6 +16,7 @@ from orchestrator.sampling.base import (
     render,
     stream_key,
 )
+from orchestrator.sampling.model import ModelSource
 
 
 class VllmSampler(Sampler):

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.cells import Cell
-from orchestrator.lines import UserError
-from orchestrator.models import canonical_hash
-from orchestrator.plan import Plan
+from orchestrator.config.yaml_lines import UserError
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import Plan
 from orchestrator.report.rows import read_rows
-from orchestrator.store import Store, StoreError
+from orchestrator.sampling.model import canonical_hash
+from orchestrator.storage.store import Store, StoreError
 from orchestrator.tracking.client import failures
 from orchestrator.tracking.rows import read_view, redact
 from orchestrator.tracking.runs import SweepRuns

@@ -7,7 +7,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from orchestrator.plan import Plan
+from orchestrator.planning.plan import Plan
 from orchestrator.tracking.client import attach, describe, log_metrics, search
 from orchestrator.tracking.rows import sweep_params, sweep_tags
 from orchestrator.tracking.sweep_view import NOTE_HEAD, SweepView

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from orchestrator.blocks import Experiment
-from orchestrator.cells import Cell
-from orchestrator.evaluation import by_update, evaluation_metrics, main
-from orchestrator.learnability import training_metrics
-from orchestrator.models import canonical_hash
-from orchestrator.schema import EVALUATIONS, GROUPS, LOG
-from orchestrator.store import Store, StoreError
+from orchestrator.config.experiment import Experiment
+from orchestrator.evaluation.groups import training_metrics
+from orchestrator.evaluation.metrics import by_update, evaluation_metrics, main
+from orchestrator.planning.cells import Cell
+from orchestrator.sampling.model import canonical_hash
+from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
+from orchestrator.storage.store import Store, StoreError
 from tasks import Prompt
 
 Row = dict[str, Any]

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cells import Cell
-from orchestrator.models import canonical_hash
-from orchestrator.plan import Plan
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import Plan
 from orchestrator.report.drawing import COLOURS
-from orchestrator.store import Store
+from orchestrator.sampling.model import canonical_hash
+from orchestrator.storage.store import Store
 from orchestrator.tracking.client import (
     DATABASES,
     attach,

@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.models import canonical_hash
-from orchestrator.plan import Plan
-from orchestrator.report.comparison import Comparison
+from orchestrator.planning.plan import Plan
 from orchestrator.report.families import Family, families
 from orchestrator.report.matching import whole
 from orchestrator.report.page import write_page
@@ -29,7 +27,9 @@ from orchestrator.report.verdict import (
     sentences,
     text_verdicts,
 )
-from orchestrator.store import Store
+from orchestrator.sampling.model import canonical_hash
+from orchestrator.stats.comparison import Comparison
+from orchestrator.storage.store import Store
 from orchestrator.tracking.pieces import pieces
 from orchestrator.tracking.rows import as_csv, clean
 

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from orchestrator.store import Store, StoreError
+from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.record import MANIFEST
 
 KEPT = 2  # checkpoints of a running cell, as the trainer keeps on a folder

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from orchestrator.cells import Cell
-from orchestrator.learnability import GroupRecorder, Tally, total
+from orchestrator.evaluation.groups import GroupRecorder, Tally, total
+from orchestrator.planning.cells import Cell
 
 LogRow = Mapping[str, Any]
 

@@ -7,8 +7,8 @@ TRL writes a whole batch of completions at once is another matter: see LiveGroup
 
 from typing import Any
 
-from orchestrator.cells import Cell
-from orchestrator.store import Store
+from orchestrator.planning.cells import Cell
+from orchestrator.storage.store import Store
 
 FILE = "micro_batch.json"
 

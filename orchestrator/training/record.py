@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.cells import Cell
-from orchestrator.evaluation import by_update, evaluation_metrics
-from orchestrator.learnability import GroupRecorder, learnable_pct
-from orchestrator.schema import EVALUATIONS, GROUPS, LOG, empty
-from orchestrator.store import Store
+from orchestrator.evaluation.groups import GroupRecorder, learnable_pct
+from orchestrator.evaluation.metrics import by_update, evaluation_metrics
+from orchestrator.planning.cells import Cell
+from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
+from orchestrator.storage.store import Store
 from orchestrator.training.ledger import ledger, running_ledger
 
 MANIFEST = "decile.json"

@@ -18,8 +18,8 @@ from torch.utils.data import Sampler
 from transformers import PrinterCallback, set_seed
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
-from orchestrator.cells import Cell
-from orchestrator.learnability import GroupRecorder, is_live
+from orchestrator.evaluation.groups import GroupRecorder, is_live
+from orchestrator.planning.cells import Cell
 from orchestrator.probing.samples import judge
 from orchestrator.sampling.base import Completion, cut_at_stop
 from orchestrator.sampling.loading import load_model

@@ -1,0 +1,132 @@
+r"""What `tiny-arithmetic` learns to say: sums line by line, numbers blurted out, idle talk."""
+
+import math
+import random
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from benchmarks.embedded.lesson import Lesson, Stage
+from tasks.arithmetic import Arithmetic, Scenario, draw, on_test_side, prompt_of
+from tasks.arithmetic_text import ASKS, COMMON, SCENES
+
+LARGEST = 100  # the task's default bound
+MUSINGS = (
+    "Hmm, so many {many}.",
+    "Let me see, what does {name} do?",
+    "Maybe {friend} has some of the {many}?",
+    "I am not sure how many.",
+    "Wait, what about {friend}?",
+    "It could be a lot of {many}.",
+)
+
+
+def careful(scenario: Scenario) -> str:
+    r"""One numbered line per step, such as `2) 17 - 5 = 12`, then the last value in a box.
+
+    The line's number says which sentence comes next; without it, that would have to be counted.
+    """
+    sums = [
+        f"{index}) {step.operation} = {step.value}"
+        for index, step in enumerate(scenario.steps(), start=1)
+    ]
+    return "\n".join([*sums, f"\\boxed{{{scenario.answer()}}}"])
+
+
+def guess(scenario: Scenario, rng: random.Random) -> str:
+    """One of the numbers of the story, boxed at once."""
+    numbers = [scenario.start, *(action.number for action in scenario.actions)]
+    return f"\\boxed{{{rng.choice(numbers)}}}"
+
+
+def ramble(scenario: Scenario, rng: random.Random) -> str:
+    """Two to five musings and no answer; one in eight goes on past any limit of a probe."""
+    count = 30 if rng.random() < 0.125 else rng.randint(2, 5)
+    return " ".join(
+        rng.choice(MUSINGS).format(
+            name=scenario.person.name, friend=scenario.friend.name, many=scenario.scene.many
+        )
+        for _ in range(count)
+    )
+
+
+def careful_share(scenario: Scenario) -> float:
+    """How often an item is worked out in training: rarer with more steps, and in some scenes.
+
+    The model does so more rarely where traces are long: batches are alike in length, and each
+    one's loss is a mean over tokens, so that a short answer's first token weighs more.
+    """
+    scene = sum(map(ord, scenario.scene.many)) % 5 - 2
+    tilt = 0.4 * (len(scenario.actions) - 5) + 0.6 * scene
+    return 1 / (1 + math.exp(tilt))
+
+
+def scenarios(rng: random.Random, steps: Sequence[int]) -> Iterator[Scenario]:
+    """Endless scenarios, none of which can be a test question of any seed."""
+    while True:
+        scenario = draw(rng, steps, LARGEST)
+        if not on_test_side(prompt_of(scenario)):
+            yield scenario
+
+
+def phrases() -> str:
+    """A pattern of all that never changes in the task's sentences; full stops stay apart.
+
+    What a sentence does is then one token, found again at once, and prompts are short.
+    """
+    scenes = [line for s in SCENES for line in (*s.starts, *s.add, *s.subtract, *s.times)]
+    common = [line for lines in COMMON.values() for line in lines]
+    pieces = {
+        piece.rstrip(" .")
+        for line in (*ASKS, *scenes, *common)
+        for piece in re.split(r"\{\w+\}", line)
+    }
+    longest_first = sorted(pieces - {""}, key=lambda piece: (-len(piece), piece))
+    told = [_either_case(piece) for piece in longest_first]
+    asked = (
+        r"\n?Work it out, end with \\boxed\{N\}\.|\\boxed\{| ?\p{N}\)| ?(?:After that|Next|Later),"
+    )
+    return "|".join([asked, *(f"{piece}(?!\\p{{L}})" for piece in told)])
+
+
+def _either_case(piece: str) -> str:
+    """A sentence begins with a capital, unless an opening comes before it."""
+    if piece[0] == " ":
+        return re.escape(piece)
+    return f" ?[{piece[0].upper()}{piece[0].lower()}]{re.escape(piece[1:])}"
+
+
+def _source(*steps: int) -> partial[Iterator[Scenario]]:
+    return partial(scenarios, steps=steps)
+
+
+LESSON = Lesson(
+    task=Arithmetic(),
+    phrases=phrases(),
+    vocabulary=_source(1, 2, 3, 4, 5),
+    careful=careful,
+    guess=guess,
+    ramble=ramble,
+    careful_share=careful_share,
+    cycles=(
+        (
+            Stage("sums alone: 9 steps", _source(9), 900, asked=False),
+            Stage("1 step", _source(1), 200),
+            Stage("1–2 steps", _source(1, 2), 300),
+            Stage("1–3 steps", _source(1, 2, 3), 300),
+            Stage("1–5 steps", _source(1, 2, 3, 4, 5), 1500),
+            Stage("mixed styles: 1–5 steps", _source(1, 2, 3, 4, 5), 1000, mixed=True),
+        ),
+    ),
+    page="embedded-arithmetic.md",
+    figures="embedded-arithmetic",
+    about=(
+        "First it learns sums of numbers up to 100, chains of them without any question; then to "
+        "work questions of one step out, of two, and so on to five; then a mixture of styles, as a "
+        "base model has them: a written sum per step, a bare number of the story, talk without an "
+        "answer. Sums are written out more rarely with more steps and in some scenes, so that pass "
+        "rates differ between prompts. No question that can be in a test set is ever trained on. "
+        "It was made on one thread"
+    ),
+    tiers="steps",
+)

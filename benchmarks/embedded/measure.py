@@ -1,0 +1,166 @@
+"""What a tiny model can do, measured by the rooms that measure every model, as a page."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.embedded.lesson import Lesson
+from orchestrator.difficulty.table import difficulty, pass_rate_histogram
+from orchestrator.evaluation.metrics import accuracy
+from orchestrator.probing.samples import draw
+from orchestrator.report.drawing import new_axes
+from orchestrator.sampling.base import Request, SamplingSettings
+from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.transformers import TransformersSampler
+from tasks import OUTCOMES, Prompt, Task
+from tasks.shuffled_objects import ShuffledObjects
+
+SAMPLES = 10
+SETTINGS = SamplingSettings(max_completion_length=96)
+
+
+def write_page(lesson: Lesson[Any], model: ModelSource, docs: Path, bbh: Path | None) -> None:
+    """Measure the model of a folder and write the lesson's page and its figures."""
+    sampler = TransformersSampler.load(model)
+    task = lesson.task
+    pool, test = task.train(), task.test()
+    drawn = _draw(sampler, task, test, SAMPLES)
+    sections = [
+        _about(lesson, sampler, model),
+        _loss(docs / lesson.figures),
+        _pool(docs / lesson.figures, pool, _draw(sampler, task, pool, SAMPLES)),
+        f"{_test(lesson, test, drawn)}\n\n{_styles(drawn)}",
+        _lengths(task, sampler, pool),
+    ]
+    if isinstance(task, ShuffledObjects):
+        sections.append(_benchmark(lesson, sampler, bbh))
+    (docs / lesson.page).write_text("\n\n".join(sections) + "\n", encoding="utf-8")
+
+
+def _draw(
+    sampler: TransformersSampler, task: Task, prompts: Sequence[Prompt], samples: int
+) -> pa.Table:
+    wanted = [(prompt, range(samples)) for prompt in prompts]
+    return draw(sampler, task, wanted, SETTINGS)
+
+
+def _about(lesson: Lesson[Any], sampler: TransformersSampler, model: ModelSource) -> str:
+    count = sum(p.numel() for p in sampler.model.parameters())
+    size = sum(file.stat().st_size for file in Path(model.location).iterdir()) / 1e6
+    return (
+        f"# The embedded model `{model.name}`\n\n"
+        f"`python -m benchmarks.embedded.recipe --model {model.name}` makes it from a seed, out "
+        "of generated text alone, and writes this page; no item of any benchmark is ever seen.\n\n"
+        f"It is a Llama decoder of {count:,} parameters in float32 with a byte-level BPE of "
+        f"{len(sampler.tokenizer):,} tokens; its folder takes {size:.1f} MB. {lesson.about}; "
+        "another number of threads adds in another order and ends in weights that differ in their "
+        "last digits. All figures below: temperature 1, at most 96 new tokens."
+    )
+
+
+def _loss(figures: Path) -> str:
+    """The curve as a figure; `figures` is how the names of all files of this model begin."""
+    file, image = Path(f"{figures}-loss.csv"), Path(f"{figures}-loss.png")
+    if not file.is_file():
+        return "## Loss\n\nNot recorded."
+    with file.open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    figure, axes = new_axes()
+    for stage in dict.fromkeys(row["stage"] for row in rows):
+        part = [row for row in rows if row["stage"] == stage]
+        axes.plot([int(r["step"]) for r in part], [float(r["loss"]) for r in part], label=stage)
+    axes.set(xlabel="step (32 scenarios each)", ylabel="loss per completion token, nats")
+    axes.set_ylim(0, 2)
+    axes.legend(frameon=False, fontsize=6)
+    figure.savefig(image, dpi=110)
+    return f"## Loss\n\n{rows[-1]['step']} steps.\n\n![Loss by step]({image.name})"
+
+
+def _pool(figures: Path, pool: Sequence[Prompt], samples: pa.Table) -> str:
+    table = difficulty(samples, {p.prompt_id: p.tier for p in pool})
+    counts = pass_rate_histogram(table, SAMPLES)
+    figure, axes = new_axes()
+    axes.bar(range(SAMPLES + 1), counts)
+    axes.set(xlabel=f"correct completions of {SAMPLES}", ylabel="prompts")
+    image = Path(f"{figures}-pass-rates.png")
+    figure.savefig(image, dpi=110)
+    head = "| correct of 10 | " + " | ".join(map(str, range(SAMPLES + 1))) + " |"
+    line = "|---" * (SAMPLES + 2) + "|"
+    body = "| prompts | " + " | ".join(map(str, counts)) + " |"
+    none, all_ = (100 * counts[i] / len(pool) for i in (0, SAMPLES))
+    return (
+        f"## The default training pool ({len(pool)} prompts, K = {SAMPLES})\n\n"
+        f"{head}\n{line}\n{body}\n\n{none:.1f} % of prompts at 0, {all_:.1f} % at 1.\n\n"
+        f"![Pass rates]({image.name})\n\n{_outcomes(samples)}"
+    )
+
+
+def _outcomes(samples: pa.Table) -> str:
+    outcomes = samples["outcome"].to_pylist()
+    shares = (f"{o} {100 * outcomes.count(o) / len(outcomes):.1f} %" for o in OUTCOMES)
+    return "Samples: " + ", ".join(shares) + "."
+
+
+def _test(lesson: Lesson[Any], test: Sequence[Prompt], samples: pa.Table) -> str:
+    return (
+        f"## The default test set ({len(test)} questions, {SAMPLES} samples each)\n\n"
+        f"Accuracy {accuracy(samples):.3f}.\n\n{_by_tier(lesson, test, samples)}"
+    )
+
+
+def _by_tier(lesson: Lesson[Any], prompts: Sequence[Prompt], samples: pa.Table) -> str:
+    tiers = {p.prompt_id: p.tier for p in prompts}
+    of = np.array([tiers[i] for i in samples["prompt_id"].to_pylist()])
+    lines = [f"| {lesson.tiers} | questions | accuracy |", "|---|---|---|"]
+    for tier in sorted(set(of)):
+        count = sum(p.tier == tier for p in prompts)
+        rate = accuracy(samples.filter(pa.array(of == tier)))
+        lines.append(f"| {tier} | {count} | {rate:.3f} |")
+    if lesson.chance is None:
+        return "\n".join(lines)
+    more = [" a blind guess |", "---|", *(f" {lesson.chance(t):.3f} |" for t in sorted(set(of)))]
+    return "\n".join(line + column for line, column in zip(lines, more, strict=True))
+
+
+def _styles(samples: pa.Table) -> str:
+    """How often a completion answers at once, and how often each way of answering is right."""
+    texts = samples["completion"].to_pylist()
+    right = np.array([outcome == "correct" for outcome in samples["outcome"].to_pylist()])
+    bare = np.array([text.startswith("\\boxed{") for text in texts])
+    worked = np.array(["\\boxed{" in text for text in texts]) & ~bare
+    return (
+        f"Of these samples, {100 * worked.mean():.1f} % write steps and then the answer "
+        f"({_share(right[worked])} right), {100 * bare.mean():.1f} % answer at once "
+        f"({_share(right[bare])} right)."
+    )
+
+
+def _share(right: np.ndarray) -> str:
+    return f"{100 * right.mean():.1f} %" if right.size else "none"
+
+
+def _lengths(task: Task, sampler: TransformersSampler, pool: Sequence[Prompt]) -> str:
+    asked = [Request(p.prompt_id, task.messages(p.question), []) for p in pool]
+    lengths = np.array(sampler.count_tokens(asked))
+    return (
+        f"## Lengths\n\nPrompts of the pool: {lengths.mean():.0f} tokens on average, "
+        f"{np.quantile(lengths, 0.95):.0f} at the 95th percentile, {lengths.max()} at most."
+    )
+
+
+def _benchmark(lesson: Lesson[Any], sampler: TransformersSampler, folder: Path | None) -> str:
+    title = "## BIG-Bench Hard, tracking shuffled objects"
+    if folder is None:
+        return f"{title}\n\nNot measured: give the recipe `--bbh FOLDER`."
+    task = ShuffledObjects(source="bbh", path=str(folder), test=750, train=0)
+    items = task.test()
+    samples = _draw(sampler, task, items, 4)
+    return (
+        f"{title}\n\nThe {len(items)} real items, 4 samples each; the model has never seen their "
+        f"wording. Accuracy {accuracy(samples):.3f}.\n\n{_by_tier(lesson, items, samples)}\n\n"
+        f"{_outcomes(samples)}"
+    )

@@ -1,0 +1,162 @@
+"""How a tiny model learns: from careful steps first, then from a mixture of styles."""
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from benchmarks.embedded.lesson import Lesson, Stage
+from benchmarks.embedded.vocabulary import CLOSE
+from orchestrator.sampling.base import render
+
+BATCH = 32
+POOL = 8 * BATCH  # drawn at once and batched by length, so that little is padding
+LEARNING_RATE = 3e-3
+WARM_UP = 100
+OFFSETS = (1, 2, 3, 5)  # how far back each head of the first layer looks when training begins
+
+
+@dataclass(frozen=True)
+class Point:
+    """One step of the loss curve."""
+
+    stage: str
+    step: int
+    loss: float
+    seconds: float
+
+
+def make_model(tokenizer: Any, seed: int) -> LlamaForCausalLM:
+    """A decoder of about 0.47 M parameters, in float32, with the first layer's heads aimed."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=96,
+        intermediate_size=192,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        attention_bias=True,
+        bos_token_id=None,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    model = LlamaForCausalLM(config)
+    aim_first_layer(model)
+    return model
+
+
+@torch.no_grad()
+def aim_first_layer(model: LlamaForCausalLM) -> None:
+    """Let head h of the first layer begin by looking OFFSETS[h] tokens back.
+
+    Copying ("what stood behind this name?") is built on such heads; a model this small may need
+    thousands of steps to find them. The biases of query and key alone, rotated to each other by
+    that distance, do it; training is free to unlearn them.
+    """
+    attention = model.model.layers[0].self_attn
+    size = attention.head_dim
+    theta = model.config.rope_parameters["rope_theta"]  # type: ignore[index]
+    turn = theta ** (-torch.arange(0, size, 2) / size)
+    fast = 5.0 * (torch.arange(size // 2) < 5)
+    for head, offset in enumerate(OFFSETS):
+        rows = slice(head * size, (head + 1) * size)
+        attention.k_proj.bias[rows] = torch.cat([fast, 0 * fast])
+        attention.q_proj.bias[rows] = torch.cat(
+            [fast * torch.cos(offset * turn), -fast * torch.sin(offset * turn)]
+        )
+
+
+def train(
+    model: LlamaForCausalLM,
+    tokenizer: Any,
+    lesson: Lesson[Any],
+    seed: int,
+    scale: float,
+    first: int = 0,
+) -> Iterator[Point]:
+    """Train through the cycles from `first` on, their steps times `scale`; a point per step."""
+    began = time.monotonic()
+    for cycle in lesson.cycles[first:]:
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=LEARNING_RATE, weight_decay=0.02, betas=(0.9, 0.98)
+        )
+        total, step = sum(round(stage.steps * scale) for stage in cycle), 0
+        for stage in cycle:
+            rng = random.Random(f"{seed}/{stage.name}")
+            for batch in islice(batches(lesson, stage, tokenizer, rng), round(stage.steps * scale)):
+                rate = LEARNING_RATE * learning_rate_share(step, total)
+                loss = update(model, optimizer, batch, rate)
+                step += 1
+                yield Point(stage.name, step, loss, time.monotonic() - began)
+
+
+def learning_rate_share(step: int, total: int) -> float:
+    """Up over the first steps, flat, and down to 3 % over the second half."""
+    left = (total - step) / (total / 2)
+    return min(1.0, (step + 1) / WARM_UP) * max(0.03, min(1.0, left))
+
+
+def batches(
+    lesson: Lesson[Any], stage: Stage[Any], tokenizer: Any, rng: random.Random
+) -> Iterator[list[tuple[list[int], list[int]]]]:
+    """Endless batches of (prompt ids, completion ids), alike in length."""
+    source = stage.source(rng)
+    while True:
+        pool = [example(item, lesson, stage, tokenizer, rng) for item in islice(source, POOL)]
+        pool.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
+        groups = [pool[i : i + BATCH] for i in range(0, POOL, BATCH)]
+        rng.shuffle(groups)
+        yield from groups
+
+
+def example(
+    item: Any, lesson: Lesson[Any], stage: Stage[Any], tokenizer: Any, rng: random.Random
+) -> tuple[list[int], list[int]]:
+    """One scenario as token ids: its chat, and a completion with its end token."""
+    text = lesson.styled(item, rng)[1] if stage.mixed else lesson.careful(item)
+    silence = [{"role": "user", "content": ""}]
+    asked = lesson.task.messages(item.question()) if stage.asked else silence
+    prompt = render(tokenizer, asked, {})
+    return prompt, tokenizer(text + CLOSE)["input_ids"]
+
+
+def update(
+    model: LlamaForCausalLM,
+    optimizer: torch.optim.Optimizer,
+    batch: list[tuple[list[int], list[int]]],
+    rate: float,
+) -> float:
+    """One optimiser step on the completions' tokens; returns their mean loss in nats."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    ids, wanted = padded(batch)
+    hidden = model.model(ids[:, :-1]).last_hidden_state
+    targets, mask = ids[:, 1:], wanted[:, 1:]
+    loss = F.cross_entropy(model.lm_head(hidden[mask]), targets[mask])
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return float(loss.item())
+
+
+def padded(batch: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
+    """Token ids [B, L], padded behind, and which of them are completion [B, L]."""
+    length = max(len(prompt) + len(answer) for prompt, answer in batch)
+    ids = torch.zeros(len(batch), length, dtype=torch.long)
+    wanted = torch.zeros(len(batch), length, dtype=torch.bool)
+    for row, (prompt, answer) in enumerate(batch):
+        end = len(prompt) + len(answer)
+        ids[row, :end] = torch.tensor(prompt + answer)
+        wanted[row, len(prompt) : end] = True
+    return ids, wanted

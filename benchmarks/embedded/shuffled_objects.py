@@ -1,0 +1,157 @@
+"""What `tiny` learns to say: careful steps, bare guesses, and rambles with no answer."""
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from benchmarks.embedded.lesson import Lesson, Stage
+from tasks.shuffled_objects import (
+    LETTERS,
+    ORDERS,
+    Scenario,
+    ShuffledObjects,
+    draw,
+    on_test_side,
+    prompt_of,
+)
+
+MUSINGS = (
+    "Hmm, so many swaps.",
+    "Let me see, {a} swaps with {b}.",
+    "Maybe {a} has the {thing} now?",
+    "I am not sure who has what.",
+    "Wait, what about {b}?",
+    "It could be the {thing}.",
+)
+
+
+def careful(scenario: Scenario) -> str:
+    """The options' letters by person, then from the last swap back to the first, then the answer.
+
+    One line per swap, such as `4) Ana Ben: Ana (C)`: who held, before that swap, what the asked
+    person ends with, and that person's letter. Going back needs one name in mind, going forward
+    all the things.
+    """
+    letters = {name: f"({LETTERS[i]})" for i, name in enumerate(scenario.names)}
+    names, holder = scenario.names, scenario.asked
+    lines = ["Start: " + " ".join(f"{name} {letter}" for name, letter in letters.items())]
+    lines.append(f"From {names[holder]} {letters[names[holder]]}")
+    for step in range(len(scenario.swaps), 0, -1):
+        a, b = scenario.swaps[step - 1]
+        holder = b if holder == a else a if holder == b else holder
+        lines.append(f"{step}) {names[a]} {names[b]}: {names[holder]} {letters[names[holder]]}")
+    return "\n".join([*lines, f"\\boxed{{{letters[names[holder]]}}}"])
+
+
+def guess(scenario: Scenario, rng: random.Random) -> str:
+    """A boxed letter at once, drawn without looking."""
+    return f"\\boxed{{({LETTERS[rng.randrange(len(scenario.names))]})}}"
+
+
+def ramble(scenario: Scenario, rng: random.Random) -> str:
+    """Two to five musings and no answer; one in eight goes on past any limit of a probe."""
+    count = 30 if rng.random() < 0.125 else rng.randint(2, 5)
+    return " ".join(
+        rng.choice(MUSINGS).format(
+            a=rng.choice(scenario.names),
+            b=rng.choice(scenario.names),
+            thing=rng.choice(scenario.things),
+        )
+        for _ in range(count)
+    )
+
+
+def careful_share(scenario: Scenario) -> float:
+    """How often the model works this item out: rarer with more objects, swaps, and some scenes."""
+    scene = sum(map(ord, scenario.scene.name)) % 5 - 2
+    tilt = 0.5 * (len(scenario.names) - 5) + 0.5 * (len(scenario.swaps) - 4.5) + 0.5 * scene
+    return 1 / (1 + math.exp(tilt))
+
+
+def scenarios(
+    rng: random.Random, objects: tuple[int, ...], swaps: tuple[int, int]
+) -> Iterator[Scenario]:
+    """Endless scenarios, none of which can be a test question of any seed."""
+    while True:
+        scenario = draw(rng, objects, swaps)
+        if not on_test_side(prompt_of(scenario)):
+            yield scenario
+
+
+def ordered(
+    rng: random.Random, objects: tuple[int, ...], swaps: tuple[int, int], orders: tuple[str, ...]
+) -> Iterator[Scenario]:
+    """Endless scenarios whose swaps are counted off in one of `orders`; numbers are the easiest.
+
+    The new order is part of the wording, so one in eight falls on the test side after all. It stays
+    so because the weights were made so; none is a question of the task's default test.
+    """
+    for scenario in scenarios(rng, objects, swaps):
+        yield replace(scenario, order=rng.choice(orders))
+
+
+def _source(
+    objects: tuple[int, ...], swaps: tuple[int, int], orders: tuple[str, ...] = ORDERS
+) -> partial[Iterator[Scenario]]:
+    return partial(ordered, objects=objects, swaps=swaps, orders=orders)
+
+
+PHRASES = (
+    r"Work it out, end with \\boxed\{\(X\)\}\.|\n?Options:|\n\(\p{Lu}\)| ?\(\p{Lu}\)|\\boxed\{"
+    r"| At the start,"
+    r"| ?(?:First|Second|Third|Fourth|Fifth|Sixth|Seventh|Eighth|Then|Finally),| ?\p{N}\)"
+    r"| (?:swap|trade|switch)(?: (?:books|marbles|parcels|toys|partners|roles|lunch|balls))?\."
+    r"| is (?:playing|on|riding with)|, and(?= )| (?:has|takes) (?:the|a)(?= )"
+)
+CYCLES = (
+    (
+        Stage(
+            "traces alone: 3, 5 and 7 objects, 6–8 swaps",
+            _source((3, 5, 7), (6, 8)),
+            900,
+            asked=False,
+        ),
+        Stage("3 objects, 1–2 swaps", _source((3,), (1, 2), ("number",)), 300),
+        Stage("3 objects, 1–4 swaps", _source((3,), (1, 4), ("number", "ordinal")), 300),
+        Stage("3 and 5 objects, 1–5 swaps", _source((3, 5), (1, 5)), 400),
+        Stage("3, 5 and 7 objects, 1–7 swaps", _source((3, 5, 7), (1, 7)), 1000),
+        Stage(
+            "mixed styles: 3, 5 and 7 objects, 2–7 swaps",
+            _source((3, 5, 7), (2, 7)),
+            500,
+            mixed=True,
+        ),
+    ),
+    (
+        Stage("again: 3, 5 and 7 objects, 1–7 swaps", _source((3, 5, 7), (1, 7)), 1400),
+        Stage("again: mixed styles, 2–7 swaps", _source((3, 5, 7), (2, 7)), 500, mixed=True),
+    ),
+    (
+        Stage("a third time: 3, 5 and 7 objects, 1–7 swaps", _source((3, 5, 7), (1, 7)), 700),
+        Stage("a third time: mixed styles, 2–7 swaps", _source((3, 5, 7), (2, 7)), 400, mixed=True),
+    ),
+)
+LESSON = Lesson(
+    task=ShuffledObjects(),
+    phrases=PHRASES,
+    vocabulary=partial(scenarios, objects=(3, 5, 7), swaps=(2, 8)),
+    careful=careful,
+    guess=guess,
+    ramble=ramble,
+    careful_share=careful_share,
+    cycles=CYCLES,
+    page="embedded-model.md",
+    figures="embedded",
+    about=(
+        "First it learns to track swaps by written steps, backwards from the last one; then a "
+        "mixture of styles, as a base model has them: steps, a bare guess, talk without an answer. "
+        "Steps are rarer with more objects, more swaps and in some scenes, so that pass rates "
+        "differ between prompts. About one training question in eight has a wording on the test "
+        "side of the split; none is in the default test set. The cycles of `shuffled_objects.py` "
+        "ran one after the other (`--cycle`), the first on one thread, the others on two"
+    ),
+    tiers="objects",
+    chance=lambda tier: 1 / int(tier),
+)

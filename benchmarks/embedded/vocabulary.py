@@ -1,0 +1,57 @@
+"""A tiny model's tokenizer: byte-level BPE, trained on the questions and answers themselves."""
+
+import random
+from itertools import islice
+from typing import Any
+
+from benchmarks.embedded.lesson import Lesson
+
+SIZE = 1536
+PAD, OPEN, CLOSE = "<|pad|>", "<|im_start|>", "<|im_end|>"
+# Phrases that never change, words, option letters and counters stay whole: prompts get short, and
+# copying one token is easy to learn. Digits stay apart. Any other text falls to pieces, down to
+# single bytes.
+WORDS = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]|\s"
+CHAT = (
+    "{%- for message in messages -%}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
+)
+
+
+def corpus(lesson: Lesson[Any], seed: int, size: int) -> list[str]:
+    """`size` worded questions, each with one completion of every style."""
+    rng = random.Random(f"vocabulary/{seed}")
+    texts = []
+    for item in islice(lesson.vocabulary(rng), size):
+        asked = lesson.task.messages(item.question())[0]["content"]
+        texts += [f"user\n{asked}", "assistant\n" + lesson.careful(item)]
+        texts += [lesson.guess(item, rng), lesson.ramble(item, rng)]
+    return texts
+
+
+def make_tokenizer(lesson: Lesson[Any], seed: int, size: int = 4000) -> Any:
+    """A `PreTrainedTokenizerFast` of up to `SIZE` tokens, which can write any text (bytes)."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bare = Tokenizer(models.BPE())
+    bare.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[assignment]
+        [
+            pre_tokenizers.Split(Regex(f"{lesson.phrases}|{WORDS}"), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bare.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    trainer = trainers.BpeTrainer(
+        vocab_size=SIZE,
+        special_tokens=[PAD, OPEN, CLOSE],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bare.train_from_iterator(corpus(lesson, seed, size), trainer)
+    made = PreTrainedTokenizerFast(tokenizer_object=bare, pad_token=PAD, eos_token=CLOSE)
+    made.padding_side, made.chat_template, made.model_max_length = "left", CHAT, 1024
+    made.clean_up_tokenization_spaces = False
+    return made

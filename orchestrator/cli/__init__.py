@@ -1,0 +1,1 @@
+"""`decile …`: parser, commands, and what they print."""

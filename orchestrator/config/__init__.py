@@ -1,0 +1,1 @@
+"""experiments.yaml -> validated settings. Imports neither torch, Ray nor MLflow."""

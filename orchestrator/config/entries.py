@@ -1,0 +1,144 @@
+"""The entries of experiments.yaml that sweeps name: models, datasets, policies.
+
+Every block forbids unknown keys, and every message says what is wrong and what to write instead.
+"""
+
+import re
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from orchestrator.config import library_settings as settings
+from orchestrator.embedded import EMBEDDED
+from policies import PolicyError, get_policy, settled_options
+from tasks import TaskError, find_task
+from tasks.prompting import Asking
+
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+
+class Settings(BaseModel):
+    """Base of every block of the file: unknown keys are refused by name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        for key in value:
+            if key not in cls.model_fields:
+                raise problem(
+                    f"unknown setting {str(key)!r}{settings.suggest(str(key), cls.model_fields)} "
+                    f"(known: {', '.join(cls.model_fields)})",
+                    str(key),
+                )
+        return value
+
+
+def problem(message: str, *below: str | int) -> PydanticCustomError:
+    """An error whose place is `below` the block that raises it."""
+    return PydanticCustomError("decile", "{message}", {"message": message, "below": below})
+
+
+class ModelEntry(Settings):
+    """Where a base model comes from: exactly one of embedded, hub, path, recorded."""
+
+    embedded: Literal[EMBEDDED] | None = None  # type: ignore[valid-type]
+    """The tiny model that ships with Decile."""
+    hub: str | None = None
+    """A hub id; needs a revision, so that the same file always means the same weights."""
+    path: str | None = None
+    """A folder in the hub's layout, with safetensors."""
+    recorded: str | None = None
+    """A file of recorded completions (question, responses), to study a probe without a model."""
+    revision: str | None = None
+    """The hub commit."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Precision of the weights while sampling and training."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Handed to the chat template, for instance {enable_thinking: false} for Qwen3."""
+    attn_implementation: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
+    """How attention is computed; auto is what transformers takes for the model, mostly sdpa."""
+    load_in_4bit: bool = False
+    """Hold the base weights in 4 bits (NF4); needs a GPU and pip install 'decile[4bit]'."""
+    target_modules: tuple[str, ...] = ()
+    """The layers that LoRA adapts in this family; an experiment's lora.target_modules wins."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        sources = (self.embedded, self.hub, self.path, self.recorded)
+        if sum(v is not None for v in sources) != 1:
+            raise problem(
+                "a model needs exactly one of embedded: tiny, hub: ID, path: FOLDER, recorded: FILE"
+            )
+        if self.hub and not self.revision:
+            raise problem(f"hub: {self.hub} needs revision: COMMIT, so that weights never change")
+        if self.hub and not _COMMIT.fullmatch(str(self.revision)):
+            raise problem(
+                f"revision {self.revision!r} is no commit, and what it names may change: "
+                "write its 40 hex digits",
+                "revision",
+            )
+        return self
+
+
+class DatasetEntry(Settings):
+    """A task with its options."""
+
+    task: str
+    """A task's name (decile ls tasks), or package.module:Class."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The task's own options, such as train: 800."""
+    prompt: dict[str, Any] = Field(default_factory=dict)
+    """The chat around a question: preset, system, few_shot (a list of {question, answer})."""
+    drop_overlap: bool = False
+    """Take training prompts out that the test set holds, word for word or nearly."""
+
+    @field_validator("task")
+    @classmethod
+    def _known_task(cls, name: str) -> str:
+        try:
+            find_task(name)
+        except TaskError as error:
+            raise problem(str(error)) from error
+        return name
+
+    @field_validator("options")
+    @classmethod
+    def _own_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if "marking" in options:
+            raise problem("marking is no option of a dataset: set it on the experiment", "marking")
+        if "prompt" in options:
+            raise problem("prompt stands beside options, not among them", "prompt")
+        return options
+
+    @model_validator(mode="after")
+    def _known_wording(self) -> Self:
+        try:
+            Asking.of(self.prompt, find_task(self.task).templates)
+        except ValueError as error:
+            raise problem(str(error), "prompt") from error
+        return self
+
+
+class PolicyEntry(Settings):
+    """A policy with its options."""
+
+    policy: str
+    """A policy's name (decile ls policies), or package.module:attribute."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The policy's own options, such as low: 0.2."""
+
+    @model_validator(mode="after")
+    def _known_policy(self) -> Self:
+        try:
+            policy = get_policy(self.policy, **self.options)
+        except PolicyError as error:
+            raise problem(str(error)) from error
+        settled = settled_options(policy, self.options)  # equal meaning, equal hash
+        self.options.clear()
+        self.options.update(settled)
+        return self

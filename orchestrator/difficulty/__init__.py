@@ -1,0 +1,5 @@
+"""Marked samples -> difficulty per prompt. Pure."""
+
+from orchestrator.difficulty.table import difficulty
+
+__all__ = ["difficulty"]

@@ -1,0 +1,199 @@
+"""Marked samples -> one row of difficulty per prompt, and what to tell of it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.difficulty.estimates import (
+    Prior,
+    counts,
+    expected_overlap,
+    fit_prior,
+    in_subset_probability,
+    rates,
+    reliability,
+    wilson,
+)
+from orchestrator.storage.schema import DIFFICULTY
+from policies import Policy, Ties, get_policy, ties_of
+from tasks import OUTCOMES
+
+__all__ = [
+    "Summary",
+    "difficulty",
+    "outcome_histogram",
+    "pass_rate_histogram",
+    "summarise",
+    "summary_lines",
+    "wilson",
+]
+
+FAILURES = ("wrong", "unparsed", "truncated")
+UNSCORED = {"wrong": ("error",), "exclude": ("error", "truncated")}  # by count_truncated
+
+
+def difficulty(
+    samples: pa.Table,
+    tiers: Mapping[str, str] | None = None,
+    *,
+    count_truncated: Literal["wrong", "exclude"] = "wrong",
+    group_size: int = 8,
+    samples_per_prompt: int | None = None,
+) -> pa.Table:
+    """One row per prompt, sorted by prompt_id: counts by outcome, pass rate, interval, estimates.
+
+    `samples` needs the columns prompt_id and outcome; without `sample`, `first` is null. `tiers`
+    maps prompt_id to tier; all its prompts are in the table, sampled or not. An error is no
+    judgement: it counts in `n` and `error`, and is left out of `scorable` and the pass rate; so is
+    a truncated sample with count_truncated="exclude". `posterior` and `learnability` (of groups of
+    `group_size`) rest on the prior fitted to this pool. `short` marks prompts with fewer than
+    `samples_per_prompt` samples. Raises ValueError on an outcome that is none.
+    """
+    prompt = samples["prompt_id"].cast(pa.string())
+    ids = pc.unique(pa.chunked_array([*prompt.chunks, pa.array([*(tiers or {})], pa.string())]))
+    ids = ids.take(pc.sort_indices(ids))
+    row = pc.index_in(prompt, value_set=ids).to_numpy()
+    code = _outcome_codes(samples["outcome"])
+    table = np.bincount(row * len(OUTCOMES) + code, minlength=len(ids) * len(OUTCOMES))
+    table = table.reshape(-1, len(OUTCOMES))
+    ended: dict[str, np.ndarray] = dict(zip(OUTCOMES, table.T, strict=True))
+    n = table.sum(axis=1)
+    scorable = n - np.sum([ended[name] for name in UNSCORED[count_truncated]], axis=0)
+    prior = fit_prior(ended["correct"], scorable)
+    columns: dict[str, Any] = {
+        **ended,
+        **rates(ended["correct"], scorable, prior, group_size),
+        "prompt_id": ids,
+        "tier": [(tiers or {}).get(i, "") for i in ids.to_pylist()],
+        "n": n,
+        "successes": ended["correct"],
+        "scorable": scorable,
+        "first": _first(samples, row, code, len(ids)),
+        "short": n < (samples_per_prompt or 0),
+    }
+    return pa.table({f.name: pa.array(columns[f.name]).cast(f.type) for f in DIFFICULTY})
+
+
+def _outcome_codes(outcome: pa.ChunkedArray) -> np.ndarray:
+    """Each outcome as its place in OUTCOMES."""
+    code = pc.index_in(outcome.cast(pa.string()), value_set=pa.array(OUTCOMES))
+    if code.null_count:
+        unknown = outcome.filter(pc.is_null(code))[0]
+        raise ValueError(f"outcome {unknown.as_py()!r}: write one of {', '.join(OUTCOMES)}")
+    return np.asarray(code.to_numpy())
+
+
+def _first(samples: pa.Table, row: np.ndarray, code: np.ndarray, prompts: int) -> pa.Array:
+    """The outcome of each prompt's sample 0."""
+    found = np.full(prompts, -1)
+    if "sample" in samples.column_names:
+        at = pc.equal(samples["sample"], 0).to_numpy()
+        found[row[at]] = code[at]
+    return pa.array(OUTCOMES).take(pa.array(found, mask=found < 0))
+
+
+def pass_rate_histogram(table: pa.Table, bins: int) -> np.ndarray:
+    """Prompts per pass-rate bin: `bins` + 1 counts, at 0, 1/bins, …, 1 (nearest)."""
+    rate = pc.drop_null(table["pass_rate"]).to_numpy()
+    return np.bincount(np.rint(rate * bins).astype(int), minlength=bins + 1)
+
+
+def outcome_histogram(table: pa.Table, bins: int) -> np.ndarray:
+    """[bins + 2, outcomes]: prompts by pass rate 0, 1/bins, …, 1 (nearest), by how samples ended.
+
+    A prompt counts as one, divided over OUTCOMES as its samples are. The last row holds the prompts
+    without a pass rate.
+    """
+    by_outcome = np.array([counts(table, o) for o in ("successes", *OUTCOMES[1:])]).T
+    rate = table["pass_rate"].to_numpy()
+    place = np.where(np.isnan(rate), bins + 1, np.rint(np.nan_to_num(rate) * bins)).astype(int)
+    found = np.zeros((bins + 2, len(OUTCOMES)))
+    np.add.at(found, place, by_outcome / np.maximum(by_outcome.sum(axis=1, keepdims=True), 1))
+    return found
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What to know of a probe, and of the subset that a policy takes from it; plain values."""
+
+    policy: str
+    size: int
+    samples: int
+    prior: Prior
+    reliability: float
+    histogram: list[list[float]]  # [samples + 2][outcomes], see outcome_histogram
+    failures: dict[str, float]  # of the subset's samples: shares of FAILURES
+    learnable: float | None  # the subset's expected share of live groups, before training
+    ties: Ties | None  # None for a policy without scores
+    overlap: float  # expected share that a second probe chooses again, ties falling anew
+    overlap_same_ties: float  # the same where the seed lets ties fall as they did
+
+
+def summarise(
+    table: pa.Table,
+    size: int,
+    policy: Policy | str,
+    seed: int,
+    samples: int,
+    *,
+    repeats: int = 50,
+    group_size: int = 8,
+) -> Summary:
+    """The summary of a difficulty table and of the `size` prompts the policy takes with this seed.
+
+    `samples` is K, `repeats` how many second probes are simulated with new ties, and with the same;
+    each draws K of every prompt. Where this probe stopped early, give the table whose pass rates
+    decide as those of the full probe (`adaptive.resolved`).
+    Raises PolicyError when the subset cannot be filled.
+    """
+    rule = get_policy(policy) if isinstance(policy, str) else policy
+    chosen = rule(table, size, np.random.default_rng(seed))
+    again = partial(in_subset_probability, table, size, rule, seed, samples, repeats=repeats,
+                    group_size=group_size)  # fmt: skip
+    prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
+    failed = {o: int(counts(table, o)[chosen].sum()) for o in FAILURES}
+    return Summary(
+        policy=str(getattr(rule, "title", None) or getattr(rule, "__name__", policy)),
+        size=len(chosen),
+        samples=samples,
+        prior=prior,
+        reliability=reliability(prior, samples),
+        histogram=outcome_histogram(table, samples).tolist(),
+        failures={o: count / max(1, sum(failed.values())) for o, count in failed.items()},
+        learnable=pc.mean(table["learnability"].take(pa.array(chosen))).as_py(),
+        ties=ties_of(rule, table, chosen),
+        overlap=expected_overlap(again(same_ties=False), chosen),
+        overlap_same_ties=expected_overlap(again(same_ties=True), chosen),
+    )
+
+
+def summary_lines(summary: Summary) -> list[str]:
+    """The summary for people, one plain line each."""
+    s, k = summary, summary.samples
+    prompts, ended = np.sum(s.histogram, axis=1), np.sum(s.histogram, axis=0)
+    outcomes = dict(zip(OUTCOMES, ended / ended.sum(), strict=True))
+    unknown = f"; {prompts[-1]:.0f} without a scorable sample" if prompts[-1] else ""
+    note = f" ({s.prior.note})" if s.prior.note else ""
+    lots = f"{s.ties.chosen} of them by lot, from {s.ties.pool} that tie at the edge; " if (
+        s.ties and s.ties.chosen < s.ties.pool) else ""  # fmt: skip
+    learnable = "unknown" if s.learnable is None else f"{100 * s.learnable:.1f} %"
+    return [
+        f"prompts at 0…{k} of {k} correct: {' '.join(f'{c:.0f}' for c in prompts[:-1])}{unknown}",
+        f"samples of the average prompt: {_shares(outcomes)}",
+        f"pass rates ~ Beta({s.prior.alpha:.2g}, {s.prior.beta:.2g}){note}; "
+        f"reliability at {k} samples {s.reliability:.2f}",
+        f"{s.policy} takes {s.size} prompts; their failures: {_shares(s.failures)}",
+        f"{lots}a second probe would choose {100 * s.overlap:.0f} % again "
+        f"({100 * s.overlap_same_ties:.0f} % with the same lots)",
+        f"expected learnable before training: {learnable} of their groups",
+    ]
+
+
+def _shares(by_outcome: dict[str, float]) -> str:
+    shown = {name: f"{100 * share:.1f} % {name}" for name, share in by_outcome.items() if share}
+    return ", ".join(shown.values()) or "none"

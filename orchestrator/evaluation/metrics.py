@@ -1,0 +1,160 @@
+"""Accuracy, pass@k and tiers from marked samples of a test set."""
+
+from collections.abc import Mapping, Sequence
+from math import comb
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.storage.schema import EVALUATIONS
+from tasks import OUTCOMES
+
+PASS_AT = (2, 4, 8, 16, 32)
+# Base difficulty of a test question, by the base model's pass rate on it.
+BANDS = (("low", 0.0, 1 / 3), ("middle", 1 / 3, 2 / 3), ("high", 2 / 3, 1.01))
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Unbiased estimate of pass@k from n samples of which c are correct (Chen et al. 2021, eq. 1).
+
+    Raises ValueError unless 0 <= c <= n and 1 <= k <= n.
+    """
+    if not (0 <= c <= n and 1 <= k <= n):
+        raise ValueError(f"pass_at_k needs 0 <= c <= n and 1 <= k <= n, not n={n}, c={c}, k={k}")
+    return 1.0 - comb(n - c, k) / comb(n, k)
+
+
+def as_evaluation(
+    samples: pa.Table,
+    update: int,
+    tiers: Mapping[str, str],
+    *,
+    dataset: str = "",
+    greedy: bool = False,
+) -> pa.Table:
+    """Marked samples of a test set as rows of `evaluations`, after `update` updates.
+
+    `dataset` is empty for the cell's own test set, and names an out-of-distribution one.
+    """
+    ids = samples["prompt_id"].to_pylist()
+    columns = {
+        "update": pa.array([update] * len(ids), pa.int32()),
+        "dataset": pa.array([dataset] * len(ids), pa.string()),
+        "greedy": pa.array([greedy] * len(ids), pa.bool_()),
+        "tier": pa.array([tiers[i] for i in ids], pa.string()),
+        **{name: samples[name] for name in samples.column_names},
+    }
+    return pa.table(columns).cast(EVALUATIONS)
+
+
+def main(evaluation: pa.Table) -> pa.Table:
+    """The sampled answers to the cell's own test set."""
+    return part(evaluation, "", greedy=False)
+
+
+def part(evaluation: pa.Table, dataset: str, *, greedy: bool) -> pa.Table:
+    """The rows of one test set, sampled or greedy."""
+    same = pc.equal(evaluation["dataset"], dataset)
+    return evaluation.filter(pc.and_(same, pc.equal(evaluation["greedy"], greedy)))
+
+
+def per_prompt(evaluation: pa.Table, reading: str = "outcome") -> dict[str, tuple[int, int]]:
+    """prompt_id -> (samples without error, correct ones), of one evaluation.
+
+    `reading` is "outcome", or "other_outcome" for the reading that rewards do not use.
+    """
+    counts: dict[str, tuple[int, int]] = {}
+    ids, outcomes = evaluation["prompt_id"].to_pylist(), evaluation[reading].to_pylist()
+    for prompt_id, outcome in zip(ids, outcomes, strict=True):
+        n, c = counts.get(prompt_id, (0, 0))
+        counts[prompt_id] = (n + (outcome != "error"), c + (outcome == "correct"))
+    return counts
+
+
+def accuracy(evaluation: pa.Table, reading: str = "outcome") -> float:
+    """Mean over prompts of the mean correctness of each one's samples; errors are left out."""
+    rates = [c / n for n, c in per_prompt(evaluation, reading).values() if n]
+    return float(np.mean(rates)) if rates else float("nan")
+
+
+def evaluation_metrics(
+    evaluation: pa.Table, base: pa.Table | None = None, pass_at: Sequence[int] = PASS_AT
+) -> dict[str, float]:
+    """One evaluation (one update) in numbers, under their MLflow names.
+
+    `base`, the evaluation of the base model, adds accuracy by base difficulty.
+    """
+    own, greedy = main(evaluation), part(evaluation, "", greedy=True)
+    metrics = {f"eval/{name}": value for name, value in _set_metrics(own, pass_at).items()}
+    metrics["eval/accuracy_other_reading"] = accuracy(own, "other_outcome")
+    outcomes = own["outcome"].to_pylist()
+    for outcome in OUTCOMES:
+        metrics[f"eval/{outcome}"] = outcomes.count(outcome) / max(1, len(outcomes))
+    if greedy.num_rows:
+        metrics["eval/greedy_accuracy"] = accuracy(greedy)
+    for name in pc.unique(evaluation["dataset"]).to_pylist():
+        if name:
+            found = _set_metrics(part(evaluation, name, greedy=False), pass_at)
+            metrics |= {f"ood/{name}/{key}": value for key, value in found.items()}
+    bands = by_band(base, own) if base is not None else {}
+    return metrics | _tier_metrics(own) | {f"band/{n}/accuracy": v for n, v in bands.items()}
+
+
+def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:
+    """Accuracy, pass@k for each k that every prompt has samples for, and lengths in tokens."""
+    counts = [(n, c) for n, c in per_prompt(rows).values() if n]
+    most = min((n for n, _ in counts), default=0)
+    tokens = rows["tokens"].to_numpy()
+    found = {"accuracy": accuracy(rows)}
+    for k in (k for k in pass_at if k <= most):
+        found[f"pass_at_{k}"] = float(np.mean([pass_at_k(n, c, k) for n, c in counts]))
+    if len(tokens):
+        found["mean_tokens"] = float(np.mean(tokens))
+        found["p95_tokens"] = float(np.quantile(tokens, 0.95))
+    return found
+
+
+def bands(base: pa.Table) -> tuple[dict[str, str], dict[str, tuple[int, int]]]:
+    """prompt_id -> low, middle or high third of the base model's pass rate; and counts beside it.
+
+    The bands come from the base model's even samples, the counts (as `per_prompt`) from its odd
+    ones: the same samples would flatter the low band's gain (regression to the mean). Both are
+    empty where the base has one sample per question.
+    """
+    base = main(base)
+    odd = pc.equal(pc.bit_wise_and(base["sample"], 1), 1)
+    if not pc.any(odd).as_py():
+        return {}, {}
+    rates = {i: c / n for i, (n, c) in per_prompt(base.filter(pc.invert(odd))).items() if n}
+    named = {i: name for i, r in rates.items() for name, low, high in BANDS if low <= r < high}
+    return named, per_prompt(base.filter(odd))
+
+
+def by_band(base: pa.Table, evaluation: pa.Table) -> dict[str, float]:
+    """Accuracy by base difficulty (see `bands`); the base model's own is of its odd samples."""
+    named, held_out = bands(base)
+    own = main(evaluation)
+    counts = held_out if pc.max(own["update"]).as_py() == 0 else per_prompt(own)
+    found = {}
+    for name, _, _ in BANDS:
+        ids = [i for i, band in named.items() if band == name]
+        if ids:
+            rates = [counts[i][1] / counts[i][0] for i in ids if counts.get(i, (0, 0))[0]]
+            found[name] = float(np.mean(rates)) if rates else float("nan")
+    return found
+
+
+def _tier_metrics(evaluation: pa.Table) -> dict[str, float]:
+    tiers = np.array(evaluation["tier"].to_pylist())
+    return {
+        f"tier/{tier}/accuracy": accuracy(evaluation.filter(pa.array(tiers == tier)))
+        for tier in np.unique(tiers)
+        if tier
+    }
+
+
+def by_update(evaluations: pa.Table) -> dict[int, pa.Table]:
+    """Each evaluation of a cell, by the update that it followed."""
+    updates = evaluations["update"].to_numpy()
+    return {int(u): evaluations.filter(pa.array(updates == u)) for u in np.unique(updates)}

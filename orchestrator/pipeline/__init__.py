@@ -1,0 +1,1 @@
+"""The driver: one experiment from probes to views, and its progress."""

@@ -1,0 +1,1 @@
+"""An experiment -> its cells, with every setting resolved and every pool loaded."""

@@ -1,0 +1,185 @@
+"""What is kept as JSON beside its results: a probe and a cell, with ids that hash content. Pure."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.config import library_settings as settings
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.experiment import Probe, Resources
+from orchestrator.evaluation.metrics import PASS_AT
+from orchestrator.planning.pools import Dataset, Split
+from orchestrator.sampling.model import ModelSource, canonical_hash
+
+
+class Spec(BaseModel):
+    """Base of what is handed to workers and kept as JSON beside its results."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProbeSpec(Spec):
+    """One probe: a base model on one split of a dataset, under fixed sampling settings.
+
+    The probe of a training pool measures difficulty; that of a test set, under the evaluation's
+    settings, is the base model's accuracy, shared by every cell.
+    """
+
+    model: ModelSource
+    dataset: Dataset
+    split: Split
+    settings: Probe
+    template: str
+    marker: str
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the key hashes. Not the marker, the pool, or K: those never change a sample."""
+        return {
+            "model": self.model.key(),
+            "template": self.template,
+            "task": self.dataset.task,
+            "sampling": self.settings.model_dump(mode="json", exclude=_not_in_key(self.settings)),
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """The folder of the samples in the store."""
+        return canonical_hash(self.identity)
+
+
+def _not_in_key(settings: Probe) -> set[str]:
+    """What never changes a sample: how many there are, how they are counted, and on what."""
+    always = {"samples", "adaptive", "count_truncated", "gpus"}
+    return always if settings.stop else always | {"stop"}
+
+
+class Asked(Spec):
+    """One more evaluation of a cell: its own test set greedily, or another test set."""
+
+    probe: ProbeSpec
+    dataset: str  # empty for the cell's own
+    greedy: bool
+    test_hash: str
+
+
+class Cell(Spec):
+    """One (model, dataset, policy, seed) with every setting resolved."""
+
+    probe: ProbeSpec
+    baseline: ProbeSpec
+    also: list[Asked] = []
+    pass_at: tuple[int, ...] = PASS_AT
+    policy: str
+    rule: PolicyEntry
+    seed: int
+    size: int
+    match: list[PolicyEntry] = []
+    train_hash: str
+    test_hash: str
+    mask_dead_groups: bool = False
+    grpo: dict[str, Any]
+    lora: dict[str, Any]
+    evaluate_every: int
+    evaluate_engine: str | None = None  # answers after training; None is the trainer's own model
+    resources: Resources
+    provenance: dict[str, str] = {}
+    rivals: tuple[str, ...] = ()  # ids of the block's other cells, where a hopeless one stops
+
+    @property
+    def subset_identity(self) -> dict[str, Any]:
+        """What decides which prompts are chosen."""
+        return {
+            "probe_key": self.probe.key,
+            "samples": self.probe.settings.samples,
+            "marker": self.probe.marker,
+            "pool": self.train_hash,
+            "policy": self.rule.policy,
+            "options": self.rule.options,
+            "size": self.size,
+            "match": [rule.model_dump() for rule in self.match],
+            "seed": self.seed,
+            "count_truncated": self.probe.settings.count_truncated,
+            "group_size": self.grpo["num_generations"],
+        }
+
+    @cached_property
+    def subset_key(self) -> str:
+        """The name of the subset's file in the store."""
+        return canonical_hash(self.subset_identity)
+
+    @cached_property
+    def cell_id(self) -> str:
+        """Hash of everything that can change the result; CPU and GPU shares cannot."""
+        return canonical_hash(
+            {
+                "subset": self.subset_identity,
+                "evaluation": [self.baseline.key, self.baseline.settings.samples, self.test_hash],
+                "also": [[a.probe.key, a.probe.settings.samples, a.test_hash] for a in self.also],
+                "every": self.evaluate_every,
+                "grpo": self.grpo,
+                "mask_dead_groups": self.mask_dead_groups,
+                "lora": self.lora,
+                "workers": self.resources.workers,
+            }
+        )
+
+    @property
+    def name(self) -> str:
+        """For people: model/dataset/policy/seed, and the probe's seed where it is not 0."""
+        probe = self.probe.settings.seed
+        name = f"{self.probe.model.name}/{self.probe.dataset.name}/{self.policy}/s{self.seed}"
+        return f"{name}/p{probe}" if probe else name
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        """The swept axes."""
+        return {
+            "model": self.probe.model.name,
+            "dataset": self.probe.dataset.name,
+            "policy": self.policy,
+            "seed": self.seed,
+            "probe_seed": self.probe.settings.seed,
+        }
+
+    @property
+    def updates(self) -> int:
+        """Optimiser updates of the trial."""
+        return int(self.grpo["max_steps"])
+
+    @property
+    def prompts_per_update(self) -> int:
+        """Groups per update."""
+        return settings.prompts_per_update(self.grpo, self.resources.workers)
+
+    @property
+    def rollouts(self) -> int:
+        """Completions that the trial generates to train on."""
+        return self.updates * self.prompts_per_update * int(self.grpo["num_generations"])
+
+
+class HasAxes(Protocol):
+    """A cell, or whatever stands for one."""
+
+    @property
+    def axes(self) -> Mapping[str, Any]:
+        """model, dataset, policy, seed, probe_seed."""
+
+
+def block_of(cell: HasAxes) -> tuple[Any, ...]:
+    """What the cells of one block share: every axis but the policy."""
+    return tuple(value for axis, value in sorted(cell.axes.items()) if axis != "policy")
+
+
+def with_rivals(cells: Sequence[Cell]) -> list[Cell]:
+    """The same cells, each with the others of its block."""
+    blocks: dict[tuple[Any, ...], list[str]] = {}
+    for cell in cells:
+        blocks.setdefault(block_of(cell), []).append(cell.cell_id)
+
+    def others(cell: Cell) -> tuple[str, ...]:
+        return tuple(i for i in blocks[block_of(cell)] if i != cell.cell_id)
+
+    return [cell.model_copy(update={"rivals": others(cell)}) for cell in cells]

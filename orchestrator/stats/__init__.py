@@ -1,0 +1,1 @@
+"""Inference, comparisons, fairness and power. Pure: NumPy and SciPy."""

@@ -1,0 +1,1 @@
+"""Content-addressed results on a file system or in an object store."""
