@@ -15,8 +15,15 @@ from orchestrator.probing.adaptive import Target, simulate
 from orchestrator.selection.subsets import made
 from policies import ScorePolicy
 
-GRIDS = [["hard"], ["easy"], ["random"], ["hard", "easy"], ["hard", "easy", "random"],
-         ["hardest_nonzero"], ["base_wrong"]]  # fmt: skip
+GRIDS = [
+    ["hard"],
+    ["easy"],
+    ["random"],
+    ["hard", "easy"],
+    ["hard", "easy", "random"],
+    ["hardest_nonzero"],
+    ["base_wrong"],
+]
 
 
 def main() -> None:
@@ -87,8 +94,9 @@ def subset(target: Target, outcomes: np.ndarray) -> set[int]:
     import pyarrow as pa
 
     first = np.where(outcomes[:, 0], "correct", "wrong")
-    table = pa.table({"pass_rate": outcomes.mean(axis=1), "tier": [""] * len(outcomes),
-                      "first": first})  # fmt: skip
+    table = pa.table(
+        {"pass_rate": outcomes.mean(axis=1), "tier": [""] * len(outcomes), "first": first}
+    )
     return set(target.policy(table, target.size, np.random.default_rng(target.seed)).tolist())
 
 

@@ -42,13 +42,19 @@ def bare_trainer(wanted: dict[str, Any], folder: str) -> GRPOTrainer:
         model=AutoModelForCausalLM.from_pretrained(wanted["model"], dtype="auto"),
         processing_class=AutoTokenizer.from_pretrained(wanted["model"], padding_side="left"),
         args=GRPOConfig(
-            output_dir=folder, seed=wanted["seed"], use_cpu=not cuda, bf16=cuda,
-            gradient_checkpointing=cuda, report_to="none", disable_tqdm=True, **wanted["grpo"],
+            output_dir=folder,
+            seed=wanted["seed"],
+            use_cpu=not cuda,
+            bf16=cuda,
+            gradient_checkpointing=cuda,
+            report_to="none",
+            disable_tqdm=True,
+            **wanted["grpo"],
         ),
         reward_funcs=[reward],
         train_dataset=Dataset.from_list(wanted["prompts"]),
         peft_config=LoraConfig(task_type="CAUSAL_LM", **wanted["lora"]),
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from orchestrator.config.catalog import Config, load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.schedule import (
+    Capacity,
     Job,
-    Room,
     device_seconds,
     in_blocks,
     lower_bound,
@@ -86,9 +86,16 @@ def seconds(
     times = grpo["max_steps"] // evaluate.every
     answers = times * (evaluate.samples + evaluate.greedy) * task.questions
     work = Work(
-        made.generations, made.rows, longest, task.prompt, made.trained, made.scored,
-        times, answers, task.mean,
-    )  # fmt: skip
+        made.generations,
+        made.rows,
+        longest,
+        task.prompt,
+        made.trained,
+        made.scored,
+        times,
+        answers,
+        task.mean,
+    )
     return cost(work, size_of(SHAPES[model], "bfloat16"), machine).seconds
 
 
@@ -120,7 +127,7 @@ def simulate(
         str(cell.axes): with_failures(cell, options.failures, options.restart, options.spread, rng)
         for cell in cells
     }
-    room = Room((1.0,) * gpus, gpus)
+    room = Capacity((1.0,) * gpus, gpus)
 
     def jobs_in_order(by_seed: bool) -> list[Job]:
         blocks = in_blocks(cells, lambda cell: cell.seconds, by_seed=by_seed)
@@ -156,18 +163,26 @@ def main() -> None:
     options = parser.parse_args()
     cells = grid(load_config(ROOT / "experiments.yaml").config, MACHINES[options.gpu])
     each = [cell.seconds / 3600 for cell in cells]
-    print(f"{len(cells)} cells of {min(each):.1f} to {max(each):.1f} hours, {sum(each):,.0f} "
-          f"GPU-hours on {MACHINES[options.gpu].name}; {options.failures:g} failures per GPU-hour, "
-          f"{options.restart:g} s each and the work since the last of {cells[0].checkpoints} "
-          f"checkpoints; means of {options.repeats} runs")  # fmt: skip
-    print(f"{'GPUs':>5} {'wall h':>8} {'bound h':>8} {'efficiency':>11} {'idle':>6} {'lost':>6} "
-          f"{'capped':>7}")  # fmt: skip
+    print(
+        f"{len(cells)} cells of {min(each):.1f} to {max(each):.1f} hours, {sum(each):,.0f} "
+        f"GPU-hours on {MACHINES[options.gpu].name}; {options.failures:g} failures per GPU-hour, "
+        f"{options.restart:g} s each and the work since the last of {cells[0].checkpoints} "
+        f"checkpoints; means of {options.repeats} runs"
+    )
+    print(
+        f"{'GPUs':>5} {'wall h':>8} {'bound h':>8} {'efficiency':>11} {'idle':>6} {'lost':>6} "
+        f"{'capped':>7}"
+    )
     for gpus in options.gpus:
-        runs = [simulate(cells, gpus, options, np.random.default_rng([gpus, i]))
-                for i in range(options.repeats)]  # fmt: skip
+        runs = [
+            simulate(cells, gpus, options, np.random.default_rng([gpus, i]))
+            for i in range(options.repeats)
+        ]
         said = {name: mean(run[name] for run in runs) for name in runs[0]}
-        print(f"{gpus:>5} {said['wall']:8.1f} {said['bound']:8.1f} {said['efficiency']:11.1%} "
-              f"{said['idle']:6.1%} {said['lost']:6.1%} {said['capped']:7.1%}")  # fmt: skip
+        print(
+            f"{gpus:>5} {said['wall']:8.1f} {said['bound']:8.1f} {said['efficiency']:11.1%} "
+            f"{said['idle']:6.1%} {said['lost']:6.1%} {said['capped']:7.1%}"
+        )
 
 
 if __name__ == "__main__":

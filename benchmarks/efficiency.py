@@ -71,8 +71,9 @@ def main() -> None:
         with ThreadPoolExecutor(wanted.slots) as pool:
             bare = dict(zip((c.cell_id for c in plan.cells), pool.map(script, files), strict=True))
         tell(plan, store, bare, wall, wanted.slots)
-    phases = subprocess.run([sys.executable, "-c", PHASES], cwd=ROOT, capture_output=True,
-                            text=True, check=True)  # fmt: skip
+    phases = subprocess.run(
+        [sys.executable, "-c", PHASES], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     print(f"a fresh process: {phases.stdout.strip()}; the rest is Ray's and PEFT's")
 
 
@@ -109,8 +110,9 @@ def script(file: Path) -> float:
     """Seconds of a plain script, from its process's start to its end."""
     began = time.monotonic()
     command = [sys.executable, "-m", "benchmarks.bare_grpo", str(file)]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)  # fmt: skip
+    subprocess.run(
+        command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     return time.monotonic() - began
 
 
@@ -120,12 +122,16 @@ def tell(plan: Plan, store: Store, bare: dict[str, float], wall: float, slots: i
     for cell in plan.cells:
         result = store.read_json("cells", cell.cell_id, "result.json")
         timing, seconds = result["timing"], result["ledger"]["seconds"]
-        print(f"{cell.policy + '/s' + str(cell.seed):>12} {bare[cell.cell_id]:9.1f} "
-              f"{timing['start_seconds']:8.1f} {seconds:11.1f} "
-              f"{timing['evaluation_seconds']:13.1f}")  # fmt: skip
+        print(
+            f"{cell.policy + '/s' + str(cell.seed):>12} {bare[cell.cell_id]:9.1f} "
+            f"{timing['start_seconds']:8.1f} {seconds:11.1f} "
+            f"{timing['evaluation_seconds']:13.1f}"
+        )
     total = sum(bare.values())
-    print(f"scripts {total:.0f} s, sweep {wall:.0f} s × {slots} slots: "
-          f"efficiency {total / (wall * slots):.2f}")  # fmt: skip
+    print(
+        f"scripts {total:.0f} s, sweep {wall:.0f} s × {slots} slots: "
+        f"efficiency {total / (wall * slots):.2f}"
+    )
 
 
 if __name__ == "__main__":

@@ -38,8 +38,10 @@ def main() -> None:
         one, two = rows(calm), rows(wild)
     names = ["prompt_id", "sample", "completion", "tokens", "finish", "outcome"]
     same = one.select(names).equals(two.select(names))
-    print(f"{one.num_rows} rows undisturbed in {took:.0f} s, {two.num_rows} after "
-          f"{wanted.kills} kills: {'equal, row for row' if same else 'DIFFERENT'}")  # fmt: skip
+    print(
+        f"{one.num_rows} rows undisturbed in {took:.0f} s, {two.num_rows} after "
+        f"{wanted.kills} kills: {'equal, row for row' if same else 'DIFFERENT'}"
+    )
     sys.exit(0 if same else 1)
 
 
@@ -82,8 +84,11 @@ def disturb(file: Path, kills: int, took: float, rng: random.Random) -> None:
         os.killpg(process.pid, signal.SIGKILL) if done is None else None
         process.wait()
         time.sleep(1)
-        print(f"kill {number + 1}: {stored(file)} samples whole"
-              + ("" if done is None else " (it had ended)"), flush=True)  # fmt: skip
+        print(
+            f"kill {number + 1}: {stored(file)} samples whole"
+            + ("" if done is None else " (it had ended)"),
+            flush=True,
+        )
     assert start(file).wait() == 0
 
 

@@ -53,8 +53,13 @@ def main() -> None:
     pairs = expressions(wanted.expressions)
     children = Children("tasks.math_verifier:equivalent", wanted.children, 30.0)
     children.map(pairs[:50])
-    show(f"math-verify, {wanted.children} children", len(pairs), in_this_process(pairs),
-         lambda: children.map(pairs), wanted.repeats)  # fmt: skip
+    show(
+        f"math-verify, {wanted.children} children",
+        len(pairs),
+        in_this_process(pairs),
+        lambda: children.map(pairs),
+        wanted.repeats,
+    )
     children.close()
 
 
@@ -112,8 +117,9 @@ def in_this_process(pairs: Sequence[tuple[str, str]]) -> Callable[[], object]:
     return run
 
 
-def show(name: str, count: int, base: Callable[[], object], ours: Callable[[], object],
-         repeats: int) -> None:  # fmt: skip
+def show(
+    name: str, count: int, base: Callable[[], object], ours: Callable[[], object], repeats: int
+) -> None:
     """One line: both rates and the median ratio of the pairs."""
     rates = [(count / seconds(base), count / seconds(ours)) for _ in range(repeats)]
     plain, house = (statistics.median(r[i] for r in rates) for i in (0, 1))

@@ -127,8 +127,10 @@ def tell(looks: list[Look], began: float, took: float) -> None:
     """Seconds per cell, and the driver's memory by cells done."""
     first, last = looks[0].seconds, looks[-1].seconds
     each = (last - first) / max(1, len(looks) - 1)
-    print(f"{len(looks)} cells in {took:.0f} s: {took / len(looks):.2f} s per cell in all; "
-          f"{first - began:.0f} s until the first ended, then {each:.2f} s per cell")  # fmt: skip
+    print(
+        f"{len(looks)} cells in {took:.0f} s: {took / len(looks):.2f} s per cell in all; "
+        f"{first - began:.0f} s until the first ended, then {each:.2f} s per cell"
+    )
     print(f"{'cells':>6} {'driver MiB':>11}")
     for tenth in range(11):
         number = max(1, round(tenth / 10 * len(looks)))

@@ -20,8 +20,9 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 
 from orchestrator.embedded import embedded_path
 from orchestrator.sampling.base import Request, SamplingSettings
-from orchestrator.sampling.model import ModelSource, folder_identity
+from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import TransformersSampler
+from orchestrator.storage.hashing import folder_identity
 from tasks import get_task
 
 STATIC_PROMPTS = 16

@@ -93,15 +93,22 @@ def experiments(folder: Path, prompts: int, samples: int) -> Path:
     content = {
         "storage": str(folder / "runs"),
         "models": {"stub": {"embedded": "tiny"}},
-        "datasets": {"numbers": {"task": "file", "options": {
-            "train": str(folder / "train.jsonl"), "test": str(folder / "test.jsonl")}}},
+        "datasets": {
+            "numbers": {
+                "task": "file",
+                "options": {
+                    "train": str(folder / "train.jsonl"),
+                    "test": str(folder / "test.jsonl"),
+                },
+            }
+        },
         "experiments": {
             "scale": {
                 "grid": {"model": ["stub"], "dataset": ["numbers"], "policy": ["hard", "middle"]},
                 "probe": {"samples": samples, "engine": "benchmarks.scale:StubSampler"},
             }
         },
-    }  # fmt: skip
+    }
     file = folder / "experiments.yaml"
     file.write_text(yaml.safe_dump(content))
     return file
@@ -139,8 +146,10 @@ def tell(storage: Path, looks: list[Look]) -> None:
     sampling = [look for look in looks if 0 < look.files <= peak]
     first = sampling[0].seconds
     last = next(look.seconds for look in looks if look.files == peak)
-    print(f"{rows:,} rows: {looks[-1].seconds:.0f} s in all, sampled, marked and written in "
-          f"{last - first:.0f} s ({rows / (last - first):,.0f} rows/s)")  # fmt: skip
+    print(
+        f"{rows:,} rows: {looks[-1].seconds:.0f} s in all, sampled, marked and written in "
+        f"{last - first:.0f} s ({rows / (last - first):,.0f} rows/s)"
+    )
     print(f"{'':>10} {'driver MB':>10} {'all MB':>10}")
     for tenth in range(1, 11):
         moment = first + (last - first) * tenth / 10

@@ -72,9 +72,12 @@ def head(home: Path) -> Iterator[dict[str, str]]:
     port, dashboard = free_port(26379), free_port(27379)
     kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") and k != "PYTHONPATH"}
     env = kept | {
-        "HOME": str(home), "RAY_AUTH_MODE": "token", "PATH": f"{BIN}:{os.environ['PATH']}",
-        "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1",
-    }  # fmt: skip
+        "HOME": str(home),
+        "RAY_AUTH_MODE": "token",
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONUNBUFFERED": "1",
+    }
     before = set(psutil.pids())
     ray(env, "get-auth-token", "--generate")
     ray(
@@ -117,9 +120,23 @@ def ray(env: dict[str, str], *arguments: str) -> None:
 
 def submitted(env: dict[str, str], project: Path, storage: Path) -> tuple[float, float, float]:
     """Seconds from the command until it was accepted, the driver spoke, and a sample was there."""
-    command = [str(BIN / "ray"), "job", "submit", "--working-dir", str(project), "--", "python",
-               "-m", "orchestrator", "probe", "experiments.yaml", "-e", "first",
-               "--storage", str(storage)]  # fmt: skip
+    command = [
+        str(BIN / "ray"),
+        "job",
+        "submit",
+        "--working-dir",
+        str(project),
+        "--",
+        "python",
+        "-m",
+        "orchestrator",
+        "probe",
+        "experiments.yaml",
+        "-e",
+        "first",
+        "--storage",
+        str(storage),
+    ]
     log = storage.with_suffix(".log")
     began = time.monotonic()
     with log.open("w") as out:

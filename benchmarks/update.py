@@ -112,11 +112,15 @@ def random_weights(name: str, folder: Path) -> None:
     shape = SHAPES[name]
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers, num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads, head_dim=shape.head_dim,
+        vocab_size=shape.vocab,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
         tie_word_embeddings=shape.tied,
-    )  # fmt: skip
+    )
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(folder)
@@ -202,17 +206,25 @@ def now() -> float:
 def tell(wanted: argparse.Namespace, rows: list[tuple[str, int, list[dict[str, Any]]]]) -> None:
     """A line for each row, medians over its processes, and the ratio of the first two."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU, one thread each"
-    print(f"{wanted.shape} on {device}: {wanted.prompts} prompts × 8 completions of at most "
-          f"{wanted.tokens} tokens, {wanted.micro_batch} in the loss at once")  # fmt: skip
-    print(f"{'':>10} {'at once':>8} {'s/update':>9}" + "".join(f"{p:>18}" for p in PARTS)
-          + f" {'GiB each':>9} {'updates/s':>10}")  # fmt: skip
+    print(
+        f"{wanted.shape} on {device}: {wanted.prompts} prompts × 8 completions of at most "
+        f"{wanted.tokens} tokens, {wanted.micro_batch} in the loss at once"
+    )
+    print(
+        f"{'':>10} {'at once':>8} {'s/update':>9}"
+        + "".join(f"{p:>18}" for p in PARTS)
+        + f" {'GiB each':>9} {'updates/s':>10}"
+    )
     whole = []
     for who, count, found in rows:
         parts = [statistics.median(each[part] for each in found) for part in PARTS]
         whole.append(sum(parts))
         peak = max(each["peak"] for each in found)
-        print(f"{who:>10} {count:8} {sum(parts):9.2f}" + "".join(f"{p:18.2f}" for p in parts)
-              + f" {peak:9.1f} {count / sum(parts):10.3f}")  # fmt: skip
+        print(
+            f"{who:>10} {count:8} {sum(parts):9.2f}"
+            + "".join(f"{p:18.2f}" for p in parts)
+            + f" {peak:9.1f} {count / sum(parts):10.3f}"
+        )
     print(f"a cell / plain TRL: {whole[1] / whole[0]:.2f}")
 
 

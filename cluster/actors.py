@@ -12,7 +12,7 @@ from cluster.session import quiet_logs
 RESTARTS = 3  # Ray Data's default restarts a crashing actor for ever
 
 
-def over_actors(
+def map_over_actors(
     parts: list[pa.Table], actor: type, arguments: dict[str, Any], share: Share
 ) -> Iterator[dict[str, Any]]:
     """The rows that `actor(**arguments)` gives for each part, as they come, in any order.
@@ -41,7 +41,7 @@ def over_actors(
         yield from batch.to_pylist()  # type: ignore[union-attr]
 
 
-def in_worker(function: Callable[[Any], str], argument: Any) -> str:
+def run_in_worker(function: Callable[[Any], str], argument: Any) -> str:
     """What the function returns in a Ray worker; its error is raised here as it was there."""
     import ray
 

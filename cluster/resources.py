@@ -12,9 +12,7 @@ class ResourceError(ValueError):
 LARGEST = 4096.0  # devices; an autoscaler without a limit says "as many as there are"
 
 
-def capacity(
-    now: Mapping[str, float], *limits: Mapping[str, float] | None
-) -> dict[str, float]:  # fmt: skip
+def capacity(now: Mapping[str, float], *limits: Mapping[str, float] | None) -> dict[str, float]:
     """What a cluster has, or may grow to where a limit says so: pending work makes it grow.
 
     `now` and `limits` are Ray's resource counts by name.
@@ -42,8 +40,10 @@ def probe_share(cluster: Mapping[str, float], parts: int, gpus_each: int = 1) ->
     """
     cpus, gpus = cluster.get("CPU", 1.0), cluster.get("GPU", 0.0)
     if gpus_each > max(1.0, gpus):
-        raise ResourceError(f"a sampler takes {gpus_each} GPUs, the cluster has {gpus:g}: "
-                            "write a smaller probe.gpus")  # fmt: skip
+        raise ResourceError(
+            f"a sampler takes {gpus_each} GPUs, the cluster has {gpus:g}: "
+            "write a smaller probe.gpus"
+        )
     count = max(1, min(parts, floor(gpus) // gpus_each if gpus >= 1 else floor(cpus)))
     each = floor(100 * max(cpus - 1, cpus / 2) / count) / 100
     return Share(count, min(1.0, each), float(gpus_each) if gpus >= 1 else 0.0)

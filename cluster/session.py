@@ -56,13 +56,13 @@ def _connect(local: Mapping[str, Any]) -> None:
             "--working-dir . -- decile …, or unset RAY_ADDRESS to compute on this machine"
         )
     try:
-        _knock(address)
+        _check_reachable(address)
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
     except (OSError, AuthenticationError) as error:
         raise ResourceError(_no_cluster(error)) from error
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """OSError where nothing listens at host:port; Ray itself would ask there for ten minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "/" not in host:

@@ -24,14 +24,38 @@ class Person:
 
 WOMEN = tuple(
     Person(name, "she", "her", "her", "herself")
-    for name in ("Ada", "Bea", "Cora", "Dina", "Elsa", "Fay", "Gwen", "Iris", "Lucy", "Mia",
-                 "Nell", "Ruth")
-)  # fmt: skip
+    for name in (
+        "Ada",
+        "Bea",
+        "Cora",
+        "Dina",
+        "Elsa",
+        "Fay",
+        "Gwen",
+        "Iris",
+        "Lucy",
+        "Mia",
+        "Nell",
+        "Ruth",
+    )
+)
 MEN = tuple(
     Person(name, "he", "him", "his", "himself")
-    for name in ("Adam", "Boris", "Carlos", "Erik", "Felix", "Hugo", "Ivan", "Jonas", "Leo",
-                 "Milo", "Otto", "Tom")
-)  # fmt: skip
+    for name in (
+        "Adam",
+        "Boris",
+        "Carlos",
+        "Erik",
+        "Felix",
+        "Hugo",
+        "Ivan",
+        "Jonas",
+        "Leo",
+        "Milo",
+        "Otto",
+        "Tom",
+    )
+)
 
 OPENINGS = ("", "", "Then ", "Next, ", "After that, ", "Later, ")
 

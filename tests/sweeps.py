@@ -134,9 +134,12 @@ def refused(folder: Path, address: str) -> str:
     """What `decile run` says when it does not get the Ray cluster at `address`."""
     done = subprocess.run(
         command("run", str(experiments(folder)), "-e", NAME),
-        cwd=folder, env=environment(RAY_ADDRESS=address), capture_output=True, text=True,
+        cwd=folder,
+        env=environment(RAY_ADDRESS=address),
+        capture_output=True,
+        text=True,
         timeout=300,
-    )  # fmt: skip
+    )
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr

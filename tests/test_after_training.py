@@ -16,8 +16,8 @@ from sweeps import (
 )
 
 from orchestrator.config.catalog import load_config
-from orchestrator.config.yaml_lines import UserError
 from orchestrator.planning.plan import make_plan
+from orchestrator.storage.errors import UserError
 
 EVALUATE = {"every": 6, "samples": 2, "greedy": True, "ood": ["far"]}
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from factories import finished_cell, small_plan
 
-from orchestrator.cost.caps import Account, Queue, dropped_sentence, queue_of
-from orchestrator.cost.schedule import Room
+from orchestrator.cost.caps import Queue, UsageMeter, dropped_sentence, queue_of
+from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
-from orchestrator.pipeline.sweep import declare
+from orchestrator.pipeline.sweep import write_manifest
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.page import write_page
@@ -33,13 +33,16 @@ def planned(folder: Path, **caps: object) -> Plan:
 
 
 def queue(
-    plan: Plan, cells: Sequence[Cell] | None = None, gpus: int = 2, account: Account | None = None,
+    plan: Plan,
+    cells: Sequence[Cell] | None = None,
+    gpus: int = 2,
+    account: UsageMeter | None = None,
     probes: float = 0.0,
-) -> Queue:  # fmt: skip
+) -> Queue:
     cells = plan.cells if cells is None else cells
     costs = {cell.cell_id: HOUR for cell in cells}
-    room = Room((1.0,) * gpus, gpus)
-    account = account or Account(clock=Clock())
+    room = Capacity((1.0,) * gpus, gpus)
+    account = account or UsageMeter(clock=Clock())
     made = queue_of(plan.experiment, cells, costs, {"p": probes}, room, account)
     made.forecast.clock = Clock()
     return made
@@ -86,7 +89,7 @@ def test_probes_count_with_every_gpu_that_they_hold(tmp_path: Path) -> None:
 def test_what_cells_really_take_decides(tmp_path: Path) -> None:
     """Cells that end in half the time leave room for a seed that was not expected to fit."""
     plan, clock = planned(tmp_path, max_gpu_hours=4), Clock()
-    made = queue(plan, account=Account(clock=clock))
+    made = queue(plan, account=UsageMeter(clock=clock))
     made.forecast.clock = clock
     for _ in range(2):
         pair = [made.next(), made.next()]
@@ -101,33 +104,38 @@ def test_what_cells_really_take_decides(tmp_path: Path) -> None:
 
 def test_a_block_that_began_is_finished_whatever_the_cap_says(tmp_path: Path) -> None:
     plan, clock = planned(tmp_path, max_hours=1.5), Clock()
-    first = queue(plan, account=Account(clock=clock))
+    first = queue(plan, account=UsageMeter(clock=clock))
     began = first.next()
     assert began is not None
     clock.now = 7200.0
     kept = first.account.as_json()
-    again = queue(plan, account=Account(kept, clock))
+    again = queue(plan, account=UsageMeter(kept, clock))
     assert handed(again) == [(0, "hard"), (0, "random")]
     assert again.why.startswith("max_hours 1.5 (2 taken")
 
 
 def test_a_larger_cap_goes_on_where_the_smaller_one_ended(tmp_path: Path) -> None:
     plan, clock = planned(tmp_path, max_gpu_hours=2), Clock()
-    first = queue(plan, account=Account(clock=clock))
+    first = queue(plan, account=UsageMeter(clock=clock))
     cells = list(iter(first.next, None))
     clock.now = 3600.0
     for cell in cells:
         first.ended(cell)
     owed = [cell for cell in plan.cells if cell not in cells]
     kept = first.account.as_json()
-    assert handed(queue(plan, owed, account=Account(kept, clock))) == []
+    assert handed(queue(plan, owed, account=UsageMeter(kept, clock))) == []
     larger = planned(tmp_path, max_gpu_hours=4)
-    assert handed(queue(larger, owed, account=Account(kept, clock))) == [(1, "hard"), (1, "random")]
+    assert handed(queue(larger, owed, account=UsageMeter(kept, clock))) == [
+        (1, "hard"),
+        (1, "random"),
+    ]
 
 
 def test_where_nothing_is_known_of_a_model_only_what_was_taken_counts(tmp_path: Path) -> None:
     plan, clock = planned(tmp_path, max_gpu_hours=1), Clock()
-    made = queue_of(plan.experiment, plan.cells, {}, {}, Room((1.0,) * 2, 2), Account(clock=clock))
+    made = queue_of(
+        plan.experiment, plan.cells, {}, {}, Capacity((1.0,) * 2, 2), UsageMeter(clock=clock)
+    )
     for _ in range(2):
         assert made.next() is not None
     clock.now = 3600.0
@@ -151,11 +159,11 @@ def test_the_page_says_what_was_left_out(tmp_path: Path) -> None:
     for cell in plan.cells:
         if cell.seed == 0:
             finished_cell(store, plan, cell)
-    declared = declare(plan, store)
+    declared = write_manifest(plan, store)
     declared["dropped"] = {"cap": "max_hours 2", "cells": [c.cell_id for c in plan.cells if c.seed]}
     store.write_json(declared, "sweeps", "small.json")
     write_page(plan, store, tmp_path / "page.html")
     assert "max_hours 2 leaves out seed 1 of stub/small" in (tmp_path / "page.html").read_text()
-    declare(plan, store)
+    write_manifest(plan, store)
     write_page(plan, store, tmp_path / "page.html")
     assert "leaves out seed" not in (tmp_path / "page.html").read_text()

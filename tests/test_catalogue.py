@@ -95,8 +95,10 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plan]:
 
 
 def test_the_papers_sweeps_plan_with_data_at_hand(plans: dict[str, Plan]) -> None:
-    sizes = {name: {c.probe.dataset.name: c.size for c in plan.cells if not is_whole(made(c.rule))}
-             for name, plan in plans.items()}  # fmt: skip
+    sizes = {
+        name: {c.probe.dataset.name: c.size for c in plan.cells if not is_whole(made(c.rule))}
+        for name, plan in plans.items()
+    }
     assert sizes["paper_a"] == {"gsm8k": 747, "shuffled-seven": 100}
     assert sizes["paper_a_as_written"] == {"gsm8k-paper": 747}
     assert 32 <= sizes["paper_a_as_written_shuffled"]["shuffled-bbh"] <= 50

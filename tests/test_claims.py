@@ -29,12 +29,24 @@ READ = {
     "hard > random on gsm8k by 3": ("accuracy", "hard", ">", "random", 3.0, "gsm8k", None),
     "easy < hard on gsm8k by 2.5": ("accuracy", "hard", ">", "easy", 2.5, "gsm8k", None),
     "learnable hard>easy by 10 pp for qwen3-4b on math": (
-        "learnable", "hard", ">", "easy", 10.0, "math", "qwen3-4b",
+        "learnable",
+        "hard",
+        ">",
+        "easy",
+        10.0,
+        "math",
+        "qwen3-4b",
     ),
     "gain  hard = middle on a/b:c within 2 points": (
-        "gain", "hard", "=", "middle", 2.0, "a/b:c", None,
+        "gain",
+        "hard",
+        "=",
+        "middle",
+        2.0,
+        "a/b:c",
+        None,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", READ)

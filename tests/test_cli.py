@@ -226,8 +226,10 @@ def test_the_module_is_the_command_and_its_code_is_the_exit_code(tmp_path: Path)
     assert (version.returncode, version.stdout.split()[0]) == (0, "decile")
     wrong = subprocess.run(
         [*command, "plan", str(tmp_path / "none.yaml"), "-e", "q"],
-        capture_output=True, text=True, cwd=ROOT,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("decile: ") and "Traceback" not in wrong.stderr
 

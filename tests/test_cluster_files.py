@@ -233,8 +233,11 @@ def test_a_slurm_job_starts_head_and_workers_and_gives_the_sweeps_code(slurm: Pa
     }
     run = subprocess.run(
         [str(SWEEP), str(ROOT / "experiments.yaml"), "quickstart", "/shared/runs", "--json"],
-        env=given, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert run.returncode == 1, run.stderr
     said = calls.read_text()
     head = "ray start --head --node-ip-address=10.0.0.1 --port=20077 --include-dashboard=false"
@@ -257,9 +260,12 @@ def test_a_slurm_job_starts_head_and_workers_and_gives_the_sweeps_code(slurm: Pa
 )
 def test_a_slurm_job_says_what_it_lacks(words: list[str], more: dict[str, str], said: str) -> None:
     run = subprocess.run(
-        [str(SWEEP), *words], env={"PATH": os.environ["PATH"]} | more,
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        [str(SWEEP), *words],
+        env={"PATH": os.environ["PATH"]} | more,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert run.returncode == 2 and said in run.stderr
 
 

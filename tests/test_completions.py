@@ -27,20 +27,35 @@ ONE_BY_ONE: dict[str, Callable[[str, str, str, bool], Mark]] = {
 }
 RULES = {
     "number": {
-        "no-answer", "strict:boxed-integer", "lenient:boxed-number", "lenient:hash-number",
-        "lenient:stated-number", "lenient:bold-number",
+        "no-answer",
+        "strict:boxed-integer",
+        "lenient:boxed-number",
+        "lenient:hash-number",
+        "lenient:stated-number",
+        "lenient:bold-number",
     },
     "letter": {
-        "no-answer", "strict:boxed-letter", "lenient:boxed-letter", "lenient:boxed-option",
-        "lenient:stated-letter", "lenient:line-letter",
+        "no-answer",
+        "strict:boxed-letter",
+        "lenient:boxed-letter",
+        "lenient:boxed-option",
+        "lenient:stated-letter",
+        "lenient:line-letter",
     },
     "expression": {
-        "no-answer", "strict:boxed-text", "lenient:boxed-text", "lenient:stated-text",
-        "lenient:boxed-number", "lenient:stated-number", "lenient:boxed-math-verify",
-        "lenient:stated-math-verify", "lenient:boxed-time-limit", "lenient:too-long",
+        "no-answer",
+        "strict:boxed-text",
+        "lenient:boxed-text",
+        "lenient:stated-text",
+        "lenient:boxed-number",
+        "lenient:stated-number",
+        "lenient:boxed-math-verify",
+        "lenient:stated-math-verify",
+        "lenient:boxed-time-limit",
+        "lenient:too-long",
         "lenient:boxed-unreadable",
     },
-}  # fmt: skip
+}
 
 
 def lines(*markers: str) -> list[Any]:
@@ -121,8 +136,10 @@ def test_the_fixture_is_large_and_well_formed() -> None:
             assert case[f"{reading}_rule"].endswith(("no-answer", "-unreadable")) == unanswered, (
                 line
             )
-    seen = {(case["marker"], case["completion"], case["answer"], case["truncated"])
-            for case in CASES.values()}  # fmt: skip
+    seen = {
+        (case["marker"], case["completion"], case["answer"], case["truncated"])
+        for case in CASES.values()
+    }
     assert len(seen) == len(CASES)
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.library_settings import batch_problem, prompts_per_update
-from orchestrator.config.yaml_lines import UserError, load
+from orchestrator.config.yaml_lines import load
+from orchestrator.storage.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 
@@ -296,5 +297,8 @@ def test_merged_keys_have_the_lines_of_what_was_merged(tmp_path: Path) -> None:
     content, lines = load(written(tmp_path, text))
     assert content["c"] == {"x": 1, "y": 3, "z": 4}
     assert {key: line for key, line in lines.items() if key[:1] == ("c",)} == {
-        ("c",): 6, ("c", "x"): 1, ("c", "y"): 5, ("c", "z"): 8,
-    }  # fmt: skip
+        ("c",): 6,
+        ("c", "x"): 1,
+        ("c", "y"): 5,
+        ("c", "z"): 8,
+    }

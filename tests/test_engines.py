@@ -10,9 +10,9 @@ import yaml
 from sweeps import command, environment
 
 from orchestrator.config.catalog import load_config
-from orchestrator.config.yaml_lines import UserError
 from orchestrator.sampling import find_sampler
 from orchestrator.sampling.transformers import TransformersSampler
+from orchestrator.storage.errors import UserError
 
 ENGINE = '''
 from orchestrator.sampling import Completion, Sampler
@@ -61,11 +61,18 @@ def test_a_probe_by_an_engine_of_the_users_own(tmp_path: Path) -> None:
     file = experiments(tmp_path, "mine:Sayer")
     done = subprocess.run(
         command("probe", str(file), "-e", "own"),
-        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    [part] = [f for f in (tmp_path / "runs" / "probes").glob("*/*.parquet")
-              if pq.read_metadata(f).num_rows == 36]  # fmt: skip
+    [part] = [
+        f
+        for f in (tmp_path / "runs" / "probes").glob("*/*.parquet")
+        if pq.read_metadata(f).num_rows == 36
+    ]
     assert set(pq.read_table(part)["completion"].to_pylist()) == {
         rf"\boxed{{{i}}}" for i in range(3)
     }

@@ -181,7 +181,11 @@ print([text for text, a, b in zip(latex, two, read()) if a != b])
 def test_parsing_in_two_stages_reads_what_the_full_parser_reads(golds: list[str]) -> None:
     some = [gold.replace("\n", " ") for gold in golds[::25]]
     done = subprocess.run(
-        [sys.executable, "-c", TWICE], input="\n".join(some), capture_output=True, text=True,
-        check=True, cwd=Path(__file__).parents[1],
-    )  # fmt: skip
+        [sys.executable, "-c", TWICE],
+        input="\n".join(some),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
     assert done.stdout.strip() == "[]"

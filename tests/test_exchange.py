@@ -113,11 +113,16 @@ def test_completions_are_marked_by_the_tasks_own_marker(
 
 def test_lists_carry_cuts_lengths_and_ends(tmp_path: Path, task: Task) -> None:
     rows = [
-        {"question": "2+2", "answer": 4, "completions": ["so", RIGHT], "truncated": [True, False],
-         "tokens": [9, 4]},
+        {
+            "question": "2+2",
+            "answer": 4,
+            "completions": ["so", RIGHT],
+            "truncated": [True, False],
+            "tokens": [9, 4],
+        },
         {"question": "2+3", "answer": "5", "responses": ["so", ""], "finish": ["length", "error"]},
         {"question": "3+3", "answer": "6", "completions": ["so", "or"], "truncated": True},
-    ]  # fmt: skip
+    ]
     found = imported(tmp_path, rows, task)
     assert outcomes(found) == ["truncated", "correct", "truncated", "error", *["truncated"] * 2]
     assert found.samples is not None
@@ -188,10 +193,12 @@ def test_a_column_of_another_form_is_named(
 def test_solve_rates_are_marked_as_such_and_absent_columns_stay_absent(
     tmp_path: Path, task: Task
 ) -> None:
-    rows = [{"question": "2+2", "answer": "4", "solve_rate": 0.25, "n": 8},
-            {"question": "1+1", "answer": "2", "solve_rate": "7/8"},
-            {"question": "1+2", "answer": "3", "solve_rate": 0.33, "n": 8},
-            {"question": "1+3", "answer": "4", "solve_rate": None}]  # fmt: skip
+    rows = [
+        {"question": "2+2", "answer": "4", "solve_rate": 0.25, "n": 8},
+        {"question": "1+1", "answer": "2", "solve_rate": "7/8"},
+        {"question": "1+2", "answer": "3", "solve_rate": 0.33, "n": 8},
+        {"question": "1+3", "answer": "4", "solve_rate": None},
+    ]
     found = imported(tmp_path, rows, task)
     assert found.layout == "solve-rates" and found.samples is None
     assert rates(found) == {"2+2": 0.25, "1+1": 0.875, "1+2": 0.33}
@@ -254,8 +261,10 @@ def test_several_rates_have_to_be_told_apart(tmp_path: Path, task: Task) -> None
 
 def test_big_math(tmp_path: Path, task: Task) -> None:
     row = {"source": "orca_math", "domain": ["Algebra"]}
-    rows = [row | {"problem": "2+2", "answer": "4", "llama8b_solve_rate": 0.15625},
-            row | {"problem": "1+1", "answer": "2", "llama8b_solve_rate": None}]  # fmt: skip
+    rows = [
+        row | {"problem": "2+2", "answer": "4", "llama8b_solve_rate": 0.15625},
+        row | {"problem": "1+1", "answer": "2", "llama8b_solve_rate": None},
+    ]
     found = imported(tmp_path, rows, task)
     assert found.layout == "big-math" and rates(found) == {"2+2": 0.15625}
     assert found.difficulty is not None
@@ -363,9 +372,13 @@ def episode(folder: Path, index: int, question: str, answer: str, text: str, **m
 
 
 def test_rllm_results_alone_are_rates_by_task(tmp_path: Path, task: Task) -> None:
-    items = [rllm_item(0, 0, True), rllm_item(0, 1, False, error="timeout"),
-             rllm_item(1, 0, False), rllm_item(1, 1, False),
-             rllm_item(2, 0, False, error="x", task_id=None)]  # fmt: skip
+    items = [
+        rllm_item(0, 0, True),
+        rllm_item(0, 1, False, error="timeout"),
+        rllm_item(1, 0, False),
+        rllm_item(1, 1, False),
+        rllm_item(2, 0, False, error="x", task_id=None),
+    ]
     found = import_probe(rllm_run(tmp_path / "run", items), None, task)
     assert found.layout == "rllm" and found.difficulty is not None
     columns = ["prompt_id", "n", "successes", "pass_rate", "error", "scorable"]
@@ -392,10 +405,14 @@ def test_rllm_ids_that_are_the_pools_are_its_prompts(tmp_path: Path, objects: Ta
 def test_rllm_episodes_are_marked_again(tmp_path: Path, task: Task, beside: str) -> None:
     run = rllm_run(
         tmp_path / "run",
-        [rllm_item(0, 0, True), rllm_item(0, 1, True),
-         rllm_item(1, 0, False, termination_reason="max_response_length_exceeded"),
-         rllm_item(1, 1, False, error="proxy"), rllm_item(2, 0, True)],
-    )  # fmt: skip
+        [
+            rllm_item(0, 0, True),
+            rllm_item(0, 1, True),
+            rllm_item(1, 0, False, termination_reason="max_response_length_exceeded"),
+            rllm_item(1, 1, False, error="proxy"),
+            rllm_item(2, 0, True),
+        ],
+    )
     for index, text in enumerate([RIGHT, WRONG]):
         episode(run / beside, index, "2+2", "4", text)
     episode(run / beside, 2, "1+1", "2", "so")
@@ -529,8 +546,10 @@ def test_with_a_pool_questions_get_its_ids_answers_and_tiers(tmp_path: Path, obj
 def test_with_a_pool_other_answers_are_named(tmp_path: Path, objects: Task) -> None:
     pool = objects.train()
     other = next(p.answer for p in pool if p.answer != pool[0].answer)
-    rows = [{"question": pool[0].question, "answer": a, "completion": objects.answering(other)}
-            for a in (pool[0].answer, pool[0].answer.strip("()"), other)]  # fmt: skip
+    rows = [
+        {"question": pool[0].question, "answer": a, "completion": objects.answering(other)}
+        for a in (pool[0].answer, pool[0].answer.strip("()"), other)
+    ]
     found = imported(tmp_path, rows, objects, pool=pool)
     assert outcomes(found) == ["wrong"] * 3
     (note,) = [note for note in found.notes if "differ" in note]
@@ -604,10 +623,14 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_written_import_is_a_probe_to_select_from(tmp_path: Path, task: Task) -> None:
     rows = [
-        {"question": f"{n}+{n}", "answer": str(2 * n), "tier": "sum",
-         "completions": [rf"\boxed{{{2 * n}}}"] * n + [r"\boxed{-1}"] * (4 - n)}
+        {
+            "question": f"{n}+{n}",
+            "answer": str(2 * n),
+            "tier": "sum",
+            "completions": [rf"\boxed{{{2 * n}}}"] * n + [r"\boxed{-1}"] * (4 - n),
+        }
         for n in range(1, 5)
-    ]  # fmt: skip
+    ]
     out = tmp_path / "new" / "probe.parquet"
     summary = import_file(written(tmp_path, rows), task, out)
     assert (summary["kind"], summary["prompts"], summary["rows"]) == ("samples", 4, 16)
@@ -624,8 +647,9 @@ def test_a_written_import_is_a_probe_to_select_from(tmp_path: Path, task: Task) 
 
 
 def test_written_rates_choose_as_the_rates_do(tmp_path: Path, task: Task) -> None:
-    rows = [{"problem": f"{n}+1", "answer": str(n + 1), "llama8b_solve_rate": n / 64}
-            for n in range(9)]  # fmt: skip
+    rows = [
+        {"problem": f"{n}+1", "answer": str(n + 1), "llama8b_solve_rate": n / 64} for n in range(9)
+    ]
     out = tmp_path / "probe.parquet"
     import_file(written(tmp_path, rows), task, out, layout="big-math")
     for policy, first in (("hard", "0+1"), ("easy", "8+1")):
@@ -647,10 +671,14 @@ def test_an_import_goes_into_a_new_parquet_file(tmp_path: Path, task: Task, name
 
 def subset_of(prompts: list[Prompt], chosen: list[int]) -> pa.Table:
     rows = [
-        {"rank": rank, "prompt_id": prompts[i].prompt_id, "tier": prompts[i].tier,
-         "pass_rate": None if i == 0 else i / 32}
+        {
+            "rank": rank,
+            "prompt_id": prompts[i].prompt_id,
+            "tier": prompts[i].tier,
+            "pass_rate": None if i == 0 else i / 32,
+        }
         for rank, i in enumerate(chosen)
-    ]  # fmt: skip
+    ]
     return with_reason(pa.Table.from_pylist(rows, schema=SUBSET), WHY)
 
 
@@ -667,7 +695,10 @@ def test_a_jsonl_export_has_texts_by_rank_and_says_where_they_came_from(
     assert [row["pass_rate"] for row in rows] == [5 / 32, None, 2 / 32]
     assert rows[0]["messages"] == objects.messages(pool[5].question)
     assert (rows[0]["question"], rows[0]["answer"], rows[0]["tier"]) == (
-        pool[5].question, pool[5].answer, pool[5].tier)  # fmt: skip
+        pool[5].question,
+        pool[5].answer,
+        pool[5].tier,
+    )
     assert json.loads((tmp_path / "deep" / "subset.jsonl.provenance.json").read_text()) == why
     assert why["subset"] == WHY and why["options"] == {"train": 20} and why["rows"] == 3
     assert why["task"]["marker"] == objects.marker_id
@@ -687,10 +718,14 @@ def test_an_export_comes_back_as_the_same_prompts(
     out = tmp_path / name
     export_subset(subset_of(pool, [3, 1, 2]), pool, objects, layout, out)
     if layout in ("trl", "verifiers"):  # trainers' inputs: their rollouts come back as results
-        rows = pq.read_table(out).to_pylist() if layout == "trl" else [
-            json.loads(line) for line in out.read_text().splitlines()]  # fmt: skip
-        rows = [row | {"completion": objects.answering(row["answer"]), "reward": 1.0}
-                for row in rows]  # fmt: skip
+        rows = (
+            pq.read_table(out).to_pylist()
+            if layout == "trl"
+            else [json.loads(line) for line in out.read_text().splitlines()]
+        )
+        rows = [
+            row | {"completion": objects.answering(row["answer"]), "reward": 1.0} for row in rows
+        ]
         out = written(tmp_path, rows, "results.jsonl")
     more = {"pool": pool} if layout == "trl" else {}
     found = import_probe(out, None, objects, **more)
@@ -736,8 +771,12 @@ def test_datasets_loads_an_export_and_a_chat_template_renders_it(
     pool = objects.train()
     out = tmp_path / f"o.{kind}"
     export_subset(subset_of(pool, [1, 0]), pool, objects, layout, out)
-    loaded = load_dataset("json" if kind == "jsonl" else "parquet", data_files=str(out),
-                          split="train", cache_dir=str(tmp_path / "cache"))  # fmt: skip
+    loaded = load_dataset(
+        "json" if kind == "jsonl" else "parquet",
+        data_files=str(out),
+        split="train",
+        cache_dir=str(tmp_path / "cache"),
+    )
     assert is_conversational(loaded[0])
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     for row, prompt in zip(loaded, [pool[1], pool[0]], strict=True):
@@ -784,10 +823,14 @@ def test_any_text_survives_the_round_trip(entries: list[tuple[str, int, str]]) -
 
 def test_completions_keep_their_outcomes_out_and_in(tmp_path: Path, task: Task) -> None:
     rows = [
-        {"question": q, "answer": "4", "completions": [RIGHT, WRONG, "hm"],
-         "truncated": [False, False, True]}
+        {
+            "question": q,
+            "answer": "4",
+            "completions": [RIGHT, WRONG, "hm"],
+            "truncated": [False, False, True],
+        }
         for q in ("2+2", "3+1")
-    ]  # fmt: skip
+    ]
     first = imported(tmp_path, rows, task)
     write_import(first, tmp_path / "probe.parquet")
     again = import_probe(tmp_path / "probe.parquet", None, task)
@@ -797,8 +840,9 @@ def test_completions_keep_their_outcomes_out_and_in(tmp_path: Path, task: Task) 
 
 
 def test_written_rates_come_back_as_they_were(tmp_path: Path, task: Task) -> None:
-    rows = [{"problem": f"{n}+1", "answer": str(n + 1), "llama8b_solve_rate": n / 64}
-            for n in range(5)]  # fmt: skip
+    rows = [
+        {"problem": f"{n}+1", "answer": str(n + 1), "llama8b_solve_rate": n / 64} for n in range(5)
+    ]
     first = imported(tmp_path, rows, task)
     write_import(first, tmp_path / "probe.parquet")
     again = import_probe(tmp_path / "probe.parquet", None, task)
@@ -809,8 +853,9 @@ def test_written_rates_come_back_as_they_were(tmp_path: Path, task: Task) -> Non
 def test_a_prompt_outside_the_data_is_named(tmp_path: Path, objects: Task) -> None:
     pool = objects.train()
     with pytest.raises(TaskError) as caught:
-        export_subset(subset_of(pool, [1, 2, 3, 4, 5]), pool[:2], objects, "trl",
-                      tmp_path / "o.jsonl")  # fmt: skip
+        export_subset(
+            subset_of(pool, [1, 2, 3, 4, 5]), pool[:2], objects, "trl", tmp_path / "o.jsonl"
+        )
     said = str(caught.value)
     assert "4 of 5 prompts of the subset are not in the data of task shuffled_objects" in said
     assert f"({pool[2].prompt_id}, {pool[3].prompt_id}, {pool[4].prompt_id}, …)" in said
@@ -860,6 +905,8 @@ def test_unlike_numbers_of_samples_are_rates_with_all_outcomes(tmp_path: Path, t
     write_import(found, tmp_path / "probe.parquet")
     written_rows = pq.read_table(tmp_path / "probe.parquet").to_pylist()
     assert {(r["question"], r["n"], r["unparsed"], r["tier"]) for r in written_rows} == {
-        ("2+2", 3, 1, "a"), ("1+3", 1, 0, "b")}  # fmt: skip
+        ("2+2", 3, 1, "a"),
+        ("1+3", 1, 0, "b"),
+    }
     select(tmp_path / "probe.parquet", "hard", "1")
     assert pq.read_table(tmp_path / "subset.parquet")["tier"].to_pylist() == ["a"]

@@ -44,8 +44,13 @@ def test_a_plan_says_how_many_cells_a_gpu_holds(
 
 
 def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
-    grpo = {"num_generations": 4, "per_device_train_batch_size": 8, "max_steps": 4,
-            "gradient_accumulation_steps": 1, "max_completion_length": 8192}  # fmt: skip
+    grpo = {
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "max_steps": 4,
+        "gradient_accumulation_steps": 1,
+        "max_completion_length": 8192,
+    }
     [line] = lines(tmp_path, "l40s", resources={"gpus": 1}, grpo=grpo)
     assert "does not fit L40S 48GB: write a smaller batch" in line
 

@@ -6,7 +6,7 @@ import pytest
 from factories import small_plan
 
 from orchestrator.cost.forecast import Forecast, evaluations_until
-from orchestrator.cost.schedule import Room
+from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell
 
@@ -29,7 +29,7 @@ def cells(tmp_path: Path) -> list[Cell]:
 
 def forecast(cells: list[Cell], clock: Clock, **more: object) -> Forecast:
     costs = {cell.cell_id: COST for cell in cells}
-    return Forecast(cells, costs, Room((2.0,), 2, "CPU"), clock=clock, **more)  # type: ignore[arg-type]
+    return Forecast(cells, costs, Capacity((2.0,), 2, "CPU"), clock=clock, **more)  # type: ignore[arg-type]
 
 
 def test_before_anything_runs_cells_are_packed_behind_the_probes(cells: list[Cell]) -> None:
@@ -97,6 +97,6 @@ def test_a_cell_that_goes_on_from_a_checkpoint_is_not_taken_for_a_fast_one(
 
 
 def test_what_is_not_known_has_no_end(cells: list[Cell]) -> None:
-    told = Forecast(cells, {}, Room((2.0,), 2, "CPU"))
+    told = Forecast(cells, {}, Capacity((2.0,), 2, "CPU"))
     told.reached(cells[0], 1)
     assert told.seconds_left() is None

@@ -24,17 +24,30 @@ from sweeps import (
 )
 
 BIN = Path(sys.executable).parent
-WORKER = {"resources": {"CPU": 1, "object_store_memory": 10**8}, "node_config": {},
-          "min_workers": 0, "max_workers": 2}  # fmt: skip
+WORKER = {
+    "resources": {"CPU": 1, "object_store_memory": 10**8},
+    "node_config": {},
+    "min_workers": 0,
+    "max_workers": 2,
+}
 
 
 # What Ray's launcher would fill in.
 NOTHING: dict[str, object] = {
-    "auth": {}, "file_mounts": {}, "cluster_synced_files": [], "rsync_exclude": [],
-    "rsync_filter": [], "file_mounts_sync_continuously": False, "initialization_commands": [],
-    "setup_commands": [], "head_setup_commands": [], "worker_setup_commands": [],
-    "head_start_ray_commands": [], "worker_start_ray_commands": [], "upscaling_speed": 10.0,
-}  # fmt: skip
+    "auth": {},
+    "file_mounts": {},
+    "cluster_synced_files": [],
+    "rsync_exclude": [],
+    "rsync_filter": [],
+    "file_mounts_sync_continuously": False,
+    "initialization_commands": [],
+    "setup_commands": [],
+    "head_setup_commands": [],
+    "worker_setup_commands": [],
+    "head_start_ray_commands": [],
+    "worker_start_ray_commands": [],
+    "upscaling_speed": 10.0,
+}
 
 
 def free_port() -> int:
@@ -51,8 +64,12 @@ def growing() -> Iterator[str]:
     home = Path("/tmp") / f"decile-grow-{os.getpid()}"
     home.mkdir()
     port = free_port()
-    provider = {"type": "fake_multinode", "gcs_address": f"127.0.0.1:{port}",
-                "disable_node_updaters": True, "disable_launch_config_check": True}  # fmt: skip
+    provider = {
+        "type": "fake_multinode",
+        "gcs_address": f"127.0.0.1:{port}",
+        "disable_node_updaters": True,
+        "disable_launch_config_check": True,
+    }
     config = {
         **NOTHING,
         "cluster_name": "growing",
@@ -69,11 +86,27 @@ def growing() -> Iterator[str]:
     more = {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1", "HOME": str(home)}
     before = set(psutil.pids())
     subprocess.run(
-        [str(BIN / "ray"), "start", "--head", "--port", str(port), "--num-cpus", "0",
-         "--temp-dir", str(home / "ray"), "--object-store-memory", "100000000",
-         "--include-dashboard", "false", f"--autoscaling-config={home / 'config.json'}"],
-        env=environment(**more), check=True, capture_output=True, timeout=120,
-    )  # fmt: skip
+        [
+            str(BIN / "ray"),
+            "start",
+            "--head",
+            "--port",
+            str(port),
+            "--num-cpus",
+            "0",
+            "--temp-dir",
+            str(home / "ray"),
+            "--object-store-memory",
+            "100000000",
+            "--include-dashboard",
+            "false",
+            f"--autoscaling-config={home / 'config.json'}",
+        ],
+        env=environment(**more),
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
     try:
         yield f"127.0.0.1:{port}"
     finally:
@@ -84,9 +117,12 @@ def growing() -> Iterator[str]:
 def decile(file: Path, address: str, *more: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         command("run", str(file), "-e", NAME, *more),
-        cwd=file.parent, env=environment(RAY_ADDRESS=address), capture_output=True, text=True,
+        cwd=file.parent,
+        env=environment(RAY_ADDRESS=address),
+        capture_output=True,
+        text=True,
         timeout=500,
-    )  # fmt: skip
+    )
 
 
 def test_a_sweep_makes_a_cluster_grow_from_nothing(

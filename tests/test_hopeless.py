@@ -9,20 +9,20 @@ import yaml
 from factories import cell_record, finished_cell, small_plan
 from sweeps import NAME, evaluations, experiments, groups, plan_of, run, store_of
 
-from orchestrator.config.yaml_lines import UserError
 from orchestrator.planning.plan import Plan
 from orchestrator.report.families import families
 from orchestrator.report.page import write_page
 from orchestrator.report.rows import read_rows
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import (
-    Hopeless,
+    StopDecision,
     censor,
     censored_lines,
+    interim_check,
+    interim_updates,
     is_censored,
     judged,
-    look,
-    looks_of,
     scores_at,
 )
 from orchestrator.training.record import CENSORED
@@ -70,8 +70,9 @@ def test_more_rivals_and_more_looks_ask_for_more() -> None:
 
 
 def hopeless_plan(folder: Path, **more: object) -> Plan:
-    return small_plan(folder, policies=["hard", "easy", "random"], seeds=[0, 1],
-                      stop_hopeless=True, **more)  # fmt: skip
+    return small_plan(
+        folder, policies=["hard", "easy", "random"], seeds=[0, 1], stop_hopeless=True, **more
+    )
 
 
 def test_rivals_are_the_blocks_other_cells_and_change_no_id(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_rivals_are_the_blocks_other_cells_and_change_no_id(tmp_path: Path) -> N
     for cell in plan.cells:
         mates = {c.cell_id for c in plan.cells if c.seed == cell.seed} - {cell.cell_id}
         assert set(cell.rivals) == mates
-        assert looks_of(cell) == 1
+        assert interim_updates(cell) == 1
 
 
 def test_it_needs_an_evaluation_on_the_way(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_scores_are_found_of_running_and_of_finished_cells(tmp_path: Path) -> No
     first, second = plan.cells[0], plan.cells[1]
     record = cell_record(plan, first)
     assert scores_at(store, first.cell_id, 2) is None
-    look(first, store, record, 2)
+    interim_check(first, store, record, 2)
     running = scores_at(store, first.cell_id, 2)
     finished_cell(store, plan, first)
     assert not store.names("cells", first.cell_id, "scores")
@@ -105,7 +106,7 @@ def test_scores_are_found_of_running_and_of_finished_cells(tmp_path: Path) -> No
 
 def stopped(store: Store, plan: Plan, number: int) -> None:
     cell = plan.cells[number]
-    censor(cell, store, cell_record(plan, cell), 2, Hopeless(cell.rivals[0], -0.31, -0.12))
+    censor(cell, store, cell_record(plan, cell), 2, StopDecision(cell.rivals[0], -0.31, -0.12))
 
 
 def test_a_stopped_cell_is_settled_only_while_that_is_asked(tmp_path: Path) -> None:
@@ -149,8 +150,12 @@ def test_a_hopeless_cell_stops_and_later_ends_as_if_it_never_had(
     hard, rival = plan.cells
     finished_cell(store, plan, rival)
     right = evaluations(store, rival.cell_id).to_pylist()
-    rows = [row | {"update": u, "outcome": "correct"} for u in (0, 6, 12) for row in right
-            if row["update"] == 0]  # fmt: skip
+    rows = [
+        row | {"update": u, "outcome": "correct"}
+        for u in (0, 6, 12)
+        for row in right
+        if row["update"] == 0
+    ]
     table = pa.Table.from_pylist(rows, schema=evaluations(store, rival.cell_id).schema)
     store.write_table(table, "cells", rival.cell_id, "evaluations.parquet")
 

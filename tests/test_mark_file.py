@@ -49,8 +49,9 @@ def test_one_row_per_completion_with_both_readings(tmp_path: Path, kind: str) ->
 
 def test_parquet_is_read_too(tmp_path: Path) -> None:
     rows = [{"answer": "(B)", "completions": [r"\boxed{B}", "(A)"]}] * 3
-    counts = mark_file("shuffled_objects", {}, written(tmp_path, rows, "parquet"),
-                       tmp_path / "out.jsonl")  # fmt: skip
+    counts = mark_file(
+        "shuffled_objects", {}, written(tmp_path, rows, "parquet"), tmp_path / "out.jsonl"
+    )
     assert (counts["correct"], counts["wrong"]) == (3, 3)
 
 
@@ -104,8 +105,15 @@ def test_the_command_counts_outcomes(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_wrong_argument_ends_with_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: list[str], words: str
 ) -> None:
-    arguments = ["--task", "gsm8k", "--input", str(written(tmp_path, ROWS)),
-                 "--output", str(tmp_path / "out.jsonl"), *change]  # fmt: skip
+    arguments = [
+        "--task",
+        "gsm8k",
+        "--input",
+        str(written(tmp_path, ROWS)),
+        "--output",
+        str(tmp_path / "out.jsonl"),
+        *change,
+    ]
     assert main(["mark", *arguments]) == 2
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err

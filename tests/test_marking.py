@@ -148,11 +148,42 @@ def test_a_box_may_hold_one_level_of_braces() -> None:
 
 MEGABYTE = 1_000_000
 DEGENERATE = [
-    "\\boxed{", "\\boxed{}", "\\boxed{ ", "\\fbox{}", "\\boxed ", "{", "}", "{}", "1", "1,000,",
-    "1/", " ", "\\", "\\ ", "\\a  ", "**", "**1", "**1** ", "answer is ", "answer is 1 ",
-    "if answer is 1", "answer  ", "####", "#### 1. a\n", "#### 1\n", "\n", "<think>", "</think>",
-    "$", "(a) ", "B or ", "- ", "a", "²", "~",
-]  # fmt: skip
+    "\\boxed{",
+    "\\boxed{}",
+    "\\boxed{ ",
+    "\\fbox{}",
+    "\\boxed ",
+    "{",
+    "}",
+    "{}",
+    "1",
+    "1,000,",
+    "1/",
+    " ",
+    "\\",
+    "\\ ",
+    "\\a  ",
+    "**",
+    "**1",
+    "**1** ",
+    "answer is ",
+    "answer is 1 ",
+    "if answer is 1",
+    "answer  ",
+    "####",
+    "#### 1. a\n",
+    "#### 1\n",
+    "\n",
+    "<think>",
+    "</think>",
+    "$",
+    "(a) ",
+    "B or ",
+    "- ",
+    "a",
+    "²",
+    "~",
+]
 
 
 @pytest.mark.parametrize("before", ["", "\\boxed{", "answer is ", "#### "])
@@ -240,8 +271,24 @@ def test_the_one_number_of_a_span(span: str, value: int | None) -> None:
     assert only_number(span) == value
 
 
-NUMBERS = [r"\boxed{", "}", r"\boxed{18}", "18", "_", "1", "+", "-", " ", "١٨", r"\fbox{5}",
-           r"\boxed{}", "{", "\\", " the answer is 5.", "#### 7"]  # fmt: skip
+NUMBERS = [
+    r"\boxed{",
+    "}",
+    r"\boxed{18}",
+    "18",
+    "_",
+    "1",
+    "+",
+    "-",
+    " ",
+    "١٨",
+    r"\fbox{5}",
+    r"\boxed{}",
+    "{",
+    "\\",
+    " the answer is 5.",
+    "#### 7",
+]
 
 
 @settings(max_examples=300, deadline=None)

@@ -72,9 +72,14 @@ def test_parameters_are_those_of_the_library_model(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "billions"),
-    [("Qwen/Qwen3-4B", 4.02), ("Qwen/Qwen3-14B", 14.77), ("microsoft/phi-4", 14.66),
-     ("meta-llama/Llama-3.1-8B-Instruct", 8.03), ("Qwen/Qwen2.5-3B-Instruct", 3.09)],
-)  # fmt: skip
+    [
+        ("Qwen/Qwen3-4B", 4.02),
+        ("Qwen/Qwen3-14B", 14.77),
+        ("microsoft/phi-4", 14.66),
+        ("meta-llama/Llama-3.1-8B-Instruct", 8.03),
+        ("Qwen/Qwen2.5-3B-Instruct", 3.09),
+    ],
+)
 def test_the_sizes_are_those_that_the_models_are_known_by(name: str, billions: float) -> None:
     assert SHAPES[name].parameters / 1e9 == pytest.approx(billions, abs=0.01)
 

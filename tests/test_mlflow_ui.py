@@ -105,8 +105,10 @@ def test_runs_are_listed_by_policy_and_sorted_by_a_click(browser: Browser, site:
         text.split("\n")
     )
     gains = {run_name(row.cell): row.result["gain"] for row in site.rows}
-    browser.click("[...document.querySelectorAll('.ag-header-cell span, .ag-header-cell div')]"
-                  ".findLast(e => e.innerText === 'final/gain')")  # fmt: skip
+    browser.click(
+        "[...document.querySelectorAll('.ag-header-cell span, .ag-header-cell div')]"
+        ".findLast(e => e.innerText === 'final/gain')"
+    )
     browser.wait_for("document.body.innerText.includes('Sort: final/gain')")
     browser.wait_for(f"{FALLING}(({NAMES}).map(name => ({json.dumps(gains)})[name]))")
 

@@ -13,11 +13,12 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoTokenizer
 
 from orchestrator.config.catalog import load_config
-from orchestrator.config.yaml_lines import UserError
 from orchestrator.embedded import embedded_path
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.sampling.loading import four_bits, load_model
-from orchestrator.sampling.model import ModelSource, canonical_hash
+from orchestrator.sampling.model import ModelSource
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.hashing import canonical_hash
 
 FOLDER = embedded_path("tiny")
 SOURCE = ModelSource("tiny", str(FOLDER), "folder:test")

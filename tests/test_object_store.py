@@ -25,7 +25,13 @@ from sweeps import (
 )
 
 from orchestrator.planning.cells import ProbeSpec
-from orchestrator.probing.sample_store import compact, owed, parts, read_samples, write_part
+from orchestrator.probing.sample_store import (
+    compact,
+    missing_samples,
+    parts,
+    read_samples,
+    write_part,
+)
 from orchestrator.report.rows import read_rows
 from orchestrator.selection.subsets import read_subset
 from orchestrator.storage.schema import LOG, SAMPLES
@@ -99,7 +105,7 @@ def test_parts_of_a_probe_are_resumed_compacted_and_distrusted(
     prompts = pool.train[:4]
 
     def missing() -> int:
-        return sum(len(indices) for _, indices in owed(store, spec, prompts))
+        return sum(len(indices) for _, indices in missing_samples(store, spec, prompts))
 
     names = [write_part(store, spec.key, samples(spec, prompts, range(i, i + 1))) for i in range(3)]
     assert missing() == 4

@@ -10,7 +10,7 @@ from factories import finished_cell, small_plan
 
 from orchestrator.cli.main import main
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.planning.cells import Asked
+from orchestrator.planning.cells import ExtraEval
 from orchestrator.planning.plan import Plan
 from orchestrator.report import beside, paper, tables
 from orchestrator.report.families import families
@@ -56,9 +56,11 @@ def test_r_squared_of_the_papers_own_tables(
 def test_the_numbers_are_the_papers() -> None:
     """Gains are whole questions but for two, learnable percentages whole groups of 1,000."""
     odd = [
-        (row.model, gain) for row in paper.ALL for gain in row.gain.values()
+        (row.model, gain)
+        for row in paper.ALL
+        for gain in row.gain.values()
         if abs(gain - 100 * round(gain * row.questions / 100) / row.questions) > 0.0051
-    ]  # fmt: skip
+    ]
     assert odd == [("Qwen3-14B", 10.12), ("Qwen3-14B", 12.52)]
     groups = [10 * share for row in paper.ALL for share in row.learnable.values()]
     assert groups == pytest.approx(np.round(groups), abs=1e-9)
@@ -74,9 +76,13 @@ def test_an_interval_is_that_of_questions_that_all_changed_to_one_side() -> None
 
 @pytest.mark.parametrize(
     ("row", "a", "b", "says"),
-    [(0, "hard", "random", "holds"), (5, "hard", "random", "cannot tell"),
-     (3, "hard", "easy", "holds"), (0, "easy", "hard", "contrary")],
-)  # fmt: skip
+    [
+        (0, "hard", "random", "holds"),
+        (5, "hard", "random", "cannot tell"),
+        (3, "hard", "easy", "holds"),
+        (0, "easy", "hard", "contrary"),
+    ],
+)
 def test_what_a_published_gain_says_at_best(row: int, a: str, b: str, says: str) -> None:
     """Phi-4 on shuffled objects: 32.8 against 28.8 is five questions of 125."""
     assert paper.PUBLISHED[row].difference("gain", a, b)[1] == says
@@ -98,9 +104,11 @@ def test_published_and_measured_stand_in_the_same_columns(rows: list[Row]) -> No
     table = beside.gains(found)
     assert table.head == ("data", "model", "whose", *paper.POLICIES)
     assert [line[1:3] for line in table.body] == [
-        ("Qwen3-4B", "paper A"), ("Qwen3-14B", "paper A"), ("Phi-4", "paper A"),
+        ("Qwen3-4B", "paper A"),
+        ("Qwen3-14B", "paper A"),
+        ("Phi-4", "paper A"),
         ("stub", "measured"),
-    ]  # fmt: skip
+    ]
     mine = dict(zip(tables.gains(found).head, tables.gains(found).body[0], strict=True))
     assert table.body[-1][3:] == tuple(mine[policy] for policy in paper.POLICIES)
     assert table.body[0][5].startswith("+13.6 [+7.")
@@ -151,7 +159,7 @@ def with_aime(row: Row, right: int) -> Row:
     """A row whose cell was also asked 15 questions of AIME, 8 samples each."""
     task = dataclasses.replace(row.cell.probe.dataset, name="aime", task="aime2025")
     probe = row.cell.probe.model_copy(update={"dataset": task})
-    asked = Asked(probe=probe, dataset="aime", greedy=False, test_hash="")
+    asked = ExtraEval(probe=probe, dataset="aime", greedy=False, test_hash="")
     base, final = ({f"q{i}": (8, int(i < n)) for i in range(15)} for n in (5, right))
     counts = {**row.counts, "aime": {0: base, row.cell.updates: final}}
     cell = row.cell.model_copy(update={"also": [asked]})

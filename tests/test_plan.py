@@ -8,9 +8,9 @@ import yaml
 from factories import small_plan
 
 from orchestrator.config.catalog import load_config
-from orchestrator.config.yaml_lines import UserError
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, datasets_of, make_plan
+from orchestrator.storage.errors import UserError
 
 GRPO = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8}
 

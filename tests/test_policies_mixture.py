@@ -54,9 +54,7 @@ def test_the_first_part_takes_what_it_would_take_alone(
     assert rows[:count].tolist() == alone[:count].tolist()
 
 
-@given(
-    weights=st.lists(st.integers(1, 50), min_size=1, max_size=5), size=st.integers(1, 1000)
-)  # fmt: skip
+@given(weights=st.lists(st.integers(1, 50), min_size=1, max_size=5), size=st.integers(1, 1000))
 def test_counts_add_up_and_are_within_one_of_the_share(weights: list[int], size: int) -> None:
     shares = [w / sum(weights) for w in weights]
     counts = mixture([{"random": share} for share in shares]).counts(size)

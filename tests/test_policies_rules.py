@@ -144,9 +144,13 @@ def test_required_are_prompts_whose_failures_are_mostly_answers(failures: dict[s
 
 def test_what_is_left_out_is_never_chosen_and_a_shortage_says_so() -> None:
     difficulty = pa.table(
-        {"pass_rate": [0.0, 0.1, 0.2], "wrong": [0, 3, 3], "unparsed": [5, 2, 3],
-         "truncated": pa.array([0, 0, None], pa.int32())}
-    )  # fmt: skip
+        {
+            "pass_rate": [0.0, 0.1, 0.2],
+            "wrong": [0, 3, 3],
+            "unparsed": [5, 2, 3],
+            "truncated": pa.array([0, 0, None], pa.int32()),
+        }
+    )
     assert pick(difficulty, "hard", 2, require="parsed") == [1, 2]
     with pytest.raises(PolicyError, match="hard has 2 of 3 .*leave out require: parsed"):
         pick(difficulty, "hard", 3, require="parsed")

@@ -55,8 +55,12 @@ def experiments(folder: Path, policies: list[str], **probe: object) -> Path:
 def probe(file: Path) -> str:
     done = subprocess.run(
         command("probe", str(file), "-e", "study"),
-        cwd=file.parent, env=environment(), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=file.parent,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

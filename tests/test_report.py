@@ -33,8 +33,15 @@ from orchestrator.storage.store import Store
 from orchestrator.training.record import CellRecord, finish
 
 POLICIES = ("hard", "easy", "middle", "random")
-SECTIONS = ("Verdicts", "Gains", "Learnable groups", "Test sets", "Where the gain lies",
-            "Cells and ledger", "How to reproduce")  # fmt: skip
+SECTIONS = (
+    "Verdicts",
+    "Gains",
+    "Learnable groups",
+    "Test sets",
+    "Where the gain lies",
+    "Cells and ledger",
+    "How to reproduce",
+)
 CLAIMS = (
     "hard > random on small by 3",
     "learnable easy < hard on small by 10",
@@ -224,10 +231,11 @@ class Reader(HTMLParser):
         if tag in ("script", "link", "img", "iframe", "object", "embed"):
             self.loads.append(tag)
         self.loads += [
-            str(value) for name, value in attrs
+            str(value)
+            for name, value in attrs
             if name in ("src", "srcset", "href", "xlink:href", "action")
             and not str(value).startswith("#")
-        ]  # fmt: skip
+        ]
 
     def handle_data(self, data: str) -> None:
         if self.open and self.open[-1] == "h2":
@@ -345,8 +353,13 @@ def test_another_set_in_the_store_reaches_the_row(plan: Plan, tmp_path: Path) ->
     cell, store = plan.cells[0], Store(str(tmp_path / "runs"))
     finished_cell(store, plan, cell)
     record = cell_record(plan, cell)
-    one = {"prompt_id": "q", "sample": 0, "outcome": "correct", "other_outcome": "correct",
-           "tokens": 3}  # fmt: skip
+    one = {
+        "prompt_id": "q",
+        "sample": 0,
+        "outcome": "correct",
+        "other_outcome": "correct",
+        "tokens": 3,
+    }
     for update in (0, cell.updates):
         samples = pa.Table.from_pylist([one], schema=SAMPLES)
         record.add_evaluation(
@@ -401,13 +414,22 @@ def test_the_notebook_draws_every_figure_of_the_page(
     monkeypatch.setenv("DECILE_EXPERIMENT", plan.name)
     shown = "".join(executed(Path(__file__).parents[1] / "notebooks" / "results.ipynb"))
     svg = re.compile(r"<svg.*?</svg>", re.DOTALL)
-    plain = [re.sub(' role="img" aria-label="[^"]*"', "", s) for s in
-             svg.findall((tmp_path / "page.html").read_text())]  # fmt: skip
+    plain = [
+        re.sub(' role="img" aria-label="[^"]*"', "", s)
+        for s in svg.findall((tmp_path / "page.html").read_text())
+    ]
     assert len(plain) == 7 and set(svg.findall(shown)) == set(plain)
-    assert all(f"<h3>{title}</h3>" in shown for title in (
-        "Gain in accuracy", "Learnable %", "What the groups could teach",
-        "Test sets: accuracy and pass@k", "Accuracy by tier", "Ledger",
-    ))  # fmt: skip
+    assert all(
+        f"<h3>{title}</h3>" in shown
+        for title in (
+            "Gain in accuracy",
+            "Learnable %",
+            "What the groups could teach",
+            "Test sets: accuracy and pass@k",
+            "Accuracy by tier",
+            "Ledger",
+        )
+    )
 
 
 def executed(notebook: Path) -> list[str]:

@@ -195,16 +195,27 @@ def test_what_steps_to_match_lack_is_said_where_somebody_would_look(rows: list[R
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        (Steps(12.4, 8.0, 20.0, 1.0), "hard reaches full's final accuracy (60.0 %) after 12 "
-         "[8, 20] updates, 31 % of its steps"),
-        (Steps(12.4, 8.0, None, 0.9), "hard reaches full's final accuracy (60.0 %) after 12 "
-         "[8, never] updates, 31 % of its steps"),
-        (Steps(None, 33.0, None, 0.2), "hard does not reach full's final accuracy (60.0 %) within "
-         "its updates (in 20 % of resamples it does)"),
-        (Steps(None, None, None, 0.0), "hard does not reach full's final accuracy (60.0 %) within "
-         "its updates"),
+        (
+            Steps(12.4, 8.0, 20.0, 1.0),
+            "hard reaches full's final accuracy (60.0 %) after 12 "
+            "[8, 20] updates, 31 % of its steps",
+        ),
+        (
+            Steps(12.4, 8.0, None, 0.9),
+            "hard reaches full's final accuracy (60.0 %) after 12 "
+            "[8, never] updates, 31 % of its steps",
+        ),
+        (
+            Steps(None, 33.0, None, 0.2),
+            "hard does not reach full's final accuracy (60.0 %) within "
+            "its updates (in 20 % of resamples it does)",
+        ),
+        (
+            Steps(None, None, None, 0.0),
+            "hard does not reach full's final accuracy (60.0 %) within its updates",
+        ),
     ],
-)  # fmt: skip
+)
 def test_steps_to_match_in_words(steps: Steps, said: str) -> None:
     assert str(Match("hard", "full", 0.6, 40, steps)) == said
 
@@ -214,8 +225,9 @@ def test_probes_stand_beside_training_seeds(plan: Plan, rows: list[Row]) -> None
     found = families([*rows, *again])
     spread = probe_spread.spreads(found)
     assert [(s.policy, s.measure) for s in spread[:2]] == [
-        ("hard", "accuracy"), ("hard", "learnable %"),
-    ]  # fmt: skip
+        ("hard", "accuracy"),
+        ("hard", "learnable %"),
+    ]
     results = [[100 * r.curve[4] for r in rows if r.cell.policy == "hard"]] * 2
     expected = variance_components([np.array(result) for result in results])
     assert spread[0].found == expected

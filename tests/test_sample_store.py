@@ -15,8 +15,8 @@ from orchestrator.planning.pools import Pool
 from orchestrator.probing import sample_store
 from orchestrator.probing.sample_store import (
     compact,
-    lacking,
-    owed,
+    missing_indices,
+    missing_samples,
     parts,
     read_samples,
     write_part,
@@ -60,8 +60,8 @@ class Probe:
         name = write_part(self.store, key or self.spec.key, self.rows(*arguments))  # type: ignore
         return self.folder.parent / (key or self.spec.key) / name
 
-    def owed(self) -> int:
-        return sum(len(want) for _, want in owed(self.store, self.spec, self.prompts))
+    def missing_samples(self) -> int:
+        return sum(len(want) for _, want in missing_samples(self.store, self.spec, self.prompts))
 
 
 @pytest.fixture
@@ -70,17 +70,17 @@ def probe(tmp_path: Path) -> Probe:
 
 
 def test_what_is_written_is_no_longer_owed_and_k_may_grow(probe: Probe) -> None:
-    assert probe.owed() == 24
+    assert probe.missing_samples() == 24
     probe.write(0, 6, range(3))
-    assert probe.owed() == 6
-    assert {tuple(w) for _, w in owed(probe.store, probe.spec, probe.prompts)} == {(3,)}
+    assert probe.missing_samples() == 6
+    assert {tuple(w) for _, w in missing_samples(probe.store, probe.spec, probe.prompts)} == {(3,)}
     probe.write(0, 6, range(3, 4))
-    assert probe.owed() == 0
+    assert probe.missing_samples() == 0
     more = probe.spec.model_copy(
         update={"settings": probe.spec.settings.model_copy(update={"samples": 6})}
     )
     assert more.key == probe.spec.key
-    assert {tuple(w) for _, w in owed(probe.store, more, probe.prompts)} == {(4, 5)}
+    assert {tuple(w) for _, w in missing_samples(probe.store, more, probe.prompts)} == {(4, 5)}
 
 
 def test_writing_the_same_rows_twice_is_one_part(probe: Probe) -> None:
@@ -124,10 +124,10 @@ def test_a_part_that_is_not_as_written_is_named_and_owed_again(
     bad = probe.write(3, 6, range(4))
     damage(bad)
     with caplog.at_level(logging.WARNING):
-        assert probe.owed() == 12
+        assert probe.missing_samples() == 12
     assert bad.name in caplog.text and "owed again" in caplog.text
     probe.write(3, 6, range(4))
-    assert probe.owed() == 0
+    assert probe.missing_samples() == 0
 
 
 def test_a_part_of_another_probe_is_named_and_not_used(
@@ -136,7 +136,7 @@ def test_a_part_of_another_probe_is_named_and_not_used(
     foreign = probe.write(0, 6, range(4), key="0123456789abcdef")
     probe.folder.mkdir(parents=True)
     foreign.rename(probe.folder / foreign.name)
-    assert probe.owed() == 24
+    assert probe.missing_samples() == 24
     assert "belongs to probe 0123456789abcdef" in caplog.text
 
 
@@ -146,7 +146,7 @@ def test_a_part_under_anothers_name_is_found_out(
     one, two = probe.write(0, 3, range(4)), probe.write(3, 6, range(4))
     pairs = two.name.partition("-")[0]
     one.rename(one.with_name(f"{pairs}-{one.name.partition('-')[2]}"))
-    assert probe.owed() == 12
+    assert probe.missing_samples() == 12
     assert "holds other samples than its name says" in caplog.text
 
 
@@ -171,7 +171,7 @@ def test_compaction_bounds_a_files_rows(probe: Probe, monkeypatch: pytest.Monkey
     compact(probe.store, probe.spec.key)
     sizes = [pq.read_table(f).num_rows for f in probe.folder.glob("*.parquet")]
     assert sorted(sizes) == [8, 8, 8]
-    assert probe.owed() == 0
+    assert probe.missing_samples() == 0
 
 
 def test_the_marks_of_an_older_version_are_made_again_from_the_texts(probe: Probe) -> None:
@@ -181,7 +181,7 @@ def test_the_marks_of_an_older_version_are_made_again_from_the_texts(probe: Prob
     data = sink.getvalue().to_pybytes()
     name = f"{sample_store._pairs_hash(old)}-{sample_store._bytes_hash(data)}.parquet"
     probe.store.write_bytes(data, "probes", probe.spec.key, name)
-    assert probe.owed() == 0
+    assert probe.missing_samples() == 0
     rows = read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
     assert set(rows["marker"].to_pylist()) == {probe.spec.marker}
     assert set(rows["outcome"].to_pylist()) == {"correct"}
@@ -221,7 +221,7 @@ def test_kept_marks_that_were_edited_are_made_again(probe: Probe) -> None:
     for damage in (damage_edited, damage_torn, damage_empty):
         damage(beside)
         assert read_samples(probe.store, probe.spec, strict, probe.prompts).equals(right)
-        assert probe.owed() == 0
+        assert probe.missing_samples() == 0
 
 
 def test_an_incomplete_probe_is_refused_unless_asked_for(probe: Probe) -> None:
@@ -240,7 +240,9 @@ def test_what_is_there_and_what_is_owed_make_the_whole(
     prompts = [make_prompt("t", str(i), "a", "") for i in range(5)]
     rows = [{"prompt_id": prompts[p].prompt_id, "sample": s} for p, s in have]
     table = pa.Table.from_pylist(rows, schema=SAMPLES.empty_table().select([0, 1]).schema)
-    missing = {(p.prompt_id, i) for p, want in lacking(table, prompts, samples) for i in want}
-    held = {(prompts[p].prompt_id, s) for p, s in have if s < samples}
-    assert missing & held == set()
-    assert missing | held == {(p.prompt_id, s) for p in prompts for s in range(samples)}
+    missing = {
+        (p.prompt_id, i) for p, want in missing_indices(table, prompts, samples) for i in want
+    }
+    stored = {(prompts[p].prompt_id, s) for p, s in have if s < samples}
+    assert missing & stored == set()
+    assert missing | stored == {(p.prompt_id, s) for p in prompts for s in range(samples)}

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from cluster.resources import ResourceError
 from orchestrator.config.experiment import Resources
 from orchestrator.cost.schedule import (
+    Capacity,
     Job,
-    Room,
+    capacity_of,
     device_seconds,
     gantt,
     in_blocks,
     lower_bound,
     makespan,
     pack,
-    room_of,
 )
 from orchestrator.planning.cells import block_of
 
@@ -33,8 +33,13 @@ class Stub(NamedTuple):
 
     @property
     def axes(self) -> dict[str, Any]:
-        return {"model": self.model, "dataset": "d", "policy": self.policy, "seed": self.seed,
-                "probe_seed": 0}  # fmt: skip
+        return {
+            "model": self.model,
+            "dataset": "d",
+            "policy": self.policy,
+            "seed": self.seed,
+            "probe_seed": 0,
+        }
 
 
 def grid(models: dict[str, float], policies: str, seeds: int) -> list[Stub]:
@@ -83,7 +88,7 @@ jobs = st.lists(
 def test_a_packing_never_holds_more_than_there_is_and_loses_no_job(
     jobs: list[Job], devices: int, at_once: int
 ) -> None:
-    room = Room((1.0,) * devices, at_once)
+    room = Capacity((1.0,) * devices, at_once)
     placed = pack(jobs, room)
     assert sorted(each.job for each in placed) == sorted(jobs)
     for each in placed:
@@ -100,12 +105,12 @@ def test_a_packing_never_holds_more_than_there_is_and_loses_no_job(
 def test_equal_shares_in_order_are_within_grahams_factor_of_the_bound(
     each: list[float], devices: int
 ) -> None:
-    room, jobs = Room((1.0,) * devices, devices), [Job("j", s) for s in each]
+    room, jobs = Capacity((1.0,) * devices, devices), [Job("j", s) for s in each]
     assert makespan(pack(jobs, room)) <= (2 - 1 / devices) * lower_bound(jobs, room) + 1e-6
 
 
 def test_what_does_not_fit_now_is_passed_by_what_does() -> None:
-    room = Room((1.0, 1.0), 4)
+    room = Capacity((1.0, 1.0), 4)
     wide, narrow = Job("wide", 5, workers=2), Job("narrow", 2)
     placed = {p.job.name: p for p in pack([Job("first", 3), wide, narrow], room)}
     assert placed["narrow"].start == 0
@@ -114,31 +119,33 @@ def test_what_does_not_fit_now_is_passed_by_what_does() -> None:
 
 def test_a_share_fills_a_device_before_it_opens_another() -> None:
     quarter = [Job(str(i), 10, share=0.25) for i in range(4)]
-    assert {p.devices for p in pack(quarter, Room((1.0, 1.0), 8))} == {(0,)}
+    assert {p.devices for p in pack(quarter, Capacity((1.0, 1.0), 8))} == {(0,)}
 
 
 def test_a_job_that_fits_nowhere_is_an_error_and_not_a_loop() -> None:
     with pytest.raises(ValueError, match="wide fits nowhere"):
-        pack([Job("wide", 1, workers=3)], Room((1.0, 1.0), 2))
+        pack([Job("wide", 1, workers=3)], Capacity((1.0, 1.0), 2))
 
 
 def test_a_cluster_is_its_gpus_or_all_its_cpus() -> None:
-    assert room_of({"CPU": 4}, Resources(cpus=2)) == Room((4,), 2, "CPU")
-    assert room_of({"CPU": 64, "GPU": 2}, Resources(gpus=0.5)) == Room((1.0, 1.0), 4)
+    assert capacity_of({"CPU": 4}, Resources(cpus=2)) == Capacity((4,), 2, "CPU")
+    assert capacity_of({"CPU": 64, "GPU": 2}, Resources(gpus=0.5)) == Capacity((1.0, 1.0), 4)
     with pytest.raises(ResourceError, match="write smaller resources"):
-        room_of({"CPU": 4}, Resources(gpus=1))
+        capacity_of({"CPU": 4}, Resources(gpus=1))
 
 
 def test_the_chart_has_a_row_per_lane_with_every_name_at_its_time() -> None:
     jobs = [Job("long", 6), Job("a", 3), Job("b", 3), Job("both", 6, workers=2)]
-    room = Room((1.0, 1.0), 2)
+    room = Capacity((1.0, 1.0), 2)
     assert gantt(pack(jobs, room), room, width=20) == [
         "GPU 0 |long─────┤both─────┤|",
         "GPU 1 |a───┤b───┤both─────┤|",
     ]
-    shared = gantt(pack([Job("x", 1, share=0.5)] * 2, Room((1.0,), 2)), Room((1.0,), 2), width=4)
+    shared = gantt(
+        pack([Job("x", 1, share=0.5)] * 2, Capacity((1.0,), 2)), Capacity((1.0,), 2), width=4
+    )
     assert shared == ["GPU 0 |x──┤|", "      |x──┤|"]
-    many = Room((1.0,) * 40, 40)
+    many = Capacity((1.0,) * 40, 40)
     assert gantt(pack([Job("x", 1)] * 40, many), many)[-1].strip() == "… and 24 more rows"
     assert gantt([], many) == []
 

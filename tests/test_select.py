@@ -11,11 +11,11 @@ import pytest
 
 from orchestrator.cli.main import main
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.config.yaml_lines import UserError
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.sample_store import write_part
 from orchestrator.selection.from_file import select_file
 from orchestrator.selection.subsets import reason
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES, SUBSET
 from orchestrator.storage.store import Store
 from policies import PolicyError, get_policy

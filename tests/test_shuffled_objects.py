@@ -182,9 +182,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def bbh(folder: Path, **options: object) -> ShuffledObjects:
-    made = {
-        "source": "bbh", "path": str(folder), "objects": [3, 5], "partial": True, **options
-    }  # fmt: skip
+    made = {"source": "bbh", "path": str(folder), "objects": [3, 5], "partial": True, **options}
     task = get_task("shuffled_objects", **made)
     assert isinstance(task, ShuffledObjects)
     return task

@@ -230,9 +230,12 @@ def test_permutation_is_scipys(values: list[float]) -> None:
     found = permutation_p(np.array(values))
     pairs = (np.array(values), np.zeros(len(values)))
     other = scipy.stats.permutation_test(
-        pairs, lambda a, b, axis: np.sum(a - b, axis=axis), permutation_type="samples",
-        vectorized=True, n_resamples=np.inf,
-    )  # fmt: skip
+        pairs,
+        lambda a, b, axis: np.sum(a - b, axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=np.inf,
+    )
     assert found == pytest.approx(other.pvalue, abs=1e-9)
 
 

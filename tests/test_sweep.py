@@ -164,8 +164,10 @@ def test_out_of_memory_halves_the_micro_batch_and_changes_no_group(
     assert recorded["prompt_id"].equals(calm["prompt_id"])
     first = pc.less_equal(calm["update"], 7)  # then the weights differ by rounding
     assert recorded.filter(first).equals(calm.filter(first))
-    ledgers = [store_.read_json("cells", cell.cell_id, "result.json")["ledger"]
-               for store_ in (store, store_of(finished))]  # fmt: skip
+    ledgers = [
+        store_.read_json("cells", cell.cell_id, "result.json")["ledger"]
+        for store_ in (store, store_of(finished))
+    ]
     for name in ("prompts", "rollouts", "updates"):
         assert ledgers[0][name] == ledgers[1][name]
 

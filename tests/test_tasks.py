@@ -155,8 +155,9 @@ def test_gsm8k_reads_gold_and_steps_and_says_what_it_drops(tmp_path: Path) -> No
     path = gsm8k(tmp_path, train, [worked("x?", "9", 1), worked("y?", "7", 12)])
     task = Gsm8k(path=path, partial=True)
     assert [(p.question, p.answer, p.tier) for p in task.train()] == [
-        ("a?", "1200", "2"), ("b?", "-3.5", "3"),
-    ]  # fmt: skip
+        ("a?", "1200", "2"),
+        ("b?", "-3.5", "3"),
+    ]
     assert [p.tier for p in task.test()] == ["1", "12"]
     assert task.notes == [
         "train.jsonl holds 6 rows; the official number is 7,473",
@@ -242,8 +243,11 @@ def maths(folder: Path, **options: Any) -> CompetitionMath:
 def test_math_reads_boxes_and_levels_and_says_what_it_drops(tmp_path: Path) -> None:
     task = maths(tmp_path)
     assert [(p.question, p.answer, p.tier) for p in task.train()] == [
-        ("p1", "1", "1"), ("p2", "\\frac{1}{2}", "3"), ("p3", "x^2", "5"), ("p5", "7", "?"),
-    ]  # fmt: skip
+        ("p1", "1", "1"),
+        ("p2", "\\frac{1}{2}", "3"),
+        ("p3", "x^2", "5"),
+        ("p5", "7", "?"),
+    ]
     assert pairs(task.test()) == [("q1", "2"), ("q2", "y")]
     assert [note for note in task.notes if "official" not in note] == [
         "train: 1 rows dropped whose solution boxes no answer",
@@ -301,20 +305,62 @@ def test_gold_of_a_solution(solution: str, gold: str) -> None:
 
 @pytest.mark.parametrize(
     "gold",
-    ["5", "-5", "+5", "$5", "\\$1,234.50", "1{,}000", "11,\\! 111,\\!111", ".5", "3/4", "-\\frac12",
-     "\\dfrac{-1}{2}", "\\tfrac{16}3", "50\\%", "60^\\circ", "60^{\\circ}", "4 \\text{ feet}",
-     "45\\mbox{ cm}^2", "25 \\, \\text{km}", "$7$", "-\\$5"],
-)  # fmt: skip
+    [
+        "5",
+        "-5",
+        "+5",
+        "$5",
+        "\\$1,234.50",
+        "1{,}000",
+        "11,\\! 111,\\!111",
+        ".5",
+        "3/4",
+        "-\\frac12",
+        "\\dfrac{-1}{2}",
+        "\\tfrac{16}3",
+        "50\\%",
+        "60^\\circ",
+        "60^{\\circ}",
+        "4 \\text{ feet}",
+        "45\\mbox{ cm}^2",
+        "25 \\, \\text{km}",
+        "$7$",
+        "-\\$5",
+    ],
+)
 def test_numeric_golds(gold: str) -> None:
     assert is_numeric(gold)
 
 
 @pytest.mark.parametrize(
     "gold",
-    ["", "x", "2x", "\\pi", "2\\pi", "\\sqrt{2}", "1,2", "81, 256", "(1,2)", "x=5", "101_2", "2^3",
-     "\\frac{x}{2}", "\\frac{\\pi}{2}", "1\\frac{1}{2}", "--1", "5+1", "\\text{13}", "[1,2]",
-     "60^\\circ, 120^\\circ", "1e5", "5!", "\\infty", "1.2.3"],
-)  # fmt: skip
+    [
+        "",
+        "x",
+        "2x",
+        "\\pi",
+        "2\\pi",
+        "\\sqrt{2}",
+        "1,2",
+        "81, 256",
+        "(1,2)",
+        "x=5",
+        "101_2",
+        "2^3",
+        "\\frac{x}{2}",
+        "\\frac{\\pi}{2}",
+        "1\\frac{1}{2}",
+        "--1",
+        "5+1",
+        "\\text{13}",
+        "[1,2]",
+        "60^\\circ, 120^\\circ",
+        "1e5",
+        "5!",
+        "\\infty",
+        "1.2.3",
+    ],
+)
 def test_golds_that_are_not_one_number(gold: str) -> None:
     assert not is_numeric(gold)
 
@@ -325,8 +371,9 @@ def test_math500_is_its_own_test_with_its_own_file(tmp_path: Path) -> None:
     for path in (file, str(Path(file).parent)):
         task = maths(tmp_path, test_set="math500", math500_path=path)
         assert [(p.question, p.answer, p.tier) for p in task.test()] == [
-            ("p1", "1", "1"), ("z", "1", "4"),
-        ]  # fmt: skip
+            ("p1", "1", "1"),
+            ("z", "1", "4"),
+        ]
         assert asked(task.train()) == ["p2", "p3", "p5", "q1"]
     with refused("math500.jsonl holds 2 rows; the official number is 500"):
         CompetitionMath(path=str(data("raw", "math")), test_set="math500", math500_path=file).test()
@@ -362,8 +409,13 @@ def test_real_math_has_its_official_counts_golds_and_levels() -> None:
     assert (len(task.train()), len(task.test())) == (7498, 5000)
     assert task.notes == ["train: 2 rows dropped whose solution boxes no answer"]
     assert Counter(p.tier for p in task.train()) == {
-        "1": 564, "2": 1348, "3": 1592, "4": 1690, "5": 2302, "?": 2,
-    }  # fmt: skip
+        "1": 564,
+        "2": 1348,
+        "3": 1592,
+        "4": 1690,
+        "5": 2302,
+        "?": 2,
+    }
     for split, pool in (("train.jsonl.gz", task.train()), ("test.jsonl", task.test())):
         rows = [row for row in lines(data("math", split)) if row["answer"]]
         assert pairs(pool) == [(row["question"], row["answer"].strip()) for row in rows]
@@ -394,8 +446,10 @@ def test_math_marks_expressions_one_by_one_and_all_at_once() -> None:
         Answer("so", "4", True),
     ]
     assert [m.outcome for m in CompetitionMath().mark_all(answers)] == [
-        "correct", "wrong", "truncated",
-    ]  # fmt: skip
+        "correct",
+        "wrong",
+        "truncated",
+    ]
     assert CompetitionMath().mark(*answers[0]).outcome == "correct"
 
 
@@ -462,8 +516,9 @@ def test_columns_are_named_and_parquet_is_read(tmp_path: Path) -> None:
     columns = {"question": "ask", "answer": "gold", "tier": "grade"}
     task = QuestionFile(test=str(tmp_path / "a.parquet"), **columns)
     assert [(p.question, p.answer, p.tier) for p in task.test()] == [
-        ("1+1?", "2.0", "1"), ("2+2?", "4.5", "2"),
-    ]  # fmt: skip
+        ("1+1?", "2.0", "1"),
+        ("2+2?", "4.5", "2"),
+    ]
     assert task.train() == []
     assert QuestionFile(path=questions(tmp_path)).train()[0].tier == "all"
 
@@ -518,9 +573,14 @@ def test_an_empty_or_missing_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("marker", "gold", "right"),
-    [("number", "1,200", "1200.0"), ("letter", "B", "(B)"), ("letter", "(B)", "b"),
-     ("expression", "\\frac{1}{2}", "\\dfrac12"), ("text", "New York", "\\text{new  york}.")],
-)  # fmt: skip
+    [
+        ("number", "1,200", "1200.0"),
+        ("letter", "B", "(B)"),
+        ("letter", "(B)", "b"),
+        ("expression", "\\frac{1}{2}", "\\dfrac12"),
+        ("text", "New York", "\\text{new  york}."),
+    ],
+)
 def test_each_marker_knows_right_from_wrong(
     tmp_path: Path, marker: Any, gold: str, right: str
 ) -> None:

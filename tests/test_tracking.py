@@ -21,11 +21,11 @@ from mlflow.entities import Run
 from mlflow_server import free_port, serving
 
 from orchestrator.cli.commands import _where_to_compare
-from orchestrator.config.yaml_lines import UserError
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri, serve_ui, ui_command
 from orchestrator.tracking import runs as tracking_runs
@@ -427,8 +427,9 @@ def test_the_ui_says_what_is_missing(tmp_path: Path, store: Store) -> None:
 
 def test_a_run_says_where_its_curves_are(store: Store) -> None:
     assert _where_to_compare(None, store, "#/x") == [
-        f"decile ui --storage {store.uri}", "http://127.0.0.1:5000/#/x",
-    ]  # fmt: skip
+        f"decile ui --storage {store.uri}",
+        "http://127.0.0.1:5000/#/x",
+    ]
     assert _where_to_compare("https://me:pw@host/", store, "#/x") == ["https://***@host/#/x"]
     assert _where_to_compare("https://host", store, "") == ["https://host"]  # MLflow failed
     assert _where_to_compare("postgresql://host/db", store, "#/x") == ["postgresql://host/db"]

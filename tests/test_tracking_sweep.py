@@ -26,9 +26,16 @@ from orchestrator.tracking.views import experiment_tags
 
 POLICIES = ("hard", "middle", "random")
 WRITES = (
-    "create_run", "delete_run", "log_artifacts", "log_batch", "log_text", "set_experiment_tag",
-    "set_tag", "set_terminated", "update_run",
-)  # fmt: skip
+    "create_run",
+    "delete_run",
+    "log_artifacts",
+    "log_batch",
+    "log_text",
+    "set_experiment_tag",
+    "set_tag",
+    "set_terminated",
+    "update_run",
+)
 
 
 @pytest.fixture
@@ -169,8 +176,10 @@ def test_a_lost_database_gets_the_same_parent_run(store: Store, plan: Plan, tmp_
     fill(store, plan)
     run_again(store, plan)
     before = parent_of(store, plan)
-    files = {f: (artifacts_of(store, before) / f).read_bytes()
-             for f in files_of(artifacts_of(store, before))}  # fmt: skip
+    files = {
+        f: (artifacts_of(store, before) / f).read_bytes()
+        for f in files_of(artifacts_of(store, before))
+    }
     elsewhere = f"sqlite:///{tmp_path / 'other.db'}"
     shutil.copyfile(store.path("mlflow.db"), tmp_path / "other.db")
     client = MlflowClient(elsewhere)
@@ -263,11 +272,14 @@ PAGE = (
 def test_pieces_are_files_of_their_own() -> None:
     found = pieces(PAGE)
     assert list(found) == [
-        "figures/model_1_5b_more.svg", "figures/model_1_5b_more_2.svg", "tables/a_b_pct.csv",
-    ]  # fmt: skip
+        "figures/model_1_5b_more.svg",
+        "figures/model_1_5b_more_2.svg",
+        "tables/a_b_pct.csv",
+    ]
     assert list(csv.reader(found["tables/a_b_pct.csv"].decode().splitlines())) == [
-        ["x, y"], ['"a/b" [<1]'],
-    ]  # fmt: skip
+        ["x, y"],
+        ['"a/b" [<1]'],
+    ]
     svg = ET.fromstring(found["figures/model_1_5b_more.svg"])
     assert svg.tag == "{http://www.w3.org/2000/svg}svg"
     assert svg[0].text == "Model 1.5B & more: what it is"

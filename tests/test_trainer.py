@@ -256,9 +256,13 @@ REWARD = st.sampled_from([0.0, 1.0, None])
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(1, 5).flatmap(lambda g: st.tuples(
-    st.just(g), st.lists(st.lists(REWARD, min_size=g, max_size=g), min_size=1, max_size=5)
-)))  # fmt: skip
+@given(
+    st.integers(1, 5).flatmap(
+        lambda g: st.tuples(
+            st.just(g), st.lists(st.lists(REWARD, min_size=g, max_size=g), min_size=1, max_size=5)
+        )
+    )
+)
 def test_filling_neither_kills_nor_revives_a_group(
     drawn: tuple[int, list[list[float | None]]],
 ) -> None:

@@ -12,7 +12,8 @@ from orchestrator.embedded import embedded_path
 from orchestrator.probing.samples import draw
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.loading import load_model
-from orchestrator.sampling.model import ModelSource, folder_identity
+from orchestrator.sampling.model import ModelSource
+from orchestrator.storage.hashing import folder_identity
 from tasks import get_task
 
 FOLDER = embedded_path("tiny")

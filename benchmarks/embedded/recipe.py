@@ -19,7 +19,8 @@ from benchmarks.embedded.measure import write_page
 from benchmarks.embedded.pretrain import Point, make_model, train
 from benchmarks.embedded.vocabulary import make_tokenizer
 from orchestrator.embedded import EMBEDDED, embedded_path
-from orchestrator.sampling.model import ModelSource, folder_identity
+from orchestrator.sampling.model import ModelSource
+from orchestrator.storage.hashing import folder_identity
 
 
 def main() -> None:

@@ -62,19 +62,19 @@ def probe(arguments: argparse.Namespace) -> int:
     made, store = _open(arguments)
     store.check_writable()
     from cluster.session import ray_session
-    from orchestrator.cost.caps import account_of
+    from orchestrator.cost.caps import usage_meter
     from orchestrator.pipeline.probes import missing_probes, probes_forecast, run_probes
-    from orchestrator.pipeline.sweep import remember
+    from orchestrator.pipeline.sweep import save_usage
 
     progress = _progress(made, store)
     if not missing_probes(made, store):
         progress.say("nothing to do: every sample and subset is there")
         return 0
-    account = account_of(made.name, store)
+    account = usage_meter(made.name, store)
     with ray_session(_grows_to(arguments)) as cluster:
         progress.forecast = probes_forecast(made, store, cluster)
         run_probes(made, store, cluster, progress, account)
-    remember(made, store, account)
+    save_usage(made, store, account)
     return 0
 
 
@@ -139,8 +139,11 @@ def export(arguments: argparse.Namespace) -> int:
     prompts = prompts_of(texts) if texts else task.train()
     provenance = {"import": summary_of(texts)} if texts else {"data": task.provenance}
     said = export_file(arguments.subset, prompts, task, arguments.layout, arguments.out, provenance)
-    _tell(said, f"{arguments.out}, and where it comes from: {arguments.out}.provenance.json",
-          arguments.json)  # fmt: skip
+    _tell(
+        said,
+        f"{arguments.out}, and where it comes from: {arguments.out}.provenance.json",
+        arguments.json,
+    )
     return 0
 
 
@@ -215,11 +218,13 @@ def _storage(storage: str) -> str:
 
 
 def _refuse_recordings(made: "Plan") -> None:
-    from orchestrator.config.yaml_lines import UserError
+    from orchestrator.storage.errors import UserError
 
     for model in {cell.probe.model.name for cell in made.cells if cell.probe.model.recorded}:
-        raise UserError(f"model {model} is recorded: it can be probed, not trained: "
-                        "write decile probe, or leave it out of the grid")  # fmt: skip
+        raise UserError(
+            f"model {model} is recorded: it can be probed, not trained: "
+            "write decile probe, or leave it out of the grid"
+        )
 
 
 def _progress(made: "Plan", store: "Store") -> "Progress":
@@ -231,7 +236,7 @@ def _progress(made: "Plan", store: "Store") -> "Progress":
 
 def _grows_to(arguments: argparse.Namespace) -> dict[str, float]:
     """What the user says that the cluster may come to have."""
-    from orchestrator.config.yaml_lines import UserError
+    from orchestrator.storage.errors import UserError
 
     said = {"CPU": arguments.cpus, "GPU": arguments.gpus}
     for name, count in said.items():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.actors import in_worker
+from cluster.actors import run_in_worker
 from orchestrator.cli.smoke_test import gpu_names, rehearse, sample_with_vllm
 from orchestrator.planning.pools import Dataset
 from orchestrator.probing.marker_check import check_marker, try_dataset
@@ -83,7 +83,8 @@ def _embedded() -> str:
     from orchestrator.embedded import EMBEDDED, embedded_path
     from orchestrator.sampling import load_sampler
     from orchestrator.sampling.base import Request, SamplingSettings
-    from orchestrator.sampling.model import ModelSource, folder_identity
+    from orchestrator.sampling.model import ModelSource
+    from orchestrator.storage.hashing import folder_identity
 
     said = []
     for name in EMBEDDED:
@@ -113,10 +114,10 @@ def _in_ray(datasets: Mapping[str, Dataset]) -> Iterator[Check]:
             have = [f"{cluster.get(kind, 0):g} {kind}s" for kind in ("CPU", "GPU")]
             yield Check("ray", True, ", ".join(have))
             for name in task_names():
-                yield _guard(f"marker {name}", lambda: in_worker(try_task, name))  # noqa: B023
+                yield _guard(f"marker {name}", lambda: run_in_worker(try_task, name))  # noqa: B023
             for dataset in datasets.values():
                 label = f"dataset {dataset.name}"
-                yield _guard(label, lambda: in_worker(try_dataset, dataset))  # noqa: B023
+                yield _guard(label, lambda: run_in_worker(try_dataset, dataset))  # noqa: B023
     except (OSError, RuntimeError, ValueError) as error:
         yield Check("ray", False, f"{type(error).__name__}: {error}")
 

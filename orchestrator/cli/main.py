@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator import __version__
 from orchestrator.cli import commands
-from orchestrator.config.yaml_lines import UserError
+from orchestrator.storage.errors import UserError
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -79,8 +79,12 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str,
-         command: Command, text: str) -> argparse.ArgumentParser:  # fmt: skip
+def _add(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    command: Command,
+    text: str,
+) -> argparse.ArgumentParser:
     parser = subparsers.add_parser(name, help=text, description=text)
     parser.set_defaults(command=command)
     return parser
@@ -115,8 +119,11 @@ def _add_experiment_commands(
 def _add_size(parser: argparse.ArgumentParser) -> None:
     """How large the cluster is, or may grow; a plan asks none, and takes this machine."""
     for name in ("cpus", "gpus"):
-        parser.add_argument(f"--{name}", type=int, help=f"{name.upper()[:-1]}s of the cluster, or "
-                            "those that it may grow to")  # fmt: skip
+        parser.add_argument(
+            f"--{name}",
+            type=int,
+            help=f"{name.upper()[:-1]}s of the cluster, or those that it may grow to",
+        )
 
 
 def _add_site(parser: argparse.ArgumentParser) -> None:
@@ -129,8 +136,13 @@ def _add_select(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]
     parser = _add(
         subparsers, "select", commands.select, "pick a subset from a probe or difficulty table"
     )
-    parser.add_argument("--probe", type=Path, required=True, action="append",
-                        help="a probe's folder, or Parquet; again for another part")  # fmt: skip
+    parser.add_argument(
+        "--probe",
+        type=Path,
+        required=True,
+        action="append",
+        help="a probe's folder, or Parquet; again for another part",
+    )
     parser.add_argument("--policy", required=True, help="decile ls policies")
     _add_options(parser, "policy", "low=0.2")
     parser.add_argument("--budget", required=True, help="a share (0.1) or a count (80)")
@@ -144,8 +156,12 @@ def _add_mark(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument("--task", required=True, help="decile ls tasks, or package.module:Class")
     _add_options(parser, "task", "marker=letter")
     parser.add_argument("--marking", choices=["lenient", "strict"], default="lenient")
-    parser.add_argument("--input", type=Path, required=True,
-                        help="JSONL or Parquet: answer, completion or completions")  # fmt: skip
+    parser.add_argument(
+        "--input",
+        type=Path,
+        required=True,
+        help="JSONL or Parquet: answer, completion or completions",
+    )
     parser.add_argument("--output", type=Path, required=True, help="JSONL or Parquet")
     parser.add_argument("--json", action="store_true", help="print the counts for machines")
 
@@ -174,8 +190,13 @@ def _add_exchange(subparsers: "argparse._SubParsersAction[argparse.ArgumentParse
 
 
 def _add_options(parser: argparse.ArgumentParser, what: str, such_as: str) -> None:
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE",
-                        help=f"an option of the {what}, such as {such_as}")  # fmt: skip
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"an option of the {what}, such as {such_as}",
+    )
 
 
 def _seed(text: str) -> int:

@@ -7,7 +7,7 @@ from orchestrator.cost.timetable import Site, time_lines, timetable
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.probes import owed_by
+from orchestrator.probing.probes import pending_samples
 from orchestrator.stats.power import minimum_detectable, resolution
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import is_censored
@@ -73,7 +73,7 @@ def _cell(cell: Cell, store: Store) -> dict[str, Any]:
 
 def _probe(plan: Plan, store: Store, spec: Any) -> dict[str, Any]:
     prompts = plan.pool(spec).prompts(spec.split)
-    lacks = owed_by(plan, store, spec)
+    lacks = pending_samples(plan, store, spec)
     return {
         "probe_key": spec.key,
         "model": spec.model.name,

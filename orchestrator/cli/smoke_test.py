@@ -54,7 +54,8 @@ def sample_with_vllm() -> str:
     """One prompt through the vLLM engine; RuntimeError or ValueError says what is wrong."""
     from orchestrator.embedded import embedded_path
     from orchestrator.sampling import Request, SamplingSettings, load_sampler
-    from orchestrator.sampling.model import ModelSource, folder_identity
+    from orchestrator.sampling.model import ModelSource
+    from orchestrator.storage.hashing import folder_identity
 
     folder = embedded_path("tiny")
     sampler = load_sampler(ModelSource("tiny", str(folder), folder_identity(folder)), "vllm")

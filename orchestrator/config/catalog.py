@@ -14,7 +14,8 @@ from orchestrator.config import library_settings as settings
 from orchestrator.config.claims import ClaimError, parse
 from orchestrator.config.entries import DatasetEntry, ModelEntry, PolicyEntry, Settings, problem
 from orchestrator.config.experiment import Experiment
-from orchestrator.config.yaml_lines import Path_, UserError, line_of, load
+from orchestrator.config.yaml_lines import Path_, line_of, load
+from orchestrator.storage.errors import UserError
 from policies import PolicyError, get_policy
 from tasks import TaskError, find_task
 
@@ -105,7 +106,7 @@ class Config(Settings):
         return self.datasets[name]
 
 
-class Source:
+class LoadedConfig:
     """A validated file: its settings, and where everything stands in it."""
 
     def __init__(self, file: Path, config: Config, lines: dict[Path_, int]) -> None:
@@ -124,13 +125,13 @@ class Source:
         return self.config.experiments[name]
 
 
-def load_config(file: Path) -> Source:
+def load_config(file: Path) -> LoadedConfig:
     """Read and validate a file of experiments; the first problem is raised as UserError."""
     content, lines = load(file)
     if not isinstance(content, dict):
         raise UserError(f"{file}:1: is not a mapping: write storage, models and experiments")
     try:
-        return Source(file, Config.model_validate(content), lines)
+        return LoadedConfig(file, Config.model_validate(content), lines)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         context = first.get("ctx", {})

@@ -118,8 +118,10 @@ class Evaluate(Settings):
     @classmethod
     def _engine_adapts(cls, name: str | None) -> str | None:
         if name and (found := _check_engine(name)) and not found.adapts:
-            raise problem(f"engine {name!r} cannot swap adapters: leave engine out, so that the "
-                          "trainer's own model answers")  # fmt: skip
+            raise problem(
+                f"engine {name!r} cannot swap adapters: leave engine out, so that the "
+                "trainer's own model answers"
+            )
         return name
 
     def as_probe(

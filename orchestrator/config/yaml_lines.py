@@ -7,11 +7,9 @@ from typing import Any
 
 import yaml
 
+from orchestrator.storage.errors import UserError
+
 Path_ = tuple[str | int, ...]
-
-
-class UserError(Exception):
-    """The user's input is wrong: what, where, and what to write instead. Exit code 2."""
 
 
 class _Loader(yaml.SafeLoader):

@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 from orchestrator.config.experiment import Experiment
 from orchestrator.cost.forecast import Forecast
-from orchestrator.cost.schedule import Room, device_seconds, in_blocks, makespan, pack
+from orchestrator.cost.schedule import Capacity, device_seconds, in_blocks, makespan, pack
 from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.store import Store
 
 
-class Spent(NamedTuple):
+class Usage(NamedTuple):
     """Wall seconds of an experiment's runs, and the GPU-seconds that probes and cells held."""
 
     seconds: float = 0.0
     gpu_seconds: float = 0.0
 
 
-class Account:
+class UsageMeter:
     """What the runs of one experiment have taken, and the cells whose blocks they began.
 
     `before` is what an earlier run kept (`as_json`).
@@ -34,7 +34,7 @@ class Account:
     ) -> None:
         kept = before or {}
         self.begun: set[str] = set(kept.get("begun", ()))
-        self._before = Spent(kept.get("seconds", 0.0), kept.get("gpu_seconds", 0.0))
+        self._before = Usage(kept.get("seconds", 0.0), kept.get("gpu_seconds", 0.0))
         self._clock, self._from, self._held = clock, clock(), 0.0
         self._running: dict[str, tuple[float, float]] = {}
 
@@ -52,12 +52,12 @@ class Account:
         start, gpus = self._running.pop(cell.cell_id, (0.0, 0.0))
         self._held += (self._clock() - start) * gpus
 
-    def spent(self) -> Spent:
+    def spent(self) -> Usage:
         """All runs together, this one up to now."""
         now = self._clock()
         running = sum((now - start) * gpus for start, gpus in self._running.values())
         seconds, gpu_seconds = self._before
-        return Spent(seconds + now - self._from, gpu_seconds + self._held + running)
+        return Usage(seconds + now - self._from, gpu_seconds + self._held + running)
 
     def as_json(self) -> dict[str, Any]:
         """What the next run has to know."""
@@ -65,25 +65,30 @@ class Account:
         return {**spent, "begun": sorted(self.begun)}
 
 
-def account_of(experiment: str, store: Store) -> Account:
+def usage_meter(experiment: str, store: Store) -> UsageMeter:
     """What earlier runs of an experiment have taken."""
-    return Account((store.read_json("sweeps", f"{experiment}.json") or {}).get("spent"))
+    return UsageMeter((store.read_json("sweeps", f"{experiment}.json") or {}).get("spent"))
 
 
-class Ahead(NamedTuple):
+class ProjectedCost(NamedTuple):
     """What would be taken on top of what was: wall seconds from now, and GPU-seconds."""
 
     seconds: float
     gpu_seconds: float
 
 
-def exceeded(experiment: Experiment, spent: Spent, ahead: Ahead) -> str:
+def exceeded(experiment: Experiment, spent: Usage, ahead: ProjectedCost) -> str:
     """The cap that would be passed and by how much, or nothing."""
     for name, unit, cap, used, more in (
-        ("max_gpu_hours", "GPU-hours", experiment.max_gpu_hours, spent.gpu_seconds,
-         ahead.gpu_seconds),
+        (
+            "max_gpu_hours",
+            "GPU-hours",
+            experiment.max_gpu_hours,
+            spent.gpu_seconds,
+            ahead.gpu_seconds,
+        ),
         ("max_hours", "hours", experiment.max_hours, spent.seconds, ahead.seconds),
-    ):  # fmt: skip
+    ):
         if cap is not None and (used >= 3600 * cap or used + more > 3600 * cap):
             total = f"{_hours(used + more)} {unit} with the next block"
             return f"{name} {cap:g} ({_hours(used)} taken, {total})"
@@ -106,7 +111,7 @@ class Queue:
         blocks: Sequence[Sequence[Cell]],
         experiment: Experiment,
         forecast: Forecast,
-        account: Account,
+        account: UsageMeter,
     ) -> None:
         def fresh(block: Sequence[Cell]) -> bool:
             return not self._is_begun(block)
@@ -150,13 +155,13 @@ class Queue:
         self.forecast.ended(cell)
         self.account.ended(cell)
 
-    def _ahead(self, block: Sequence[Cell]) -> Ahead:
+    def _ahead(self, block: Sequence[Cell]) -> ProjectedCost:
         """What probes, the cells handed out and those of another block still take."""
         jobs, room = self.forecast.jobs([*self._handed, *block]), self.forecast.room
         probes = sum(self.forecast.probes.values())
         gpus = len(room.devices) if room.unit == "GPU" else 0
         cells = device_seconds(jobs) if room.unit == "GPU" else 0.0
-        return Ahead(probes + makespan(pack(jobs, room)), probes * gpus + cells)
+        return ProjectedCost(probes + makespan(pack(jobs, room)), probes * gpus + cells)
 
 
 def queue_of(
@@ -164,8 +169,8 @@ def queue_of(
     cells: Sequence[Cell],
     costs: Mapping[str, Cost],
     probes: Mapping[str, float],
-    room: Room,
-    account: Account,
+    room: Capacity,
+    account: UsageMeter,
 ) -> Queue:
     """The queue of owed cells, with what is expected of them (`costs` by id, `probes` by label)."""
 

@@ -36,8 +36,8 @@ from orchestrator.cost.throughput import (
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe import ROWS_PER_PART
-from orchestrator.probing.probes import owed_by
-from orchestrator.probing.sample_store import held
+from orchestrator.probing.probes import pending_samples
+from orchestrator.probing.sample_store import load_samples
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.subsets import read_subset
 from orchestrator.storage.store import Store
@@ -179,12 +179,15 @@ class _Reader:
         place = (spec.key, spec.dataset.name, spec.split)
         if place not in self._tokens:
             prompts = self.plan.pool(spec).prompts(spec.split)
-            self._tokens[place] = held(self.store, spec, prompts, ("tokens",))
+            self._tokens[place] = load_samples(self.store, spec, prompts, ("tokens",))
         return self._tokens[place]
 
     def probe(self, spec: ProbeSpec, cluster: Mapping[str, float]) -> float | None:
         """Wall seconds of a probe's owed samples over its actors, each on a device of its own."""
-        speed, samples = self.speeds[spec.model.name], owed_by(self.plan, self.store, spec).samples
+        speed, samples = (
+            self.speeds[spec.model.name],
+            pending_samples(self.plan, self.store, spec).samples,
+        )
         if speed.size is None or not samples:
             return None
         prompts = self.plan.pool(spec).prompts(spec.split)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from orchestrator.cost.schedule import Job, Room, job_of, makespan, pack
+from orchestrator.cost.schedule import Capacity, Job, job_of, makespan, pack
 from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell
 
@@ -54,7 +54,7 @@ class Forecast:
         self,
         cells: Sequence[Cell],
         costs: Mapping[str, Cost],
-        room: Room,
+        room: Capacity,
         probes: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -197,8 +197,11 @@ def training_memory(shape: Shape, load: Load) -> Memory:
     """What a process of a cell holds on its GPU. An estimate, see above."""
     size, both = BYTES[load.dtype], load.prompt + load.completion
     stream = shape.layers * shape.hidden * size  # per token: what every layer begins with
-    held = stream + RECOMPUTED * shape.width if load.recompute else (
-        shape.layers * SAVED * shape.width)  # fmt: skip
+    held = (
+        stream + RECOMPUTED * shape.width
+        if load.recompute
+        else (shape.layers * SAVED * shape.width)
+    )
     return Memory(
         weights=weights(shape, load.dtype, load.load_in_4bit),
         adapter=_adapter(shape, load),

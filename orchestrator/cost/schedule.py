@@ -59,11 +59,11 @@ def job_of(cell: Cell, seconds: float, name: str = "") -> Job:
 
 
 def share_of(resources: Resources) -> float:
-    """What one worker holds of a device of `room_of`."""
+    """What one worker holds of a device of `capacity_of`."""
     return resources.gpus or resources.cpus
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """Where jobs run: the capacity of each device, how many jobs at most, and what a device is."""
 
     devices: tuple[float, ...]
@@ -71,7 +71,7 @@ class Room(NamedTuple):
     unit: str = "GPU"
 
 
-class Placed(NamedTuple):
+class Placement(NamedTuple):
     """A job with its time, in seconds from the start, and the device of each worker."""
 
     job: Job
@@ -80,23 +80,23 @@ class Placed(NamedTuple):
     devices: tuple[int, ...]
 
 
-def room_of(cluster: Mapping[str, float], resources: Resources) -> Room:
+def capacity_of(cluster: Mapping[str, float], resources: Resources) -> Capacity:
     """A cluster as its trials see it: its GPUs, or all CPUs as one device.
 
     Raises ResourceError where not even one trial fits.
     """
     at_once = trials_at_once(cluster, resources.cpus, resources.gpus, resources.workers)
     if resources.gpus:
-        return Room((1.0,) * floor(cluster.get("GPU", 0.0)), at_once)
-    return Room((cluster.get("CPU", 0.0),), at_once, "CPU")
+        return Capacity((1.0,) * floor(cluster.get("GPU", 0.0)), at_once)
+    return Capacity((cluster.get("CPU", 0.0),), at_once, "CPU")
 
 
-def pack(jobs: Sequence[Job], room: Room) -> list[Placed]:
+def pack(jobs: Sequence[Job], room: Capacity) -> list[Placement]:
     """Start every job as early as it fits, in their order; a later one passes what does not fit.
 
     Raises ValueError for a job that fits no empty cluster.
     """
-    free, ends, placed, now = list(room.devices), list[tuple[float, int]](), list[Placed](), 0.0
+    free, ends, placed, now = list(room.devices), list[tuple[float, int]](), list[Placement](), 0.0
     waiting = list(jobs)
     while waiting:
         waiting, begun = _start(waiting, free, room.at_once - len(ends), now)
@@ -112,9 +112,9 @@ def pack(jobs: Sequence[Job], room: Room) -> list[Placed]:
 
 def _start(
     waiting: Sequence[Job], free: list[float], slots: int, now: float
-) -> tuple[list[Job], list[Placed]]:
+) -> tuple[list[Job], list[Placement]]:
     """What starts now, taken from `free`, and what goes on waiting."""
-    left, begun, too_large = list[Job](), list[Placed](), set[tuple[int, float]]()
+    left, begun, too_large = list[Job](), list[Placement](), set[tuple[int, float]]()
     for job in waiting:
         need = (job.workers, job.share)
         found = None if need in too_large or len(begun) >= slots else _place(*need, free)
@@ -122,7 +122,7 @@ def _start(
             too_large.add(need)
             left.append(job)
         else:
-            begun.append(Placed(job, now, now + job.seconds, found))
+            begun.append(Placement(job, now, now + job.seconds, found))
     return left, begun
 
 
@@ -143,7 +143,9 @@ def _place(workers: int, share: float, free: list[float]) -> tuple[int, ...] | N
     return None
 
 
-def _next_end(ends: list[tuple[float, int]], placed: Sequence[Placed], free: list[float]) -> float:
+def _next_end(
+    ends: list[tuple[float, int]], placed: Sequence[Placement], free: list[float]
+) -> float:
     """The time at which the next jobs end; gives back what they held."""
     now = ends[0][0]
     while ends and ends[0][0] <= now:
@@ -153,7 +155,7 @@ def _next_end(ends: list[tuple[float, int]], placed: Sequence[Placed], free: lis
     return now
 
 
-def makespan(placed: Sequence[Placed]) -> float:
+def makespan(placed: Sequence[Placement]) -> float:
     """Seconds until the last job has ended."""
     return max((each.end for each in placed), default=0.0)
 
@@ -163,7 +165,7 @@ def device_seconds(jobs: Sequence[Job]) -> float:
     return sum(job.seconds * job.workers * job.share for job in jobs)
 
 
-def lower_bound(jobs: Sequence[Job], room: Room) -> float:
+def lower_bound(jobs: Sequence[Job], room: Capacity) -> float:
     """No packing ends before all work is shared evenly, nor before the longest job has ended."""
     even = device_seconds(jobs) / sum(room.devices)
     return max(even, max((job.seconds for job in jobs), default=0.0))
@@ -172,7 +174,7 @@ def lower_bound(jobs: Sequence[Job], room: Room) -> float:
 ROWS = 16  # of a chart; more are alike
 
 
-def gantt(placed: Sequence[Placed], room: Room, width: int = 66) -> list[str]:
+def gantt(placed: Sequence[Placement], room: Capacity, width: int = 66) -> list[str]:
     """A chart in text: a row per device, or per share of one; each job's name where it runs."""
     total = makespan(placed)
     if not total:
@@ -187,9 +189,9 @@ def gantt(placed: Sequence[Placed], room: Room, width: int = 66) -> list[str]:
     return rows + ([f"{'':<{head}}  … and {more} more rows"] if more else [])
 
 
-def _lanes(placed: Sequence[Placed]) -> dict[tuple[int, int], list[Placed]]:
+def _lanes(placed: Sequence[Placement]) -> dict[tuple[int, int], list[Placement]]:
     """(device, number) -> jobs that follow each other there."""
-    lanes: dict[tuple[int, int], list[Placed]] = {}
+    lanes: dict[tuple[int, int], list[Placement]] = {}
     for each, device in _by_start(placed):
         number = 0
         while (lane := lanes.get((device, number))) and lane[-1].end > each.start + SLACK:
@@ -198,13 +200,13 @@ def _lanes(placed: Sequence[Placed]) -> dict[tuple[int, int], list[Placed]]:
     return dict(sorted(lanes.items()))
 
 
-def _by_start(placed: Sequence[Placed]) -> Iterator[tuple[Placed, int]]:
+def _by_start(placed: Sequence[Placement]) -> Iterator[tuple[Placement, int]]:
     for each in sorted(placed, key=lambda p: p.start):
         for device in each.devices:
             yield each, device
 
 
-def _bar(jobs: Sequence[Placed], total: float, width: int) -> str:
+def _bar(jobs: Sequence[Placement], total: float, width: int) -> str:
     line = [" "] * width
     for each in jobs:
         first, last = (round(t / total * width) for t in (each.start, each.end))

@@ -184,9 +184,15 @@ def _training(work: Work, size: Size, machine: Machine) -> float:
 
 
 def sampling(
-    answers: float, tokens: float, prompt: float, batches: int, size: Size, machine: Machine,
-    *, vllm: bool = False,
-) -> float:  # fmt: skip
+    answers: float,
+    tokens: float,
+    prompt: float,
+    batches: int,
+    size: Size,
+    machine: Machine,
+    *,
+    vllm: bool = False,
+) -> float:
     """Seconds to sample `answers` completions of `tokens` tokens, in so many batches."""
     if not answers:
         return 0.0

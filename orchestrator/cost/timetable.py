@@ -6,24 +6,24 @@ from typing import Any, NamedTuple, Self
 from cluster.resources import ResourceError
 from cluster.session import this_machine
 from orchestrator.config.experiment import Experiment
-from orchestrator.config.yaml_lines import UserError
-from orchestrator.cost.caps import account_of, closed, dropped_sentence, queue_of
+from orchestrator.cost.caps import closed, dropped_sentence, queue_of, usage_meter
 from orchestrator.cost.expected import GPU, expect, kind_of
 from orchestrator.cost.fit import memory_lines, memory_of
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
+    Capacity,
     Job,
-    Room,
+    capacity_of,
     device_seconds,
     gantt,
     job_of,
     makespan,
     pack,
-    room_of,
 )
 from orchestrator.cost.throughput import MACHINES
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 
 CPUS_PER_GPU = 16  # of machines that are only imagined: CPUs are never what is short there
@@ -49,7 +49,7 @@ class Site(NamedTuple):
         there = _with_gpus(here, asked["GPU"]) if "GPU" in asked else here
         return cls(there | dict(asked), kind, price, "GPU" in asked)
 
-    def room(self, experiment: Experiment) -> tuple["Site", Room]:
+    def room(self, experiment: Experiment) -> tuple["Site", Capacity]:
         """The room that trials find; where they need GPUs and there are none, as few as they need.
 
         Raises ResourceError where they fit nowhere.
@@ -58,10 +58,10 @@ class Site(NamedTuple):
         if resources.gpus and not self.said and self.cluster.get("GPU", 0) < 1:
             needed = max(experiment.probe.gpus, -(-resources.workers // int(1 / resources.gpus)))
             site = self._replace(cluster=_with_gpus(self.cluster, needed))
-            return site, room_of(site.cluster, resources)
-        return self, room_of(self.cluster, resources)
+            return site, capacity_of(site.cluster, resources)
+        return self, capacity_of(self.cluster, resources)
 
-    def words(self, room: Room) -> str:
+    def words(self, room: Capacity) -> str:
         """What there is, for people."""
         count = len(room.devices) if room.unit == "GPU" else round(room.devices[0])
         return f"{count} {room.unit}{'s' * (count > 1)}, {room.at_once} at once"
@@ -84,7 +84,7 @@ def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> di
         return _unknown(str(error))
     if any(cell.cell_id not in expected.cells for cell in cells):
         return _unknown("", expected.sources)
-    account = account_of(plan.name, store)
+    account = usage_meter(plan.name, store)
     queue = queue_of(plan.experiment, cells, expected.cells, expected.probes, room, account)
     admitted = list(iter(queue.next, None))
     jobs = [job_of(cell, expected.seconds(cell), _short(plan, cell)) for cell in admitted]
@@ -107,12 +107,16 @@ def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> di
 def _unknown(problem: str, sources: Mapping[str, str] | None = None) -> dict[str, Any]:
     nothing = dict.fromkeys(("eta_seconds", "probe_seconds", "gpu_hours", "cost"))
     return nothing | {
-        "room": "", "sources": sources or {}, "packing": [], "memory": {}, "dropped": {},
+        "room": "",
+        "sources": sources or {},
+        "packing": [],
+        "memory": {},
+        "dropped": {},
         "problem": problem,
-    }  # fmt: skip
+    }
 
 
-def _gpu_hours(jobs: Sequence[Job], probes: float, room: Room, site: Site) -> float:
+def _gpu_hours(jobs: Sequence[Job], probes: float, room: Capacity, site: Site) -> float:
     """Of cells by their shares, and of probes, which take every GPU there is."""
     if room.unit != "GPU":
         return 0.0

@@ -153,8 +153,16 @@ def summarise(
     """
     rule = get_policy(policy) if isinstance(policy, str) else policy
     chosen = rule(table, size, np.random.default_rng(seed))
-    again = partial(in_subset_probability, table, size, rule, seed, samples, repeats=repeats,
-                    group_size=group_size)  # fmt: skip
+    again = partial(
+        in_subset_probability,
+        table,
+        size,
+        rule,
+        seed,
+        samples,
+        repeats=repeats,
+        group_size=group_size,
+    )
     prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
     failed = {o: int(counts(table, o)[chosen].sum()) for o in FAILURES}
     return Summary(
@@ -179,8 +187,11 @@ def summary_lines(summary: Summary) -> list[str]:
     outcomes = dict(zip(OUTCOMES, ended / ended.sum(), strict=True))
     unknown = f"; {prompts[-1]:.0f} without a scorable sample" if prompts[-1] else ""
     note = f" ({s.prior.note})" if s.prior.note else ""
-    lots = f"{s.ties.chosen} of them by lot, from {s.ties.pool} that tie at the edge; " if (
-        s.ties and s.ties.chosen < s.ties.pool) else ""  # fmt: skip
+    lots = (
+        f"{s.ties.chosen} of them by lot, from {s.ties.pool} that tie at the edge; "
+        if (s.ties and s.ties.chosen < s.ties.pool)
+        else ""
+    )
     learnable = "unknown" if s.learnable is None else f"{100 * s.learnable:.1f} %"
     return [
         f"prompts at 0…{k} of {k} correct: {' '.join(f'{c:.0f}' for c in prompts[:-1])}{unknown}",

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from orchestrator.evaluation.metrics import as_evaluation
-from orchestrator.planning.cells import Asked, Cell, ProbeSpec
+from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.probing.sample_store import read_samples
 from orchestrator.probing.samples import draw
@@ -61,7 +61,7 @@ class Evaluator:
             samples = pa.Table.from_pylist(gather_object(samples.to_pylist()), schema=SAMPLES)
         return samples
 
-    def _pool_of(self, asked: Asked) -> Pool:
+    def _pool_of(self, asked: ExtraEval) -> Pool:
         """The test set of another evaluation, loaded once."""
         if not asked.dataset:
             return self.pool
@@ -69,6 +69,6 @@ class Evaluator:
             self.others[asked.dataset] = load_pool(asked.probe.dataset)
         return self.others[asked.dataset]
 
-    def _rows(self, samples: pa.Table, update: int, asked: Asked) -> pa.Table:
+    def _rows(self, samples: pa.Table, update: int, asked: ExtraEval) -> pa.Table:
         tiers = self._pool_of(asked).tiers("test")
         return as_evaluation(samples, update, tiers, dataset=asked.dataset, greedy=asked.greedy)

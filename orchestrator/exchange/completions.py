@@ -3,21 +3,29 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orchestrator.exchange.entries import Asked, Drawn, Hints, Notes, Row, asked, whole
+from orchestrator.exchange.entries import (
+    CompletionRecord,
+    Hints,
+    Notes,
+    Row,
+    SourceQuestion,
+    asked,
+    whole,
+)
 from orchestrator.sampling.base import Completion
 from tasks import TaskError
 
 TEXTS = ("completion", "completions", "responses")
 
 
-def read_completions(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[Drawn]:
+def read_completions(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[CompletionRecord]:
     """Columns: question, answer, completion (a text) or completions or responses (a list).
 
     Optional: truncated (true or false, or a list) or finish (stop, length or error, or a list),
     tokens (a count, or a list), sample (a number, with `completion` only), prompt_id, tier.
     Raises TaskError where a column is of another form.
     """
-    found: list[Drawn] = []
+    found: list[CompletionRecord] = []
     for number, row in enumerate(rows, 1):
         place = f"row {number}"
         who = asked(row, place, row.get("question"), row.get("answer"), notes)
@@ -26,7 +34,7 @@ def read_completions(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[Dr
     return found
 
 
-def _of_row(row: Row, who: Asked, notes: Notes) -> Iterator[Drawn]:
+def _of_row(row: Row, who: SourceQuestion, notes: Notes) -> Iterator[CompletionRecord]:
     value = next((row[name] for name in TEXTS if row.get(name) is not None), None)
     texts = [value] if isinstance(value, str) else value
     if not texts and (texts is None or isinstance(texts, Sequence)):
@@ -42,7 +50,7 @@ def _of_row(row: Row, who: Asked, notes: Notes) -> Iterator[Drawn]:
     sample = whole(row.get("sample"), who.place, "sample") if isinstance(value, str) else None
     for text, finish, count in zip(texts, ends, counts, strict=True):
         tokens = whole(count, who.place, "tokens")
-        yield Drawn(who, Completion(text, tokens or 0, finish), tokens, sample)
+        yield CompletionRecord(who, Completion(text, tokens or 0, finish), tokens, sample)
 
 
 def _finishes(row: Row, count: int, place: str) -> list[Any]:

@@ -11,7 +11,7 @@ NAMED = 3  # places that a note names before it only counts
 Row = Mapping[str, Any]
 
 
-class Asked(NamedTuple):
+class SourceQuestion(NamedTuple):
     """A question as the source asks it, and where it stands there.
 
     `known_id` is the source's own id of the prompt; with an empty question it is all there is.
@@ -24,20 +24,20 @@ class Asked(NamedTuple):
     known_id: str | None = None
 
 
-class Drawn(NamedTuple):
+class CompletionRecord(NamedTuple):
     """One completion. `tokens`, `sample` and `correct` are what the source says of it, or None."""
 
-    asked: Asked
+    asked: SourceQuestion
     completion: Completion
     tokens: int | None = None
     sample: int | None = None
     correct: bool | None = None
 
 
-class Rated(NamedTuple):
+class SolveRateRecord(NamedTuple):
     """A share of right answers; `n` counts the samples it was measured on, errors among them."""
 
-    asked: Asked
+    asked: SourceQuestion
     rate: float | None
     n: int | None = None
     successes: int | None = None
@@ -99,7 +99,7 @@ def last_of(messages: Any, role: str) -> str:
     return ""
 
 
-def asked(row: Row, place: str, question: Any, answer: Any, notes: Notes) -> Asked | None:
+def asked(row: Row, place: str, question: Any, answer: Any, notes: Notes) -> SourceQuestion | None:
     """The question of a row, or None, with a note, where question or answer is missing."""
     texts = ["" if value is None else str(value) for value in (question, answer)]
     for name, text in zip(("question", "answer"), texts, strict=True):
@@ -109,7 +109,7 @@ def asked(row: Row, place: str, question: Any, answer: Any, notes: Notes) -> Ask
     known = row.get("prompt_id")
     tier = row.get("tier")
     known = known if isinstance(known, str) else None
-    return Asked(place, texts[0], texts[1], str(tier) if tier else "all", known)
+    return SourceQuestion(place, texts[0], texts[1], str(tier) if tier else "all", known)
 
 
 def whole(value: Any, place: str, name: str) -> int | None:

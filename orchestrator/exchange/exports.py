@@ -59,8 +59,13 @@ class Line(NamedTuple):
     def common(self) -> Row:
         """What every layout carries."""
         prompt = self.prompt
-        return {"prompt_id": prompt.prompt_id, "answer": prompt.answer, "tier": prompt.tier,
-                "pass_rate": self.pass_rate, "rank": self.rank}  # fmt: skip
+        return {
+            "prompt_id": prompt.prompt_id,
+            "answer": prompt.answer,
+            "tier": prompt.tier,
+            "pass_rate": self.pass_rate,
+            "rank": self.rank,
+        }
 
 
 class Layout(NamedTuple):
@@ -162,8 +167,10 @@ def read_subset_file(file: Path) -> pa.Table:
     table = _parquet(file)
     missing = [name for name in NEEDED if name not in table.column_names]
     if missing:
-        raise TaskError(f"{file} is no subset (no column {', '.join(missing)}): write a file of "
-                        "decile select, or of a storage's subsets/")  # fmt: skip
+        raise TaskError(
+            f"{file} is no subset (no column {', '.join(missing)}): write a file of "
+            "decile select, or of a storage's subsets/"
+        )
     return table
 
 
@@ -172,8 +179,9 @@ def prompts_of(file: Path) -> list[Prompt]:
     table = _parquet(file)
     names = ("prompt_id", "question", "answer", "tier")
     if missing := [name for name in names if name not in table.column_names]:
-        raise TaskError(f"{file} holds no texts (no column {', '.join(missing)}): write a file of "
-                        "decile import")  # fmt: skip
+        raise TaskError(
+            f"{file} holds no texts (no column {', '.join(missing)}): write a file of decile import"
+        )
     rows = table.select(names).group_by(list(names), use_threads=False).aggregate([]).to_pylist()
     return [Prompt(**row) for row in rows if row["question"]]
 
@@ -220,11 +228,15 @@ def _provenance(
         "layout": layout,
         "rows": subset.num_rows,
         "subset": reason(subset),
-        "task": {"name": task.name, "version": task.version, "marker": task.marker_id,
-                 "prompt": task.asking.preset},
+        "task": {
+            "name": task.name,
+            "version": task.version,
+            "marker": task.marker_id,
+            "prompt": task.asking.preset,
+        },
         "decile": __version__,
         **added,
-    }  # fmt: skip
+    }
 
 
 def _bytes(table: pa.Table, why: Mapping[str, Any], out: Path) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from orchestrator import __version__
-from orchestrator.exchange.entries import Drawn, Hints, Notes, Rated
+from orchestrator.exchange.entries import CompletionRecord, Hints, Notes, SolveRateRecord
 from orchestrator.exchange.layouts import layout_of, open_source, read_layout
 from orchestrator.exchange.places import write_place
 from orchestrator.exchange.pool import Prompts
@@ -107,8 +107,8 @@ def import_probe(
     if not entries:
         raise TaskError(f"{opened.file}: no row is left. {'; '.join(notes.lines())}")
     prompts = Prompts(task, pool, notes)
-    drawn = [entry for entry in entries if isinstance(entry, Drawn)]
-    rated = [entry for entry in entries if isinstance(entry, Rated)]
+    drawn = [entry for entry in entries if isinstance(entry, CompletionRecord)]
+    rated = [entry for entry in entries if isinstance(entry, SolveRateRecord)]
     try:
         samples = samples_table(drawn, task, prompts, notes) if drawn else None
         if samples is not None:
@@ -119,8 +119,16 @@ def import_probe(
         raise TaskError(f"{opened.file}: {error}") from error
     prompts.check_answers()
     said = (f"layout {name}", *notes.lines())
-    return Imported(opened.origin, name, task.name, task.marker_id, tuple(prompts.found.values()),
-                    said, samples, difficulty)  # fmt: skip
+    return Imported(
+        opened.origin,
+        name,
+        task.name,
+        task.marker_id,
+        tuple(prompts.found.values()),
+        said,
+        samples,
+        difficulty,
+    )
 
 
 def write_import(imported: Imported, out: Path) -> None:

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.exchange.completions import TEXTS, read_completions
-from orchestrator.exchange.entries import Drawn, Hints, Notes, Rated, Row, inner
+from orchestrator.exchange.entries import (
+    CompletionRecord,
+    Hints,
+    Notes,
+    Row,
+    SolveRateRecord,
+    inner,
+)
 from orchestrator.exchange.rates import (
     BIG_MATH_RATE,
     QUESTIONS,
@@ -25,7 +32,7 @@ from orchestrator.exchange.verifiers import read_verifiers
 from tasks import TaskError
 from tasks.sources import read_file
 
-Entries = list[Drawn] | list[Rated]
+Entries = list[CompletionRecord] | list[SolveRateRecord]
 Reader = Callable[[Sequence[Row], Hints, Notes], Entries]
 NEEDS = {
     "completions": "question, answer, and completion, completions or responses",
@@ -136,11 +143,15 @@ def _fitting(opened: Opened, hints: Hints) -> list[str]:
 def _refusal(opened: Opened, wanted: str | None, fits: Sequence[str]) -> str:
     found = ", ".join(opened.columns) or "one object with items"
     if wanted is not None:
-        return (f"{opened.file} is not in the layout {wanted}, which needs {NEEDS[wanted]}; "
-                f"it has: {found}")  # fmt: skip
+        return (
+            f"{opened.file} is not in the layout {wanted}, which needs {NEEDS[wanted]}; "
+            f"it has: {found}"
+        )
     if fits:
-        return (f"{opened.file} fits several layouts ({', '.join(fits)}); it has: {found}: "
-                f"write which one: layout: {fits[0]}")  # fmt: skip
+        return (
+            f"{opened.file} fits several layouts ({', '.join(fits)}); it has: {found}: "
+            f"write which one: layout: {fits[0]}"
+        )
     needs = "; ".join(f"{name}: {need}" for name, need in NEEDS.items())
     return f"{opened.file} is in no known layout; it has: {found}. Layouts need {needs}"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from orchestrator.exchange.entries import Asked, Notes
+from orchestrator.exchange.entries import Notes, SourceQuestion
 from tasks import Answer, Prompt, Task, make_prompt
 
 MOST_LINES = 64  # of a prompt that is searched for a question: runs grow with the square
@@ -19,7 +19,7 @@ class Prompts:
         self.task, self.notes = task, notes
         self.matched = pool is not None
         self.found: dict[str, Prompt] = {}
-        self._of: dict[Asked, Prompt] = {}
+        self._of: dict[SourceQuestion, Prompt] = {}
         self._others: dict[tuple[str, str], str] = {}
         self._pool = {prompt.question: prompt for prompt in pool or ()}
         self._ids = {prompt.prompt_id: prompt for prompt in self._pool.values()}
@@ -28,7 +28,7 @@ class Prompts:
             for question, prompt in self._pool.items()
         }
 
-    def of(self, asked: Asked) -> Prompt:
+    def of(self, asked: SourceQuestion) -> Prompt:
         """The prompt of a question; the first of an id decides its tier."""
         if asked not in self._of:
             prompt = self._find(asked)
@@ -44,7 +44,7 @@ class Prompts:
                 place = f"{self._others[own, gold]}: {own[:40]!r}, the pool's is {gold[:40]!r}"
                 self.notes.case("answers differ from the pool's, which are kept", place)
 
-    def _find(self, asked: Asked) -> Prompt:
+    def _find(self, asked: SourceQuestion) -> Prompt:
         if not asked.question:
             return self._known(asked)
         own = make_prompt(self.task.name, asked.question, asked.answer, asked.tier)
@@ -58,12 +58,13 @@ class Prompts:
             self._others.setdefault((asked.answer, prompt.answer), asked.place)
         return prompt
 
-    def _known(self, asked: Asked) -> Prompt:
+    def _known(self, asked: SourceQuestion) -> Prompt:
         """A prompt of which the source has no text: the pool's of that id, or one without text."""
         known = str(asked.known_id)
         if known not in self._ids:
-            self.notes.case("prompts have no text, so that no subset of them is exported",
-                            asked.place)  # fmt: skip
+            self.notes.case(
+                "prompts have no text, so that no subset of them is exported", asked.place
+            )
         return self._ids.get(known, Prompt(known, "", "", asked.tier))
 
     def _pool_prompt(self, question: str) -> Prompt | None:

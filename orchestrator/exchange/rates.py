@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from orchestrator.exchange.entries import (
-    Asked,
     Hints,
     Notes,
-    Rated,
     Row,
+    SolveRateRecord,
+    SourceQuestion,
     asked,
     inner,
     last_of,
@@ -40,29 +40,37 @@ def rate_columns(names: Iterable[str]) -> list[str]:
     return [name for name in names if RATE.fullmatch(name)]
 
 
-def read_solve_rates(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[Rated]:
+def read_solve_rates(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[SolveRateRecord]:
     """Columns: question or problem, answer, and one named like a solve rate (or `hints.rate`).
 
     A rate is a number from 0 to 1 or a text such as "7/8". In its place may stand the numbers of
     samples and of right answers; `hints.samples` says how many samples all rows had.
     """
     column = hints.rate or _one_rate(rows)
-    return _each(rows, notes, lambda row: _asking(row, QUESTIONS),
-                 lambda row, who: _rated(row, who, column, hints.samples))  # fmt: skip
+    return _each(
+        rows,
+        notes,
+        lambda row: _asking(row, QUESTIONS),
+        lambda row, who: _rated(row, who, column, hints.samples),
+    )
 
 
-def read_big_math(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[Rated]:
+def read_big_math(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[SolveRateRecord]:
     """Big-Math-RL-Verified: problem, answer, source, domain, llama8b_solve_rate.
 
     As its dataset card has it: the share of 64 rollouts of Llama-3.1-8B that succeed. The values
     are shares from 0 to 1 (so public code compares them), null where none was measured.
     """
     samples = hints.samples or BIG_MATH_SAMPLES
-    return _each(rows, notes, lambda row: _asking(row, QUESTIONS),
-                 lambda row, who: _rated(row, who, BIG_MATH_RATE, samples))  # fmt: skip
+    return _each(
+        rows,
+        notes,
+        lambda row: _asking(row, QUESTIONS),
+        lambda row, who: _rated(row, who, BIG_MATH_RATE, samples),
+    )
 
 
-def read_skywork(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[Rated]:
+def read_skywork(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[SolveRateRecord]:
     """Skywork-OR1-RL-Data: verl's columns, and extra_info.model_difficulty by model.
 
     As its dataset card has the columns (read at 1cdedc5): a number from 0 to 16 for each of three
@@ -71,20 +79,20 @@ def read_skywork(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[Rated]
     """
     model = _model(rows, hints.model)
 
-    def rated(row: Row, who: Asked) -> Rated:
+    def rated(row: Row, who: SourceQuestion) -> SolveRateRecord:
         failed = inner(inner(row, "extra_info"), "model_difficulty").get(model)
         failures = whole(failed, who.place, f"model_difficulty of {model}")
         if failures is None:
-            return Rated(who, None)
+            return SolveRateRecord(who, None)
         if failures > SKYWORK_SAMPLES:
             raise TaskError(f"{who.place}: {failures} failures of {SKYWORK_SAMPLES} samples")
         right = SKYWORK_SAMPLES - failures
-        return Rated(who, right / SKYWORK_SAMPLES, SKYWORK_SAMPLES, right)
+        return SolveRateRecord(who, right / SKYWORK_SAMPLES, SKYWORK_SAMPLES, right)
 
     return _each(rows, notes, lambda row: _of_skywork(row, notes), rated)
 
 
-def read_verl(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[Rated]:
+def read_verl(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[SolveRateRecord]:
     """verl's columns (DAPO-Math-17k has them): prompt, reward_model.ground_truth, extra_info.
 
     As examples/data_preprocess/gsm8k.py writes them (verl at 030a519). The question is
@@ -93,16 +101,20 @@ def read_verl(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[Rated]:
     """
     flat = [{**inner(row, "extra_info"), **row} for row in rows]
     column = hints.rate or next(iter(rate_columns(dict.fromkeys(k for r in flat for k in r))), None)
-    return _each(flat, notes, lambda row: _of_verl(row, notes),
-                 lambda row, who: _rated(row, who, column, hints.samples))  # fmt: skip
+    return _each(
+        flat,
+        notes,
+        lambda row: _of_verl(row, notes),
+        lambda row, who: _rated(row, who, column, hints.samples),
+    )
 
 
 def _each(
     rows: Sequence[Row],
     notes: Notes,
     texts: Callable[[Row], tuple[Any, Any]],
-    rated: Callable[[Row, Asked], Rated],
-) -> list[Rated]:
+    rated: Callable[[Row, SourceQuestion], SolveRateRecord],
+) -> list[SolveRateRecord]:
     found = []
     for number, row in enumerate(rows, 1):
         who = asked(row, f"row {number}", *texts(row), notes)
@@ -148,7 +160,9 @@ def _first(answers: list[Any], notes: Notes) -> Any:
     return answers[0] if answers else None
 
 
-def _rated(row: Row, who: Asked, column: str | None, samples: int | None) -> Rated:
+def _rated(
+    row: Row, who: SourceQuestion, column: str | None, samples: int | None
+) -> SolveRateRecord:
     counts = [_counted(row, names, who.place) for names in (SAMPLES_OF, RIGHT_OF)]
     n, right = counts[0] if counts[0] is not None else samples, counts[1]
     value = row.get(column) if column else None
@@ -158,12 +172,14 @@ def _rated(row: Row, who: Asked, column: str | None, samples: int | None) -> Rat
     if value is None and n and right is not None:
         value = right / n
     if value is None:
-        return Rated(who, None)
+        return SolveRateRecord(who, None)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise TaskError(
             f"{who.place}: solve rate {value!r} is no share: write a number from 0 to 1"
         )
-    return Rated(who, float(value), n, _exact(float(value), n) if right is None else right)
+    return SolveRateRecord(
+        who, float(value), n, _exact(float(value), n) if right is None else right
+    )
 
 
 def _counted(row: Row, names: Sequence[str], place: str) -> int | None:
@@ -181,8 +197,10 @@ def _exact(rate: float, n: int | None) -> int | None:
 def _one_rate(rows: Sequence[Row]) -> str | None:
     found = rate_columns(dict.fromkeys(name for row in rows for name in row))
     if len(found) > 1:
-        raise TaskError(f"several columns are named like a solve rate ({', '.join(found)}): "
-                        f"write which one: rate: {found[0]}")  # fmt: skip
+        raise TaskError(
+            f"several columns are named like a solve rate ({', '.join(found)}): "
+            f"write which one: rate: {found[0]}"
+        )
     return found[0] if found else None
 
 

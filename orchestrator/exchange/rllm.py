@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.exchange.entries import (
-    Asked,
-    Drawn,
+    CompletionRecord,
     Notes,
-    Rated,
     Row,
+    SolveRateRecord,
+    SourceQuestion,
     asked,
     inner,
     last_of,
@@ -24,7 +24,9 @@ ANSWERS = ("ground_truth", "answer", "final_answer")
 CUT = ("max_response_length_exceeded", "max_prompt_length_exceeded", "max_turns_exceeded")
 
 
-def read_rllm(content: Row, file: Path, notes: Notes) -> list[Drawn] | list[Rated]:
+def read_rllm(
+    content: Row, file: Path, notes: Notes
+) -> list[CompletionRecord] | list[SolveRateRecord]:
     """Completions where episodes/ beside the file holds them, else rates by task.
 
     As rllm/eval/results.py (at 0038684) and episode_store.py (at 198c8e4) write it: items of idx,
@@ -46,7 +48,7 @@ def read_rllm(content: Row, file: Path, notes: Notes) -> list[Drawn] | list[Rate
 
 def _completions(
     items: Sequence[Row], attempts: int, episodes: dict[int, Path], notes: Notes
-) -> list[Drawn]:
+) -> list[CompletionRecord]:
     found = []
     for number, item in enumerate(items):
         place = f"item {number}"
@@ -61,14 +63,15 @@ def _completions(
     return found
 
 
-def _drawn(who: Asked, item: Row, episode: Row) -> Drawn:
+def _drawn(who: SourceQuestion, item: Row, episode: Row) -> CompletionRecord:
     cut = (item.get("termination_reason") or episode.get("termination_reason")) in CUT
     finish: Any = "error" if item.get("error") else "length" if cut else "stop"
-    return Drawn(who, Completion(_reply(episode), 0, finish), None, None,
-                 bool(item.get("is_correct")))  # fmt: skip
+    return CompletionRecord(
+        who, Completion(_reply(episode), 0, finish), None, None, bool(item.get("is_correct"))
+    )
 
 
-def _asked(episode: Row, place: str, notes: Notes) -> Asked | None:
+def _asked(episode: Row, place: str, notes: Notes) -> SourceQuestion | None:
     task = inner(episode, "task")
     row = inner(task, "metadata") or task
     answer = next((row[name] for name in ANSWERS if row.get(name) is not None), None)
@@ -85,7 +88,7 @@ def _reply(episode: Row) -> str:
     return next((text for text in outputs if isinstance(text, str) and text), "")
 
 
-def _rates(items: Sequence[Row]) -> list[Rated]:
+def _rates(items: Sequence[Row]) -> list[SolveRateRecord]:
     tasks: dict[str, list[Row]] = {}
     for item in items:
         name = item.get("task_id") or f"idx {_index(item, 'items')}"
@@ -100,12 +103,12 @@ def _index(item: Row, place: str) -> int:
     return index
 
 
-def _rated(name: str, group: Sequence[Row]) -> Rated:
+def _rated(name: str, group: Sequence[Row]) -> SolveRateRecord:
     judged = [item for item in group if not item.get("error")]
     right = sum(bool(item.get("is_correct")) for item in judged)
     rate = right / len(judged) if judged else None
-    who = Asked(f"task {name}", "", "", "", name)
-    return Rated(who, rate, len(group), right, len(group) - len(judged))
+    who = SourceQuestion(f"task {name}", "", "", "", name)
+    return SolveRateRecord(who, rate, len(group), right, len(group) - len(judged))
 
 
 def _episodes(folder: Path) -> dict[int, Path]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from orchestrator.difficulty.estimates import fit_prior, rates
 from orchestrator.difficulty.table import difficulty
-from orchestrator.exchange.entries import Drawn, Notes, Rated
+from orchestrator.exchange.entries import CompletionRecord, Notes, SolveRateRecord
 from orchestrator.exchange.pool import Prompts
 from orchestrator.exchange.rates import RATES_ONLY
 from orchestrator.probing.samples import judge
@@ -20,18 +20,26 @@ from tasks import Prompt, Task, TaskError
 GROUP = 8  # of the column learnability, as where difficulty is told from samples
 
 
-def samples_table(drawn: Sequence[Drawn], task: Task, prompts: Prompts, notes: Notes) -> pa.Table:
+def samples_table(
+    drawn: Sequence[CompletionRecord], task: Task, prompts: Prompts, notes: Notes
+) -> pa.Table:
     """One row a completion (SAMPLES), numbered by prompt as the file does or in its order."""
     _refuse_two_answers(drawn, prompts)
     asked = [prompts.of(entry.asked) for entry in drawn]
     numbers = _numbers(drawn, asked)
     marks = judge(task, [entry.completion for entry in drawn], [prompt.answer for prompt in asked])
     rows = [
-        {"prompt_id": prompt.prompt_id, "sample": number, "completion": entry.completion.text,
-         "tokens": entry.tokens, "finish": entry.completion.finish, **both.columns(),
-         "marker": task.marker_id}
+        {
+            "prompt_id": prompt.prompt_id,
+            "sample": number,
+            "completion": entry.completion.text,
+            "tokens": entry.tokens,
+            "finish": entry.completion.finish,
+            **both.columns(),
+            "marker": task.marker_id,
+        }
         for entry, prompt, number, both in zip(drawn, asked, numbers, marks, strict=True)
-    ]  # fmt: skip
+    ]
     _compare(drawn, [both.mark.outcome for both in marks], notes)
     return pa.Table.from_pylist(rows, schema=SAMPLES)
 
@@ -46,16 +54,18 @@ def uneven_table(samples: pa.Table, prompts: Prompts, notes: Notes) -> pa.Table 
     fewest, most = min(drawn.values()), max(drawn.values())
     if fewest == most == max(samples["sample"].to_pylist()) + 1:
         return None
-    notes.say(f"prompts have {fewest} to {most} samples: kept as a difficulty table, without texts "
-              "of completions")  # fmt: skip
+    notes.say(
+        f"prompts have {fewest} to {most} samples: kept as a difficulty table, without texts "
+        "of completions"
+    )
     return difficulty(samples, {name: prompt.tier for name, prompt in prompts.found.items()})
 
 
-def _refuse_two_answers(drawn: Sequence[Drawn], prompts: Prompts) -> None:
+def _refuse_two_answers(drawn: Sequence[CompletionRecord], prompts: Prompts) -> None:
     """One question with two answers is most often a column of what the model answered."""
     if prompts.matched:
         return
-    first: dict[str, Drawn] = {}
+    first: dict[str, CompletionRecord] = {}
     for entry in drawn:
         other = first.setdefault(entry.asked.question, entry).asked
         if other.answer != entry.asked.answer:
@@ -66,7 +76,7 @@ def _refuse_two_answers(drawn: Sequence[Drawn], prompts: Prompts) -> None:
             )
 
 
-def _numbers(drawn: Sequence[Drawn], asked: Sequence[Prompt]) -> list[int]:
+def _numbers(drawn: Sequence[CompletionRecord], asked: Sequence[Prompt]) -> list[int]:
     given = [entry.sample is not None for entry in drawn]
     if not all(given):
         if any(given):
@@ -86,7 +96,7 @@ def _numbers(drawn: Sequence[Drawn], asked: Sequence[Prompt]) -> list[int]:
     return numbers
 
 
-def _compare(drawn: Sequence[Drawn], outcomes: Sequence[str], notes: Notes) -> None:
+def _compare(drawn: Sequence[CompletionRecord], outcomes: Sequence[str], notes: Notes) -> None:
     """How often the source's own judge says the other of right and wrong."""
     judged = [
         (entry.correct, outcome == "correct")
@@ -98,18 +108,22 @@ def _compare(drawn: Sequence[Drawn], outcomes: Sequence[str], notes: Notes) -> N
     theirs = sum(a and not b for a, b in judged)
     ours = sum(b and not a for a, b in judged)
     agreed = len(judged) - theirs - ours
-    notes.say(f"the source's judge and this marker agree on {agreed:,} of {len(judged):,} "
-              f"({theirs:,} right for the source only, {ours:,} for this marker only)")  # fmt: skip
+    notes.say(
+        f"the source's judge and this marker agree on {agreed:,} of {len(judged):,} "
+        f"({theirs:,} right for the source only, {ours:,} for this marker only)"
+    )
 
 
-def difficulty_table(rated: Sequence[Rated], prompts: Prompts, notes: Notes) -> pa.Table | None:
+def difficulty_table(
+    rated: Sequence[SolveRateRecord], prompts: Prompts, notes: Notes
+) -> pa.Table | None:
     """One row a prompt, sorted by id; None where no row has a rate."""
     if all(entry.rate is None for entry in rated):
         for entry in rated:
             prompts.of(entry.asked)
         notes.say("no solve rates: a pool of prompts only, to probe before a policy can choose")
         return None
-    first: dict[str, Rated] = {}
+    first: dict[str, SolveRateRecord] = {}
     for entry in rated:
         if entry.rate is None:
             notes.case("rows dropped: no solve rate", entry.asked.place)
@@ -123,7 +137,7 @@ def difficulty_table(rated: Sequence[Rated], prompts: Prompts, notes: Notes) -> 
     return _table(dict(sorted(first.items())), prompts)
 
 
-def _note_two_answers(rated: Iterable[Rated], notes: Notes) -> None:
+def _note_two_answers(rated: Iterable[SolveRateRecord], notes: Notes) -> None:
     answers: dict[str, str] = {}
     for entry in rated:
         asked = entry.asked
@@ -131,7 +145,7 @@ def _note_two_answers(rated: Iterable[Rated], notes: Notes) -> None:
             notes.case("questions come again with another answer; both are kept", asked.place)
 
 
-def _table(rated: dict[str, Rated], prompts: Prompts) -> pa.Table:
+def _table(rated: dict[str, SolveRateRecord], prompts: Prompts) -> pa.Table:
     """The columns of DIFFICULTY that are known: absent ones let a policy say what it lacks."""
     entries = list(rated.values())
     errors = [entry.errors for entry in entries]

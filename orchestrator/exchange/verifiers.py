@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.exchange.entries import (
-    Asked,
-    Drawn,
+    CompletionRecord,
     Hints,
     Notes,
     Row,
+    SourceQuestion,
     asked,
     inner,
     last_of,
@@ -21,7 +21,7 @@ from tasks import TaskError
 CUT = {"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens"}
 
 
-def read_verifiers(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[Drawn]:
+def read_verifiers(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[CompletionRecord]:
     """One row a rollout, or (traces.jsonl of late v1) one row an episode of several traces.
 
     v0 as save_utils.py writes it (at 00d8320): prompt, completion, answer, info, reward, error,
@@ -29,7 +29,7 @@ def read_verifiers(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[Draw
     task.data, nodes, calls, rewards, errors, stop_condition. In both the answer is the field
     `answer` of the task; the question is the prompt's last user message, unless the task has one.
     """
-    found: list[Drawn] = []
+    found: list[CompletionRecord] = []
     for number, row in enumerate(rows, 1):
         place = f"row {number}"
         if "nodes" in row or "traces" in row:
@@ -38,12 +38,14 @@ def read_verifiers(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[Draw
             found += _of_v0(row, place, notes)
     if rows and not found:
         fields = sorted({name for row in rows for name in _data(row)})
-        raise TaskError(f"no rollout has both a question and an answer; tasks have: "
-                        f"{', '.join(fields)}: add the field answer")  # fmt: skip
+        raise TaskError(
+            f"no rollout has both a question and an answer; tasks have: "
+            f"{', '.join(fields)}: add the field answer"
+        )
     return found
 
 
-def _of_v0(row: Row, place: str, notes: Notes) -> Iterator[Drawn]:
+def _of_v0(row: Row, place: str, notes: Notes) -> Iterator[CompletionRecord]:
     info = _info(row)
     question = info.get("question") or row.get("question") or last_of(row.get("prompt"), "user")
     who = asked(info, place, question, row.get("answer") or info.get("answer"), notes)
@@ -55,7 +57,7 @@ def _of_v0(row: Row, place: str, notes: Notes) -> Iterator[Drawn]:
     yield _drawn(who, text, tokens, finish, row.get("reward"))
 
 
-def _of_v1(row: Row, place: str, notes: Notes) -> Iterator[Drawn]:
+def _of_v1(row: Row, place: str, notes: Notes) -> Iterator[CompletionRecord]:
     data = _data(row)
     question = data.get("question") or last_of(data.get("prompt"), "user")
     who = asked(data, place, question, data.get("answer"), notes)
@@ -70,7 +72,7 @@ def _of_v1(row: Row, place: str, notes: Notes) -> Iterator[Drawn]:
         yield _of_trace(traces[0], who)
 
 
-def _of_trace(trace: Row, who: Asked) -> Drawn:
+def _of_trace(trace: Row, who: SourceQuestion) -> CompletionRecord:
     nodes = [node for node in trace.get("nodes") or [] if _by_model(node)]
     calls = [call for call in trace.get("calls") or [] if not call.get("error")]
     reply = trace.get("root_reply") or (
@@ -99,10 +101,12 @@ def _reward(trace: Row) -> float | None:
     return float(sum(scores)) if scores else None
 
 
-def _drawn(who: Asked, text: str, tokens: int | None, finish: Any, reward: Any) -> Drawn:
+def _drawn(
+    who: SourceQuestion, text: str, tokens: int | None, finish: Any, reward: Any
+) -> CompletionRecord:
     # Only a plain 0 or 1 says what the source's judge thought; a weighted sum does not.
     correct = bool(reward) if reward in (0, 1) else None
-    return Drawn(who, Completion(text, tokens or 0, finish), tokens, None, correct)
+    return CompletionRecord(who, Completion(text, tokens or 0, finish), tokens, None, correct)
 
 
 def _data(row: Row) -> Row:

@@ -8,22 +8,22 @@ from math import floor
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster.actors import in_worker
-from orchestrator.cost.caps import Account
+from cluster.actors import run_in_worker
+from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.expected import GPU, expect, kind_of, label_of
 from orchestrator.cost.forecast import Forecast, duration
-from orchestrator.cost.schedule import Room
+from orchestrator.cost.schedule import Capacity
 from orchestrator.difficulty.table import summarise, summary_lines
 from orchestrator.pipeline.progress import Progress
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.marker_check import MarkerFails, try_dataset
 from orchestrator.probing.probes import (
-    Owed,
+    PendingSamples,
     cells_of,
     difficulty_of,
     needing_all,
-    owed_by,
+    pending_samples,
     sample,
 )
 from orchestrator.selection.subsets import made, read_subset, store_subset
@@ -33,7 +33,7 @@ from orchestrator.storage.store import Store
 def probes_forecast(plan: Plan, store: Store, cluster: Mapping[str, float]) -> Forecast:
     """What the probes that are owed will take."""
     found = expect(plan, store, [], cluster, kind_of(cluster) or GPU)
-    return Forecast([], {}, Room((1.0,), 1), found.probes)
+    return Forecast([], {}, Capacity((1.0,), 1), found.probes)
 
 
 def check_markers(plan: Plan, progress: Progress) -> None:
@@ -43,7 +43,7 @@ def check_markers(plan: Plan, progress: Progress) -> None:
     """
     for dataset in {spec.dataset.name: spec.dataset for spec in plan.probes}.values():
         try:
-            progress.say(f"marker of {dataset.name}: {in_worker(try_dataset, dataset)}")
+            progress.say(f"marker of {dataset.name}: {run_in_worker(try_dataset, dataset)}")
         except MarkerFails as error:
             raise MarkerFails(f"dataset {dataset.name}: {error}; nothing was run") from error
 
@@ -53,7 +53,7 @@ def run_probes(
     store: Store,
     cluster: Mapping[str, float],
     progress: Progress,
-    account: Account | None = None,
+    account: UsageMeter | None = None,
 ) -> None:
     """Sample what the plan's probes owe, then choose the subsets; tells what that took.
 
@@ -64,7 +64,7 @@ def run_probes(
     for spec in plan.probes:
         label = label_of(spec)
         began = time.monotonic()
-        lacks = owed_by(plan, store, spec)
+        lacks = pending_samples(plan, store, spec)
         progress.say(f"{label}: {_owed_text(plan, spec, lacks)}")
         tell = partial(progress.probe, label)
         samples = sample(plan.pool(spec), store, spec, lacks.work, cluster, tell)
@@ -80,7 +80,7 @@ def run_probes(
         store_subset(store, cell, tables[probe_id(cell.probe)])
 
 
-def _owed_text(plan: Plan, spec: ProbeSpec, lacks: Owed) -> str:
+def _owed_text(plan: Plan, spec: ProbeSpec, lacks: PendingSamples) -> str:
     """What is there and what is owed, before anything is sampled."""
     total = len(plan.pool(spec).prompts(spec.split)) * spec.settings.samples
     there = f"{total - lacks.samples:,} of {total:,} samples in the store"
@@ -108,7 +108,7 @@ def probe_lines(plan: Plan, spec: ProbeSpec, table: pa.Table) -> list[str]:
 
 def missing_probes(plan: Plan, store: Store) -> bool:
     """Whether any sample or subset of the plan is still owed."""
-    samples = any(owed_by(plan, store, spec).samples for spec in plan.probes)
+    samples = any(pending_samples(plan, store, spec).samples for spec in plan.probes)
     return samples or any(read_subset(store, cell) is None for cell in plan.cells)
 
 

@@ -11,10 +11,10 @@ from math import floor
 from typing import Any
 
 from cluster.session import ray_session
-from orchestrator.cost.caps import Account, closed, dropped_sentence, queue_of
+from orchestrator.cost.caps import UsageMeter, closed, dropped_sentence, queue_of
 from orchestrator.cost.expected import GPU, expect, kind_of
 from orchestrator.cost.forecast import duration
-from orchestrator.cost.schedule import room_of
+from orchestrator.cost.schedule import capacity_of
 from orchestrator.pipeline.probes import run_probes
 from orchestrator.pipeline.progress import Progress
 from orchestrator.planning.cells import Cell
@@ -56,7 +56,7 @@ def run_experiment(
     The storage must be writable. Raises ResourceError when no trial fits the cluster.
     """
     owed_cells = [cell for cell in plan.cells if not is_settled(store, cell)]
-    declared = declare(plan, store)
+    declared = write_manifest(plan, store)
     tracker = Tracker.open(tracking_uri, store, plan)
     outcome = Outcome()
     try:
@@ -78,13 +78,13 @@ def run_experiment(
     return outcome
 
 
-def remember(plan: Plan, store: Store, account: Account) -> None:
+def save_usage(plan: Plan, store: Store, account: UsageMeter) -> None:
     """Keep what probes alone have taken, so that a later run's caps count it."""
-    known = store.read_json("sweeps", f"{plan.name}.json") or declare(plan, store)
+    known = store.read_json("sweeps", f"{plan.name}.json") or write_manifest(plan, store)
     store.write_json(known | {"spent": account.as_json()}, "sweeps", f"{plan.name}.json")
 
 
-def declare(plan: Plan, store: Store) -> dict[str, Any]:
+def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
     """Write the set of cells that the experiment declares, and when each claim was first made.
 
     What its runs have taken so far stays; what an earlier cap left out is forgotten.
@@ -116,7 +116,7 @@ class Sweep:
     outcome: Outcome
 
     def __post_init__(self) -> None:
-        self.account = Account(self.declared.get("spent"))
+        self.account = UsageMeter(self.declared.get("spent"))
 
     def run(self, cells: list[Cell], train: Train, grows_to: Mapping[str, float] | None) -> None:
         """Probe, select and train what is owed, as far as the caps allow."""
@@ -135,7 +135,7 @@ class Sweep:
 
     def _expect(self, cells: list[Cell], cluster: Mapping[str, float]) -> None:
         """The queue and the forecast of what is owed. Raises ResourceError where no trial fits."""
-        room = room_of(cluster, self.plan.experiment.resources)
+        room = capacity_of(cluster, self.plan.experiment.resources)
         found = expect(self.plan, self.store, cells, cluster, kind_of(cluster) or GPU)
         experiment = self.plan.experiment
         self.queue = queue_of(experiment, cells, found.cells, found.probes, room, self.account)

@@ -11,7 +11,8 @@ from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Probe, Resources
 from orchestrator.evaluation.metrics import PASS_AT
 from orchestrator.planning.pools import Dataset, Split
-from orchestrator.sampling.model import ModelSource, canonical_hash
+from orchestrator.sampling.model import ModelSource
+from orchestrator.storage.hashing import canonical_hash
 
 
 class Spec(BaseModel):
@@ -56,7 +57,7 @@ def _not_in_key(settings: Probe) -> set[str]:
     return always if settings.stop else always | {"stop"}
 
 
-class Asked(Spec):
+class ExtraEval(Spec):
     """One more evaluation of a cell: its own test set greedily, or another test set."""
 
     probe: ProbeSpec
@@ -70,7 +71,7 @@ class Cell(Spec):
 
     probe: ProbeSpec
     baseline: ProbeSpec
-    also: list[Asked] = []
+    also: list[ExtraEval] = []
     pass_at: tuple[int, ...] = PASS_AT
     policy: str
     rule: PolicyEntry

@@ -72,18 +72,18 @@ def find_overlap(
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold {threshold!r} is wrong: write a number in (0, 1]")
-    held = sorted(evaluation, key=lambda prompt: prompt.prompt_id)
+    by_id = sorted(evaluation, key=lambda prompt: prompt.prompt_id)
     asked = [words(p.question) for p in train]
-    known = [words(p.question) for p in held]
+    known = [words(p.question) for p in by_id]
     same = {tuple(text): i for i, text in reversed(list(enumerate(known)))}
     near = _Search(asked, known, threshold)
     found: list[Overlap] = []
     for row, prompt in enumerate(train):
         exact = same.get(tuple(asked[row]))
         if exact is not None:
-            found.append(Overlap(prompt.prompt_id, held[exact].prompt_id, "exact", 1.0))
+            found.append(Overlap(prompt.prompt_id, by_id[exact].prompt_id, "exact", 1.0))
         elif best := near.best(row):
-            found.append(Overlap(prompt.prompt_id, held[best[0]].prompt_id, "near", best[1]))
+            found.append(Overlap(prompt.prompt_id, by_id[best[0]].prompt_id, "near", best[1]))
     return found
 
 

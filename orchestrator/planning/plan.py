@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.catalog import Source
+from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.entries import ModelEntry, PolicyEntry
 from orchestrator.config.experiment import Experiment, Probe
 from orchestrator.embedded import embedded_path
-from orchestrator.planning.cells import Asked, Cell, ProbeSpec, with_rivals
+from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec, with_rivals
 from orchestrator.planning.pools import Dataset, Pool, Split, load_pool, template_hash
-from orchestrator.sampling.model import ModelSource, file_identity, folder_identity
+from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.recorded import recorded_rows, shortage
+from orchestrator.storage.hashing import file_identity, folder_identity
 from policies import get_policy, is_whole
 from tasks import TaskError
 
@@ -42,7 +43,7 @@ class Plan:
         return self.pools[spec.dataset.name]
 
 
-def make_plan(source: Source, name: str) -> Plan:
+def make_plan(source: LoadedConfig, name: str) -> Plan:
     """Resolve an experiment into cells; UserError names the line of what cannot work."""
     experiment = source.experiment(name)
     grid = experiment.grid
@@ -79,7 +80,7 @@ def _per_probe_seed(experiment: Experiment) -> list[Experiment]:
     return [experiment.model_copy(update={"probe": probe}) for probe in probes]
 
 
-def datasets_of(source: Source, name: str | None = None) -> dict[str, Dataset]:
+def datasets_of(source: LoadedConfig, name: str | None = None) -> dict[str, Dataset]:
     """Every dataset that the file's experiments use, or only that one, by experiment and name.
 
     One that others use as well, under the same name and settings, is there once.
@@ -94,7 +95,7 @@ def datasets_of(source: Source, name: str | None = None) -> dict[str, Dataset]:
     return found
 
 
-def _refuse_twins(source: Source, cells: list[Cell], place: tuple[str, str]) -> None:
+def _refuse_twins(source: LoadedConfig, cells: list[Cell], place: tuple[str, str]) -> None:
     """Two names for the same content would be one cell with two names."""
     seen: dict[str, Cell] = {}
     for cell in cells:
@@ -104,7 +105,7 @@ def _refuse_twins(source: Source, cells: list[Cell], place: tuple[str, str]) -> 
             raise source.error(message, *place, "grid")
 
 
-def _dataset(source: Source, experiment: Experiment, name: str) -> Dataset:
+def _dataset(source: LoadedConfig, experiment: Experiment, name: str) -> Dataset:
     entry = source.config.dataset(name)
     others = [d for d in experiment.evaluate.ood if d != name] if entry.drop_overlap else []
     return Dataset(
@@ -119,39 +120,49 @@ def _dataset(source: Source, experiment: Experiment, name: str) -> Dataset:
     )
 
 
-def _test_only(source: Source, experiment: Experiment, name: str) -> Dataset:
+def _test_only(source: LoadedConfig, experiment: Experiment, name: str) -> Dataset:
     """A dataset of which only the test set matters."""
     entry = source.config.dataset(name)
-    return Dataset(name, entry.task, entry.options, experiment.marking, entry.prompt,
-                   experiment.max_marking_errors)  # fmt: skip
+    return Dataset(
+        name,
+        entry.task,
+        entry.options,
+        experiment.marking,
+        entry.prompt,
+        experiment.max_marking_errors,
+    )
 
 
-def _pool(source: Source, experiment: Experiment, dataset: Dataset, place: tuple[str, str]) -> Pool:
+def _pool(
+    source: LoadedConfig, experiment: Experiment, dataset: Dataset, place: tuple[str, str]
+) -> Pool:
     """Load a dataset and check that the budget fits it."""
     try:
         pool = load_pool(dataset)
     except TaskError as error:
         raise source.error(str(error), "datasets", dataset.name) from error
     if not pool.train:
-        raise source.error("has no training prompts: it is for evaluation only",
-                           "datasets", dataset.name)  # fmt: skip
+        raise source.error(
+            "has no training prompts: it is for evaluation only", "datasets", dataset.name
+        )
     size, total = experiment.subset_size(len(pool.train)), len(pool.train)
     if not 0 < size <= total:
         message = f"budget {experiment.budget} makes {size} prompts of a pool of {total}"
-        raise source.error(f"{message}: write a share up to 1.0 or a count up to {total}",
-                           *place, "budget")  # fmt: skip
+        raise source.error(
+            f"{message}: write a share up to 1.0 or a count up to {total}", *place, "budget"
+        )
     needed = settings.prompts_per_update(experiment.full_grpo(), experiment.resources.workers)
     if size < needed:
         message = f"{size} prompts are fewer than the {needed} of one update: nothing would train"
-        raise source.error(f"{message}; write a larger budget or a smaller batch",
-                           *place, "budget")  # fmt: skip
+        raise source.error(f"{message}; write a larger budget or a smaller batch", *place, "budget")
     if not pool.test:
-        raise source.error("its test set is empty: accuracy cannot be measured",
-                           "datasets", dataset.name)  # fmt: skip
+        raise source.error(
+            "its test set is empty: accuracy cannot be measured", "datasets", dataset.name
+        )
     return pool
 
 
-def _test_set(source: Source, experiment: Experiment, name: str) -> Pool:
+def _test_set(source: LoadedConfig, experiment: Experiment, name: str) -> Pool:
     """An out-of-distribution set: only its test is asked."""
     try:
         pool = load_pool(_test_only(source, experiment, name))
@@ -162,7 +173,7 @@ def _test_set(source: Source, experiment: Experiment, name: str) -> Pool:
     return pool
 
 
-def _model(source: Source, name: str) -> ModelSource:
+def _model(source: LoadedConfig, name: str) -> ModelSource:
     entry = source.config.models[name]
     try:
         location, identity = _locate(entry)
@@ -196,7 +207,7 @@ def _matched(experiment: Experiment, rules: Mapping[str, PolicyEntry]) -> list[P
 
 
 def _check_recording(
-    source: Source, model: ModelSource, samples: int, pools: Mapping[str, Pool]
+    source: LoadedConfig, model: ModelSource, samples: int, pools: Mapping[str, Pool]
 ) -> None:
     """Refuse a recording that lacks what the probe will ask."""
     try:
@@ -241,21 +252,21 @@ def _spec(
 
 def _also(
     experiment: Experiment, model: ModelSource, dataset: Dataset, pools: Mapping[str, Pool]
-) -> list[Asked]:
+) -> list[ExtraEval]:
     """What is evaluated beside the sampled test set."""
     evaluate, pool = experiment.evaluate, pools[dataset.name]
     found = []
     if evaluate.greedy:
         settings = evaluate.as_probe(experiment.probe, samples=1, temperature=0.0)
         spec = _spec(model, dataset, pool, "test", settings)
-        found.append(Asked(probe=spec, dataset="", greedy=True, test_hash=pool.test_hash))
+        found.append(ExtraEval(probe=spec, dataset="", greedy=True, test_hash=pool.test_hash))
     settings = evaluate.as_probe(experiment.probe, samples=evaluate.ood_samples)
     for name in evaluate.ood:
         other = pools[name]
         if name == dataset.name:
             continue
         spec = _spec(model, other.dataset, other, "test", settings)
-        found.append(Asked(probe=spec, dataset=name, greedy=False, test_hash=other.test_hash))
+        found.append(ExtraEval(probe=spec, dataset=name, greedy=False, test_hash=other.test_hash))
     return found
 
 

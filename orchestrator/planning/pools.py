@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
-from orchestrator.sampling.model import canonical_hash
+from orchestrator.storage.hashing import canonical_hash
 from tasks import Prompt, Task, get_task
 
 Split = Literal["train", "test"]
@@ -75,8 +75,8 @@ def load_pool(dataset: Dataset) -> Pool:
     notes = list(task.notes)
     if dataset.drop_overlap:
         tests = {"test": test, **{d.name: d.build().test() for d in dataset.apart_from}}
-        for name, held in tests.items():
-            if found := find_overlap(train, held):
+        for name, load_samples in tests.items():
+            if found := find_overlap(train, load_samples):
                 notes.append(f"dropped: {describe(found, len(train), name)}")
                 train = without_overlap(train, found)
     return Pool(dataset, task, train, test, tuple(notes))

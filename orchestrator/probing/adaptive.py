@@ -109,8 +109,10 @@ def score_bounds(policy: ScorePolicy, counts: Counts, tiers: Sequence[str], samp
     Prompts in the same state have the same bounds, so each state is worked out once.
     """
     columns = [counts.successes, counts.uncounted, counts.drawn]
-    names = [np.unique(np.array(texts, dtype=str), return_inverse=True)
-             for texts in ([f or "" for f in counts.first], list(tiers))]  # fmt: skip
+    names = [
+        np.unique(np.array(texts, dtype=str), return_inverse=True)
+        for texts in ([f or "" for f in counts.first], list(tiers))
+    ]
     table = np.stack([*columns, *(codes for _, codes in names)], axis=1)
     states, row = np.unique(table, axis=0, return_inverse=True)
     (firsts, _), (levels, _) = names
@@ -160,9 +162,11 @@ def resolved(table: pa.Table, samples: int, count_truncated: str = "wrong") -> p
 
 
 def simulate(
-    outcomes: npt.NDArray[np.bool_], targets: Sequence[Target], batch: int,
+    outcomes: npt.NDArray[np.bool_],
+    targets: Sequence[Target],
+    batch: int,
     watch: Callable[[Counts], None] | None = None,
-) -> Counts:  # fmt: skip
+) -> Counts:
     """Replay recorded samples [prompts, K] as an adaptive probe would draw them, `batch` at a time.
 
     Returns what was drawn; the share of draws saved is 1 − drawn.sum() / outcomes.size.

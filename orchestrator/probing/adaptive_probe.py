@@ -16,7 +16,13 @@ from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.adaptive import Target, known_counts, owed_rows
 from orchestrator.probing.probe import ProbeActor, Progress
-from orchestrator.probing.sample_store import COUNTED, compact, held, read_samples, write_key
+from orchestrator.probing.sample_store import (
+    COUNTED,
+    compact,
+    load_samples,
+    read_samples,
+    write_key,
+)
 from orchestrator.probing.samples import MarkingError, Wanted
 from orchestrator.storage.store import Store
 from tasks import Prompt
@@ -53,7 +59,7 @@ class Frontier:
         """Samples there are."""
         return sum(map(len, self.said.values()))
 
-    def owed(self) -> list[Prompt]:
+    def missing_samples(self) -> list[Prompt]:
         """Prompts that need another sample, the most promising first."""
         counts = known_counts(self.said, self.ids, self.uncounted)
         rows = owed_rows(self.targets, counts, self.tiers, self.samples)
@@ -61,7 +67,7 @@ class Frontier:
 
     def next_part(self, size: int) -> list[Wanted]:
         """Up to `size` prompts that nobody works on, one more sample of each."""
-        free = [p for p in self.owed() if p.prompt_id not in self.in_flight][:size]
+        free = [p for p in self.missing_samples() if p.prompt_id not in self.in_flight][:size]
         self.in_flight |= {p.prompt_id for p in free}
         return [(p, [self._next_index(p.prompt_id)]) for p in free]
 
@@ -72,7 +78,7 @@ class Frontier:
 
 def frontier(store: Store, spec: ProbeSpec, pool: Pool, targets: Sequence[Target]) -> Frontier:
     """The frontier of what the store holds of a probe."""
-    rows = held(store, spec, pool.prompts(spec.split), COUNTED, pool.task)
+    rows = load_samples(store, spec, pool.prompts(spec.split), COUNTED, pool.task)
     return Frontier(spec, pool, targets, rows)
 
 
@@ -88,7 +94,7 @@ def run_adaptive(
 
     Needs a connected Ray where anything is owed. Raises MarkingError as any probe does.
     """
-    if front.owed():
+    if front.missing_samples():
         write_key(store, spec)
         _sample(store, spec, front, cluster, progress)
         compact(store, spec.key)
@@ -101,7 +107,7 @@ def _sample(
     import ray
 
     total = len(front.prompts) * front.samples
-    calls = -(-len(front.owed()) // ROWS_PER_CALL)
+    calls = -(-len(front.missing_samples()) // ROWS_PER_CALL)
     share = probe_share(cluster, calls, spec.settings.gpus)
     actor = ray.remote(
         num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS

@@ -79,12 +79,19 @@ def _flat(source: Path) -> Iterator[Row]:
         cut = row.get("truncated", False)
         cuts = cut if isinstance(cut, list) else [cut] * len(texts)
         if len(cuts) != len(texts) or not all(isinstance(c, bool) for c in cuts):
-            raise TaskError(f"{source} row {number}: truncated must be true or false, or a list "
-                            f"of {len(texts)} of them")  # fmt: skip
+            raise TaskError(
+                f"{source} row {number}: truncated must be true or false, or a list "
+                f"of {len(texts)} of them"
+            )
         prompt_id = str(row.get("prompt_id", number - 1))
         for sample, (text, truncated) in enumerate(zip(texts, cuts, strict=True)):
-            yield {"prompt_id": prompt_id, "sample": sample, "answer": str(row["answer"]),
-                   "completion": text, "truncated": truncated}  # fmt: skip
+            yield {
+                "prompt_id": prompt_id,
+                "sample": sample,
+                "answer": str(row["answer"]),
+                "completion": text,
+                "truncated": truncated,
+            }
 
 
 def _marked(task: str, options: Mapping[str, Any], rows: list[Row], processes: int) -> list[Row]:
@@ -104,10 +111,13 @@ def mark_rows(task: str, options: dict[str, Any], rows: Sequence[Row]) -> list[R
     drawn = [Completion(r["completion"], 0, "length" if r["truncated"] else "stop") for r in rows]
     marks = judge(judge_of, drawn, [row["answer"] for row in rows])
     return [
-        {**{name: row[name] for name in MARKED.names[:4]}, **both.columns(),
-         "marker": judge_of.marker_id}
+        {
+            **{name: row[name] for name in MARKED.names[:4]},
+            **both.columns(),
+            "marker": judge_of.marker_id,
+        }
         for row, both in zip(rows, marks, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 @cache

@@ -61,8 +61,10 @@ def try_dataset(dataset: Dataset) -> str:
 def _expect(texts: Sequence[str], marks: Sequence[Mark], outcome: str) -> None:
     for text, mark in zip(texts, marks, strict=True):
         if mark.outcome != outcome:
-            raise MarkerFails(f"{text!r} should be {outcome}, but marks {mark.outcome} by "
-                              f"{mark.rule}: its marker or this answer is wrong")  # fmt: skip
+            raise MarkerFails(
+                f"{text!r} should be {outcome}, but marks {mark.outcome} by "
+                f"{mark.rule}: its marker or this answer is wrong"
+            )
 
 
 def _check_bombs(task: Task, gold: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.actors import over_actors
+from cluster.actors import map_over_actors
 from cluster.resources import probe_share
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Pool
@@ -58,7 +58,7 @@ def _sample(
     arguments = {"spec": spec, "storage": store.uri, "cpus": share.cpus}
     done = 0
     progress(done, total)
-    for row in over_actors(parts, ProbeActor, arguments, share):
+    for row in map_over_actors(parts, ProbeActor, arguments, share):
         if row["failure"]:
             raise MarkingError(row["failure"])
         done += row["samples"]

@@ -12,14 +12,14 @@ from orchestrator.planning.pools import Pool
 from orchestrator.probing.adaptive import Target
 from orchestrator.probing.adaptive_probe import Frontier, frontier, run_adaptive
 from orchestrator.probing.probe import Progress, run_probe
-from orchestrator.probing.sample_store import owed
+from orchestrator.probing.sample_store import missing_samples
 from orchestrator.probing.samples import Wanted
 from orchestrator.selection.subsets import made
 from orchestrator.storage.store import Store
 from policies import ScorePolicy, needs_of
 
 
-class Owed(NamedTuple):
+class PendingSamples(NamedTuple):
     """How many samples a probe lacks, and which; an adaptive one may need fewer."""
 
     samples: int
@@ -58,15 +58,17 @@ def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
     return list(targets.values())
 
 
-def owed_by(plan: Plan, store: Store, spec: ProbeSpec) -> Owed:
+def pending_samples(plan: Plan, store: Store, spec: ProbeSpec) -> PendingSamples:
     """What a probe of the plan still has to sample."""
     targets, pool = targets_of(plan, spec), plan.pool(spec)
     if targets is None:
-        missing = owed(store, spec, pool.prompts(spec.split))
-        return Owed(sum(len(indices) for _, indices in missing), missing)
+        missing = missing_samples(store, spec, pool.prompts(spec.split))
+        return PendingSamples(sum(len(indices) for _, indices in missing), missing)
     front = frontier(store, spec, pool, targets)
-    lacking = (front.samples - len(front.said.get(p.prompt_id, ())) for p in front.owed())
-    return Owed(sum(lacking), front)
+    missing_indices = (
+        front.samples - len(front.said.get(p.prompt_id, ())) for p in front.missing_samples()
+    )
+    return PendingSamples(sum(missing_indices), front)
 
 
 def sample(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.probing.samples import Wanted, is_current, remark
-from orchestrator.sampling.model import canonical_hash
+from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, empty
 from orchestrator.storage.store import Store
 from tasks import Prompt, Task
@@ -102,7 +102,7 @@ def parts(store: Store, key: str) -> Iterator[tuple[str, pa.Table]]:
         yield name, part
 
 
-def held(
+def load_samples(
     store: Store,
     spec: ProbeSpec,
     prompts: Sequence[Prompt],
@@ -168,12 +168,12 @@ def _content_hash(table: pa.Table) -> str:
     return canonical_hash(table.to_pydict())
 
 
-def owed(store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]) -> list[Wanted]:
+def missing_samples(store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]) -> list[Wanted]:
     """The prompts that lack samples, each with the sample indices it lacks."""
-    return lacking(held(store, spec, prompts, PAIR), prompts, spec.settings.samples)
+    return missing_indices(load_samples(store, spec, prompts, PAIR), prompts, spec.settings.samples)
 
 
-def lacking(rows: pa.Table, prompts: Sequence[Prompt], samples: int) -> list[Wanted]:
+def missing_indices(rows: pa.Table, prompts: Sequence[Prompt], samples: int) -> list[Wanted]:
     """The sample indices below `samples` that `rows` has not, per prompt that lacks any."""
     ids = pa.array([p.prompt_id for p in prompts], pa.string())
     row = pc.fill_null(pc.index_in(rows["prompt_id"], value_set=ids), -1).to_numpy()
@@ -202,7 +202,7 @@ def read_samples(
 
     Raises RuntimeError while samples are owed, unless `partial`.
     """
-    rows = held(store, spec, prompts, columns, task)
+    rows = load_samples(store, spec, prompts, columns, task)
     want = len(prompts) * spec.settings.samples
     if rows.num_rows != want and not partial:
         have = f"{rows.num_rows} of {want} samples"

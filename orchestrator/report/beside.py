@@ -160,8 +160,14 @@ def _solved(count: int) -> str:
 
 def _aime_sets(family: Family) -> list[str]:
     """The names of the family's AIME test sets."""
-    return list({a.dataset: None for row in family.rows for a in row.cell.also
-                 if a.probe.dataset.task == "aime2025" and not a.greedy})  # fmt: skip
+    return list(
+        {
+            a.dataset: None
+            for row in family.rows
+            for a in row.cell.also
+            if a.probe.dataset.task == "aime2025" and not a.greedy
+        }
+    )
 
 
 def _line(family: Family, test_set: str) -> tuple[str, ...]:

@@ -60,10 +60,17 @@ def legend_above(axes: "Axes", columns: int) -> None:
         width, height = figure.get_size_inches()
         figure.set_size_inches(width, height + 0.19 * max(0, lines - 1))
     axes.legend(
-        handles, labels, frameon=False, ncols=columns, loc="lower center",
-        bbox_to_anchor=(0.5, 1.0), fontsize=9, columnspacing=1.2, handlelength=1.2,
+        handles,
+        labels,
+        frameon=False,
+        ncols=columns,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        fontsize=9,
+        columnspacing=1.2,
+        handlelength=1.2,
         handletextpad=0.5,
-    )  # fmt: skip
+    )
 
 
 def wrapped(name: str, width: int = 26) -> str:

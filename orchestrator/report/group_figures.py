@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 # Kind -> colour; truncated ones are all wrong as well, and drawn apart.
 KINDS = {
-    "live": "#009E73", "all right": "#56B4E9", "all wrong": "#D55E00",
-    "all wrong, truncated": "#E69F00", "unmarked": "#000000",
-}  # fmt: skip
+    "live": "#009E73",
+    "all right": "#56B4E9",
+    "all wrong": "#D55E00",
+    "all wrong, truncated": "#E69F00",
+    "unmarked": "#000000",
+}
 
 
 def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> str:
@@ -83,8 +86,14 @@ def _finished(
     handles, labels = drawn.get_legend_handles_labels()
     shown = [(h, label) for h, label in zip(handles, labels, strict=True) if label in keep]
     if shown:
-        figure.legend(*zip(*shown, strict=True), frameon=False, ncols=min(3, len(shown)),
-                      loc="outside upper center", fontsize=9, handlelength=1.2)  # fmt: skip
+        figure.legend(
+            *zip(*shown, strict=True),
+            frameon=False,
+            ncols=min(3, len(shown)),
+            loc="outside upper center",
+            fontsize=9,
+            handlelength=1.2,
+        )
     figure.supxlabel(below, size=10)
     figure.supylabel("% of groups", size=10)
     return svg(figure)

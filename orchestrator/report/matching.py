@@ -46,8 +46,9 @@ def matches(by_policy: Mapping[str, Sequence[Row]]) -> list[Match]:
     reference = whole(by_policy)
     if reference is None:
         return []
-    found = (_match(p, rows, by_policy[reference]) for p, rows in by_policy.items()
-             if p != reference)  # fmt: skip
+    found = (
+        _match(p, rows, by_policy[reference]) for p, rows in by_policy.items() if p != reference
+    )
     return [match for match in found if match is not None]
 
 

@@ -100,11 +100,12 @@ def _reproduce(plan: Plan, rows: Sequence[Row]) -> str:
     versions = {tuple(row.result["versions"].items()) for row in rows}
     shown = [", ".join(f"{name} {version}" for name, version in one) for one in sorted(versions)]
     keys = Table(
-        "Cells", ("cell", "id", "subset", "probe"),
+        "Cells",
+        ("cell", "id", "subset", "probe"),
         [(c.name, c.cell_id, c.subset_key, c.probe.key) for c in plan.cells],
         "Names of folders and files in the store. A key hashes everything that can change what it "
         "names: the same keys are the same experiment.",
-    )  # fmt: skip
+    )
     settings = plan.experiment.model_dump(mode="json", exclude={"grpo", "lora"}) | {
         "grpo": plan.experiment.full_grpo(),
         "lora": plan.experiment.full_lora(),

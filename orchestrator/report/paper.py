@@ -119,6 +119,7 @@ def tally(ordering: Ordering) -> str:
     """In how many of the paper's rows an ordering holds, as text."""
     found = [row.difference(ordering.metric, ordering.a, ordering.b)[1] for row in ALL]
     told = [f"holds in {found.count('holds')} of {len(ALL)}"]
-    told += [f"{kind} in {found.count(kind)}" for kind in ("contrary", "cannot tell")
-             if kind in found]  # fmt: skip
+    told += [
+        f"{kind} in {found.count(kind)}" for kind in ("contrary", "cannot tell") if kind in found
+    ]
     return ", ".join(told)

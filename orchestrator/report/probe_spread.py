@@ -46,19 +46,35 @@ def spreads(families: Sequence[Family]) -> list[Spread]:
 def table(families: Sequence[Family]) -> Table:
     """The variance over probes beside that over training seeds; empty without several probes."""
     body = [
-        (f"{s.model} on {s.dataset}", s.policy, s.measure, str(s.found.probes),
-         str(s.found.results), s.between, s.within, f"{s.found.p:.3f}".lstrip("0"))
+        (
+            f"{s.model} on {s.dataset}",
+            s.policy,
+            s.measure,
+            str(s.found.probes),
+            str(s.found.results),
+            s.between,
+            s.within,
+            f"{s.found.p:.3f}".lstrip("0"),
+        )
         for s in spreads(families)
-    ]  # fmt: skip
+    ]
     return Table(
         "Probes beside training seeds",
-        ("model and data", "policy", "result", "probes", "cells", "sd between probes",
-         "sd between training seeds", "p"),
+        (
+            "model and data",
+            "policy",
+            "result",
+            "probes",
+            "cells",
+            "sd between probes",
+            "sd between training seeds",
+            "p",
+        ),
         body,
         "Standard deviations in points with their 95 % intervals: what choosing by another probe "
         "would change, beside what another training seed of the same probe does. p: of no "
         "variance between probes. Two probes say little of the first.",
-    )  # fmt: skip
+    )
 
 
 def missing(families: Sequence[Family]) -> list[str]:

@@ -88,9 +88,17 @@ def _row(store: Store, cell: Cell) -> Row | None:
     counts = _counts(evaluations)
     kinds, held_out = _parts(evaluations)
     return Row(
-        cell, result, _gain(counts[OWN], cell.updates), counts, kinds, held_out,
-        group_shares(groups), by_tier(groups), costs, ties,
-    )  # fmt: skip
+        cell,
+        result,
+        _gain(counts[OWN], cell.updates),
+        counts,
+        kinds,
+        held_out,
+        group_shares(groups),
+        by_tier(groups),
+        costs,
+        ties,
+    )
 
 
 def _parts(evaluations: pa.Table) -> tuple[dict[str, dict[str, str]], Mapping[str, Any]]:

@@ -12,9 +12,19 @@ from orchestrator.report.tables import NONE, Table
 from orchestrator.training.ledger import pulls_to_base
 
 LEDGER = (
-    "prompts", "epochs", "rollouts", "generated_tokens", "truncated_tokens", "updates",
-    "live", "all_right", "all_wrong", "kl_only_updates", "seconds", "gpu_seconds",
-)  # fmt: skip
+    "prompts",
+    "epochs",
+    "rollouts",
+    "generated_tokens",
+    "truncated_tokens",
+    "updates",
+    "live",
+    "all_right",
+    "all_wrong",
+    "kl_only_updates",
+    "seconds",
+    "gpu_seconds",
+)
 SPLIT = ("live", "all right", "all wrong", "of these truncated")
 
 
@@ -44,11 +54,17 @@ def _amount(value: float | None) -> str:
 def groups(families: Sequence[Family]) -> Table:
     """Groups by what they can teach, and what of tokens and updates that leaves."""
     body = [
-        (family.title, policy, *_split([_shares(row.result["ledger"]) for row in rows]),
-         _percent([_live_tokens(row) for row in rows]),
-         _percent([_dead_updates(row) for row in rows]), _kl_alone(rows))
-        for family in families for policy, rows in family.by_policy().items()
-    ]  # fmt: skip
+        (
+            family.title,
+            policy,
+            *_split([_shares(row.result["ledger"]) for row in rows]),
+            _percent([_live_tokens(row) for row in rows]),
+            _percent([_dead_updates(row) for row in rows]),
+            _kl_alone(rows),
+        )
+        for family in families
+        for policy, rows in family.by_policy().items()
+    ]
     return Table(
         "What the groups could teach",
         ("model and data", "policy", *SPLIT, "live tokens", "dead updates", "by KL alone"),
@@ -58,7 +74,7 @@ def groups(families: Sequence[Family]) -> Table:
         "room. Live tokens: the share of the loss's tokens that have an advantage. Dead updates "
         "have no live group: the KL term alone moves the weights where beta is above 0 and dead "
         "groups are not masked, and nothing does elsewhere (–).",
-    )  # fmt: skip
+    )
 
 
 def groups_by_tier(families: Sequence[Family]) -> Table:

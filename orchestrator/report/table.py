@@ -6,9 +6,18 @@ from typing import Any
 from orchestrator.report.rows import Row
 
 HEAD = (
-    "model", "dataset", "policy", "seed", "accuracy", "gain in points [95 %]",
-    "learnable %", "updates", "tokens", "seconds", "tied at edge",
-)  # fmt: skip
+    "model",
+    "dataset",
+    "policy",
+    "seed",
+    "accuracy",
+    "gain in points [95 %]",
+    "learnable %",
+    "updates",
+    "tokens",
+    "seconds",
+    "tied at edge",
+)
 
 
 def table_cells(row: Row) -> tuple[str, ...]:

@@ -38,8 +38,10 @@ def find_sampler(name: str) -> type[Sampler]:
         installed = list(entry_points(group=GROUP, name=name))
         if not installed:
             known = ", ".join([*ENGINES, *sorted(entry_points(group=GROUP).names)])
-            raise ValueError(f"unknown engine {name!r}: write one of {known}, or "
-                             "package.module:Class of a Sampler")  # fmt: skip
+            raise ValueError(
+                f"unknown engine {name!r}: write one of {known}, or "
+                "package.module:Class of a Sampler"
+            )
         target = installed[0].value
     try:
         found: Any = EntryPoint(name, target, GROUP).load()

@@ -22,7 +22,7 @@ from transformers import (
 from transformers.cache_utils import DynamicLayer
 
 from orchestrator.sampling.base import SamplingSettings, stream_key
-from orchestrator.sampling.sharing import SharedPrompts
+from orchestrator.sampling.sharing import SharedPrefixCache
 
 SHRINK_BELOW = 0.75  # copying the cache to fewer rows pays once a quarter of them has ended
 
@@ -66,7 +66,7 @@ def choose(logits: Tensor, draws: Tensor, warp: LogitsProcessorList | None) -> T
     return torch.searchsorted(cumulative, goal, right=True)[:, 0].clamp_(max=logits.shape[-1] - 1)
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A cache layer with spare room behind its tokens; `keys` and `values` are views of the rooms.
 
     The library's own layer copies all it holds for every token, which took 59 % of a small
@@ -98,7 +98,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self.rooms = None
 
 
-class RepeatedPrompts:
+class RepeatedPrefixCache:
     """What the rows of a batch attend to, held by the library: right for layers of every kind.
 
     All rows begin together, as such layers have no way to take others in.
@@ -121,7 +121,7 @@ class RepeatedPrompts:
 
 
 @dataclass
-class Running:
+class DecodeBatch:
     """The rows of a batch; row i of every tensor is the same sample, T the limit on its tokens.
 
     `prompts` holds what they attend to, `slots` [B] says whose rows they are, `draws` [B, T + 1]
@@ -129,7 +129,7 @@ class Running:
     `logits` [B, V] are those of the next token, `ended` [B] says whether there will be none.
     """
 
-    prompts: SharedPrompts | RepeatedPrompts
+    prompts: SharedPrefixCache | RepeatedPrefixCache
     logits: Tensor
     slots: Tensor
     draws: Tensor
@@ -156,16 +156,16 @@ class Running:
         newest = self.tokens.gather(1, self.steps[:, None] - 1)[:, 0]
         return self.prompts.reading(newest, self.steps)
 
-    def joined(self, other: "Running") -> "Running":
+    def joined(self, other: "DecodeBatch") -> "DecodeBatch":
         """These rows and those of `other`, which have written nothing yet."""
         prompts = self.prompts.joined(other.prompts)  # type: ignore[union-attr, arg-type]
         parts = {name: torch.cat([part, other.parts[name]]) for name, part in self.parts.items()}
-        return Running(prompts, **parts)
+        return DecodeBatch(prompts, **parts)
 
-    def writing(self) -> "Running":
+    def writing(self) -> "DecodeBatch":
         """The rows that have not ended, of which there must be one."""
         self.prompts.keep(keep := (~self.ended).nonzero()[:, 0])
-        return Running(self.prompts, **{name: part[keep] for name, part in self.parts.items()})
+        return DecodeBatch(self.prompts, **{name: part[keep] for name, part in self.parts.items()})
 
     def written(self) -> Iterator[tuple[list[int], int]]:
         """Each row's tokens, and how many of them it wrote."""

@@ -1,9 +1,6 @@
 """What a model is before anything heavy is imported: where it lies, and what identifies it."""
 
-import hashlib
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 
@@ -42,26 +39,3 @@ class ModelSource:
             "chat_template_kwargs": self.chat_template_kwargs,
             **{k: getattr(self, k) for k, default in later.items() if getattr(self, k) != default},
         }
-
-
-def folder_identity(folder: Path) -> str:
-    """A hash over the weights, tokenizer, template and configs of a model folder."""
-    digest = hashlib.sha256()
-    for file in sorted(folder.iterdir()):
-        if file.suffix in {".safetensors", ".json", ".jinja", ".model", ".txt"}:
-            digest.update(file.name.encode())
-            with file.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return "folder:" + digest.hexdigest()[:16]
-
-
-def file_identity(file: Path) -> str:
-    """A hash of a file's content."""
-    with file.open("rb") as stream:
-        return "file:" + hashlib.file_digest(stream, "sha256").hexdigest()[:16]
-
-
-def canonical_hash(value: Any) -> str:
-    """16 hex digits of the SHA-256 of a value's canonical JSON: equal content, equal hash."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

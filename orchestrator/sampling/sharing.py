@@ -53,7 +53,7 @@ class Layer:
             self.rooms = [pad(room, more) for room in self.rooms]
 
 
-class SharedPrompts:
+class SharedPrefixCache:
     """What the rows of a batch attend to: each its prompt, and what it wrote itself.
 
     `mask` [P, L] is the prompts' attention. Rows are in order of age: `owner` [B], which prompt a
@@ -152,7 +152,7 @@ def attend(
     value: Tensor,
     _mask: Tensor | None,
     *,
-    shared: SharedPrompts,
+    shared: SharedPrefixCache,
     scaling: float | None = None,
     position_bias: Tensor | None = None,
     **_: Any,
@@ -182,7 +182,7 @@ def attending(model: Any, given: dict[str, Any]) -> Iterator[None]:
 
     Raises RuntimeError where a layer of it did not, as its logits then mean nothing.
     """
-    shared: SharedPrompts | None = given.get("shared")
+    shared: SharedPrefixCache | None = given.get("shared")
     config = model.config.get_text_config(decoder=True)
     before = config._attn_implementation
     if shared:

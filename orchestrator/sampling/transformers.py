@@ -31,16 +31,16 @@ from orchestrator.sampling.base import (
 )
 from orchestrator.sampling.decoding import (
     SHRINK_BELOW,
-    RepeatedPrompts,
-    RoomyLayer,
-    Running,
+    DecodeBatch,
+    PreallocatedLayer,
+    RepeatedPrefixCache,
     left_padded,
     uniforms,
     warpers,
 )
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.sharing import SharedPrompts, attending
+from orchestrator.sampling.sharing import SharedPrefixCache, attending
 
 log = logging.getLogger(__name__)
 
@@ -135,12 +135,12 @@ class TransformersSampler(Sampler):
 
     def _batch_size(self, rows: int) -> int:
         """All rows where rows can join a batch, else as many as make batches of near equal size."""
-        if SharedPrompts.suit(self.base):
+        if SharedPrefixCache.suit(self.base):
             return rows
         return -(-rows // -(-rows // self.rows_per_batch))
 
     def _drawn(
-        self, rows: list[Row], begin: Callable[[list[Row]], Running], settings: SamplingSettings
+        self, rows: list[Row], begin: Callable[[list[Row]], DecodeBatch], settings: SamplingSettings
     ) -> dict[Row, Completion]:
         """Completions of the rows; where memory ended, of some, and the next batch is smaller."""
         drawn: dict[Row, Completion] = {}
@@ -156,11 +156,11 @@ class TransformersSampler(Sampler):
         return drawn
 
     def _ended(
-        self, rows: list[Row], begin: Callable[[list[Row]], Running], settings: SamplingSettings
+        self, rows: list[Row], begin: Callable[[list[Row]], DecodeBatch], settings: SamplingSettings
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Places in `rows` [E] and new tokens [E, T] of rows that have ended, till all have."""
         warp, eos = warpers(settings), torch.tensor(self.eos).to(self._device())
-        begun, running = 0, cast(Running | None, None)
+        begun, running = 0, cast(DecodeBatch | None, None)
         while True:
             if count := self._joining(rows, begun, running):
                 new = begin(rows[begun : begun + count])
@@ -177,7 +177,7 @@ class TransformersSampler(Sampler):
             if running:
                 running.logits = self._forward(**running.reading())
 
-    def _joining(self, rows: list[Row], begun: int, running: Running | None) -> int:
+    def _joining(self, rows: list[Row], begun: int, running: DecodeBatch | None) -> int:
         """How many of the rows behind `begun` join now: whole prompts where one fits."""
         free = self.rows_per_batch - (len(running.ended) if running else 0)
         if begun + free >= len(rows):
@@ -194,14 +194,14 @@ class TransformersSampler(Sampler):
         prompts: list[list[int]],
         settings: SamplingSettings,
         rows: list[Row],
-    ) -> Running:
+    ) -> DecodeBatch:
         """Rows that have read their prompts, each of which is read once."""
         distinct = {index: i for i, index in enumerate(dict.fromkeys(r.request for r in rows))}
         seed, limit, device = settings.seed, settings.max_completion_length, self._device()
         table = [uniforms(seed, requests[r.request].prompt_id, r.sample, limit + 1) for r in rows]
         owner = torch.tensor([distinct[row.request] for row in rows]).to(device)
         logits, read = self._read([prompts[i] for i in distinct], owner)
-        return Running(
+        return DecodeBatch(
             prompts=read,
             logits=logits,
             slots=torch.arange(len(rows), device=device),
@@ -213,16 +213,16 @@ class TransformersSampler(Sampler):
 
     def _read(
         self, prompts: list[list[int]], owner: Tensor
-    ) -> tuple[Tensor, SharedPrompts | RepeatedPrompts]:
+    ) -> tuple[Tensor, SharedPrefixCache | RepeatedPrefixCache]:
         """First logits [B, V] of the rows of prompts `owner` [B], and what they attend to."""
         ids, mask = (part.to(owner.device) for part in left_padded(prompts))
-        cache, share = DynamicCache(config=self.base.config), SharedPrompts.suit(self.base)
+        cache, share = DynamicCache(config=self.base.config), SharedPrefixCache.suit(self.base)
         # Only the plain kind: sliding and linear layers keep the library's own bookkeeping.
         for i, layer in enumerate(cache.layers):
-            cache.layers[i] = RoomyLayer() if type(layer) is DynamicLayer else layer  # type: ignore
+            cache.layers[i] = PreallocatedLayer() if type(layer) is DynamicLayer else layer  # type: ignore
         given = {"attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp_(min=0)}
         logits = self._forward(input_ids=ids, past_key_values=cache, **given)[owner]
-        return logits, (SharedPrompts if share else RepeatedPrompts)(cache, mask, owner)
+        return logits, (SharedPrefixCache if share else RepeatedPrefixCache)(cache, mask, owner)
 
     def _forward(self, **given: Any) -> Tensor:
         """Logits [B, V] behind the last of the new tokens."""
@@ -233,7 +233,7 @@ class TransformersSampler(Sampler):
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device  # a trainer may have moved the model
 
-    def _end_stopped(self, running: Running, stop: Sequence[str]) -> None:
+    def _end_stopped(self, running: DecodeBatch, stop: Sequence[str]) -> None:
         """End the rows whose text holds a stop string.
 
         Only the last tokens are read: a token is a character at least, or part of one.

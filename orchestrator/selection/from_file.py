@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.config.yaml_lines import UserError
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.adaptive import Target, known_counts, owed_rows
 from orchestrator.probing.sample_store import PROBE, parts
 from orchestrator.selection.subsets import Choice, made, select, with_reason
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from policies import ScorePolicy, needs_of

@@ -98,8 +98,10 @@ def _tied(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> list[bool
     ties = ties_of(policy, difficulty, chosen)
     if ties is None:  # a lottery, or a policy that does not say
         return [needs_of(policy) == "nothing" and not is_whole(policy)] * len(chosen)
-    return [place >= len(chosen) - ties.chosen and ties.pool > ties.chosen
-            for place in range(len(chosen))]  # fmt: skip
+    return [
+        place >= len(chosen) - ties.chosen and ties.pool > ties.chosen
+        for place in range(len(chosen))
+    ]
 
 
 def _why(row: dict[str, Any], tied: bool) -> str:

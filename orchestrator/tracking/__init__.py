@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.yaml_lines import UserError
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.rows import read_rows
-from orchestrator.sampling.model import canonical_hash
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.tracking.client import failures
 from orchestrator.tracking.rows import read_view, redact

@@ -16,7 +16,7 @@ from orchestrator.config.experiment import Experiment
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics, main
 from orchestrator.planning.cells import Cell
-from orchestrator.sampling.model import canonical_hash
+from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
 from orchestrator.storage.store import Store, StoreError
 from tasks import Prompt

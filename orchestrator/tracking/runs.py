@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.drawing import COLOURS
-from orchestrator.sampling.model import canonical_hash
+from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.tracking.client import (
     DATABASES,
@@ -115,7 +115,7 @@ class SweepRuns:
         if not run.running:
             self._client.update_run(run.run_id, status="RUNNING")
             run.running = True
-        self._forgive(run)
+        self._clear_error(run)
 
     def live(self, cell: Cell, update: int, metrics: Mapping[str, float]) -> None:
         """Log one update's metrics, at most one write a second."""
@@ -137,7 +137,7 @@ class SweepRuns:
             run.hold(step, metrics, view.finished)
         self._flush(run)
         attach(self._client, run.run_id, view.files)
-        self._forgive(run)
+        self._clear_error(run)
         self._client.set_terminated(run.run_id, "FINISHED", view.finished)
         self._client.set_tag(run.run_id, "decile.synced", view.digest)
         run.synced, run.running = view.digest, False
@@ -207,7 +207,7 @@ class SweepRuns:
         run.pending.clear()
         run.flushed = time.monotonic()
 
-    def _forgive(self, run: CellRun) -> None:
+    def _clear_error(self, run: CellRun) -> None:
         """An earlier trial's error is no longer the cell's."""
         if run.error:
             self._client.delete_tag(run.run_id, "decile.error")

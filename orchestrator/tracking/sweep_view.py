@@ -27,8 +27,8 @@ from orchestrator.report.verdict import (
     sentences,
     text_verdicts,
 )
-from orchestrator.sampling.model import canonical_hash
 from orchestrator.stats.comparison import Comparison
+from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.tracking.pieces import pieces
 from orchestrator.tracking.rows import as_csv, clean

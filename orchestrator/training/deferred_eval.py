@@ -15,13 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.actors import over_actors
+from cluster.actors import map_over_actors
 from cluster.resources import probe_share
 from orchestrator.evaluation.evaluator import Evaluator, is_due
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.probing.samples import MarkingError
-from orchestrator.sampling.model import ModelSource, canonical_hash
+from orchestrator.sampling.model import ModelSource
+from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import EVALUATIONS
 from orchestrator.storage.store import Store
 from orchestrator.training.record import (
@@ -105,7 +106,7 @@ def _evaluated(
         "storage": store.uri,
         "cpus": share.cpus,
     }
-    return over_actors(parts, CheckpointActor, arguments, share)
+    return map_over_actors(parts, CheckpointActor, arguments, share)
 
 
 def _rank(lora: Mapping[str, Any]) -> int:

@@ -27,7 +27,7 @@ LEVEL = 0.01  # of stopping a cell that is not that far below, over all its look
 Scores = Mapping[str, float]  # question -> mean correctness of its samples
 
 
-class Hopeless(NamedTuple):
+class StopDecision(NamedTuple):
     """Why a cell stops: the rival's cell_id, mean difference and its upper bound, as shares."""
 
     rival: str
@@ -35,14 +35,14 @@ class Hopeless(NamedTuple):
     upper: float
 
 
-def judged(mine: Scores, rivals: Mapping[str, Scores], looks: int) -> Hopeless | None:
+def judged(mine: Scores, rivals: Mapping[str, Scores], looks: int) -> StopDecision | None:
     """Whether these scores are hopeless beside the best rival's; None where they are not.
 
     One-sided t over questions, the level shared out over `looks` and rivals: the best of several is
     picked by the same numbers.
     """
     found = [
-        Hopeless(name, *bound)
+        StopDecision(name, *bound)
         for name, scores in rivals.items()
         if (bound := _bound(mine, scores, LEVEL / (looks * len(rivals))))
     ]
@@ -60,18 +60,18 @@ def _bound(mine: Scores, other: Scores, level: float) -> tuple[float, float] | N
     return float(apart.mean()), float(apart.mean()) + half
 
 
-def looks_of(cell: Cell) -> int:
+def interim_updates(cell: Cell) -> int:
     """Intermediate evaluations of a cell."""
     return (cell.updates - 1) // cell.evaluate_every if cell.evaluate_every else 0
 
 
-def look(cell: Cell, store: Store, record: CellRecord, update: int) -> Hopeless | None:
+def interim_check(cell: Cell, store: Store, record: CellRecord, update: int) -> StopDecision | None:
     """Leave the scores of an intermediate evaluation for the block, and hold them against it."""
     mine = _scores(by_update(record.evaluations)[update])
     store.write_json(mine, "cells", cell.cell_id, "scores", f"{update}.json")
     found = {rival: scores_at(store, rival, update) for rival in cell.rivals}
     rivals = {rival: scores for rival, scores in found.items() if scores}
-    return judged(mine, rivals, looks_of(cell))
+    return judged(mine, rivals, interim_updates(cell))
 
 
 def scores_at(store: Store, cell_id: str, update: int) -> dict[str, float] | None:
@@ -88,7 +88,7 @@ def _scores(evaluation: Any) -> dict[str, float]:
     return {i: c / n for i, (n, c) in per_prompt(main(evaluation)).items() if n}
 
 
-def censor(cell: Cell, store: Store, record: CellRecord, update: int, why: Hopeless) -> None:
+def censor(cell: Cell, store: Store, record: CellRecord, update: int, why: StopDecision) -> None:
     """Say what a stopped cell had come to; its checkpoint stays."""
     said = summary(cell, record, update) | {"censored": True, "of_updates": cell.updates}
     store.write_json(said | {"why": why._asdict()}, "cells", cell.cell_id, CENSORED)

@@ -119,9 +119,16 @@ def correctness(
         ]
         marks = judge(task, drawn, answer, cell.probe.dataset.max_marking_errors)
         for (mark, other), made, prompt, level in zip(marks, drawn, prompt_id, tier, strict=True):
-            rows.append({"prompt_id": prompt, "tier": level, "tokens": made.tokens,
-                         "outcome": mark.outcome, "reward": mark.reward,
-                         "other_outcome": other.outcome})  # fmt: skip
+            rows.append(
+                {
+                    "prompt_id": prompt,
+                    "tier": level,
+                    "tokens": made.tokens,
+                    "outcome": mark.outcome,
+                    "reward": mark.reward,
+                    "other_outcome": other.outcome,
+                }
+            )
         everyone = gather_object(rows)
         record.groups.add(trainer_state.global_step + 1, everyone, group_size)
         filled = fill_unmarked([row["reward"] for row in everyone], group_size)

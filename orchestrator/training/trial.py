@@ -18,7 +18,7 @@ from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.selection.subsets import read_subset
 from orchestrator.storage.store import Store, exclusive
 from orchestrator.training.checkpoints import Checkpoints
-from orchestrator.training.early_stopping import Hopeless, censor, is_censored, look
+from orchestrator.training.early_stopping import StopDecision, censor, interim_check, is_censored
 from orchestrator.training.micro_batch import fitted, shrink
 from orchestrator.training.record import (
     ADAPTERS,
@@ -99,7 +99,7 @@ class Trial:
         self.record = found[1] if found else CellRecord()
         self.pool: Pool = load_pool(cell.probe.dataset)
         self.evaluator = Evaluator(cell, self.pool, rank, workers)
-        self.hopeless: Hopeless | None = None
+        self.hopeless: StopDecision | None = None
         self.note = ""  # said with the next update
 
     def run(self) -> None:
@@ -177,9 +177,11 @@ class Trial:
         if self.cell.rivals and update < self.cell.updates:
             self.hopeless = self._look(update)
 
-    def _look(self, update: int) -> Hopeless | None:
+    def _look(self, update: int) -> StopDecision | None:
         """Hold the cell against its block; the first worker decides for all."""
-        found = [look(self.cell, self.store, self.record, update) if self.rank == 0 else None]
+        found = [
+            interim_check(self.cell, self.store, self.record, update) if self.rank == 0 else None
+        ]
         if self.workers > 1:
             from accelerate.utils import broadcast_object_list
 

@@ -23,7 +23,7 @@ RETRIES = 3
 Train = Callable[[Cell, str, Report], None]
 
 
-class Source(Protocol):
+class CellSource(Protocol):
     """Hands out cells, and hears what becomes of them."""
 
     def next(self) -> Cell | None:
@@ -42,7 +42,7 @@ class Driver:
     Tune pickles its searcher and callbacks for a restore that never comes here; a copy is empty.
     """
 
-    def __init__(self, source: Source | None = None) -> None:
+    def __init__(self, source: CellSource | None = None) -> None:
         self.source: Any = source
         self.handed: dict[str, Cell] = {}
 
@@ -51,7 +51,7 @@ class Driver:
 
 
 def run_cells(
-    source: Source, cells: Sequence[Cell], at_once: int, store: Store, train: Train = run_cell
+    source: CellSource, cells: Sequence[Cell], at_once: int, store: Store, train: Train = run_cell
 ) -> None:
     """Run as many of these cells as `source` hands out, `at_once` of them, to their ends.
 
@@ -105,7 +105,7 @@ def _searcher(driver: Driver) -> Any:
     """A source as Tune's search algorithm."""
     from ray.tune.search import Searcher
 
-    class InOrder(Searcher):
+    class QueueSearcher(Searcher):
         """Gives the next cell as the next configuration."""
 
         def suggest(self, trial_id: str) -> Any:
@@ -124,7 +124,7 @@ def _searcher(driver: Driver) -> Any:
         def restore(self, checkpoint_path: str) -> None:
             """Never called: a sweep goes on from the store."""
 
-    return InOrder()
+    return QueueSearcher()
 
 
 def trainable(config: dict[str, Any], train: Train) -> None:
@@ -184,7 +184,7 @@ def group_worker(config: dict[str, Any]) -> None:
 def _callback(driver: Driver) -> Any:
     from ray.tune import Callback
 
-    class Watch(Callback):
+    class ReportCallback(Callback):
         """Tells the source what trials report."""
 
         def on_trial_result(
@@ -201,7 +201,7 @@ def _callback(driver: Driver) -> Any:
             error = _last_line(str(trial.get_error() or ""))
             driver.source.ended(driver.handed[trial.trial_id], error)
 
-    return Watch()
+    return ReportCallback()
 
 
 def _last_line(error: str) -> str:
