@@ -15,18 +15,16 @@ from orchestrator.report.page import write_page
 from orchestrator.report.rows import read_rows
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
+from orchestrator.training.cell_state import STOPPED_EARLY, CellState, cell_state
 from orchestrator.training.early_stopping import (
     StopDecision,
-    censor,
-    censored_lines,
     interim_check,
     interim_updates,
-    is_censored,
-    judged,
+    save_stop,
     scores_at,
+    stop_decision,
+    stopped_lines,
 )
-from orchestrator.training.record import CENSORED
-from orchestrator.training.trial import is_settled
 
 
 def drawn(rng: np.random.Generator, rate: float, questions: int = 100) -> dict[str, float]:
@@ -37,12 +35,12 @@ def drawn(rng: np.random.Generator, rate: float, questions: int = 100) -> dict[s
 def test_a_cell_far_below_is_hopeless_and_the_best_rival_is_named() -> None:
     rng = np.random.default_rng(0)
     rivals = {"good": drawn(rng, 0.8), "fair": drawn(rng, 0.6)}
-    found = judged(drawn(rng, 0.3), rivals, looks=3)
+    found = stop_decision(drawn(rng, 0.3), rivals, looks=3)
     assert found is not None
     assert found.rival == "good"
     assert found.difference < found.upper < -0.02
-    assert judged(drawn(rng, 0.8), rivals, looks=3) is None
-    assert judged(drawn(rng, 0.3), {}, looks=3) is None
+    assert stop_decision(drawn(rng, 0.8), rivals, looks=3) is None
+    assert stop_decision(drawn(rng, 0.3), {}, looks=3) is None
 
 
 @pytest.mark.parametrize("below", [0.0, 0.02])
@@ -50,18 +48,18 @@ def test_what_is_not_that_far_below_is_seldom_stopped(below: float) -> None:
     rng, stopped = np.random.default_rng(1), 0
     for _ in range(400):
         rivals = {str(i): drawn(rng, 0.5) for i in range(3)}
-        stopped += any(judged(drawn(rng, 0.5 - below), rivals, looks=3) for _ in range(3))
+        stopped += any(stop_decision(drawn(rng, 0.5 - below), rivals, looks=3) for _ in range(3))
     assert stopped <= 8, "1 % of 400, and luck"
 
 
 def test_more_rivals_and_more_looks_ask_for_more() -> None:
     mine, other = {"a": 0.2, "b": 0.1, "c": 0.3}, {"a": 0.6, "b": 0.6, "c": 0.5}
-    one = judged(mine, {"x": other}, looks=1)
+    one = stop_decision(mine, {"x": other}, looks=1)
     assert one is None, "three questions prove nothing"
     many = {str(i): 0.0 + i % 2 * 0.25 for i in range(40)}
     best = {str(i): 0.3 + i % 3 * 0.25 for i in range(40)}
     uppers = [
-        judged(many, {str(r): best for r in range(rivals)}, looks)
+        stop_decision(many, {str(r): best for r in range(rivals)}, looks)
         for rivals, looks in ((1, 1), (3, 1), (3, 9))
     ]
     assert [each is not None for each in uppers] == [True] * 3
@@ -106,20 +104,20 @@ def test_scores_are_found_of_running_and_of_finished_cells(tmp_path: Path) -> No
 
 def stopped(store: Store, plan: Plan, number: int) -> None:
     cell = plan.cells[number]
-    censor(cell, store, cell_record(plan, cell), 2, StopDecision(cell.rivals[0], -0.31, -0.12))
+    save_stop(cell, store, cell_record(plan, cell), 2, StopDecision(cell.rivals[0], -0.31, -0.12))
 
 
 def test_a_stopped_cell_is_settled_only_while_that_is_asked(tmp_path: Path) -> None:
     plan, store = hopeless_plan(tmp_path), Store(str(tmp_path / "runs"))
     stopped(store, plan, 0)
-    said = store.read_json("cells", plan.cells[0].cell_id, CENSORED)
+    said = store.read_json("cells", plan.cells[0].cell_id, STOPPED_EARLY)
     assert (said["censored"], said["updates"], said["of_updates"]) == (True, 2, 4)
-    assert is_settled(store, plan.cells[0])
+    assert cell_state(store, plan.cells[0]) is CellState.STOPPED
     plain = small_plan(tmp_path, policies=["hard", "easy", "random"], seeds=[0, 1])
-    assert not is_settled(store, plain.cells[0])
+    assert cell_state(store, plain.cells[0]) is CellState.PENDING
     finished_cell(store, plan, plan.cells[0])
-    assert not is_censored(store, plan.cells[0])
-    assert not store.exists("cells", plan.cells[0].cell_id, CENSORED)
+    assert cell_state(store, plan.cells[0]) is CellState.FINISHED
+    assert not store.exists("cells", plan.cells[0].cell_id, STOPPED_EARLY)
 
 
 def test_the_report_compares_no_policy_that_has_a_stopped_cell(tmp_path: Path) -> None:
@@ -136,7 +134,7 @@ def test_the_report_compares_no_policy_that_has_a_stopped_cell(tmp_path: Path) -
         "stub/small/hard/s0 was stopped after 2 of 4 updates, 31.0 points below "
         "stub/small/easy/s0 (at least 12.0); hard is not compared"
     )
-    assert censored_lines(store, plan.cells) == [line]
+    assert stopped_lines(store, plan.cells) == [line]
     write_page(plan, store, tmp_path / "page.html")
     assert line in (tmp_path / "page.html").read_text()
 
@@ -160,8 +158,8 @@ def test_a_hopeless_cell_stops_and_later_ends_as_if_it_never_had(
     store.write_table(table, "cells", rival.cell_id, "evaluations.parquet")
 
     text = run(file)
-    assert "stopped as hopeless" in text
-    said = store.read_json("cells", hard.cell_id, CENSORED)
+    assert "stopped early: clearly below the best policy of its block" in text
+    said = store.read_json("cells", hard.cell_id, STOPPED_EARLY)
     assert (said["updates"], said["why"]["rival"]) == (6, rival.cell_id)
     assert "nothing to do" in run(file)
 
@@ -169,7 +167,7 @@ def test_a_hopeless_cell_stops_and_later_ends_as_if_it_never_had(
     content["experiments"][NAME]["stop_hopeless"] = False
     file.write_text(yaml.safe_dump(content))
     run(file)
-    assert not store.exists("cells", hard.cell_id, CENSORED)
+    assert not store.exists("cells", hard.cell_id, STOPPED_EARLY)
     calm = store_of(finished)
     assert groups(store, hard.cell_id) == groups(calm, hard.cell_id)
     assert evaluations(store, hard.cell_id) == evaluations(calm, hard.cell_id)

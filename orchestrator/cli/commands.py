@@ -229,9 +229,9 @@ def _refuse_recordings(made: "Plan") -> None:
 
 def _progress(made: "Plan", store: "Store") -> "Progress":
     from orchestrator.pipeline.progress import Progress
-    from orchestrator.training.trial import is_settled
+    from orchestrator.training.cell_state import cell_state
 
-    return Progress.of(made, sum(is_settled(store, cell) for cell in made.cells))
+    return Progress.of(made, sum(cell_state(store, cell).settled for cell in made.cells))
 
 
 def _grows_to(arguments: argparse.Namespace) -> dict[str, float]:
@@ -251,13 +251,13 @@ def _table(made: "Plan", store: "Store", paper: str | None = None) -> str:
     from orchestrator.report.rows import read_rows
     from orchestrator.report.table import text_table
     from orchestrator.report.verdict import claims_made, text_verdicts
-    from orchestrator.training.early_stopping import censored_lines
+    from orchestrator.training.early_stopping import stopped_lines
 
     rows = read_rows(store, made.cells)
     if not rows:
         return "no cell has a result yet"
     parts = [text_table(rows), text_verdicts(made, rows, claims_made(store, made.name))]
-    parts += censored_lines(store, made.cells)
+    parts += stopped_lines(store, made.cells)
     if paper == "A":
         parts.append(as_lines(families(rows, made.experiment.compare_at)))
     return "\n\n".join(parts)

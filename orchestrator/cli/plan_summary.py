@@ -10,20 +10,19 @@ from orchestrator.planning.plan import Plan
 from orchestrator.probing.probes import pending_samples
 from orchestrator.stats.power import minimum_detectable, resolution
 from orchestrator.storage.store import Store
-from orchestrator.training.early_stopping import is_censored
-from orchestrator.training.trial import is_finished, is_settled, is_trained
+from orchestrator.training.cell_state import CellState, cell_state
 
 
 def overview(plan: Plan, store: Store, site: Site) -> dict[str, Any]:
     """Cells, probes, owed work, and the timetable of a site."""
-    owed_cells = [cell for cell in plan.cells if not is_settled(store, cell)]
-    untrained = [cell for cell in owed_cells if not is_trained(store, cell)]
+    states = {cell.cell_id: cell_state(store, cell) for cell in plan.cells}
+    untrained = [cell for cell in plan.cells if states[cell.cell_id].needs_training]
     return {
         "experiment": plan.name,
         "about": plan.experiment.about,
         "storage": store.uri,
-        "cells": [_cell(cell, store) for cell in plan.cells],
-        "cells_owed": len(owed_cells),
+        "cells": [_cell(cell, states[cell.cell_id]) for cell in plan.cells],
+        "cells_owed": sum(not state.settled for state in states.values()),
         "probes": [_probe(plan, store, spec) for spec in plan.probes],
         "updates_owed": sum(cell.updates for cell in untrained),
         "rollouts_owed": sum(cell.rollouts for cell in untrained),
@@ -57,7 +56,7 @@ def _dataset(plan: Plan, name: str) -> dict[str, Any]:
     }
 
 
-def _cell(cell: Cell, store: Store) -> dict[str, Any]:
+def _cell(cell: Cell, state: CellState) -> dict[str, Any]:
     return {
         "cell_id": cell.cell_id,
         **cell.axes,
@@ -65,9 +64,9 @@ def _cell(cell: Cell, store: Store) -> dict[str, Any]:
         "updates": cell.updates,
         "prompts_per_update": cell.prompts_per_update,
         "rollouts": cell.rollouts,
-        "done": is_finished(store, cell),
-        "stopped": is_censored(store, cell),
-        "trained": is_trained(store, cell),
+        "done": state is CellState.FINISHED,
+        "stopped": state is CellState.STOPPED,
+        "trained": state is CellState.TRAINED,
     }
 
 

@@ -21,10 +21,11 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker
+from orchestrator.training.cell_state import CellState, cell_state
 from orchestrator.training.deferred_eval import evaluate_trained
-from orchestrator.training.early_stopping import censored_lines
+from orchestrator.training.early_stopping import stopped_lines
 from orchestrator.training.record import drop_checkpoints
-from orchestrator.training.trial import is_finished, is_settled, is_trained, run_cell
+from orchestrator.training.trial import run_cell
 from orchestrator.training.tune_runner import Train, run_cells
 
 
@@ -55,7 +56,7 @@ def run_experiment(
     `grows_to` are resources that the cluster may come to have, beyond those it has now.
     The storage must be writable. Raises ResourceError when no trial fits the cluster.
     """
-    owed_cells = [cell for cell in plan.cells if not is_settled(store, cell)]
+    owed_cells = [cell for cell in plan.cells if not cell_state(store, cell).settled]
     declared = write_manifest(plan, store)
     tracker = Tracker.open(tracking_uri, store, plan)
     outcome = Outcome()
@@ -65,15 +66,15 @@ def run_experiment(
             sweep.run(owed_cells, train, grows_to)
         else:
             progress.say(f"nothing to do: all {len(plan.cells)} cells of {plan.name} have results")
-        for line in censored_lines(store, plan.cells):
+        for line in stopped_lines(store, plan.cells):
             progress.say(line)
     finally:
-        done = [cell for cell in plan.cells if is_finished(store, cell)]
-        for cell in done:
-            drop_checkpoints(store, cell.cell_id)  # of one killed right after its result
-            tracker.sync(cell)
-        settled = sum(is_settled(store, cell) for cell in plan.cells)
-        tracker.close(ok=settled == len(plan.cells))
+        states = [cell_state(store, cell) for cell in plan.cells]
+        for cell, state in zip(plan.cells, states, strict=True):
+            if state is CellState.FINISHED:
+                drop_checkpoints(store, cell.cell_id)  # of one killed right after its result
+                tracker.sync(cell)
+        tracker.close(ok=all(state.settled for state in states))
         outcome.page = tracker.page
     return outcome
 
@@ -91,7 +92,7 @@ def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
     """
     cells = [{"cell_id": cell.cell_id, **cell.axes} for cell in plan.cells]
     before = store.read_json("sweeps", f"{plan.name}.json") or {}
-    results = sum(is_finished(store, cell) for cell in plan.cells)
+    results = sum(cell_state(store, cell) is CellState.FINISHED for cell in plan.cells)
     made = {"at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()), "results": results}
     known = before.get("claims", {})
     claims = {text: known.get(text, made) for text in plan.experiment.claims}
@@ -121,7 +122,7 @@ class Sweep:
     def run(self, cells: list[Cell], train: Train, grows_to: Mapping[str, float] | None) -> None:
         """Probe, select and train what is owed, as far as the caps allow."""
         with ray_session(grows_to) as cluster:
-            untrained = [cell for cell in cells if not is_trained(self.store, cell)]
+            untrained = [cell for cell in cells if cell_state(self.store, cell).needs_training]
             self._expect(untrained, cluster)
             if self.queue.is_open():
                 run_probes(self.plan, self.store, cluster, self.progress, self.account)
@@ -129,7 +130,8 @@ class Sweep:
             if self.queue.is_open():
                 at_once = self.queue.forecast.room.at_once
                 run_cells(self, untrained, at_once, self.store, train)
-            self._evaluate([cell for cell in cells if is_trained(self.store, cell)], cluster)
+            trained = [c for c in cells if cell_state(self.store, c) is CellState.TRAINED]
+            self._evaluate(trained, cluster)
         self._save()
         self.outcome.dropped = dropped_sentence(self.declared)
 
@@ -160,22 +162,25 @@ class Sweep:
         """A trial ended, with the reason where it failed."""
         self.queue.ended(cell)
         self._save()
-        if error is None and is_trained(self.store, cell):
+        if error is None and cell_state(self.store, cell) is CellState.TRAINED:
             self.progress.trained(cell)
         else:
             self._closed(cell, error)
 
     def _closed(self, cell: Cell, error: str | None) -> None:
         """Nothing more will be done for a cell in this run."""
-        if error is None and is_finished(self.store, cell):
+        state = cell_state(self.store, cell)
+        if error is None and state is CellState.FINISHED:
             self.outcome.ran.append(cell.cell_id)
             self.tracker.sync(cell)
             self.progress.finished(cell, _summary(self.store, cell))
             return
-        if error is None and is_settled(self.store, cell):
-            [said] = censored_lines(self.store, [cell])
+        if error is None and state is CellState.STOPPED:
+            [said] = stopped_lines(self.store, [cell])
             self.tracker.stop(cell, said)
-            self.progress.finished(cell, "stopped as hopeless")
+            self.progress.finished(
+                cell, "stopped early: clearly below the best policy of its block"
+            )
             return
         self.outcome.failed[cell.cell_id] = error or "ended without a result"
         self.tracker.fail(cell, self.outcome.failed[cell.cell_id])

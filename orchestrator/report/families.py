@@ -85,7 +85,7 @@ def families(rows: Sequence[Row], compare_at: Axis = "updates") -> list[Family]:
     """
     found: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:
-        if row.censored:
+        if row.stopped:
             continue
         probe = row.cell.probe
         found.setdefault((probe.model.name, probe.dataset.name, probe.settings.seed), []).append(

@@ -17,7 +17,7 @@ from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.tables import Table
 from orchestrator.report.verdict import Made, claims_made
 from orchestrator.storage.store import Store
-from orchestrator.training.early_stopping import censored_lines
+from orchestrator.training.early_stopping import stopped_lines
 
 EARLY = (
     "The probe was adaptive: prompts whose fate was certain were sampled less, so the figure shows "
@@ -49,7 +49,7 @@ def write_page(plan: Plan, store: Store, file: Path, paper: str | None = None) -
 def _state(plan: Plan, store: Store, rows: Sequence[Row]) -> str:
     capped = dropped_sentence(store.read_json("sweeps", f"{plan.name}.json") or {})
     said = [f"{len(rows)} of {len(plan.cells)} cells finished", *([capped] if capped else [])]
-    return ". ".join([*said, *censored_lines(store, plan.cells)]) + "."
+    return ". ".join([*said, *stopped_lines(store, plan.cells)]) + "."
 
 
 def _contents(parts: Sequence[str]) -> str:

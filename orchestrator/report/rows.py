@@ -17,7 +17,7 @@ from orchestrator.stats.fairness import AXES, cost_curve
 from orchestrator.stats.inference import Interval, paired_gain
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.storage.store import Store
-from orchestrator.training.early_stopping import is_censored
+from orchestrator.training.cell_state import CellState, cell_state
 
 OWN = ""  # the cell's own test set; other names are out-of-distribution sets
 
@@ -47,7 +47,7 @@ class Row:
     tier_shares: Mapping[str, GroupShares]
     costs: Mapping[str, np.ndarray]
     ties: dict[str, int] | None
-    censored: bool = False
+    stopped: bool = False
 
     @cached_property
     def curve(self) -> dict[int, float]:
@@ -61,9 +61,9 @@ class Row:
 
 def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
     """The rows of those cells that are finished, in their order."""
-    stopped = {_policy(cell) for cell in cells if is_censored(store, cell)}
+    stopped = {_policy(c) for c in cells if cell_state(store, c) is CellState.STOPPED}
     rows = (_row(store, cell) for cell in cells)
-    return [replace(row, censored=_policy(row.cell) in stopped) for row in rows if row is not None]
+    return [replace(row, stopped=_policy(row.cell) in stopped) for row in rows if row is not None]
 
 
 def _policy(cell: Cell) -> tuple[Any, ...]:

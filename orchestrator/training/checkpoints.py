@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.training.record import MANIFEST
+from orchestrator.training.cell_state import MANIFEST
 
 KEPT = 2  # checkpoints of a running cell, as the trainer keeps on a folder
 

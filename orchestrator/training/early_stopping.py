@@ -19,7 +19,8 @@ from orchestrator.evaluation.metrics import by_update, main, per_prompt
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.schema import EVALUATIONS
 from orchestrator.storage.store import Store
-from orchestrator.training.record import CENSORED, CellRecord, summary
+from orchestrator.training.cell_state import STOPPED_EARLY, CellState, cell_state
+from orchestrator.training.record import CellRecord, summary
 
 MARGIN = 0.02  # of accuracy
 LEVEL = 0.01  # of stopping a cell that is not that far below, over all its looks and rivals
@@ -35,7 +36,7 @@ class StopDecision(NamedTuple):
     upper: float
 
 
-def judged(mine: Scores, rivals: Mapping[str, Scores], looks: int) -> StopDecision | None:
+def stop_decision(mine: Scores, rivals: Mapping[str, Scores], looks: int) -> StopDecision | None:
     """Whether these scores are hopeless beside the best rival's; None where they are not.
 
     One-sided t over questions, the level shared out over `looks` and rivals: the best of several is
@@ -71,7 +72,7 @@ def interim_check(cell: Cell, store: Store, record: CellRecord, update: int) -> 
     store.write_json(mine, "cells", cell.cell_id, "scores", f"{update}.json")
     found = {rival: scores_at(store, rival, update) for rival in cell.rivals}
     rivals = {rival: scores for rival, scores in found.items() if scores}
-    return judged(mine, rivals, interim_updates(cell))
+    return stop_decision(mine, rivals, interim_updates(cell))
 
 
 def scores_at(store: Store, cell_id: str, update: int) -> dict[str, float] | None:
@@ -88,26 +89,19 @@ def _scores(evaluation: Any) -> dict[str, float]:
     return {i: c / n for i, (n, c) in per_prompt(main(evaluation)).items() if n}
 
 
-def censor(cell: Cell, store: Store, record: CellRecord, update: int, why: StopDecision) -> None:
+def save_stop(cell: Cell, store: Store, record: CellRecord, update: int, why: StopDecision) -> None:
     """Say what a stopped cell had come to; its checkpoint stays."""
     said = summary(cell, record, update) | {"censored": True, "of_updates": cell.updates}
-    store.write_json(said | {"why": why._asdict()}, "cells", cell.cell_id, CENSORED)
+    store.write_json(said | {"why": why._asdict()}, "cells", cell.cell_id, STOPPED_EARLY)
 
 
-def is_censored(store: Store, cell: Cell) -> bool:
-    """Whether a cell was stopped, as its experiment still asks, and not finished since."""
-    place = ("cells", cell.cell_id)
-    stopped = bool(cell.rivals) and store.exists(*place, CENSORED)
-    return stopped and not store.exists(*place, "result.json")
-
-
-def censored_lines(store: Store, cells: Sequence[Cell]) -> list[str]:
+def stopped_lines(store: Store, cells: Sequence[Cell]) -> list[str]:
     """A sentence for each stopped cell."""
     names = {cell.cell_id: cell.name for cell in cells}
     lines = []
     for cell in cells:
-        if is_censored(store, cell):
-            said = store.read_json("cells", cell.cell_id, CENSORED)
+        if cell_state(store, cell) is CellState.STOPPED:
+            said = store.read_json("cells", cell.cell_id, STOPPED_EARLY)
             why = said["why"]
             lines.append(
                 f"{cell.name} was stopped after {said['updates']} of {cell.updates} updates, "

@@ -19,11 +19,10 @@ from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.storage.store import Store
+from orchestrator.training.cell_state import MANIFEST, RESULT, STOPPED_EARLY
 from orchestrator.training.ledger import ledger, running_ledger
 
-MANIFEST = "decile.json"
 ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, where an engine answers after training
-CENSORED = "censored.json"  # of a cell that was stopped early, until something finishes it
 
 
 @dataclass
@@ -153,8 +152,8 @@ def finish(store: Store, cell: Cell, record: CellRecord, versions: dict[str, str
         store.write_table(table, *place, f"{name}.parquet")
     store.write_json(record.ledger(cell), *place, "ledger.json")
     result = summary(cell, record, cell.updates) | {"versions": versions}
-    store.write_json(result, *place, "result.json")
-    store.delete(*place, CENSORED)
+    store.write_json(result, *place, RESULT)
+    store.delete(*place, STOPPED_EARLY)
     store.delete_folder(*place, "scores")  # for the block while it runs; evaluations say the same
     drop_checkpoints(store, cell.cell_id)
 

@@ -17,12 +17,12 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.selection.subsets import read_subset
 from orchestrator.storage.store import Store, exclusive
+from orchestrator.training.cell_state import STARTED, CellState, cell_state
 from orchestrator.training.checkpoints import Checkpoints
-from orchestrator.training.early_stopping import StopDecision, censor, interim_check, is_censored
+from orchestrator.training.early_stopping import StopDecision, interim_check, save_stop
 from orchestrator.training.micro_batch import fitted, shrink
 from orchestrator.training.record import (
     ADAPTERS,
-    MANIFEST,
     CellRecord,
     finish,
     keep_adapter,
@@ -35,22 +35,6 @@ from tasks import Prompt
 Report = Callable[[dict[str, Any]], None]
 
 
-def is_finished(store: Store, cell: Cell) -> bool:
-    """Whether the cell has its result."""
-    return store.exists("cells", cell.cell_id, "result.json")
-
-
-def is_trained(store: Store, cell: Cell) -> bool:
-    """Whether nothing but the evaluation of its checkpoints is owed of a cell without result."""
-    last = f"checkpoint-{cell.updates}"
-    return store.exists("cells", cell.cell_id, last, MANIFEST) and not is_finished(store, cell)
-
-
-def is_settled(store: Store, cell: Cell) -> bool:
-    """Whether nothing is owed of the cell: it has its result, or was stopped as hopeless."""
-    return is_finished(store, cell) or is_censored(store, cell)
-
-
 def run_cell(cell: Cell, storage: str, report: Report) -> None:
     """Run or continue a cell in this process, which may be one of several training it together.
 
@@ -61,7 +45,8 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
     rank, workers = _rank(cell)
     checkpoints = Checkpoints(store, cell.cell_id, rank)
     with exclusive(checkpoints.folder) if rank == 0 else nullcontext():
-        if is_settled(store, cell) or (cell.evaluate_engine and is_trained(store, cell)):
+        state = cell_state(store, cell)
+        if state.settled or (cell.evaluate_engine and state is CellState.TRAINED):
             return
         checkpoints.clear()  # what a killed process left may be torn
         try:
@@ -131,7 +116,7 @@ class Trial:
         done = trainer.state.global_step
         if self.hopeless is not None:
             if self.rank == 0:
-                censor(self.cell, self.store, self.record, done, self.hopeless)
+                save_stop(self.cell, self.store, self.record, done, self.hopeless)
             return
         if done != self.cell.updates:
             raise RuntimeError(f"cell {self.cell.name} ended after {done} of {self.cell.updates}")
@@ -145,7 +130,7 @@ class Trial:
         """Write what the cell is, and take the base model's evaluation from its probe."""
         if self.rank == 0:
             description = self.cell.model_dump(mode="json")
-            self.store.write_json(description, "cells", self.cell.cell_id, "cell.json")
+            self.store.write_json(description, "cells", self.cell.cell_id, STARTED)
         if not self.record.has_evaluation(0):
             self.record.add_evaluation(self.evaluator.base(self.store))
 

@@ -1,0 +1,43 @@
+"""The state of a cell follows from the files that it has in the store."""
+
+from pathlib import Path
+
+from factories import cell_record, small_plan
+
+from orchestrator.storage.store import Store
+from orchestrator.training.cell_state import CellState, cell_state
+from orchestrator.training.early_stopping import StopDecision, save_stop
+from orchestrator.training.record import finish
+
+
+def test_a_cell_goes_from_pending_over_running_and_trained_to_finished(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, policies=["hard"])
+    store, [cell] = Store(str(tmp_path / "runs")), plan.cells
+    record = cell_record(plan, cell)
+    assert cell_state(store, cell) is CellState.PENDING
+    store.write_json(cell.model_dump(mode="json"), "cells", cell.cell_id, "cell.json")
+    record.save(store, cell.cell_id, 2)
+    assert cell_state(store, cell) is CellState.RUNNING
+    record.save(store, cell.cell_id, cell.updates)
+    assert cell_state(store, cell) is CellState.TRAINED
+    finish(store, cell, record, {})
+    assert cell_state(store, cell) is CellState.FINISHED
+
+
+def test_a_cell_is_stopped_only_while_its_experiment_asks_for_it(tmp_path: Path) -> None:
+    stopping = small_plan(tmp_path, stop_hopeless=True).cells[0]
+    plan = small_plan(tmp_path)
+    cell, store = plan.cells[0], Store(str(tmp_path / "runs"))
+    assert cell.cell_id == stopping.cell_id
+    store.write_json(cell.model_dump(mode="json"), "cells", cell.cell_id, "cell.json")
+    record = cell_record(plan, cell)
+    save_stop(stopping, store, record, 2, StopDecision(stopping.rivals[0], -0.3, -0.1))
+    assert cell_state(store, stopping) is CellState.STOPPED
+    assert cell_state(store, cell) is CellState.RUNNING
+    record.save(store, cell.cell_id, cell.updates)
+    assert cell_state(store, stopping) is CellState.TRAINED, "only its result is missing"
+
+
+def test_only_pending_and_running_cells_need_training() -> None:
+    assert [s for s in CellState if s.needs_training] == [CellState.PENDING, CellState.RUNNING]
+    assert [s for s in CellState if s.settled] == [CellState.FINISHED, CellState.STOPPED]
