@@ -9,7 +9,7 @@ PURE := tasks policies cluster/resources.py orchestrator/stats \
 	$(addprefix orchestrator/report/,$(addsuffix .py,steps paper)) \
 	orchestrator/sampling/model.py orchestrator/difficulty \
 	orchestrator/probing/adaptive.py orchestrator/selection/subsets.py \
-	$(addprefix orchestrator/training/,$(addsuffix .py,ledger record early_stopping)) \
+	$(addprefix orchestrator/training/,$(addsuffix .py,cell_state ledger record early_stopping)) \
 	$(addprefix orchestrator/cost/,$(addsuffix .py,memory forecast schedule throughput caps fit))
 
 .PHONY: demo test lint schema install clean
