@@ -121,12 +121,12 @@ LESSON = Lesson(
     page="embedded-arithmetic.md",
     figures="embedded-arithmetic",
     about=(
-        "First it learns sums of numbers up to 100, chains of them without any question; then to "
-        "work questions of one step out, of two, and so on to five; then a mixture of styles, as a "
-        "base model has them: a written sum per step, a bare number of the story, talk without an "
-        "answer. Sums are written out more rarely with more steps and in some scenes, so that pass "
-        "rates differ between prompts. No question that can be in a test set is ever trained on. "
-        "It was made on one thread"
+        "It first learns calculations with numbers up to 100, in chains without a question. It "
+        "then learns to solve questions of one step, of two, and so on up to five, and finally a "
+        "mixture of styles that is typical of base models: a written calculation per step, a "
+        "number from the text as the answer, and text without an answer. Calculations become rarer "
+        "with more steps and in some scenes, so that pass rates differ between prompts. Questions "
+        "that can occur in a test set are never used for training. It was trained on one thread."
     ),
     tiers="steps",
 )

@@ -1,4 +1,4 @@
-"""What a tiny model can do, measured by the rooms that measure every model, as a page."""
+"""Evaluates an embedded model and writes the results as a page of the documentation."""
 
 import csv
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ SETTINGS = SamplingSettings(max_completion_length=96)
 
 
 def write_page(lesson: Lesson[Any], model: ModelSource, docs: Path, bbh: Path | None) -> None:
-    """Measure the model of a folder and write the lesson's page and its figures."""
+    """Evaluate the model and write the lesson's page and figures."""
     sampler = TransformersSampler.load(model)
     task = lesson.task
     pool, test = task.train(), task.test()
@@ -53,20 +53,25 @@ def _about(lesson: Lesson[Any], sampler: TransformersSampler, model: ModelSource
     size = sum(file.stat().st_size for file in Path(model.location).iterdir()) / 1e6
     return (
         f"# The embedded model `{model.name}`\n\n"
-        f"`python -m benchmarks.embedded.recipe --model {model.name}` makes it from a seed, out "
-        "of generated text alone, and writes this page; no item of any benchmark is ever seen.\n\n"
-        f"It is a Llama decoder of {count:,} parameters in float32 with a byte-level BPE of "
-        f"{len(sampler.tokenizer):,} tokens; its folder takes {size:.1f} MB. {lesson.about}; "
-        "another number of threads adds in another order and ends in weights that differ in their "
-        "last digits. All figures below: temperature 1, at most 96 new tokens."
+        f"`{model.name}` is a small language model that ships with Decile, so that a sweep runs "
+        "without a GPU or network access. Declare it in `experiments.yaml` as "
+        f"`{{embedded: {model.name}}}`. It is trained from a fixed seed on generated text only, "
+        "never on benchmark items. To train it again and rewrite this page, run "
+        f"`python -m benchmarks.embedded.recipe --model {model.name}`.\n\n"
+        "## Architecture and training\n\n"
+        f"`{model.name}` is a Llama decoder with {count:,} parameters in float32 and a byte-level "
+        f"BPE vocabulary of {len(sampler.tokenizer):,} tokens; its files take {size:.1f} MB. "
+        f"{lesson.about} Another number of threads changes the order of summation, and with it "
+        "the last digits of the weights.\n\n"
+        "All results below use temperature 1 and at most 96 new tokens."
     )
 
 
 def _loss(figures: Path) -> str:
-    """The curve as a figure; `figures` is how the names of all files of this model begin."""
+    """The loss curve as a figure; `figures` is the common prefix of this model's files."""
     file, image = Path(f"{figures}-loss.csv"), Path(f"{figures}-loss.png")
     if not file.is_file():
-        return "## Loss\n\nNot recorded."
+        return "## Training loss\n\nNot recorded."
     with file.open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     figure, axes = new_axes()
@@ -77,7 +82,7 @@ def _loss(figures: Path) -> str:
     axes.set_ylim(0, 2)
     axes.legend(frameon=False, fontsize=6)
     figure.savefig(image, dpi=110)
-    return f"## Loss\n\n{rows[-1]['step']} steps.\n\n![Loss by step]({image.name})"
+    return f"## Training loss\n\n{rows[-1]['step']} steps.\n\n![Loss by step]({image.name})"
 
 
 def _pool(figures: Path, pool: Sequence[Prompt], samples: pa.Table) -> str:
@@ -94,7 +99,8 @@ def _pool(figures: Path, pool: Sequence[Prompt], samples: pa.Table) -> str:
     none, all_ = (100 * counts[i] / len(pool) for i in (0, SAMPLES))
     return (
         f"## The default training pool ({len(pool)} prompts, K = {SAMPLES})\n\n"
-        f"{head}\n{line}\n{body}\n\n{none:.1f} % of prompts at 0, {all_:.1f} % at 1.\n\n"
+        f"{head}\n{line}\n{body}\n\n{none:.1f} % of prompts have pass rate 0, "
+        f"{all_:.1f} % have pass rate 1.\n\n"
         f"![Pass rates]({image.name})\n\n{_outcomes(samples)}"
     )
 
@@ -122,20 +128,20 @@ def _by_tier(lesson: Lesson[Any], prompts: Sequence[Prompt], samples: pa.Table) 
         lines.append(f"| {tier} | {count} | {rate:.3f} |")
     if lesson.chance is None:
         return "\n".join(lines)
-    more = [" a blind guess |", "---|", *(f" {lesson.chance(t):.3f} |" for t in sorted(set(of)))]
+    more = [" random guess |", "---|", *(f" {lesson.chance(t):.3f} |" for t in sorted(set(of)))]
     return "\n".join(line + column for line, column in zip(lines, more, strict=True))
 
 
 def _styles(samples: pa.Table) -> str:
-    """How often a completion answers at once, and how often each way of answering is right."""
+    """The share of completions that answer directly, and the accuracy of each style."""
     texts = samples["completion"].to_pylist()
     right = np.array([outcome == "correct" for outcome in samples["outcome"].to_pylist()])
     bare = np.array([text.startswith("\\boxed{") for text in texts])
     worked = np.array(["\\boxed{" in text for text in texts]) & ~bare
     return (
-        f"Of these samples, {100 * worked.mean():.1f} % write steps and then the answer "
-        f"({_share(right[worked])} right), {100 * bare.mean():.1f} % answer at once "
-        f"({_share(right[bare])} right)."
+        f"Of these samples, {100 * worked.mean():.1f} % write out steps before the answer "
+        f"({_share(right[worked])} correct); {100 * bare.mean():.1f} % answer directly "
+        f"({_share(right[bare])} correct)."
     )
 
 
@@ -147,20 +153,20 @@ def _lengths(task: Task, sampler: TransformersSampler, pool: Sequence[Prompt]) -
     asked = [Request(p.prompt_id, task.messages(p.question), []) for p in pool]
     lengths = np.array(sampler.count_tokens(asked))
     return (
-        f"## Lengths\n\nPrompts of the pool: {lengths.mean():.0f} tokens on average, "
-        f"{np.quantile(lengths, 0.95):.0f} at the 95th percentile, {lengths.max()} at most."
+        f"## Prompt lengths\n\nTokens per prompt of the pool: mean {lengths.mean():.0f}, "
+        f"95th percentile {np.quantile(lengths, 0.95):.0f}, maximum {lengths.max()}."
     )
 
 
 def _benchmark(lesson: Lesson[Any], sampler: TransformersSampler, folder: Path | None) -> str:
     title = "## BIG-Bench Hard, tracking shuffled objects"
     if folder is None:
-        return f"{title}\n\nNot measured: give the recipe `--bbh FOLDER`."
+        return f"{title}\n\nNot measured: run the recipe with `--bbh FOLDER`."
     task = ShuffledObjects(source="bbh", path=str(folder), test=750, train=0)
     items = task.test()
     samples = _draw(sampler, task, items, 4)
     return (
-        f"{title}\n\nThe {len(items)} real items, 4 samples each; the model has never seen their "
-        f"wording. Accuracy {accuracy(samples):.3f}.\n\n{_by_tier(lesson, items, samples)}\n\n"
-        f"{_outcomes(samples)}"
+        f"{title}\n\nThe {len(items)} original items, 4 samples each. Their wording does not "
+        f"occur in the training text. Accuracy {accuracy(samples):.3f}.\n\n"
+        f"{_by_tier(lesson, items, samples)}\n\n{_outcomes(samples)}"
     )

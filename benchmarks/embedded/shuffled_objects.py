@@ -145,12 +145,13 @@ LESSON = Lesson(
     page="embedded-model.md",
     figures="embedded",
     about=(
-        "First it learns to track swaps by written steps, backwards from the last one; then a "
-        "mixture of styles, as a base model has them: steps, a bare guess, talk without an answer. "
-        "Steps are rarer with more objects, more swaps and in some scenes, so that pass rates "
-        "differ between prompts. About one training question in eight has a wording on the test "
-        "side of the split; none is in the default test set. The cycles of `shuffled_objects.py` "
-        "ran one after the other (`--cycle`), the first on one thread, the others on two"
+        "It first learns to track swaps in written steps, backwards from the last swap. It then "
+        "learns a mixture of styles that is typical of base models: written steps, a guess without "
+        "steps, and text without an answer. Steps become rarer with more objects, with more swaps "
+        "and in some scenes, so that pass rates differ between prompts. About one training "
+        "question in eight has a wording from the test side of the split; none of them is in the "
+        "default test set. The training cycles in `shuffled_objects.py` were run one after another "
+        "(`--cycle`), the first on one thread, the others on two."
     ),
     tiers="objects",
     chance=lambda tier: 1 / int(tier),
