@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config.library_settings import GRPO_DEFAULTS
-from orchestrator.cost.expected import expect, kind_of
+from orchestrator.cost.caps import UsageMeter, queue_of
+from orchestrator.cost.expected import expect, kind_of, probe_labels
 from orchestrator.cost.memory import SHAPES
+from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import (
     MACHINES,
     Cost,
@@ -143,3 +145,28 @@ def test_a_result_keeps_what_its_time_went_to(tmp_path: Path) -> None:
     assert (timing["evaluations"], timing["answers"]) == (2, 2 * 12 * 8)
     assert timing["answer_tokens"] == 20 * timing["answers"]
     assert json.dumps(timing)
+
+
+def test_every_probe_is_counted_and_has_a_label_of_its_own(tmp_path: Path) -> None:
+    """Two probe seeds share one test set, which is also evaluated greedily: four probes."""
+    grid = {"model": ["stub"], "dataset": ["small"], "policy": ["hard"], "probe_seed": [0, 1]}
+    settings = {"grid": grid, "evaluate": {"every": 2, "samples": 8, "greedy": True}}
+    plan, store = small_plan(tmp_path, **settings), Store(str(tmp_path / "runs"))
+    finished_cell(store, plan, plan.cells[0])
+    expected = expect(plan, store, plan.cells, {"CPU": 2.0})
+    assert len(plan.probes) == len(expected.probes) == 4
+    queue = queue_of(
+        plan.experiment,
+        plan.cells,
+        expected.cells,
+        expected.probes,
+        Capacity((2.0,), 2, "CPU"),
+        UsageMeter(),
+    )
+    assert queue.forecast.seconds_left() > sum(expected.probes.values())
+    assert set(probe_labels(plan.probes).values()) == {
+        "stub/small train, probe seed 0",
+        "stub/small train, probe seed 1",
+        "stub/small test",
+        "stub/small test, greedy",
+    }

@@ -172,7 +172,7 @@ def queue_of(
     room: Capacity,
     account: UsageMeter,
 ) -> Queue:
-    """The queue of owed cells, with what is expected of them (`costs` by id, `probes` by label)."""
+    """The queue of owed cells, with what is expected of them (`costs` by id, `probes` by id)."""
 
     def seconds(cell: Cell) -> float:
         return costs[cell.cell_id].seconds if cell.cell_id in costs else 0.0

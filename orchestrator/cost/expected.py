@@ -4,7 +4,8 @@ Reads the store; runs nothing. How long answers are comes from the probe as far 
 drawn, how fast a model is from finished cells of it in this storage, else from `throughput`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +48,7 @@ GPU = "h100"  # where nothing says which
 
 
 class Expected(NamedTuple):
-    """Costs of cells by id, seconds of probes by label, and by model where the figures are from.
+    """Costs of cells by id, seconds of probes by `probe_id`, and by model the figures' source.
 
     A model of which nothing is known is in `sources` only.
     """
@@ -67,17 +68,35 @@ def expect(
     """The cost of these cells and of every probe that is owed, on a cluster's machines."""
     reader = _Reader(plan, store, gpu)
     costs = {cell.cell_id: reader.cell(cell) for cell in cells}
-    probes = {label_of(spec): reader.probe(spec, cluster) for spec in plan.probes}
+    probes = {probe_id(spec): reader.probe(spec, cluster) for spec in plan.probes}
     return Expected(
         {cell_id: each for cell_id, each in costs.items() if each is not None},
-        {label: seconds for label, seconds in probes.items() if seconds},
+        {probe: seconds for probe, seconds in probes.items() if seconds},
         {name: speed.source for name, speed in reader.speeds.items()},
     )
 
 
-def label_of(spec: ProbeSpec) -> str:
-    """A probe, for people."""
-    return f"{spec.split} probe {spec.model.name}/{spec.dataset.name}"
+def probe_id(spec: ProbeSpec) -> str:
+    """A probe's identity within a plan."""
+    return f"{spec.key}/{spec.dataset.name}/{spec.split}/{spec.settings.samples}"
+
+
+def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
+    """Display names by `probe_id`; settings are named only where they tell probes apart."""
+    labels = {probe_id(s): f"{s.model.name}/{s.dataset.name} {s.split}" for s in specs}
+    qualifiers: tuple[Callable[[ProbeSpec], str], ...] = (
+        lambda spec: "" if spec.settings.temperature else "greedy",
+        lambda spec: f"probe seed {spec.settings.seed}",
+        lambda spec: f"{spec.settings.samples} samples",
+        lambda spec: spec.key[:8],
+    )
+    for qualifier in qualifiers:
+        uses = Counter(labels.values())
+        for spec in specs:
+            label, detail = labels[probe_id(spec)], qualifier(spec)
+            if uses[label] > 1 and detail:
+                labels[probe_id(spec)] = f"{label}, {detail}"
+    return labels
 
 
 def kind_of(names: Iterable[str]) -> str | None:

@@ -47,7 +47,7 @@ class Forecast:
     """What is expected of a sweep, and what became of it so far.
 
     `cells` are those owed, in the order in which they start; those without a cost are not known,
-    and then neither is the end. `probes` are seconds by label.
+    and then neither is the end. `probes` are seconds by id.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class Forecast:
         self._ended: set[str] = set()
         self._probing: dict[str, Mark] = {}
 
-    def probed(self, label: str, done: int, total: int) -> None:
+    def probed(self, probe: str, done: int, total: int) -> None:
         """A probe holds so many of its samples; what it still needs follows from its own speed."""
-        begun = self._probing.setdefault(label, Mark(self.clock(), done))
+        begun = self._probing.setdefault(probe, Mark(self.clock(), done))
         if done >= total:
-            self.probes.pop(label, None)
+            self.probes.pop(probe, None)
         elif done > begun.done:
             each = (self.clock() - begun.at) / (done - begun.done)
-            self.probes[label] = each * (total - done)
+            self.probes[probe] = each * (total - done)
 
     def reached(self, cell: Cell, update: int) -> None:
         """A cell has made another update, and evaluated where that was due."""

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from cluster.actors import run_in_worker
 from orchestrator.cost.caps import UsageMeter
-from orchestrator.cost.expected import GPU, expect, kind_of, label_of
+from orchestrator.cost.expected import GPU, expect, kind_of, probe_id, probe_labels
 from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Capacity
 from orchestrator.difficulty.table import summarise, summary_lines
@@ -61,12 +61,13 @@ def run_probes(
     """
     check_markers(plan, progress)
     tables: dict[str, pa.Table] = {}
+    labels = probe_labels(plan.probes)
     for spec in plan.probes:
-        label = label_of(spec)
+        label = f"probe {labels[probe_id(spec)]}"
         began = time.monotonic()
         lacks = pending_samples(plan, store, spec)
         progress.say(f"{label}: {_owed_text(plan, spec, lacks)}")
-        tell = partial(progress.probe, label)
+        tell = partial(progress.probe, probe_id(spec), label)
         samples = sample(plan.pool(spec), store, spec, lacks.work, cluster, tell)
         took = time.monotonic() - began
         if account and lacks.samples:
@@ -110,8 +111,3 @@ def missing_probes(plan: Plan, store: Store) -> bool:
     """Whether any sample or subset of the plan is still owed."""
     samples = any(pending_samples(plan, store, spec).samples for spec in plan.probes)
     return samples or any(read_subset(store, cell) is None for cell in plan.cells)
-
-
-def probe_id(spec: ProbeSpec) -> str:
-    """A probe within a plan: the samples' key and the dataset they are of."""
-    return f"{spec.key}/{spec.dataset.name}"

@@ -37,10 +37,10 @@ class Progress:
         self._clear()
         print(text, file=self.out, flush=True)
 
-    def probe(self, label: str, done: int, total: int) -> None:
+    def probe(self, probe: str, label: str, done: int, total: int) -> None:
         """Samples drawn so far."""
         if self.forecast:
-            self.forecast.probed(label, done, total)
+            self.forecast.probed(probe, done, total)
         line = f"{label}: {done}/{total} samples, ETA {self._eta()}"
         self._draw(line, force=done in (0, total))
 
