@@ -103,7 +103,7 @@ def named_a_winner(world: World, count: int) -> float:
     for sweep in sweeps(world, count):
         a: Scores = {seed: (ids, row) for seed, row in enumerate(sweep.a)}
         b: Scores = {100 + seed: (ids, row) for seed, row in enumerate(sweep.b)}
-        named += compare_policies({"a": a, "b": b})[0].verdict != "cannot tell"
+        named += compare_policies({"a": a, "b": b})[0].verdict != "inconclusive"
     return named / count
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.stats.comparison import (
     Scores,
     adjust,
+    compare_learnable,
     compare_numbers,
     compare_policies,
     pair_seeds,
@@ -35,14 +36,14 @@ def test_a_large_difference_is_found_and_said() -> None:
     assert found.verdict == "a" and found.low > 0
     assert (found.seeds, found.items, found.left_out, found.same_seeds) == (3, 400, 0, True)
     assert found.low < found.bootstrap.low < found.effect < found.bootstrap.high < found.high
-    p = words(found.p)
+    p = p_in_words(found.p)
     assert sentence(found, "GSM8K") == (
         f"hard beats easy by {found.effect:.1f} points [{found.low:.1f}, {found.high:.1f}] "
         f"on GSM8K (3 seeds × 400 questions, p {p}, Holm {p.removeprefix('= ')})"
     )
 
 
-def words(p: float) -> str:
+def p_in_words(p: float) -> str:
     return "< .001" if p < 0.001 else f"= {p:.3f}".replace("= 0.", "= .")
 
 
@@ -68,13 +69,12 @@ def test_the_order_of_policies_turns_the_sign() -> None:
     assert sentence(back).startswith("hard beats easy by")
 
 
-def test_one_seed_of_one_sample_is_mcnemars_and_says_that_it_is_one() -> None:
+def test_one_seed_of_one_sample_uses_mcnemars_test() -> None:
     one, two = runs(25, range(1)), runs(0, range(1))
     (found,) = compare_policies({"hard": one, "easy": two})
     a, b = one[0][1], two[0][1]
     other = scipy.stats.binomtest(int((a > b).sum()), int((a != b).sum())).pvalue
     assert found.test == "McNemar" and found.p == pytest.approx(other, abs=1e-9)
-    assert sentence(found).endswith("one seed says nothing of other seeds")
     assert found.needed.seeds is None
 
 
@@ -86,10 +86,10 @@ def test_one_seed_of_many_samples_flips_whole_questions() -> None:
 
 def test_what_cannot_be_told_says_what_would_be_needed() -> None:
     (found,) = compare_policies({"hard": runs(2, range(3)), "middle": runs(0, range(3))})
-    assert found.verdict == "cannot tell" and found.low < 0 < found.high
+    assert found.verdict == "inconclusive" and found.low < 0 < found.high
     said = sentence(found, "GSM8K")
-    assert said.startswith("hard against middle on GSM8K: cannot tell (")
-    assert "would be needed" in said or "would do" in said
+    assert said.startswith("hard vs. middle on GSM8K: inconclusive (")
+    assert "would be needed" in said or "would be enough" in said
 
 
 def test_questions_that_a_run_lacks_are_left_out_and_counted() -> None:
@@ -121,18 +121,19 @@ def test_holm_is_over_all_pairs_and_over_a_larger_family_if_asked() -> None:
     assert [c.p_holm for c in found] == holm([c.p for c in found])
     twice = adjust([*found, *found])
     assert [c.p_holm for c in twice] == holm([c.p for c in found] * 2)
-    assert all(c.verdict == "cannot tell" for c in twice if c.p_holm > 0.05)
+    assert all(c.verdict == "inconclusive" for c in twice if c.p_holm > 0.05)
 
 
 def test_what_does_not_outlive_holms_correction_says_so_and_what_it_would_take() -> None:
     (alone,) = compare_policies({"hard": runs(9, range(3)), "easy": runs(0, range(3))})
     assert alone.verdict == "a" and 0.001 < alone.p < 0.05
     found = adjust([alone] * 60)[0]
-    assert found.verdict == "cannot tell" and found.tests == 60
+    assert found.verdict == "inconclusive" and found.tests == 60
     said = sentence(found, "GSM8K")
     assert said.startswith(
-        f"hard leads easy by {found.effect:.1f} points [{found.low:.1f}, {found.high:.1f}] on "
-        "GSM8K, but not after Holm's correction over 60 comparisons: cannot tell (3 seeds × "
+        f"hard is ahead of easy by {found.effect:.1f} points [{found.low:.1f}, {found.high:.1f}] "
+        "on GSM8K, but not significantly after Holm's correction over 60 comparisons: "
+        "inconclusive (3 seeds × "
     )
     assert re.search(r"about [\d,]+ (seeds|questions).* would be needed$", said)
     assert found.needed.seeds and alone.needed.seeds
@@ -142,7 +143,9 @@ def test_what_does_not_outlive_holms_correction_says_so_and_what_it_would_take()
 def test_the_one_who_leads_is_named_first() -> None:
     (found,) = compare_policies({"easy": runs(0, range(3)), "hard": runs(9, range(3))})
     said = sentence(adjust([found] * 60)[0])
-    assert said.startswith(f"hard leads easy by {-found.effect:.1f} points [{-found.high:.1f}, ")
+    assert said.startswith(
+        f"hard is ahead of easy by {-found.effect:.1f} points [{-found.high:.1f}, "
+    )
 
 
 def of_questions(right: int, of: int = 15) -> Scores:
@@ -153,42 +156,88 @@ def of_questions(right: int, of: int = 15) -> Scores:
 def test_six_of_aimes_fifteen_against_five_cannot_be_told() -> None:
     """Paper A, table 4: pass@8 of 40.0 % and 33.3 %, whichever questions these were."""
     (found,) = compare_policies({"hard": of_questions(6), "base": of_questions(5)})
-    assert (found.test, found.p, found.verdict) == ("McNemar", 1.0, "cannot tell")
+    assert (found.test, found.p, found.verdict) == ("McNemar", 1.0, "inconclusive")
     assert sentence(found, "AIME2025-I") == (
-        "hard against base on AIME2025-I: cannot tell (+6.7 points [−7.6, +21.0], 1 seed × 15 "
-        "questions, p = 1, Holm 1); about 120 questions would be needed; one seed says nothing of "
-        "other seeds"
+        "hard vs. base on AIME2025-I: inconclusive (+6.7 points [−7.6, +21.0], 1 seed × 15 "
+        "questions, p = 1, Holm 1); about 120 questions would be needed"
     )
 
 
 def test_what_the_exact_test_does_not_find_is_not_found() -> None:
     (found,) = compare_policies({"hard": of_questions(5), "base": of_questions(0)})
     assert found.low > 0 and found.p == pytest.approx(2 * 0.5**5)
-    assert "but not by the exact test (McNemar): cannot tell" in sentence(found)
+    assert "but not significantly by the exact test (McNemar): inconclusive" in sentence(found)
     (found,) = compare_policies({"hard": of_questions(6), "base": of_questions(0)})
     assert found.verdict == "a"
 
 
 def test_policies_that_never_differ_need_no_number() -> None:
     (found,) = compare_policies({"hard": of_questions(6), "base": of_questions(6)})
-    assert "no difference was seen" in sentence(found)
+    assert "no difference was observed" in sentence(found)
 
 
 def test_where_neither_alone_would_do_both_are_named() -> None:
     parts = Variances(seed=0.0004, item=0.04, rest=0.09)
     (found,) = compare_policies({"hard": runs(2, range(3)), "easy": runs(0, range(3))})
-    small = replace(found, effect=1.0, low=-9.0, high=11.0, parts=parts, items=100)
+    small = replace(found, effect=1.0, low=-9.0, high=11.0, variances=parts, items=100)
     assert small.needed.seeds is None and small.needed.items is None
     assert re.search(r"about \d+ seeds × [\d,]+ questions would be needed$", sentence(small))
     tiny = replace(small, effect=1e-6)
-    assert sentence(tiny).endswith("no number of seeds and questions within reason would do")
+    assert sentence(tiny).endswith("no realistic number of seeds and questions would be enough")
 
 
-def test_no_shared_question_no_run_and_a_question_twice_are_refused() -> None:
+def test_a_pair_without_a_shared_question_is_inconclusive() -> None:
+    runs_by_policy: dict[str, Scores] = {
+        "x": {0: (["a", "b"], np.array([0.0, 1.0]))},
+        "y": {0: (["c"], np.array([1.0]))},
+        "z": {0: ([], np.array([]))},
+    }
+    for found in compare_policies(runs_by_policy):
+        assert (found.items, found.verdict, found.p_holm) == (0, "inconclusive", 1.0)
+        assert found.spans_zero and not any(found.needed)
+        assert sentence(found).endswith(
+            "inconclusive (no question was scored in every run of both)"
+        )
+
+
+def live(share: float, updates: int = 40, key: int = 0) -> dict[int, float]:
+    """Update -> share of live groups among eight."""
+    rng = np.random.default_rng([key, int(100 * share)])
+    return {update: rng.binomial(8, share) / 8 for update in range(1, updates + 1)}
+
+
+def test_learnable_of_one_seed_is_compared_by_updates() -> None:
+    shares = {"hard": {0: live(0.8)}, "easy": {0: live(0.15)}}
+    percentages = {
+        policy: {
+            seed: 100 * float(np.mean([*by_update.values()])) for seed, by_update in of.items()
+        }
+        for policy, of in shares.items()
+    }
+    (found,) = compare_learnable(percentages, shares)
+    assert (found.verdict, found.seeds, found.items, found.item) == ("a", 1, 40, "update")
+    assert found.effect == pytest.approx(percentages["hard"][0] - percentages["easy"][0])
+    differences = np.array([shares["hard"][0][u] - shares["easy"][0][u] for u in range(1, 41)])
+    expected = scipy.stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((100 * expected.low, 100 * expected.high))
+    assert "1 seed × 40 updates" in sentence(found)
+
+
+def test_learnable_of_several_seeds_is_compared_by_seeds() -> None:
+    shares = {"hard": {s: live(0.8, key=s) for s in (0, 1)}, "easy": {0: live(0.1), 1: live(0.1)}}
+    percentages = {"hard": {0: 78.0, 1: 80.0}, "easy": {0: 15.8, 1: 12.0}}
+    assert compare_learnable(percentages, shares) == compare_numbers(percentages)
+
+
+def test_learnable_without_groups_stays_inconclusive() -> None:
+    percentages = {"hard": {0: 78.0}, "easy": {0: 15.8}}
+    (found,) = compare_learnable(percentages, {"hard": {0: {}}, "easy": {0: {}}})
+    assert found.effect == pytest.approx(62.2) and found.verdict == "inconclusive"
+
+
+def test_no_run_and_a_question_twice_are_refused() -> None:
     one = {0: (["a", "b"], np.array([0.0, 1.0]))}
-    with pytest.raises(ValueError, match="x and y share no test question"):
-        compare_policies({"x": one, "y": {0: (["c"], np.array([1.0]))}})
-    with pytest.raises(ValueError, match="names a question twice"):
+    with pytest.raises(ValueError, match="contains the same question twice"):
         compare_policies({"x": one, "y": {0: (["a", "a"], np.array([1.0, 0.0]))}})
     with pytest.raises(ValueError, match="without any finished run"):
         compare_policies({"x": one, "y": {}})
@@ -206,5 +255,5 @@ def test_numbers_of_runs_are_compared_by_a_paired_t_test() -> None:
 
 def test_one_number_each_says_nothing() -> None:
     (found,) = compare_numbers({"hard": {0: 34.0}, "easy": {0: 4.0}})
-    assert found.verdict == "cannot tell" and found.p == 1
-    assert "[−∞, +∞]" in sentence(found) and "two seeds are the least" in sentence(found)
+    assert found.verdict == "inconclusive" and found.p == 1
+    assert "[−∞, +∞]" in sentence(found) and "at least two seeds are needed" in sentence(found)

@@ -121,7 +121,7 @@ def test_costs_are_cumulated_over_updates() -> None:
     assert cost["rollouts"].tolist() == [0, 4, 4, 6, 6]
     assert cost_curve("tokens", 4, table, log(), 8.0).tolist() == [0, 17, 17, 19, 19]
     assert cost_curve("seconds", 4, table, log(), 8.0).tolist() == [0, 2, 4, 6, 8]
-    with pytest.raises(ValueError, match="write one of updates, rollouts, tokens, seconds"):
+    with pytest.raises(ValueError, match="expected one of updates, rollouts, tokens, seconds"):
         cost_curve("hours", 4, table, log(), 8.0)  # type: ignore[arg-type]
 
 

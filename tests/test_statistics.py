@@ -314,7 +314,7 @@ def test_a_line_explains_everything(cells: int, slope: float) -> None:
 
 
 def test_cells_come_in_pairs() -> None:
-    with pytest.raises(ValueError, match="equal length"):
+    with pytest.raises(ValueError, match="equal lengths"):
         r_squared(np.zeros(3), np.zeros(4))
 
 

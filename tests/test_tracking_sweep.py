@@ -134,7 +134,7 @@ def test_headline_numbers_are_those_of_the_store(store: Store, plan: Plan) -> No
         run.data.metrics[f"best/points_over_random_{side}/stub/small"] for side in ("low", "high")
     )
     assert low < points < high
-    assert run.data.tags["decile.best/stub/small"] == f"{best}: cannot tell"
+    assert run.data.tags["decile.best/stub/small"] == f"{best}: inconclusive"
 
 
 def test_a_second_run_writes_nothing(
@@ -293,7 +293,7 @@ def test_a_lead_is_read_in_either_order(store: Store, tmp_path: Path) -> None:
     (two,) = families(rows[::-1])
     a, b = best_lead(one), best_lead(two)
     assert a is not None and b is not None
-    assert (a.policy, a.verdict) == (b.policy, b.verdict) == ("hard", "cannot tell")
+    assert (a.policy, a.verdict) == (b.policy, b.verdict) == ("hard", "inconclusive")
     assert (a.points, a.low, a.high) == pytest.approx((b.points, b.low, b.high))
 
 

@@ -68,7 +68,7 @@ class Judged(NamedTuple):
     """What the numbers say of a claim, and the numbers."""
 
     claim: Claim
-    verdict: Literal["supported", "refuted", "cannot tell"]
+    verdict: Literal["supported", "refuted", "inconclusive"]
     why: str
 
 
@@ -143,13 +143,13 @@ def judge(claim: Claim, difference: Difference | None) -> Judged:
     """Hold a claim against the interval of the pair that it names, in either order.
 
     A > B by N: supported where the whole interval of A − B lies above N, refuted where it lies
-    below N, else one cannot tell. A = B within N: supported where it lies inside [−N, N], refuted
+    below N, else inconclusive. A = B within N: supported where it lies inside [−N, N], refuted
     where it lies outside. Written down beforehand, a claim is not corrected for other claims. The
     caller picks the numbers: accuracy and gain share a pair (the base model is the same), learnable
     has its own. None: no finished cells to judge by. Raises ValueError on another pair.
     """
     if difference is None:
-        return Judged(claim, "cannot tell", "no finished cells of both policies")
+        return Judged(claim, "inconclusive", "no finished cells of both policies")
     if {claim.a, claim.b} != {difference.a, difference.b}:
         raise ValueError(f"{claim.text!r} is not about {difference.a} and {difference.b}")
     flip = 1 if claim.a == difference.a else -1
@@ -159,16 +159,16 @@ def judge(claim: Claim, difference: Difference | None) -> Judged:
     asked = f"within {claim.points:g}" if claim.sign == "=" else f"above {claim.points:g}"
     why = f"{claim.a} − {claim.b} is {sizes[0]} points [{sizes[1]}, {sizes[2]}]; claimed: {asked}"
     if difference.seeds == 1:
-        why += "; one seed says nothing of other seeds"
+        why += "; single seed: the interval covers test questions only"
     return Judged(claim, _verdict(claim, low, high), why)
 
 
 def _verdict(
     claim: Claim, low: float, high: float
-) -> Literal["supported", "refuted", "cannot tell"]:
+) -> Literal["supported", "refuted", "inconclusive"]:
     if claim.sign == "=":
         inside = -claim.points < low and high < claim.points
         outside = low > claim.points or high < -claim.points
     else:
         inside, outside = low > claim.points, high < claim.points
-    return "supported" if inside else "refuted" if outside else "cannot tell"
+    return "supported" if inside else "refuted" if outside else "inconclusive"

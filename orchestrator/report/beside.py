@@ -155,7 +155,7 @@ def _solved(count: int) -> str:
     share = 100 * count / paper.AIME_QUESTIONS
     difference = 100 * (count - paper.AIME_BASE) / paper.AIME_QUESTIONS
     interval = paper.published_interval(difference, paper.AIME_QUESTIONS)
-    return f"{share:.1f} ({_with(difference, interval)}): cannot tell"
+    return f"{share:.1f} ({_with(difference, interval)}): inconclusive"
 
 
 def _aime_sets(family: Family) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from orchestrator.report.matching import Match, matches
 from orchestrator.report.rows import Row
-from orchestrator.stats.comparison import Comparison, adjust, compare_numbers, compare_policies
+from orchestrator.stats.comparison import Comparison, adjust, compare_learnable, compare_policies
 from orchestrator.stats.fairness import TOLERANCE, Axis, Point, check_comparable, truncate_at
 
 # Where a comparison is not read at equal updates, these differ between cells by intention.
@@ -100,16 +100,19 @@ def _family(key: tuple[str, str, int], rows: Sequence[Row], compare_at: Axis) ->
     points = _points(rows, compare_at)
     scores: dict[str, dict[int, tuple[list[str], np.ndarray]]] = {}
     learnable: dict[str, dict[int, float]] = {}
+    live_shares: dict[str, dict[int, dict[int, float]]] = {}
     for number, row in enumerate(rows):
         found = row.scores(points[number].update)
         run = (list(found), np.array(list(found.values())))
         scores.setdefault(row.cell.policy, {})[row.cell.seed] = run
         by_seed = learnable.setdefault(row.cell.policy, {})
         by_seed[row.cell.seed] = row.result["learnable_pct"]
+        shares = {update: groups.live for update, groups in row.shares.items()}
+        live_shares.setdefault(row.cell.policy, {})[row.cell.seed] = shares
     return Family(
         *(*key, tuple(rows), compare_at, points),
         accuracy=compare_policies(scores),
-        learnable=compare_numbers(learnable),
+        learnable=compare_learnable(learnable, live_shares),
         uneven=unequal(rows, compare_at),
         matches=matches(_by_policy(rows)),
     )

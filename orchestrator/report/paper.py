@@ -21,7 +21,7 @@ STATED_R_SQUARED = 0.66
 EARLY = 0.3  # of the updates: by checkpoint 300 of 1,000 hard is said to lead (figure 2)
 Z = 1.959963984540054
 Metric = Literal["gain", "learnable"]
-Holds = Literal["holds", "contrary", "cannot tell"]
+Holds = Literal["holds", "contrary", "inconclusive"]
 
 
 class Published(NamedTuple):
@@ -46,7 +46,7 @@ class Published(NamedTuple):
         else:
             shares = [values[name] / 100 for name in (a, b)]
             sure = abs(points) / 100 > Z * sqrt(sum(s * (1 - s) for s in shares) / GROUPS)
-        return points, ("holds" if points > 0 else "contrary") if sure else "cannot tell"
+        return points, ("holds" if points > 0 else "contrary") if sure else "inconclusive"
 
 
 def _row(task: str, model: str, questions: int, gain: str, learnable: str) -> Published:
@@ -120,6 +120,6 @@ def tally(ordering: Ordering) -> str:
     found = [row.difference(ordering.metric, ordering.a, ordering.b)[1] for row in ALL]
     told = [f"holds in {found.count('holds')} of {len(ALL)}"]
     told += [
-        f"{kind} in {found.count(kind)}" for kind in ("contrary", "cannot tell") if kind in found
+        f"{kind} in {found.count(kind)}" for kind in ("contrary", "inconclusive") if kind in found
     ]
     return ", ".join(told)

@@ -31,7 +31,7 @@ HOW = (
     "sweeps, at Holm's strictest level. Learnable %, tiers, other test sets and claims have "
     "intervals, and no verdict by p."
 )
-SIGNS = {"supported": "✓", "refuted": "✗", "cannot tell": "?"}
+SIGNS = {"supported": "✓", "refuted": "✗", "inconclusive": "?"}
 
 
 def verdicts(experiment: Experiment, families: Sequence[Family], made: Made | None = None) -> str:
@@ -51,8 +51,8 @@ def _how(families: Sequence[Family]) -> str:
 
 def _card(family: Family) -> str:
     lines = [
-        f'<li class="{"open" if c.verdict == "cannot tell" else "told"}">'
-        f"<b>{'?' if c.verdict == 'cannot tell' else '▲'}</b>{escape(text)}</li>"
+        f'<li class="{"open" if c.verdict == "inconclusive" else "told"}">'
+        f"<b>{'?' if c.verdict == 'inconclusive' else '▲'}</b>{escape(text)}</li>"
         for c, text in sentences(family)
     ]
     said = f"<ul>{''.join(lines)}</ul>" if lines else paragraph(alone(family))

@@ -44,7 +44,7 @@ def read_at(family: Family) -> str:
 
 def sentences(family: Family) -> list[tuple[Comparison, str]]:
     """Every pair in a sentence, the decided ones first; a pair that is not comparable says so."""
-    ordered = sorted(family.accuracy, key=lambda c: (c.verdict == "cannot tell", c.spans_zero))
+    ordered = sorted(family.accuracy, key=lambda c: (c.verdict == "inconclusive", c.spans_zero))
     return [(c, sentence(c, family.dataset) + _aside(c, family)) for c in ordered]
 
 

@@ -1,13 +1,13 @@
-"""Every policy against every other: effect and interval first, p second. Pure.
+"""Pairwise comparisons of policies: effect, interval, p value, verdict. Pure.
 
-Accuracies come in as shares, as evaluations hold them; what comes out is in points.
+Inputs are accuracies as shares (0 to 1); effects and intervals are in percentage points.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from math import floor, isfinite, log10
+from math import floor, inf, isfinite, log10, nan
 from typing import Literal
 
 import numpy as np
@@ -29,22 +29,25 @@ from orchestrator.stats.power import Needed, needed
 RESAMPLES = 2000
 
 # seed -> (item ids, the mean correctness of each item's samples in [0, 1]), of one policy
-Scores = Mapping[int, tuple[Sequence[str], np.ndarray]]
-Verdict = Literal["a", "b", "cannot tell"]
+Run = tuple[Sequence[str], np.ndarray]
+Scores = Mapping[int, Run]
+Verdict = Literal["a", "b", "inconclusive"]
+Item = Literal["question", "update"]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Policy `a` minus policy `b`, in points.
 
-    effect, low, high: the mean difference and its 95 % interval, for new seeds and new questions;
-        with one seed, for new questions under that seed only.
-    p, p_holm: two-sided, alone and among all `tests` comparisons of the family, by `test`.
-    p_runs: of these very runs, whatever other seeds would do: permutation of questions, or McNemar.
-    bootstrap: percentile bootstrap over seeds and questions, the resampling counterpart.
-    left_out: questions that not every run of both has. same_seeds: False where some runs are
-        paired in the order of their seeds, because the policies share too few.
-    parts: what the differences (shares, not points) vary by.
+    effect, low, high: the mean difference and its 95 % interval, for new seeds and new items; with
+        one seed, for new items under that seed only. Without shared items: nan, −∞ and ∞.
+    p, p_holm: two-sided, uncorrected and corrected for all `tests` comparisons; computed by `test`.
+    p_runs: conditional on these runs, from permuting items, or McNemar's test.
+    bootstrap: percentile bootstrap over seeds and items, as a cross-check of low and high.
+    left_out: items that were not scored in every run of both policies.
+    same_seeds: False where some runs are paired by rank because too few seeds are shared.
+    variances: components of the differences (as shares, not points).
+    item: what an item is: a test "question", or an "update" of training.
     """
 
     a: str
@@ -62,39 +65,46 @@ class Comparison:
     same_seeds: bool
     verdict: Verdict
     bootstrap: Interval
-    parts: Variances
+    variances: Variances
     tests: int = 1
+    item: Item = "question"
 
     @property
     def spans_zero(self) -> bool:
-        """Whether the interval holds zero."""
+        """Whether the interval contains zero."""
         return self.low <= 0 <= self.high
 
     @cached_property
     def needed(self) -> Needed:
-        """With which a true difference of this size would be found in 80 % of sweeps.
+        """Sample sizes that detect a true difference of this size with 80 % power.
 
-        At the strictest of Holm's levels, since a verdict has to pass the correction.
+        At the strictest of Holm's levels, since a verdict has to survive the correction.
         """
         level = LEVEL / self.tests
-        return needed(self.parts, self.effect / 100, self.seeds, self.items, level)
+        return needed(self.variances, self.effect / 100, self.seeds, self.items, level)
+
+    def oriented(self, first: str) -> tuple[float, float, float]:
+        """effect, low and high of `first` minus the other policy."""
+        if first == self.a:
+            return self.effect, self.low, self.high
+        return -self.effect, -self.high, -self.low
 
 
 def compare_policies(scores_by_policy: Mapping[str, Scores]) -> list[Comparison]:
-    """All pairs of policies of one (model, dataset), in the given order; Holm over these pairs.
+    """All pairs of policies of one (model, dataset), in the given order, Holm-corrected together.
 
-    Pairs are made at shared questions and shared seeds. Seeds that only one side has are paired
-    in their order: a run's luck is then not shared, which costs width, not truth.
-    Raises ValueError where a pair shares no question, or a run names a question twice.
+    Runs are paired by seed and item. Seeds that only one policy has are paired by rank, which
+    widens the interval but does not bias it. A pair without a shared item is inconclusive.
+    Raises ValueError where a policy has no run, or a run contains an item twice.
     """
     pairs = combinations(scores_by_policy.items(), 2)
-    return adjust([_compare(a, b, one, two) for (a, one), (b, two) in pairs])
+    return adjust([_compare(a, b, scores_a, scores_b) for (a, scores_a), (b, scores_b) in pairs])
 
 
 def compare_numbers(numbers: Mapping[str, Mapping[int, float]]) -> list[Comparison]:
     """The same for one number per run in points (learnable %): policy -> seed -> number.
 
-    Seeds alone vary: a t interval over paired seeds; one seed says nothing (it is infinite).
+    Only seeds vary: a t interval over paired seeds, infinite with one seed.
     """
     scores = {
         policy: {seed: (("",), np.array([value / 100])) for seed, value in by_seed.items()}
@@ -103,78 +113,103 @@ def compare_numbers(numbers: Mapping[str, Mapping[int, float]]) -> list[Comparis
     return compare_policies(scores)
 
 
-def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Holm over one family, for example the pairs of all models and datasets of a report.
+def compare_learnable(
+    percentages: Mapping[str, Mapping[int, float]],
+    live_shares: Mapping[str, Mapping[int, Mapping[int, float]]],
+) -> list[Comparison]:
+    """Learnable % of all pairs: policy -> seed -> percentage; … -> update -> share of live groups.
 
-    A verdict names a policy where the interval leaves out zero and Holm's p is at most .05.
+    With two seeds or more the interval is over seeds. A pair with one seed is compared by its live
+    groups, paired by update: that interval covers other updates (groups) of this seed only.
+    """
+    pairs = []
+    for c in compare_numbers(percentages):
+        if c.seeds == 1:
+            [(seed_a, seed_b)] = pair_seeds(list(percentages[c.a]), list(percentages[c.b]))
+            run_a, run_b = (
+                (list(map(str, shares)), np.array(list(shares.values())))
+                for shares in (live_shares[c.a][seed_a], live_shares[c.b][seed_b])
+            )
+            by_update = _compare(c.a, c.b, {0: run_a}, {0: run_b}, "update")
+            c = by_update if by_update.items > 1 else c
+        pairs.append(c)
+    return adjust(pairs)
+
+
+def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Holm's correction over all given comparisons, for example those of a whole report.
+
+    A policy is named the better one where the interval excludes zero and Holm's p is at most .05.
     """
     adjusted = holm([c.p for c in comparisons])
-    return [
-        replace(c, p_holm=p, verdict=_verdict(c, p), tests=len(comparisons))
+    verdicts: list[Verdict] = [
+        "inconclusive" if c.spans_zero or p > LEVEL else "a" if c.effect > 0 else "b"
         for c, p in zip(comparisons, adjusted, strict=True)
+    ]
+    return [
+        replace(c, p_holm=p, verdict=verdict, tests=len(comparisons))
+        for c, p, verdict in zip(comparisons, adjusted, verdicts, strict=True)
     ]
 
 
-def _verdict(comparison: Comparison, p_holm: float) -> Verdict:
-    if comparison.spans_zero or p_holm > LEVEL:
-        return "cannot tell"
-    return "a" if comparison.effect > 0 else "b"
-
-
-def _compare(a: str, b: str, one: Scores, two: Scores) -> Comparison:
-    seeds = pair_seeds(list(one), list(two))
-    runs = [(one[s], two[t]) for s, t in seeds]
-    first, second, left_out = _aligned(f"{a} and {b}", runs)
+def _compare(
+    a: str, b: str, scores_a: Scores, scores_b: Scores, item: Item = "question"
+) -> Comparison:
+    seed_pairs = pair_seeds(list(scores_a), list(scores_b))
+    sides = [
+        [_by_item(policy, *scores[pair[side]]) for pair in seed_pairs]
+        for side, (policy, scores) in enumerate(((a, scores_a), (b, scores_b)))
+    ]
+    item_sets = [set(run) for side in sides for run in side]
+    shared = sorted(set.intersection(*item_sets))
+    left_out = len(set.union(*item_sets)) - len(shared)
+    same_seeds = all(s == t for s, t in seed_pairs)
+    if not shared:
+        return Comparison(
+            *(a, b, nan, -inf, inf, 1.0, 1.0, 1.0, "none", len(seed_pairs), 0, left_out),
+            same_seeds=same_seeds,
+            verdict="inconclusive",
+            bootstrap=Interval(-inf, inf),
+            variances=Variances(0.0, 0.0, 0.0),
+            item=item,
+        )
+    first, second = (np.array([[run[i] for i in shared] for run in side], float) for side in sides)
     differences = first - second
-    found = mean_effect(differences)
-    test, p_runs = _test(first, second)
-    effect, low, high = (100 * x for x in (found.mean, found.low, found.high))
-    p = found.p if len(seeds) > 1 else p_runs
-    rng = np.random.default_rng(0)
-    ends = hierarchical_bootstrap(differences, RESAMPLES, rng)
-    count, items = differences.shape
+    mean = mean_effect(differences)
+    test, p_runs = _test(first, second, item)
+    effect, low, high = (100 * x for x in (mean.mean, mean.low, mean.high))
+    p = mean.p if len(seed_pairs) > 1 else p_runs
+    seeds, items = differences.shape
+    ends = hierarchical_bootstrap(differences, RESAMPLES, np.random.default_rng(0))
     return Comparison(
-        *(a, b, effect, low, high, p, p, p_runs, test, count, items, left_out),
-        same_seeds=all(s == t for s, t in seeds),
-        verdict="cannot tell",
+        *(a, b, effect, low, high, p, p, p_runs, test, seeds, items, left_out),
+        same_seeds=same_seeds,
+        verdict="inconclusive",
         bootstrap=Interval(100 * ends.low, 100 * ends.high),
-        parts=variances(mean_squares(differences)),
+        variances=variances(mean_squares(differences)),
+        item=item,
     )
 
 
-def pair_seeds(one: Sequence[int], two: Sequence[int]) -> list[tuple[int, int]]:
-    """Shared seeds with themselves; what is left over in order, as far as it goes."""
-    shared = sorted(set(one) & set(two))
-    rest = (sorted(set(seeds) - set(shared)) for seeds in (one, two))
+def pair_seeds(seeds_a: Sequence[int], seeds_b: Sequence[int]) -> list[tuple[int, int]]:
+    """Shared seeds with themselves, the others by rank until one side has none left."""
+    shared = sorted(set(seeds_a) & set(seeds_b))
+    rest = (sorted(set(seeds) - set(shared)) for seeds in (seeds_a, seeds_b))
     pairs = [(s, s) for s in shared] + list(zip(*rest, strict=False))
     if not pairs:
         raise ValueError("a policy without any finished run cannot be compared")
     return pairs
 
 
-Run = tuple[Sequence[str], np.ndarray]
-
-
-def _aligned(who: str, runs: Sequence[tuple[Run, Run]]) -> tuple[np.ndarray, np.ndarray, int]:
-    """Both sides as [seeds, items] at the questions of every run, and how many others there are."""
-    sides = [[_by_item(who, *pair[side]) for pair in runs] for side in (0, 1)]
-    known = [set(table) for side in sides for table in side]
-    shared = sorted(set.intersection(*known))
-    if not shared:
-        raise ValueError(f"{who} share no test question")
-    first, second = (np.array([[t[i] for i in shared] for t in side], float) for side in sides)
-    return first, second, len(set.union(*known)) - len(shared)
-
-
-def _by_item(who: str, ids: Sequence[str], values: np.ndarray) -> dict[str, float]:
+def _by_item(policy: str, ids: Sequence[str], values: np.ndarray) -> dict[str, float]:
     table = dict(zip(ids, values, strict=True))
     if len(table) != len(ids):
-        raise ValueError(f"{who}: a run names a question twice")
+        raise ValueError(f"{policy}: a run contains the same question twice")
     return table
 
 
-def _test(first: np.ndarray, second: np.ndarray) -> tuple[str, float]:
-    """The name of the test, and the p of these very runs."""
+def _test(first: np.ndarray, second: np.ndarray, item: Item) -> tuple[str, float]:
+    """The name of the test, and its p conditional on these runs."""
     seeds, items = first.shape
     if seeds * items == 1:
         return "none", 1.0
@@ -182,84 +217,71 @@ def _test(first: np.ndarray, second: np.ndarray) -> tuple[str, float]:
         return "t over seeds", 1.0
     if seeds == 1 and np.isin(first, (0, 1)).all() and np.isin(second, (0, 1)).all():
         return "McNemar", mcnemar_p(first[0], second[0])
-    test = "permutation of questions" if seeds == 1 else "t over seeds and questions"
+    test = f"permutation of {item}s" if seeds == 1 else f"t over seeds and {item}s"
     return test, permutation_p(first - second)
 
 
 def sentence(comparison: Comparison, dataset: str = "") -> str:
-    """One comparison in words: the effect, its interval, the sample, p; and what is missing."""
+    """One comparison in words: effect, interval, sample, p; where inconclusive, what is needed."""
     c = comparison
     on = f" on {dataset}" if dataset else ""
-    alone = "; one seed says nothing of other seeds" if c.seeds == 1 else ""
-    if c.spans_zero:
-        size = f"{in_points(c.effect)} points [{in_points(c.low)}, {in_points(c.high)}]"
-        inside = f"{size}, {_sample(c)}"
-        return f"{c.a} against {c.b}{on}: cannot tell ({inside}); {_wanted(c)}{alone}"
-    better, worse, size = _turned(c)
-    if c.verdict == "cannot tell":
-        return (
-            f"{better} leads {worse} by {size}{on}, but {_but(c)}: cannot tell ({_sample(c)}); "
-            f"{_wanted(c)}{alone}"
-        )
-    return f"{better} beats {worse} by {size}{on} ({_sample(c)}){alone}"
-
-
-def _turned(c: Comparison) -> tuple[str, str, str]:
-    """The policy that is ahead, the other one, and by how much."""
-    flip = 1 if c.effect > 0 else -1
-    low, high = sorted((flip * c.low, flip * c.high))
-    ends = ", ".join(in_points(end, plus=False) for end in (low, high))
-    size = f"{abs(c.effect):.1f} points [{ends}]"
-    return (c.a, c.b, size) if flip == 1 else (c.b, c.a, size)
-
-
-def _sample(c: Comparison) -> str:
-    """Seeds, questions, and both p."""
+    if not c.items:
+        return f"{c.a} vs. {c.b}{on}: inconclusive (no question was scored in every run of both)"
     sample = _count(c.seeds, "seed")
     if c.items > 1:
-        sample += f" × {_count(c.items, 'question')}"
-    return f"{sample}, p {_p(c.p)}, Holm {_p(c.p_holm, sign=False)}"
+        sample += f" × {_count(c.items, c.item)}"
+    sample += f", p {_p(c.p)}, Holm {_p(c.p_holm, sign=False)}"
+    if c.spans_zero:
+        size = f"{in_points(c.effect)} points [{in_points(c.low)}, {in_points(c.high)}]"
+        return f"{c.a} vs. {c.b}{on}: inconclusive ({size}, {sample}); {_required_sample(c)}"
+    better, worse = (c.a, c.b) if c.effect > 0 else (c.b, c.a)
+    effect, low, high = (in_points(x, plus=False) for x in c.oriented(better))
+    size = f"{effect} points [{low}, {high}]"
+    if c.verdict != "inconclusive":
+        return f"{better} beats {worse} by {size}{on} ({sample})"
+    obstacle = (
+        f"by the exact test ({c.test})"
+        if c.p > LEVEL
+        else f"after Holm's correction over {c.tests:,} comparisons"
+    )
+    return (
+        f"{better} is ahead of {worse} by {size}{on}, but not significantly {obstacle}: "
+        f"inconclusive ({sample}); {_required_sample(c)}"
+    )
 
 
-def _but(c: Comparison) -> str:
-    """Why an interval that leaves out zero decides nothing."""
-    if c.p > LEVEL:
-        return f"not by the exact test ({c.test})"
-    return f"not after Holm's correction over {c.tests:,} comparisons"
-
-
-def _wanted(c: Comparison) -> str:
-    """What would be needed to tell a difference of the size seen."""
+def _required_sample(c: Comparison) -> str:
+    """The sample sizes that would detect a difference of the observed size."""
     if not isfinite(c.high):
-        return "two seeds are the least that says anything"
+        return "at least two seeds are needed"
     if c.effect == 0:
-        return "no difference was seen, so no number of seeds or questions follows"
-    ways = []
+        return "no difference was observed, so the sample size needed cannot be estimated"
+    options = []
     if c.needed.seeds is not None:
-        ways.append(f"{max(c.needed.seeds, c.seeds + 1):,} seeds")
+        options.append(f"{max(c.needed.seeds, c.seeds + 1):,} seeds")
     if c.needed.items is not None:
-        ways.append(f"{_rounded(max(c.needed.items, c.items + 1)):,} questions")
-    if ways:
-        return f"about {' or '.join(ways)} would be needed"
+        options.append(f"{_two_digits(max(c.needed.items, c.items + 1)):,} {c.item}s")
+    if options:
+        return f"about {' or '.join(options)} would be needed"
     if c.needed.both is None:
-        ways = ["seeds"] * (c.seeds > 1) + ["questions"] * (c.items > 1)
-        return f"no number of {' and '.join(ways)} within reason would do"
+        kinds = ["seeds"] * (c.seeds > 1) + [f"{c.item}s"] * (c.items > 1)
+        return f"no realistic number of {' and '.join(kinds)} would be enough"
     seeds, items = c.needed.both
-    return f"about {seeds:,} seeds × {_rounded(items):,} questions would be needed"
+    return f"about {seeds:,} seeds × {_two_digits(items):,} {c.item}s would be needed"
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def _rounded(number: int) -> int:
-    """Two digits are all that such an estimate has."""
+def _two_digits(number: int) -> int:
+    """Rounded up to two significant digits, the precision of such an estimate."""
     unit: int = 10 ** max(0, floor(log10(number)) - 1)
     return -(-number // unit) * unit
 
 
 def in_points(value: float, plus: bool = True) -> str:
-    """One digit, a true minus, and no minus before zero."""
+    """One decimal, with a typographic minus, and no minus before zero."""
     rounded = round(value, 1) + 0.0
     text = f"{rounded:+.1f}" if plus else f"{rounded:.1f}"
     return text.replace("-", "−").replace("inf", "∞")

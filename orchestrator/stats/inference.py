@@ -1,7 +1,7 @@
-"""What may be said of numbers. Pure: NumPy and SciPy.
+"""Intervals, tests and variance components. Pure: NumPy and SciPy.
 
 `differences` are [seeds, items]: for one seed and one test question, policy A's mean correctness
-over that question's samples minus policy B's. A question is one cluster, whatever its samples.
+over that question's samples minus policy B's. A question is one cluster of samples.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from scipy.optimize import brentq
 from scipy.special import stdtrit
 
 LEVEL = 0.05
-EXACT = 14  # up to here every sign pattern is tried: 2^14 of them
-BLOCK = 2_000_000  # random numbers held at once
-SMALLEST = 1e-100  # no p is given below; stdtrit overflows at 1e-300
-NOTHING = 1e-12  # half an interval that is none
+EXACT = 14  # items up to which all 2^14 sign patterns are tried
+BLOCK = 2_000_000  # random numbers in memory at once
+SMALLEST = 1e-100  # lower bound of reported p values; stdtrit overflows at 1e-300
+ZERO_WIDTH = 1e-12  # half widths below count as zero
 
 
 class Interval(NamedTuple):
@@ -28,9 +28,9 @@ class Interval(NamedTuple):
 
 
 class MeanSquares(NamedTuple):
-    """Two-way analysis of variance of differences [seeds, items], one value in each place.
+    """Two-way analysis of variance of differences [seeds, items], one value per combination.
 
-    Expected values, with variances of seeds, items and the rest:
+    Expected values, with variances of seeds, items and residual:
     rest + items · seed, rest + seeds · item, rest.
     """
 
@@ -42,24 +42,24 @@ class MeanSquares(NamedTuple):
 
     @property
     def seed_part(self) -> float:
-        """Variance of the mean by which seeds (and what is left over) move it."""
+        """Variance of the mean due to seeds (and the residual)."""
         return self.seed / (self.seeds * self.items)
 
     @property
     def item_part(self) -> float:
-        """Variance of the mean by which items move it, beyond `seed_part`."""
+        """Variance of the mean due to items, beyond `seed_part`."""
         return max(0.0, self.item - self.rest) / (self.seeds * self.items)
 
 
 class Variances(NamedTuple):
-    """Components of one difference: between seeds, between items, and the rest (sampling too)."""
+    """Components of one difference: between seeds, between items, and residual (with sampling)."""
 
     seed: float
     item: float
     rest: float
 
     def expected(self, seeds: int, items: int) -> MeanSquares:
-        """The mean squares that a grid of that size has in the mean."""
+        """Expected mean squares of a grid of that size."""
         if seeds == 1:
             return MeanSquares(0.0, self.item + self.rest, 0.0, 1, items)
         by_seed, by_item = self.rest + items * self.seed, self.rest + seeds * self.item
@@ -67,7 +67,7 @@ class Variances(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """A mean difference, its 95 % interval, and the p that goes with it."""
+    """A mean difference, its 95 % interval, and the matching p value."""
 
     mean: float
     low: float
@@ -76,7 +76,7 @@ class Effect(NamedTuple):
 
 
 class RSquared(NamedTuple):
-    """Share of variance that a straight line explains, with its interval."""
+    """Share of variance explained by a straight line, with its interval."""
 
     value: float
     low: float
@@ -85,7 +85,7 @@ class RSquared(NamedTuple):
 
 
 class ProbeVariance(NamedTuple):
-    """Variance between probes beside that between training seeds of one; p: of none between."""
+    """Variance between probes, and between training seeds of one probe; p: of no former."""
 
     between: float
     between_interval: Interval
@@ -104,7 +104,7 @@ def paired_gain(before: np.ndarray, after: np.ndarray, resamples: int = 4000) ->
     """
     if before.shape != after.shape:
         raise ValueError(f"pairs need equal lengths, not {before.shape} and {after.shape}")
-    rng = np.random.default_rng(0)  # the same data give the same interval
+    rng = np.random.default_rng(0)  # reproducible
     return hierarchical_bootstrap((after - before)[None, :], resamples, rng)
 
 
@@ -114,7 +114,7 @@ def hierarchical_bootstrap(
     """95 % percentile bootstrap of the mean: seeds and whole items drawn with replacement.
 
     With one seed it is the cluster bootstrap over items. With few seeds that differ much it is too
-    narrow (two of them: it holds the truth in 83 %): `mean_effect` is what verdicts rest on.
+    narrow (two seeds: 83 % coverage), so verdicts use `mean_effect`.
     """
     seeds, items = differences.shape
     by_item, means = np.ascontiguousarray(differences.T), np.empty(resamples)
@@ -131,7 +131,7 @@ def hierarchical_bootstrap(
 
 
 def mean_squares(differences: np.ndarray) -> MeanSquares:
-    """Mean squares of [seeds, items]; with one seed, items hold all the variance."""
+    """Mean squares of [seeds, items]; with one seed, all variance is attributed to items."""
     seeds, items = differences.shape
     by_seed, by_item = differences.mean(axis=1), differences.mean(axis=0)
     seed = items * float(by_seed.var(ddof=1)) if seeds > 1 else 0.0
@@ -144,7 +144,7 @@ def mean_squares(differences: np.ndarray) -> MeanSquares:
 
 
 def variances(squares: MeanSquares) -> Variances:
-    """Estimated components, none below zero; one seed says nothing of the others (zero)."""
+    """Estimated components, none below zero; with one seed, the seed component is zero."""
     seed = max(0.0, squares.seed - squares.rest) / squares.items
     item = max(0.0, squares.item - squares.rest) / squares.seeds
     return Variances(seed if squares.seeds > 1 else 0.0, item, squares.rest)
@@ -153,9 +153,9 @@ def variances(squares: MeanSquares) -> Variances:
 def half_width(squares: MeanSquares, level: float = LEVEL) -> float:
     """Half the interval of the mean: its standard error times Cochran's quantile.
 
-    Seeds move the mean with seeds − 1 degrees of freedom, items with items − 1. The quantile is
-    the mean of both t quantiles, weighted by the variance that each brings (Cochran and Cox 1950):
-    exact where one of them brings all, a little too wide between. One seed leaves items alone.
+    The seed part has seeds − 1 degrees of freedom, the item part items − 1. The quantile is the
+    mean of both t quantiles, weighted by their variances (Cochran and Cox 1950): exact where one
+    of them is zero, slightly conservative otherwise. With one seed only items count.
     """
     parts = ((squares.seed_part, squares.seeds - 1), (squares.item_part, squares.items - 1))
     weighted = sum(-v * float(stdtrit(df, level / 2)) for v, df in parts if v > 0)
@@ -164,30 +164,30 @@ def half_width(squares: MeanSquares, level: float = LEVEL) -> float:
 
 
 def mean_effect(differences: np.ndarray) -> Effect:
-    """Mean of differences [seeds, items], for new seeds and new items alike.
+    """Mean of differences [seeds, items] with an interval for new seeds and new items.
 
-    With one seed it speaks of new items under that seed only; with one item, of new seeds only;
-    one of both says nothing (an infinite interval). Where seeds agree to the digit and the rest
-    hides what items move, items speak alone. Where no two items differ, the interval is that of
-    the share of items that may yet differ: 1 − .025^(1/items) to each side.
-    Raises ValueError unless there is a finite value in each place.
+    With one seed it covers new items under that seed only; with one item, new seeds only; with one
+    of both the interval is infinite. Where all seeds have the same mean and the residual hides the
+    item variance, items alone count. Where no two items differ, the interval is that of the share
+    of items that may still differ: 1 − .025^(1/items) to each side.
+    Raises ValueError unless all values are finite.
     """
     if differences.ndim != 2 or not differences.size or not np.isfinite(differences).all():
-        raise ValueError(f"differences are finite [seeds, items], not {differences.shape}")
+        raise ValueError(f"expected finite differences [seeds, items], got {differences.shape}")
     mean, squares = float(differences.mean()), mean_squares(differences)
     if squares.seeds * squares.items == 1:
         return Effect(mean, -inf, inf, 1.0)
-    if half_width(squares) < NOTHING:
+    if half_width(squares) < ZERO_WIDTH:
         squares = squares._replace(rest=0.0)
     half = half_width(squares)
-    if half < NOTHING:
+    if half < ZERO_WIDTH:
         half = 1 - (LEVEL / 2) ** (1 / squares.items)
         return Effect(mean, mean - half, mean + half, permutation_p(differences))
     return Effect(mean, mean - half, mean + half, _p(abs(mean), squares))
 
 
 def _p(size: float, squares: MeanSquares) -> float:
-    """The level at which the interval of `half_width` ends at zero."""
+    """The level at which the interval of `half_width` just touches zero."""
     for part, other, df in (
         (squares.seed_part, squares.item_part, squares.seeds - 1),
         (squares.item_part, squares.seed_part, squares.items - 1),
@@ -196,18 +196,17 @@ def _p(size: float, squares: MeanSquares) -> float:
             return float(2 * stats.t.sf(size / sqrt(part), df))
     if half_width(squares, SMALLEST) <= size:
         return SMALLEST
-    found = brentq(lambda x: half_width(squares, exp(x)) - size, log(SMALLEST), 0.0, xtol=1e-12)
-    return exp(found)
+    return exp(brentq(lambda x: half_width(squares, exp(x)) - size, log(SMALLEST), 0.0, xtol=1e-12))
 
 
 def permutation_p(
     differences: np.ndarray, resamples: int = 9999, rng: np.random.Generator | None = None
 ) -> float:
-    """Two-sided p of a mean of zero, from flipping the sign of whole items, paired by item.
+    """Two-sided p of a mean of zero, from flipping the signs of whole items, paired by item.
 
-    [seeds, items] or [items]; an item's seeds keep one sign. It speaks of these seeds alone. All
-    patterns are tried for up to 14 items that differ; beyond, `resamples` of them (default: the
-    same each time), counting the observed one.
+    [seeds, items] or [items]; an item's seeds share one sign. It is conditional on these seeds.
+    All patterns are tried for up to 14 items that differ; beyond, `resamples` random ones plus the
+    observed one (reproducible by default).
     """
     values = np.atleast_2d(differences).mean(axis=0)
     values = values[np.abs(values) > 1e-12]  # zeros have no sign
@@ -225,7 +224,7 @@ def permutation_p(
 
 
 def mcnemar_p(a: np.ndarray, b: np.ndarray) -> float:
-    """Exact two-sided McNemar test: are questions that one alone solves split evenly?
+    """Exact two-sided McNemar test: are the questions that only one side solves split evenly?
 
     Both are [questions] of 0 and 1, one sample each. Raises ValueError on other values or lengths.
     """
@@ -237,7 +236,7 @@ def mcnemar_p(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p of each test in a family, in the given order (Holm 1979)."""
+    """Holm's adjusted p of each test, in the given order (Holm 1979)."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted, largest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(order):
@@ -249,11 +248,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def r_squared(x: np.ndarray, y: np.ndarray, resamples: int = 4000) -> RSquared:
     """R² of a straight line through cells, with a percentile bootstrap interval over cells.
 
-    Under three cells, or where x or y does not vary, the value is nan and the interval [0, 1].
-    Resamples that do not vary are left out. Raises ValueError on unequal lengths.
+    With fewer than three cells, or where x or y is constant, the value is nan and the interval
+    [0, 1]. Constant resamples are left out. Raises ValueError on unequal lengths.
     """
     if x.shape != y.shape or x.ndim != 1:
-        raise ValueError(f"x and y are [cells] of equal length, not {x.shape} and {y.shape}")
+        raise ValueError(f"x and y need equal lengths, not {x.shape} and {y.shape}")
     rows = np.random.default_rng(0).integers(0, max(1, len(x)), size=(resamples, len(x)))
     if len(x) < 3 or np.isnan(value := float(_squared(x, y))):
         return RSquared(nan, 0.0, 1.0, len(x))
@@ -262,7 +261,7 @@ def r_squared(x: np.ndarray, y: np.ndarray, resamples: int = 4000) -> RSquared:
 
 
 def _squared(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Squared correlation over the last axis; nan where one side is (all but) constant."""
+    """Squared correlation over the last axis; nan where one side is (nearly) constant."""
     x, y = x - x.mean(axis=-1, keepdims=True), y - y.mean(axis=-1, keepdims=True)
     xx, yy, xy = (x * x).sum(axis=-1), (y * y).sum(axis=-1), (x * y).sum(axis=-1)
     varies = (xx > 1e-18) & (yy > 1e-18)
@@ -270,22 +269,24 @@ def _squared(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def variance_components(results: Sequence[np.ndarray]) -> ProbeVariance:
-    """One array per probe: the results (say, points) of its training seeds. Seeds may be unequal.
+    """Variances from one array per probe: the results (e.g. in points) of its training seeds.
 
-    One-way random effects: `between` probes is what choosing by another probe adds, `within` is
-    what another training seed (and the evaluation's samples) does. Intervals: chi-squared for
-    `within`, Williams (1962) for `between`. Raises ValueError under two probes, or where no probe
-    has two seeds.
+    One-way random effects: `between` is the variance that selecting by another probe adds, `within`
+    that of another training seed (and of the evaluation's samples). Probes may have unequal numbers
+    of seeds. Intervals: chi-squared for `within`, Williams (1962) for `between`. Raises ValueError
+    with fewer than two probes, or where no probe has two seeds.
     """
     sizes = np.array([len(group) for group in results])
     probes, total = len(sizes), int(sizes.sum())
     if probes < 2 or total <= probes:
-        raise ValueError("needs two probes or more, and two training seeds or more of one of them")
+        raise ValueError(
+            "needs at least two probes, and at least two training seeds of one of them"
+        )
     means = np.array([group.mean() for group in results])
     grand, df = float(sizes @ means) / total, (probes - 1, total - probes)
     among = float(sizes @ (means - grand) ** 2)
     inside = float(sum(((group - group.mean()) ** 2).sum() for group in results))
-    each = (total - float((sizes**2).sum()) / total) / df[0]  # seeds of a probe, if equal
+    each = (total - float((sizes**2).sum()) / total) / df[0]  # effective seeds per probe
     within = inside / df[1]
     ratio = among / df[0] / within if within else (inf if among else 0.0)
     between = max(0.0, (among / df[0] - within) / each)
@@ -298,6 +299,6 @@ def variance_components(results: Sequence[np.ndarray]) -> ProbeVariance:
 
 
 def _williams(among: float, ratio: float, df: tuple[int, int], q: float) -> float:
-    """One end of Williams' interval of a variance between groups."""
+    """One bound of Williams' interval of the variance between groups."""
     cut = 1 - float(stats.f.ppf(q, *df)) / ratio if ratio > 0 else 0.0
     return max(0.0, among * cut / float(stats.chi2.ppf(q, df[0])))

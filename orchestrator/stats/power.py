@@ -1,7 +1,7 @@
 """How large a difference a grid can find, before it runs and after. Pure: NumPy and SciPy.
 
-It asks of the interval that the report uses (`report.statistics.half_width`): how large must a
-true difference be for that interval to leave out zero in 80 % of all sweeps?
+Power refers to the interval that the report uses (`stats.inference.half_width`): how large must a
+true difference be for that interval to exclude zero in 80 % of all sweeps?
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from scipy.stats import binom
 from orchestrator.stats.inference import LEVEL, Variances
 
 POWER = 0.8
-# Assumed of test questions where nothing is measured yet.
+# Assumptions about test questions before anything has been measured.
 ACCURACY = 0.5  # the worst case
 BETWEEN = 0.6  # share of an answer's variance that lies between questions
 AGREEMENT = 0.8  # correlation of two policies' pass rates over questions
@@ -26,9 +26,9 @@ MANY, FEW = np.polynomial.legendre.leggauss(64), np.polynomial.legendre.leggauss
 
 
 class Needed(NamedTuple):
-    """Seeds at today's items, items at today's seeds, or (seeds, items) grown together.
+    """Seeds at the current items, items at the current seeds, or (seeds, items) scaled together.
 
-    None where no number would do, or where the data do not say.
+    None where no number is enough, or where the data do not determine it.
     """
 
     seeds: int | None
@@ -47,122 +47,120 @@ def minimum_detectable(
     seed_points: float = SEED_POINTS,
     level: float = LEVEL,
 ) -> float:
-    """Smallest true difference of two policies, in points, found with power 80 % at a level (5 %).
+    """Smallest true difference of two policies, in points, that is detected with 80 % power.
 
-    Two-sided, paired by question and seed. One seed: the difference of those two runs, whatever
-    other seeds would do, by the exact test that its verdict uses. At most 100: then the grid can
-    tell nothing apart. AIME's 15 questions, one sample each: 48 points; an observed difference
-    under 40, six questions, could never be told from zero.
+    Two-sided at `level`, paired by question and seed. With one seed it refers to the difference of
+    those two runs, by the exact test that the verdict uses. 100 means that the grid can detect
+    nothing. Example: AIME's 15 questions, one sample each: 48 points; an observed difference
+    under 40 (six questions) can never be significant.
     Raises ValueError on counts under one and on shares outside [0, 1].
     """
     if min(items, seeds, samples_per_item) < 1:
-        raise ValueError("items, seeds and samples_per_item are 1 or more")
+        raise ValueError("items, seeds and samples_per_item must be at least 1")
     if not all(0 <= share <= 1 for share in (accuracy, between, agreement)):
-        raise ValueError("accuracy, between and agreement are shares from 0 to 1")
+        raise ValueError("accuracy, between and agreement must be between 0 and 1")
 
-    def parts(size: float) -> Variances:
-        """Around `accuracy`, half of `size` to each side."""
-        of_one = max(0.0, 2 * accuracy * (1 - accuracy) - size**2 / 2)
-        # The effect is not the same on every question: pass rates that are spread cannot all rise
-        # alike. In a beta distribution they do by amounts whose variance is about between · size².
-        item = of_one * between * (1 - agreement) + between * size**2
+    def variances(size: float) -> Variances:
+        """With the two policies at `accuracy` ± half of `size`."""
+        per_answer = max(0.0, 2 * accuracy * (1 - accuracy) - size**2 / 2)
+        # The effect differs between questions, because spread pass rates cannot all rise equally.
+        # With beta-distributed pass rates its variance is about between · size².
+        item = per_answer * between * (1 - agreement) + between * size**2
         return Variances(
-            2 * (seed_points / 100) ** 2, item, of_one * (1 - between) / samples_per_item
+            2 * (seed_points / 100) ** 2, item, per_answer * (1 - between) / samples_per_item
         )
 
     if seeds == 1 and items < fewest(level):
         return 100.0
     if seeds == 1 and samples_per_item == 1:
-        return 100 * _by_mcnemar(parts(0).item + parts(0).rest, items, level)
+        return 100 * _by_mcnemar(variances(0).item + variances(0).rest, items, level)
     size = 0.0
-    for _ in range(50):  # variances depend on the size that they decide
-        before, size = size, min(1.0, detectable(parts(size), seeds, items, level))
-        if abs(size - before) < 1e-6:
+    for _ in range(50):  # fixed point: the variances depend on the size
+        previous, size = size, min(1.0, detectable(variances(size), seeds, items, level))
+        if abs(size - previous) < 1e-6:
             break
     return 100 * size
 
 
 def fewest(level: float = LEVEL) -> int:
-    """Questions that must differ, all to one side, before an exact test of one seed can find it.
+    """Fewest questions that must differ, all in one direction, for an exact test to be significant.
 
-    McNemar's test and the permutation of n questions give a two-sided p of 2 · ½ⁿ at the least:
+    McNemar's test and the permutation of n questions give a two-sided p of at least 2 · ½ⁿ:
     .0625 for five of them (33 points of AIME's 15), .031 for six (40 points).
     """
     return ceil(1 - log2(level))
 
 
 def _by_mcnemar(noise: float, items: int, level: float) -> float:
-    """The difference, 0 to 1, that McNemar's exact test finds in 80 % where answers are 0 or 1.
+    """The difference, 0 to 1, that McNemar's exact test detects with 80 % power (answers 0 or 1).
 
-    `noise` is the variance of one question's difference without an effect: the share of questions
-    that differ. An effect of d adds d² to them. Takes `fewest` items or more.
+    `noise` is the variance of one question's difference without an effect, which is the share of
+    questions that differ. An effect of d adds d² to it. Needs at least `fewest` items.
     """
     differ = np.arange(items + 1)
     critical = binom.isf(level / 2, differ, 0.5)
 
-    def lacks(size: float) -> float:
+    def excess_power(size: float) -> float:
         share = min(1.0, max(noise + size**2, size))
         to_one_side = (share + size) / (2 * share)
-        found = binom.pmf(differ, items, share) @ binom.sf(critical, differ, to_one_side)
-        return float(found) - POWER
+        power = binom.pmf(differ, items, share) @ binom.sf(critical, differ, to_one_side)
+        return float(power) - POWER
 
-    return float(brentq(lacks, 1e-9, 1, xtol=1e-6))
+    return float(brentq(excess_power, 1e-9, 1, xtol=1e-6))
 
 
 def resolution(
     dataset: str, items: int, seeds: int = 1, samples_per_item: int = 1, comparisons: int = 1
 ) -> str:
-    """The line of `decile plan`; `comparisons` of one report share Holm's correction."""
+    """The line of `decile plan`; `comparisons`: of the report that share Holm's correction."""
+
+    def in_points(points: float) -> str:
+        return f"{points:.0f}" if points >= 10 else f"{points:.1f}"
+
+    grid = f"{seeds} seed{'s' * (seeds > 1)} × {items:,} question{'s' * (items > 1)}"
     points = minimum_detectable(items, seeds, samples_per_item)
     if points >= 100:
-        return f"{dataset} cannot tell any two policies apart ({_grid(seeds, items)})"
-    says = f"{dataset} cannot resolve less than {_size(points)} points ({_grid(seeds, items)}"
+        return f"{dataset}: cannot distinguish any two policies ({grid})"
+    text = f"{dataset}: detects differences from {in_points(points)} points ({grid}"
     if comparisons > 1:
         strict = minimum_detectable(items, seeds, samples_per_item, level=LEVEL / comparisons)
-        says += f"; up to {_size(strict)} by Holm's correction over {comparisons:,} comparisons"
-    return says + ")" + ("; one seed says nothing of other seeds" if seeds == 1 else "")
+        text += f"; {in_points(strict)} after Holm's correction over {comparisons:,} comparisons"
+    return text + ")" + ("; single seed: test questions only" if seeds == 1 else "")
 
 
-def _size(points: float) -> str:
-    return f"{points:.0f}" if points >= 10 else f"{points:.1f}"
+def detectable(variances: Variances, seeds: int, items: int, level: float = LEVEL) -> float:
+    """Smallest true mean difference, in the unit of the values, detected with 80 % power.
 
-
-def _grid(seeds: int, items: int) -> str:
-    return f"{seeds} seed{'s' * (seeds > 1)} × {items:,} question{'s' * (items > 1)}"
-
-
-def detectable(parts: Variances, seeds: int, items: int, level: float = LEVEL) -> float:
-    """Smallest true mean difference, in the unit of the values, that is found with power 80 %.
-
-    The interval's width is itself drawn: the power is its mean over what the mean squares of such
-    a grid may turn out to be.
+    The interval's width is random too: the power is averaged over the distribution of the grid's
+    mean squares.
     """
-    squares = parts.expected(seeds, items)
+    squares = variances.expected(seeds, items)
     variance = squares.seed_part + squares.item_part
     if seeds * items == 1:
         return inf
     if variance == 0:
         return 0.0
-    ends, weights = _ends(
+    half_widths, weights = _half_widths(
         (squares.seed_part, seeds - 1),
         (squares.item_part, items - 1),
         level=level,
     )
-    spread = sqrt(variance)
+    error = sqrt(variance)
 
-    def lacks(size: float) -> float:
-        found = ndtr((size - ends) / spread) + ndtr((-size - ends) / spread)
-        return float(weights @ found) - POWER
+    def excess_power(size: float) -> float:
+        power = ndtr((size - half_widths) / error) + ndtr((-size - half_widths) / error)
+        return float(weights @ power) - POWER
 
-    return float(brentq(lacks, 0, 2 * float(ends.max()) + 10 * spread, xtol=1e-9 * spread))
+    most = 2 * float(half_widths.max()) + 10 * error
+    return float(brentq(excess_power, 0, most, xtol=1e-9 * error))
 
 
-def _ends(*parts: tuple[float, int], level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Half widths that may turn up, and the probability of each: parts are (variance, df)."""
+def _half_widths(*parts: tuple[float, int], level: float) -> tuple[np.ndarray, np.ndarray]:
+    """The distribution of the interval's half width: values and weights; parts: (variance, df)."""
     total, weighted, weight = np.zeros(1), np.zeros(1), np.ones(1)
     for variance, df in parts:
         if variance > 0 and df > 0:
-            x, w = MANY if df < 30 else FEW  # with many degrees of freedom little varies
+            x, w = MANY if df < 30 else FEW  # many degrees of freedom vary little
             drawn = variance * chdtri(df, (1 - x) / 2) / df
             quantile = -float(stdtrit(df, level / 2))
             total = np.add.outer(total, drawn).ravel()
@@ -171,19 +169,22 @@ def _ends(*parts: tuple[float, int], level: float) -> tuple[np.ndarray, np.ndarr
     return weighted / np.sqrt(total), weight
 
 
-def needed(parts: Variances, effect: float, seeds: int, items: int, level: float = LEVEL) -> Needed:
-    """Seeds, or items, or both, with which a true difference of `effect` is found (power 80 %).
+def needed(
+    variances: Variances, effect: float, seeds: int, items: int, level: float = LEVEL
+) -> Needed:
+    """Seeds, or items, or both, that detect a true difference of `effect` with 80 % power.
 
-    `parts` are estimates, so the numbers are rough; `both` grows seeds and items alike. One seed
-    does not say how much seeds differ, so no number of seeds can be given, nor of items from one
-    item. None, too, beyond 1,000 seeds, ten million items, and 1,000 times both.
+    `variances` are estimates, so the numbers are rough; `both` scales seeds and items by the same
+    factor. With one seed the variance between seeds is unknown, so no number of seeds is given
+    (the same holds for one item). None also beyond 1,000 seeds, ten million items, and 1,000 times
+    both.
     """
     size = abs(effect)
     if size == 0 or not np.isfinite(size):
         return Needed(None, None, None)
 
     def enough(seeds: int, items: int) -> bool:
-        return detectable(parts, seeds, items, level) <= size
+        return detectable(variances, seeds, items, level) <= size
 
     more_seeds = more_items = times = None
     if seeds > 1:
@@ -196,7 +197,7 @@ def needed(parts: Variances, effect: float, seeds: int, items: int, level: float
 
 
 def _least(enough: Callable[[int], bool], low: int, most: int) -> int | None:
-    """The smallest number from `low` to `most` that is enough; None where `most` is not."""
+    """The smallest sufficient number from `low` to `most`; None where `most` is not enough."""
     if not enough(most):
         return None
     high = most

@@ -43,7 +43,7 @@ NOTE_LIMIT = 6000  # characters; MLflow cuts tags at 8000
 class Lead(NamedTuple):
     """A policy's accuracy minus that of `random`, in points, with a 95 % interval.
 
-    `verdict`: "beats random", "behind random" or "cannot tell".
+    `verdict`: "beats random", "behind random" or "inconclusive".
     """
 
     policy: str
@@ -124,13 +124,13 @@ def best_lead(family: Family) -> Lead | None:
 
 
 def _lead(c: Comparison) -> Lead:
-    told = c.verdict != "cannot tell"
+    told = c.verdict != "inconclusive"
     if c.b == BASELINE:
         policy, points, low, high = c.a, c.effect, c.low, c.high
     else:
         policy, points, low, high = c.b, -c.effect, -c.high, -c.low
     side = "beats" if points > 0 else "behind"
-    verdict = f"{side} {BASELINE}" if told else "cannot tell"
+    verdict = f"{side} {BASELINE}" if told else "inconclusive"
     return Lead(policy, points, low, high, c.p_holm, verdict)
 
 
