@@ -209,7 +209,8 @@ def slurm(tmp_path: Path) -> Path:
     """A folder of commands that write down how they were called; `srun` runs what it is given."""
     said = 'echo "$(basename "$0") $*" >> "$CALLS"\n'
     bodies = {
-        "scontrol": "[[ $1 != show ]] || printf 'node1\\nnode2\\nnode3\\n'",
+        # In two writes: the script must not close the pipe after the first line.
+        "scontrol": "[[ $1 != show ]] || { echo node1; sleep 0.2; printf 'node2\\nnode3\\n'; }",
         "srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"',
         "hostname": "echo 10.0.0.1",
         "ray": "[[ $1 != start ]] || exec sleep 60",
@@ -253,7 +254,7 @@ def test_a_slurm_job_starts_head_and_workers_and_gives_the_sweeps_code(slurm: Pa
 @pytest.mark.parametrize(
     ("words", "more", "said"),
     [
-        ([], {}, "write: sbatch"),
+        ([], {}, "usage: sbatch"),
         (["no.yaml", "x", "s"], {}, "start it with sbatch"),
         (["no.yaml", "x", "s"], {"SLURM_JOB_NODELIST": "n1"}, "no.yaml cannot be read"),
     ],
