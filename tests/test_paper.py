@@ -12,7 +12,7 @@ from orchestrator.cli.main import main
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import ExtraEval
 from orchestrator.planning.plan import Plan
-from orchestrator.report import beside, paper, tables
+from orchestrator.report import paper, paper_comparison, tables
 from orchestrator.report.families import families
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.storage.store import Store
@@ -101,7 +101,7 @@ def test_learnable_percentages_are_compared_as_shares_of_a_thousand_groups() -> 
 
 def test_published_and_measured_stand_in_the_same_columns(rows: list[Row]) -> None:
     found = families(rows)
-    table = beside.gains(found)
+    table = paper_comparison.gains(found)
     assert table.head == ("data", "model", "whose", *paper.POLICIES)
     assert [line[1:3] for line in table.body] == [
         ("Qwen3-4B", "paper A"),
@@ -112,7 +112,7 @@ def test_published_and_measured_stand_in_the_same_columns(rows: list[Row]) -> No
     mine = dict(zip(tables.gains(found).head, tables.gains(found).body[0], strict=True))
     assert table.body[-1][3:] == tuple(mine[policy] for policy in paper.POLICIES)
     assert table.body[0][5].startswith("+13.6 [+7.")
-    assert beside.learnable(found).body[0][4] == "5.7 [4.3, 7.1]"
+    assert paper_comparison.learnable(found).body[0][4] == "5.7 [4.3, 7.1]"
 
 
 def test_policies_are_matched_by_their_rule(rows: list[Row]) -> None:
@@ -120,7 +120,7 @@ def test_policies_are_matched_by_their_rule(rows: list[Row]) -> None:
     for row in rows:
         name = {"hard": "lowest-tenth"}.get(row.cell.policy, row.cell.policy)
         renamed.append(dataclasses.replace(row, cell=row.cell.model_copy(update={"policy": name})))
-    one, two = (beside.gains(families(group)).body[-1] for group in (rows, renamed))
+    one, two = (paper_comparison.gains(families(group)).body[-1] for group in (rows, renamed))
     assert one == two
     strange = [
         dataclasses.replace(
@@ -128,13 +128,13 @@ def test_policies_are_matched_by_their_rule(rows: list[Row]) -> None:
         )
         for row in rows
     ]
-    assert beside.tables(families(strange))[0].body[-1][3:] == ("–",) * 4
-    assert "Which orderings" not in beside.as_lines(families(strange))
+    assert paper_comparison.tables(families(strange))[0].body[-1][3:] == ("–",) * 4
+    assert "Which orderings" not in paper_comparison.as_lines(families(strange))
 
 
 def test_orderings_are_judged_by_the_pairs_of_the_report(rows: list[Row]) -> None:
     (family,) = families(rows)
-    table = beside.orderings([family])
+    table = paper_comparison.orderings([family])
     assert len(table.body) == len(paper.ORDERINGS) + 3 + 1
     said = {line[0]: line[1:] for line in table.body}
     pair = next(c for c in family.accuracy if {c.a, c.b} == {"hard", "random"})
@@ -149,7 +149,7 @@ def test_orderings_are_judged_by_the_pairs_of_the_report(rows: list[Row]) -> Non
 def test_one_seed_says_so_and_no_evaluation_between_says_nothing_early(rows: list[Row]) -> None:
     one = [row for row in rows if row.cell.seed == 0]
     ends = [dataclasses.replace(r, counts={"": {u: r.counts[""][u] for u in (0, 4)}}) for r in one]
-    said = {line[0]: line[2] for line in beside.orderings(families(ends)).body}
+    said = {line[0]: line[2] for line in paper_comparison.orderings(families(ends)).body}
     assert said["hard gains more than easy"].endswith("; one seed)")
     assert said["hard is more learnable than easy"].endswith("; one seed)")
     assert said["hard leads easy early on"] == "–"
@@ -168,13 +168,13 @@ def with_aime(row: Row, right: int) -> Row:
 
 def test_aime_stands_beside_the_papers_six_questions_against_five(rows: list[Row]) -> None:
     asked = [with_aime(row, 6 if row.cell.policy == "hard" else 5) for row in rows]
-    published, measured = beside.aime(families(asked)).body
+    published, measured = paper_comparison.aime(families(asked)).body
     assert published[3:5] == ("pass@8", "33.3")
     assert published[7].startswith("40.0 (+6.7 [−7.6, +21.0]): inconclusive")
     assert all(entry.endswith("inconclusive") for entry in published[5:])
     assert measured[3:5] == ("pass@8 on aime", "33.3")
     assert measured[7].startswith("40.0 (+6.7 [−")
-    assert not beside.aime(families(rows)).body
+    assert not paper_comparison.aime(families(rows)).body
 
 
 def test_data_that_the_paper_does_not_know(rows: list[Row]) -> None:
@@ -183,11 +183,13 @@ def test_data_that_the_paper_does_not_know(rows: list[Row]) -> None:
         dataset = dataclasses.replace(row.cell.probe.dataset, task="arithmetic")
         probe = row.cell.probe.model_copy(update={"dataset": dataset})
         other.append(dataclasses.replace(row, cell=row.cell.model_copy(update={"probe": probe})))
-    assert [t.title for t in beside.tables(families(other))] == ["Which orderings of paper A hold"]
+    assert [t.title for t in paper_comparison.tables(families(other))] == [
+        "Which orderings of paper A hold"
+    ]
     alone = [row for row in other if row.cell.policy == "hard"]
-    assert beside.tables(families(alone)) == [] and beside.NOTHING in beside.as_lines(
+    assert paper_comparison.tables(
         families(alone)
-    )
+    ) == [] and paper_comparison.NOTHING in paper_comparison.as_lines(families(alone))
 
 
 def test_the_command_puts_the_paper_on_the_page_and_in_the_terminal(

@@ -16,12 +16,12 @@ from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import write_part
-from orchestrator.report import drawing, figures, group_figures, markup, parts, sections, tables
+from orchestrator.report import breakdown, drawing, figures, group_figures, markup, sections, tables
 from orchestrator.report.families import families
 from orchestrator.report.page import write_page
 from orchestrator.report.pool import pool_figures
 from orchestrator.report.rows import OWN, Row, read_rows
-from orchestrator.report.verdict import (
+from orchestrator.report.verdicts import (
     caveats,
     claim_lines,
     read_at,
@@ -315,7 +315,9 @@ def test_a_figure_takes_the_colour_of_the_page(rows: list[Row]) -> None:
         figures.learnable_against_gain({"a": rows, "b": rows[:2]}),
         group_figures.group_areas(families(rows)[0].by_policy()),
         group_figures.group_tiers(families(rows)[0].by_policy()),
-        figures.tier_bars({"base": {"3": parts.Bar(50.0)}, "hard": {"3": parts.Bar(60.0, 55, 65)}}),
+        figures.tier_bars(
+            {"base": {"3": breakdown.Bar(50.0)}, "hard": {"3": breakdown.Bar(60.0, 55, 65)}}
+        ),
     ):
         assert svg.startswith('<svg fill="currentColor"')
         assert "currentColor" in svg[30:] and "#000000" not in svg and "http" not in svg

@@ -11,19 +11,19 @@ from factories import finished_cell, small_plan
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.plan import Plan
 from orchestrator.report import (
+    breakdown,
     figures,
     group_figures,
-    parts,
+    ledger_tables,
     probe_spread,
     sections,
-    spending,
     tables,
 )
 from orchestrator.report.families import families
 from orchestrator.report.matching import Match
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.steps import Steps
-from orchestrator.report.verdict import caveats, text_verdicts
+from orchestrator.report.verdicts import caveats, text_verdicts
 from orchestrator.stats.inference import holm, mean_effect, variance_components
 from orchestrator.storage.store import Store
 
@@ -51,24 +51,24 @@ def rows(plan: Plan, folder: Path) -> list[Row]:
 
 def test_tiers_and_bands_have_the_interval_of_the_main_comparison(rows: list[Row]) -> None:
     found = families(rows)
-    assert [line[1] for line in parts.tiers(found).body] == ["3", "5", "7"]
-    assert [line[1] for line in parts.bands(found).body] == ["low", "middle", "high"]
+    assert [line[1] for line in breakdown.tiers(found).body] == ["3", "5", "7"]
+    assert [line[1] for line in breakdown.bands(found).body] == ["low", "middle", "high"]
     hard = found[0].by_policy()["hard"]
     of = {i for i, tier in hard[0].kinds["tier"].items() if tier == "5"}
     gains = [
         [row.scores(row.cell.updates)[i] - row.scores(0)[i] for i in sorted(of)] for row in hard
     ]
     expected = mean_effect(np.array(gains))
-    change = parts.change_in(hard, "tier", "5")
+    change = breakdown.change_in(hard, "tier", "5")
     assert change and change.effect == pytest.approx(expected) and change.questions == len(of)
-    line = parts.tiers(found).body[1]
+    line = breakdown.tiers(found).body[1]
     assert line[2:4] == (str(len(of)), f"{100 * change.base:.1f}")
     assert line[4] == f"{100 * change.final:.1f} ({tables.points(expected)})"
 
 
 def test_a_bands_base_comes_from_the_samples_that_did_not_choose_it(rows: list[Row]) -> None:
     row = rows[0]
-    found = parts.change_in([row], "band", "low")
+    found = breakdown.change_in([row], "band", "low")
     assert found and 100 * found.base == pytest.approx(
         100 * row.result["base"]["band/low/accuracy"]
     )
@@ -78,26 +78,26 @@ def test_a_bands_base_comes_from_the_samples_that_did_not_choose_it(rows: list[R
 
 
 def test_a_tiers_whisker_is_that_of_its_difference_to_the_base(rows: list[Row]) -> None:
-    bars = parts.tier_bars(families(rows)[0])
+    bars = breakdown.tier_bars(families(rows)[0])
     assert list(bars) == ["base", *POLICIES] and bars["base"]["3"].low is None
-    change = parts.change_in(families(rows)[0].by_policy()["hard"], "tier", "3")
+    change = breakdown.change_in(families(rows)[0].by_policy()["hard"], "tier", "3")
     bar = bars["hard"]["3"]
     assert change and bar.value == pytest.approx(100 * change.final)
     assert bar.low == pytest.approx(100 * (change.base + change.effect.low))
     assert figures.tier_bars(bars).count("<path") > figures.tier_bars(
-        {name: {t: parts.Bar(b.value) for t, b in of.items()} for name, of in bars.items()}
+        {name: {t: breakdown.Bar(b.value) for t, b in of.items()} for name, of in bars.items()}
     ).count("<path")
 
 
 def test_the_ledger_has_a_line_per_cell(rows: list[Row]) -> None:
-    table = spending.ledgers(rows)
+    table = ledger_tables.ledgers(rows)
     assert [line[0] for line in table.body] == [row.cell.name for row in rows]
     assert dict(zip(table.head, table.body[0], strict=True))["rollouts"] == "32"
 
 
 def test_groups_are_split_by_what_they_can_teach(rows: list[Row]) -> None:
     (family,) = families(rows)
-    table = spending.groups([family])
+    table = ledger_tables.groups([family])
     assert [line[1] for line in table.body] == list(POLICIES)
     for line, own in zip(table.body, family.by_policy().values(), strict=True):
         of = dict(zip(table.head, line, strict=True))
@@ -114,20 +114,22 @@ def test_with_beta_above_zero_updates_may_be_driven_by_kl_alone(rows: list[Row])
     cell = rows[0].cell.model_copy(update={"grpo": {**rows[0].cell.grpo, "beta": 0.1}})
     ledger = rows[0].result["ledger"] | {"kl_only_updates": 1}
     row = dataclasses.replace(rows[0], cell=cell, result=rows[0].result | {"ledger": ledger})
-    assert spending.groups(families([row])).body[0][-1] == "25.0"  # one of four
+    assert ledger_tables.groups(families([row])).body[0][-1] == "25.0"  # one of four
     masked = cell.model_copy(update={"mask_dead_groups": True})
-    assert spending.groups(families([dataclasses.replace(row, cell=masked)])).body[0][-1] == "–"
+    assert (
+        ledger_tables.groups(families([dataclasses.replace(row, cell=masked)])).body[0][-1] == "–"
+    )
 
 
 def test_the_split_is_told_by_tier_too(rows: list[Row]) -> None:
-    table = spending.groups_by_tier(families(rows))
+    table = ledger_tables.groups_by_tier(families(rows))
     first = rows[0].tier_shares
     assert {line[1] for line in table.body} == set(first)
     line = next(line for line in table.body if line[2] == "hard")
     mean = np.mean([r.tier_shares[line[1]].live for r in rows if r.cell.policy == "hard"])
     assert float(line[3]) == pytest.approx(100 * mean, abs=0.06)
     untiered = [dataclasses.replace(r, tier_shares={"": r.shares[1]}) for r in rows]
-    assert not spending.groups_by_tier(families(untiered)).body
+    assert not ledger_tables.groups_by_tier(families(untiered)).body
 
 
 def test_truncated_groups_are_drawn_apart_where_there_are_any(rows: list[Row]) -> None:

@@ -17,7 +17,7 @@ from orchestrator.report.drawing import COLOURS
 from orchestrator.report.families import families
 from orchestrator.report.page import write_page
 from orchestrator.report.rows import read_rows
-from orchestrator.report.verdict import sentences
+from orchestrator.report.verdicts import sentences
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri
 from orchestrator.tracking.pieces import pieces

@@ -246,11 +246,11 @@ def _grows_to(arguments: argparse.Namespace) -> dict[str, float]:
 
 
 def _table(made: "Plan", store: "Store", paper: str | None = None) -> str:
-    from orchestrator.report.beside import as_lines
     from orchestrator.report.families import families
+    from orchestrator.report.paper_comparison import as_lines
     from orchestrator.report.rows import read_rows
-    from orchestrator.report.table import text_table
-    from orchestrator.report.verdict import claims_made, text_verdicts
+    from orchestrator.report.text import text_table
+    from orchestrator.report.verdicts import claims_made, text_verdicts
     from orchestrator.training.early_stopping import stopped_lines
 
     rows = read_rows(store, made.cells)

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.difficulty.table import outcome_histogram
+from orchestrator.report.breakdown import Bar
 from orchestrator.report.drawing import (
     COLOURS,
     MARKERS,
@@ -17,7 +18,6 @@ from orchestrator.report.drawing import (
     svg,
     wrapped,
 )
-from orchestrator.report.parts import Bar
 from orchestrator.report.rows import Row
 from orchestrator.stats.inference import r_squared
 from tasks import OUTCOMES

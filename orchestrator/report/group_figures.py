@@ -7,8 +7,8 @@ import numpy as np
 
 from orchestrator.evaluation.groups import GroupShares
 from orchestrator.report.drawing import new_panels, svg, wrapped
+from orchestrator.report.ledger_tables import tiers_of
 from orchestrator.report.rows import Row
-from orchestrator.report.spending import tiers_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

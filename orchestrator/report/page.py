@@ -15,7 +15,7 @@ from orchestrator.report.markup import STYLE, figure, pair, paragraph, section, 
 from orchestrator.report.pool import pool_figures
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.tables import Table
-from orchestrator.report.verdict import Made, claims_made
+from orchestrator.report.verdicts import Made, claims_made
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import stopped_lines
 

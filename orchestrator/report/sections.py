@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from html import escape
 
 from orchestrator.config.experiment import Experiment
-from orchestrator.report import beside, parts, probe_spread, spending, tables
+from orchestrator.report import breakdown, ledger_tables, paper_comparison, probe_spread, tables
 from orchestrator.report.families import Family
 from orchestrator.report.figures import accuracy_curves, learnable_against_gain, tier_bars
 from orchestrator.report.group_figures import group_areas, group_tiers
 from orchestrator.report.markup import figure, folded, pair, paragraph, section, table
 from orchestrator.report.rows import Row
-from orchestrator.report.table import HEAD, table_cells
 from orchestrator.report.tables import Table
-from orchestrator.report.verdict import (
+from orchestrator.report.text import HEAD, table_cells
+from orchestrator.report.verdicts import (
     ClaimLine,
     Made,
     alone,
@@ -117,13 +117,13 @@ def learnable(families: Sequence[Family]) -> str:
         for family in families
     ]
     content = table(tables.learnable(families)) + pair([scatter, *areas])
-    content += table(spending.groups(families)) + _groups_by_tier(families)
+    content += table(ledger_tables.groups(families)) + _groups_by_tier(families)
     return section("learnable", "Learnable groups", content)
 
 
 def _groups_by_tier(families: Sequence[Family]) -> str:
     """The same by tier of the training prompts; empty where they have none."""
-    found = spending.groups_by_tier(families)
+    found = ledger_tables.groups_by_tier(families)
     if not found.body:
         return ""
     bars = [
@@ -132,7 +132,7 @@ def _groups_by_tier(families: Sequence[Family]) -> str:
             f"Groups by what they can teach and by tier of the training prompts, {family.title}",
         )
         for family in families
-        if spending.tiers_of(family.rows)
+        if ledger_tables.tiers_of(family.rows)
     ]
     return pair(bars) + folded("Groups by tier, in numbers", table(found))
 
@@ -144,7 +144,7 @@ def test_sets(families: Sequence[Family]) -> str:
 
 def where(families: Sequence[Family]) -> str:
     """Accuracy by tier (paper B) and by base difficulty; empty where nothing is known of either."""
-    found = [t for t in (parts.tiers(families), parts.bands(families)) if t.body]
+    found = [t for t in (breakdown.tiers(families), breakdown.bands(families)) if t.body]
     bars = [
         figure(
             tier_bars(by_name),
@@ -152,7 +152,7 @@ def where(families: Sequence[Family]) -> str:
             "difference to the base model",
         )
         for family in families
-        if (by_name := parts.tier_bars(family))
+        if (by_name := breakdown.tier_bars(family))
     ]
     content = "".join(map(table, found)) + pair(bars)
     return section("tiers", "Where the gain lies", content) if found else ""
@@ -160,9 +160,9 @@ def where(families: Sequence[Family]) -> str:
 
 def paper_a(families: Sequence[Family]) -> str:
     """The published numbers of paper A beside the measured ones."""
-    found = beside.tables(families)
-    content = "".join(map(table, found)) or paragraph(beside.NOTHING)
-    return section("paper", "Beside paper A", paragraph(beside.ABOUT, "note") + content)
+    found = paper_comparison.tables(families)
+    content = "".join(map(table, found)) or paragraph(paper_comparison.NOTHING)
+    return section("paper", "Beside paper A", paragraph(paper_comparison.ABOUT, "note") + content)
 
 
 def cells(rows: Sequence[Row]) -> str:
@@ -173,4 +173,4 @@ def cells(rows: Sequence[Row]) -> str:
         "among those whose score equals the last chosen one's."
     )
     single = table(Table("Every cell", HEAD, [table_cells(row) for row in rows], note))
-    return section("cells", "Cells and ledger", single + table(spending.ledgers(rows)))
+    return section("cells", "Cells and ledger", single + table(ledger_tables.ledgers(rows)))

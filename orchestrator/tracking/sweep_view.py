@@ -18,8 +18,8 @@ from orchestrator.report.families import Family, families
 from orchestrator.report.matching import whole
 from orchestrator.report.page import write_page
 from orchestrator.report.rows import Row
-from orchestrator.report.table import flat_row
-from orchestrator.report.verdict import (
+from orchestrator.report.text import flat_row
+from orchestrator.report.verdicts import (
     alone,
     caveats,
     claims_made,

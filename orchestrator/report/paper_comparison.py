@@ -11,7 +11,6 @@ from orchestrator.config.claims import Claim, judge
 from orchestrator.report import paper
 from orchestrator.report.families import Family
 from orchestrator.report.rows import OWN, Row
-from orchestrator.report.table import as_text
 from orchestrator.report.tables import (
     NONE,
     Table,
@@ -22,6 +21,7 @@ from orchestrator.report.tables import (
     points,
     share_right,
 )
+from orchestrator.report.text import as_text
 from orchestrator.stats.comparison import Comparison, compare_policies, in_points
 from orchestrator.stats.inference import Interval, r_squared
 

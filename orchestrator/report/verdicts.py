@@ -10,7 +10,7 @@ from orchestrator.report import probe_spread
 from orchestrator.report.families import Family, families, unequal
 from orchestrator.report.matching import whole
 from orchestrator.report.rows import Row
-from orchestrator.report.table import as_text
+from orchestrator.report.text import as_text
 from orchestrator.stats.comparison import Comparison, sentence
 from orchestrator.storage.store import Store
 
