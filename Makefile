@@ -1,16 +1,6 @@
 # make demo: the quickstart sweep on this machine. make test: what CI runs.
 PYTHON ?= python3
 BIN := .venv/bin
-PURE := tasks policies cluster/resources.py orchestrator/stats \
-	$(addprefix orchestrator/config/,$(addsuffix .py,catalog entries experiment library_settings yaml_lines claims)) \
-	$(addprefix orchestrator/planning/,$(addsuffix .py,plan cells pools overlap)) \
-	$(addprefix orchestrator/storage/,$(addsuffix .py,schema store)) \
-	$(addprefix orchestrator/evaluation/,$(addsuffix .py,metrics groups)) \
-	$(addprefix orchestrator/report/,$(addsuffix .py,steps paper)) \
-	orchestrator/sampling/model.py orchestrator/difficulty \
-	orchestrator/probing/adaptive.py orchestrator/selection/subsets.py \
-	$(addprefix orchestrator/training/,$(addsuffix .py,cell_state ledger record early_stopping)) \
-	$(addprefix orchestrator/cost/,$(addsuffix .py,memory forecast schedule throughput caps fit))
 
 .PHONY: demo test lint schema install clean
 .DEFAULT_GOAL := install
@@ -32,7 +22,6 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --strict --follow-imports=silent $(PURE)
 
 test: lint
 	$(BIN)/python -m pytest

@@ -102,8 +102,11 @@ def layers(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
 def main() -> None:
     graph = package_graph()
     print(f"{len(graph)} nodes, {sum(map(len, graph.values()))} edges")
-    for number, nodes in reversed(list(enumerate(layers(graph), start=1))):
-        print(f"layer {number:2}: {', '.join(nodes)}")
+    try:
+        for number, nodes in enumerate(layers(graph), start=1):
+            print(f"layer {number}: {', '.join(nodes)}")
+    except ValueError as error:
+        print(error)
 
 
 if __name__ == "__main__":

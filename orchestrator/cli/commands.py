@@ -17,7 +17,8 @@ CAPPED = 3  # the exit code of a sweep that a cap ended
 
 def plan(arguments: argparse.Namespace) -> int:
     """Validate, and say what would run."""
-    from orchestrator.cli.plan_summary import Site, overview, overview_text
+    from orchestrator.cli.plan_summary import overview, overview_text
+    from orchestrator.cost.timetable import Site
 
     made, store = _open(arguments)
     site = Site.of(_grows_to(arguments), arguments.gpu, arguments.gpu_price)

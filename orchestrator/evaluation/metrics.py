@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.config.experiment import PASS_AT
 from orchestrator.storage.schema import EVALUATIONS
 from tasks import OUTCOMES
 
-PASS_AT = (2, 4, 8, 16, 32)
 # Base difficulty of a test question, by the base model's pass rate on it.
 BANDS = (("low", 0.0, 1 / 3), ("middle", 1 / 3, 2 / 3), ("high", 2 / 3, 1.01))
 

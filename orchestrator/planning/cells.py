@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.config.experiment import Probe, Resources
-from orchestrator.evaluation.metrics import PASS_AT
+from orchestrator.config.experiment import PASS_AT, Probe, Resources
 from orchestrator.planning.pools import Dataset, Split
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.hashing import canonical_hash

@@ -161,7 +161,7 @@ def _marked(
 
 def _is_as_written(marks: pa.Table) -> bool:
     written = (marks.schema.metadata or {}).get(CONTENT, b"").decode()
-    return written == _content_hash(marks)
+    return bool(written == _content_hash(marks))
 
 
 def _content_hash(table: pa.Table) -> str:

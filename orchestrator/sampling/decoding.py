@@ -66,7 +66,7 @@ def choose(logits: Tensor, draws: Tensor, warp: LogitsProcessorList | None) -> T
     return torch.searchsorted(cumulative, goal, right=True)[:, 0].clamp_(max=logits.shape[-1] - 1)
 
 
-class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+class PreallocatedLayer(DynamicLayer):
     """A cache layer with spare room behind its tokens; `keys` and `values` are views of the rooms.
 
     The library's own layer copies all it holds for every token, which took 59 % of a small

@@ -219,7 +219,7 @@ class TransformersSampler(Sampler):
         cache, share = DynamicCache(config=self.base.config), SharedPrefixCache.suit(self.base)
         # Only the plain kind: sliding and linear layers keep the library's own bookkeeping.
         for i, layer in enumerate(cache.layers):
-            cache.layers[i] = PreallocatedLayer() if type(layer) is DynamicLayer else layer  # type: ignore
+            cache.layers[i] = PreallocatedLayer() if type(layer) is DynamicLayer else layer
         given = {"attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp_(min=0)}
         logits = self._forward(input_ids=ids, past_key_values=cache, **given)[owner]
         return logits, (SharedPrefixCache if share else RepeatedPrefixCache)(cache, mask, owner)
@@ -228,7 +228,7 @@ class TransformersSampler(Sampler):
         """Logits [B, V] behind the last of the new tokens."""
         with attending(self.base, given):
             out: Any = self.model(**given, **self.last_only)
-        return out.logits[:, -1]  # type: ignore[no-any-return]
+        return out.logits[:, -1]
 
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device  # a trainer may have moved the model
