@@ -1,4 +1,4 @@
-"""Claims: how they are read, and what intervals say of them."""
+"""Claims: the grammar, and verdicts from intervals."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config.claims import Claim, ClaimError, judge, parse
+from orchestrator.config.claims import Claim, ClaimError, parse_claim
+from orchestrator.stats.claims import judge_claim
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ def numbers(low: float, high: float, **other: int) -> Numbers:
     return Numbers("hard", "random", (low + high) / 2, low, high, **other)
 
 
-READ = {
+PARSED = {
     "hard > random on gsm8k": ("accuracy", "hard", ">", "random", 0.0, "gsm8k", None),
     "hard > random on gsm8k by 3": ("accuracy", "hard", ">", "random", 3.0, "gsm8k", None),
     "easy < hard on gsm8k by 2.5": ("accuracy", "hard", ">", "easy", 2.5, "gsm8k", None),
@@ -49,43 +50,43 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("text", READ)
-def test_claims_are_read(text: str) -> None:
-    assert parse(text) == Claim(" ".join(text.split()), *READ[text])
+@pytest.mark.parametrize("text", PARSED)
+def test_claims_are_parsed(text: str) -> None:
+    assert parse_claim(text) == Claim(" ".join(text.split()), *PARSED[text])
 
 
 REFUSED = {
-    "hard beats random on gsm8k": "compares no two policies",
-    "": "compares no two policies",
-    "hard > random": "names no dataset",
-    "hard > random on gsm8k by three": "'by three' is not understood",
-    "hard > random on gsm8k by -3": "'by -3' is not understood",
-    "hard > random > easy on gsm8k": "'> easy on gsm8k' is not understood",
-    "hard > random on gsm8k on math": "says 'on' twice",
-    "hard > random on gsm8k within 3": "'>' goes with 'by', not 'within'",
-    "hard = random on gsm8k by 3": "'=' goes with 'within', not 'by'",
+    "hard beats random on gsm8k": "does not compare two policies",
+    "": "does not compare two policies",
+    "hard > random": "does not name a dataset",
+    "hard > random on gsm8k by three": "cannot parse 'by three'",
+    "hard > random on gsm8k by -3": "cannot parse 'by -3'",
+    "hard > random > easy on gsm8k": "cannot parse '> easy on gsm8k'",
+    "hard > random on gsm8k on math": "'on' is given twice",
+    "hard > random on gsm8k within 3": "'>' takes 'by', not 'within'",
+    "hard = random on gsm8k by 3": "'=' takes 'within', not 'by'",
     "hard = random on gsm8k": "add 'within 2'",
     "hard = random on gsm8k within 0": "add 'within 2'",
     "hard > hard on gsm8k": "with itself",
-    "speed hard > easy on gsm8k": "no metric 'speed' here, but accuracy, gain, learnable",
-    "hardest > easy on gsm8k": "no policy 'hardest' here, but hard, easy, random",
-    "hard > easy on gsm8": "no dataset 'gsm8' here, but gsm8k, math",
-    "hard > easy on math for tiny": "no model 'tiny' here, but qwen3-4b",
+    "speed hard > easy on gsm8k": "unknown metric 'speed' (known here: accuracy, gain, learnable)",
+    "hardest > easy on gsm8k": "unknown policy 'hardest' (known here: hard, easy, random)",
+    "hard > easy on gsm8": "unknown dataset 'gsm8' (known here: gsm8k, math)",
+    "hard > easy on math for tiny": "unknown model 'tiny' (known here: qwen3-4b)",
 }
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_cannot_be_read_is_refused_with_an_example(text: str) -> None:
+def test_a_claim_that_does_not_parse_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ClaimError) as error:
-        parse(text, ["hard", "easy", "random"], ["gsm8k", "math"], ["qwen3-4b"])
+        parse_claim(text, ["hard", "easy", "random"], ["gsm8k", "math"], ["qwen3-4b"])
     assert REFUSED[text] in str(error.value)
     assert "write for example 'hard > random on gsm8k by 3'" in str(error.value)
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     with suppress(ClaimError):
-        assert parse(text).dataset
+        assert parse_claim(text).dataset
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     ],
 )
 def test_the_whole_interval_decides(claim: str, low: float, high: float, verdict: str) -> None:
-    assert judge(parse(claim), numbers(low, high)).verdict == verdict
+    assert judge_claim(parse_claim(claim), numbers(low, high)).verdict == verdict
 
 
 @given(st.floats(-50, 50), st.floats(0, 50), st.integers(0, 20))
@@ -116,25 +117,26 @@ def test_a_claim_and_its_mirror_agree(low: float, width: float, points: int) -> 
     found = numbers(low, low + width)
     turned = Numbers("random", "hard", -found.effect, -found.high, -found.low)
     one, two = (
-        parse(t) for t in (f"hard > random on d by {points}", f"random < hard on d by {points}")
+        parse_claim(t)
+        for t in (f"hard > random on d by {points}", f"random < hard on d by {points}")
     )
-    verdicts = {judge(claim, n).verdict for claim in (one, two) for n in (found, turned)}
+    verdicts = {judge_claim(claim, n).verdict for claim in (one, two) for n in (found, turned)}
     assert len(verdicts) == 1
 
 
 def test_the_reason_has_the_numbers_in_the_order_of_the_claim() -> None:
-    found = judge(parse("random > hard on d by 3"), numbers(1, 3, seeds=1))
+    found = judge_claim(parse_claim("random > hard on d by 3"), numbers(1, 3, seeds=1))
     assert found.why == (
         "random − hard is −2.0 points [−3.0, −1.0]; claimed: above 3; "
         "single seed: the interval covers test questions only"
     )
 
 
-def test_without_cells_one_cannot_tell() -> None:
-    found = judge(parse("hard > random on d"), None)
+def test_without_finished_cells_the_verdict_is_inconclusive() -> None:
+    found = judge_claim(parse_claim("hard > random on d"), None)
     assert found[1:] == ("inconclusive", "no finished cells of both policies")
 
 
 def test_numbers_of_another_pair_are_refused() -> None:
     with pytest.raises(ValueError, match="not about hard and random"):
-        judge(parse("hard > easy on d"), numbers(0, 1))
+        judge_claim(parse_claim("hard > easy on d"), numbers(0, 1))

@@ -11,7 +11,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.claims import ClaimError, parse
+from orchestrator.config.claims import ClaimError, parse_claim
 from orchestrator.config.entries import DatasetEntry, ModelEntry, PolicyEntry, Settings, problem
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.yaml_lines import Path_, line_of, load
@@ -81,7 +81,7 @@ class Config(Settings):
         grid = experiment.grid
         for index, claim in enumerate(experiment.claims):
             try:
-                parse(claim, grid.policy, grid.dataset, grid.model)
+                parse_claim(claim, grid.policy, grid.dataset, grid.model)
             except ClaimError as error:
                 place = ("experiments", name, "claims", index)
                 raise problem(str(error), *place) from error

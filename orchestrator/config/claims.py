@@ -1,4 +1,4 @@
-"""Claims written down before a sweep runs, and what its numbers say of them. Pure.
+"""The grammar of claims, which are stated in experiments.yaml before a sweep runs. Pure.
 
     claims:
       - hard > random on gsm8k by 3
@@ -6,13 +6,14 @@
       - hard = middle on shuffled_objects within 2
       - learnable hard > easy on gsm8k by 10
 
-All sizes are points. The metric word comes first: accuracy (default), gain, learnable.
+Sizes are percentage points. The metric comes first: accuracy (default), gain or learnable.
+`orchestrator.stats.claims` tests a claim against measured differences.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal
 
 METRICS = ("accuracy", "gain", "learnable")
 EXAMPLE = "hard > random on gsm8k by 3"
@@ -22,36 +23,26 @@ PAIR = re.compile(
 )
 CLAUSE = re.compile(
     rf"\s+(?:(?P<size>by|within)\s+(?P<points>\d+(?:\.\d+)?)\s*(?:points?|pp|%)?"
-    rf"|(?P<place>on|for)\s+(?P<name>{NAME}))(?=\s|$)"
+    rf"|(?P<axis>on|for)\s+(?P<name>{NAME}))(?=\s|$)"
 )
 
 
 class ClaimError(ValueError):
-    """A claim that cannot be read; the message says what to write instead."""
+    """A claim that does not parse, or that names something unknown; says what to write instead."""
 
-
-class Difference(Protocol):
-    """A policy `a` minus a policy `b` in points, with a 95 % interval; a `Comparison` is one."""
-
-    @property
-    def a(self) -> str: ...
-    @property
-    def b(self) -> str: ...
-    @property
-    def effect(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-    @property
-    def seeds(self) -> int: ...
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(
+            f"claim {text!r}: {reason}; write for example {EXAMPLE!r} or "
+            "'hard = middle on gsm8k within 2'; add 'for MODEL' to limit it to one model"
+        )
 
 
 @dataclass(frozen=True)
 class Claim:
     """`a` is above `b` by more than `points` (sign ">"), or within `points` of it ("=").
 
-    "<" is read as ">" with the two exchanged. model is None where the claim is of every model.
+    "<" is stored as ">" with the policies swapped. `model` is None where the claim is about every
+    model.
     """
 
     text: str
@@ -64,111 +55,53 @@ class Claim:
     model: str | None
 
 
-class Judged(NamedTuple):
-    """What the numbers say of a claim, and the numbers."""
-
-    claim: Claim
-    verdict: Literal["supported", "refuted", "inconclusive"]
-    why: str
-
-
-def parse(
+def parse_claim(
     text: str,
     policies: Sequence[str] = (),
     datasets: Sequence[str] = (),
     models: Sequence[str] = (),
 ) -> Claim:
-    """[METRIC] A > B on DATASET [by N] [for MODEL]; also A < B, and A = B … within N.
+    """Parse `[METRIC] A > B on DATASET [by N] [for MODEL]`, `A < B …` or `A = B … within N`.
 
-    Where names are given, others are refused. Raises ClaimError.
+    Names that are not among the known ones are refused; an empty list allows any. Raises
+    ClaimError.
     """
     pair = PAIR.match(text := " ".join(text.split()))
     if not pair:
-        raise _error(text, "it compares no two policies")
-    clauses = _clauses(text, pair.end())
-    metric = pair["metric"] or "accuracy"
-    _known(text, "metric", metric, METRICS)
-    if "on" not in clauses:
-        raise _error(text, "it names no dataset")
-    for policy in (pair["a"], pair["b"]):
-        _known(text, "policy", policy, policies)
-    _known(text, "dataset", clauses["on"], datasets)
-    if "for" in clauses:
-        _known(text, "model", clauses["for"], models)
-    if pair["a"] == pair["b"]:
-        raise _error(text, f"it compares {pair['a']} with itself")
-    points = _size(text, pair["sign"], clauses)
-    a, b = (pair["b"], pair["a"]) if pair["sign"] == "<" else (pair["a"], pair["b"])
-    sign: Literal[">", "="] = "=" if pair["sign"] == "=" else ">"
-    return Claim(text, metric, a, sign, b, points, clauses["on"], clauses.get("for"))
-
-
-def _clauses(text: str, start: int) -> dict[str, str]:
-    """on, for, by, within -> what follows them, in any order."""
-    found: dict[str, str] = {}
+        raise ClaimError(text, "it does not compare two policies")
+    clauses: dict[str, str] = {}
+    start = pair.end()
     while start < len(text):
         clause = CLAUSE.match(text, start)
         if not clause:
-            raise _error(text, f"{text[start:].strip()!r} is not understood")
-        word = clause["size"] or clause["place"]
-        if word in found:
-            raise _error(text, f"it says {word!r} twice")
-        found[word] = clause["points"] or clause["name"]
+            raise ClaimError(text, f"cannot parse {text[start:].strip()!r}")
+        word = clause["size"] or clause["axis"]
+        if word in clauses:
+            raise ClaimError(text, f"{word!r} is given twice")
+        clauses[word] = clause["points"] or clause["name"]
         start = clause.end()
-    return found
-
-
-def _size(text: str, sign: str, clauses: dict[str, str]) -> float:
-    right, other = ("within", "by") if sign == "=" else ("by", "within")
+    if "on" not in clauses:
+        raise ClaimError(text, "it does not name a dataset")
+    metric, a, sign, b = pair["metric"] or "accuracy", pair["a"], pair["sign"], pair["b"]
+    for kind, name, known in (
+        ("metric", metric, METRICS),
+        ("policy", a, policies),
+        ("policy", b, policies),
+        ("dataset", clauses["on"], datasets),
+        ("model", clauses.get("for"), models),
+    ):
+        if name and known and name not in known:
+            raise ClaimError(text, f"unknown {kind} {name!r} (known here: {', '.join(known)})")
+    if a == b:
+        raise ClaimError(text, f"it compares {a} with itself")
+    size, other = ("within", "by") if sign == "=" else ("by", "within")
     if other in clauses:
-        raise _error(text, f"{sign!r} goes with {right!r}, not {other!r}")
-    if sign == "=" and float(clauses.get("within", 0)) == 0:
-        raise _error(text, "no two policies are equal to the last digit: add 'within 2'")
-    return float(clauses.get(right, 0))
-
-
-def _known(text: str, what: str, name: str, names: Sequence[str]) -> None:
-    if names and name not in names:
-        raise _error(text, f"no {what} {name!r} here, but {', '.join(names)}")
-
-
-def _error(text: str, what: str) -> ClaimError:
-    return ClaimError(
-        f"claim {text!r}: {what}; write for example {EXAMPLE!r} or "
-        "'hard = middle on gsm8k within 2', and 'for MODEL' where only one is meant"
+        raise ClaimError(text, f"{sign!r} takes {size!r}, not {other!r}")
+    points = float(clauses.get(size, 0))
+    if sign == "=" and points == 0:
+        raise ClaimError(text, "no two policies are exactly equal: add 'within 2'")
+    if sign == "<":
+        a, b = b, a
+    return Claim(
+        text, metric, a, "=" if sign == "=" else ">", b, points, clauses["on"], clauses.get("for")
     )
-
-
-def judge(claim: Claim, difference: Difference | None) -> Judged:
-    """Hold a claim against the interval of the pair that it names, in either order.
-
-    A > B by N: supported where the whole interval of A − B lies above N, refuted where it lies
-    below N, else inconclusive. A = B within N: supported where it lies inside [−N, N], refuted
-    where it lies outside. Written down beforehand, a claim is not corrected for other claims. The
-    caller picks the numbers: accuracy and gain share a pair (the base model is the same), learnable
-    has its own. None: no finished cells to judge by. Raises ValueError on another pair.
-    """
-    if difference is None:
-        return Judged(claim, "inconclusive", "no finished cells of both policies")
-    if {claim.a, claim.b} != {difference.a, difference.b}:
-        raise ValueError(f"{claim.text!r} is not about {difference.a} and {difference.b}")
-    flip = 1 if claim.a == difference.a else -1
-    effect = flip * difference.effect
-    low, high = sorted((flip * difference.low, flip * difference.high))
-    sizes = [f"{x:+.1f}".replace("-", "−").replace("inf", "∞") for x in (effect, low, high)]
-    asked = f"within {claim.points:g}" if claim.sign == "=" else f"above {claim.points:g}"
-    why = f"{claim.a} − {claim.b} is {sizes[0]} points [{sizes[1]}, {sizes[2]}]; claimed: {asked}"
-    if difference.seeds == 1:
-        why += "; single seed: the interval covers test questions only"
-    return Judged(claim, _verdict(claim, low, high), why)
-
-
-def _verdict(
-    claim: Claim, low: float, high: float
-) -> Literal["supported", "refuted", "inconclusive"]:
-    if claim.sign == "=":
-        inside = -claim.points < low and high < claim.points
-        outside = low > claim.points or high < -claim.points
-    else:
-        inside, outside = low > claim.points, high < claim.points
-    return "supported" if inside else "refuted" if outside else "inconclusive"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from orchestrator.config.claims import Claim, judge
+from orchestrator.config.claims import Claim
 from orchestrator.report import paper
 from orchestrator.report.families import Family
 from orchestrator.report.rows import OWN, Row
@@ -22,6 +22,7 @@ from orchestrator.report.tables import (
     share_right,
 )
 from orchestrator.report.text import as_text
+from orchestrator.stats.claims import judge_claim
 from orchestrator.stats.comparison import Comparison, compare_policies, in_points
 from orchestrator.stats.inference import Interval, r_squared
 
@@ -241,7 +242,7 @@ def _held(ordering: paper.Ordering, family: Family, pairs: Sequence[Comparison])
     a, b = names[ordering.a], names[ordering.b]
     claim = Claim(str(ordering), ordering.metric, a, ">", b, 0.0, family.dataset, family.model)
     pair = next((c for c in pairs if {c.a, c.b} == {a, b}), None)
-    judged = judge(claim, pair)
+    judged = judge_claim(claim, pair)
     if pair is None or not np.isfinite(pair.high):
         return judged.verdict
     flip = 1 if pair.a == a else -1

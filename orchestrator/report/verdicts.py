@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from orchestrator.config.claims import Claim, judge, parse
+from orchestrator.config.claims import Claim, parse_claim
 from orchestrator.config.experiment import Experiment
 from orchestrator.planning.plan import Plan
 from orchestrator.report import probe_spread
@@ -11,6 +11,7 @@ from orchestrator.report.families import Family, families, unequal
 from orchestrator.report.matching import whole
 from orchestrator.report.rows import Row
 from orchestrator.report.text import as_text
+from orchestrator.stats.claims import judge_claim
 from orchestrator.stats.comparison import Comparison, sentence
 from orchestrator.storage.store import Store
 
@@ -102,10 +103,10 @@ def _when(made: Mapping[str, Any] | None) -> str:
 
 
 def _claim(text: str, found: Sequence[Family]) -> list[ClaimLine]:
-    claim = parse(text)  # its names were checked with the experiment file
+    claim = parse_claim(text)  # its names were checked with the experiment file
     meant = [f for f in found if f.dataset == claim.dataset and claim.model in (None, f.model)]
-    judged = [(f.title, judge(claim, _pair(claim, f))) for f in meant]
-    judged = judged or [("", judge(claim, None))]
+    judged = [(f.title, judge_claim(claim, _pair(claim, f))) for f in meant]
+    judged = judged or [("", judge_claim(claim, None))]
     return [ClaimLine(text, where, j.verdict, j.why) for where, j in judged]
 
 
