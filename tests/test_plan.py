@@ -6,11 +6,15 @@ from pathlib import Path
 import pytest
 import yaml
 from factories import small_plan
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, datasets_of, make_plan
+from orchestrator.probing.probes import pending_samples
 from orchestrator.storage.errors import UserError
+from orchestrator.storage.store import Store
 
 GRPO = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8}
 
@@ -287,3 +291,81 @@ def test_the_doctor_looks_at_a_dataset_once_and_at_one_experiment_where_asked() 
     assert names.count("shuffled_objects") == names.count("gsm8k") == 1
     with pytest.raises(UserError, match="no experiment 'quick'"):
         datasets_of(source, "quick")
+
+
+def planned(folder: Path, grid: dict, evaluate: dict, probe: dict) -> Plan:
+    """A plan over small datasets: `few`, `far` (other questions) and `more` (contains `few`)."""
+    (folder / "model").mkdir(exist_ok=True)
+    (folder / "model" / "config.json").write_text("{}")
+    sizes = {
+        "few": {"train": 20, "test": 3},
+        "far": {"train": 20, "test": 4, "objects": [5]},
+        "more": {"train": 21, "test": 5},
+    }
+    datasets = {n: {"task": "shuffled_objects", "options": o} for n, o in sizes.items()}
+    experiment = {
+        "grid": {"model": ["stub"], "policy": ["hard", "random"], **grid},
+        "budget": 8,
+        "grpo": GRPO,
+        "probe": probe,
+        "evaluate": evaluate,
+    }
+    content = {
+        "models": {"stub": {"path": str(folder / "model")}},
+        "datasets": datasets,
+        "experiments": {"drawn": experiment},
+    }
+    file = folder / "experiments.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return make_plan(load_config(file), "drawn")
+
+
+NAMES = ["few", "far", "more"]
+SEEDS = st.lists(st.integers(0, 2), min_size=1, max_size=2, unique=True)
+FEW = {"dataset": ["few"]}
+BOTH = {"dataset": ["few", "far"]}
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@example(BOTH, {"ood": ["few", "far"], "samples": 2, "ood_samples": 8}, {})
+@example(FEW, {"samples": 4, "temperature": 0, "greedy": True}, {})
+@example({**FEW, "probe_seed": [0, 1]}, {"seed": 1, "samples": 9}, {"samples": 2})
+@given(
+    grid=st.fixed_dictionaries(
+        {"dataset": st.lists(st.sampled_from(NAMES), min_size=1, unique=True)},
+        optional={"probe_seed": SEEDS, "seed": SEEDS},
+    ),
+    evaluate=st.fixed_dictionaries(
+        {"samples": st.integers(1, 9), "ood": st.lists(st.sampled_from(NAMES), unique=True)},
+        optional={
+            "ood_samples": st.integers(1, 9),
+            "greedy": st.booleans(),
+            "temperature": st.sampled_from([0, 0.5, 1]),
+            "seed": st.integers(0, 2),
+        },
+    ),
+    probe=st.fixed_dictionaries(
+        {"samples": st.integers(1, 5)}, optional={"temperature": st.sampled_from([0, 0.5, 1])}
+    ),
+)
+def test_every_sample_that_a_cell_reads_is_scheduled(
+    tmp_path: Path, grid: dict, evaluate: dict, probe: dict
+) -> None:
+    plan = planned(tmp_path, grid, evaluate, probe)
+    store = Store(str(tmp_path / "runs"))
+    read = {
+        (spec.key, prompt.prompt_id, index)
+        for cell in plan.cells
+        for spec in (cell.probe, cell.baseline, *(extra.probe for extra in cell.also))
+        for prompt in plan.pool(spec).prompts(spec.split)
+        for index in range(spec.settings.samples)
+    }
+    scheduled = [
+        (spec.key, prompt.prompt_id, index)
+        for spec in plan.probes
+        for prompt, indices in pending_samples(plan, store, spec).work
+        for index in indices
+    ]
+    assert read <= set(scheduled)

@@ -29,14 +29,20 @@ class Plan:
 
     @property
     def probes(self) -> list[ProbeSpec]:
-        """Every probe that the cells need, once."""
-        needed = [
-            spec
-            for cell in self.cells
-            for spec in (cell.probe, cell.baseline, *(asked.probe for asked in cell.also))
-            if not (spec.model.recorded and spec.split == "test")  # nothing is trained on one
-        ]
-        return list({(s.key, s.dataset.name, s.split): s for s in needed}.values())
+        """Every probe that the cells read from, once.
+
+        K is not in a probe's key: cells that share a probe may need different numbers of samples,
+        and the largest is drawn.
+        """
+        largest: dict[tuple[str, str, Split], ProbeSpec] = {}
+        for cell in self.cells:
+            for spec in (cell.probe, cell.baseline, *(extra.probe for extra in cell.also)):
+                if spec.model.recorded and spec.split == "test":
+                    continue  # nothing is trained on a recording, so nothing is evaluated
+                key = (spec.key, spec.dataset.name, spec.split)
+                if key not in largest or spec.settings.samples > largest[key].settings.samples:
+                    largest[key] = spec
+        return list(largest.values())
 
     def pool(self, spec: ProbeSpec) -> Pool:
         """The loaded dataset of a probe."""
