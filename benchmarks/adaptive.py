@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.probing.adaptive import Target, simulate
-from orchestrator.selection.subsets import made
+from orchestrator.selection.subsets import build_policy
 from policies import ScorePolicy
 
 GRIDS = [
@@ -78,7 +78,7 @@ def drawn(pools: list[np.ndarray], names: list[str], share: float, batch: int) -
 
 def policy(name: str) -> ScorePolicy:
     """A built-in policy with scores."""
-    found = made(PolicyEntry(policy=name))
+    found = build_policy(PolicyEntry(policy=name))
     assert isinstance(found, ScorePolicy)
     return found
 

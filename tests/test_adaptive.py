@@ -11,12 +11,12 @@ from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.adaptive import (
     Counts,
     Target,
-    owed_rows,
-    resolved,
+    complete_pass_rates,
     score_bounds,
     simulate,
+    undecided_rows,
 )
-from orchestrator.selection.subsets import Choice, made, select
+from orchestrator.selection.subsets import SubsetRequest, build_policy, select
 from policies import ScorePolicy
 
 BAND = PolicyEntry(policy="band", options={"low": 0.2, "high": 0.8})
@@ -28,7 +28,7 @@ EARLY = [
 
 
 def target(rule: PolicyEntry, size: int, seed: int) -> Target:
-    policy = made(rule)
+    policy = build_policy(rule)
     assert isinstance(policy, ScorePolicy)
     return Target(policy, size, seed)
 
@@ -53,7 +53,7 @@ def subset(outcomes: np.ndarray, drawn: np.ndarray, rule: PolicyEntry, size: int
     tiers = {f"{i:05}": "" for i in range(prompts)}
     table = difficulty(samples(outcomes, drawn), tiers, samples_per_prompt=k)
     assert table.num_rows == prompts
-    chosen, _ = select(table, Choice(rule, size, seed, samples=k))
+    chosen, _ = select(table, SubsetRequest(rule, size, seed, samples=k))
     return set(chosen["prompt_id"].to_pylist())
 
 
@@ -74,10 +74,10 @@ def test_one_policy_alone(rule: PolicyEntry, batch: int) -> None:
 
 def test_several_policies_and_seeds_at_once() -> None:
     outcomes = pool(2, 150, 8)
-    wanted = [(rule, 15, seed) for rule in EARLY for seed in (0, 3)]
-    drawn = simulate(outcomes, [target(*w) for w in wanted], batch=32).drawn
+    requests = [(rule, 15, seed) for rule in EARLY for seed in (0, 3)]
+    drawn = simulate(outcomes, [target(*r) for r in requests], batch=32).drawn
     full = np.full(150, 8)
-    for rule, size, seed in wanted:
+    for rule, size, seed in requests:
         assert subset(outcomes, drawn, rule, size, seed) == subset(outcomes, full, rule, size, seed)
     assert drawn.sum() < outcomes.size
 
@@ -102,7 +102,7 @@ def test_any_pool_in_any_batches(seed, prompts, k, share, batch, flat, names) ->
         assert subset(outcomes, drawn, rule, size, seed) == subset(outcomes, full, rule, size, seed)
 
 
-def test_the_samples_not_drawn_may_say_anything() -> None:
+def test_the_samples_not_drawn_may_have_any_outcome() -> None:
     """The subset of what was drawn is that of every way to fill in the rest."""
     outcomes, rule = pool(3, 40, 5), PolicyEntry(policy="hard")
     drawn = simulate(outcomes, [target(rule, 6, 0)], batch=4).drawn
@@ -134,13 +134,13 @@ def test_errors_are_neither_right_nor_wrong() -> None:
     none = np.zeros(3, dtype=np.int64)
     first = np.array(["error", None, "correct"], dtype=object)
     counts = Counts(np.array([0, 0, 1]), np.array([1, 0, 0]), np.array([1, 0, 1]), first)
-    bounds = score_bounds(made(PolicyEntry(policy="hard")), counts, [""] * 3, 2)  # type: ignore
+    bounds = score_bounds(build_policy(PolicyEntry(policy="hard")), counts, [""] * 3, 2)  # type: ignore
     assert bounds.low.tolist() == [0.0, 0.0, 0.5]
     assert bounds.high.tolist() == [1e300, 1e300, 1.0], "all errors: no pass rate, chosen last"
-    assert owed_rows([], counts._replace(drawn=none), [""] * 3, 2).size == 0
+    assert undecided_rows([], counts._replace(drawn=none), [""] * 3, 2).size == 0
 
 
 def test_full_tables_are_left_as_they_are() -> None:
     outcomes = pool(6, 20, 4)
     table = difficulty(samples(outcomes, np.full(20, 4)), samples_per_prompt=4)
-    assert resolved(table, 4)["pass_rate"].equals(table["pass_rate"])
+    assert complete_pass_rates(table, 4)["pass_rate"].equals(table["pass_rate"])

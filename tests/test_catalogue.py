@@ -16,7 +16,7 @@ from orchestrator.config.yaml_lines import load
 from orchestrator.cost.memory import SHAPES, Load, load_of, training_memory
 from orchestrator.cost.timetable import Site
 from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.selection.subsets import made
+from orchestrator.selection.subsets import build_policy
 from orchestrator.storage.store import Store
 from policies import is_whole
 
@@ -96,7 +96,9 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plan]:
 
 def test_the_papers_sweeps_plan_with_data_at_hand(plans: dict[str, Plan]) -> None:
     sizes = {
-        name: {c.probe.dataset.name: c.size for c in plan.cells if not is_whole(made(c.rule))}
+        name: {
+            c.probe.dataset.name: c.size for c in plan.cells if not is_whole(build_policy(c.rule))
+        }
         for name, plan in plans.items()
     }
     assert sizes["paper_a"] == {"gsm8k": 747, "shuffled-seven": 100}

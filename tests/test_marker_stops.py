@@ -63,7 +63,7 @@ def test_too_many_errors_stop_the_probe_with_the_reason(tmp_path: Path) -> None:
     done = sweep(tmp_path, "Failing")
     assert done.returncode == 1
     [message] = [line for line in done.stderr.splitlines() if line.startswith("decile: ")]
-    assert "answers could not be judged" in message and "× too-much-for-me" in message
+    assert "answers could not be marked" in message and "× too-much-for-me" in message
     assert "max_marking_errors: 0.1" in message
     assert "Traceback" not in done.stderr
     assert Store(str(tmp_path / "runs")).folders("cells") == []

@@ -107,12 +107,15 @@ def test_parts_of_a_probe_are_resumed_compacted_and_distrusted(
     def missing() -> int:
         return sum(len(indices) for _, indices in missing_samples(store, spec, prompts))
 
-    names = [write_part(store, spec.key, samples(spec, prompts, range(i, i + 1))) for i in range(3)]
+    names = [
+        write_part(store, spec.key, spec.split, samples(spec, prompts, range(i, i + 1)))
+        for i in range(3)
+    ]
     assert missing() == 4
     data = store.read_bytes("probes", spec.key, names[0])
     store.write_bytes(data[:-9], "probes", spec.key, names[0])
-    assert missing() == 8, "a torn part is owed again"
-    write_part(store, spec.key, samples(spec, prompts, range(4)))
+    assert missing() == 8, "a torn part is resampled"
+    write_part(store, spec.key, spec.split, samples(spec, prompts, range(4)))
     compact(store, spec.key)
     assert missing() == 0
     assert len([*parts(store, spec.key)]) == 1

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.selection.subsets import Choice, reason, select, with_reason
+from orchestrator.selection.subsets import SubsetRequest, reason, select, with_reason
 from policies import (
     PolicyError,
     ScorePolicy,
@@ -253,7 +253,7 @@ def test_the_users_own_policy_is_found_by_module_and_attribute(
         "    return np.arange(skip, skip + size)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    got, _ = select(table([0.3, 0.2, 0.1]), Choice(PolicyEntry(policy="mine:first"), 2))
+    got, _ = select(table([0.3, 0.2, 0.1]), SubsetRequest(PolicyEntry(policy="mine:first"), 2))
     assert got["prompt_id"].to_pylist() == ["p0", "p1"]
     own = get_policy("mine:first", skip=1)
     assert own(table([0.3, 0.2, 0.1]), 2, np.random.default_rng(0)).tolist() == [1, 2]
@@ -289,7 +289,7 @@ def test_the_users_own_scores_are_ranked_and_their_ties_counted(
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert isinstance(get_policy("scored_by_me:Late"), ScorePolicy)
-    got, why = select(table([0.1] * 6), Choice(PolicyEntry(policy="scored_by_me:Late"), 3))
+    got, why = select(table([0.1] * 6), SubsetRequest(PolicyEntry(policy="scored_by_me:Late"), 3))
     assert got["prompt_id"][0].as_py() == "p5"
     assert why["ties"] == {"pool": 2, "chosen": 2}
     every = table([0.1] * 3)
@@ -312,7 +312,7 @@ def test_the_users_own_scores_are_ranked_and_their_ties_counted(
 
 
 def test_the_reason_travels_with_the_subset() -> None:
-    got, why = select(table([0.1, 0.2]), Choice(PolicyEntry(policy="easy"), 1, 5))
+    got, why = select(table([0.1, 0.2]), SubsetRequest(PolicyEntry(policy="easy"), 1, 5))
     assert reason(with_reason(got, why)) == why
     assert reason(table([0.1])) == {}
 
@@ -327,7 +327,7 @@ def test_rows_of_the_users_own_policy_are_checked(
 
     monkeypatch.setattr(own_rows, "rows", rows)
     with pytest.raises(PolicyError, match="policy 'own_rows:own'"):
-        select(table([0.1, 0.2, 0.3]), Choice(PolicyEntry(policy="own_rows:own"), 2))
+        select(table([0.1, 0.2, 0.3]), SubsetRequest(PolicyEntry(policy="own_rows:own"), 2))
 
 
 def test_every_policy_says_in_one_line_what_it_is() -> None:

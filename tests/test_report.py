@@ -385,7 +385,7 @@ def probed(plan: Plan, store: Store) -> None:
             for prompt in plan.pool(spec).train
             for sample in range(spec.settings.samples)
         ]
-        write_part(store, spec.key, pa.Table.from_pylist(rows, schema=SAMPLES))
+        write_part(store, spec.key, spec.split, pa.Table.from_pylist(rows, schema=SAMPLES))
 
 
 def test_the_pool_is_drawn_where_its_probe_is_in_the_store(tmp_path: Path) -> None:

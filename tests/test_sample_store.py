@@ -1,4 +1,4 @@
-"""Parts of a probe: a torn, edited or foreign one is named and owed again; texts outlive marks."""
+"""Parts of a probe: a torn, edited or foreign one is logged and resampled; texts outlive marks."""
 
 import logging
 from pathlib import Path
@@ -57,10 +57,10 @@ class Probe:
         )
 
     def write(self, *arguments: object, key: str | None = None) -> Path:
-        name = write_part(self.store, key or self.spec.key, self.rows(*arguments))  # type: ignore
+        name = write_part(self.store, key or self.spec.key, self.spec.split, self.rows(*arguments))  # type: ignore
         return self.folder.parent / (key or self.spec.key) / name
 
-    def missing_samples(self) -> int:
+    def missing(self) -> int:
         return sum(len(want) for _, want in missing_samples(self.store, self.spec, self.prompts))
 
 
@@ -69,13 +69,13 @@ def probe(tmp_path: Path) -> Probe:
     return Probe(tmp_path)
 
 
-def test_what_is_written_is_no_longer_owed_and_k_may_grow(probe: Probe) -> None:
-    assert probe.missing_samples() == 24
+def test_stored_samples_are_no_longer_missing_and_k_may_grow(probe: Probe) -> None:
+    assert probe.missing() == 24
     probe.write(0, 6, range(3))
-    assert probe.missing_samples() == 6
+    assert probe.missing() == 6
     assert {tuple(w) for _, w in missing_samples(probe.store, probe.spec, probe.prompts)} == {(3,)}
     probe.write(0, 6, range(3, 4))
-    assert probe.missing_samples() == 0
+    assert probe.missing() == 0
     more = probe.spec.model_copy(
         update={"settings": probe.spec.settings.model_copy(update={"samples": 6})}
     )
@@ -117,51 +117,51 @@ def damage_empty(file: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [damage_torn, damage_bit, damage_edited, damage_rows_gone, damage_empty]
 )
-def test_a_part_that_is_not_as_written_is_named_and_owed_again(
+def test_a_damaged_part_is_logged_and_resampled(
     probe: Probe, damage, caplog: pytest.LogCaptureFixture
 ) -> None:
     probe.write(0, 3, range(4))
     bad = probe.write(3, 6, range(4))
     damage(bad)
     with caplog.at_level(logging.WARNING):
-        assert probe.missing_samples() == 12
-    assert bad.name in caplog.text and "owed again" in caplog.text
+        assert probe.missing() == 12
+    assert bad.name in caplog.text and "will be resampled" in caplog.text
     probe.write(3, 6, range(4))
-    assert probe.missing_samples() == 0
+    assert probe.missing() == 0
 
 
-def test_a_part_of_another_probe_is_named_and_not_used(
+def test_a_part_of_another_probe_is_logged_and_not_used(
     probe: Probe, caplog: pytest.LogCaptureFixture
 ) -> None:
     foreign = probe.write(0, 6, range(4), key="0123456789abcdef")
     probe.folder.mkdir(parents=True)
     foreign.rename(probe.folder / foreign.name)
-    assert probe.missing_samples() == 24
+    assert probe.missing() == 24
     assert "belongs to probe 0123456789abcdef" in caplog.text
 
 
-def test_a_part_under_anothers_name_is_found_out(
+def test_a_part_under_the_name_of_another_is_detected(
     probe: Probe, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, two = probe.write(0, 3, range(4)), probe.write(3, 6, range(4))
     pairs = two.name.partition("-")[0]
     one.rename(one.with_name(f"{pairs}-{one.name.partition('-')[2]}"))
-    assert probe.missing_samples() == 12
-    assert "holds other samples than its name says" in caplog.text
+    assert probe.missing() == 12
+    assert "does not hold the samples that its name hashes" in caplog.text
 
 
-def test_compaction_keeps_every_row_once_and_sets_the_unsound_aside(probe: Probe) -> None:
+def test_compaction_keeps_every_row_once_and_renames_damaged_parts(probe: Probe) -> None:
     probe.write(0, 4, range(4))
     probe.write(2, 6, range(4))
     bad = probe.write(0, 1, range(2))
     damage_torn(bad)
     compact(probe.store, probe.spec.key)
-    [part] = probe.folder.glob("*.parquet")
-    assert pq.read_table(part).num_rows == 24
+    [file] = probe.folder.glob("*.parquet")
+    assert pq.read_table(file).num_rows == 24
     assert [f.name for f in probe.folder.glob("*.unsound")] == [f"{bad.name}.unsound"]
-    assert [name for name, _ in parts(probe.store, probe.spec.key)] == [part.name]
+    assert [part.name for part in parts(probe.store, probe.spec.key)] == [file.name]
     compact(probe.store, probe.spec.key)
-    assert [f.name for f in probe.folder.glob("*.parquet")] == [part.name]
+    assert [f.name for f in probe.folder.glob("*.parquet")] == [file.name]
 
 
 def test_compaction_bounds_a_files_rows(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,17 +171,17 @@ def test_compaction_bounds_a_files_rows(probe: Probe, monkeypatch: pytest.Monkey
     compact(probe.store, probe.spec.key)
     sizes = [pq.read_table(f).num_rows for f in probe.folder.glob("*.parquet")]
     assert sorted(sizes) == [8, 8, 8]
-    assert probe.missing_samples() == 0
+    assert probe.missing() == 0
 
 
-def test_the_marks_of_an_older_version_are_made_again_from_the_texts(probe: Probe) -> None:
+def test_marks_of_an_older_version_are_recomputed_from_the_texts(probe: Probe) -> None:
     old = probe.rows(0, 6, range(4)).drop_columns(["other_outcome", "other_rule", "marker"])
     sink = pa.BufferOutputStream()
     pq.write_table(old.replace_schema_metadata({sample_store.PROBE: probe.spec.key}), sink)
     data = sink.getvalue().to_pybytes()
     name = f"{sample_store._pairs_hash(old)}-{sample_store._bytes_hash(data)}.parquet"
     probe.store.write_bytes(data, "probes", probe.spec.key, name)
-    assert probe.missing_samples() == 0
+    assert probe.missing() == 0
     rows = read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
     assert set(rows["marker"].to_pylist()) == {probe.spec.marker}
     assert set(rows["outcome"].to_pylist()) == {"correct"}
@@ -195,25 +195,25 @@ def test_another_marker_marks_stored_texts_again(probe: Probe) -> None:
     assert set(rows["rule"].to_pylist()) == {"lenient:boxed-letter"}
 
 
-def test_marks_made_again_are_kept_and_two_readings_share_the_texts(
+def test_updated_marks_are_cached_and_two_readings_share_the_texts(
     probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe.write(0, 6, range(4))
     strict = get_task("shuffled_objects", marking="strict", **probe.spec.dataset.options)
-    made = []
-    whole = sample_store.remark
-    monkeypatch.setattr(sample_store, "remark", lambda *a: made.append(1) or whole(*a))
+    calls = []
+    update = sample_store.update_marks
+    monkeypatch.setattr(sample_store, "update_marks", lambda *a: calls.append(1) or update(*a))
     first = read_samples(probe.store, probe.spec, strict, probe.prompts)
     again = read_samples(probe.store, probe.spec, strict, probe.prompts)
-    assert made == [1] and first.equals(again)
+    assert calls == [1] and first.equals(again)
     assert set(again["marker"].to_pylist()) == {strict.marker_id}
     mine = read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
-    assert set(mine["marker"].to_pylist()) == {probe.spec.marker} and made == [1]
+    assert set(mine["marker"].to_pylist()) == {probe.spec.marker} and calls == [1]
     some = read_samples(probe.store, probe.spec, strict, probe.prompts[:3])
-    assert some.num_rows == 12 and made == [1, 1]  # others' rows are not what was kept
+    assert some.num_rows == 12 and calls == [1, 1]  # cached marks are of other rows
 
 
-def test_kept_marks_that_were_edited_are_made_again(probe: Probe) -> None:
+def test_damaged_cached_marks_are_recomputed(probe: Probe) -> None:
     probe.write(0, 6, range(4))
     strict = get_task("shuffled_objects", marking="strict", **probe.spec.dataset.options)
     right = read_samples(probe.store, probe.spec, strict, probe.prompts)
@@ -221,10 +221,10 @@ def test_kept_marks_that_were_edited_are_made_again(probe: Probe) -> None:
     for damage in (damage_edited, damage_torn, damage_empty):
         damage(beside)
         assert read_samples(probe.store, probe.spec, strict, probe.prompts).equals(right)
-        assert probe.missing_samples() == 0
+        assert probe.missing() == 0
 
 
-def test_an_incomplete_probe_is_refused_unless_asked_for(probe: Probe) -> None:
+def test_an_incomplete_probe_is_refused_unless_partial(probe: Probe) -> None:
     probe.write(0, 5, range(4))
     with pytest.raises(RuntimeError, match="holds 20 of 24 samples"):
         read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
@@ -234,7 +234,7 @@ def test_an_incomplete_probe_is_refused_unless_asked_for(probe: Probe) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(have=st.sets(st.tuples(st.integers(0, 4), st.integers(0, 5))), samples=st.integers(1, 4))
-def test_what_is_there_and_what_is_owed_make_the_whole(
+def test_stored_and_missing_samples_make_the_whole(
     have: set[tuple[int, int]], samples: int
 ) -> None:
     prompts = [make_prompt("t", str(i), "a", "") for i in range(5)]
@@ -246,3 +246,27 @@ def test_what_is_there_and_what_is_owed_make_the_whole(
     stored = {(prompts[p].prompt_id, s) for p, s in have if s < samples}
     assert missing & stored == set()
     assert missing | stored == {(p.prompt_id, s) for p in prompts for s in range(samples)}
+
+
+def test_splits_are_stored_and_compacted_apart_and_older_parts_belong_to_both(probe: Probe) -> None:
+    train, test = probe.spec, probe.spec.model_copy(update={"split": "test"})
+    probe.write(0, 3, range(4))
+    probe.write(3, 6, range(4))
+    for first in (0, 2):
+        write_part(probe.store, test.key, "test", probe.rows(first, first + 2, range(4)))
+    compact(probe.store, train.key)
+    stored = {part.split: part.samples.num_rows for part in parts(probe.store, train.key)}
+    assert stored == {"train": 24, "test": 16}
+    assert missing_samples(probe.store, train, probe.prompts) == []
+    absent = {p.prompt_id for p, _ in missing_samples(probe.store, test, probe.prompts)}
+    assert absent == {p.prompt_id for p in probe.prompts[4:]}
+    write_part(probe.store, train.key, None, probe.rows(4, 6, range(4)))
+    assert missing_samples(probe.store, test, probe.prompts) == []
+
+
+def test_a_part_with_an_unknown_split_is_logged_and_not_used(
+    probe: Probe, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_part(probe.store, probe.spec.key, "dev", probe.rows(0, 6, range(4)))  # type: ignore
+    assert probe.missing() == 24
+    assert "unknown split 'dev'" in caplog.text

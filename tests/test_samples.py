@@ -1,15 +1,15 @@
-"""Completions judged in batches: both readings, errors apart, and a batch that fails says why."""
+"""Completions are marked in batches: both readings, errors counted, and a failed batch says why."""
 
 import pytest
 
 from orchestrator.probing.marker_check import MarkerFails, check_marker
-from orchestrator.probing.samples import MarkingError, judge
+from orchestrator.probing.samples import MarkingError, mark_completions
 from orchestrator.sampling.base import Completion, cut_at_stop
 from tasks import Mark, Task, get_task, make_prompt
 
 
 class Moody(Task):
-    """A marker of a user's own that fails for some answers, and lies where told to."""
+    """A marker of a user's own that fails for some answers, and returns wrong marks with `lies`."""
 
     name, version, marker_version = "moody", "1", "1"
 
@@ -34,32 +34,34 @@ def texts(*texts: str) -> list[Completion]:
     return [Completion(text, 1, "stop") for text in texts]
 
 
-def test_both_readings_stand_side_by_side() -> None:
+def test_both_readings_are_returned() -> None:
     task = get_task("gsm8k")
-    [one, two] = judge(task, texts(r"\boxed{28.00}", r"\boxed{28}"), ["28", "28"])
+    [one, two] = mark_completions(task, texts(r"\boxed{28.00}", r"\boxed{28}"), ["28", "28"])
     assert (one.mark.outcome, one.other.outcome) == ("correct", "unparsed")
     assert (two.mark.outcome, two.other.outcome) == ("correct", "correct")
     assert one.columns()["other_rule"] == "no-answer"
-    [strict] = judge(get_task("gsm8k", marking="strict"), texts(r"\boxed{28.00}"), ["28"])
+    [strict] = mark_completions(
+        get_task("gsm8k", marking="strict"), texts(r"\boxed{28.00}"), ["28"]
+    )
     assert (strict.mark.outcome, strict.other.outcome) == ("unparsed", "correct")
 
 
-def test_what_was_never_generated_is_an_error_and_no_failure_of_the_marker() -> None:
+def test_a_completion_that_was_never_generated_is_an_error_but_no_marker_failure() -> None:
     completions = [Completion("", 0, "error")] * 5 + texts(r"\boxed{1}")
-    judged = judge(get_task("gsm8k"), completions, ["1"] * 6, max_errors=0.0)
-    assert [j.mark.outcome for j in judged] == ["error"] * 5 + ["correct"]
-    assert judged[0].mark.rule == "not-generated"
+    marks = mark_completions(get_task("gsm8k"), completions, ["1"] * 6, max_errors=0.0)
+    assert [j.mark.outcome for j in marks] == ["error"] * 5 + ["correct"]
+    assert marks[0].mark.rule == "not-generated"
 
 
-def test_too_many_errors_of_a_batch_stop_it_with_the_reason() -> None:
+def test_too_many_errors_in_a_batch_stop_it_with_the_reason() -> None:
     few, many = texts("fail", "fail", "x", "y"), texts(*["fail"] * 3, *["x"] * 7)
-    assert len(judge(Moody(), few, ["1"] * 4, max_errors=0.1)) == 4
-    assert len(judge(Moody(), many, ["1"] * 10, max_errors=0.3)) == 10
-    with pytest.raises(MarkingError, match=r"3 of 10 answers could not be judged \(3 × moody\)"):
-        judge(Moody(), many, ["1"] * 10, max_errors=0.2)
+    assert len(mark_completions(Moody(), few, ["1"] * 4, max_errors=0.1)) == 4
+    assert len(mark_completions(Moody(), many, ["1"] * 10, max_errors=0.3)) == 10
+    with pytest.raises(MarkingError, match=r"3 of 10 answers could not be marked \(3 × moody\)"):
+        mark_completions(Moody(), many, ["1"] * 10, max_errors=0.2)
 
 
-def test_a_marker_that_lies_is_found() -> None:
+def test_a_marker_that_marks_wrongly_is_detected() -> None:
     assert check_marker(Moody(), Moody().test()).golds == 4
     with pytest.raises(MarkerFails, match="should be wrong, but marks correct"):
         check_marker(Moody(lies=True), Moody().test())

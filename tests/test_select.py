@@ -1,6 +1,8 @@
-"""`decile select`: a subset from what a probe left, without any sweep."""
+"""`decile select`: a subset from stored probes or difficulty tables, without a sweep."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from factories import small_plan
 
 from orchestrator.cli.main import main
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.table import difficulty
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.pools import Split
+from orchestrator.probing.probe import ProbeActor
 from orchestrator.probing.sample_store import write_part
 from orchestrator.selection.from_file import select_file
 from orchestrator.selection.subsets import reason
@@ -34,12 +41,12 @@ def samples(prompts: str = "abcd", indices: range = range(4)) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SAMPLES)
 
 
-def probe_folder(folder: Path, *parts: pa.Table) -> Path:
-    """A probe's folder as the store keeps it: parts, and the file that says what the key hashes."""
+def probe_folder(folder: Path, *parts: pa.Table, split: Split | None = "train") -> Path:
+    """A probe's folder as the store keeps it: parts, and the values that the key hashes."""
     store = Store(str(folder))
     store.write_json({"model": "m"}, "probes", "key", "key.json")
     for part in parts:
-        write_part(store, "key", part)
+        write_part(store, "key", split, part)
     return folder / "probes" / "key"
 
 
@@ -47,6 +54,22 @@ def chosen(source: Path, policy: str = "hard", budget: str = "2", seed: int = 0)
     out = source.parent / "subset.parquet"
     select_file([source], PolicyEntry(policy=policy), budget, seed, out)
     return pq.read_table(out)["prompt_id"].to_pylist()
+
+
+def run_actors(folder: Path, plan: Plan, specs: Sequence[ProbeSpec]) -> None:
+    """Sample the probes by replaying a recording, as their actors do."""
+    pool = plan.pool(specs[0])
+    recording = folder / "recorded.parquet"
+    rows = [
+        {"question": p.question, "responses": [rf"\boxed{{{p.answer}}}"] * 4}
+        for p in [*pool.train, *pool.test]
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), recording)
+    for spec in specs:
+        model = replace(spec.model, recorded=True, location=str(recording))
+        actor = ProbeActor(spec.model_copy(update={"model": model}), str(folder / "runs"), 1)
+        actor.spec = spec
+        actor.draw_part([(p, range(4)) for p in pool.prompts(spec.split)])
 
 
 def test_a_probes_folder_is_enough(tmp_path: Path) -> None:
@@ -122,14 +145,14 @@ def test_a_budget_that_does_not_fit_is_refused(tmp_path: Path, budget: str) -> N
     assert not (tmp_path / "out.parquet").exists()
 
 
-def test_what_is_no_probe_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_path_without_a_probe_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "junk.parquet").write_text("no table")
     pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
     pq.write_table(samples().select(["prompt_id", "outcome"]), tmp_path / "unnumbered.parquet")
     for name, words in {
-        "none": "no probe is there",
-        "empty": "no probe is there",
+        "none": "no probe found",
+        "empty": "no probe found",
         "junk.parquet": "cannot be read",
         "other.parquet": "needs the columns",
         "unnumbered.parquet": "needs the columns",
@@ -141,11 +164,11 @@ def test_what_is_no_probe_is_refused_by_name(tmp_path: Path) -> None:
         assert str(tmp_path / name) in str(caught.value)
 
 
-def test_a_torn_part_is_refused_and_not_left_out(tmp_path: Path) -> None:
+def test_a_torn_part_is_refused(tmp_path: Path) -> None:
     folder = probe_folder(tmp_path, samples("ab"), samples("cd"))
     part = min(folder.glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-10])
-    with pytest.raises(UserError, match="is not as it was written"):
+    with pytest.raises(UserError, match="fails verification: probe again"):
         chosen(folder)
 
 
@@ -183,11 +206,11 @@ def test_the_command_ends_wrong_input_with_code_2(
     assert not out.exists()
 
 
-def test_an_out_that_is_no_place_for_a_file_is_refused(tmp_path: Path) -> None:
+def test_an_unwritable_output_is_refused(tmp_path: Path) -> None:
     folder = probe_folder(tmp_path, samples())
     (tmp_path / "file").write_text("")
     for out in (tmp_path, tmp_path / "file" / "subset.parquet"):
-        with pytest.raises(UserError, match="no place for a file"):
+        with pytest.raises(UserError, match="is not a writable file path"):
             select_file([folder], PolicyEntry(policy="hard"), "2", 0, out)
 
 
@@ -199,3 +222,47 @@ def test_unknown_outcomes_and_rates_in_words_are_refused(tmp_path: Path) -> None
     pq.write_table(pa.table({"prompt_id": ["a"], "sample": [0], "outcome": ["right"]}), file)
     with pytest.raises(UserError, match="outcome 'right': write one of correct"):
         select_file([file], PolicyEntry(policy="hard"), "1", 0, out)
+
+
+def test_test_questions_are_never_selected_though_the_folder_holds_both_splits(
+    tmp_path: Path,
+) -> None:
+    """`probe_seed: [0, 1]` and `evaluate: {seed: 1}`: one key for the pool and the test set."""
+    grid = {"model": ["stub"], "dataset": ["small"], "policy": ["hard"], "probe_seed": [0, 1]}
+    plan = small_plan(
+        tmp_path,
+        grid=grid,
+        probe={"samples": 4, "max_completion_length": 32},
+        evaluate={"every": 2, "samples": 4, "seed": 1},
+    )
+    specs = [spec for spec in plan.probes if spec.settings.seed == 1]
+    assert {spec.split for spec in specs} == {"train", "test"}
+    assert len({spec.key for spec in specs}) == 1
+    run_actors(tmp_path, plan, specs)
+    pool = plan.pool(specs[0])
+    folder = tmp_path / "runs" / "probes" / specs[0].key
+    selected = chosen(folder, budget="40")
+    assert not {p.prompt_id for p in pool.test} & set(selected)
+    assert {p.prompt_id for p in pool.train} == set(selected)
+
+
+def test_a_probe_of_the_test_split_alone_is_refused(tmp_path: Path) -> None:
+    folder = probe_folder(tmp_path, samples(), split="test")
+    with pytest.raises(UserError, match="holds only samples of the test split"):
+        chosen(folder)
+
+
+def test_prompts_of_both_splits_are_refused(tmp_path: Path) -> None:
+    folder = probe_folder(tmp_path, samples())
+    write_part(Store(str(tmp_path)), "key", "test", samples("ab"))
+    with pytest.raises(UserError, match="2 prompts are both training prompts and test questions"):
+        chosen(folder)
+
+
+def test_samples_without_a_split_are_refused_as_a_folder_and_as_a_file(tmp_path: Path) -> None:
+    folder = probe_folder(tmp_path, samples("ab"))
+    write_part(Store(str(tmp_path)), "key", None, samples("cd"))
+    [old] = [f for f in folder.glob("*.parquet") if b"decile.split" not in f.read_bytes()]
+    for path in (folder, old):
+        with pytest.raises(UserError, match="cannot be told from test questions: use the subset"):
+            chosen(path)

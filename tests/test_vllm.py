@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from orchestrator.embedded import embedded_path
-from orchestrator.probing.samples import draw
+from orchestrator.probing.samples import sample_and_mark
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource
@@ -149,7 +149,7 @@ def test_a_prompt_longer_than_the_window_is_an_error_and_not_the_end(sampler: An
 def test_what_was_never_generated_is_marked_as_error(sampler: Any) -> None:
     task = get_task("shuffled_objects", train=1, test=1)
     sampler.window = 10
-    samples = draw(sampler, task, [(task.test()[0], [0, 1])], SETTINGS)
+    samples = sample_and_mark(sampler, task, [(task.test()[0], [0, 1])], SETTINGS)
     assert samples["outcome"].to_pylist() == ["error", "error"]
     assert samples["rule"].to_pylist() == ["not-generated"] * 2
 

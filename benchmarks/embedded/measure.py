@@ -11,7 +11,7 @@ import pyarrow as pa
 from benchmarks.embedded.lesson import Lesson
 from orchestrator.difficulty.table import difficulty, pass_rate_histogram
 from orchestrator.evaluation.metrics import accuracy
-from orchestrator.probing.samples import draw
+from orchestrator.probing.samples import sample_and_mark
 from orchestrator.report.drawing import new_axes
 from orchestrator.sampling.base import Request, SamplingSettings
 from orchestrator.sampling.model import ModelSource
@@ -45,7 +45,7 @@ def _draw(
     sampler: TransformersSampler, task: Task, prompts: Sequence[Prompt], samples: int
 ) -> pa.Table:
     wanted = [(prompt, range(samples)) for prompt in prompts]
-    return draw(sampler, task, wanted, SETTINGS)
+    return sample_and_mark(sampler, task, wanted, SETTINGS)
 
 
 def _about(lesson: Lesson[Any], sampler: TransformersSampler, model: ModelSource) -> str:

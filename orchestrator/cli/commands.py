@@ -95,9 +95,9 @@ def select(arguments: argparse.Namespace) -> int:
     """Pick a subset from any difficulty table or probe."""
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.selection.from_file import select_file
-    from orchestrator.selection.subsets import checked_rule
+    from orchestrator.selection.subsets import policy_entry
 
-    rule = checked_rule(arguments.policy, named_values(arguments.option))
+    rule = policy_entry(arguments.policy, named_values(arguments.option))
     why = select_file(arguments.probe, rule, arguments.budget, arguments.seed, arguments.out)
     shown = f"{why['size']} prompts: {arguments.out}"
     print(json.dumps(why, indent=2) if arguments.json else shown)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cluster.actors import run_in_worker
 from orchestrator.cli.smoke_test import gpu_names, rehearse, sample_with_vllm
 from orchestrator.planning.pools import Dataset
-from orchestrator.probing.marker_check import check_marker, try_dataset
+from orchestrator.probing.marker_check import check_dataset, check_marker
 from tasks import find_task, task_names
 
 LIBRARIES = ("ray", "torch", "transformers", "trl", "peft", "datasets", "mlflow", "pyarrow")
@@ -117,7 +117,7 @@ def _in_ray(datasets: Mapping[str, Dataset]) -> Iterator[Check]:
                 yield _guard(f"marker {name}", lambda: run_in_worker(try_task, name))  # noqa: B023
             for dataset in datasets.values():
                 label = f"dataset {dataset.name}"
-                yield _guard(label, lambda: run_in_worker(try_dataset, dataset))  # noqa: B023
+                yield _guard(label, lambda: run_in_worker(check_dataset, dataset))  # noqa: B023
     except (OSError, RuntimeError, ValueError) as error:
         yield Check("ray", False, f"{type(error).__name__}: {error}")
 

@@ -148,7 +148,7 @@ def summarise(
 
     `samples` is K, `repeats` how many second probes are simulated with new ties, and with the same;
     each draws K of every prompt. Where this probe stopped early, give the table whose pass rates
-    decide as those of the full probe (`adaptive.resolved`).
+    decide as those of the full probe (`adaptive.complete_pass_rates`).
     Raises PolicyError when the subset cannot be filled.
     """
     rule = get_policy(policy) if isinstance(policy, str) else policy

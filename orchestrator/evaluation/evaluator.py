@@ -8,7 +8,7 @@ from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.probing.sample_store import read_samples
-from orchestrator.probing.samples import draw
+from orchestrator.probing.samples import sample_and_mark
 from orchestrator.sampling.base import Sampler
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
@@ -54,7 +54,7 @@ class Evaluator:
         most = spec.dataset.max_marking_errors
         # What another set's wording asks of the chat template holds for its questions only.
         sampler.chat_template_kwargs = spec.model.chat_template_kwargs
-        samples = draw(sampler, pool.task, wanted, spec.settings.sampling(), most)
+        samples = sample_and_mark(sampler, pool.task, wanted, spec.settings.sampling(), most)
         if self.workers > 1:
             from accelerate.utils import gather_object
 

@@ -13,7 +13,7 @@ from orchestrator.difficulty.table import difficulty
 from orchestrator.exchange.entries import CompletionRecord, Notes, SolveRateRecord
 from orchestrator.exchange.pool import Prompts
 from orchestrator.exchange.rates import RATES_ONLY
-from orchestrator.probing.samples import judge
+from orchestrator.probing.samples import mark_completions
 from orchestrator.storage.schema import DIFFICULTY, SAMPLES
 from tasks import Prompt, Task, TaskError
 
@@ -27,7 +27,9 @@ def samples_table(
     _refuse_two_answers(drawn, prompts)
     asked = [prompts.of(entry.asked) for entry in drawn]
     numbers = _numbers(drawn, asked)
-    marks = judge(task, [entry.completion for entry in drawn], [prompt.answer for prompt in asked])
+    marks = mark_completions(
+        task, [entry.completion for entry in drawn], [prompt.answer for prompt in asked]
+    )
     rows = [
         {
             "prompt_id": prompt.prompt_id,

@@ -17,7 +17,7 @@ from orchestrator.difficulty.table import summarise, summary_lines
 from orchestrator.pipeline.progress import Progress
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.marker_check import MarkerFails, try_dataset
+from orchestrator.probing.marker_check import MarkerFails, check_dataset
 from orchestrator.probing.probes import (
     PendingSamples,
     cells_of,
@@ -26,7 +26,7 @@ from orchestrator.probing.probes import (
     pending_samples,
     sample,
 )
-from orchestrator.selection.subsets import made, read_subset, store_subset
+from orchestrator.selection.subsets import build_policy, read_subset, store_subset
 from orchestrator.storage.store import Store
 
 
@@ -43,7 +43,7 @@ def check_markers(plan: Plan, progress: Progress) -> None:
     """
     for dataset in {spec.dataset.name: spec.dataset for spec in plan.probes}.values():
         try:
-            progress.say(f"marker of {dataset.name}: {run_in_worker(try_dataset, dataset)}")
+            progress.say(f"marker of {dataset.name}: {run_in_worker(check_dataset, dataset)}")
         except MarkerFails as error:
             raise MarkerFails(f"dataset {dataset.name}: {error}; nothing was run") from error
 
@@ -103,7 +103,9 @@ def probe_lines(plan: Plan, spec: ProbeSpec, table: pa.Table) -> list[str]:
         return [f"{share}; {short:,} prompts were decided early, so nothing is estimated"]
     cell = cells_of(plan, spec)[0]
     group = int(cell.grpo["num_generations"])
-    summary = summarise(table, cell.size, made(cell.rule), cell.seed, samples, group_size=group)
+    summary = summarise(
+        table, cell.size, build_policy(cell.rule), cell.seed, samples, group_size=group
+    )
     return [f"(subset of {cell.name})", *summary_lines(summary)]
 
 

@@ -1,4 +1,4 @@
-"""Marks stored completions of any source, by several processes, whole or not at all."""
+"""Marks stored completions of any source, in several processes, all or nothing."""
 
 import json
 import os
@@ -13,27 +13,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from orchestrator.probing.samples import judge
+from orchestrator.probing.samples import mark_completions
 from orchestrator.sampling.base import Completion
+from orchestrator.storage import schema
+from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Task, TaskError, get_task
 from tasks.sources import read_file
 
 CHUNK = 2_000  # completions per call of a process
-MARKED = pa.schema(
-    {
-        "prompt_id": pa.string(),
-        "sample": pa.int32(),
-        "answer": pa.string(),
-        "completion": pa.string(),
-        "outcome": pa.string(),
-        "extracted": pa.string(),
-        "rule": pa.string(),
-        "other_outcome": pa.string(),
-        "other_rule": pa.string(),
-        "marker": pa.string(),
-    }
-)
+_INPUT = {
+    "prompt_id": pa.string(),
+    "sample": pa.int32(),
+    "answer": pa.string(),
+    "completion": pa.string(),
+}
+MARKED = pa.schema({**_INPUT, **{f.name: f.type for f in schema.MARKED if f.name not in _INPUT}})
 Row = dict[str, Any]
 
 
@@ -44,30 +39,24 @@ def mark_file(
 
     Both are JSON lines or Parquet. Columns: `answer`; `completion` (a text) or `completions` (a
     list); optional `prompt_id`, and `truncated` (a bool, or a list like the completions). The
-    target has one row per completion (MARKED). Raises TaskError where the input is wrong.
+    target has one row per completion (MARKED). Raises TaskError where the input is wrong, and
+    UserError where the target cannot be written.
     """
-    _checked(task, options, target)
-    rows = list(_flat(source))
-    marked = _marked(task, options, rows, processes or os.cpu_count() or 1)
-    table = pa.Table.from_pylist(marked, schema=MARKED)
+    get_task(task, **options)
+    check_output(target, (".jsonl", ".parquet"))
+    rows = list(_read_completions(source))
+    marked = _mark_all(task, dict(options), rows, processes or os.cpu_count() or 1)
     store = Store(str(target.parent))
     if target.name.endswith(".parquet"):
-        store.write_table(table, target.name)
+        store.write_table(pa.Table.from_pylist(marked, schema=MARKED), target.name)
     else:
-        store.write_bytes(_lines(table), target.name)
+        lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in marked)
+        store.write_bytes(lines.encode(), target.name)
     counts = Counter(row["outcome"] for row in marked)
     return {outcome: counts[outcome] for outcome in OUTCOMES}
 
 
-def _checked(task: str, options: Mapping[str, Any], target: Path) -> None:
-    get_task(task, **options)
-    if not target.name.endswith((".jsonl", ".parquet")):
-        raise TaskError(f"output {target} is of an unknown kind: write a .jsonl or .parquet file")
-    if target.is_dir() or any(folder.is_file() for folder in target.parents):
-        raise TaskError(f"output {target} is no place for a file: write a new file's name")
-
-
-def _flat(source: Path) -> Iterator[Row]:
+def _read_completions(source: Path) -> Iterator[Row]:
     """One row per completion, in the file's order."""
     for number, row in enumerate(read_file(source, ["answer"]).rows, 1):
         texts = row.get("completions", row.get("completion"))
@@ -94,37 +83,34 @@ def _flat(source: Path) -> Iterator[Row]:
             }
 
 
-def _marked(task: str, options: Mapping[str, Any], rows: list[Row], processes: int) -> list[Row]:
-    left = iter(rows)
-    chunks = iter(lambda: list(islice(left, CHUNK)), [])
+def _mark_all(task: str, options: dict[str, Any], rows: list[Row], processes: int) -> list[Row]:
+    remaining = iter(rows)
+    chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
     if len(rows) <= CHUNK or processes == 1:
-        return [row for chunk in chunks for row in mark_rows(task, dict(options), chunk)]
-    # Started anew, not forked: a fork would copy locks of threads that do not live on.
+        return [row for chunk in chunks for row in mark_rows(task, options, chunk)]
+    # Spawned, not forked: a fork would copy locks held by threads that it does not copy.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        calls = [pool.submit(mark_rows, task, dict(options), chunk) for chunk in chunks]
+        calls = [pool.submit(mark_rows, task, options, chunk) for chunk in chunks]
         return [row for call in calls for row in call.result()]
 
 
 def mark_rows(task: str, options: dict[str, Any], rows: Sequence[Row]) -> list[Row]:
-    """The rows with their marks, as MARKED."""
-    judge_of = _task(task, json.dumps(options, sort_keys=True))
-    drawn = [Completion(r["completion"], 0, "length" if r["truncated"] else "stop") for r in rows]
-    marks = judge(judge_of, drawn, [row["answer"] for row in rows])
+    """The rows with their marks (schema MARKED)."""
+    marker = _task(task, json.dumps(options, sort_keys=True))
+    completions = [
+        Completion(r["completion"], 0, "length" if r["truncated"] else "stop") for r in rows
+    ]
+    marks = mark_completions(marker, completions, [row["answer"] for row in rows])
     return [
         {
-            **{name: row[name] for name in MARKED.names[:4]},
-            **both.columns(),
-            "marker": judge_of.marker_id,
+            **{name: row[name] for name in _INPUT},
+            **mark.columns(),
+            "marker": marker.marker_id,
         }
-        for row, both in zip(rows, marks, strict=True)
+        for row, mark in zip(rows, marks, strict=True)
     ]
 
 
 @cache
 def _task(name: str, options: str) -> Task:
     return get_task(name, **json.loads(options))
-
-
-def _lines(table: pa.Table) -> bytes:
-    rows = (json.dumps(row, ensure_ascii=False) for row in table.to_pylist())
-    return "".join(f"{row}\n" for row in rows).encode()

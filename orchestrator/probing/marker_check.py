@@ -1,4 +1,4 @@
-"""Trying a marker on its own answers before anything rests on it."""
+"""Checks a marker on its own gold answers before anything relies on it."""
 
 import time
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from orchestrator.planning.pools import Dataset, load_pool
 from tasks import Answer, Mark, Prompt, Task
 
 PERTURBED = 200
-PATIENCE = 60.0  # seconds for answers that are made to hang, a verifier's start included
-# Towers of powers, factorials, and unclosed or deep braces: what hung or crashed verifiers.
+TIME_LIMIT = 60.0  # seconds for answers built to hang, including the start of a verifier
+# Towers of powers, factorials, and unclosed or deep braces: these hung or crashed verifiers.
 BOMBS = (
     r"\boxed{9^{9^{9^{9}}}}",
     r"\boxed{10^{10^{10}}!}",
@@ -19,11 +19,11 @@ BOMBS = (
 
 
 class MarkerFails(RuntimeError):
-    """A marker judges its own answers wrongly; the message names the answer and the rule."""
+    """A marker gets its own answers wrong; the message names the answer and the rule."""
 
 
-class Tried(NamedTuple):
-    """How many answers were tried: golds, perturbed golds, bombs."""
+class MarkerCheck(NamedTuple):
+    """How many answers were checked: golds, perturbed golds, bombs."""
 
     golds: int
     perturbed: int
@@ -36,29 +36,29 @@ class Tried(NamedTuple):
         )
 
 
-def check_marker(task: Task, prompts: Sequence[Prompt]) -> Tried:
+def check_marker(task: Task, prompts: Sequence[Prompt]) -> MarkerCheck:
     """Every gold must mark correct, a perturbed gold wrong, and a bomb not correct, in time.
 
-    Perturbed golds are up to PERTURBED, evenly spread. Raises MarkerFails otherwise.
+    Up to PERTURBED golds, evenly spread, are perturbed. Raises MarkerFails otherwise.
     """
     if not prompts:
-        raise MarkerFails(f"task {task.name} has no prompt to try its marker on")
-    golds = [p.answer for p in prompts]
-    _expect(golds, task.mark_all([Answer(task.answering(g), g) for g in golds]), "correct")
+        raise MarkerFails(f"task {task.name} has no prompts to check its marker on")
+    golds = [Answer(task.answering(p.answer), p.answer) for p in prompts]
+    _check_outcomes([p.answer for p in prompts], task.mark_all(golds), "correct")
     some = prompts[:: -(-len(prompts) // PERTURBED)]
-    others = [Answer(task.answering(task.perturb(p)), p.answer) for p in some]
-    _expect([o.completion for o in others], task.mark_all(others), "wrong")
-    _check_bombs(task, golds[0])
-    return Tried(len(golds), len(others), len(BOMBS))
+    perturbed = [Answer(task.answering(task.perturb(p)), p.answer) for p in some]
+    _check_outcomes([a.completion for a in perturbed], task.mark_all(perturbed), "wrong")
+    _check_bombs(task, prompts[0].answer)
+    return MarkerCheck(len(golds), len(perturbed), len(BOMBS))
 
 
-def try_dataset(dataset: Dataset) -> str:
-    """A dataset's marker on every answer of both its splits. Raises MarkerFails."""
+def check_dataset(dataset: Dataset) -> str:
+    """Check a dataset's marker on every answer of both splits. Raises MarkerFails."""
     pool = load_pool(dataset)
     return str(check_marker(pool.task, [*pool.test, *pool.train]))
 
 
-def _expect(texts: Sequence[str], marks: Sequence[Mark], outcome: str) -> None:
+def _check_outcomes(texts: Sequence[str], marks: Sequence[Mark], outcome: str) -> None:
     for text, mark in zip(texts, marks, strict=True):
         if mark.outcome != outcome:
             raise MarkerFails(
@@ -70,9 +70,9 @@ def _expect(texts: Sequence[str], marks: Sequence[Mark], outcome: str) -> None:
 def _check_bombs(task: Task, gold: str) -> None:
     started = time.monotonic()
     marks = task.mark_all([Answer(bomb, gold) for bomb in BOMBS])
-    took = time.monotonic() - started
+    seconds = time.monotonic() - started
     for bomb, mark in zip(BOMBS, marks, strict=True):
         if mark.outcome == "correct":
             raise MarkerFails(f"{bomb[:30]!r} for {gold!r} marks correct by {mark.rule}")
-    if took > PATIENCE:
-        raise MarkerFails(f"{len(BOMBS)} answers made to hang took {took:.0f} s to mark")
+    if seconds > TIME_LIMIT:
+        raise MarkerFails(f"marking {len(BOMBS)} answers built to hang took {seconds:.0f} s")

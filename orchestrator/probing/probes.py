@@ -1,4 +1,4 @@
-"""The probes of a plan: how each is run, what it still owes, and the difficulty it gives."""
+"""The probes of a plan: how each is run, what it is missing, and the difficulty it yields."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,24 +10,24 @@ from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.adaptive import Target
-from orchestrator.probing.adaptive_probe import Frontier, frontier, run_adaptive
+from orchestrator.probing.adaptive_probe import Frontier, load_frontier, run_adaptive
 from orchestrator.probing.probe import Progress, run_probe
 from orchestrator.probing.sample_store import missing_samples
-from orchestrator.probing.samples import Wanted
-from orchestrator.selection.subsets import made
+from orchestrator.probing.samples import SampleRequest
+from orchestrator.selection.subsets import build_policy
 from orchestrator.storage.store import Store
 from policies import ScorePolicy, needs_of
 
 
 class PendingSamples(NamedTuple):
-    """How many samples a probe lacks, and which; an adaptive one may need fewer."""
+    """The samples that a probe is missing; an adaptive probe may need fewer."""
 
     samples: int
-    work: list[Wanted] | Frontier
+    work: list[SampleRequest] | Frontier
 
     @property
     def at_most(self) -> bool:
-        """Whether what is drawn decides what else is."""
+        """Whether `samples` is an upper bound: an adaptive probe may stop earlier."""
         return isinstance(self.work, Frontier)
 
 
@@ -38,10 +38,10 @@ def cells_of(plan: Plan, spec: ProbeSpec) -> list[Cell]:
 
 
 def needing_all(plan: Plan, spec: ProbeSpec) -> list[str]:
-    """The policies of a probe's cells that need every sample, for which nothing can be saved."""
+    """The policies of a probe's cells that need every sample, so that it cannot stop early."""
     cells = cells_of(plan, spec)
-    unsure = {c.policy for c in cells if needs_of(made(c.rule)) == "all"}
-    return sorted(unsure | ({c.policy for c in cells} if any(c.match for c in cells) else set()))
+    names = {c.policy for c in cells if needs_of(build_policy(c.rule)) == "all"}
+    return sorted(names | ({c.policy for c in cells} if any(c.match for c in cells) else set()))
 
 
 def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
@@ -50,10 +50,10 @@ def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
         return None
     targets: dict[str, Target] = {}
     for cell in cells_of(plan, spec):
-        policy = made(cell.rule)
+        policy = build_policy(cell.rule)
         if needs_of(policy) == "nothing":
             continue
-        assert isinstance(policy, ScorePolicy), "what needs a part of the samples has scores"
+        assert isinstance(policy, ScorePolicy), "a policy that needs some of the samples has scores"
         targets[cell.subset_key] = Target(policy, cell.size, cell.seed)
     return list(targets.values())
 
@@ -64,29 +64,26 @@ def pending_samples(plan: Plan, store: Store, spec: ProbeSpec) -> PendingSamples
     if targets is None:
         missing = missing_samples(store, spec, pool.prompts(spec.split))
         return PendingSamples(sum(len(indices) for _, indices in missing), missing)
-    front = frontier(store, spec, pool, targets)
-    missing_indices = (
-        front.samples - len(front.said.get(p.prompt_id, ())) for p in front.missing_samples()
-    )
-    return PendingSamples(sum(missing_indices), front)
+    frontier = load_frontier(store, spec, pool, targets)
+    return PendingSamples(frontier.remaining(), frontier)
 
 
 def sample(
     pool: Pool,
     store: Store,
     spec: ProbeSpec,
-    work: list[Wanted] | Frontier,
+    work: list[SampleRequest] | Frontier,
     cluster: Mapping[str, float],
     progress: Progress,
 ) -> pa.Table:
-    """Draw what a probe owes; returns all its samples (columns COUNTED)."""
+    """Draw a probe's missing samples; returns all its samples (columns COUNTED)."""
     if isinstance(work, Frontier):
         return run_adaptive(store, spec, pool, work, cluster, progress)
     return run_probe(store, spec, pool, work, cluster, progress)
 
 
 def difficulty_of(plan: Plan, spec: ProbeSpec, samples: pa.Table) -> pa.Table:
-    """The difficulty table of a training probe, every prompt of the pool in it."""
+    """The difficulty table of a training probe, with a row for every prompt of the pool."""
     return difficulty(
         samples,
         plan.pool(spec).tiers("train"),

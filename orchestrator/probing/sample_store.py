@@ -1,15 +1,20 @@
-"""The marked samples of a probe as files: what is there, what is owed, one way to read them.
+"""The stored samples of a probe: writing, verifying, reading and compacting its Parquet parts.
 
-`probes/<key>/` holds `key.json` (what the key hashes, readable) and Parquet parts. A part is named
-`<hash of its (prompt, sample) pairs>-<hash of its bytes>.parquet`, and its metadata name the probe:
-a part that is torn, edited, or of another probe gives itself away, is named aloud, and its samples
-are owed again. Any union of parts is a probe. A row is identified by (prompt_id, sample);
-duplicates are equal in meaning, and the first is kept.
+`probes/<key>/` holds `key.json` (the values that the key hashes) and Parquet parts. A part is named
+`<hash of its (prompt, sample) pairs>-<hash of its bytes>.parquet`; its metadata names the probe and
+the split. A part that is torn, edited, or of another probe fails verification: it is logged by name
+and its samples are drawn again. The union of any parts is a valid probe. A row is identified by
+(prompt_id, sample); of duplicate rows the first is kept.
+
+One folder may hold several pools, and both splits where a training probe and an evaluation share
+their sampling settings. Each split is stored on its own, so that training subsets are chosen from
+training prompts only.
 """
 
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orchestrator.planning.cells import ProbeSpec
-from orchestrator.probing.samples import Wanted, is_current, remark
+from orchestrator.planning.pools import Split
+from orchestrator.probing.samples import SampleRequest, marks_are_current, update_marks
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, empty
 from orchestrator.storage.store import Store
@@ -25,26 +31,36 @@ from tasks import Prompt, Task
 
 log = logging.getLogger(__name__)
 
-PROBE = b"decile.probe"  # in a part's metadata: the key of the probe it belongs to
-CONTENT = b"decile.content"  # in the metadata of marks kept beside: the hash of their rows
-ROWS_PER_FILE = 100_000  # compaction never holds more in memory
-PAIR = ("prompt_id", "sample")  # what a row is
-COUNTED = (*PAIR, "outcome")  # what difficulty is made of
-# What only sampling can give; every other column is a mark, and marking again is free.
+PROBE = b"decile.probe"  # in a part's metadata: the key of its probe
+SPLIT = b"decile.split"  # in a part's metadata: train or test; parts of older versions have none
+CONTENT = b"decile.content"  # in the metadata of updated marks: the hash of their rows
+ROWS_PER_FILE = 100_000  # of a compacted part; compaction holds no more per split in memory
+PAIR = ("prompt_id", "sample")  # identifies a row
+COUNTED = (*PAIR, "outcome")  # what difficulty is computed from
+# What only sampling can produce; every other column is a mark, which can be computed again.
 _DRAWN = ("prompt_id", "sample", "completion", "tokens", "finish")
 
 
+class Part(NamedTuple):
+    """A verified part; `split` is None where a version without splits wrote it."""
+
+    name: str
+    split: Split | None
+    samples: pa.Table  # schema SAMPLES
+
+
 def write_key(store: Store, spec: ProbeSpec) -> None:
-    """Say what the folder's key hashes."""
+    """Write the values that the folder's key hashes."""
     if not store.exists("probes", spec.key, "key.json"):
         store.write_json(spec.identity, "probes", spec.key, "key.json")
 
 
-def write_part(store: Store, key: str, samples: pa.Table) -> str:
-    """Write rows (schema SAMPLES) as a part; returns the file's name."""
-    samples = samples.sort_by([("prompt_id", "ascending"), ("sample", "ascending")])
+def write_part(store: Store, key: str, split: Split | None, samples: pa.Table) -> str:
+    """Write rows (schema SAMPLES) as a part of one split; returns the file's name."""
+    samples = samples.sort_by([(name, "ascending") for name in PAIR])
+    metadata = {PROBE: key, **({SPLIT: split} if split else {})}
     sink = pa.BufferOutputStream()
-    pq.write_table(samples.replace_schema_metadata({PROBE: key}), sink, compression="zstd")
+    pq.write_table(samples.replace_schema_metadata(metadata), sink, compression="zstd")
     data = sink.getvalue().to_pybytes()
     name = f"{_pairs_hash(samples)}-{_bytes_hash(data)}.parquet"
     store.write_bytes(data, "probes", key, name)
@@ -59,8 +75,17 @@ def _bytes_hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def read_part(store: Store, key: str, name: str) -> pa.Table:
-    """The rows of one part (schema SAMPLES). Raises ValueError that says what is wrong with it."""
+def split_of(table: pa.Table) -> Split | None:
+    """The split that a part's metadata names. Raises ValueError on an unknown one."""
+    name = (table.schema.metadata or {}).get(SPLIT, b"").decode()
+    split: Split | None = next((known for known in get_args(Split) if known == name), None)
+    if name and split is None:
+        raise ValueError(f"has the unknown split {name!r}")
+    return split
+
+
+def read_part(store: Store, key: str, name: str) -> Part:
+    """Read and verify one part. Raises ValueError that says what is wrong with it."""
     data = store.read_bytes("probes", key, name)
     pairs, _, content = name.removesuffix(".parquet").partition("-")
     if _bytes_hash(data) != content:
@@ -68,38 +93,36 @@ def read_part(store: Store, key: str, name: str) -> pa.Table:
     table = pq.read_table(pa.BufferReader(data))
     owner = (table.schema.metadata or {}).get(PROBE, b"").decode()
     if owner != key:
-        raise ValueError(f"belongs to probe {owner or 'of nobody'}")
-    table = _as_samples(table)
-    if _pairs_hash(table) != pairs:
-        raise ValueError("holds other samples than its name says")
-    return table
+        raise ValueError(f"belongs to {f'probe {owner}' if owner else 'no probe'}")
+    samples = _as_samples(table)
+    if _pairs_hash(samples) != pairs:
+        raise ValueError("does not hold the samples that its name hashes")
+    return Part(name, split_of(table), samples)
 
 
 def _as_samples(table: pa.Table) -> pa.Table:
-    """Rows of this version's schema; marks of another version's are forgotten, texts never."""
-    names = set(table.column_names)
-    wanted = [pa.field(name, SAMPLES.field(name).type) for name in _DRAWN]
-    if not all(f.name in names and table.schema.field(f.name).type == f.type for f in wanted):
-        raise ValueError("is of another schema")
+    """The rows in this version's schema; marks of another version are dropped, texts never."""
     if table.schema.remove_metadata().equals(SAMPLES):
         return table.replace_schema_metadata(None)
-    none = {f.name: pa.nulls(table.num_rows, f.type) for f in SAMPLES if f.name not in _DRAWN}
-    kept = {name: table[name] for name in _DRAWN}
-    return pa.table({f.name: (kept | none)[f.name] for f in SAMPLES}, schema=SAMPLES)
+    if any(
+        name not in table.column_names or table.schema.field(name).type != SAMPLES.field(name).type
+        for name in _DRAWN
+    ):
+        raise ValueError("has another schema")
+    columns = {f.name: pa.nulls(table.num_rows, f.type) for f in SAMPLES}
+    return pa.table(columns | {name: table[name] for name in _DRAWN}, schema=SAMPLES)
 
 
-def parts(store: Store, key: str) -> Iterator[tuple[str, pa.Table]]:
-    """Every sound part of a probe with its name, one at a time; the others are named aloud."""
+def parts(store: Store, key: str) -> Iterator[Part]:
+    """The verified parts of a probe, one at a time; the others are logged by name."""
     for name in store.names("probes", key):
         if not name.endswith(".parquet"):
             continue
         try:
-            part = read_part(store, key, name)
+            yield read_part(store, key, name)
         except (ValueError, pa.ArrowException, OSError) as error:
             why = "cannot be read" if isinstance(error, pa.ArrowException | OSError) else error
-            log.warning("probe %s: part %s %s; its samples are owed again", key, name, why)
-            continue
-        yield name, part
+            log.warning("probe %s: part %s %s; its samples will be resampled", key, name, why)
 
 
 def load_samples(
@@ -109,28 +132,33 @@ def load_samples(
     columns: Sequence[str] = SAMPLES.names,
     task: Task | None = None,
 ) -> pa.Table:
-    """The rows there are of these prompts and sample indices, each once, sorted.
+    """The stored rows of these prompts in the probe's split, each once, sorted.
 
-    Marked by the current marker of `task`, where given. One part at a time is held whole: of a
-    large probe ask only for the `columns` that are needed.
+    With `task`, marked by its current marker. One part at a time is held whole: for a large probe,
+    ask only for the `columns` that are needed. Parts without a split belong to both splits.
     """
     columns = [*PAIR, *(name for name in columns if name not in PAIR)]
-    wanted = pa.array([p.prompt_id for p in prompts], pa.string())
+    ids = pa.array([p.prompt_id for p in prompts], pa.string())
     golds = {p.prompt_id: p.answer for p in prompts} if task else {}
-    found = [empty(SAMPLES).select(columns)]
-    for name, part in parts(store, spec.key):
-        here = pc.and_(
-            pc.is_in(part["prompt_id"], value_set=wanted),
-            pc.less(part["sample"], spec.settings.samples),
+    tables = [empty(SAMPLES).select(columns)]
+    for part in parts(store, spec.key):
+        if part.split not in (spec.split, None):
+            continue
+        rows = part.samples.filter(
+            pc.and_(
+                pc.is_in(part.samples["prompt_id"], value_set=ids),
+                pc.less(part.samples["sample"], spec.settings.samples),
+            )
         )
-        part = part.filter(here)
         if task:
-            part = _marked(store, spec.key, name, part, task, golds)
-        found.append(part.select(columns))
-    return _each_once(pa.concat_tables(found).sort_by([(name, "ascending") for name in PAIR]))
+            rows = _with_current_marks(store, spec.key, part.name, rows, task, golds)
+        tables.append(rows.select(columns))
+    return _without_duplicates(
+        pa.concat_tables(tables).sort_by([(name, "ascending") for name in PAIR])
+    )
 
 
-def _each_once(rows: pa.Table) -> pa.Table:
+def _without_duplicates(rows: pa.Table) -> pa.Table:
     """Sorted rows without those that repeat the pair before them."""
     same = np.ones(max(0, rows.num_rows - 1), dtype=bool)
     for name in PAIR:
@@ -139,53 +167,51 @@ def _each_once(rows: pa.Table) -> pa.Table:
     return rows.filter(pa.array(np.concatenate([np.ones(min(1, rows.num_rows), bool), ~same])))
 
 
-def _marked(
-    store: Store, key: str, name: str, part: pa.Table, task: Task, golds: Mapping[str, str]
+def _with_current_marks(
+    store: Store, key: str, name: str, rows: pa.Table, task: Task, golds: Mapping[str, str]
 ) -> pa.Table:
-    """Rows of a part under the task's marker; what has to be marked again is, and is kept beside.
+    """Rows of a part under the task's marker; updated marks are cached beside the part.
 
     Two readings of answers share a probe's texts: each finds its own marks the second time.
     """
-    if is_current(part, task):
-        return part
-    beside = ("probes", key, f"marks-{canonical_hash(task.marker_id)}", name)
-    kept = store.read_table(MARKED, *beside)
-    if kept is not None and _is_as_written(kept) and kept.select(PAIR).equals(part.select(PAIR)):
-        marks = {f.name: kept[f.name] for f in MARKED}
-        return pa.table({n: marks.get(n, part[n]) for n in SAMPLES.names}, schema=SAMPLES)
-    part = remark(part, task, golds)
-    marks = part.select(MARKED.names)
-    store.write_table(marks.replace_schema_metadata({CONTENT: _content_hash(marks)}), *beside)
-    return part
+    if marks_are_current(rows, task):
+        return rows
+    cache = ("probes", key, f"marks-{canonical_hash(task.marker_id)}", name)
+    cached = store.read_table(MARKED, *cache)
+    if cached is not None:
+        content = (cached.schema.metadata or {}).get(CONTENT, b"").decode()
+        intact = content == canonical_hash(cached.to_pydict())
+        if intact and cached.select(PAIR).equals(rows.select(PAIR)):
+            marks = {f.name: cached[f.name] for f in MARKED}
+            return pa.table({n: marks.get(n, rows[n]) for n in SAMPLES.names}, schema=SAMPLES)
+    rows = update_marks(rows, task, golds)
+    marks = rows.select(MARKED.names)
+    content = canonical_hash(marks.to_pydict())
+    store.write_table(marks.replace_schema_metadata({CONTENT: content}), *cache)
+    return rows
 
 
-def _is_as_written(marks: pa.Table) -> bool:
-    written = (marks.schema.metadata or {}).get(CONTENT, b"").decode()
-    return bool(written == _content_hash(marks))
-
-
-def _content_hash(table: pa.Table) -> str:
-    return canonical_hash(table.to_pydict())
-
-
-def missing_samples(store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]) -> list[Wanted]:
-    """The prompts that lack samples, each with the sample indices it lacks."""
+def missing_samples(
+    store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]
+) -> list[SampleRequest]:
+    """The prompts with fewer samples than the probe needs, each with its missing indices."""
     return missing_indices(load_samples(store, spec, prompts, PAIR), prompts, spec.settings.samples)
 
 
-def missing_indices(rows: pa.Table, prompts: Sequence[Prompt], samples: int) -> list[Wanted]:
-    """The sample indices below `samples` that `rows` has not, per prompt that lacks any."""
+def missing_indices(rows: pa.Table, prompts: Sequence[Prompt], samples: int) -> list[SampleRequest]:
+    """The sample indices below `samples` that `rows` lacks, per prompt that lacks any."""
     ids = pa.array([p.prompt_id for p in prompts], pa.string())
     row = pc.fill_null(pc.index_in(rows["prompt_id"], value_set=ids), -1).to_numpy()
     index = rows["sample"].to_numpy()
     known = (row >= 0) & (index < samples)
-    have = np.zeros((len(prompts), samples), dtype=bool)
-    have[row[known], index[known]] = True
-    shared: dict[bytes, Sequence[int]] = {}  # most prompts lack the same: a million tuples are one
+    present = np.zeros((len(prompts), samples), dtype=bool)
+    present[row[known], index[known]] = True
+    # Most prompts lack the same indices: share one tuple among up to a million prompts.
+    shared: dict[bytes, Sequence[int]] = {}
     return [
-        (prompt, shared.setdefault(there.tobytes(), tuple(np.flatnonzero(~there).tolist())))
-        for prompt, there in zip(prompts, have, strict=True)
-        if not there.all()
+        (prompt, shared.setdefault(mask.tobytes(), tuple(np.flatnonzero(~mask).tolist())))
+        for prompt, mask in zip(prompts, present, strict=True)
+        if not mask.all()
     ]
 
 
@@ -200,42 +226,45 @@ def read_samples(
 ) -> pa.Table:
     """The probe of these prompts, marked by the task's current marker (`columns` of SAMPLES).
 
-    Raises RuntimeError while samples are owed, unless `partial`.
+    Raises RuntimeError while samples are missing, unless `partial`.
     """
     rows = load_samples(store, spec, prompts, columns, task)
-    want = len(prompts) * spec.settings.samples
-    if rows.num_rows != want and not partial:
-        have = f"{rows.num_rows} of {want} samples"
-        raise RuntimeError(f"probe {spec.key} holds {have}: run it first")
+    needed = len(prompts) * spec.settings.samples
+    if rows.num_rows != needed and not partial:
+        raise RuntimeError(
+            f"probe {spec.key} holds {rows.num_rows} of {needed} samples: run it first"
+        )
     return rows
 
 
 def compact(store: Store, key: str) -> None:
-    """Put small parts together, in files of about ROWS_PER_FILE sorted rows.
+    """Merge small parts of a split into files of about ROWS_PER_FILE sorted rows.
 
     Two drivers that compact at once each write a whole file first, so nothing can be lost. A part
-    that is not sound is set aside under another ending.
+    that fails verification is renamed to `<name>.unsound`.
     """
     unsound = {name for name in store.names("probes", key) if name.endswith(".parquet")}
-    group: dict[str, pa.Table] = {}
-    rows = 0
-    for name, table in parts(store, key):
-        unsound.discard(name)
-        if rows + table.num_rows > ROWS_PER_FILE:
+    groups: dict[Split | None, list[Part]] = {}
+    for part in parts(store, key):
+        unsound.discard(part.name)
+        group = groups.setdefault(part.split, [])
+        if sum(p.samples.num_rows for p in group) + part.samples.num_rows > ROWS_PER_FILE:
             _merge(store, key, group)
-            group, rows = {}, 0
-        group[name] = table
-        rows += table.num_rows
-    _merge(store, key, group)
+            group.clear()
+        group.append(part)
+    for group in groups.values():
+        _merge(store, key, group)
     for name in unsound:
         store.rename(f"{name}.unsound", "probes", key, name)
 
 
-def _merge(store: Store, key: str, group: dict[str, pa.Table]) -> None:
+def _merge(store: Store, key: str, group: Sequence[Part]) -> None:
+    """Write the parts of one split as one, then delete them."""
     if len(group) < 2:
         return
-    rows = pa.concat_tables(group.values()).group_by(["prompt_id", "sample"], use_threads=False)
-    once = rows.aggregate([(name, "first") for name in SAMPLES.names[2:]])
-    merged = write_part(store, key, once.rename_columns(SAMPLES.names).cast(SAMPLES))
-    for name in group.keys() - {merged}:
-        store.delete("probes", key, name)
+    rows = pa.concat_tables([part.samples for part in group])
+    rows = _without_duplicates(rows.sort_by([(name, "ascending") for name in PAIR]))
+    merged = write_part(store, key, group[0].split, rows)
+    for part in group:
+        if part.name != merged:
+            store.delete("probes", key, part.name)

@@ -1,4 +1,4 @@
-"""Prompts -> marked samples: sampling and judgement in one place, for probes and evaluations."""
+"""Prompts -> marked samples: sampling and marking in one place, for probes and evaluations."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,16 @@ from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSet
 from orchestrator.storage.schema import SAMPLES
 from tasks import Answer, Mark, Prompt, Task
 
-Wanted = tuple[Prompt, Sequence[int]]
-FEW = 2  # failures that never stop a batch, however small it is
+SampleRequest = tuple[Prompt, Sequence[int]]  # a prompt and the sample indices to draw
+TOLERATED_FAILURES = 2  # marking failures that never stop a batch, however small it is
 
 
 class MarkingError(RuntimeError):
-    """More judgements of a batch failed than the experiment allows; the message says which."""
+    """Marking failed for more of a batch than the experiment allows; the message says where."""
 
 
-class Judged(NamedTuple):
-    """One completion under the reading that rewards use, and under the other."""
+class MarkPair(NamedTuple):
+    """The mark of a completion under the reading that rewards use, and under the other reading."""
 
     mark: Mark
     other: Mark
@@ -30,24 +30,25 @@ class Judged(NamedTuple):
         return {**self.mark._asdict(), **other}
 
 
-def draw(
+def sample_and_mark(
     sampler: Sampler,
     task: Task,
-    wanted: Sequence[Wanted],
+    requests: Sequence[SampleRequest],
     settings: SamplingSettings,
     max_errors: float = 1.0,
 ) -> pa.Table:
-    """Sample and mark: one row (schema SAMPLES) per prompt and wanted sample index.
+    """Sample and mark: one row (schema SAMPLES) per prompt and requested sample index.
 
-    Raises MarkingError where more than the share `max_errors` cannot be judged.
+    Raises MarkingError where marking fails for more than the share `max_errors`.
     """
-    requests = [
-        Request(p.prompt_id, task.messages(p.question), want, p.question) for p, want in wanted
-    ]
-    drawn = [c for completions in sampler.sample(requests, settings) for c in completions]
-    asked = [(prompt, index) for prompt, indices in wanted for index in indices]
-    judged = judge(task, drawn, [prompt.answer for prompt, _ in asked], max_errors)
-    marker = task.marker_id
+    drawn = sampler.sample(
+        [Request(p.prompt_id, task.messages(p.question), i, p.question) for p, i in requests],
+        settings,
+    )
+    completions = [completion for of_prompt in drawn for completion in of_prompt]
+    pairs = [(prompt, index) for prompt, indices in requests for index in indices]
+    golds = [prompt.answer for prompt, _ in pairs]
+    marks = mark_completions(task, completions, golds, max_errors)
     rows = [
         {
             "prompt_id": prompt.prompt_id,
@@ -55,60 +56,56 @@ def draw(
             "completion": completion.text,
             "tokens": completion.tokens,
             "finish": completion.finish,
-            **both.columns(),
-            "marker": marker,
+            **mark.columns(),
+            "marker": task.marker_id,
         }
-        for (prompt, index), completion, both in zip(asked, drawn, judged, strict=True)
+        for (prompt, index), completion, mark in zip(pairs, completions, marks, strict=True)
     ]
     return pa.Table.from_pylist(rows, schema=SAMPLES)
 
 
-def judge(
+def mark_completions(
     task: Task, completions: Sequence[Completion], golds: Sequence[str], max_errors: float = 1.0
-) -> list[Judged]:
+) -> list[MarkPair]:
     """Both readings of each completion; one that was never generated is an error in both.
 
-    Raises MarkingError where more than the share `max_errors` of the judgements failed.
+    Raises MarkingError where marking fails for more than the share `max_errors`.
     """
-    made = [i for i, completion in enumerate(completions) if completion.finish != "error"]
+    generated = [i for i, completion in enumerate(completions) if completion.finish != "error"]
     answers = [
-        Answer(completions[i].text, golds[i], completions[i].finish == "length") for i in made
+        Answer(completions[i].text, golds[i], completions[i].finish == "length") for i in generated
     ]
     marks, others = task.mark_all(answers), task.other.mark_all(answers)
-    _refuse_failing(marks, max_errors)
-    unmade = Mark("error", None, "not-generated")
-    judged = [Judged(unmade, unmade)] * len(completions)
-    for i, mark, other in zip(made, marks, others, strict=True):
-        judged[i] = Judged(mark, other)
-    return judged
-
-
-def _refuse_failing(marks: Sequence[Mark], max_errors: float) -> None:
     failed = [mark for mark in marks if mark.outcome == "error"]
-    if len(failed) > max(FEW, max_errors * len(marks)):
+    if len(failed) > max(TOLERATED_FAILURES, max_errors * len(marks)):
         rules = Counter(mark.rule for mark in failed).most_common(3)
         why = ", ".join(f"{count} × {rule}" for rule, count in rules)
         raise MarkingError(
-            f"{len(failed)} of {len(marks)} answers could not be judged ({why}): see decile doctor;"
-            f" max_marking_errors: {max_errors:g} is the share that is let pass"
+            f"{len(failed)} of {len(marks)} answers could not be marked ({why}), more than "
+            f"max_marking_errors: {max_errors:g} allows: run decile doctor to check the marker"
         )
+    missing = Mark("error", None, "not-generated")
+    pairs = [MarkPair(missing, missing)] * len(completions)
+    for i, mark, other in zip(generated, marks, others, strict=True):
+        pairs[i] = MarkPair(mark, other)
+    return pairs
 
 
-def is_current(samples: pa.Table, task: Task) -> bool:
+def marks_are_current(samples: pa.Table, task: Task) -> bool:
     """Whether all marks are those of the task's current marker."""
     return set(samples["marker"].unique().to_pylist()) <= {task.marker_id}
 
 
-def remark(samples: pa.Table, task: Task, golds: Mapping[str, str]) -> pa.Table:
+def update_marks(samples: pa.Table, task: Task, golds: Mapping[str, str]) -> pa.Table:
     """The same samples under the task's current marker; marks of the current one are kept.
 
-    `golds` maps prompt_id to the right answer.
+    `golds` maps prompt_id to the gold answer.
     """
     marker = task.marker_id
     rows = samples.to_pylist()
     stale = [row for row in rows if row["marker"] != marker]
-    texts = [Completion(row["completion"], row["tokens"], row["finish"]) for row in stale]
-    answers = [golds[row["prompt_id"]] for row in stale]
-    for row, both in zip(stale, judge(task, texts, answers), strict=True):
-        row |= {**both.columns(), "marker": marker}
+    completions = [Completion(row["completion"], row["tokens"], row["finish"]) for row in stale]
+    marks = mark_completions(task, completions, [golds[row["prompt_id"]] for row in stale])
+    for row, mark in zip(stale, marks, strict=True):
+        row |= {**mark.columns(), "marker": marker}
     return pa.Table.from_pylist(rows, schema=SAMPLES)

@@ -7,7 +7,7 @@ import numpy as np
 
 from orchestrator.report.rows import OWN, Row
 from orchestrator.report.steps import Steps, steps_to_match
-from orchestrator.selection.subsets import made
+from orchestrator.selection.subsets import build_policy
 from policies import is_whole
 
 
@@ -55,7 +55,7 @@ def matches(by_policy: Mapping[str, Sequence[Row]]) -> list[Match]:
 def whole(by_policy: Mapping[str, Sequence[Row]]) -> str | None:
     """The policy that trains on every prompt of the pool."""
     rules = {policy: rows[0].cell.rule for policy, rows in by_policy.items()}
-    return next((name for name, rule in rules.items() if is_whole(made(rule))), None)
+    return next((name for name, rule in rules.items() if is_whole(build_policy(rule))), None)
 
 
 def _match(policy: str, rows: Sequence[Row], full: Sequence[Row]) -> Match | None:

@@ -1,7 +1,7 @@
-"""`decile select`: a subset from stored probes or difficulty tables, without any sweep."""
+"""`decile select`: a subset from stored probes or difficulty tables, without a sweep."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,66 +11,78 @@ import pyarrow.parquet as pq
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.table import difficulty
-from orchestrator.probing.adaptive import Target, known_counts, owed_rows
-from orchestrator.probing.sample_store import PROBE, parts
-from orchestrator.selection.subsets import Choice, made, select, with_reason
+from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
+from orchestrator.probing.sample_store import COUNTED, PAIR, PROBE, SPLIT, parts, split_of
+from orchestrator.selection.subsets import SubsetRequest, build_policy, select, with_reason
 from orchestrator.storage.errors import UserError
-from orchestrator.storage.schema import SAMPLES
+from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
 from policies import ScorePolicy, needs_of
 from tasks import OUTCOMES
 
-_ONE = ["prompt_id", "sample", "outcome"]
+_OWN_SUBSET = (
+    "use the subset that decile probe FILE -e NAME writes to the storage's subsets/ for that "
+    "experiment"
+)
 
 
 def select_file(
     probes: Sequence[Path], rule: PolicyEntry, budget: str, seed: int, out: Path
 ) -> dict[str, Any]:
-    """Choose from probes of one key (folders or Parquet of samples), or from a difficulty table.
+    """Select from probes of one key (folders or Parquet of samples), or from a difficulty table.
 
-    Writes the subset to `out` and returns why it is what it is. Raises UserError or PolicyError.
+    Of a probe that holds both splits, only the training prompts are read. Writes the subset to
+    `out` and returns the reason for it. Raises UserError or PolicyError.
     """
-    if out.is_dir() or any(folder.is_file() for folder in out.parents):
-        raise UserError(f"--out {out}: is no place for a file: write a new file's name")
-    tables = [_read(probe) for probe in probes]
-    key = _one_key(probes, tables)
-    table = pa.concat_tables(
-        [t.replace_schema_metadata(None) for t in tables], promote_options="permissive"
-    )
+    check_output(out, [""])
+    files = [(probe, table) for probe in probes for table in _tables(probe)]
+    key = _common_key(files)
+    tables = [table.replace_schema_metadata(None) for table in _training_tables(files)]
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise UserError(f"{probes[0]}: its tables cannot be merged: {error}") from error
     rated = "pass_rate" in table.column_names and "prompt_id" in table.column_names
     subset = _from_rates if rated else _from_samples
-    chosen, why = subset(probes[0], table, Choice(rule, 0, seed), budget)
+    chosen, why = subset(probes[0], table, SubsetRequest(rule, 0, seed), budget)
     why |= {"source": [str(probe) for probe in probes], "probe_key": key}
     Store(str(out.parent)).write_table(with_reason(chosen, why), out.name)
     return why
 
 
-def _read(probe: Path) -> pa.Table:
-    """The rows of a probe's folder, sound parts only, or of one Parquet file."""
+def _tables(probe: Path) -> Iterator[pa.Table]:
+    """The parts of a probe's folder, or one Parquet file; metadata names their probe and split."""
     if probe.is_dir() and probe.parent.name == "probes":
-        found = dict(parts(Store(str(probe.parent.parent)), probe.name))
-        if unsound := {file.name for file in probe.glob("*.parquet")} - found.keys():
-            raise UserError(f"{probe / unsound.pop()}: is not as it was written: probe again")
-        if found:
-            rows = pa.concat_tables(found.values())
-            return rows.replace_schema_metadata({PROBE: probe.name})
+        verified = {part.name: part for part in parts(Store(str(probe.parent.parent)), probe.name)}
+        if unsound := {file.name for file in probe.glob("*.parquet")} - verified.keys():
+            raise UserError(f"{probe / min(unsound)}: fails verification: probe again")
+        for part in verified.values():
+            split = {SPLIT: part.split} if part.split else {}
+            yield part.samples.replace_schema_metadata({PROBE: probe.name, **split})
+        if verified:
+            return
     files = sorted(probe.glob("*.parquet")) if probe.is_dir() else [probe]
     if not files or not all(file.is_file() for file in files):
-        raise UserError(f"{probe}: no probe is there: write a probe's folder or a Parquet file")
-    try:
-        return pa.concat_tables([pq.read_table(file) for file in files])
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{probe}: cannot be read: {error}") from error
+        raise UserError(f"{probe}: no probe found: write a probe's folder or a Parquet file")
+    for file in files:
+        try:
+            yield pq.read_table(file)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise UserError(f"{file}: cannot be read: {error}") from error
 
 
-def _one_key(probes: Sequence[Path], tables: Sequence[pa.Table]) -> str | None:
-    """The key that all tables share; UserError that names what differs where they do not."""
-    keys = [(table.schema.metadata or {}).get(PROBE, b"").decode() for table in tables]
-    if len(set(keys)) > 1:
-        one, two = probes[0], probes[next(i for i, key in enumerate(keys) if key != keys[0])]
-        differs = _differences(one, two) or f"keys {keys[0] or 'none'} and {set(keys) - {keys[0]}}"
-        raise UserError(f"{one} and {two} are different probes and cannot be merged: {differs}")
-    return keys[0] or None
+def _key(table: pa.Table) -> str:
+    return str((table.schema.metadata or {}).get(PROBE, b"").decode())
+
+
+def _common_key(files: Sequence[tuple[Path, pa.Table]]) -> str | None:
+    """The key that all tables share; UserError that names the difference where they do not."""
+    one, key = files[0][0], _key(files[0][1])
+    for two, table in files:
+        if _key(table) != key:
+            reason = _differences(one, two) or f"keys {key or 'none'} and {_key(table) or 'none'}"
+            raise UserError(f"{one} and {two} are different probes and cannot be merged: {reason}")
+    return key or None
 
 
 def _differences(one: Path, two: Path) -> str:
@@ -90,51 +102,83 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
     return {k: v for part in inner for k, v in part.items()}
 
 
+def _training_tables(files: Sequence[tuple[Path, pa.Table]]) -> list[pa.Table]:
+    """The tables of the training split, and those that are no part of a probe.
+
+    Raises UserError where training prompts cannot be told from test questions.
+    """
+    train: list[pa.Table] = []
+    test: list[pa.Table] = []
+    for probe, table in files:
+        split = split_of(table)
+        if _key(table) and split is None:
+            raise UserError(
+                f"{probe}: an older version wrote these samples without their split, so training "
+                f"prompts cannot be told from test questions: {_OWN_SUBSET}, or probe again into "
+                "another --storage"
+            )
+        (test if split == "test" else train).append(table)
+    if not train:
+        raise UserError(
+            f"{files[0][0]}: holds only samples of the test split: write the probe of a training "
+            "pool (decile plan FILE -e NAME --json lists the probes with key and split)"
+        )
+    if test:
+        questions = pa.concat_arrays([t["prompt_id"].combine_chunks() for t in test])
+        shared = [t["prompt_id"].filter(pc.is_in(t["prompt_id"], questions)) for t in train]
+        if both := {prompt_id for ids in shared for prompt_id in ids.to_pylist()}:
+            raise UserError(
+                f"{files[0][0]}: {len(both):,} prompts are both training prompts and test "
+                f"questions of the datasets that share this probe: {_OWN_SUBSET}"
+            )
+    return train
+
+
 def _from_rates(
-    probe: Path, table: pa.Table, choice: Choice, budget: str
+    probe: Path, table: pa.Table, request: SubsetRequest, budget: str
 ) -> tuple[pa.Table, dict[str, Any]]:
-    """A subset from a table of the user's own: pass rates as numbers, and a tier for every row."""
+    """A subset from a difficulty table: numeric pass rates, and a tier for every row."""
     kind = table["pass_rate"].type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
         raise UserError(f"{probe}: pass_rate holds {kind}: write numbers from 0 to 1")
     if "tier" not in table.column_names:
         table = table.append_column("tier", pa.array([""] * table.num_rows, pa.string()))
-    return select(table, choice._replace(size=_size(budget, table.num_rows)))
+    return select(table, request._replace(size=_size(budget, table.num_rows)))
 
 
 def _from_samples(
-    probe: Path, table: pa.Table, choice: Choice, budget: str
+    probe: Path, table: pa.Table, request: SubsetRequest, budget: str
 ) -> tuple[pa.Table, dict[str, Any]]:
-    if not set(SAMPLES.names[:2]) | {"outcome"} <= set(table.column_names):
+    if not set(COUNTED) <= set(table.column_names):
         raise UserError(f"{probe}: needs the columns prompt_id and pass_rate, or a probe's samples")
     if unknown := set(table["outcome"].to_pylist()) - set(OUTCOMES):
         raise UserError(f"{probe}: outcome {unknown.pop()!r}: write one of {', '.join(OUTCOMES)}")
-    once = table.group_by(_ONE[:2]).aggregate([("outcome", "min")]).rename_columns(_ONE)
-    samples = int(pc.max(once["sample"]).as_py()) + 1
-    rated = difficulty(once, samples_per_prompt=samples)
-    choice = choice._replace(size=_size(budget, rated.num_rows), samples=samples)
+    rows = table.group_by(list(PAIR)).aggregate([("outcome", "min")]).rename_columns(list(COUNTED))
+    samples = int(pc.max(rows["sample"]).as_py()) + 1
+    rated = difficulty(rows, samples_per_prompt=samples)
+    request = request._replace(size=_size(budget, rated.num_rows), samples=samples)
     if pc.any(rated["short"]).as_py():
-        _check_certain(probe, once, rated, choice)
-    return select(rated, choice)
+        _check_certain(probe, rows, rated, request)
+    return select(rated, request)
 
 
-def _check_certain(probe: Path, once: pa.Table, rated: pa.Table, choice: Choice) -> None:
-    """Refuse a subset that samples not drawn could still change: the probe stopped early."""
-    policy, samples = made(choice.rule), choice.samples or 0
+def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: SubsetRequest) -> None:
+    """Refuse a subset that missing samples could still change: the probe stopped early."""
+    policy, samples = build_policy(request.rule), request.samples or 0
     ids = rated["prompt_id"].to_pylist()
-    open_rows = len(ids)
+    undecided = len(ids)
     if needs_of(policy) != "all" and isinstance(policy, ScorePolicy):
-        said: dict[str, dict[int, str]] = {}
-        for row in once.to_pylist():
-            said.setdefault(row["prompt_id"], {})[row["sample"]] = row["outcome"]
-        counts = known_counts(said, ids, frozenset({"error"}))
-        target = Target(policy, choice.size, choice.seed)
-        open_rows = len(owed_rows([target], counts, [""] * len(ids), samples))
-    if open_rows:
+        outcomes: dict[str, dict[int, str]] = {}
+        for row in rows.to_pylist():
+            outcomes.setdefault(row["prompt_id"], {})[row["sample"]] = row["outcome"]
+        counts = count_outcomes(outcomes, ids, frozenset({"error"}))
+        target = Target(policy, request.size, request.seed)
+        undecided = len(undecided_rows([target], counts, [""] * len(ids), samples))
+    if undecided:
         raise UserError(
-            f"{probe}: the probe stopped early, and {open_rows} prompts of {len(ids)} could still "
-            f"change what {choice.rule.policy} takes: probe with adaptive: false, or with a grid "
-            f"that has this policy, size and seed"
+            f"{probe}: the probe stopped early, and {undecided} of {len(ids)} prompts could still "
+            f"change the subset of {request.rule.policy}: probe with adaptive: false, or with a "
+            f"grid that has this policy, size and seed"
         )
 
 

@@ -20,7 +20,7 @@ from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
 from orchestrator.evaluation.groups import GroupRecorder, is_live
 from orchestrator.planning.cells import Cell
-from orchestrator.probing.samples import judge
+from orchestrator.probing.samples import mark_completions
 from orchestrator.sampling.base import Completion, cut_at_stop
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.transformers import eos_ids
@@ -117,7 +117,7 @@ def correctness(
             finished(message[0]["content"], ids, ends, stop)
             for message, ids in zip(completions, completion_ids, strict=True)
         ]
-        marks = judge(task, drawn, answer, cell.probe.dataset.max_marking_errors)
+        marks = mark_completions(task, drawn, answer, cell.probe.dataset.max_marking_errors)
         for (mark, other), made, prompt, level in zip(marks, drawn, prompt_id, tier, strict=True):
             rows.append(
                 {
