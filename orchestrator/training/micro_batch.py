@@ -21,7 +21,7 @@ def halvings(cell: Cell) -> int:
     return steps
 
 
-def fitted(cell: Cell, store: Store) -> dict[str, Any]:
+def fitted_grpo(cell: Cell, store: Store) -> dict[str, Any]:
     """The cell's GRPO settings with the micro-batch that fitted this machine's memory so far."""
     found = store.read_json("cells", cell.cell_id, FILE)
     if found is None:
@@ -35,9 +35,11 @@ def fitted(cell: Cell, store: Store) -> dict[str, Any]:
     return cell.grpo | more | {"per_device_train_batch_size": size}
 
 
-def shrink(cell: Cell, store: Store) -> str:
-    """Remember a smaller micro-batch for the next try; says so, or that there is none."""
-    size = int(fitted(cell, store)["per_device_train_batch_size"])
+def shrink(cell: Cell, store: Store, size: int) -> str:
+    """Store a smaller micro-batch for the next try; the message for the user.
+
+    `size` is what was tried: whichever workers run out of memory, they agree on the next one.
+    """
     if size == 1:
         return "out of memory with one completion at a time: write shorter completions or more GPUs"
     store.write_json({"micro_batch": _smaller(size)}, "cells", cell.cell_id, FILE)

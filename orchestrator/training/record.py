@@ -86,12 +86,14 @@ def latest_checkpoint(store: Store, cell_id: str) -> tuple[str, CellRecord] | No
     """The name of a cell's newest whole checkpoint, and its record; None to begin anew."""
     names = [n for n in store.folders("cells", cell_id) if n.startswith("checkpoint-")]
     for name in sorted(names, key=lambda n: int(n.split("-")[1]), reverse=True):
-        if (record := _read(store, "cells", cell_id, name)) is not None:
+        if (record := read_checkpoint(store, cell_id, name)) is not None:
             return name, record
     return None
 
 
-def _read(store: Store, *place: str) -> CellRecord | None:
+def read_checkpoint(store: Store, cell_id: str, name: str) -> CellRecord | None:
+    """The record in a checkpoint; None where one of its files is missing or damaged."""
+    place = ("cells", cell_id, name)
     manifest = store.read_json(*place, MANIFEST)
     groups = store.read_table(GROUPS, *place, "groups.parquet")
     evaluations = store.read_table(EVALUATIONS, *place, "evaluations.parquet")

@@ -1,67 +1,76 @@
-"""One cell, from its subset to its result: GRPO with evaluations on the way.
+"""One cell, from its subset to its result: GRPO with evaluations in between.
 
-`run_cell` serves both a Tune trial in one process and every worker of a Ray Train group. It may be
-killed at any moment: called again it goes on from the last whole checkpoint, and does nothing for a
-cell that has its result.
+`run_cell` serves a Tune trial in one process and every worker of a Ray Train group. It may be
+killed at any moment: called again, it resumes from the last complete checkpoint, and it does
+nothing for a cell that has its result.
 """
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 from orchestrator.evaluation.evaluator import Evaluator, is_due
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.pools import Pool, load_pool
+from orchestrator.planning.pools import load_pool
 from orchestrator.selection.subsets import read_subset
 from orchestrator.storage.store import Store, exclusive
 from orchestrator.training.cell_state import STARTED, CellState, cell_state
 from orchestrator.training.checkpoints import Checkpoints
 from orchestrator.training.early_stopping import StopDecision, interim_check, save_stop
-from orchestrator.training.micro_batch import fitted, shrink
+from orchestrator.training.micro_batch import fitted_grpo, shrink
 from orchestrator.training.record import (
     ADAPTERS,
     CellRecord,
     finish,
     keep_adapter,
     latest_checkpoint,
+    read_checkpoint,
     versions,
 )
+from orchestrator.training.workers import Workers
 from tasks import Prompt
 
-# Receives {"update": u, "metrics": {MLflow name: value}} after every update.
+# Receives {"update": u, "metrics": {MLflow name: value}, "explanation": text} after every update.
 Report = Callable[[dict[str, Any]], None]
 
 
+class Start(NamedTuple):
+    """What a trial starts from: a checkpoint's name, and GRPO settings that fit the memory."""
+
+    checkpoint: str | None
+    grpo: dict[str, Any]
+
+
 def run_cell(cell: Cell, storage: str, report: Report) -> None:
-    """Run or continue a cell in this process, which may be one of several training it together.
+    """Run or resume a cell in this process, which may be one of several that train it together.
 
     Raises RuntimeError when training ends short of its updates: TRL trains nothing, silently, when
     a subset is smaller than one batch.
     """
-    store = Store(storage)
-    rank, workers = _rank(cell)
-    checkpoints = Checkpoints(store, cell.cell_id, rank)
-    with exclusive(checkpoints.folder) if rank == 0 else nullcontext():
-        state = cell_state(store, cell)
-        if state.settled or (cell.evaluate_engine and state is CellState.TRAINED):
+    store, workers = Store(storage), Workers.of(cell)
+    checkpoints = Checkpoints(store, cell.cell_id, workers.rank)
+    with ExitStack() as lock:
+
+        def start() -> Start | None:
+            lock.enter_context(exclusive(checkpoints.folder))
+            state = cell_state(store, cell)
+            if state.settled or (state is CellState.TRAINED and cell.evaluate_engine):
+                return None
+            store.write_json(cell.model_dump(mode="json"), "cells", cell.cell_id, STARTED)
+            newest = latest_checkpoint(store, cell.cell_id)
+            return Start(newest[0] if newest else None, fitted_grpo(cell, store))
+
+        # Only one worker decides: another could see an older state of the store.
+        decided = workers.from_first(start)
+        if decided is None:
             return
-        checkpoints.clear()  # what a killed process left may be torn
+        checkpoints.clear()  # a killed process may have left incomplete files
         try:
-            Trial(cell, store, checkpoints, report, rank, workers).run()
+            Trial(cell, store, checkpoints, decided, report, workers).run()
         finally:
             checkpoints.clear()
-
-
-def _rank(cell: Cell) -> tuple[int, int]:
-    """This process among those that train the cell."""
-    if cell.resources.workers == 1:
-        return 0, 1
-    import torch.distributed as dist
-
-    return dist.get_rank(), dist.get_world_size()
 
 
 class Trial:
@@ -72,20 +81,26 @@ class Trial:
         cell: Cell,
         store: Store,
         checkpoints: Checkpoints,
+        start: Start,
         report: Report,
-        rank: int,
-        workers: int,
+        workers: Workers,
     ) -> None:
+        self.started = time.monotonic()
         self.cell, self.store, self.checkpoints, self.report = cell, store, checkpoints, report
-        self.rank, self.workers, self.begun = rank, workers, time.monotonic()
-        self.folder = checkpoints.folder
-        found = latest_checkpoint(store, cell.cell_id)
-        self.checkpoint: Path | None = checkpoints.restored(found[0]) if found else None
-        self.record = found[1] if found else CellRecord()
-        self.pool: Pool = load_pool(cell.probe.dataset)
-        self.evaluator = Evaluator(cell, self.pool, rank, workers)
-        self.hopeless: StopDecision | None = None
-        self.note = ""  # said with the next update
+        self.workers, self.grpo, self.checkpoint = workers, start.grpo, start.checkpoint
+        record: CellRecord | None = CellRecord()
+        if self.checkpoint:
+            record = read_checkpoint(store, cell.cell_id, self.checkpoint)
+        if record is None:
+            raise RuntimeError(
+                f"worker {workers.rank} cannot read {self.checkpoint} of cell {cell.name}: "
+                "give --storage that all nodes share"
+            )
+        self.record = record
+        self.pool = load_pool(cell.probe.dataset)
+        self.evaluator = Evaluator(cell, self.pool, workers.rank, workers.count)
+        self.stop: StopDecision | None = None
+        self.note = ""  # reported with the next update
 
     def run(self) -> None:
         """Train from where the record stands, evaluate, finish."""
@@ -95,44 +110,34 @@ class Trial:
         from orchestrator.training.callback import CellCallback
         from orchestrator.training.trainer import build_trainer
 
-        torch.set_num_threads(max(1, int(self.cell.resources.cpus)))
-        self._start()
-        grpo = fitted(self.cell, self.store)
-        if grpo != self.cell.grpo:
-            size = grpo["per_device_train_batch_size"]
-            self.note = f"memory ended before: micro-batches of {size}, the same effective batch"
-        trainer = build_trainer(
-            self.cell, self.folder, self.pool.task, self._subset(), self.record, grpo
-        )
-        kwargs = self.cell.probe.model.chat_template_kwargs
-        tokenizer: Any = trainer.processing_class
-        self.sampler = TransformersSampler(trainer.model, tokenizer, kwargs)
-        trainer.add_callback(CellCallback(self.record, self._after, self._save))
-        self.record.start_seconds = time.monotonic() - self.begun
-        try:
-            trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
-        except torch.OutOfMemoryError as error:  # a new process goes on, with all its memory free
-            raise RuntimeError(shrink(self.cell, self.store)) from error
-        done = trainer.state.global_step
-        if self.hopeless is not None:
-            if self.rank == 0:
-                save_stop(self.cell, self.store, self.record, done, self.hopeless)
-            return
-        if done != self.cell.updates:
-            raise RuntimeError(f"cell {self.cell.name} ended after {done} of {self.cell.updates}")
-        if self.rank == 0:
-            if self.cell.evaluate_engine:
-                return  # its adapters are evaluated with those of other cells
-            keep_adapter(self.store, self.cell.cell_id, done, "adapter")
-            finish(self.store, self.cell, self.record, versions())
-
-    def _start(self) -> None:
-        """Write what the cell is, and take the base model's evaluation from its probe."""
-        if self.rank == 0:
-            description = self.cell.model_dump(mode="json")
-            self.store.write_json(description, "cells", self.cell.cell_id, STARTED)
+        cell = self.cell
+        torch.set_num_threads(max(1, int(cell.resources.cpus)))
         if not self.record.has_evaluation(0):
             self.record.add_evaluation(self.evaluator.base(self.store))
+        micro_batch = int(self.grpo["per_device_train_batch_size"])
+        if self.grpo != cell.grpo:
+            self.note = (
+                f"resumed after running out of memory: micro-batch of {micro_batch}, "
+                "same effective batch"
+            )
+        trainer = build_trainer(
+            cell, self.checkpoints.folder, self.pool.task, self._subset(), self.record, self.grpo
+        )
+        tokenizer: Any = trainer.processing_class
+        self.sampler = TransformersSampler(
+            trainer.model, tokenizer, cell.probe.model.chat_template_kwargs
+        )
+        trainer.add_callback(CellCallback(self.record, self._after_update, self._after_save))
+        resumed = str(self.checkpoints.restored(self.checkpoint)) if self.checkpoint else None
+        self.record.start_seconds = time.monotonic() - self.started
+        try:
+            trainer.train(resume_from_checkpoint=resumed)
+        except torch.OutOfMemoryError as error:  # a new process resumes, with all its memory free
+            raise RuntimeError(shrink(cell, self.store, micro_batch)) from error
+        updates = trainer.state.global_step
+        if self.stop is None and updates != cell.updates:
+            raise RuntimeError(f"cell {cell.name} ended after {updates} of {cell.updates} updates")
+        self.workers.from_first(lambda: self._end(updates))
 
     def _subset(self) -> list[Prompt]:
         """The cell's prompts by id: which they are decides the training, not their ranks."""
@@ -142,63 +147,51 @@ class Trial:
         prompts = {p.prompt_id: p for p in self.pool.train}
         return [prompts[i] for i in sorted(table["prompt_id"].to_pylist())]
 
-    def _after(self, update: int) -> tuple[bool, bool]:
-        """Evaluate where it is due, report the update's numbers.
+    def _after_update(self, update: int) -> tuple[bool, bool]:
+        """Evaluate where it is due, and report the update's numbers.
 
-        Whether to write a checkpoint now, and whether to stop: the cell is hopeless.
+        Returns whether to write a checkpoint now, and whether to stop training.
         """
-        due = is_due(self.cell, update) and not self.record.has_evaluation(update)
-        if due and not self.cell.evaluate_engine:
-            self._evaluate(update)
-        said, self.note = self.note or self.record.groups.explain(update), ""
-        self.report({"update": update, "metrics": self._metrics(update), "explanation": said or ""})
-        stop = self.hopeless is not None
-        return stop or (due and bool(self.cell.evaluate_engine)), stop
-
-    def _evaluate(self, update: int) -> None:
-        began = time.monotonic()
-        self.record.add_evaluation(self.evaluator.evaluate(self.sampler, update))
-        self.record.evaluation_seconds += time.monotonic() - began
-        if self.cell.rivals and update < self.cell.updates:
-            self.hopeless = self._look(update)
-
-    def _look(self, update: int) -> StopDecision | None:
-        """Hold the cell against its block; the first worker decides for all."""
-        found = [
-            interim_check(self.cell, self.store, self.record, update) if self.rank == 0 else None
-        ]
-        if self.workers > 1:
-            from accelerate.utils import broadcast_object_list
-
-            broadcast_object_list(found)
-        return found[0]
-
-    def _metrics(self, update: int) -> dict[str, float]:
-        """This update's numbers under their MLflow names."""
+        cell, due = self.cell, is_due(self.cell, update) and not self.record.has_evaluation(update)
+        if due and not cell.evaluate_engine:
+            started = time.monotonic()
+            self.record.add_evaluation(self.evaluator.evaluate(self.sampler, update))
+            self.record.evaluation_seconds += time.monotonic() - started
+            if cell.rivals and update < cell.updates:
+                self.stop = self.workers.from_first(
+                    lambda: interim_check(cell, self.store, self.record, update)
+                )
         metrics = self.record.groups.metrics(update)
-        if not self.record.has_evaluation(update):
-            return metrics
-        steps = by_update(self.record.evaluations)
-        return metrics | evaluation_metrics(steps[update], steps[0], self.cell.pass_at)
+        if self.record.has_evaluation(update):
+            evaluations = by_update(self.record.evaluations)
+            metrics |= evaluation_metrics(evaluations[update], evaluations[0], cell.pass_at)
+        explanation, self.note = self.note or self.record.groups.explain(update) or "", ""
+        self.report({"update": update, "metrics": metrics, "explanation": explanation})
+        stop = self.stop is not None
+        return stop or (due and bool(cell.evaluate_engine)), stop
 
-    def _save(self, update: int) -> None:
-        """Make the trainer's checkpoint whole, once every worker's part of it is there."""
+    def _after_save(self, update: int) -> None:
+        """Complete the trainer's checkpoint, once every worker has written its part of it."""
         self.checkpoints.keep(update)
-        if self.workers > 1:
-            from accelerate import PartialState
+        self.workers.wait()
+        self.workers.from_first(lambda: self._complete(update))
 
-            PartialState().wait_for_everyone()
-        if self.rank == 0:
-            if self.cell.evaluate_engine and is_due(self.cell, update):
-                keep_adapter(self.store, self.cell.cell_id, update, ADAPTERS, str(update))
-            self.record.peak_gib = max(self.record.peak_gib, _peak_gib())
-            spent = self.record.running_ledger(self.cell)
-            self.record.save(self.store, self.cell.cell_id, update, spent)
-            self.checkpoints.forget_old()
+    def _complete(self, update: int) -> None:
+        import torch
 
+        if self.cell.evaluate_engine and is_due(self.cell, update):
+            keep_adapter(self.store, self.cell.cell_id, update, ADAPTERS, str(update))
+        if torch.cuda.is_available():
+            peak = torch.cuda.max_memory_reserved() / 2**30
+            self.record.peak_gib = max(self.record.peak_gib, peak)
+        ledger = self.record.running_ledger(self.cell)
+        self.record.save(self.store, self.cell.cell_id, update, ledger)
+        self.checkpoints.forget_old()
 
-def _peak_gib() -> float:
-    """Most GPU memory that this process has held at once; 0 without a GPU."""
-    import torch
-
-    return torch.cuda.max_memory_reserved() / 2**30 if torch.cuda.is_available() else 0.0
+    def _end(self, updates: int) -> None:
+        """Write the result, or why the cell was stopped; an engine's evaluations come later."""
+        if self.stop is not None:
+            save_stop(self.cell, self.store, self.record, updates, self.stop)
+        elif not self.cell.evaluate_engine:
+            keep_adapter(self.store, self.cell.cell_id, updates, "adapter")
+            finish(self.store, self.cell, self.record, versions())

@@ -1,0 +1,100 @@
+"""Several workers of one cell start from what the first of them sees in the store."""
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from factories import cell_record, small_plan
+from torch.multiprocessing import spawn
+
+from orchestrator.planning.cells import Cell
+from orchestrator.storage.store import Store
+from orchestrator.training.record import finish
+from orchestrator.training.trial import Trial, run_cell
+
+
+def two_worker_cell(folder: Path) -> tuple[Store, Cell]:
+    """A cell of two workers with complete checkpoints of updates 2 and 3."""
+    plan = small_plan(folder, policies=["hard"], resources={"workers": 2})
+    store, [cell] = Store(str(folder / "runs")), plan.cells
+    record = cell_record(plan, cell)
+    for update in (2, 3):
+        record.save(store, cell.cell_id, update)
+    return store, cell
+
+
+def stale(method: Any, hidden: str) -> Any:
+    """A method of the store that does not see one name yet."""
+
+    def read(self: Store, *parts: str) -> Any:
+        found = method(self, *parts)
+        if isinstance(found, list):
+            return [name for name in found if name != hidden]
+        return found and parts[-1] != hidden
+
+    return read
+
+
+def unreadable(self: Store, *parts: str) -> bool:
+    raise OSError("the store is down")
+
+
+def worker(rank: int, folder: str, cell_json: str, hidden: str) -> None:
+    """Run the cell as one of two workers; training itself writes down where it would start."""
+    os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
+    os.environ["WORLD_SIZE"] = "2"
+    rendezvous, timeout = f"file://{folder}/rendezvous", timedelta(seconds=60)
+    dist.init_process_group(
+        "gloo", init_method=rendezvous, rank=rank, world_size=2, timeout=timeout
+    )
+    if rank == 1:
+        for name in ("folders", "exists"):
+            setattr(Store, name, stale(getattr(Store, name), hidden))
+    if rank == 0 and hidden == "everything":
+        Store.exists = unreadable  # type: ignore[method-assign]
+
+    def train(trial: Trial) -> None:
+        dist.barrier()
+        rows = len(trial.record.groups.rows)
+        start = [str(trial.checkpoint), trial.grpo["per_device_train_batch_size"], rows]
+        Path(folder, f"start-{rank}.json").write_text(json.dumps(start))
+
+    Trial.run = train  # type: ignore[method-assign]
+    try:
+        run_cell(Cell.model_validate_json(cell_json), f"{folder}/runs", lambda _: None)
+    except (OSError, RuntimeError) as error:
+        Path(folder, f"error-{rank}").write_text(str(error))
+
+
+def starts(folder: Path, cell: Cell, hidden: str) -> list[Any]:
+    """Where each worker starts that trains, while rank 1 does not see `hidden`."""
+    spawn(worker, (str(folder), cell.model_dump_json(), hidden), nprocs=2)
+    return [json.loads(file.read_text()) for file in sorted(folder.glob("start-*.json"))]
+
+
+@pytest.mark.parametrize("hidden", ["checkpoint-3", "micro_batch.json"])
+def test_all_workers_start_from_what_the_first_one_sees(tmp_path: Path, hidden: str) -> None:
+    store, cell = two_worker_cell(tmp_path)
+    store.write_json({"micro_batch": 4}, "cells", cell.cell_id, "micro_batch.json")
+    first, second = starts(tmp_path, cell, hidden)
+    assert first == second
+    assert first[0].endswith("checkpoint-3") and first[1] == 4 and first[2] > 0
+
+
+def test_no_worker_trains_a_cell_that_is_finished_for_the_first_one(tmp_path: Path) -> None:
+    store, cell = two_worker_cell(tmp_path)
+    plan = small_plan(tmp_path, policies=["hard"], resources={"workers": 2})
+    finish(store, cell, cell_record(plan, cell), {})
+    assert starts(tmp_path, cell, "result.json") == []
+    assert not list(tmp_path.glob("error-*"))
+
+
+def test_an_error_of_the_first_worker_ends_the_others(tmp_path: Path) -> None:
+    _, cell = two_worker_cell(tmp_path)
+    assert starts(tmp_path, cell, "everything") == []
+    errors = [(tmp_path / f"error-{rank}").read_text() for rank in (0, 1)]
+    assert errors == ["the store is down", "worker 0 failed: OSError: the store is down"]
