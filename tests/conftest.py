@@ -1,14 +1,17 @@
-"""What several files of tests look at."""
+"""Fixtures and markers of all tests."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from sweeps import experiments, run
 
+from orchestrator.storage.store import Store
+
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a small sweep that nobody disturbed; its results lie beside it."""
+    """The file of a small finished sweep; its storage is `runs` in the same folder."""
     file = experiments(tmp_path_factory.mktemp("finished"))
     run(file)
     return file
@@ -16,9 +19,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database without runs: making one takes seconds, copying it none."""
+    """An MLflow database without runs: creating one takes seconds, copying it does not."""
     from mlflow import MlflowClient
 
     file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
     MlflowClient(f"sqlite:///{file}").search_experiments()
     return file
+
+
+@pytest.fixture
+def store(tmp_path: Path, empty_database: Path) -> Store:
+    """A store with an empty MLflow database in it."""
+    store = Store(str(tmp_path / "runs"))
+    shutil.copyfile(empty_database, store.local_path() / "mlflow.db")
+    return store

@@ -1,12 +1,11 @@
 """A real MLflow server for tests: `decile ui` of a store, on loopback, as its own process."""
 
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+
+from processes import ROOT, free_port, listens, wait_until
 
 from orchestrator.storage.store import Store
 
@@ -17,11 +16,6 @@ SERVE = (
 )
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @contextmanager
 def serving(store: Store) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """The server's address and its process, which ends with the context."""
@@ -30,22 +24,11 @@ def serving(store: Store) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         [sys.executable, "-c", SERVE, store.root, str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
     )
     try:
-        _wait_for(port, process)
+        wait_until(lambda: listens(port), running=lambda: process.poll() is None)
         yield f"http://127.0.0.1:{port}", process
     finally:
         process.terminate()
         process.wait(30)
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.2)
-    raise AssertionError("the MLflow server did not start")

@@ -1,9 +1,7 @@
 """Real sweeps for tests: a small experiments.yaml on the embedded model, and the command itself."""
 
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,13 +9,13 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import yaml
+from processes import environment, wait_until
 
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.schema import EVALUATIONS, GROUPS
 from orchestrator.storage.store import Store
 
-ROOT = Path(__file__).parents[1]
 NAME = "small"
 
 
@@ -59,90 +57,70 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "orchestrator", *arguments]
 
 
-def environment(**more: str) -> dict[str, str]:
-    """This process's environment without any Ray cluster of somebody else's."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | more
-
-
-def run(file: Path, expect: int = 0) -> str:
-    """Run the sweep of a file to its end; returns all that it printed."""
-    done = subprocess.run(
-        command("run", str(file), "-e", NAME),
-        cwd=file.parent,
-        env=environment(),
+def decile(*arguments: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `decile …` in `folder` to its end; `variables` are added to its environment."""
+    return subprocess.run(
+        command(*arguments),
+        cwd=folder,
+        env=environment(**variables),
         capture_output=True,
         text=True,
         timeout=600,
     )
-    text = done.stdout + done.stderr
-    assert done.returncode == expect, text
+
+
+def run(file: Path, *arguments: str, expect: int = 0, **variables: str) -> str:
+    """Run the sweep of a file to its end; returns all that it printed."""
+    process = decile("run", str(file), "-e", NAME, *arguments, folder=file.parent, **variables)
+    text = process.stdout + process.stderr
+    assert process.returncode == expect, text
     return text
 
 
-def start(file: Path, log: Path) -> subprocess.Popen[bytes]:
+def start(file: Path, log: Path, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
     """Start the sweep of a file in the background; its output goes to `log`."""
     with log.open("wb") as out:
         return subprocess.Popen(
-            command("run", str(file), "-e", NAME),
+            command("run", str(file), "-e", NAME, *arguments),
             cwd=file.parent,
-            env=environment(),
+            env=environment(**variables),
             stdout=out,
             stderr=subprocess.STDOUT,
         )
 
 
-def wait_for(what: Callable[[], object], driver: subprocess.Popen[bytes], log: Path) -> object:
-    """Poll until `what` gives something true; fails when the driver ends or 300 s are over."""
-    for _ in range(6000):
-        if found := what():
-            return found
-        assert driver.poll() is None, f"the driver ended early:\n{log.read_text()}"
-        time.sleep(0.05)
-    raise AssertionError(f"waited in vain:\n{log.read_text()}")
+def wait_for(condition: Callable[[], object], driver: subprocess.Popen[bytes], log: Path) -> object:
+    """Poll until `condition` returns a true value; fails with the log when the driver ends."""
+    try:
+        return wait_until(condition, running=lambda: driver.poll() is None)
+    except AssertionError as error:
+        raise AssertionError(f"{error}:\n{log.read_text()}") from None
 
 
-def workers(driver: subprocess.Popen[bytes], title: str) -> list[psutil.Process]:
-    """The Ray workers of a driver whose process title holds `title`."""
-    found = []
-    for process in psutil.Process(driver.pid).children(recursive=True):
-        try:
-            if title in " ".join(process.cmdline()):
-                found.append(process)
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
-def end_processes(pids: set[int], mark: str) -> None:
-    """End only what this cluster started: its command line or environment names its folder.
-
-    And their children, whose titles hide both: an agent outlives its raylet and keeps its port.
-    """
-    ours: set[psutil.Process] = set()
-    for pid in pids:
-        with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            process = psutil.Process(pid)
-            if mark in " ".join(process.cmdline()) or process.environ().get("HOME") == mark:
-                ours |= {process, *process.children(recursive=True)}
-    for process in ours:
+def workers(pid: int, title: str) -> list[psutil.Process]:
+    """The Ray workers below a process (a driver or a raylet) whose title contains `title`."""
+    matching = []
+    for process in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            process.kill()
+            if title in " ".join(process.cmdline()):
+                matching.append(process)
+    return matching
 
 
 def refused(folder: Path, address: str) -> str:
-    """What `decile run` says when it does not get the Ray cluster at `address`."""
-    done = subprocess.run(
-        command("run", str(experiments(folder)), "-e", NAME),
-        cwd=folder,
-        env=environment(RAY_ADDRESS=address),
-        capture_output=True,
-        text=True,
-        timeout=300,
+    """The error of `decile run` when it cannot use the Ray cluster at `address`."""
+    text = run(experiments(folder), expect=2, RAY_ADDRESS=address)
+    assert "Traceback" not in text
+    return text
+
+
+def same_results(file: Path, reference: Path) -> bool:
+    """Whether the cells of two sweeps recorded the same groups and evaluations."""
+    return all(
+        table(store_of(file), cell.cell_id) == table(store_of(reference), cell.cell_id)
+        for cell in plan_of(file).cells
+        for table in (groups, evaluations)
     )
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stderr
 
 
 def plan_of(file: Path) -> Plan:

@@ -3,17 +3,7 @@
 from pathlib import Path
 
 import pytest
-from sweeps import (
-    NAME,
-    evaluations,
-    experiments,
-    groups,
-    plan_of,
-    run,
-    start,
-    store_of,
-    wait_for,
-)
+from sweeps import NAME, experiments, plan_of, run, same_results, start, store_of, wait_for
 
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import make_plan
@@ -46,13 +36,6 @@ def say(line):
 '''
 
 
-def same_tables(file: Path, finished: Path) -> None:
-    for mine, theirs in zip(plan_of(file).cells, plan_of(finished).cells, strict=True):
-        assert groups(store_of(file), mine.cell_id) == groups(store_of(finished), theirs.cell_id)
-        found = evaluations(store_of(file), mine.cell_id)
-        assert found == evaluations(store_of(finished), theirs.cell_id)
-
-
 def test_one_engine_answers_for_all_checkpoints_of_all_cells(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,7 +50,7 @@ def test_one_engine_answers_for_all_checkpoints_of_all_cells(
     swapped = [line for line in said if line.startswith("adapt")]
     assert sorted(swapped) == sorted(f"adapt {c} {u}" for c in cells for u in (6, 12))
     assert said.count("load 4") <= 2, "an actor loads the base model once"
-    same_tables(file, finished)
+    assert same_results(file, finished)
     for cell in cells:
         assert store_of(file).folders("cells", cell) == ["adapter"], "nothing else is left"
     assert "nothing to do" in run(file)
@@ -88,7 +71,7 @@ def test_a_kill_between_training_and_evaluation_costs_no_training(
     text = run(file)
     assert "cells done" not in text, "nothing is trained again"
     assert "evaluations: 4/4" not in text, "nor all evaluated again"
-    same_tables(file, finished)
+    assert same_results(file, finished)
 
 
 @pytest.mark.parametrize(

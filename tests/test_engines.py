@@ -1,13 +1,12 @@
 """Engines by name: built in, installed, or the user's own; what is no engine is refused by line."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from sweeps import command, environment
+from sweeps import decile
 
 from orchestrator.config.catalog import load_config
 from orchestrator.sampling import find_sampler
@@ -59,15 +58,8 @@ def experiments(folder: Path, engine: str) -> Path:
 def test_a_probe_by_an_engine_of_the_users_own(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(ENGINE)
     file = experiments(tmp_path, "mine:Sayer")
-    done = subprocess.run(
-        command("probe", str(file), "-e", "own"),
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = decile("probe", str(file), "-e", "own", folder=tmp_path)
+    assert process.returncode == 0, process.stdout + process.stderr
     [part] = [
         f
         for f in (tmp_path / "runs" / "probes").glob("*/*.parquet")

@@ -5,11 +5,11 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from data import data
+from processes import hang_limit
 
 from orchestrator.probing.marker_check import BOMBS
 from tasks import Answer, get_task
@@ -98,10 +98,9 @@ def test_what_math_verify_cannot_read_is_no_answer() -> None:
 @pytest.mark.parametrize(
     "piece", ["1,000", " ", "{", "\\", "\\frac", "a ", "1 ", r"\text{ cm}", ".", "~"]
 )
-def test_a_long_answer_is_spelled_in_no_time(piece: str) -> None:
-    started = time.perf_counter()
-    mark_expression(r"\boxed{" + piece * (1_000_000 // len(piece)) + "}", "5", "strict", False)
-    assert time.perf_counter() - started < 3
+def test_a_long_answer_is_normalized_in_linear_time(piece: str) -> None:
+    with hang_limit():  # a quadratic reader takes hours
+        mark_expression(r"\boxed{" + piece * (1_000_000 // len(piece)) + "}", "5", "strict", False)
 
 
 def test_bombs_are_errors_and_the_next_answer_is_marked() -> None:

@@ -1,13 +1,14 @@
-"""100,000 random and mutated completions: one outcome each, no exception, in bounded time."""
+"""100,000 random and mutated completions: one outcome each, no exception, and no hang."""
 
 import json
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from processes import hang_limit
+
 from tasks import OUTCOMES, Answer
-from tasks.equivalence import LIMIT, mark_expressions
+from tasks.equivalence import mark_expressions
 from tasks.marking import Mark, mark_letter, mark_number
 
 CASES = [
@@ -15,37 +16,13 @@ CASES = [
     for line in (Path(__file__).parent / "completions.jsonl").read_text("utf-8").splitlines()
 ]
 PIECES = [
-    *[
-        r"\boxed{",
-        "}",
-        "{",
-        r"\frac{1}{2}",
-        r"\text{",
-        r"\left(",
-        "^",
-        "_",
-        "$",
-        "**",
-        "####",
-        "\n",
-    ],
-    *["the answer is ", "(A)", "B", "12", "1,234", "-", ".", "/", "%", "=", "<think>", "</think>"],
-    *[
-        "\\",
-        r"\\",
-        "9**9**9",
-        "\u00b2",
-        "\u0665",
-        "\u2212",
-        "\u202e",
-        "\U0001f600",
-        "\x00",
-        "\ud7ff",
-    ],
+    *(r"\boxed{", "}", "{", r"\frac{1}{2}", r"\text{", r"\left(", "^", "_", "$", "**", "####"),
+    *("\n", "the answer is ", "(A)", "B", "12", "1,234", "-", ".", "/", "%", "=", "<think>"),
+    *("</think>", "\\", r"\\", "9**9**9", "\u00b2", "\u0665", "\u2212", "\u202e", "\U0001f600"),
+    *("\x00", "\ud7ff"),
 ]
 COUNT = 100_000
 EXPRESSIONS = 3_000
-SLOWEST = 2.0  # seconds for one text; a reader that is not linear needs hours for some of these
 
 
 def fuzzed(rng: random.Random) -> str:
@@ -82,16 +59,13 @@ def sound(mark: Mark, truncated: bool) -> bool:
 
 
 def test_numbers_and_letters_are_read_from_anything() -> None:
-    slowest = 0.0
     for text, truncated in texts(COUNT, seed=0):
-        began = time.perf_counter()
-        for marking in ("strict", "lenient"):
-            number = mark_number(text, "12", marking, truncated, last_number=True)
-            letter = mark_letter(text, "(B)", marking, truncated)
-            assert sound(number, truncated), (text, number)
-            assert sound(letter, truncated), (text, letter)
-        slowest = max(slowest, time.perf_counter() - began)
-    assert slowest < SLOWEST
+        with hang_limit():  # a reader that is not linear needs hours for some of these
+            for marking in ("strict", "lenient"):
+                number = mark_number(text, "12", marking, truncated, last_number=True)
+                letter = mark_letter(text, "(B)", marking, truncated)
+                assert sound(number, truncated), (text, number)
+                assert sound(letter, truncated), (text, letter)
 
 
 def test_expressions_are_marked_from_anything() -> None:
@@ -99,9 +73,7 @@ def test_expressions_are_marked_from_anything() -> None:
     golds = [case["answer"] for case in CASES if case["marker"] == "expression"]
     answers = [Answer(t, rng.choice(golds), cut) for t, cut in texts(EXPRESSIONS, seed=2)]
     for marking in ("strict", "lenient"):
-        began = time.monotonic()
-        marks = mark_expressions(answers, marking)
-        late = sum(mark.rule.endswith("time-limit") for mark in marks)
-        assert time.monotonic() - began < 120 + 2 * LIMIT * late
+        with hang_limit(900):
+            marks = mark_expressions(answers, marking)
         for answer, mark in zip(answers, marks, strict=True):
             assert sound(mark, answer.truncated), (answer, mark)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,17 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from sweeps import (
-    NAME,
-    command,
-    end_processes,
-    environment,
-    evaluations,
-    experiments,
-    groups,
-    plan_of,
-    store_of,
-)
+from processes import environment, free_ray_port, kill_cluster
+from sweeps import experiments, run, same_results
 
 BIN = Path(sys.executable).parent
 WORKER = {
@@ -31,9 +21,8 @@ WORKER = {
     "max_workers": 2,
 }
 
-
 # What Ray's launcher would fill in.
-NOTHING: dict[str, object] = {
+DEFAULTS: dict[str, object] = {
     "auth": {},
     "file_mounts": {},
     "cluster_synced_files": [],
@@ -50,20 +39,12 @@ NOTHING: dict[str, object] = {
 }
 
 
-def free_port() -> int:
-    for port in range(28379, 29379):
-        with socket.socket() as tried:
-            if tried.connect_ex(("127.0.0.1", port)):
-                return port
-    raise AssertionError("no free port")
-
-
 @pytest.fixture
 def growing() -> Iterator[str]:
     """A head that computes nothing, and an autoscaler of up to two nodes; gives the address."""
     home = Path("/tmp") / f"decile-grow-{os.getpid()}"
     home.mkdir()
-    port = free_port()
+    port = free_ray_port(28379)
     provider = {
         "type": "fake_multinode",
         "gcs_address": f"127.0.0.1:{port}",
@@ -71,7 +52,7 @@ def growing() -> Iterator[str]:
         "disable_launch_config_check": True,
     }
     config = {
-        **NOTHING,
+        **DEFAULTS,
         "cluster_name": "growing",
         "max_workers": 2,
         "provider": provider,
@@ -83,26 +64,16 @@ def growing() -> Iterator[str]:
         "idle_timeout_minutes": 5,
     }
     (home / "config.json").write_text(json.dumps(config))
-    more = {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1", "HOME": str(home)}
+    variables = {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1", "HOME": str(home)}
     before = set(psutil.pids())
     subprocess.run(
         [
-            str(BIN / "ray"),
-            "start",
-            "--head",
-            "--port",
-            str(port),
-            "--num-cpus",
-            "0",
-            "--temp-dir",
-            str(home / "ray"),
-            "--object-store-memory",
-            "100000000",
-            "--include-dashboard",
-            "false",
+            *(str(BIN / "ray"), "start", "--head", "--port", str(port), "--num-cpus", "0"),
+            *("--temp-dir", str(home / "ray"), "--object-store-memory", "100000000"),
+            *("--include-dashboard", "false"),
             f"--autoscaling-config={home / 'config.json'}",
         ],
-        env=environment(**more),
+        env=environment(**variables),
         check=True,
         capture_output=True,
         timeout=120,
@@ -110,30 +81,15 @@ def growing() -> Iterator[str]:
     try:
         yield f"127.0.0.1:{port}"
     finally:
-        end_processes(set(psutil.pids()) - before, str(home))
+        kill_cluster(set(psutil.pids()) - before, str(home))
         shutil.rmtree(home, ignore_errors=True)
-
-
-def decile(file: Path, address: str, *more: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command("run", str(file), "-e", NAME, *more),
-        cwd=file.parent,
-        env=environment(RAY_ADDRESS=address),
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
 
 
 def test_a_sweep_makes_a_cluster_grow_from_nothing(
     growing: str, finished: Path, tmp_path: Path
 ) -> None:
     file = experiments(tmp_path)
-    refused = decile(file, growing)
-    assert refused.returncode == 2
-    assert "--cpus and --gpus of a cluster that grows" in refused.stderr
-    done = decile(file, growing, "--cpus", "2")
-    assert done.returncode == 0, done.stdout + done.stderr
-    for cell in plan_of(finished).cells:
-        for table in (groups, evaluations):
-            assert table(store_of(file), cell.cell_id) == table(store_of(finished), cell.cell_id)
+    text = run(file, expect=2, RAY_ADDRESS=growing)
+    assert "--cpus and --gpus of a cluster that grows" in text
+    run(file, "--cpus", "2", RAY_ADDRESS=growing)
+    assert same_results(file, finished)

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sweeps import NAME, command, environment, experiments
+from sweeps import NAME, decile, experiments
 
 from orchestrator.cli.doctor import checks
 from orchestrator.storage.store import Store
@@ -39,14 +39,7 @@ def sweep(folder: Path, task: str) -> subprocess.CompletedProcess[str]:
     few = {"task": f"lying_task:{task}", "options": {"train": 64, "test": 16}}
     file = experiments(folder)
     file.write_text(file.read_text().replace("task: shuffled_objects", f"task: {few['task']}"))
-    return subprocess.run(
-        command("run", str(file), "-e", NAME),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return decile("run", str(file), "-e", NAME, folder=folder)
 
 
 def test_a_failing_marker_is_refused_before_anything_is_sampled(tmp_path: Path) -> None:

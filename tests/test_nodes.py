@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,19 +9,10 @@ from typing import Any
 
 import psutil
 import pytest
+from processes import kill_all
 from ray._private import ray_constants
 from ray.cluster_utils import Cluster
-from sweeps import (
-    NAME,
-    command,
-    environment,
-    evaluations,
-    experiments,
-    groups,
-    plan_of,
-    store_of,
-    wait_for,
-)
+from sweeps import experiments, same_results, start, store_of, wait_for, workers
 
 MEMORY = 100_000_000  # bytes of each node's object store
 
@@ -31,15 +21,15 @@ MEMORY = 100_000_000  # bytes of each node's object store
 def cluster() -> Iterator[Cluster]:
     """A head that computes nothing, and two nodes of one and of two CPUs."""
     head = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args=head)
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     for cpus in (1, 2):
-        made.add_node(num_cpus=cpus, object_store_memory=MEMORY)
-    made.wait_for_nodes()
-    yield made
-    nodes = [made.head_node, *made.worker_nodes]
-    left = [p for node in nodes for p in psutil.Process(raylet(node)).children(recursive=True)]
-    made.shutdown()
-    end(left)
+        cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY)
+    cluster.wait_for_nodes()
+    yield cluster
+    nodes = [cluster.head_node, *cluster.worker_nodes]
+    agents = [p for node in nodes for p in psutil.Process(raylet(node)).children(recursive=True)]
+    cluster.shutdown()
+    kill_all(agents)
 
 
 def raylet(node: Any) -> int:
@@ -47,30 +37,22 @@ def raylet(node: Any) -> int:
     return int(node.all_processes[ray_constants.PROCESS_TYPE_RAYLET][0].process.pid)
 
 
-def end(processes: list[psutil.Process]) -> None:
-    """Kill what is still there."""
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-
-
 def busy(cluster: Cluster, title: str) -> Any:
-    """The node that runs a worker whose process title holds `title`, or None."""
+    """The node that runs a worker whose process title contains `title`, or None."""
     for node in cluster.worker_nodes:
         with suppress(psutil.NoSuchProcess):
-            for process in psutil.Process(raylet(node)).children(recursive=True):
-                if title in " ".join(process.cmdline()):
-                    return node
+            if workers(raylet(node), title):
+                return node
     return None
 
 
 def vanish(cluster: Cluster, node: Any) -> None:
-    """The node dies as a spot node does, and another of its kind comes."""
+    """Kill a node as a spot instance is lost, and add another of its kind."""
     cpus = node.get_resource_and_label_spec().num_cpus
     processes = psutil.Process(raylet(node)).children(recursive=True)  # its agents would live on
     os.kill(raylet(node), signal.SIGKILL)
     cluster.remove_node(node, allow_graceful=False)
-    end(processes)
+    kill_all(processes)
     cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY)
 
 
@@ -80,14 +62,7 @@ def test_nodes_that_vanish_cost_nothing_but_time(
     file, log = experiments(tmp_path), tmp_path / "driver.log"
     # A Ray that an earlier test started in this process switched tokens on for later ones.
     mode = os.environ.get("RAY_AUTH_MODE", "disabled")
-    with log.open("wb") as out:
-        driver = subprocess.Popen(
-            command("run", str(file), "-e", NAME),
-            cwd=tmp_path,
-            env=environment(RAY_ADDRESS=cluster.address, RAY_AUTH_MODE=mode),
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
+    driver = start(file, log, RAY_ADDRESS=cluster.address, RAY_AUTH_MODE=mode)
     try:
         node = wait_for(lambda: busy(cluster, "ProbeActor"), driver, log)
         vanish(cluster, node)
@@ -98,6 +73,4 @@ def test_nodes_that_vanish_cost_nothing_but_time(
         assert driver.wait(timeout=400) == 0, log.read_text()
     finally:
         driver.kill()
-    for cell in plan_of(finished).cells:
-        for table in (groups, evaluations):
-            assert table(store_of(file), cell.cell_id) == table(store_of(finished), cell.cell_id)
+    assert same_results(file, finished)

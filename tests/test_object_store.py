@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,15 +9,15 @@ import psutil
 import pyarrow as pa
 import pytest
 from factories import cell_record, finished_cell, small_plan
-from objects import bucket, s3_server
+from processes import kill_all
+from s3_server import bucket, s3_server
 from sweeps import (
-    NAME,
-    command,
-    environment,
     evaluations,
     experiments,
     groups,
     plan_of,
+    run,
+    start,
     store_of,
     wait_for,
 )
@@ -192,25 +190,15 @@ def test_a_sweep_in_a_bucket_outlives_a_kill_and_ends_as_in_a_folder(
     for folder in ("probes", "subsets"):  # sampling in a bucket is tried above
         store.copy_in(finished.parent / "runs" / folder, folder)
     tracking = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    again = command("run", str(file), "-e", NAME, "--tracking-uri", tracking)
     log = tmp_path / "driver.log"
-    with log.open("wb") as out:
-        driver = subprocess.Popen(
-            again,
-            cwd=tmp_path,
-            env=environment(RAY_TMPDIR="/tmp"),
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
+    driver = start(file, log, "--tracking-uri", tracking, RAY_TMPDIR="/tmp")
 
     def saved() -> list[str]:
         cells = [c.cell_id for c in plan.cells]
         return [c for c in cells if store.exists("cells", c, "checkpoint-6", "decile.json")]
 
     wait_for(saved, driver, log)
-    family = [*psutil.Process(driver.pid).children(recursive=True), psutil.Process(driver.pid)]
-    for process in family:
-        process.send_signal(signal.SIGKILL)
+    kill_all([*psutil.Process(driver.pid).children(recursive=True), psutil.Process(driver.pid)])
     driver.wait()
     killed = saved()[0]
     assert not store.exists("cells", killed, "result.json")
@@ -221,16 +209,8 @@ def test_a_sweep_in_a_bucket_outlives_a_kill_and_ends_as_in_a_folder(
     shutil.rmtree(tmp_path / "scratch")  # the node is lost, too
     (tmp_path / "scratch").mkdir()
 
-    done = subprocess.run(
-        again,
-        cwd=tmp_path,
-        env=environment(RAY_TMPDIR="/tmp"),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "for-tests" not in done.stdout + done.stderr + log.read_text(), "a key was told"
+    text = run(file, "--tracking-uri", tracking, RAY_TMPDIR="/tmp")
+    assert "for-tests" not in text + log.read_text(), "a key was printed"
     result = store.read_json("cells", killed, "result.json")
     assert result["ledger"]["seconds"] > 10_000, "it went on from its checkpoint"
     for cell in plan.cells:
@@ -241,6 +221,6 @@ def test_a_sweep_in_a_bucket_outlives_a_kill_and_ends_as_in_a_folder(
             "adapter_config.json",
             "adapter_model.safetensors",
         ]
-    assert "evaluations: 2/2 checkpoints" in done.stdout + done.stderr
+    assert "evaluations: 2/2 checkpoints" in text
     assert not list((tmp_path / "scratch").rglob("checkpoint-*"))
     assert not list((tmp_path / "scratch").glob("decile-adapter-*"))

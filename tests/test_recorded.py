@@ -1,6 +1,5 @@
 """A recording replayed as a probe: real Ray, no model; adaptive and whole give the same subsets."""
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from sweeps import command, environment
+from sweeps import decile
 
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
@@ -53,16 +52,9 @@ def experiments(folder: Path, policies: list[str], **probe: object) -> Path:
 
 
 def probe(file: Path) -> str:
-    done = subprocess.run(
-        command("probe", str(file), "-e", "study"),
-        cwd=file.parent,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    process = decile("probe", str(file), "-e", "study", folder=file.parent)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout + process.stderr
 
 
 def subsets(file: Path) -> dict[str, list[str]]:

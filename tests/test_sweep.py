@@ -5,9 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import urllib.request
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +14,16 @@ import pyarrow.compute as pc
 import pytest
 import torch
 from mlflow import MlflowClient
+from processes import ROOT, free_port, listens, wait_until
 from sweeps import (
     NAME,
-    ROOT,
     command,
     evaluations,
     experiments,
     groups,
     plan_of,
     run,
+    same_results,
     start,
     store_of,
     wait_for,
@@ -107,7 +106,7 @@ def test_killed_processes_cost_nothing_but_time(finished: Path, tmp_path: Path) 
     log = tmp_path / "driver.log"
     driver = start(file, log)
 
-    sampler = wait_for(lambda: workers(driver, "ProbeActor"), driver, log)[0]
+    sampler = wait_for(lambda: workers(driver.pid, "ProbeActor"), driver, log)[0]
     sampler.send_signal(signal.SIGKILL)
 
     def whole_checkpoint() -> Path | None:
@@ -134,8 +133,7 @@ def test_killed_processes_cost_nothing_but_time(finished: Path, tmp_path: Path) 
         assert store.read_json("cells", cell_id, "result.json") == result, "ran again"
     for cell, calm in zip(plan.cells, plan_of(finished).cells, strict=True):
         assert cell.cell_id == calm.cell_id
-        assert groups(store, cell.cell_id) == groups(store_of(finished), calm.cell_id)
-        assert evaluations(store, cell.cell_id) == evaluations(store_of(finished), calm.cell_id)
+    assert same_results(file, finished)
     assert len(mlflow_runs(file)) == 3
 
 
@@ -247,18 +245,13 @@ def test_the_report_is_one_page_that_needs_no_network(finished: Path, tmp_path: 
 
 
 def test_the_ui_command_serves_mlflow_on_loopback(finished: Path) -> None:
-    port = "8765"
+    port = free_port()
     storage = store_of(finished).uri
-    server = subprocess.Popen(command("ui", "--storage", storage, "--port", port))
+    server = subprocess.Popen(command("ui", "--storage", storage, "--port", str(port)))
     try:
-        deadline = time.monotonic() + 90
-        while time.monotonic() < deadline and server.poll() is None:
-            with suppress(OSError):
-                page = urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
-                assert page.status == 200
-                return
-            time.sleep(0.5)
-        raise AssertionError("the UI did not come up")
+        wait_until(lambda: listens(port), running=lambda: server.poll() is None)
+        page = urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60)
+        assert page.status == 200
     finally:
         for process in [*psutil.Process(server.pid).children(recursive=True), server]:
             process.terminate()

@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,8 @@ import pytest
 from factories import cell_record, finished_cell, small_plan
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from mlflow_server import free_port, serving
+from mlflow_server import serving
+from processes import free_port, hang_limit
 
 from orchestrator.cli.commands import _where_to_compare
 from orchestrator.evaluation.groups import training_metrics
@@ -37,14 +37,6 @@ HERE = Path(__file__).parent
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     return small_plan(tmp_path)
-
-
-@pytest.fixture
-def store(tmp_path: Path, empty_database: Path) -> Store:
-    """A store with an empty MLflow database beside it."""
-    store = Store(str(tmp_path / "runs"))
-    shutil.copyfile(empty_database, store.local_path() / "mlflow.db")
-    return store
 
 
 def opened(store: Store, plan: Plan) -> Tracker:
@@ -336,15 +328,13 @@ def test_a_dead_tracker_costs_one_warning(
     }[kind]
     cell = plan.cells[0]
     finished_cell(store, plan, cell)
-    began = time.monotonic()
-    with caplog.at_level(logging.WARNING):
+    with hang_limit(60), caplog.at_level(logging.WARNING):
         tracker = Tracker.open(uri, store, plan)
         tracker.start(cell)
         tracker.live(cell, 1, {"train/live_pct": 1.0})
         tracker.sync(cell)
         tracker.fail(plan.cells[1], "reason")
         tracker.close(ok=True)
-    assert time.monotonic() - began < 15
     assert not tracker.enabled
     messages = [r.getMessage() for r in caplog.records]
     assert len(messages) == 1
@@ -403,11 +393,10 @@ def test_a_real_server_and_its_death(
     assert (folder / "samples.html").is_file()
     process.terminate()
     process.wait(30)
-    began = time.monotonic()
-    tracker.fail(running, "the server is gone")
-    tracker.sync(running)
-    tracker.close(ok=False)
-    assert time.monotonic() - began < 15
+    with hang_limit(60):
+        tracker.fail(running, "the server is gone")
+        tracker.sync(running)
+        tracker.close(ok=False)
     assert not tracker.enabled
     assert capfd.readouterr().out == ""  # stdout may be read by a program
     assert [r.name for r in caplog.records] == ["orchestrator.tracking"]

@@ -43,14 +43,6 @@ def plan(tmp_path: Path) -> Plan:
     return small_plan(tmp_path, policies=POLICIES, seeds=(0, 1), claims=["hard > random on small"])
 
 
-@pytest.fixture
-def store(tmp_path: Path, empty_database: Path) -> Store:
-    """A store with an empty MLflow database beside it."""
-    store = Store(str(tmp_path / "runs"))
-    shutil.copyfile(empty_database, store.local_path() / "mlflow.db")
-    return store
-
-
 def run_again(store: Store, plan: Plan) -> Tracker:
     """What a driver does that finds nothing owed."""
     tracker = Tracker.open(default_tracking_uri(store), store, plan)
