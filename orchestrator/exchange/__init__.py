@@ -1,6 +1,5 @@
-"""Others' files in, subsets out: imports as probes, exports in the layouts of trainers."""
+"""Imports of other tools' files as probes, and exports of subsets for trainers."""
 
-from orchestrator.exchange.entries import Hints
 from orchestrator.exchange.exports import (
     LAYOUTS,
     export_file,
@@ -10,10 +9,11 @@ from orchestrator.exchange.exports import (
     summary_of,
 )
 from orchestrator.exchange.imports import Imported, import_file, import_probe, write_import
-from orchestrator.exchange.layouts import ALIASES, NEEDS
+from orchestrator.exchange.layouts import ALIASES, REQUIRES
+from orchestrator.exchange.records import Hints
 
-IMPORTS = (*NEEDS, *ALIASES)  # names of the layouts that are read
-EXPORTS = tuple(LAYOUTS)  # and of those that are written
+IMPORTS = (*REQUIRES, *ALIASES)  # names of the import layouts
+EXPORTS = tuple(LAYOUTS)  # names of the export layouts
 
 __all__ = [
     "EXPORTS",

@@ -1,8 +1,8 @@
-"""A subset with its texts and where it came from, in the layouts that trainers read."""
+"""Exports a subset with its texts and its provenance, in the layouts that trainers read."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator import __version__
-from orchestrator.exchange.places import write_place
 from orchestrator.selection.subsets import reason
+from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
 from tasks import Prompt, Task, TaskError
 
-NAMED = 3  # missing prompts that a message names
-NEEDED = ("rank", "prompt_id", "pass_rate")  # of a subset
+IDS_SHOWN = 3  # ids of missing prompts that a message lists
+REQUIRED = ("rank", "prompt_id", "pass_rate")  # of a subset
 _MESSAGES = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
 _COMMON = {
     "prompt_id": pa.string(),
@@ -47,8 +47,8 @@ VERL = pa.schema(
 Row = dict[str, Any]
 
 
-class Line(NamedTuple):
-    """One chosen prompt, the chat that asks it, and its row of the subset."""
+class ExportedPrompt(NamedTuple):
+    """One chosen prompt, its chat messages, and its row of the subset."""
 
     prompt: Prompt
     messages: list[dict[str, str]]
@@ -57,7 +57,7 @@ class Line(NamedTuple):
     why: str | None
 
     def common(self) -> Row:
-        """What every layout carries."""
+        """The fields of every layout."""
         prompt = self.prompt
         return {
             "prompt_id": prompt.prompt_id,
@@ -69,43 +69,43 @@ class Line(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A trainer's columns, the kinds of file that it reads, and one row of it."""
+    """A trainer's columns, the file types that it reads, and how a row is built."""
 
     schema: pa.Schema
     suffixes: tuple[str, ...]
-    row: Callable[[Line, str], Row]
+    row: Callable[[ExportedPrompt, str], Row]
 
 
-def _jsonl(line: Line, task: str) -> Row:
-    own = {"question": line.prompt.question, "messages": line.messages, "why": line.why}
-    return {**line.common(), **own}
+def _jsonl(item: ExportedPrompt, task: str) -> Row:
+    own = {"question": item.prompt.question, "messages": item.messages, "why": item.why}
+    return {**item.common(), **own}
 
 
-def _trl(line: Line, task: str) -> Row:
-    """TRL's conversational prompt-only form: GRPOTrainer hands the other columns to rewards."""
-    return {"prompt": line.messages, **line.common()}
+def _trl(item: ExportedPrompt, task: str) -> Row:
+    """TRL's conversational prompt-only format: GRPOTrainer passes other columns to rewards."""
+    return {"prompt": item.messages, **item.common()}
 
 
-def _verifiers(line: Line, task: str) -> Row:
+def _verifiers(item: ExportedPrompt, task: str) -> Row:
     """`info` as JSON text, which its documentation prefers and its environments parse."""
-    info = {**line.common(), "question": line.prompt.question}
+    info = {**item.common(), "question": item.prompt.question}
     return {
-        "prompt": line.messages,
-        "answer": line.prompt.answer,
+        "prompt": item.messages,
+        "answer": item.prompt.answer,
         "info": json.dumps(info, ensure_ascii=False),
     }
 
 
-def _verl(line: Line, task: str) -> Row:
-    """As verl's examples write it. `data_source` names no reward of verl's own, on purpose: it
-    asks for `custom_reward_function`, where answers are read as this task asks for them."""
-    extra = {"index": line.rank, "split": "train", **line.common()}
+def _verl(item: ExportedPrompt, task: str) -> Row:
+    """As in verl's examples. `data_source` deliberately names no built-in reward of verl: set
+    `custom_reward_function`, so that answers are read in the form this task asks for."""
+    extra = {"index": item.rank, "split": "train", **item.common()}
     return {
         "data_source": f"decile/{task}",
-        "prompt": line.messages,
+        "prompt": item.messages,
         "ability": task,
-        "reward_model": {"style": "rule", "ground_truth": line.prompt.answer},
-        "extra_info": {**extra, "question": line.prompt.question},
+        "reward_model": {"style": "rule", "ground_truth": item.prompt.answer},
+        "extra_info": {**extra, "question": item.prompt.question},
     }
 
 
@@ -125,7 +125,7 @@ def export_file(
     out: Path,
     provenance: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """`export_subset` of a subset's file, whose name and sha256 the provenance keeps."""
+    """`export_subset` of a subset's file; its name and sha256 go into the provenance."""
     digest = hashlib.sha256(subset.read_bytes()).hexdigest() if subset.is_file() else ""
     about = {"file": f"{subset.name} sha256:{digest}", **(provenance or {})}
     return export_subset(read_subset_file(subset), prompts, task, layout, out, about)
@@ -141,41 +141,54 @@ def export_subset(
 ) -> dict[str, Any]:
     """Write the subset (schema SUBSET) in a trainer's layout; returns its provenance.
 
-    `prompts` has the texts: a task's pool, or `prompts_of` an import. Rows stand by rank. Beside
-    `out` comes `out`.provenance.json: why these prompts (the subset's own reason: policy, size,
-    seed, ties, probe), task, marker, wording, what the caller adds, and the sha256 of `out`. The
-    texts are `task.messages`, so that a trainer asks as the probe asked. Raises TaskError.
+    `prompts` has the texts: a task's pool, or `prompts_of` an import. Rows are ordered by rank.
+    `out`.provenance.json is written too: the subset's reason (policy, size, seed, ties, probe),
+    task, marker, prompt template, `provenance`, and the sha256 of `out`. The texts are
+    `task.messages`, so that training uses the prompts of the probe. Raises TaskError, and UserError
+    where `out` cannot be written.
     """
     if layout not in LAYOUTS:
         raise TaskError(f"layout {layout!r} is unknown: write {', '.join(LAYOUTS)}")
     shape = LAYOUTS[layout]
-    write_place(out, shape.suffixes)
-    lines = _lines(subset, prompts, task)
-    why = _provenance(subset, task, layout, provenance or {})
-    table = pa.Table.from_pylist([shape.row(line, task.name) for line in lines], shape.schema)
-    data = _bytes(table, why, out)
-    why["sha256"] = hashlib.sha256(data).hexdigest()
+    check_output(out, shape.suffixes)
+    exported = _exported_prompts(subset, prompts, task)
+    origin = {
+        "layout": layout,
+        "rows": subset.num_rows,
+        "subset": reason(subset),
+        "task": {
+            "name": task.name,
+            "version": task.version,
+            "marker": task.marker_id,
+            "prompt": task.asking.preset,
+        },
+        "decile": __version__,
+        **(provenance or {}),
+    }
+    table = pa.Table.from_pylist([shape.row(item, task.name) for item in exported], shape.schema)
+    data = _bytes(table, origin, out)
+    origin["sha256"] = hashlib.sha256(data).hexdigest()
     store = Store(str(out.parent))
-    # The provenance first: a file of prompts without one would say nothing of its origin.
-    store.write_json(why, f"{out.name}.provenance.json")
+    # The provenance first, so that no exported file is ever without one.
+    store.write_json(origin, f"{out.name}.provenance.json")
     store.write_bytes(data, out.name)
-    return why
+    return origin
 
 
 def read_subset_file(file: Path) -> pa.Table:
-    """A subset as `decile select` or a sweep wrote it. Raises TaskError where it is none."""
+    """A subset that `decile select` or a sweep wrote. Raises TaskError for any other file."""
     table = _parquet(file)
-    missing = [name for name in NEEDED if name not in table.column_names]
+    missing = [name for name in REQUIRED if name not in table.column_names]
     if missing:
         raise TaskError(
-            f"{file} is no subset (no column {', '.join(missing)}): write a file of "
+            f"{file} is not a subset (no column {', '.join(missing)}): write a file of "
             "decile select, or of a storage's subsets/"
         )
     return table
 
 
 def prompts_of(file: Path) -> list[Prompt]:
-    """The prompts whose texts an import (`write_import`) holds, each once."""
+    """The prompts of an import (`write_import`) that have texts, each once."""
     table = _parquet(file)
     names = ("prompt_id", "question", "answer", "tier")
     if missing := [name for name in names if name not in table.column_names]:
@@ -187,7 +200,7 @@ def prompts_of(file: Path) -> list[Prompt]:
 
 
 def summary_of(file: Path) -> dict[str, Any]:
-    """What an import says of itself, for the provenance of what is chosen from it."""
+    """The summary stored in an import, for the provenance of a subset selected from it."""
     return reason(_parquet(file))
 
 
@@ -200,50 +213,32 @@ def _parquet(file: Path) -> pa.Table:
         raise TaskError(f"{file} cannot be read as Parquet: {error}") from error
 
 
-def _lines(subset: pa.Table, prompts: Iterable[Prompt], task: Task) -> list[Line]:
-    of = {prompt.prompt_id: prompt for prompt in prompts}
+def _exported_prompts(
+    subset: pa.Table, prompts: Iterable[Prompt], task: Task
+) -> list[ExportedPrompt]:
+    by_id = {prompt.prompt_id: prompt for prompt in prompts}
     rows = sorted(subset.to_pylist(), key=lambda row: row["rank"])
-    _refuse_missing([row["prompt_id"] for row in rows if row["prompt_id"] not in of], rows, task)
+    if missing := [row["prompt_id"] for row in rows if row["prompt_id"] not in by_id]:
+        more = ", …" if len(missing) > IDS_SHOWN else ""
+        raise TaskError(
+            f"{len(missing):,} of {len(rows):,} prompts of the subset are not in the data of task "
+            f"{task.name} ({', '.join(missing[:IDS_SHOWN])}{more}): give the task the options that "
+            "it was probed with, or the import that holds the texts"
+        )
     return [
-        Line(prompt, task.messages(prompt.question), row["rank"], row["pass_rate"], row.get("why"))
+        ExportedPrompt(
+            prompt, task.messages(prompt.question), row["rank"], row["pass_rate"], row.get("why")
+        )
         for row in rows
-        for prompt in [of[row["prompt_id"]]]
+        for prompt in [by_id[row["prompt_id"]]]
     ]
 
 
-def _refuse_missing(missing: Sequence[str], rows: Sequence[Row], task: Task) -> None:
-    if missing:
-        more = ", …" if len(missing) > NAMED else ""
-        raise TaskError(
-            f"{len(missing):,} of {len(rows):,} prompts of the subset are not in the data of task "
-            f"{task.name} ({', '.join(missing[:NAMED])}{more}): give the task the options it was "
-            "probed with, or the import that holds the texts"
-        )
-
-
-def _provenance(
-    subset: pa.Table, task: Task, layout: str, added: Mapping[str, Any]
-) -> dict[str, Any]:
-    return {
-        "layout": layout,
-        "rows": subset.num_rows,
-        "subset": reason(subset),
-        "task": {
-            "name": task.name,
-            "version": task.version,
-            "marker": task.marker_id,
-            "prompt": task.asking.preset,
-        },
-        "decile": __version__,
-        **added,
-    }
-
-
-def _bytes(table: pa.Table, why: Mapping[str, Any], out: Path) -> bytes:
+def _bytes(table: pa.Table, origin: Mapping[str, Any], out: Path) -> bytes:
     if out.name.endswith(".jsonl"):
         lines = (json.dumps(row, ensure_ascii=False) for row in table.to_pylist())
         return "".join(f"{line}\n" for line in lines).encode()
     sink = pa.BufferOutputStream()
-    noted = table.replace_schema_metadata({"decile": json.dumps(why, sort_keys=True)})
-    pq.write_table(noted, sink, compression="zstd")
+    table = table.replace_schema_metadata({"decile": json.dumps(origin, sort_keys=True)})
+    pq.write_table(table, sink, compression="zstd")
     return bytes(sink.getvalue())

@@ -1,4 +1,4 @@
-"""Others' completions, evaluations and solve rates, as a probe from which policies choose."""
+"""Imports external completions, evaluations and solve rates as a probe."""
 
 import json
 from collections.abc import Iterable
@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from orchestrator import __version__
-from orchestrator.exchange.entries import CompletionRecord, Hints, Notes, SolveRateRecord
-from orchestrator.exchange.layouts import layout_of, open_source, read_layout
-from orchestrator.exchange.places import write_place
-from orchestrator.exchange.pool import Prompts
-from orchestrator.exchange.tables import difficulty_table, samples_table, uneven_table
+from orchestrator.exchange.layouts import detect_layout, read_layout, read_source
+from orchestrator.exchange.pool import PromptMatcher
+from orchestrator.exchange.records import CompletionRecord, Hints, Notes, SolveRateRecord
+from orchestrator.exchange.tables import difficulty_table, samples_table, uneven_difficulty
+from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
 from tasks import Prompt, Task, TaskError
 
@@ -22,12 +22,12 @@ TEXTS = pa.schema({"question": pa.string(), "answer": pa.string(), "tier": pa.st
 
 @dataclass(frozen=True)
 class Imported:
-    """What a source held: `samples`, or `difficulty`, or (a pool without rates) neither.
+    """The content of a source: `samples`, or `difficulty`, or (a pool without rates) neither.
 
-    `samples` has the schema SAMPLES, under the task's own marker. `difficulty` has those columns
-    of DIFFICULTY that the source lets one know; it stands beside samples where prompts have unlike
-    numbers of them, and is then what is written. `prompts` are all that either names. `source` is
-    the file's name and sha256; `notes` say what was recognised, dropped, and is odd.
+    `samples` has the schema SAMPLES, marked by the task's own marker. `difficulty` has those
+    columns of DIFFICULTY that are known; where prompts have different numbers of samples, it is
+    set besides `samples` and is what is written. `prompts` are all prompts of either. `source` is
+    the file's name and sha256; `notes` list what was detected, dropped, and is unusual.
     """
 
     source: str
@@ -48,7 +48,7 @@ class Imported:
 
     @property
     def table(self) -> pa.Table:
-        """The rows that are written: of difficulty, samples or prompts."""
+        """The rows to write: of difficulty, samples or prompts."""
         if self.difficulty is not None:
             return self.difficulty
         if self.samples is not None:
@@ -56,7 +56,7 @@ class Imported:
         return pa.table({"prompt_id": [prompt.prompt_id for prompt in self.prompts]})
 
     def summary(self) -> dict[str, Any]:
-        """All but the tables, for machines; written beside them as well."""
+        """Everything but the tables, as JSON values; also stored in the written file."""
         return {
             "kind": self.kind,
             "source": self.source,
@@ -79,8 +79,11 @@ def import_file(
     pool: Iterable[Prompt] | None = None,
     hints: Hints = Hints(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
-    """Import `source` into the Parquet file `out`; returns the summary. Raises TaskError."""
-    write_place(out, (".parquet",))
+    """Import `source` into the Parquet file `out`; returns the summary.
+
+    Raises TaskError as `import_probe` does, and UserError where `out` cannot be written.
+    """
+    check_output(out, (".parquet",))
     imported = import_probe(source, layout, task, pool=pool, hints=hints)
     write_import(imported, out)
     return imported.summary()
@@ -94,53 +97,53 @@ def import_probe(
     pool: Iterable[Prompt] | None = None,
     hints: Hints = Hints(),  # noqa: B008 (frozen)
 ) -> Imported:
-    """Read a file, or a run's folder, of somebody else's.
+    """Read a file, or a run's folder, written by another tool.
 
-    Without `layout` the columns tell it. With `pool` (a task's training prompts) questions are
-    matched with it, so that ids, answers and tiers are those of the task's own data. Raises
-    TaskError where no or several layouts fit, or a row is of another form.
+    Without `layout` it is detected from the columns. With `pool` (a task's training prompts)
+    questions are matched with it, so that ids, answers and tiers are those of the task's own data.
+    Raises TaskError where no or several layouts fit, or a row has another form.
     """
     notes = Notes()
-    opened = open_source(source)
-    name = layout_of(opened, layout, hints)
-    entries = read_layout(opened, name, hints, notes)
-    if not entries:
-        raise TaskError(f"{opened.file}: no row is left. {'; '.join(notes.lines())}")
-    prompts = Prompts(task, pool, notes)
-    drawn = [entry for entry in entries if isinstance(entry, CompletionRecord)]
-    rated = [entry for entry in entries if isinstance(entry, SolveRateRecord)]
+    opened = read_source(source)
+    name = detect_layout(opened, layout, hints)
+    records = read_layout(opened, name, hints, notes)
+    if not records:
+        raise TaskError(f"{opened.file}: every row was dropped. {'; '.join(notes.lines())}")
+    matcher = PromptMatcher(task, pool, notes)
+    completions = [record for record in records if isinstance(record, CompletionRecord)]
+    rated = [record for record in records if isinstance(record, SolveRateRecord)]
+    samples: pa.Table | None = None
     try:
-        samples = samples_table(drawn, task, prompts, notes) if drawn else None
-        if samples is not None:
-            difficulty = uneven_table(samples, prompts, notes)
+        if completions:
+            samples = samples_table(completions, task, matcher, notes)
+            difficulty = uneven_difficulty(samples, matcher, notes)
         else:
-            difficulty = difficulty_table(rated, prompts, notes)
+            difficulty = difficulty_table(rated, matcher, notes)
     except TaskError as error:
         raise TaskError(f"{opened.file}: {error}") from error
-    prompts.check_answers()
-    said = (f"layout {name}", *notes.lines())
+    matcher.check_answers()
     return Imported(
-        opened.origin,
-        name,
-        task.name,
-        task.marker_id,
-        tuple(prompts.found.values()),
-        said,
-        samples,
-        difficulty,
+        source=opened.origin,
+        layout=name,
+        task=task.name,
+        marker=task.marker_id,
+        prompts=tuple(matcher.prompts.values()),
+        notes=(f"layout {name}", *notes.lines()),
+        samples=samples,
+        difficulty=difficulty,
     )
 
 
 def write_import(imported: Imported, out: Path) -> None:
-    """Write Parquet that `decile select --probe` reads, whole or not at all.
+    """Write a Parquet file that `decile select --probe` reads, atomically.
 
-    The columns of samples or difficulty, then question and answer (and tier); the summary stands
+    It has the columns of samples or difficulty, then question and answer (and tier); the summary is
     in the metadata under `decile`, as JSON. A pool without rates is a table of prompts only.
     """
-    write_place(out, (".parquet",))
+    check_output(out, (".parquet",))
     table = imported.table
-    of = {prompt.prompt_id: prompt for prompt in imported.prompts}
-    rows = [of[name] for name in table["prompt_id"].to_pylist()]
+    by_id = {prompt.prompt_id: prompt for prompt in imported.prompts}
+    rows = [by_id[name] for name in table["prompt_id"].to_pylist()]
     for field in TEXTS:
         if field.name not in table.column_names:
             texts = [getattr(prompt, field.name) for prompt in rows]

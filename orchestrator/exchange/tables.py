@@ -1,7 +1,7 @@
-"""What readers gave -> the tables that a probe would have left."""
+"""Import records -> tables of samples or difficulty, as a probe would have written them."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
@@ -10,175 +10,164 @@ import pyarrow as pa
 
 from orchestrator.difficulty.estimates import fit_prior, rates
 from orchestrator.difficulty.table import difficulty
-from orchestrator.exchange.entries import CompletionRecord, Notes, SolveRateRecord
-from orchestrator.exchange.pool import Prompts
+from orchestrator.exchange.pool import PromptMatcher
 from orchestrator.exchange.rates import RATES_ONLY
+from orchestrator.exchange.records import CompletionRecord, Notes, SolveRateRecord
 from orchestrator.probing.samples import mark_completions
 from orchestrator.storage.schema import DIFFICULTY, SAMPLES
 from tasks import Prompt, Task, TaskError
 
-GROUP = 8  # of the column learnability, as where difficulty is told from samples
+GROUP_SIZE = 8  # of the column learnability, the default of `difficulty`
 
 
 def samples_table(
-    drawn: Sequence[CompletionRecord], task: Task, prompts: Prompts, notes: Notes
+    records: Sequence[CompletionRecord], task: Task, matcher: PromptMatcher, notes: Notes
 ) -> pa.Table:
-    """One row a completion (SAMPLES), numbered by prompt as the file does or in its order."""
-    _refuse_two_answers(drawn, prompts)
-    asked = [prompts.of(entry.asked) for entry in drawn]
-    numbers = _numbers(drawn, asked)
-    marks = mark_completions(
-        task, [entry.completion for entry in drawn], [prompt.answer for prompt in asked]
-    )
+    """One row per completion (SAMPLES), numbered per prompt as in the file, or in its order."""
+    if not matcher.has_pool:
+        _check_one_answer(records)
+    prompts = [matcher.match(record.source) for record in records]
+    numbers = _sample_numbers(records, prompts)
+    completions = [record.completion for record in records]
+    marks = mark_completions(task, completions, [prompt.answer for prompt in prompts])
     rows = [
         {
             "prompt_id": prompt.prompt_id,
             "sample": number,
-            "completion": entry.completion.text,
-            "tokens": entry.tokens,
-            "finish": entry.completion.finish,
-            **both.columns(),
+            "completion": record.completion.text,
+            "tokens": record.tokens,
+            "finish": record.completion.finish,
+            **mark.columns(),
             "marker": task.marker_id,
         }
-        for entry, prompt, number, both in zip(drawn, asked, numbers, marks, strict=True)
+        for record, prompt, number, mark in zip(records, prompts, numbers, marks, strict=True)
     ]
-    _compare(drawn, [both.mark.outcome for both in marks], notes)
+    _compare_graders(records, [mark.mark.outcome for mark in marks], notes)
     return pa.Table.from_pylist(rows, schema=SAMPLES)
 
 
-def uneven_table(samples: pa.Table, prompts: Prompts, notes: Notes) -> pa.Table | None:
-    """The difficulty of prompts with unlike numbers of samples; None where all have K of them.
+def uneven_difficulty(samples: pa.Table, matcher: PromptMatcher, notes: Notes) -> pa.Table | None:
+    """The difficulty of prompts with different numbers of samples; None where all have K.
 
-    A probe with fewer samples of some prompts is one that stopped early, on purpose; an import is
-    none. Rates with all counts say the same, and a policy can choose from them.
+    A probe with fewer samples of some prompts counts as one that stopped early on purpose, which an
+    import did not. Rates with all counts carry the same information, and a policy can use them.
     """
-    drawn = Counter(samples["prompt_id"].to_pylist())
-    fewest, most = min(drawn.values()), max(drawn.values())
+    counts = Counter(samples["prompt_id"].to_pylist())
+    fewest, most = min(counts.values()), max(counts.values())
     if fewest == most == max(samples["sample"].to_pylist()) + 1:
         return None
-    notes.say(
+    notes.add(
         f"prompts have {fewest} to {most} samples: kept as a difficulty table, without texts "
         "of completions"
     )
-    return difficulty(samples, {name: prompt.tier for name, prompt in prompts.found.items()})
+    return difficulty(samples, {name: prompt.tier for name, prompt in matcher.prompts.items()})
 
 
-def _refuse_two_answers(drawn: Sequence[CompletionRecord], prompts: Prompts) -> None:
-    """One question with two answers is most often a column of what the model answered."""
-    if prompts.matched:
-        return
+def _check_one_answer(records: Sequence[CompletionRecord]) -> None:
+    """Refuse two answers to one question: most often that column holds the model's answers."""
     first: dict[str, CompletionRecord] = {}
-    for entry in drawn:
-        other = first.setdefault(entry.asked.question, entry).asked
-        if other.answer != entry.asked.answer:
+    for record in records:
+        source = record.source
+        other = first.setdefault(source.question, record).source
+        if other.answer != source.answer:
             raise TaskError(
-                f"{entry.asked.place} gives the answer {entry.asked.answer[:40]!r} to the question "
-                f"of {other.place}, which gives {other.answer[:40]!r}: write the right answer in "
-                "both (the column answer is not what the model answered)"
+                f"{source.place} gives the answer {source.answer[:40]!r} to the question "
+                f"of {other.place}, which gives {other.answer[:40]!r}: write the correct answer in "
+                "both (the column answer must not hold the model's answers)"
             )
 
 
-def _numbers(drawn: Sequence[CompletionRecord], asked: Sequence[Prompt]) -> list[int]:
-    given = [entry.sample is not None for entry in drawn]
-    if not all(given):
-        if any(given):
-            place = drawn[given.index(False)].asked.place
+def _sample_numbers(records: Sequence[CompletionRecord], prompts: Sequence[Prompt]) -> list[int]:
+    numbered = [record.sample is not None for record in records]
+    if not all(numbered):
+        if any(numbered):
+            place = records[numbered.index(False)].source.place
             raise TaskError(f"{place} has no sample number: number all rows, or none")
-        seen: Counter[str] = Counter()
-        return [(seen.update([p.prompt_id]) or seen[p.prompt_id]) - 1 for p in asked]
-    numbers = [entry.sample or 0 for entry in drawn]
+        counts: Counter[str] = Counter()
+        return [(counts.update([p.prompt_id]) or counts[p.prompt_id]) - 1 for p in prompts]
+    numbers = [record.sample or 0 for record in records]
     places: dict[tuple[str, int], str] = {}
-    for entry, prompt, number in zip(drawn, asked, numbers, strict=True):
-        place = places.setdefault((prompt.prompt_id, number), entry.asked.place)
-        if place != entry.asked.place:
+    for record, prompt, number in zip(records, prompts, numbers, strict=True):
+        place = places.setdefault((prompt.prompt_id, number), record.source.place)
+        if place != record.source.place:
             raise TaskError(
-                f"{entry.asked.place} is sample {number} of the same prompt as {place}: "
+                f"{record.source.place} is sample {number} of the same prompt as {place}: "
                 "give each its own number, or leave the column sample out"
             )
     return numbers
 
 
-def _compare(drawn: Sequence[CompletionRecord], outcomes: Sequence[str], notes: Notes) -> None:
-    """How often the source's own judge says the other of right and wrong."""
-    judged = [
-        (entry.correct, outcome == "correct")
-        for entry, outcome in zip(drawn, outcomes, strict=True)
-        if entry.correct is not None and outcome != "error"
+def _compare_graders(
+    records: Sequence[CompletionRecord], outcomes: Sequence[str], notes: Notes
+) -> None:
+    """Note how often the source's grader and this marker disagree."""
+    pairs = [
+        (record.correct, outcome == "correct")
+        for record, outcome in zip(records, outcomes, strict=True)
+        if record.correct is not None and outcome != "error"
     ]
-    if not judged:
+    if not pairs:
         return
-    theirs = sum(a and not b for a, b in judged)
-    ours = sum(b and not a for a, b in judged)
-    agreed = len(judged) - theirs - ours
-    notes.say(
-        f"the source's judge and this marker agree on {agreed:,} of {len(judged):,} "
-        f"({theirs:,} right for the source only, {ours:,} for this marker only)"
+    theirs = sum(a and not b for a, b in pairs)
+    ours = sum(b and not a for a, b in pairs)
+    notes.add(
+        f"the source's grader and this marker agree on {len(pairs) - theirs - ours:,} of "
+        f"{len(pairs):,} ({theirs:,} correct for the source only, {ours:,} for this marker only)"
     )
 
 
 def difficulty_table(
-    rated: Sequence[SolveRateRecord], prompts: Prompts, notes: Notes
+    records: Sequence[SolveRateRecord], matcher: PromptMatcher, notes: Notes
 ) -> pa.Table | None:
-    """One row a prompt, sorted by id; None where no row has a rate."""
-    if all(entry.rate is None for entry in rated):
-        for entry in rated:
-            prompts.of(entry.asked)
-        notes.say("no solve rates: a pool of prompts only, to probe before a policy can choose")
+    """One row per prompt, sorted by id; None where no record has a rate."""
+    if all(record.rate is None for record in records):
+        for record in records:
+            matcher.match(record.source)
+        notes.add("no solve rates: a pool of prompts only, to probe before a policy can choose")
         return None
     first: dict[str, SolveRateRecord] = {}
-    for entry in rated:
-        if entry.rate is None:
-            notes.case("rows dropped: no solve rate", entry.asked.place)
+    for record in records:
+        if record.rate is None:
+            notes.count("rows dropped: no solve rate", record.source.place)
             continue
-        kept = first.setdefault(prompts.of(entry.asked).prompt_id, entry)
-        if kept is not entry:
-            odd = "" if kept.rate == entry.rate else ", with another rate"
-            notes.case(f"rows dropped: the prompt was there before{odd}", entry.asked.place)
-    _note_two_answers(first.values(), notes)
-    notes.say(RATES_ONLY)
-    return _table(dict(sorted(first.items())), prompts)
-
-
-def _note_two_answers(rated: Iterable[SolveRateRecord], notes: Notes) -> None:
+        kept = first.setdefault(matcher.match(record.source).prompt_id, record)
+        if kept is not record:
+            other = "" if kept.rate == record.rate else " with another rate"
+            notes.count(f"rows dropped: duplicate prompt{other}", record.source.place)
     answers: dict[str, str] = {}
-    for entry in rated:
-        asked = entry.asked
-        if asked.question and answers.setdefault(asked.question, asked.answer) != asked.answer:
-            notes.case("questions come again with another answer; both are kept", asked.place)
+    for source in (record.source for record in first.values()):
+        if source.question and answers.setdefault(source.question, source.answer) != source.answer:
+            notes.count("questions are repeated with another answer; both are kept", source.place)
+    notes.add(RATES_ONLY)
+    return _known_columns(dict(sorted(first.items())), matcher)
 
 
-def _table(rated: dict[str, SolveRateRecord], prompts: Prompts) -> pa.Table:
-    """The columns of DIFFICULTY that are known: absent ones let a policy say what it lacks."""
-    entries = list(rated.values())
-    errors = [entry.errors for entry in entries]
+def _known_columns(records: dict[str, SolveRateRecord], matcher: PromptMatcher) -> pa.Table:
+    """The columns of DIFFICULTY that are known: a policy reports the ones that it lacks."""
+    rows = list(records.values())
     columns: dict[str, Sequence[Any] | pa.Array] = {
-        "prompt_id": list(rated),
-        "tier": [prompts.found[name].tier for name in rated],
-        "pass_rate": [entry.rate for entry in entries],
-        "n": [entry.n for entry in entries],
-        "successes": [entry.successes for entry in entries],
-        "error": errors,
-        "scorable": [None if e.n is None else e.n - (e.errors or 0) for e in entries],
+        "prompt_id": list(records),
+        "tier": [matcher.prompts[name].tier for name in records],
+        "pass_rate": [row.rate for row in rows],
+        "n": [row.n for row in rows],
+        "successes": [row.successes for row in rows],
+        "error": [row.errors for row in rows],
+        "scorable": [None if row.n is None else row.n - (row.errors or 0) for row in rows],
     }
-    estimates = _estimates(columns)
-    # The file's own rate stands: it may be rounded where counts are not known.
-    columns = {**estimates, **columns}
-    known = [f for f in DIFFICULTY if f.name in columns and not _empty(columns[f.name])]
-    return pa.table({f.name: pa.array(columns[f.name], f.type) for f in known})
+    # The file's own rate stays: it may be rounded where counts are not known.
+    columns = _estimates(columns) | columns
+    arrays = {f.name: pa.array(columns[f.name], f.type) for f in DIFFICULTY if f.name in columns}
+    return pa.table({n: array for n, array in arrays.items() if array.null_count < len(array)})
 
 
 def _estimates(columns: dict[str, Any]) -> dict[str, pa.Array]:
     """Interval, posterior and learnability where the counts are known; null elsewhere."""
-    right, scorable = columns["successes"], columns["scorable"]
-    counted = [s is not None and n is not None for s, n in zip(right, scorable, strict=True)]
-    s, n = (np.array(list(compress(values, counted)), np.int64) for values in (right, scorable))
-    found = rates(s, n, fit_prior(s, n), GROUP) if any(counted) else {}
-    rows = np.where(counted, np.cumsum(counted) - 1, -1)
-    taken = pa.array(rows, mask=rows < 0)
-    return {name: column.take(taken) for name, column in found.items()}
-
-
-def _empty(values: Sequence[Any] | pa.Array) -> bool:
-    if isinstance(values, pa.Array):
-        return bool(values.null_count == len(values))
-    return all(value is None for value in values)
+    successes, scorable = columns["successes"], columns["scorable"]
+    counted = [s is not None and n is not None for s, n in zip(successes, scorable, strict=True)]
+    if not any(counted):
+        return {}
+    s, n = (np.array(list(compress(values, counted)), np.int64) for values in (successes, scorable))
+    row = np.where(counted, np.cumsum(counted) - 1, -1)
+    indices = pa.array(row, mask=row < 0)
+    estimates = rates(s, n, fit_prior(s, n), GROUP_SIZE)
+    return {name: column.take(indices) for name, column in estimates.items()}

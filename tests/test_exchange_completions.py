@@ -1,0 +1,189 @@
+"""Imports of stored completions, with their questions."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from exchange_files import (
+    RIGHT,
+    TASK,
+    WRONG,
+    imported,
+    outcomes,
+    refusal,
+    select,
+    written,
+)
+
+from orchestrator.difficulty.table import difficulty
+from orchestrator.exchange import (
+    export_file,
+    import_file,
+    import_probe,
+    prompts_of,
+    read_subset_file,
+    summary_of,
+    write_import,
+)
+from orchestrator.storage.schema import SAMPLES
+from tasks import make_prompt
+
+
+@pytest.mark.parametrize("kind", ["in.jsonl", "in.parquet"])
+def test_completions_are_marked_by_the_tasks_own_marker(tmp_path: Path, kind: str) -> None:
+    rows = [
+        {"question": "2+2", "answer": "4", "completion": RIGHT},
+        {"question": "1+1", "answer": "2", "completion": WRONG},
+        {"question": "2+2", "answer": "4", "completion": "hm"},
+    ]
+    found = import_probe(written(tmp_path, rows, kind), None, TASK)
+    assert found.layout == "completions"
+    assert found.samples is not None and found.samples.schema.equals(SAMPLES)
+    assert outcomes(found) == ["correct", "wrong", "unparsed"]
+    four, two = (make_prompt("file", q, a, "all") for q, a in (("2+2", "4"), ("1+1", "2")))
+    assert found.prompts == (four, two)
+    assert found.samples["prompt_id"].to_pylist() == [p.prompt_id for p in (four, two, four)]
+    assert found.samples["sample"].to_pylist() == [0, 0, 1]
+    assert found.samples["tokens"].to_pylist() == [None] * 3
+    assert set(found.samples["marker"].to_pylist()) == {TASK.marker_id} == {found.marker}
+    assert found.source.startswith(f"{kind} sha256:")
+
+
+def test_lists_carry_truncation_tokens_and_finish(tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": "2+2",
+            "answer": 4,
+            "completions": ["so", RIGHT],
+            "truncated": [True, False],
+            "tokens": [9, 4],
+        },
+        {"question": "2+3", "answer": "5", "responses": ["so", ""], "finish": ["length", "error"]},
+        {"question": "3+3", "answer": "6", "completions": ["so", "or"], "truncated": True},
+    ]
+    found = imported(tmp_path, rows, TASK)
+    assert outcomes(found) == ["truncated", "correct", "truncated", "error", *["truncated"] * 2]
+    assert found.samples is not None
+    assert found.samples["tokens"].to_pylist() == [9, 4, None, None, None, None]
+    assert found.samples["finish"].to_pylist()[:4] == ["length", "stop", "length", "error"]
+
+
+def test_rows_without_question_answer_or_completion_are_dropped_with_a_note(tmp_path: Path) -> None:
+    rows = [
+        {"question": "2+2", "answer": "4", "completion": RIGHT},
+        {"question": " ", "answer": "4", "completion": RIGHT},
+        *[{"question": "2+2", "answer": None, "completion": RIGHT}] * 4,
+        {"question": "2+2", "answer": "4", "completions": []},
+    ]
+    found = imported(tmp_path, rows, TASK)
+    assert outcomes(found) == ["correct"]
+    assert found.notes[1:] == (
+        "1 rows dropped: no question (row 2)",
+        "4 rows dropped: no answer (row 3, row 4, row 5, …)",
+        "1 rows dropped: no completion (row 7)",
+    )
+
+
+def test_sample_numbers_of_the_file_are_kept(tmp_path: Path) -> None:
+    row = {"question": "2+2", "answer": "4", "completion": RIGHT}
+    found = imported(tmp_path, [row | {"sample": 7}, row | {"sample": 2}], TASK)
+    assert found.samples is not None and found.samples["sample"].to_pylist() == [7, 2]
+    message = refusal(tmp_path, [row | {"sample": 7}, row | {"sample": 7}], TASK)
+    assert "row 2 is sample 7 of the same prompt as row 1" in message
+    assert "row 2 has no sample number" in refusal(tmp_path, [row | {"sample": 7}, row], TASK)
+
+
+def test_an_answer_column_that_changes_with_the_completion_is_refused(tmp_path: Path) -> None:
+    rows = [{"question": "2+2", "answer": a, "completion": RIGHT} for a in ("4", "5")]
+    message = refusal(tmp_path, rows, TASK)
+    assert "row 2 gives the answer '5' to the question of row 1, which gives '4'" in message
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"completion": 7}, "row 1: write completion (a text) or completions (a list of texts)"),
+        ({"completions": ["a", 7]}, "row 1: write completion (a text)"),
+        ({"truncated": "yes"}, "row 1: truncated 'yes': write true or false"),
+        ({"truncated": [True, True]}, "row 1: truncated has 2 entries for 1 completions"),
+        ({"finish": "eos"}, "row 1: finish 'eos': write stop, length or error"),
+        ({"tokens": -1}, "row 1: invalid tokens -1: expected an integer ≥ 0"),
+        ({"tokens": True}, "row 1: invalid tokens True"),
+        ({"sample": 0.5}, "row 1: invalid sample 0.5"),
+    ],
+)
+def test_an_invalid_column_is_named(tmp_path: Path, change: dict, words: str) -> None:
+    row = {"question": "2+2", "answer": "4"}
+    row |= change if "completion" in change or "completions" in change else {"completion": RIGHT}
+    got = refusal(tmp_path, [row | change], TASK)
+    assert words in got and "in.jsonl" in got
+
+
+def test_gzipped_files_are_read(tmp_path: Path) -> None:
+    row = {"question": "2+2", "answer": "4", "completion": RIGHT}
+    file = tmp_path / "in.jsonl.gz"
+    file.write_bytes(gzip.compress(json.dumps(row).encode()))
+    assert outcomes(import_probe(file, None, TASK)) == ["correct"]
+
+
+def test_completions_survive_a_round_trip(tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": q,
+            "answer": "4",
+            "completions": [RIGHT, WRONG, "hm"],
+            "truncated": [False, False, True],
+        }
+        for q in ("2+2", "3+1")
+    ]
+    first = imported(tmp_path, rows, TASK)
+    write_import(first, tmp_path / "probe.parquet")
+    again = import_probe(tmp_path / "probe.parquet", None, TASK)
+    assert again.samples is not None and again.samples.equals(first.samples)
+    assert again.prompts == first.prompts
+    assert difficulty(again.samples).equals(difficulty(first.samples))
+
+
+def test_different_numbers_of_samples_become_a_difficulty_table(tmp_path: Path) -> None:
+    rows = [
+        {"question": "2+2", "answer": "4", "tier": "a", "completions": [RIGHT, WRONG, "hm"]},
+        {"question": "1+3", "answer": "4", "tier": "b", "completion": RIGHT},
+    ]
+    found = imported(tmp_path, rows, TASK)
+    assert found.kind == "difficulty" and outcomes(found)[1:3] == ["wrong", "unparsed"]
+    assert any(note.startswith("prompts have 1 to 3 samples") for note in found.notes)
+    write_import(found, tmp_path / "probe.parquet")
+    written_rows = pq.read_table(tmp_path / "probe.parquet").to_pylist()
+    assert {(r["question"], r["n"], r["unparsed"], r["tier"]) for r in written_rows} == {
+        ("2+2", 3, 1, "a"),
+        ("1+3", 1, 0, "b"),
+    }
+    subset = select(tmp_path / "probe.parquet", "hard", "1")
+    assert pq.read_table(subset)["tier"].to_pylist() == ["a"]
+
+
+def test_a_written_import_can_be_selected_from(tmp_path: Path) -> None:
+    rows = [
+        {
+            "question": f"{n}+{n}",
+            "answer": str(2 * n),
+            "tier": "sum",
+            "completions": [rf"\boxed{{{2 * n}}}"] * n + [r"\boxed{-1}"] * (4 - n),
+        }
+        for n in range(1, 5)
+    ]
+    out = tmp_path / "new" / "probe.parquet"
+    summary = import_file(written(tmp_path, rows), TASK, out)
+    assert (summary["kind"], summary["prompts"], summary["rows"]) == ("samples", 4, 16)
+    assert summary_of(out) == summary
+    assert [file.name for file in out.parent.iterdir()] == ["probe.parquet"]
+    subset = select(out, "hard", "2")
+    chosen = read_subset_file(subset)
+    texts = prompts_of(out)
+    questions = {p.prompt_id: p.question for p in texts}
+    assert [questions[name] for name in chosen["prompt_id"].to_pylist()] == ["1+1", "2+2"]
+    assert {p.tier for p in texts} == {"sum"}
+    why = export_file(subset, texts, TASK, "jsonl", tmp_path / "out.jsonl")
+    assert why["subset"]["policy"] == "hard" and why["file"].startswith("subset.parquet sha256:")

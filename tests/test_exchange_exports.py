@@ -1,0 +1,212 @@
+"""Exports of subsets in the layouts of trainers, and round trips."""
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from exchange_files import (
+    OBJECTS,
+    REASON,
+    TASK,
+    imported,
+    outcomes,
+    rates,
+    select,
+    subset_of,
+    written,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.exchange import (
+    EXPORTS,
+    export_file,
+    export_subset,
+    import_probe,
+    prompts_of,
+    read_subset_file,
+    write_import,
+)
+from orchestrator.selection.subsets import reason
+from orchestrator.storage.errors import UserError
+from tasks import TaskError, make_prompt
+
+TINY = Path(__file__).parents[1] / "orchestrator" / "embedded" / "tiny"
+
+
+def test_a_jsonl_export_has_texts_by_rank_and_provenance(tmp_path: Path) -> None:
+    pool = OBJECTS.train()
+    table = subset_of(pool, [5, 0, 2]).take(pa.array([2, 0, 1]))
+    out = tmp_path / "deep" / "subset.jsonl"
+    why = export_subset(table, pool, OBJECTS, "jsonl", out, {"options": {"train": 20}})
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["prompt_id"] for row in rows] == [pool[i].prompt_id for i in (5, 0, 2)]
+    assert [row["rank"] for row in rows] == [0, 1, 2]
+    assert [row["pass_rate"] for row in rows] == [5 / 32, None, 2 / 32]
+    assert rows[0]["messages"] == OBJECTS.messages(pool[5].question)
+    assert (rows[0]["question"], rows[0]["answer"], rows[0]["tier"]) == (
+        pool[5].question,
+        pool[5].answer,
+        pool[5].tier,
+    )
+    assert json.loads((tmp_path / "deep" / "subset.jsonl.provenance.json").read_text()) == why
+    assert why["subset"] == REASON and why["options"] == {"train": 20} and why["rows"] == 3
+    assert why["task"]["marker"] == OBJECTS.marker_id
+    assert why["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("layout", "name"),
+    [("jsonl", "o.jsonl"), ("verl", "o.parquet"), ("verifiers", "o.jsonl"), ("trl", "o.parquet")],
+)
+def test_an_export_comes_back_as_the_same_prompts(tmp_path: Path, layout: str, name: str) -> None:
+    pool = OBJECTS.train()
+    out = tmp_path / name
+    export_subset(subset_of(pool, [3, 1, 2]), pool, OBJECTS, layout, out)
+    if layout in ("trl", "verifiers"):  # trainers' inputs: their rollouts come back as results
+        rows = (
+            pq.read_table(out).to_pylist()
+            if layout == "trl"
+            else [json.loads(line) for line in out.read_text().splitlines()]
+        )
+        rows = [
+            row | {"completion": OBJECTS.answering(row["answer"]), "reward": 1.0} for row in rows
+        ]
+        out = written(tmp_path, rows, "results.jsonl")
+    more = {"pool": pool} if layout == "trl" else {}
+    found = import_probe(out, None, OBJECTS, **more)
+    assert {p.prompt_id for p in found.prompts} == {pool[i].prompt_id for i in (1, 2, 3)}
+    assert {p.prompt_id: p for p in found.prompts} == {p.prompt_id: p for p in pool[1:4]}
+    if layout in ("jsonl", "verl"):
+        assert rates(found) == {pool[i].question: i / 32 for i in (1, 2, 3)}
+    else:
+        assert outcomes(found) == ["correct"] * 3
+
+
+def test_a_verl_export_without_rates_comes_back_as_a_pool(tmp_path: Path) -> None:
+    pool = OBJECTS.train()
+    export_subset(subset_of(pool, [0]), pool, OBJECTS, "verl", tmp_path / "o.parquet")
+    found = import_probe(tmp_path / "o.parquet", "verl", OBJECTS)
+    assert found.kind == "prompts" and found.prompts == (pool[0],)
+    assert any(note.startswith("no solve rates") for note in found.notes)
+
+
+def test_verl_columns_are_those_of_its_examples(tmp_path: Path) -> None:
+    pool = OBJECTS.train()
+    export_subset(subset_of(pool, [4]), pool, OBJECTS, "verl", tmp_path / "o.parquet")
+    (row,) = pq.read_table(tmp_path / "o.parquet").to_pylist()
+    assert row["data_source"] == "decile/shuffled_objects"
+    assert row["prompt"] == OBJECTS.messages(pool[4].question)
+    assert row["reward_model"] == {"style": "rule", "ground_truth": pool[4].answer}
+    extra = row["extra_info"]
+    assert (extra["index"], extra["split"], extra["rank"]) == (0, "train", 0)
+    assert (extra["prompt_id"], extra["pass_rate"]) == (pool[4].prompt_id, 4 / 32)
+    assert reason(pq.read_table(tmp_path / "o.parquet"))["subset"] == REASON
+
+
+@pytest.mark.parametrize(
+    ("layout", "kind"), [("trl", "jsonl"), ("trl", "parquet"), ("verl", "parquet")]
+)
+def test_datasets_loads_an_export_and_a_chat_template_renders_it(
+    tmp_path: Path, layout: str, kind: str
+) -> None:
+    from datasets import load_dataset
+    from transformers import AutoTokenizer
+    from trl import is_conversational
+
+    pool = OBJECTS.train()
+    out = tmp_path / f"o.{kind}"
+    export_subset(subset_of(pool, [1, 0]), pool, OBJECTS, layout, out)
+    loaded = load_dataset(
+        "json" if kind == "jsonl" else "parquet",
+        data_files=str(out),
+        split="train",
+        cache_dir=str(tmp_path / "cache"),
+    )
+    assert is_conversational(loaded[0])
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    for row, prompt in zip(loaded, [pool[1], pool[0]], strict=True):
+        text = tokenizer.apply_chat_template(
+            row["prompt"], tokenize=False, add_generation_prompt=True
+        )
+        expected = tokenizer.apply_chat_template(
+            OBJECTS.messages(prompt.question), tokenize=False, add_generation_prompt=True
+        )
+        assert text == expected and prompt.question in text
+    if layout == "trl":
+        assert loaded["answer"][:] == [pool[1].answer, pool[0].answer]
+        assert loaded["pass_rate"][:] == [1 / 32, None]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.text(min_size=1), st.integers(-99, 99), st.text()), min_size=1, max_size=6
+    )
+)
+def test_any_text_survives_the_round_trip(entries: list[tuple[str, int, str]]) -> None:
+    prompts = {
+        prompt.prompt_id: prompt
+        for question, answer, tier in entries
+        if question.strip()
+        for prompt in [make_prompt("file", question, str(answer), tier or "all")]
+    }
+    if not prompts:
+        return
+    pool = list(prompts.values())
+    table = subset_of(pool, list(range(len(pool))))
+    place = table.column_names.index("pass_rate")
+    table = table.set_column(place, "pass_rate", pa.array([0.5] * len(pool)))
+    with tempfile.TemporaryDirectory() as folder:
+        for layout, name in (("jsonl", "a.jsonl"), ("verl", "a.parquet")):
+            export_subset(table, pool, TASK, layout, Path(folder) / name)
+            found = import_probe(Path(folder) / name, None, TASK)
+            assert {p.prompt_id: p for p in found.prompts} == prompts
+
+
+def test_a_prompt_outside_the_data_is_named(tmp_path: Path) -> None:
+    pool = OBJECTS.train()
+    with pytest.raises(TaskError) as caught:
+        export_subset(
+            subset_of(pool, [1, 2, 3, 4, 5]), pool[:2], OBJECTS, "trl", tmp_path / "o.jsonl"
+        )
+    message = str(caught.value)
+    assert "4 of 5 prompts of the subset are not in the data of task shuffled_objects" in message
+    assert f"({pool[2].prompt_id}, {pool[3].prompt_id}, {pool[4].prompt_id}, …)" in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_exports_refuse_what_they_cannot_write_or_read(tmp_path: Path) -> None:
+    pool = OBJECTS.train()
+    table = subset_of(pool, [1])
+    with pytest.raises(TaskError, match=f"layout 'csv' is unknown: write {', '.join(EXPORTS)}"):
+        export_subset(table, pool, OBJECTS, "csv", tmp_path / "o.csv")
+    with pytest.raises(UserError, match=r"unknown file type: write a \.parquet file"):
+        export_subset(table, pool, OBJECTS, "verl", tmp_path / "o.jsonl")
+    with pytest.raises(UserError, match=r"write a \.jsonl or \.parquet file"):
+        export_subset(table, pool, OBJECTS, "trl", tmp_path / "o.csv")
+    with pytest.raises(TaskError, match="is not there"):
+        read_subset_file(tmp_path / "no.parquet")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1")
+    with pytest.raises(TaskError, match="cannot be read as Parquet"):
+        read_subset_file(tmp_path / "torn.parquet")
+    pq.write_table(table.drop_columns("rank"), tmp_path / "other.parquet")
+    with pytest.raises(TaskError, match=r"is not a subset \(no column rank\)"):
+        read_subset_file(tmp_path / "other.parquet")
+    with pytest.raises(TaskError, match=r"holds no texts \(no column question, answer\)"):
+        prompts_of(tmp_path / "other.parquet")
+
+
+def test_a_selected_subset_is_exported_with_its_ties(tmp_path: Path) -> None:
+    rows = [{"question": f"{n}+1", "answer": str(n + 1), "pass_rate": 0.0} for n in range(6)]
+    found = imported(tmp_path, rows, TASK)
+    write_import(found, tmp_path / "probe.parquet")
+    subset = select(tmp_path / "probe.parquet", "hard", "2")
+    out = tmp_path / "o.jsonl"
+    provenance = export_file(subset, found.prompts, TASK, "jsonl", out)
+    assert provenance["subset"]["ties"] == {"pool": 6, "chosen": 2}
+    assert all(json.loads(line)["why"] for line in out.read_text().splitlines())

@@ -1,0 +1,101 @@
+"""Which layout an import has, and matching its questions with a task's pool."""
+
+from pathlib import Path
+
+import pytest
+from exchange_files import (
+    OBJECTS,
+    RIGHT,
+    TASK,
+    imported,
+    outcomes,
+    refusal,
+    rllm_run,
+    written,
+)
+
+from orchestrator.exchange import (
+    IMPORTS,
+    import_file,
+    import_probe,
+)
+from orchestrator.storage.errors import UserError
+from tasks import TaskError
+
+
+def test_an_unknown_layout_lists_columns_and_requirements(tmp_path: Path) -> None:
+    message = refusal(tmp_path, [{"q": "2+2", "gold": "4"}], TASK)
+    assert "is in no known layout; it has: q, gold. Layouts need" in message
+    assert all(name in message for name in IMPORTS if name != "dapo")
+
+
+def test_an_ambiguous_file_lists_its_layouts(tmp_path: Path) -> None:
+    row = {"question": "2+2", "answer": "4", "completion": RIGHT, "pass_rate": 0.5}
+    message = refusal(tmp_path, [row], TASK)
+    assert "fits several layouts (completions, solve-rates)" in message
+    assert "write which one: layout: completions" in message
+    assert imported(tmp_path, [row], TASK, layout="solve-rates").kind == "difficulty"
+
+
+def test_a_named_layout_has_to_fit(tmp_path: Path) -> None:
+    row = {"question": "2+2", "answer": "4", "completion": RIGHT}
+    message = refusal(tmp_path, [row], TASK, layout="dapo")
+    assert "is not in the layout verl, which needs prompt, reward_model" in message
+    assert "layout 'parquet' is unknown: write completions, solve-rates" in refusal(
+        tmp_path, [row], TASK, layout="parquet"
+    )
+    run = rllm_run(tmp_path / "run", [])
+    with pytest.raises(TaskError, match="not in the layout verl.*one object with items"):
+        import_probe(run, "verl", TASK)
+
+
+def test_a_source_without_rows_is_refused(tmp_path: Path) -> None:
+    assert "holds no rows" in refusal(tmp_path, [], TASK)
+    row = {"question": "2+2", "answer": None, "completion": RIGHT}
+    assert "every row was dropped. 1 rows dropped: no answer (row 1)" in refusal(
+        tmp_path, [row], TASK
+    )
+    with pytest.raises(TaskError, match=r"holds no results.json, traces.jsonl, results.jsonl"):
+        import_probe(tmp_path, None, TASK)
+    with pytest.raises(TaskError, match="is not there"):
+        import_probe(tmp_path / "no.jsonl", None, TASK)
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(TaskError, match="not of the form a list of rows"):
+        import_probe(tmp_path / "x.json", None, TASK)
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "in.jsonl/out.parquet", "folder.parquet"])
+def test_an_import_goes_into_a_new_parquet_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder.parquet").mkdir()
+    file = written(tmp_path, [{"question": "2+2", "answer": "4", "completion": RIGHT}])
+    with pytest.raises(UserError, match="output .*(unknown file type|is not a writable file path)"):
+        import_file(file, TASK, tmp_path / name)
+
+
+def test_with_a_pool_questions_get_its_ids_answers_and_tiers(tmp_path: Path) -> None:
+    pool = OBJECTS.train()
+    worded = OBJECTS.messages(pool[1].question)[-1]["content"]
+    questions = [pool[0].question, worded, f"Be brief.\n\n{pool[2].question}\n\nAnswer:", "2+2"]
+    rows = [
+        {"question": question, "answer": prompt.answer, "solve_rate": 0.5}
+        for question, prompt in zip(questions, pool, strict=False)
+    ]
+    found = imported(tmp_path, rows, OBJECTS, pool=pool)
+    assert found.prompts[:3] == tuple(pool[:3])
+    long = rows[0] | {"question": "\n" * 64 + pool[0].question}
+    assert imported(tmp_path, [long], OBJECTS, pool=pool).prompts[0].tier == "all"
+    assert "1 rows have a question that is not in the task's pool (row 4)" in found.notes
+    assert imported(tmp_path, rows, OBJECTS).prompts[0].tier == "all"
+
+
+def test_with_a_pool_other_answers_are_named(tmp_path: Path) -> None:
+    pool = OBJECTS.train()
+    other = next(p.answer for p in pool if p.answer != pool[0].answer)
+    rows = [
+        {"question": pool[0].question, "answer": a, "completion": OBJECTS.answering(other)}
+        for a in (pool[0].answer, pool[0].answer.strip("()"), other)
+    ]
+    found = imported(tmp_path, rows, OBJECTS, pool=pool)
+    assert outcomes(found) == ["wrong"] * 3
+    (note,) = [note for note in found.notes if "differ" in note]
+    assert note.startswith("1 answers differ from the pool's, which are kept (row 3")

@@ -1,0 +1,203 @@
+"""Imports of solve rates: Big-Math, Skywork, verl, DAPO, and tables of one's own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from exchange_files import (
+    TASK,
+    imported,
+    rates,
+    refusal,
+    select,
+    written,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.difficulty.estimates import wilson
+from orchestrator.exchange import (
+    Hints,
+    import_file,
+    import_probe,
+    prompts_of,
+    write_import,
+)
+from orchestrator.exchange.rates import exact_count
+from orchestrator.storage.schema import DIFFICULTY
+
+
+def test_solve_rates_are_noted_and_unknown_columns_stay_absent(tmp_path: Path) -> None:
+    rows = [
+        {"question": "2+2", "answer": "4", "solve_rate": 0.25, "n": 8},
+        {"question": "1+1", "answer": "2", "solve_rate": "7/8"},
+        {"question": "1+2", "answer": "3", "solve_rate": 0.33, "n": 8},
+        {"question": "1+3", "answer": "4", "solve_rate": None},
+    ]
+    found = imported(tmp_path, rows, TASK)
+    assert found.layout == "solve-rates" and found.samples is None
+    assert rates(found) == {"2+2": 0.25, "1+1": 0.875, "1+2": 0.33}
+    table = found.difficulty
+    assert table is not None and set(table.column_names) < set(DIFFICULTY.names)
+    assert not {"wrong", "unparsed", "truncated", "error", "first"} & set(table.column_names)
+    assert all(table.schema.field(n).type == DIFFICULTY.field(n).type for n in table.column_names)
+    questions = {p.prompt_id: p.question for p in found.prompts}
+    rows = {questions[row["prompt_id"]]: row for row in table.to_pylist()}
+    assert (rows["1+1"]["n"], rows["1+1"]["successes"]) == (8, 7)
+    assert (rows["1+2"]["n"], rows["1+2"]["successes"], rows["1+2"]["low"]) == (8, None, None)
+    low, high = wilson(np.array([2]), np.array([8]))
+    assert (rows["2+2"]["low"], rows["2+2"]["high"]) == pytest.approx((low[0], high[0]))
+    assert "1 rows dropped: no solve rate (row 4)" in found.notes
+    assert any(note.startswith("solve rates only: no outcome detail") for note in found.notes)
+
+
+def test_counts_give_a_rate_and_hints_the_rest(tmp_path: Path) -> None:
+    row = {"problem": "2+2", "answer": "4"}
+    found = imported(tmp_path, [row | {"samples": 8.0, "num_correct": 2}], TASK)
+    assert rates(found) == {"2+2": 0.25}
+    found = imported(tmp_path, [row | {"mine": 0.5}], TASK, hints=Hints(rate="mine", samples=4))
+    assert found.difficulty is not None
+    assert found.difficulty.select(["n", "successes"]).to_pylist() == [{"n": 4, "successes": 2}]
+
+
+@given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_an_exact_rate_gives_its_count(counts: tuple[int, int]) -> None:
+    right, n = counts
+    assert exact_count(right / n, n) == right
+    assert exact_count((right + 0.5) / (n + 1), n) in (None, right)
+
+
+def test_a_repeated_prompt_keeps_its_first_rate(tmp_path: Path) -> None:
+    row = {"question": "2+2", "answer": "4", "pass_rate": 0.5}
+    rows = [row, row, row | {"pass_rate": 0.75}, row | {"answer": "5"}]
+    found = imported(tmp_path, rows, TASK)
+    assert len(found.prompts) == 2
+    assert found.notes[1:4] == (
+        "1 rows dropped: duplicate prompt (row 2)",
+        "1 rows dropped: duplicate prompt with another rate (row 3)",
+        "1 questions are repeated with another answer; both are kept (row 4)",
+    )
+
+
+@pytest.mark.parametrize("rate", [43.0, -0.1, True, "half", float("nan")])
+def test_an_invalid_rate_is_refused(tmp_path: Path, rate: Any) -> None:
+    message = refusal(tmp_path, [{"question": "2+2", "answer": "4", "solve_rate": rate}], TASK)
+    assert "row 1: invalid solve rate" in message and "expected a number from 0 to 1" in message
+
+
+def test_several_rate_columns_need_a_hint(tmp_path: Path) -> None:
+    names = ("solve_rate_qwen_r1_distill_1b", "solve_rate_qwen_r1_distill_7b")
+    row = {"question": "2+2", "answer": "4", names[0]: 0.1, names[1]: 0.9}
+    assert f"write which one: rate: {names[0]}" in refusal(tmp_path, [row], TASK)
+    assert rates(imported(tmp_path, [row], TASK, hints=Hints(rate=names[1]))) == {"2+2": 0.9}
+
+
+def test_big_math(tmp_path: Path) -> None:
+    row = {"source": "orca_math", "domain": ["Algebra"]}
+    rows = [
+        row | {"problem": "2+2", "answer": "4", "llama8b_solve_rate": 0.15625},
+        row | {"problem": "1+1", "answer": "2", "llama8b_solve_rate": None},
+    ]
+    found = imported(tmp_path, rows, TASK)
+    assert found.layout == "big-math" and rates(found) == {"2+2": 0.15625}
+    assert found.difficulty is not None
+    (row,) = found.difficulty.to_pylist()
+    assert (row["n"], row["successes"], row["scorable"]) == (64, 10, 64)
+    assert row["low"] < 0.15625 < row["high"] and 0 < row["learnability"] < 1
+    assert rates(imported(tmp_path, rows, TASK, layout="solve-rates")) == {"2+2": 0.15625}
+
+
+def verl_row(question: str, answer: str, /, **extra: Any) -> dict:
+    return {
+        "data_source": "math_dapo",
+        "prompt": [{"role": "user", "content": question}],
+        "ability": "MATH",
+        "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
+        "extra_info": {"index": "9a9b", **extra},
+    }
+
+
+def skywork_row(question: str, answers: Any, **failures: Any) -> dict:
+    models = {name.replace("_", "-"): count for name, count in failures.items()}
+    return verl_row(question, json.dumps(answers), model_difficulty=models)
+
+
+def test_skywork_counts_failures_of_sixteen(tmp_path: Path) -> None:
+    rows = [
+        skywork_row("2+2", ["4", "4.0"], small=16, large=0),
+        skywork_row("1+1", ["2"], small=4, large=None),
+        skywork_row("code", {"inputs": ["1"]}, small=1, large=1),
+    ]
+    found = imported(tmp_path, rows, TASK, hints=Hints(model="small"))
+    assert found.layout == "skywork" and rates(found) == {"2+2": 0.0, "1+1": 0.75}
+    assert {p.answer for p in found.prompts} == {"4", "2"}
+    assert "1 rows dropped: no answer (row 3)" in found.notes
+    assert "where several answers are correct, the first is used" in found.notes
+    assert rates(imported(tmp_path, rows, TASK, hints=Hints(model="large"))) == {"2+2": 1.0}
+    message = refusal(tmp_path, rows, TASK)
+    assert "several models are rated: write model: one of small, large" in message
+    assert "no difficulty for model 'x'" in refusal(tmp_path, rows, TASK, hints=Hints(model="x"))
+    rows[0]["extra_info"]["model_difficulty"]["small"] = 17
+    message = refusal(tmp_path, rows, TASK, hints=Hints(model="small"))
+    assert "row 1: 17 failures of 16 samples" in message
+
+
+def test_one_model_needs_no_hint_and_the_pool_alone_can_be_read(tmp_path: Path) -> None:
+    rows = [skywork_row("2+2", ["4"], only=8)]
+    assert rates(imported(tmp_path, rows, TASK)) == {"2+2": 0.5}
+    assert imported(tmp_path, rows, TASK, layout="dapo").kind == "prompts"
+
+
+@pytest.mark.parametrize("kind", ["in.jsonl", "in.parquet"])
+def test_dapo_is_a_pool_without_rates_and_its_instructions_are_removed(
+    tmp_path: Path, kind: str
+) -> None:
+    wording = (
+        "Solve the following math problem step by step. The last line of your response should be "
+        "of the form Answer: $Answer (without quotes) where $Answer is the answer to the problem."
+        '\n\nWhat is\n\n2+2?\n\nRemember to put your answer on its own line after "Answer:".'
+    )
+    file = written(tmp_path, [verl_row(wording, "4"), verl_row("1+1", "2")], kind)
+    found = import_probe(file, None, TASK)
+    assert (found.layout, found.kind) == ("verl", "prompts")
+    assert [p.question for p in found.prompts] == ["What is\n\n2+2?", "1+1"]
+    assert (
+        "DAPO's instructions were removed from the questions: the task adds its own" in found.notes
+    )
+    assert any(note.startswith("no solve rates: a pool of prompts only") for note in found.notes)
+    write_import(found, tmp_path / "pool.parquet")
+    assert pq.read_table(tmp_path / "pool.parquet").num_rows == 2
+    assert prompts_of(tmp_path / "pool.parquet") == list(found.prompts)
+
+
+def test_verl_reads_question_and_rate_of_extra_info(tmp_path: Path) -> None:
+    row = verl_row("2+2 Think!", "4", question="2+2", answer="… #### 4", pass_rate=0.5)
+    assert rates(imported(tmp_path, [row], TASK)) == {"2+2": 0.5}
+    row["reward_model"]["ground_truth"] = ["4"]
+    assert imported(tmp_path, [row], TASK).prompts[0].answer == "4"
+
+
+def test_subsets_of_written_rates_follow_the_rates(tmp_path: Path) -> None:
+    rows = [
+        {"problem": f"{n}+1", "answer": str(n + 1), "llama8b_solve_rate": n / 64} for n in range(9)
+    ]
+    out = tmp_path / "probe.parquet"
+    import_file(written(tmp_path, rows), TASK, out, layout="big-math")
+    for policy, first in (("hard", "0+1"), ("easy", "8+1")):
+        subset = select(out, policy, "1")
+        (name,) = pq.read_table(subset)["prompt_id"].to_pylist()
+        assert {p.prompt_id: p.question for p in prompts_of(out)}[name] == first
+
+
+def test_rates_survive_a_round_trip(tmp_path: Path) -> None:
+    rows = [
+        {"problem": f"{n}+1", "answer": str(n + 1), "llama8b_solve_rate": n / 64} for n in range(5)
+    ]
+    first = imported(tmp_path, rows, TASK)
+    write_import(first, tmp_path / "probe.parquet")
+    again = import_probe(tmp_path / "probe.parquet", None, TASK)
+    assert again.layout == "solve-rates" and again.difficulty is not None
+    assert first.difficulty is not None and again.difficulty.equals(first.difficulty)
