@@ -26,12 +26,19 @@ from orchestrator.cost.schedule import (
     Capacity,
     Job,
     device_seconds,
-    in_blocks,
     lower_bound,
+    make_blocks,
     makespan,
     pack,
 )
-from orchestrator.cost.throughput import MACHINES, Machine, Work, cost, rounds, size_of
+from orchestrator.cost.throughput import (
+    DEVICES,
+    Device,
+    Workload,
+    catalogue_cost,
+    generation_counts,
+    model_size,
+)
 
 EXPERIMENTS = ("paper_a", "paper_a_llama")  # of experiments.yaml
 ROOT = Path(__file__).parents[1]
@@ -60,7 +67,7 @@ class Cell:
     checkpoints: int
 
 
-def grid(config: Config, machine: Machine) -> list[Cell]:
+def grid(config: Config, machine: Device) -> list[Cell]:
     """The cells of both sweeps, without their data."""
     return [
         Cell(
@@ -77,15 +84,15 @@ def grid(config: Config, machine: Machine) -> list[Cell]:
 
 
 def seconds(
-    experiment: Experiment, model: str, task: Task, longer: float, machine: Machine
+    experiment: Experiment, model: str, task: Task, longer: float, machine: Device
 ) -> float:
     """What the catalogue expects of one cell on one GPU."""
     grpo, evaluate = experiment.full_grpo(), experiment.evaluate
-    made = rounds(grpo, experiment.resources.workers)
+    made = generation_counts(grpo, experiment.resources.workers)
     longest = min(longer * task.longest, grpo["max_completion_length"])
     times = grpo["max_steps"] // evaluate.every
     answers = times * (evaluate.samples + evaluate.greedy) * task.questions
-    work = Work(
+    work = Workload(
         made.generations,
         made.rows,
         longest,
@@ -96,7 +103,7 @@ def seconds(
         answers,
         task.mean,
     )
-    return cost(work, size_of(SHAPES[model], "bfloat16"), machine).seconds
+    return catalogue_cost(work, model_size(SHAPES[model], "bfloat16"), machine).seconds
 
 
 def with_failures(
@@ -127,16 +134,16 @@ def simulate(
         str(cell.axes): with_failures(cell, options.failures, options.restart, options.spread, rng)
         for cell in cells
     }
-    room = Capacity((1.0,) * gpus, gpus)
+    capacity = Capacity((1.0,) * gpus, gpus)
 
     def jobs_in_order(by_seed: bool) -> list[Job]:
-        blocks = in_blocks(cells, lambda cell: cell.seconds, by_seed=by_seed)
+        blocks = make_blocks(cells, lambda cell: cell.seconds, by_seed=by_seed)
         names = [str(cell.axes) for block in blocks for cell in block]
         return [Job(name, true[name][0]) for name in names]
 
     jobs = jobs_in_order(by_seed=False)
-    bound = lower_bound([Job(name, held - lost) for name, (held, lost) in true.items()], room)
-    wall, capped = (makespan(pack(j, room)) for j in (jobs, jobs_in_order(by_seed=True)))
+    bound = lower_bound([Job(name, held - lost) for name, (held, lost) in true.items()], capacity)
+    wall, capped = (makespan(pack(j, capacity)) for j in (jobs, jobs_in_order(by_seed=True)))
     return {
         "wall": wall / 3600,
         "bound": bound / 3600,
@@ -155,17 +162,17 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64, 512])
-    parser.add_argument("--gpu", choices=sorted(MACHINES), default="h100")
+    parser.add_argument("--gpu", choices=sorted(DEVICES), default="h100")
     parser.add_argument("--failures", type=float, default=0.01, help="per GPU-hour (0.01)")
     parser.add_argument("--restart", type=float, default=300, help="seconds of one (300)")
     parser.add_argument("--spread", type=float, default=0.2, help="of true lengths, log (0.2)")
     parser.add_argument("--repeats", type=int, default=20)
     options = parser.parse_args()
-    cells = grid(load_config(ROOT / "experiments.yaml").config, MACHINES[options.gpu])
+    cells = grid(load_config(ROOT / "experiments.yaml").config, DEVICES[options.gpu])
     each = [cell.seconds / 3600 for cell in cells]
     print(
         f"{len(cells)} cells of {min(each):.1f} to {max(each):.1f} hours, {sum(each):,.0f} "
-        f"GPU-hours on {MACHINES[options.gpu].name}; {options.failures:g} failures per GPU-hour, "
+        f"GPU-hours on {DEVICES[options.gpu].name}; {options.failures:g} failures per GPU-hour, "
         f"{options.restart:g} s each and the work since the last of {cells[0].checkpoints} "
         f"checkpoints; means of {options.repeats} runs"
     )

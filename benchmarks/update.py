@@ -174,16 +174,16 @@ class Clock(TrainerCallback):
 
     def _timed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*given: Any, **named: Any) -> Any:
-            began = now()
+            cell_started = now()
             result = method(*given, **named)
-            self.spent[name] = self.spent.get(name, 0.0) + now() - began
+            self.spent[name] = self.spent.get(name, 0.0) + now() - cell_started
             return result
 
         return timed
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """An update begins."""
-        self.spent, self.began = {}, now()
+        self.spent, self.cell_started = {}, now()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The optimiser has made its step."""
@@ -191,7 +191,7 @@ class Clock(TrainerCallback):
             self.spent.get(name, 0.0)
             for name in ("_generate_single_turn", "_prepare_inputs", "training_step")
         )
-        whole = now() - self.began
+        whole = now() - self.cell_started
         parts = (rollout, inputs - rollout, step - inputs, whole - step)
         self.updates.append(dict(zip(PARTS, parts, strict=True)))
 

@@ -1,4 +1,4 @@
-"""Cells through the real Ray Tune with a training that takes no time: order, caps, failures."""
+"""Cells through Ray Tune with an instant training function: order, caps, failures."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ from orchestrator.training.tune_runner import Train
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four policies and three seeds of which every sample is there."""
+    """Four policies and three seeds, all probes finished."""
     folder = tmp_path_factory.mktemp("capped")
     plan = planned(folder, seeds=3)
     with ray_session() as cluster:
@@ -32,7 +32,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def replanned(folder: Path, **settings: object) -> Plan:
-    """The sweep with other settings of the experiment."""
+    """The plan with changed settings of the experiment."""
     file = folder / "experiments.yaml"
     content = yaml.safe_load(file.read_text())
     content["experiments"]["stubs"] |= settings
@@ -46,7 +46,7 @@ def run(plan: Plan, folder: Path, train: Train) -> Outcome:
 
 
 def failing() -> Train:
-    """Fails for one policy of one seed. Made here, so that workers need not import this file."""
+    """Fails for one policy of one seed. A closure, so that workers need not import this file."""
 
     def train(cell: Cell, storage: str, report: Report) -> None:
         with (Path(storage) / "begun.txt").open("a") as log:
@@ -58,7 +58,7 @@ def failing() -> Train:
     return train
 
 
-def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_goes_on(
+def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_continues(
     probed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = Store(str(probed / "runs"))
@@ -68,7 +68,7 @@ def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_goes_on(
     store.write_json({"spent": spent}, "sweeps", "stubs.json")
 
     outcome = run(plan, probed, failing())
-    assert sorted(outcome.ran) == sorted(seed_0), "what had begun, and no more"
+    assert sorted(outcome.ran) == sorted(seed_0), "only the block that had started"
     assert "leaves out seeds 1, 2 of tiny/few: 8 of 12 cells" in outcome.dropped
     kept = json.loads((probed / "runs" / "sweeps" / "stubs.json").read_text())
     assert len(kept["dropped"]["cells"]) == 8
@@ -76,9 +76,9 @@ def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_goes_on(
 
     file = str(probed / "experiments.yaml")
     assert main(["run", file, "-e", "stubs"]) == 3
-    said = capsys.readouterr().out
-    assert "capped:   max_hours 1 (" in said
-    assert "the same command with a larger cap goes on" in said
+    text = capsys.readouterr().out
+    assert "capped:   max_hours 1 (" in text
+    assert "to continue, raise the cap and rerun the same command" in text
 
     outcome = run(replanned(probed, max_hours=9.0), probed, failing())
     assert len(outcome.ran) == 7

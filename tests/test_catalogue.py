@@ -10,10 +10,10 @@ import yaml
 from data import data
 
 from orchestrator.cli.main import main
-from orchestrator.cli.plan_summary import overview
+from orchestrator.cli.plan_summary import plan_summary
 from orchestrator.config.catalog import Config, load_config
 from orchestrator.config.yaml_lines import load
-from orchestrator.cost.memory import SHAPES, Load, load_of, training_memory
+from orchestrator.cost.memory import SHAPES, TrainingLoad, training_load, training_memory
 from orchestrator.cost.timetable import Site
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.selection.subsets import build_policy
@@ -110,9 +110,9 @@ def test_the_papers_sweeps_plan_with_data_at_hand(plans: dict[str, Plan]) -> Non
 
 
 def test_the_hours_are_those_of_the_plan(plans: dict[str, Plan], tmp_path: Path) -> None:
-    site = Site.of({"GPU": 8, "CPU": 64}, "h100", None)
+    site = Site.from_options({"GPU": 8, "CPU": 64}, "h100", None)
     for name, plan in plans.items():
-        hours = overview(plan, Store(str(tmp_path)), site)["gpu_hours"]
+        hours = plan_summary(plan, Store(str(tmp_path)), site)["gpu_hours"]
         assert f" {float(f'{hours:.2g}'):.0f} GPU-hours." in plan.experiment.about, name
 
 
@@ -136,7 +136,7 @@ def test_every_cell_fits_the_gpu_that_its_sweep_names(plans: dict[str, Plan]) ->
         most = 40 if name.startswith("paper_b") else 80
         for cell in plan.cells:
             shape = SHAPES[cell.probe.model.location]
-            peak = training_memory(shape, load_of(cell, prompt=256)).peak
+            peak = training_memory(shape, training_load(cell, prompt=256)).peak
             assert peak <= most * GIB, f"{name} {cell.name}: {peak / GIB:.0f} GiB"
 
 
@@ -145,7 +145,8 @@ def test_the_documented_memory_is_the_estimate() -> None:
     text = (FILE.parent / "docs" / "models.md").read_text()
     for hub, shape in SHAPES.items():
         peaks = [
-            training_memory(shape, Load(256, 8, 256, tokens, 32, load_in_4bit=bits)).peak / GIB
+            training_memory(shape, TrainingLoad(256, 8, 256, tokens, 32, load_in_4bit=bits)).peak
+            / GIB
             for bits in (False, True)
             for tokens in (250, 512)
         ]

@@ -1,4 +1,4 @@
-"""The commands as a user types them; wrong input ends with code 2 and one message."""
+"""The commands as a user types them; invalid input ends with code 2 and one message."""
 
 import json
 import subprocess
@@ -21,9 +21,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "experiments.yaml"
 
 
-def test_plan_says_what_is_owed_in_words_and_as_json(file: Path, capsys) -> None:
+def test_plan_prints_what_would_run_as_text_and_as_json(file: Path, capsys) -> None:
     assert main(["plan", str(file), "-e", "small"]) == 0
-    assert "2 cells, 2 owed" in capsys.readouterr().out
+    assert "2 cells, 2 to run" in capsys.readouterr().out
     assert main(["plan", str(file), "-e", "small", "--json"]) == 0
     view = json.loads(capsys.readouterr().out)
     assert view["cells_owed"] == 2
@@ -44,7 +44,7 @@ def test_plan_says_what_is_owed_in_words_and_as_json(file: Path, capsys) -> None
         (["ui", "--storage", "none"], "run a sweep first"),
     ],
 )
-def test_wrong_input_is_one_message_and_code_2(
+def test_invalid_input_is_one_message_and_code_2(
     file: Path, capsys, arguments: list[str], words: str
 ) -> None:
     assert main([a.replace("FILE", str(file)) for a in arguments]) == 2
@@ -96,27 +96,27 @@ VIEW |= {"problem"}
 CELL = {"cell_id", "model", "dataset", "policy", "seed", "size", "updates", "prompts_per_update"}
 CELL |= {"rollouts", "done", "stopped", "trained", "probe_seed"}
 PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "samples_owed"}
-PROBE |= {"samples_owed_at_most"}
+PROBE |= {"samples_owed_at_most", "label"}
 
 
-def test_the_plan_for_machines_has_the_keys_that_they_rely_on(file: Path, capsys) -> None:
+def test_plan_json_has_the_documented_keys(file: Path, capsys) -> None:
     assert main(["plan", str(file), "-e", "small", "--json"]) == 0
     view = json.loads(capsys.readouterr().out)
     assert set(view) == VIEW
     assert {frozenset(cell) for cell in view["cells"]} == {frozenset(CELL)}
     assert {frozenset(probe) for probe in view["probes"]} == {frozenset(PROBE)}
-    assert view["eta_seconds"] is None, "nothing like it ever ran here"
+    assert view["eta_seconds"] is None, "no cell of this model has finished"
 
 
 def test_the_catalogues_quickstart_plans_without_running(tmp_path: Path, capsys) -> None:
     storage = tmp_path / "elsewhere"
     arguments = ["plan", str(ROOT / "experiments.yaml"), "-e", "quickstart", "--storage"]
     assert main([*arguments, str(storage)]) == 0
-    assert "4 cells, 4 owed" in capsys.readouterr().out
+    assert "4 cells, 4 to run" in capsys.readouterr().out
     assert not storage.exists()
 
 
-def test_a_finished_cell_is_owed_no_more_and_gives_an_eta(file: Path, capsys) -> None:
+def test_a_finished_cell_is_not_run_again_and_gives_an_eta(file: Path, capsys) -> None:
     plan = small_plan(file.parent)
     finished_cell(Store(str(file.parent / "runs")), plan, plan.cells[0])
     assert main(["plan", str(file), "-e", "small", "--json"]) == 0
@@ -127,7 +127,7 @@ def test_a_finished_cell_is_owed_no_more_and_gives_an_eta(file: Path, capsys) ->
     assert view["gpu_hours"] == 0
 
 
-def test_a_plan_names_its_price_and_what_a_cap_would_leave_out(tmp_path: Path, capsys) -> None:
+def test_plan_prints_the_price_and_what_a_cap_would_leave_out(tmp_path: Path, capsys) -> None:
     settings = {"resources": {"gpus": 1}, "seeds": [0, 1]}
     plan = small_plan(tmp_path, **settings)
     finished_cell(Store(str(tmp_path / "runs")), plan, plan.cells[0])
@@ -136,11 +136,11 @@ def test_a_plan_names_its_price_and_what_a_cap_would_leave_out(tmp_path: Path, c
     whole = json.loads(capsys.readouterr().out)
     small_plan(tmp_path, **settings, max_gpu_hours=round(0.8 * whole["gpu_hours"], 5))
     assert main([*arguments, "--gpu-price", "2"]) == 0
-    said = capsys.readouterr().out
-    assert "(2 GPUs, 2 at once" in said
-    assert "measured: 1 finished cell in this storage" in said
-    assert "capped: max_gpu_hours 0.0" in said
-    assert "leaves out seed 1 of stub/small: 2 of 4 cells" in said
+    text = capsys.readouterr().out
+    assert "(2 GPUs, 2 at once" in text
+    assert "measured: 1 finished cell in this storage" in text
+    assert "capped: max_gpu_hours 0.0" in text
+    assert "leaves out seed 1 of stub/small: 2 of 4 cells" in text
     assert main([*arguments, "--json", "--gpu-price", "2"]) == 0
     view = json.loads(capsys.readouterr().out)
     assert view["cost"] == pytest.approx(2 * view["gpu_hours"])
@@ -150,12 +150,12 @@ def test_a_plan_names_its_price_and_what_a_cap_would_leave_out(tmp_path: Path, c
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--gpus", "0"], "write a count from 1"),
-        (["--gpu", "abacus"], "write one of a100, h100"),
-        (["--gpu-price", "-1"], "write a number from 0"),
+        (["--gpus", "0"], "expected an integer ≥ 1"),
+        (["--gpu", "abacus"], "expected one of a100, h100"),
+        (["--gpu-price", "-1"], "expected a number ≥ 0"),
     ],
 )
-def test_a_site_that_cannot_be_is_refused(file: Path, capsys, arguments, words) -> None:
+def test_invalid_site_options_are_refused(file: Path, capsys, arguments, words) -> None:
     assert main(["plan", str(file), "-e", "small", *arguments]) == 2
     assert words in capsys.readouterr().err
 
@@ -173,7 +173,7 @@ def test_a_site_that_cannot_be_is_refused(file: Path, capsys, arguments, words) 
         ["plan", "x.yaml", "-e", "q", "--tracking-uri", "sqlite://"],
     ],
 )
-def test_a_command_that_is_no_command_ends_with_code_2(arguments: list[str], capsys) -> None:
+def test_invalid_arguments_end_with_code_2(arguments: list[str], capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
@@ -181,7 +181,7 @@ def test_a_command_that_is_no_command_ends_with_code_2(arguments: list[str], cap
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "probe", "report"])
-def test_every_command_names_the_line_of_a_mistake(command: str, file: Path, capsys) -> None:
+def test_every_command_names_the_line_of_an_error(command: str, file: Path, capsys) -> None:
     file.write_text(file.read_text().replace("budget:", "budgte:"))
     assert main([command, str(file), "-e", "small"]) == 2
     captured = capsys.readouterr()
@@ -191,16 +191,16 @@ def test_every_command_names_the_line_of_a_mistake(command: str, file: Path, cap
     assert captured.out == ""
 
 
-def test_a_mistake_of_the_program_is_not_taken_for_the_users(file: Path, monkeypatch) -> None:
+def test_a_bug_keeps_its_traceback(file: Path, monkeypatch) -> None:
     def broken(*_: object) -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr("orchestrator.cli.plan_summary.overview", broken)
+    monkeypatch.setattr("orchestrator.cli.plan_summary.plan_summary", broken)
     with pytest.raises(ValueError, match="a bug"):
         main(["plan", str(file), "-e", "small"])
 
 
-def test_ls_of_names_needs_no_file_and_ls_of_a_file_does(tmp_path: Path, capsys) -> None:
+def test_ls_reads_the_file_only_for_models_and_experiments(tmp_path: Path, capsys) -> None:
     nowhere = str(tmp_path / "none.yaml")
     assert main(["ls", "policies", nowhere]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
@@ -212,7 +212,7 @@ def test_ls_of_names_needs_no_file_and_ls_of_a_file_does(tmp_path: Path, capsys)
         assert "cannot be read" in capsys.readouterr().err
 
 
-def test_ls_says_what_each_thing_of_the_catalogue_is(capsys) -> None:
+def test_ls_describes_the_models_and_experiments_of_the_catalogue(capsys) -> None:
     file = str(ROOT / "experiments.yaml")
     assert main(["ls", "experiments", file]) == 0
     assert "Four policies on a laptop" in capsys.readouterr().out
@@ -245,3 +245,9 @@ def test_planning_loads_no_heavy_library() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert run.stdout.strip().endswith("set()")
+
+
+def test_an_invalid_seed_is_named(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["select", "--seed", "one"])
+    assert "invalid seed: expected an integer ≥ 0" in capsys.readouterr().err

@@ -1,13 +1,14 @@
-"""Memory of a cell beside a GPU's: what fits, what does not, and what to write."""
+"""How many cells fit a GPU's memory, and what to change if too few do."""
 
 from pathlib import Path
 
 import pytest
 from factories import small_plan
 
-from orchestrator.cost.fit import memory_lines, memory_of
+from orchestrator.cost.estimate import finished_results
+from orchestrator.cost.fit import memory_fit, memory_lines
 from orchestrator.cost.memory import SHAPES
-from orchestrator.cost.throughput import MACHINES
+from orchestrator.cost.throughput import DEVICES
 from orchestrator.storage.store import Store
 
 SHAPE = SHAPES["Qwen/Qwen3-14B"]
@@ -23,16 +24,17 @@ def lines(folder: Path, gpu: str, **settings: object) -> list[str]:
     small_plan(folder)
     (folder / "model" / "config.json").write_text(CONFIG)
     plan = small_plan(folder, **settings)
-    return list(memory_lines(memory_of(plan, MACHINES[gpu], Store(str(folder / "runs")))))
+    results = finished_results(plan, Store(str(folder / "runs")))
+    return memory_lines(memory_fit(plan, DEVICES[gpu], results))
 
 
 @pytest.mark.parametrize(
     ("gpu", "gpus", "words"),
     [
-        ("h200", 1, "H200 141GB holds 3 at once"),
-        ("h100", 1, "H100 80GB holds 1 at once"),
-        ("h200", 0.25, "4 at once do not fit H200 141GB, 3 would; write gpus: 0.33"),
-        ("l40s", 1, "holds 1 at once"),
+        ("h200", 1, "3 at once fit H200 141GB"),
+        ("h100", 1, "1 at once fit H100 80GB"),
+        ("h200", 0.25, "4 at once do not fit H200 141GB, 3 do; use gpus: 0.33"),
+        ("l40s", 1, "1 at once fit L40S 48GB"),
     ],
 )
 def test_a_plan_says_how_many_cells_a_gpu_holds(
@@ -43,7 +45,7 @@ def test_a_plan_says_how_many_cells_a_gpu_holds(
     assert words in line
 
 
-def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
+def test_a_cell_that_does_not_fit_is_reported(tmp_path: Path) -> None:
     grpo = {
         "num_generations": 4,
         "per_device_train_batch_size": 8,
@@ -52,19 +54,19 @@ def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
         "max_completion_length": 8192,
     }
     [line] = lines(tmp_path, "l40s", resources={"gpus": 1}, grpo=grpo)
-    assert "does not fit L40S 48GB: write a smaller batch" in line
+    assert "does not fit L40S 48GB: use a smaller batch" in line
 
 
-def test_trials_without_a_gpu_need_no_line(tmp_path: Path) -> None:
+def test_trials_without_a_gpu_have_no_memory_line(tmp_path: Path) -> None:
     assert lines(tmp_path, "h100") == []
 
 
-def test_what_finished_cells_took_stands_for_the_estimate(tmp_path: Path) -> None:
+def test_measured_peaks_replace_the_estimate(tmp_path: Path) -> None:
     [estimate] = lines(tmp_path, "h200", resources={"gpus": 1})
     first, second, *_ = small_plan(tmp_path, resources={"gpus": 1}).cells
     store = Store(str(tmp_path / "runs"))
     for cell, peak in ((first, 30.0), (second, 20.0)):
         store.write_json({"timing": {"peak_gib": peak}}, "cells", cell.cell_id, "result.json")
     [line] = lines(tmp_path, "h200", resources={"gpus": 1})
-    assert "about 31 GiB (measured: 2 finished cells): H200 141GB holds 4 at once" in line
-    assert "an estimate" in estimate
+    assert "about 31 GiB (measured: 2 finished cells): 4 at once fit H200 141GB" in line
+    assert "(estimated)" in estimate

@@ -1,4 +1,4 @@
-"""The ETA of a running sweep, told moments by hand."""
+"""The ETA of a running sweep, from events at given times."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ COST = Cost(start=2, training=8, evaluation=4)  # 4 updates, evaluated after the
 
 
 class Clock:
-    """A clock that is set."""
+    """A clock that tests set."""
 
     now = 0.0
 
@@ -27,27 +27,27 @@ def cells(tmp_path: Path) -> list[Cell]:
     return small_plan(tmp_path, policies=["hard", "random"], seeds=[0, 1]).cells
 
 
-def forecast(cells: list[Cell], clock: Clock, **more: object) -> Forecast:
+def make_forecast(cells: list[Cell], clock: Clock, **more: object) -> Forecast:
     costs = {cell.cell_id: COST for cell in cells}
     return Forecast(cells, costs, Capacity((2.0,), 2, "CPU"), clock=clock, **more)  # type: ignore[arg-type]
 
 
-def test_before_anything_runs_cells_are_packed_behind_the_probes(cells: list[Cell]) -> None:
-    assert forecast(cells, Clock()).seconds_left() == 2 * 14
-    assert forecast(cells, Clock(), probes={"p": 5.0}).seconds_left() == 5 + 2 * 14
-    assert forecast(cells[:3], Clock()).seconds_left() == 28, "a last cell that runs alone"
+def test_before_anything_runs_cells_are_packed_after_the_probes(cells: list[Cell]) -> None:
+    assert make_forecast(cells, Clock()).seconds_left() == 2 * 14
+    assert make_forecast(cells, Clock(), probes={"p": 5.0}).seconds_left() == 5 + 2 * 14
+    assert make_forecast(cells[:3], Clock()).seconds_left() == 28, "a last cell that runs alone"
 
 
-def test_a_probe_is_expected_to_go_on_as_it_goes(cells: list[Cell]) -> None:
+def test_a_probe_is_extrapolated_at_its_own_speed(cells: list[Cell]) -> None:
     clock = Clock()
-    told = forecast([], clock, probes={"p": 5.0, "q": 7.0})
-    told.probed("p", 100, 500)
-    assert told.seconds_left() == 12, "nothing drawn in this run yet"
+    forecast = make_forecast([], clock, probes={"p": 5.0, "q": 7.0})
+    forecast.probe_progress("p", 100, 500)
+    assert forecast.seconds_left() == 12, "nothing drawn in this run yet"
     clock.now = 10.0
-    told.probed("p", 200, 500)
-    assert told.seconds_left() == pytest.approx(30 + 7)
-    told.probed("p", 500, 500)
-    assert told.seconds_left() == 7
+    forecast.probe_progress("p", 200, 500)
+    assert forecast.seconds_left() == pytest.approx(30 + 7)
+    forecast.probe_progress("p", 500, 500)
+    assert forecast.seconds_left() == 7
 
 
 def test_evaluations_are_counted_where_they_are_due(cells: list[Cell]) -> None:
@@ -61,42 +61,42 @@ def test_evaluations_are_counted_where_they_are_due(cells: list[Cell]) -> None:
 
 def test_a_run_at_the_expected_speed_counts_down_exactly(cells: list[Cell]) -> None:
     clock = Clock()
-    told = forecast(cells[:2], clock)
+    forecast = make_forecast(cells[:2], clock)
     for update, at in ((1, 4.0), (2, 8.0), (3, 10.0), (4, 14.0)):
         clock.now = at
         for cell in cells[:2]:
-            told.reached(cell, update)
-        assert told.seconds_left() == pytest.approx(14 - at)
+            forecast.cell_progress(cell, update)
+        assert forecast.seconds_left() == pytest.approx(14 - at)
     for cell in cells[:2]:
-        told.ended(cell)
-    assert told.seconds_left() == 0
+        forecast.cell_ended(cell)
+    assert forecast.seconds_left() == 0
 
 
-def test_a_slower_machine_is_seen_after_two_updates_and_held_against_all(
+def test_a_slower_machine_corrects_all_cells_after_two_updates(
     cells: list[Cell],
 ) -> None:
     clock = Clock()
-    told = forecast(cells, clock)
+    forecast = make_forecast(cells, clock)
     for update, at in ((1, 10.0), (2, 22.0)):  # 12 seconds where 4 were expected
         clock.now = at
-        told.reached(cells[0], update)
-    assert told.correction == pytest.approx(3)
-    assert told.remaining(cells[0]) == pytest.approx(3 * 6)
-    assert told.remaining(cells[2]) == pytest.approx(2 + 3 * 12)
+        forecast.cell_progress(cells[0], update)
+    assert forecast.correction == pytest.approx(3)
+    assert forecast.remaining(cells[0]) == pytest.approx(3 * 6)
+    assert forecast.remaining(cells[2]) == pytest.approx(2 + 3 * 12)
 
 
-def test_a_cell_that_goes_on_from_a_checkpoint_is_not_taken_for_a_fast_one(
+def test_a_cell_resumed_from_a_checkpoint_does_not_look_fast(
     cells: list[Cell],
 ) -> None:
     clock = Clock()
-    told = forecast(cells[:1], clock)
+    forecast = make_forecast(cells[:1], clock)
     clock.now = 5.0
-    told.reached(cells[0], 3)
-    assert told.correction == 1
-    assert told.seconds_left() == pytest.approx(4)
+    forecast.cell_progress(cells[0], 3)
+    assert forecast.correction == 1
+    assert forecast.seconds_left() == pytest.approx(4)
 
 
-def test_what_is_not_known_has_no_end(cells: list[Cell]) -> None:
-    told = Forecast(cells, {}, Capacity((2.0,), 2, "CPU"))
-    told.reached(cells[0], 1)
-    assert told.seconds_left() is None
+def test_without_costs_the_remaining_time_is_unknown(cells: list[Cell]) -> None:
+    forecast = Forecast(cells, {}, Capacity((2.0,), 2, "CPU"))
+    forecast.cell_progress(cells[0], 1)
+    assert forecast.seconds_left() is None

@@ -16,26 +16,26 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from orchestrator.cost.memory import (
-    READ,
-    RECOMPUTED,
-    SAVED,
+    PREFILL_BYTES,
+    RECOMPUTED_BYTES,
+    SAVED_BYTES,
     SHAPES,
-    Load,
-    Shape,
-    load_of,
+    ModelShape,
+    TrainingLoad,
     sampling_memory,
     shape_from,
     shape_of,
+    training_load,
     training_memory,
-    weights,
+    weight_bytes,
 )
 from orchestrator.embedded import embedded_path
 from orchestrator.sampling.model import ModelSource
 
-LOAD = Load(generated=256, updated=8, prompt=256, completion=512, r=32)
+LOAD = TrainingLoad(generated=256, updated=8, prompt=256, completion=512, r=32)
 
 
-def config_of(name: str, shape: Shape) -> PretrainedConfig:
+def config_of(name: str, shape: ModelShape) -> PretrainedConfig:
     kinds = {"Qwen/Qwen3": "qwen3", "Qwen/Qwen2": "qwen2", "microsoft": "phi3", "meta": "llama"}
     [kind] = [kind for start, kind in kinds.items() if name.startswith(start)]
     size = {} if kind in ("qwen2", "phi3") else {"head_dim": shape.head_dim}
@@ -67,7 +67,7 @@ def test_parameters_are_those_of_the_library_model(name: str) -> None:
                 AutoModelForCausalLM.from_config(config_of(name, few)),
                 LoraConfig(r=8, target_modules=target),
             )
-            assert lora.num_parameters(only_trainable=True) == few.adapted(8, target)
+            assert lora.num_parameters(only_trainable=True) == few.lora_parameters(8, target)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ class Held(TorchDispatchMode):
         self.now -= self.sizes.pop(key, 0)
 
 
-def counted(shape: Shape, rows: int, tokens: int, *, update: bool, recompute: bool) -> int:
+def counted(shape: ModelShape, rows: int, tokens: int, *, update: bool, recompute: bool) -> int:
     """Peak bytes of one forward of the layers (and backward), as a GPU would compute them."""
     model: Any = AutoModelForCausalLM.from_config(
         config_of("Qwen/Qwen3", shape), dtype=torch.bfloat16
@@ -135,13 +135,13 @@ def counted(shape: Shape, rows: int, tokens: int, *, update: bool, recompute: bo
 
 @pytest.mark.parametrize(
     ("update", "recompute", "per_width"),
-    [(False, False, READ), (True, False, SAVED), (True, True, RECOMPUTED)],
+    [(False, False, PREFILL_BYTES), (True, False, SAVED_BYTES), (True, True, RECOMPUTED_BYTES)],
 )
 def test_bytes_per_token_are_those_that_are_counted(
     update: bool, recompute: bool, per_width: int
 ) -> None:
     """Two and three layers: their difference is a layer, whatever else is held."""
-    shape = Shape(2, 128, 4, 2, 64, 512, 64, tied=True)
+    shape = ModelShape(2, 128, 4, 2, 64, 512, 64, tied=True)
     rows, tokens = 16, 128
     two = counted(shape, rows, tokens, update=update, recompute=recompute) / rows / tokens
     more = replace(shape, layers=3)
@@ -167,7 +167,7 @@ def test_bytes_per_token_are_those_that_are_counted(
 def test_more_of_anything_never_takes_less(
     name: str, groups: int, updated: int, prompt: int, completion: int, bits: bool
 ) -> None:
-    load = Load(8 * groups, updated, prompt, completion, 16, load_in_4bit=bits)
+    load = TrainingLoad(8 * groups, updated, prompt, completion, 16, load_in_4bit=bits)
     memory = training_memory(SHAPES[name], load)
     assert all(part >= 0 for part in memory)
     assert max(memory) <= memory.peak <= sum(memory)
@@ -185,13 +185,13 @@ def test_more_of_anything_never_takes_less(
 
 def test_four_bits_and_small_optimisers_take_less() -> None:
     shape = SHAPES["Qwen/Qwen3-14B"]
-    whole, small = weights(shape, "bfloat16", False), weights(shape, "bfloat16", True)
+    whole, small = weight_bytes(shape, "bfloat16", False), weight_bytes(shape, "bfloat16", True)
     assert 2.5 < whole / small < 4.0, "embedding and head stay as they are"
     memory = training_memory(shape, LOAD)
     assert memory.weights == whole
     paged = training_memory(shape, replace(LOAD, optim="paged_adamw_8bit"))
     assert paged.adapter < memory.adapter
-    assert weights(shape, "float32", False) == 2 * whole
+    assert weight_bytes(shape, "float32", False) == 2 * whole
 
 
 def test_prompts_of_a_probe_are_held_once_for_all_samples() -> None:
@@ -205,14 +205,14 @@ def test_prompts_of_a_probe_are_held_once_for_all_samples() -> None:
 
 def test_a_cells_load_follows_its_settings(tmp_path: Path) -> None:
     [cell, *_] = small_plan(tmp_path, lora={"r": 4, "target_modules": ["q_proj"]}).cells
-    load = load_of(cell, 100)
+    load = training_load(cell, 100)
     assert (load.updated, load.generated) == (8, 128), "an evaluation writes 128 rows"
     assert (load.r, load.target_modules, load.completion) == (4, ["q_proj"], 256)
     grpo = cell.grpo | {"gradient_accumulation_steps": 32, "max_completion_length": 512}
-    load = load_of(cell.model_copy(update={"grpo": grpo}), 100)
+    load = training_load(cell.model_copy(update={"grpo": grpo}), 100)
     assert (load.generated, load.completion, load.prompt) == (256, 512, 100)
     fewer = cell.model_copy(update={"grpo": grpo | {"steps_per_generation": 20}})
-    assert load_of(fewer, 100).generated == 160
+    assert training_load(fewer, 100).generated == 160
 
 
 def test_shapes_come_from_the_table_the_folder_or_the_cache(

@@ -10,7 +10,7 @@ from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cli.plan_summary import overview, overview_text
+from orchestrator.cli.plan_summary import plan_summary, summary_text
 from orchestrator.cost.timetable import Site
 from orchestrator.stats.inference import Variances, mcnemar_p, mean_effect, permutation_p
 from orchestrator.stats.power import (
@@ -139,8 +139,8 @@ def test_a_stricter_level_needs_more() -> None:
 def test_the_plan_says_it_once_for_each_test_set(tmp_path: Path) -> None:
     plan = small_plan(tmp_path, policies=("hard", "easy", "middle"), seeds=(0, 1, 2))
     store = Store(str(tmp_path / "runs"))
-    view = overview(plan, store, Site({"CPU": 2.0}))
+    view = plan_summary(plan, store, Site({"CPU": 2.0}))
     (line,) = (dataset["resolution"] for dataset in view["datasets"])
     assert line == resolution("small", 12, 3, 8, comparisons=3)
-    assert overview_text(view).count(line) == 1
+    assert summary_text(view).count(line) == 1
     assert view["detectable_points"] == {"small": round(minimum_detectable(12, 3, 8), 1)}

@@ -1,4 +1,4 @@
-"""Blocks stay whole, packing respects capacity, and no packing beats its bound."""
+"""Blocks stay whole, packings respect capacity, and none beats its lower bound."""
 
 from itertools import product
 from typing import Any, NamedTuple
@@ -12,11 +12,11 @@ from orchestrator.config.experiment import Resources
 from orchestrator.cost.schedule import (
     Capacity,
     Job,
-    capacity_of,
+    cluster_capacity,
     device_seconds,
     gantt,
-    in_blocks,
     lower_bound,
+    make_blocks,
     makespan,
     pack,
 )
@@ -24,7 +24,7 @@ from orchestrator.planning.cells import block_of
 
 
 class Stub(NamedTuple):
-    """What stands for a cell."""
+    """A stand-in for a cell."""
 
     model: str
     policy: str
@@ -43,7 +43,7 @@ class Stub(NamedTuple):
 
 
 def grid(models: dict[str, float], policies: str, seeds: int) -> list[Stub]:
-    """Cells whose seconds are their model's, a little more for each later policy."""
+    """Cells that take their model's seconds, plus one for each later policy."""
     cells = product(models.items(), range(seeds), enumerate(policies))
     return [Stub(m, p, s, each + number) for (m, each), s, (number, p) in cells]
 
@@ -54,9 +54,9 @@ def seconds(cell: Stub) -> float:
 
 def test_a_block_is_every_policy_of_a_seed_and_the_longest_comes_first() -> None:
     cells = grid({"small": 10, "large": 50}, "her", 3)
-    names = [[(c.model, c.seed) for c in block][0] for block in in_blocks(cells, seconds)]
+    names = [[(c.model, c.seed) for c in block][0] for block in make_blocks(cells, seconds)]
     assert names == [(model, seed) for model in ("large", "small") for seed in range(3)]
-    blocks = in_blocks(cells, seconds, by_seed=True)
+    blocks = make_blocks(cells, seconds, by_seed=True)
     assert [{(c.model, c.seed) for c in block} for block in blocks] == [
         {(model, seed)} for seed in range(3) for model in ("large", "small")
     ]
@@ -65,7 +65,7 @@ def test_a_block_is_every_policy_of_a_seed_and_the_longest_comes_first() -> None
 
 @given(st.permutations(grid({"a": 1, "b": 2}, "xyz", 3)), st.booleans())
 def test_blocks_are_whole_whatever_the_order_of_the_grid(cells: list[Stub], by_seed: bool) -> None:
-    blocks = in_blocks(cells, seconds, by_seed=by_seed)
+    blocks = make_blocks(cells, seconds, by_seed=by_seed)
     assert sorted(cell for block in blocks for cell in block) == sorted(cells)
     for block in blocks:
         assert len({block_of(cell) for cell in block}) == 1
@@ -85,59 +85,59 @@ jobs = st.lists(
 
 
 @given(jobs, st.integers(3, 6), st.integers(1, 9))
-def test_a_packing_never_holds_more_than_there_is_and_loses_no_job(
+def test_a_packing_never_exceeds_capacity_and_loses_no_job(
     jobs: list[Job], devices: int, at_once: int
 ) -> None:
-    room = Capacity((1.0,) * devices, at_once)
-    placed = pack(jobs, room)
-    assert sorted(each.job for each in placed) == sorted(jobs)
-    for each in placed:
-        now = [p for p in placed if p.start <= each.start < p.end]
+    capacity = Capacity((1.0,) * devices, at_once)
+    placements = pack(jobs, capacity)
+    assert sorted(each.job for each in placements) == sorted(jobs)
+    for each in placements:
+        now = [p for p in placements if p.start <= each.start < p.end]
         assert len(now) <= at_once
         for device in range(devices):
-            held = sum(p.job.share * p.devices.count(device) for p in now)
-            assert held <= 1 + 1e-6
-    assert makespan(placed) >= lower_bound(jobs, room) - 1e-6
-    assert makespan(placed) <= sum(job.seconds for job in jobs) + 1e-6
+            used = sum(p.job.share * p.devices.count(device) for p in now)
+            assert used <= 1 + 1e-6
+    assert makespan(placements) >= lower_bound(jobs, capacity) - 1e-6
+    assert makespan(placements) <= sum(job.seconds for job in jobs) + 1e-6
 
 
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=30), st.integers(1, 8))
 def test_equal_shares_in_order_are_within_grahams_factor_of_the_bound(
     each: list[float], devices: int
 ) -> None:
-    room, jobs = Capacity((1.0,) * devices, devices), [Job("j", s) for s in each]
-    assert makespan(pack(jobs, room)) <= (2 - 1 / devices) * lower_bound(jobs, room) + 1e-6
+    capacity, jobs = Capacity((1.0,) * devices, devices), [Job("j", s) for s in each]
+    assert makespan(pack(jobs, capacity)) <= (2 - 1 / devices) * lower_bound(jobs, capacity) + 1e-6
 
 
-def test_what_does_not_fit_now_is_passed_by_what_does() -> None:
-    room = Capacity((1.0, 1.0), 4)
+def test_a_job_that_does_not_fit_yet_is_overtaken() -> None:
+    capacity = Capacity((1.0, 1.0), 4)
     wide, narrow = Job("wide", 5, workers=2), Job("narrow", 2)
-    placed = {p.job.name: p for p in pack([Job("first", 3), wide, narrow], room)}
-    assert placed["narrow"].start == 0
-    assert (placed["wide"].start, placed["wide"].devices) == (3, (0, 1))
+    placements = {p.job.name: p for p in pack([Job("first", 3), wide, narrow], capacity)}
+    assert placements["narrow"].start == 0
+    assert (placements["wide"].start, placements["wide"].devices) == (3, (0, 1))
 
 
-def test_a_share_fills_a_device_before_it_opens_another() -> None:
+def test_shares_fill_one_device_before_the_next() -> None:
     quarter = [Job(str(i), 10, share=0.25) for i in range(4)]
     assert {p.devices for p in pack(quarter, Capacity((1.0, 1.0), 8))} == {(0,)}
 
 
-def test_a_job_that_fits_nowhere_is_an_error_and_not_a_loop() -> None:
-    with pytest.raises(ValueError, match="wide fits nowhere"):
+def test_a_job_that_never_fits_is_an_error() -> None:
+    with pytest.raises(ValueError, match="wide does not fit the cluster"):
         pack([Job("wide", 1, workers=3)], Capacity((1.0, 1.0), 2))
 
 
-def test_a_cluster_is_its_gpus_or_all_its_cpus() -> None:
-    assert capacity_of({"CPU": 4}, Resources(cpus=2)) == Capacity((4,), 2, "CPU")
-    assert capacity_of({"CPU": 64, "GPU": 2}, Resources(gpus=0.5)) == Capacity((1.0, 1.0), 4)
-    with pytest.raises(ResourceError, match="write smaller resources"):
-        capacity_of({"CPU": 4}, Resources(gpus=1))
+def test_capacity_is_the_gpus_or_all_cpus() -> None:
+    assert cluster_capacity({"CPU": 4}, Resources(cpus=2)) == Capacity((4,), 2, "CPU")
+    assert cluster_capacity({"CPU": 64, "GPU": 2}, Resources(gpus=0.5)) == Capacity((1.0, 1.0), 4)
+    with pytest.raises(ResourceError, match="smaller resources"):
+        cluster_capacity({"CPU": 4}, Resources(gpus=1))
 
 
 def test_the_chart_has_a_row_per_lane_with_every_name_at_its_time() -> None:
     jobs = [Job("long", 6), Job("a", 3), Job("b", 3), Job("both", 6, workers=2)]
-    room = Capacity((1.0, 1.0), 2)
-    assert gantt(pack(jobs, room), room, width=20) == [
+    capacity = Capacity((1.0, 1.0), 2)
+    assert gantt(pack(jobs, capacity), capacity, width=20) == [
         "GPU 0 |long─────┤both─────┤|",
         "GPU 1 |a───┤b───┤both─────┤|",
     ]

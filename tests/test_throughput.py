@@ -1,4 +1,4 @@
-"""Estimated seconds: what they grow with, what measuring changes, what TRL's settings mean."""
+"""Estimated seconds: what they depend on, how they are calibrated, what TRL's settings mean."""
 
 import json
 from pathlib import Path
@@ -10,50 +10,53 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config.library_settings import GRPO_DEFAULTS
-from orchestrator.cost.caps import UsageMeter, queue_of
-from orchestrator.cost.expected import expect, kind_of, probe_labels
+from orchestrator.cost.caps import UsageMeter, make_queue
+from orchestrator.cost.estimate import estimate_costs, gpu_type, probe_labels
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import (
-    MACHINES,
+    DEVICES,
+    Calibration,
     Cost,
-    Lengths,
-    Scale,
-    Work,
+    TokenLengths,
+    Workload,
     assumed_lengths,
-    cost,
-    rounds,
-    scale_of,
-    size_of,
+    calibrate,
+    catalogue_cost,
+    generation_counts,
+    model_size,
 )
 from orchestrator.storage.store import Store
 
-WORK = Work(100, 64, 200, 100, 6400, 0, 2, 800, 150)
-H100 = MACHINES["h100"]
+WORK = Workload(100, 64, 200, 100, 6400, 0, 2, 800, 150)
+H100 = DEVICES["h100"]
 
 
-def test_a_model_in_four_bits_reads_less_and_computes_as_much() -> None:
+def test_four_bits_read_fewer_bytes_and_compute_as_much() -> None:
     shape = SHAPES["Qwen/Qwen3-4B"]
-    whole, packed = size_of(shape, "bfloat16"), size_of(shape, "bfloat16", load_in_4bit=True)
+    whole, quantised = (
+        model_size(shape, "bfloat16"),
+        model_size(shape, "bfloat16", load_in_4bit=True),
+    )
     assert whole.weight_bytes == 2 * whole.parameters
-    assert packed.weight_bytes < whole.weight_bytes / 2
-    assert (packed.parameters, packed.kv_bytes) == (whole.parameters, whole.kv_bytes)
+    assert quantised.weight_bytes < whole.weight_bytes / 2
+    assert (quantised.parameters, quantised.kv_bytes) == (whole.parameters, whole.kv_bytes)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 64))
 def test_the_expected_longest_lies_between_the_mean_and_the_maximum(
     tokens: list[int], rows: int
 ) -> None:
-    lengths = Lengths(10, np.array(tokens, dtype=float))
+    lengths = TokenLengths(10, np.array(tokens, dtype=float))
     assert lengths.mean - 1e-9 <= lengths.longest(rows) <= max(tokens) + 1e-9
     assert lengths.longest(1) == pytest.approx(lengths.mean)
 
 
-def test_the_expected_longest_is_what_drawing_gives() -> None:
+def test_the_expected_longest_agrees_with_simulation() -> None:
     rng = np.random.default_rng(0)
     tokens = rng.integers(1, 100, 500).astype(float)
     drawn = rng.choice(tokens, (4000, 8)).max(axis=1).mean()
-    assert Lengths(10, tokens).longest(8) == pytest.approx(drawn, rel=0.01)
+    assert TokenLengths(10, tokens).longest(8) == pytest.approx(drawn, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -61,22 +64,25 @@ def test_the_expected_longest_is_what_drawing_gives() -> None:
     [{"generations": 200}, {"steps": 400}, {"prompt": 500}, {"trained": 12800}, {"scored": 6400}],
 )
 def test_more_work_takes_longer(more: dict[str, int]) -> None:
-    size = size_of(SHAPES["Qwen/Qwen3-4B"])
-    assert cost(WORK._replace(**more), size, H100).training > cost(WORK, size, H100).training
-    answers = cost(WORK._replace(answers=1600), size, H100)
-    assert answers.evaluation > cost(WORK, size, H100).evaluation
+    size = model_size(SHAPES["Qwen/Qwen3-4B"])
+    assert (
+        catalogue_cost(WORK._replace(**more), size, H100).training
+        > catalogue_cost(WORK, size, H100).training
+    )
+    answers = catalogue_cost(WORK._replace(answers=1600), size, H100)
+    assert answers.evaluation > catalogue_cost(WORK, size, H100).evaluation
 
 
 def test_a_larger_model_a_slower_device_and_plain_decoding_take_longer() -> None:
-    small, large = (size_of(SHAPES[f"Qwen/Qwen3-{billions}"]) for billions in ("4B", "14B"))
-    base = cost(WORK, small, H100).seconds
-    assert cost(WORK, large, H100).seconds > base
-    assert cost(WORK, small, MACHINES["a100"]).seconds > base
-    assert cost(WORK._replace(vllm=True), small, H100).seconds < base
+    small, large = (model_size(SHAPES[f"Qwen/Qwen3-{billions}"]) for billions in ("4B", "14B"))
+    base = catalogue_cost(WORK, small, H100).seconds
+    assert catalogue_cost(WORK, large, H100).seconds > base
+    assert catalogue_cost(WORK, small, DEVICES["a100"]).seconds > base
+    assert catalogue_cost(WORK._replace(vllm=True), small, H100).seconds < base
 
 
 @pytest.mark.parametrize(
-    ("grpo", "workers", "wanted"),
+    ("grpo", "workers", "expected"),
     [
         ({}, 1, (100, 8, 800, 0)),
         ({"gradient_accumulation_steps": 4}, 1, (100, 32, 3200, 0)),
@@ -88,56 +94,57 @@ def test_a_larger_model_a_slower_device_and_plain_decoding_take_longer() -> None
     ],
 )
 def test_generations_and_rows_follow_from_trls_settings(
-    grpo: dict[str, float], workers: int, wanted: tuple[int, ...]
+    grpo: dict[str, float], workers: int, expected: tuple[int, ...]
 ) -> None:
-    assert rounds(GRPO_DEFAULTS | grpo, workers) == wanted
+    assert generation_counts(GRPO_DEFAULTS | grpo, workers) == expected
 
 
-def test_measured_cells_scale_what_the_catalogue_says() -> None:
-    said = Cost(10, 100, 20)
-    scale = scale_of([(said, Cost(5, 150, 0)), (said, Cost(5, 170, 0)), (said, Cost(0, 900, 0))])
-    assert scale == Scale(0.5, 1.7, 1.7, 3), "medians; evaluation was not measured"
-    assert scale(said) == Cost(5, 170, 34)
-    assert scale_of([]) == Scale()
+def test_measured_cells_calibrate_catalogue_costs() -> None:
+    catalogue = Cost(10, 100, 20)
+    measured = [Cost(5, 150, 0), Cost(5, 170, 0), Cost(0, 900, 0)]
+    calibration = calibrate([(catalogue, each) for each in measured])
+    assert calibration == Calibration(0.5, 1.7, 1.7, 3), "medians; evaluation was not measured"
+    assert calibration(catalogue) == Cost(5, 170, 34)
+    assert calibrate([]) == Calibration()
 
 
-def test_where_nothing_was_sampled_lengths_are_assumed_and_say_so() -> None:
+def test_before_sampling_lengths_are_assumed_and_marked_so() -> None:
     lengths = assumed_lengths(30, 200)
-    assert not lengths.seen
+    assert not lengths.measured
     assert 90 < lengths.mean < 110
     assert lengths.longest(64) > 190
 
 
-def test_a_resource_of_ray_or_a_name_of_the_driver_names_the_machine() -> None:
-    assert kind_of({"CPU": 4, "accelerator_type:H200": 1}) == "h200"
-    assert kind_of({"NVIDIA A100-SXM4-80GB": 0}) == "a100"
-    assert kind_of({"CPU": 4}) is None
+def test_the_gpu_type_is_read_from_rays_resources_or_the_drivers_name() -> None:
+    assert gpu_type({"CPU": 4, "accelerator_type:H200": 1}) == "h200"
+    assert gpu_type({"NVIDIA A100-SXM4-80GB": 0}) == "a100"
+    assert gpu_type({"CPU": 4}) is None
 
 
-def test_a_finished_cell_of_the_plan_is_expected_to_take_what_it_took(tmp_path: Path) -> None:
+def test_a_finished_cell_of_the_plan_calibrates_its_estimate(tmp_path: Path) -> None:
     plan = small_plan(tmp_path)
     store, [first, second] = Store(str(tmp_path / "runs")), plan.cells
-    nothing = expect(plan, store, plan.cells, {"CPU": 2.0})
-    assert nothing.cells == {}
-    assert "not known" in nothing.sources["stub"]
+    unmeasured = estimate_costs(plan, store, plan.cells, {"CPU": 2.0})
+    assert unmeasured.cells == {}
+    assert "unknown" in unmeasured.sources["stub"]
     finished_cell(store, plan, first)
-    known = expect(plan, store, plan.cells, {"CPU": 2.0})
-    assert known.sources == {"stub": "measured: 1 finished cell in this storage"}
-    assert known.cells[first.cell_id].training == pytest.approx(12.5)
-    assert known.cells[second.cell_id].training == pytest.approx(12.5, rel=0.1)
-    assert len(known.probes) == 2 and all(known.probes.values())
+    measured = estimate_costs(plan, store, plan.cells, {"CPU": 2.0})
+    assert measured.sources == {"stub": "measured: 1 finished cell in this storage"}
+    assert measured.cells[first.cell_id].training == pytest.approx(12.5)
+    assert measured.cells[second.cell_id].training == pytest.approx(12.5, rel=0.1)
+    assert len(measured.probes) == 2 and all(measured.probes.values())
 
 
-def test_cells_of_another_experiment_tell_the_models_speed(tmp_path: Path) -> None:
+def test_cells_of_another_experiment_calibrate_the_models_speed(tmp_path: Path) -> None:
     plan, store = small_plan(tmp_path, seeds=[0]), Store(str(tmp_path / "runs"))
     finished_cell(store, plan, plan.cells[0])
     other = small_plan(tmp_path, seeds=[9], updates=8)
-    found = expect(other, store, other.cells, {"CPU": 2.0})
-    assert found.sources["stub"].startswith("measured: 1 finished cell")
-    assert found.cells[other.cells[0].cell_id].training > 12.5
+    estimates = estimate_costs(other, store, other.cells, {"CPU": 2.0})
+    assert estimates.sources["stub"].startswith("measured: 1 finished cell")
+    assert estimates.cells[other.cells[0].cell_id].training > 12.5
 
 
-def test_a_result_keeps_what_its_time_went_to(tmp_path: Path) -> None:
+def test_a_result_records_its_timing(tmp_path: Path) -> None:
     plan, store = small_plan(tmp_path), Store(str(tmp_path / "runs"))
     cell = plan.cells[0]
     finished_cell(store, plan, cell)
@@ -153,9 +160,9 @@ def test_every_probe_is_counted_and_has_a_label_of_its_own(tmp_path: Path) -> No
     settings = {"grid": grid, "evaluate": {"every": 2, "samples": 8, "greedy": True}}
     plan, store = small_plan(tmp_path, **settings), Store(str(tmp_path / "runs"))
     finished_cell(store, plan, plan.cells[0])
-    expected = expect(plan, store, plan.cells, {"CPU": 2.0})
+    expected = estimate_costs(plan, store, plan.cells, {"CPU": 2.0})
     assert len(plan.probes) == len(expected.probes) == 4
-    queue = queue_of(
+    queue = make_queue(
         plan.experiment,
         plan.cells,
         expected.cells,

@@ -20,7 +20,7 @@ from mlflow.entities import Run
 from mlflow_server import serving
 from processes import free_port, hang_limit
 
-from orchestrator.cli.commands import _where_to_compare
+from orchestrator.cli.commands import _comparison_links
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
@@ -415,13 +415,13 @@ def test_the_ui_says_what_is_missing(tmp_path: Path, store: Store) -> None:
 
 
 def test_a_run_says_where_its_curves_are(store: Store) -> None:
-    assert _where_to_compare(None, store, "#/x") == [
+    assert _comparison_links(None, store, "#/x") == [
         f"decile ui --storage {store.uri}",
         "http://127.0.0.1:5000/#/x",
     ]
-    assert _where_to_compare("https://me:pw@host/", store, "#/x") == ["https://***@host/#/x"]
-    assert _where_to_compare("https://host", store, "") == ["https://host"]  # MLflow failed
-    assert _where_to_compare("postgresql://host/db", store, "#/x") == ["postgresql://host/db"]
+    assert _comparison_links("https://me:pw@host/", store, "#/x") == ["https://***@host/#/x"]
+    assert _comparison_links("https://host", store, "") == ["https://host"]  # MLflow failed
+    assert _comparison_links("postgresql://host/db", store, "#/x") == ["postgresql://host/db"]
 
 
 @pytest.mark.parametrize(

@@ -1,111 +1,122 @@
-"""What each command of `decile` does. Heavy libraries load inside a command only."""
+"""What each command of `decile` does. Heavy libraries are imported inside the commands only."""
 
 import argparse
+import inspect
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orchestrator.config.entries import ModelEntry
     from orchestrator.pipeline.progress import Progress
     from orchestrator.planning.plan import Plan
-    from orchestrator.planning.pools import Dataset
     from orchestrator.storage.store import Store
     from tasks import Task
 
-CAPPED = 3  # the exit code of a sweep that a cap ended
+CAPPED = 3  # exit code of a sweep that a cap ended
 
 
 def plan(arguments: argparse.Namespace) -> int:
-    """Validate, and say what would run."""
-    from orchestrator.cli.plan_summary import overview, overview_text
+    """Validate an experiment and print what it would run."""
+    from orchestrator.cli.plan_summary import plan_summary, summary_text
     from orchestrator.cost.timetable import Site
 
-    made, store = _open(arguments)
-    site = Site.of(_grows_to(arguments), arguments.gpu, arguments.gpu_price)
-    view = overview(made, store, site)
-    print(json.dumps(view, indent=2) if arguments.json else overview_text(view))
+    plan, store = _open(arguments)
+    site = Site.from_options(_cluster_size(arguments), arguments.gpu, arguments.gpu_price)
+    summary = plan_summary(plan, store, site)
+    print(json.dumps(summary, indent=2) if arguments.json else summary_text(summary))
     return 0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The whole sweep, then its table and where to look."""
-    made, store = _open(arguments)
-    _refuse_recordings(made)
+    """Run a sweep, then print its table and where the results are."""
+    from orchestrator.storage.errors import UserError
+
+    plan, store = _open(arguments)
+    for model in {cell.probe.model.name for cell in plan.cells if cell.probe.model.recorded}:
+        raise UserError(
+            f"model {model} is recorded, so it cannot be trained: "
+            "run decile probe instead, or remove it from the grid"
+        )
     store.check_writable()
     from orchestrator.pipeline.sweep import run_experiment
     from orchestrator.tracking import default_tracking_uri
 
-    uri = arguments.tracking_uri or default_tracking_uri(store)
-    progress, grows_to = _progress(made, store), _grows_to(arguments)
-    outcome = run_experiment(made, store, uri, progress, grows_to=grows_to)
-    print("\n" + _table(made, store))
+    outcome = run_experiment(
+        plan,
+        store,
+        arguments.tracking_uri or default_tracking_uri(store),
+        _progress(plan, store),
+        max_resources=_cluster_size(arguments),
+    )
+    print("\n" + _table(plan, store))
     print(f"\nresults:  {store.uri}")
-    for line in _where_to_compare(arguments.tracking_uri, store, outcome.page):
+    for line in _comparison_links(arguments.tracking_uri, store, outcome.page):
         print(f"compare:  {line}")
-    print(f"report:   decile report {arguments.file} -e {made.name} --storage {store.uri}")
+    print(f"report:   decile report {arguments.file} -e {plan.name} --storage {store.uri}")
     if outcome.dropped:
-        print(f"capped:   {outcome.dropped}; the same command with a larger cap goes on")
+        print(f"capped:   {outcome.dropped}; to continue, raise the cap and rerun the same command")
     return 1 if outcome.failed else CAPPED if outcome.dropped else 0
 
 
-def _where_to_compare(tracking_uri: str | None, store: "Store", page: str) -> list[str]:
+def _comparison_links(tracking_uri: str | None, store: "Store", page: str) -> list[str]:
+    """Where the sweep's curves can be seen; `page` is empty where MLflow failed."""
     from orchestrator.tracking.rows import redact
 
     if tracking_uri is None:
-        shown = [f"http://127.0.0.1:5000/{page}"] if page else []
-        return [f"decile ui --storage {store.uri}", *shown]
-    web = tracking_uri.startswith("http") and page
-    return [redact(f"{tracking_uri.rstrip('/')}/{page}" if web else tracking_uri)]
+        local_page = [f"http://127.0.0.1:5000/{page}"] if page else []
+        return [f"decile ui --storage {store.uri}", *local_page]
+    has_ui = tracking_uri.startswith("http") and page
+    return [redact(f"{tracking_uri.rstrip('/')}/{page}" if has_ui else tracking_uri)]
 
 
 def probe(arguments: argparse.Namespace) -> int:
-    """Only the probes and subsets."""
-    made, store = _open(arguments)
+    """Run the probes and select the subsets, without training."""
+    plan, store = _open(arguments)
     store.check_writable()
     from cluster.session import ray_session
     from orchestrator.cost.caps import usage_meter
-    from orchestrator.pipeline.probes import missing_probes, probes_forecast, run_probes
+    from orchestrator.pipeline.probes import is_probed, probe_forecast, run_probes
     from orchestrator.pipeline.sweep import save_usage
 
-    progress = _progress(made, store)
-    if not missing_probes(made, store):
-        progress.say("nothing to do: every sample and subset is there")
+    progress = _progress(plan, store)
+    if is_probed(plan, store):
+        progress.say("nothing to do: every sample and subset is stored")
         return 0
-    account = usage_meter(made.name, store)
-    with ray_session(_grows_to(arguments)) as cluster:
-        progress.forecast = probes_forecast(made, store, cluster)
-        run_probes(made, store, cluster, progress, account)
-    save_usage(made, store, account)
+    meter = usage_meter(plan.name, store)
+    with ray_session(_cluster_size(arguments)) as cluster:
+        progress.forecast = probe_forecast(plan, store, cluster)
+        run_probes(plan, store, cluster, progress, meter)
+    save_usage(plan, store, meter)
     return 0
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """The table in the terminal, and the page."""
-    made, store = _open(arguments)
+    """Print the results table and write the HTML page."""
+    plan, store = _open(arguments)
     from orchestrator.report.page import write_page
 
-    page = arguments.out or Path(f"report-{made.name}.html")
-    print(_table(made, store, arguments.paper))
-    write_page(made, store, page, arguments.paper)
+    page = arguments.out or Path(f"report-{plan.name}.html")
+    print(_table(plan, store, arguments.paper))
+    write_page(plan, store, page, arguments.paper)
     print(f"\npage: {page}")
     return 0
 
 
 def select(arguments: argparse.Namespace) -> int:
-    """Pick a subset from any difficulty table or probe."""
+    """Select a subset from a probe or difficulty table."""
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.selection.from_file import select_file
     from orchestrator.selection.subsets import policy_entry
 
-    rule = policy_entry(arguments.policy, named_values(arguments.option))
-    why = select_file(arguments.probe, rule, arguments.budget, arguments.seed, arguments.out)
-    shown = f"{why['size']} prompts: {arguments.out}"
-    print(json.dumps(why, indent=2) if arguments.json else shown)
+    policy = policy_entry(arguments.policy, named_values(arguments.option))
+    reason = select_file(arguments.probe, policy, arguments.budget, arguments.seed, arguments.out)
+    _print_result(reason, f"{reason['size']} prompts: {arguments.out}", arguments.json)
     return 0
 
 
 def mark(arguments: argparse.Namespace) -> int:
-    """Mark stored completions, and count the outcomes."""
+    """Mark stored completions and count the outcomes."""
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.probing.mark_file import mark_file
 
@@ -118,33 +129,35 @@ def mark(arguments: argparse.Namespace) -> int:
 
 
 def import_(arguments: argparse.Namespace) -> int:
-    """Take in what others sampled, as a probe or a difficulty table."""
+    """Import external completions or solve rates as a probe or difficulty table."""
     from orchestrator.exchange import Hints, import_file
 
     task = _task(arguments)
-    hints = Hints(arguments.rate, arguments.samples, arguments.model)
-    pool = task.train() if arguments.pool else None
-    said = import_file(
-        arguments.source, task, arguments.out, layout=arguments.layout, pool=pool, hints=hints
+    summary = import_file(
+        arguments.source,
+        task,
+        arguments.out,
+        layout=arguments.layout,
+        pool=task.train() if arguments.pool else None,
+        hints=Hints(arguments.rate, arguments.samples, arguments.model),
     )
-    _tell(said, f"{said['kind']} of {said['prompts']:,} prompts: {arguments.out}", arguments.json)
+    text = f"{summary['kind']} of {summary['prompts']:,} prompts: {arguments.out}"
+    _print_result(summary, text, arguments.json)
     return 0
 
 
 def export(arguments: argparse.Namespace) -> int:
-    """Write a subset in the layout of another trainer."""
+    """Export a subset in another trainer's format."""
     from orchestrator.exchange import export_file, prompts_of, summary_of
 
-    task = _task(arguments)
-    texts = arguments.texts
+    task, texts = _task(arguments), arguments.texts
     prompts = prompts_of(texts) if texts else task.train()
     provenance = {"import": summary_of(texts)} if texts else {"data": task.provenance}
-    said = export_file(arguments.subset, prompts, task, arguments.layout, arguments.out, provenance)
-    _tell(
-        said,
-        f"{arguments.out}, and where it comes from: {arguments.out}.provenance.json",
-        arguments.json,
+    summary = export_file(
+        arguments.subset, prompts, task, arguments.layout, arguments.out, provenance
     )
+    text = f"subset: {arguments.out}\nprovenance: {arguments.out}.provenance.json"
+    _print_result(summary, text, arguments.json)
     return 0
 
 
@@ -155,43 +168,59 @@ def _task(arguments: argparse.Namespace) -> "Task":
     return get_task(arguments.task, **named_values(arguments.option))
 
 
-def _tell(said: dict[str, Any], line: str, as_json: bool) -> None:
-    notes = [f"  {note}" for note in said.get("notes", [])]
-    print(json.dumps(said, indent=2) if as_json else "\n".join([line, *notes]))
+def _print_result(summary: dict[str, Any], text: str, as_json: bool) -> None:
+    notes = [f"  {note}" for note in summary.get("notes", [])]
+    print(json.dumps(summary, indent=2) if as_json else "\n".join([text, *notes]))
 
 
 def ls(arguments: argparse.Namespace) -> int:
-    """Names, each with the first line that describes it."""
-    from orchestrator.cli.listing import listing
+    """List names with a one-line description; `models` and `experiments` are read from the file."""
+    from orchestrator.config.catalog import load_config
+    from policies import policy_line, policy_names
+    from tasks import find_task, task_names
 
-    listed = listing(arguments.what, arguments.file)
-    width = max((len(name) for name, _ in listed), default=0)
-    for name, text in listed:
-        print(f"{name:<{width}}  {text}".rstrip())
+    if arguments.what == "tasks":
+        docs = {name: inspect.getdoc(find_task(name)) or "" for name in task_names()}
+        lines = {name: doc.partition("\n")[0] for name, doc in docs.items()}
+    elif arguments.what == "policies":
+        lines = {name: policy_line(name) for name in policy_names()}
+    else:
+        config = load_config(arguments.file).config
+        if arguments.what == "models":
+            lines = {name: _model_line(entry) for name, entry in config.models.items()}
+        else:
+            lines = {name: experiment.about for name, experiment in config.experiments.items()}
+    width = max(map(len, lines), default=0)
+    for name, line in lines.items():
+        print(f"{name:<{width}}  {line}".rstrip())
     return 0
 
 
+def _model_line(entry: "ModelEntry") -> str:
+    if entry.hub:
+        return f"hub {entry.hub}@{entry.revision}{', in 4 bits' if entry.load_in_4bit else ''}"
+    if entry.embedded:
+        return f"embedded {entry.embedded}"
+    return f"recorded {entry.recorded}" if entry.recorded else f"path {entry.path}"
+
+
 def doctor(arguments: argparse.Namespace) -> int:
-    """Check what a sweep needs before it costs anything."""
+    """Run every check, each printed as soon as it is done."""
     from orchestrator.cli.doctor import checks
-
-    healthy = True
-    datasets = _datasets(arguments.file, arguments.experiment) if arguments.file else {}
-    for check in checks(arguments.tracking_uri, datasets, gpu=arguments.gpu):
-        healthy &= check.ok
-        print(f"{'ok ' if check.ok else 'BAD'}  {check.name}: {check.detail}", flush=True)
-    return 0 if healthy else 1
-
-
-def _datasets(file: Path, experiment: str | None) -> "dict[str, Dataset]":
     from orchestrator.config.catalog import load_config
     from orchestrator.planning.plan import datasets_of
 
-    return datasets_of(load_config(file), experiment)
+    file = arguments.file
+    datasets = datasets_of(load_config(file), arguments.experiment) if file else {}
+    healthy = True
+    for check in checks(arguments.tracking_uri, datasets, gpu=arguments.gpu):
+        healthy &= check.ok
+        print(f"{'ok' if check.ok else 'FAIL':<4}  {check.name}: {check.detail}", flush=True)
+    return 0 if healthy else 1
 
 
 def ui(arguments: argparse.Namespace) -> int:
-    """Serve the MLflow UI on loopback until stopped."""
+    """Serve the MLflow UI on loopback until interrupted."""
     from orchestrator.storage.store import Store
     from orchestrator.tracking import serve_ui
 
@@ -199,51 +228,37 @@ def ui(arguments: argparse.Namespace) -> int:
 
 
 def _open(arguments: argparse.Namespace) -> "tuple[Plan, Store]":
-    """The plan and the store that a command names; every wrong input ends here."""
+    """The plan and the store that a command names. Raises UserError for every invalid input."""
+    from cluster.session import in_ray_job
     from orchestrator.config.catalog import load_config
     from orchestrator.planning.plan import make_plan
     from orchestrator.storage.store import Store
 
     source = load_config(arguments.file)
-    made = make_plan(source, arguments.experiment)
-    return made, Store(arguments.storage or _storage(source.config.storage))
+    plan = make_plan(source, arguments.experiment)
+    storage = source.config.storage
+    relative = "://" not in storage and not Path(storage).expanduser().is_absolute()
+    if relative and in_ray_job():  # the job's working directory is deleted when it ends
+        storage = str(Path.home() / "decile" / storage)
+    return plan, Store(arguments.storage or storage)
 
 
-def _storage(storage: str) -> str:
-    """A job's working directory is a copy that vanishes: relative storage goes to the home."""
-    from cluster.session import in_ray_job
-
-    if in_ray_job() and "://" not in storage and not Path(storage).expanduser().is_absolute():
-        return str(Path.home() / "decile" / storage)
-    return storage
-
-
-def _refuse_recordings(made: "Plan") -> None:
-    from orchestrator.storage.errors import UserError
-
-    for model in {cell.probe.model.name for cell in made.cells if cell.probe.model.recorded}:
-        raise UserError(
-            f"model {model} is recorded: it can be probed, not trained: "
-            "write decile probe, or leave it out of the grid"
-        )
-
-
-def _progress(made: "Plan", store: "Store") -> "Progress":
+def _progress(plan: "Plan", store: "Store") -> "Progress":
     from orchestrator.pipeline.progress import Progress
     from orchestrator.training.cell_state import cell_state
 
-    return Progress.of(made, sum(cell_state(store, cell).settled for cell in made.cells))
+    return Progress.of(plan, sum(cell_state(store, cell).settled for cell in plan.cells))
 
 
-def _grows_to(arguments: argparse.Namespace) -> dict[str, float]:
-    """What the user says that the cluster may come to have."""
+def _cluster_size(arguments: argparse.Namespace) -> dict[str, float]:
+    """The CPUs and GPUs given by --cpus and --gpus, by Ray's names."""
     from orchestrator.storage.errors import UserError
 
-    said = {"CPU": arguments.cpus, "GPU": arguments.gpus}
-    for name, count in said.items():
+    options = {"CPU": arguments.cpus, "GPU": arguments.gpus}
+    for name, count in options.items():
         if count is not None and count < 1:
-            raise UserError(f"--{name.lower()}s is {count}: write a count from 1")
-    return {name: float(count) for name, count in said.items() if count is not None}
+            raise UserError(f"--{name.lower()}s {count}: expected an integer ≥ 1")
+    return {name: float(count) for name, count in options.items() if count is not None}
 
 
 def _table(made: "Plan", store: "Store", paper: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Checks what a sweep needs, on real parts, in seconds: libraries, Ray, MLflow, every marker."""
+"""Checks what a sweep needs within seconds: libraries, Ray, MLflow, every marker."""
 
 import importlib.metadata
 import importlib.util
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.actors import run_in_worker
-from orchestrator.cli.smoke_test import gpu_names, rehearse, sample_with_vllm
+from orchestrator.cli.smoke_test import gpu_names, sample_with_vllm, smoke_test
 from orchestrator.planning.pools import Dataset
 from orchestrator.probing.marker_check import check_dataset, check_marker
 from tasks import find_task, task_names
@@ -19,7 +19,7 @@ LIBRARIES = ("ray", "torch", "transformers", "trl", "peft", "datasets", "mlflow"
 
 
 class Check(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     ok: bool
@@ -32,10 +32,10 @@ def checks(
     *,
     gpu: bool = False,
 ) -> Iterator[Check]:
-    """All checks, each as soon as it is done; a failing one never hides the next.
+    """Run all checks, yielding each as soon as it is done; one that fails does not end the rest.
 
-    Every task's marker is tried on examples of its own, and that of each of `datasets` on all its
-    answers. With `gpu` a small sweep runs on a GPU.
+    Every task's marker is checked on the task's own examples, and the marker of each of `datasets`
+    on all its answers. With `gpu`, a small sweep also runs on a GPU.
     """
     yield _guard("libraries", _libraries)
     yield _guard("machine", _machine)
@@ -47,23 +47,23 @@ def checks(
 
 
 def _on_gpu() -> Iterator[Check]:
-    """A sweep of a minute on a GPU, and vLLM where it is installed."""
-    found = _guard("gpu", gpu_names)
-    yield found
-    if not found.ok:
+    """A one-minute sweep on a GPU, and vLLM where it is installed."""
+    gpu = _guard("gpu", gpu_names)
+    yield gpu
+    if not gpu.ok:
         return
-    yield _guard("sweep on a GPU", rehearse)
+    yield _guard("sweep on a GPU", smoke_test)
     if importlib.util.find_spec("vllm"):
         yield _guard("vllm", sample_with_vllm)
     else:
-        yield Check("vllm", True, "not installed: probes sample with transformers")
+        yield Check("vllm", True, "not installed; probes sample with transformers")
 
 
 def _guard(name: str, check: Callable[[], str]) -> Check:
-    """Run one check; whatever it raises is what is wrong, and is said."""
+    """Run one check; any exception is its failure."""
     try:
         return Check(name, True, check())
-    except Exception as error:  # noqa: BLE001 a doctor reports every kind of failure
+    except Exception as error:  # noqa: BLE001 every kind of failure is reported
         return Check(name, False, f"{type(error).__name__}: {error}")
 
 
@@ -76,7 +76,7 @@ def _machine() -> str:
 
     gpus = torch.cuda.device_count()
     free = shutil.disk_usage(os.getcwd()).free / 2**30
-    return f"{os.cpu_count()} CPUs, {gpus} GPUs, {free:.0f} GB free here"
+    return f"{os.cpu_count()} CPUs, {gpus} GPUs, {free:.0f} GiB of disk free"
 
 
 def _embedded() -> str:
@@ -86,33 +86,34 @@ def _embedded() -> str:
     from orchestrator.sampling.model import ModelSource
     from orchestrator.storage.hashing import folder_identity
 
-    said = []
+    results = []
     for name in EMBEDDED:
         folder = embedded_path(name)
         sampler = load_sampler(ModelSource(name, str(folder), folder_identity(folder)))
         request = Request("doctor", [{"role": "user", "content": "Ana has the cup."}], [0])
         [[completion]] = sampler.sample([request], SamplingSettings(max_completion_length=8))
-        said.append(f"{name} answers ({completion.tokens} tokens)")
-    return ", ".join(said)
+        results.append(f"{name} generated {completion.tokens} tokens")
+    return ", ".join(results)
 
 
 def _mlflow(tracking_uri: str | None) -> str:
     from orchestrator.tracking.client import connect
+    from orchestrator.tracking.rows import redact
 
     with tempfile.TemporaryDirectory() as folder:
         uri = tracking_uri or f"sqlite:///{Path(folder) / 'mlflow.db'}"
-        found = connect(uri).search_experiments(max_results=1)
-    return f"answers at {tracking_uri or 'a new SQLite store'} ({len(found)} experiments seen)"
+        connect(uri).search_experiments(max_results=1)
+    return f"responds at {redact(tracking_uri) if tracking_uri else 'a new SQLite database'}"
 
 
 def _in_ray(datasets: Mapping[str, Dataset]) -> Iterator[Check]:
-    """Ray itself, then every marker inside a Ray worker, where it will run."""
+    """Ray, then every marker inside a Ray worker, where it will run in a sweep."""
     from cluster.session import ray_session
 
     try:
         with ray_session() as cluster:
-            have = [f"{cluster.get(kind, 0):g} {kind}s" for kind in ("CPU", "GPU")]
-            yield Check("ray", True, ", ".join(have))
+            counts = [f"{cluster.get(kind, 0):g} {kind}s" for kind in ("CPU", "GPU")]
+            yield Check("ray", True, ", ".join(counts))
             for name in task_names():
                 yield _guard(f"marker {name}", lambda: run_in_worker(try_task, name))  # noqa: B023
             for dataset in datasets.values():
@@ -123,7 +124,6 @@ def _in_ray(datasets: Mapping[str, Dataset]) -> Iterator[Check]:
 
 
 def try_task(name: str) -> str:
-    """A task's marker on the task's own examples; needs no data set."""
-    task = find_task(name)
-    tried = [str(check_marker(made, made.trial_prompts())) for made in task.trials()]
-    return "; ".join(tried)
+    """Check a task's marker on the task's own examples; no dataset is loaded."""
+    trials = find_task(name).trials()
+    return "; ".join(str(check_marker(task, task.trial_prompts())) for task in trials)

@@ -1,7 +1,7 @@
-"""`decile …`: the command line. What a command does is in `commands`.
+"""`decile …`: the command line. What each command does is in `commands`.
 
-Exit codes: 0 done, 1 a cell failed (others finished), 2 the user's input is wrong, 3 a cap
-(`max_gpu_hours`, `max_hours`) left cells out.
+Exit codes: 0 done, 1 a cell or a check failed (the others finished), 2 invalid input, 3 a cap
+(`max_gpu_hours`, `max_hours`) left cells out, 130 interrupted.
 """
 
 import argparse
@@ -9,47 +9,48 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator import __version__
 from orchestrator.cli import commands
 from orchestrator.storage.errors import UserError
 
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
 Command = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; wrong input becomes one message and exit code 2."""
+    """Run one command; invalid input becomes one message and exit code 2."""
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # so that package.module:attribute finds the user's own
+        sys.path.insert(0, os.getcwd())  # so that package.module:attribute finds the user's modules
     arguments = build_parser().parse_args(argv)
     try:
         return int(arguments.command(arguments))
     except (UserError, ValueError, RuntimeError) as error:
-        if not isinstance(error, (*_input_errors(), *_marker_errors())):
+        exit_code = _exit_code(error)
+        if exit_code is None:
             raise
         print(f"decile: {error}", file=sys.stderr)
-        return 2 if isinstance(error, _input_errors()) else 1
+        return exit_code
     except KeyboardInterrupt:
-        print("decile: stopped; the same command goes on from here", file=sys.stderr)
+        print("decile: interrupted; rerun the same command to resume", file=sys.stderr)
         return 130
 
 
-def _input_errors() -> tuple[type[Exception], ...]:
-    """What the rooms raise when the user's input is wrong; loaded only once something failed."""
+def _exit_code(error: Exception) -> int | None:
+    """The exit code of an expected error; None for a bug, which keeps its traceback."""
     from cluster.resources import ResourceError
+    from orchestrator.probing.marker_check import MarkerFails
+    from orchestrator.probing.samples import MarkingError
     from orchestrator.storage.store import StoreError
     from policies import PolicyError
     from tasks import TaskError
 
-    return UserError, StoreError, ResourceError, PolicyError, TaskError
-
-
-def _marker_errors() -> tuple[type[Exception], ...]:
-    """What ends a sweep whose answers cannot be judged."""
-    from orchestrator.probing.marker_check import MarkerFails
-    from orchestrator.probing.samples import MarkingError
-
-    return MarkerFails, MarkingError
+    if isinstance(error, UserError | StoreError | ResourceError | PolicyError | TaskError):
+        return 2
+    return 1 if isinstance(error, MarkerFails | MarkingError) else None
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -63,143 +64,163 @@ def build_parser() -> argparse.ArgumentParser:
     _add_select(subparsers)
     _add_mark(subparsers)
     _add_exchange(subparsers)
-    listing = _add(subparsers, "ls", commands.ls, "list what there is to name in YAML")
-    listing.add_argument("what", choices=["tasks", "policies", "models", "experiments"])
-    listing.add_argument("file", nargs="?", type=Path, default=Path("experiments.yaml"))
-    doctor_ = _add(
+    ls = _add(subparsers, "ls", commands.ls, "list tasks, policies, models or experiments")
+    ls.add_argument("what", choices=["tasks", "policies", "models", "experiments"])
+    ls.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        default=Path("experiments.yaml"),
+        help="file that declares the models and experiments (default: experiments.yaml)",
+    )
+    doctor = _add(
         subparsers, "doctor", commands.doctor, "check this machine, Ray, MLflow and every marker"
     )
-    doctor_.add_argument("file", nargs="?", type=Path, help="also check its datasets' markers")
-    doctor_.add_argument("-e", "--experiment", help="of this one of the file alone")
-    doctor_.add_argument("--tracking-uri", help="also check this MLflow")
-    doctor_.add_argument("--gpu", action="store_true", help="also a small sweep on a GPU (1 min)")
-    ui_ = _add(subparsers, "ui", commands.ui, "the MLflow UI on loopback")
-    ui_.add_argument("--storage", default="./runs", help="where results are kept (./runs)")
-    ui_.add_argument("--port", type=int, default=5000)
+    doctor.add_argument("file", nargs="?", type=Path, help="also check the datasets of this file")
+    doctor.add_argument("-e", "--experiment", help="check only this experiment's datasets")
+    doctor.add_argument("--tracking-uri", help="also check this MLflow server")
+    doctor.add_argument(
+        "--gpu", action="store_true", help="also run a small sweep on a GPU (1 min)"
+    )
+    ui = _add(subparsers, "ui", commands.ui, "serve the MLflow UI on loopback")
+    ui.add_argument("--storage", default="./runs", help="storage of the results (default: ./runs)")
+    ui.add_argument("--port", type=int, default=5000, help="port to listen on (default: 5000)")
     return parser
 
 
 def _add(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    name: str,
-    command: Command,
-    text: str,
+    subparsers: "Subparsers", name: str, command: Command, text: str
 ) -> argparse.ArgumentParser:
     parser = subparsers.add_parser(name, help=text, description=text)
     parser.set_defaults(command=command)
     return parser
 
 
-def _add_experiment_commands(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",
-) -> None:
+def _add_experiment_commands(subparsers: "Subparsers") -> None:
     for name, command, text in (
-        ("plan", commands.plan, "validate and say what would run; runs nothing"),
-        ("run", commands.run, "probe, select, train, and tell; does only what is owed"),
-        ("probe", commands.probe, "only the probes"),
-        ("report", commands.report, "the table, and one self-contained HTML page"),
+        ("plan", commands.plan, "validate an experiment and show what it would run; runs nothing"),
+        ("run", commands.run, "run whatever is not finished, then print the results"),
+        ("probe", commands.probe, "run only the probes"),
+        ("report", commands.report, "print the results and write a self-contained HTML page"),
     ):
         parser = _add(subparsers, name, command, text)
-        parser.add_argument("file", type=Path, help="experiments.yaml")
-        parser.add_argument("-e", "--experiment", required=True, help="its name in the file")
-        parser.add_argument("--storage", help="a folder or URI, in place of the file's")
+        parser.add_argument("file", type=Path, help="the file that declares it: experiments.yaml")
+        parser.add_argument("-e", "--experiment", required=True, help="name of the experiment")
+        parser.add_argument("--storage", help="folder or URI (default: the file's `storage`)")
         if name != "report":
-            _add_size(parser)
+            for option in ("cpus", "gpus"):
+                parser.add_argument(
+                    f"--{option}",
+                    type=int,
+                    help=f"{option.upper()[:-1]}s that the cluster has or can grow to "
+                    "(default: those present)",
+                )
         if name == "plan":
-            parser.add_argument("--json", action="store_true", help="for machines")
-            _add_site(parser)
+            parser.add_argument("--json", action="store_true", help="print as JSON")
+            parser.add_argument("--gpu", help="type of the GPUs, such as h100, for the estimates")
+            parser.add_argument("--gpu-price", type=float, help="price of one GPU-hour")
         if name == "run":
-            parser.add_argument("--tracking-uri", help="an MLflow server in place of SQLite")
+            parser.add_argument(
+                "--tracking-uri", help="MLflow server (default: SQLite in the storage)"
+            )
         if name == "report":
-            parser.add_argument("--out", type=Path, help="the page (report-EXPERIMENT.html)")
-            said = "put a paper's published numbers beside the measured ones"
-            parser.add_argument("--paper", choices=["A"], help=said)
+            parser.add_argument(
+                "--out", type=Path, help="the page to write (default: report-EXPERIMENT.html)"
+            )
+            parser.add_argument(
+                "--paper",
+                choices=["A"],
+                help="compare with the published results of this paper",
+            )
 
 
-def _add_size(parser: argparse.ArgumentParser) -> None:
-    """How large the cluster is, or may grow; a plan asks none, and takes this machine."""
-    for name in ("cpus", "gpus"):
-        parser.add_argument(
-            f"--{name}",
-            type=int,
-            help=f"{name.upper()[:-1]}s of the cluster, or those that it may grow to",
-        )
-
-
-def _add_site(parser: argparse.ArgumentParser) -> None:
-    """What the GPUs are, and what they cost."""
-    parser.add_argument("--gpu", help="their kind, such as h100, where nothing was measured yet")
-    parser.add_argument("--gpu-price", type=float, help="of one GPU for one hour")
-
-
-def _add_select(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_select(subparsers: "Subparsers") -> None:
     parser = _add(
-        subparsers, "select", commands.select, "pick a subset from a probe or difficulty table"
+        subparsers, "select", commands.select, "select a subset from a probe or difficulty table"
     )
     parser.add_argument(
         "--probe",
         type=Path,
         required=True,
         action="append",
-        help="a probe's folder, or Parquet; again for another part",
+        help="folder of a probe, or a Parquet file; repeat for several",
     )
-    parser.add_argument("--policy", required=True, help="decile ls policies")
+    parser.add_argument("--policy", required=True, help="see decile ls policies")
     _add_options(parser, "policy", "low=0.2")
-    parser.add_argument("--budget", required=True, help="a share (0.1) or a count (80)")
-    parser.add_argument("--seed", type=_seed, default=0, help="breaks ties (0)")
-    parser.add_argument("--out", type=Path, required=True, help="the subset, Parquet")
-    parser.add_argument("--json", action="store_true", help="print why, for machines")
+    parser.add_argument("--budget", required=True, help="share (0.1) or number (80) of the prompts")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed for breaking ties (default: 0)")
+    parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
+    parser.add_argument("--json", action="store_true", help="print the selection's record as JSON")
 
 
-def _add_mark(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = _add(subparsers, "mark", commands.mark, "mark stored completions of any source")
-    parser.add_argument("--task", required=True, help="decile ls tasks, or package.module:Class")
-    _add_options(parser, "task", "marker=letter")
-    parser.add_argument("--marking", choices=["lenient", "strict"], default="lenient")
+def _add_mark(subparsers: "Subparsers") -> None:
+    parser = _add(subparsers, "mark", commands.mark, "mark stored completions")
+    _add_task(parser, "marker=letter")
+    parser.add_argument(
+        "--marking",
+        choices=["lenient", "strict"],
+        default="lenient",
+        help="how answers are extracted (default: lenient)",
+    )
     parser.add_argument(
         "--input",
         type=Path,
         required=True,
-        help="JSONL or Parquet: answer, completion or completions",
+        help="JSONL or Parquet with columns answer, and completion or completions",
     )
-    parser.add_argument("--output", type=Path, required=True, help="JSONL or Parquet")
-    parser.add_argument("--json", action="store_true", help="print the counts for machines")
+    parser.add_argument("--output", type=Path, required=True, help="JSONL or Parquet to write")
+    parser.add_argument("--json", action="store_true", help="print the counts as JSON")
 
 
-def _add_exchange(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    taken = _add(subparsers, "import", commands.import_, "take in what others sampled, as a probe")
-    taken.add_argument(
-        "source", type=Path, help="completions, solve rates, or a run of another tool"
+def _add_exchange(subparsers: "Subparsers") -> None:
+    importer = _add(
+        subparsers,
+        "import",
+        commands.import_,
+        "import external completions or solve rates as a probe",
     )
-    taken.add_argument("--layout", help="named where the columns do not tell it")
-    taken.add_argument("--rate", help="the column of solve rates")
-    taken.add_argument("--samples", type=int, help="samples per prompt behind the rates")
-    taken.add_argument("--model", help="whose rates, where a source has several")
-    taken.add_argument("--pool", action="store_true", help="match the task's own prompts")
-    given = _add(subparsers, "export", commands.export, "a subset in another trainer's layout")
-    given.add_argument("--subset", type=Path, required=True, help="what decile select wrote")
-    given.add_argument("--layout", required=True, help="jsonl, trl, verl or verifiers")
-    given.add_argument("--texts", type=Path, help="an import that holds the questions")
-    for parser in (taken, given):
-        parser.add_argument(
-            "--task", required=True, help="decile ls tasks, or package.module:Class"
-        )
-        _add_options(parser, "task", "marker=number")
-        parser.add_argument("--out", type=Path, required=True, help="the file to write")
-        parser.add_argument("--json", action="store_true", help="print what was done, for machines")
+    importer.add_argument(
+        "source", type=Path, help="completions, solve rates, or a run folder of another tool"
+    )
+    importer.add_argument("--layout", help="input layout (default: auto-detect)")
+    importer.add_argument("--rate", help="column that holds the solve rates")
+    importer.add_argument("--samples", type=int, help="samples per prompt behind the solve rates")
+    importer.add_argument("--model", help="model to import, if the source has several")
+    importer.add_argument(
+        "--pool", action="store_true", help="match rows to the task's own prompts"
+    )
+    exporter = _add(
+        subparsers, "export", commands.export, "export a subset in another trainer's format"
+    )
+    exporter.add_argument("--subset", type=Path, required=True, help="file from decile select")
+    exporter.add_argument("--layout", required=True, help="jsonl, trl, verl or verifiers")
+    exporter.add_argument(
+        "--texts", type=Path, help="import that holds the questions (default: the task's own)"
+    )
+    for parser in (importer, exporter):
+        _add_task(parser, "marker=number")
+        parser.add_argument("--out", type=Path, required=True, help="file to write")
+        parser.add_argument("--json", action="store_true", help="print a summary as JSON")
 
 
-def _add_options(parser: argparse.ArgumentParser, what: str, such_as: str) -> None:
+def _add_task(parser: argparse.ArgumentParser, example: str) -> None:
+    parser.add_argument(
+        "--task", required=True, help="see decile ls tasks, or package.module:Class"
+    )
+    _add_options(parser, "task", example)
+
+
+def _add_options(parser: argparse.ArgumentParser, owner: str, example: str) -> None:
     parser.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help=f"an option of the {what}, such as {such_as}",
+        help=f"option of the {owner}, such as {example}; repeat for several",
     )
 
 
 def _seed(text: str) -> int:
     if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is no seed: write a whole number from 0")
+        raise argparse.ArgumentTypeError(f"invalid seed: expected an integer ≥ 0, not {text!r}")
     return int(text)

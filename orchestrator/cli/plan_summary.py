@@ -1,10 +1,11 @@
-"""What an experiment would do, read from the plan and the store; runs nothing."""
+"""What an experiment would run, from the plan and the store; runs nothing."""
 
 from math import comb
 from typing import Any
 
+from orchestrator.cost.estimate import probe_id, probe_labels
 from orchestrator.cost.timetable import Site, time_lines, timetable
-from orchestrator.planning.cells import Cell
+from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.probes import pending_samples
@@ -13,8 +14,8 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import CellState, cell_state
 
 
-def overview(plan: Plan, store: Store, site: Site) -> dict[str, Any]:
-    """Cells, probes, owed work, and the timetable of a site."""
+def plan_summary(plan: Plan, store: Store, site: Site) -> dict[str, Any]:
+    """Cells, probes, remaining work, timetable and datasets: what `decile plan --json` prints."""
     states = {cell.cell_id: cell_state(store, cell) for cell in plan.cells}
     untrained = [cell for cell in plan.cells if states[cell.cell_id].needs_training]
     return {
@@ -29,29 +30,29 @@ def overview(plan: Plan, store: Store, site: Site) -> dict[str, Any]:
         **timetable(plan, store, untrained, site),
         "datasets": [_dataset(plan, name) for name in plan.pools],
         "detectable_points": {
-            name: round(minimum_detectable(*_asked(plan, name)), 1) for name in plan.pools
+            name: round(minimum_detectable(*_test_size(plan, name)), 1) for name in plan.pools
         },
     }
 
 
 def _dataset(plan: Plan, name: str) -> dict[str, Any]:
-    """A dataset's size, where it was read, what was left out, and what its test sets share."""
+    """A dataset's sizes and provenance, its overlap with test sets, and its resolution."""
     pool = plan.pools[name]
     trained = {cell.probe.dataset.name for cell in plan.cells}
-    others = plan.pools if name in trained else {}
-    overlaps = {other: pool.overlap(tested) for other, tested in others.items()}
+    test_sets = plan.pools if name in trained else {}
+    overlaps = {other: pool.overlap(test_set) for other, test_set in test_sets.items()}
     return {
         "dataset": name,
         "train": len(pool.train),
         "test": len(pool.test),
         "provenance": pool.task.provenance,
         "notes": list(pool.notes),
-        "overlap": {other: [o._asdict() for o in found] for other, found in overlaps.items()},
-        "resolution": resolution(name, *_asked(plan, name), _comparisons(plan, name)),
+        "overlap": {other: [o._asdict() for o in items] for other, items in overlaps.items()},
+        "resolution": resolution(name, *_test_size(plan, name), _comparisons(plan, name)),
         "overlap_text": [
-            describe(found, len(pool.train), f"the test of {other}")
-            for other, found in overlaps.items()
-            if found or other == name
+            describe(items, len(pool.train), f"the test of {other}")
+            for other, items in overlaps.items()
+            if items or other == name
         ],
     }
 
@@ -70,23 +71,24 @@ def _cell(cell: Cell, state: CellState) -> dict[str, Any]:
     }
 
 
-def _probe(plan: Plan, store: Store, spec: Any) -> dict[str, Any]:
+def _probe(plan: Plan, store: Store, spec: ProbeSpec) -> dict[str, Any]:
     prompts = plan.pool(spec).prompts(spec.split)
-    lacks = pending_samples(plan, store, spec)
+    pending = pending_samples(plan, store, spec)
     return {
         "probe_key": spec.key,
+        "label": probe_labels(plan.probes)[probe_id(spec)],
         "model": spec.model.name,
         "dataset": spec.dataset.name,
         "split": spec.split,
         "prompts": len(prompts),
         "samples": len(prompts) * spec.settings.samples,
-        "samples_owed": lacks.samples,
-        "samples_owed_at_most": lacks.at_most,
+        "samples_owed": pending.samples,
+        "samples_owed_at_most": pending.at_most,
     }
 
 
-def _asked(plan: Plan, dataset: str) -> tuple[int, int, int]:
-    """Questions of a dataset's test, seeds, and samples of each question: what decides power."""
+def _test_size(plan: Plan, dataset: str) -> tuple[int, int, int]:
+    """A dataset's test questions, seeds, and samples per question: what decides the power."""
     evaluate = plan.experiment.evaluate
     own = any(cell.probe.dataset.name == dataset for cell in plan.cells)
     samples = evaluate.samples if own else evaluate.ood_samples or evaluate.samples
@@ -94,7 +96,7 @@ def _asked(plan: Plan, dataset: str) -> tuple[int, int, int]:
 
 
 def _comparisons(plan: Plan, dataset: str) -> int:
-    """Pairs of policies that the report compares; none of them on a set that is only asked."""
+    """Pairs of policies that the report compares; 1 for an out-of-distribution test set."""
     grid = plan.experiment.grid
     if dataset not in grid.dataset:
         return 1
@@ -102,33 +104,27 @@ def _comparisons(plan: Plan, dataset: str) -> int:
     return tables * comb(len(grid.policy), 2)
 
 
-def overview_text(view: dict[str, Any]) -> str:
-    """The overview for people."""
-    cells = view["cells"]
+def summary_text(view: dict[str, Any]) -> str:
+    """The summary as text."""
     lines = [f"{view['experiment']}: {view['about']}", f"storage: {view['storage']}", ""]
-    for cell in cells:
-        state = next((name for name in ("done", "stopped", "trained") if cell[name]), "owed")
+    for cell in view["cells"]:
+        state = next((name for name in ("done", "stopped", "trained") if cell[name]), "to run")
         name = f"{cell['model']}/{cell['dataset']}/{cell['policy']}/s{cell['seed']}"
         lines.append(
-            f"  {cell['cell_id']}  {state}  {name}: {cell['size']} prompts, "
+            f"  {cell['cell_id']}  {state:<7}  {name}: {cell['size']} prompts, "
             f"{cell['updates']} updates × {cell['prompts_per_update']} prompts"
         )
-    lines += ["", f"{len(cells)} cells, {view['cells_owed']} owed"]
+    lines += ["", f"{len(view['cells'])} cells, {view['cells_owed']} to run"]
     for probe in view["probes"]:
-        lines.append(
-            f"{probe['split']} probe {probe['model']}/{probe['dataset']}: "
-            f"{'at most ' * probe['samples_owed_at_most']}{probe['samples_owed']:,} of "
-            f"{probe['samples']:,} samples owed"
-        )
-    lines.append(f"{view['updates_owed']:,} updates, {view['rollouts_owed']:,} rollouts owed")
+        at_most = "at most " * probe["samples_owed_at_most"]
+        count = f"{at_most}{probe['samples_owed']:,} of {probe['samples']:,}"
+        lines.append(f"probe {probe['label']}: {count} samples to draw")
+    lines.append(f"{view['updates_owed']:,} updates, {view['rollouts_owed']:,} rollouts to run")
     lines += time_lines(view)
-    lines += [line for dataset in view["datasets"] for line in _dataset_lines(dataset)]
+    for dataset in view["datasets"]:
+        sizes = f"{dataset['train']:,} training prompts, {dataset['test']:,} test questions"
+        lines.append(f"{dataset['dataset']}: {sizes}")
+        origin = "; ".join(f"{split}: {text}" for split, text in dataset["provenance"].items())
+        details = [origin, *dataset["notes"], *dataset["overlap_text"], dataset["resolution"]]
+        lines += [f"  {line}" for line in details if line]
     return "\n".join(lines)
-
-
-def _dataset_lines(dataset: dict[str, Any]) -> list[str]:
-    name = dataset["dataset"]
-    origin = "; ".join(f"{split}: {o}" for split, o in dataset["provenance"].items())
-    head = f"{name}: {dataset['train']:,} training prompts, {dataset['test']:,} test questions"
-    lines = [head, origin, *dataset["notes"], *dataset["overlap_text"], dataset["resolution"]]
-    return [lines[0], *(f"  {line}" for line in lines[1:] if line)]

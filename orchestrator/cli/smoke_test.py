@@ -1,7 +1,7 @@
 """A whole sweep in a minute on this machine: probe, subset, GRPO, evaluation, result.
 
-`decile doctor --gpu` runs it on a GPU before anybody pays for hours of one. It is the embedded
-model through the ordinary path, so what fails here would fail there.
+`decile doctor --gpu` runs it before a real sweep occupies a GPU for hours. It trains the embedded
+model through the ordinary pipeline, so what fails here would fail there.
 """
 
 import io
@@ -11,27 +11,27 @@ from typing import Any
 
 import yaml
 
-NAME = "rehearsal"
+NAME = "smoke_test"
 
 
 class NoGpu(RuntimeError):
-    """torch sees no GPU here."""
+    """torch finds no GPU on this machine."""
 
 
 def gpu_names() -> str:
-    """The GPUs of this machine. Raises NoGpu where torch sees none."""
+    """The GPUs of this machine, by name. Raises NoGpu if there is none."""
     import torch
 
     count = torch.cuda.device_count()
     if not count:
-        raise NoGpu("torch sees no GPU: nothing of it was tried")
+        raise NoGpu("torch finds no GPU; its checks were skipped")
     names = [torch.cuda.get_device_name(i) for i in range(count)]
     bf16 = "with" if torch.cuda.is_bf16_supported() else "without"
     return f"{', '.join(names)} ({bf16} bfloat16, CUDA {torch.version.cuda})"
 
 
-def rehearse(gpus: float = 1) -> str:
-    """Run the small sweep; says what it took. Raises RuntimeError where it fails."""
+def smoke_test(gpus: float = 1) -> str:
+    """Run the small sweep and summarise its result. Raises RuntimeError if it fails."""
     from orchestrator.config.catalog import load_config
     from orchestrator.pipeline.progress import Progress
     from orchestrator.pipeline.sweep import run_experiment
@@ -39,19 +39,25 @@ def rehearse(gpus: float = 1) -> str:
     from orchestrator.storage.store import Store
     from orchestrator.tracking import default_tracking_uri
 
-    with tempfile.TemporaryDirectory(prefix="decile-rehearsal-") as folder:
+    with tempfile.TemporaryDirectory(prefix="decile-smoke-test-") as folder:
         file = Path(folder) / "experiments.yaml"
-        file.write_text(yaml.safe_dump(_content(gpus)))
+        file.write_text(yaml.safe_dump(_experiments(gpus)))
         plan, store = make_plan(load_config(file), NAME), Store(str(Path(folder) / "runs"))
         progress = Progress(total=1, out=io.StringIO())
         outcome = run_experiment(plan, store, default_tracking_uri(store), progress)
         if outcome.failed:
             raise RuntimeError("; ".join(outcome.failed.values()))
-        return _said(store.read_json("cells", plan.cells[0].cell_id, "result.json"))
+        result = store.read_json("cells", plan.cells[0].cell_id, "result.json")
+    ledger = result["ledger"]
+    return (
+        f"{ledger['updates']:.0f} updates in {ledger['seconds']:.1f} s, "
+        f"{ledger['generated_tokens']:,.0f} tokens generated, "
+        f"accuracy {result['accuracy_base']:.2f} → {result['accuracy_final']:.2f}"
+    )
 
 
 def sample_with_vllm() -> str:
-    """One prompt through the vLLM engine; RuntimeError or ValueError says what is wrong."""
+    """Sample one prompt with vLLM. Raises RuntimeError or ValueError if it fails."""
     from orchestrator.embedded import embedded_path
     from orchestrator.sampling import Request, SamplingSettings, load_sampler
     from orchestrator.sampling.model import ModelSource
@@ -60,12 +66,12 @@ def sample_with_vllm() -> str:
     folder = embedded_path("tiny")
     sampler = load_sampler(ModelSource("tiny", str(folder), folder_identity(folder)), "vllm")
     request = Request("doctor", [{"role": "user", "content": "Ana has the cup."}], range(4))
-    [drawn] = sampler.sample([request], SamplingSettings(max_completion_length=16))
-    return f"{sum(completion.tokens for completion in drawn)} tokens in {len(drawn)} samples"
+    [samples] = sampler.sample([request], SamplingSettings(max_completion_length=16))
+    return f"{sum(sample.tokens for sample in samples)} tokens in {len(samples)} samples"
 
 
-def _content(gpus: float) -> dict[str, Any]:
-    """Sixty-four prompts and four updates of the embedded model."""
+def _experiments(gpus: float) -> dict[str, Any]:
+    """64 prompts and four updates of the embedded model."""
     return {
         "models": {"tiny": {"embedded": "tiny"}},
         "datasets": {
@@ -89,12 +95,3 @@ def _content(gpus: float) -> dict[str, Any]:
             }
         },
     }
-
-
-def _said(result: dict[str, Any]) -> str:
-    spent = result["ledger"]
-    return (
-        f"{spent['updates']:.0f} updates in {spent['seconds']:.1f} s, "
-        f"{spent['generated_tokens']:,.0f} tokens generated, "
-        f"accuracy {result['accuracy_base']:.2f} → {result['accuracy_final']:.2f}"
-    )

@@ -1,1 +1,1 @@
-"""What a sweep takes: memory, seconds, GPU-hours; in which order, and where a cap ends it."""
+"""Estimates of a sweep's memory, time and GPU-hours; the order of its cells; caps. Mostly pure."""

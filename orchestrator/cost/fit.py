@@ -1,46 +1,48 @@
-"""Whether a cell of each model fits a GPU's memory, and how many at once.
+"""Whether a cell of each model fits a GPU's memory, and how many cells at once. Pure.
 
-By what finished cells of the plan took, where it has some; else by an estimate.
+Uses the peak memory of the plan's finished cells if there are any, else an estimate.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.cost.memory import Load, load_of, shape_of, training_memory
-from orchestrator.cost.throughput import CHARACTERS_PER_TOKEN, TEMPLATE_TOKENS, Machine
+from orchestrator.cost.memory import TrainingLoad, shape_of, training_load, training_memory
+from orchestrator.cost.throughput import CHARACTERS_PER_TOKEN, TEMPLATE_TOKENS, Device
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.pools import Pool
-from orchestrator.storage.store import Store
 
 GIB = 2**30
-CONTEXT = (
-    0.75  # GiB that CUDA and its libraries take beside what a process knows of; a round number
-)
+CUDA_CONTEXT_GIB = 0.75  # taken beside what a process allocates; a round number, not measured
 
 
-def memory_of(plan: Plan, gpu: Machine, store: Store) -> dict[str, dict[str, Any]]:
-    """By model: GiB of its largest cell by part and at its peak, and how that fits a GPU.
+def memory_fit(
+    plan: Plan, gpu: Device, results: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """By model: the peak GiB of its largest cell, in parts, and how that fits a GPU.
 
-    per_gpu: cells that fit one GPU by memory; asked: how many `resources.gpus` puts there;
-    measured: finished cells with the same load on memory that the peak is from, 0 for an estimate.
-    Empty for trials without a GPU; a model of unknown shape is left out.
+    per_gpu: cells that fit one GPU by memory; asked: cells per GPU by `resources.gpus`; measured:
+    number of finished cells with the same memory load that give the peak, 0 for an estimate.
+    `results` are result.json by cell_id. Empty for trials without a GPU; models of unknown shape
+    are left out.
     """
     if not plan.experiment.resources.gpus:
         return {}
-    loads = _loads(plan)
-    measured = _measured(plan, store, loads)
-    found: dict[str, dict[str, Any]] = {}
+    loads = _training_loads(plan)
+    measured: dict[tuple[str, str], list[float]] = {}
     for cell in plan.cells:
-        shape = shape_of(cell.probe.model)
+        if peak := results.get(cell.cell_id, {}).get("timing", {}).get("peak_gib"):
+            key = (cell.probe.model.name, repr(loads[cell.cell_id]))
+            measured.setdefault(key, []).append(peak)
+    fits: dict[str, dict[str, Any]] = {}
+    for cell in plan.cells:
+        model, load = cell.probe.model, loads[cell.cell_id]
+        shape = shape_of(model)
         if shape is None:
             continue
-        load = loads[cell.cell_id]
         memory = training_memory(shape, load)
-        peaks = measured.get((cell.probe.model.name, repr(load)), [])
-        peak = max(peaks) + CONTEXT if peaks else memory.peak / GIB
-        known = found.get(cell.probe.model.name)
-        if known is None or peak > known["peak_gib"]:
-            found[cell.probe.model.name] = {
+        peaks = measured.get((model.name, repr(load)), [])
+        peak = max(peaks) + CUDA_CONTEXT_GIB if peaks else memory.peak / GIB
+        if model.name not in fits or peak > fits[model.name]["peak_gib"]:
+            fits[model.name] = {
                 "peak_gib": peak,
                 "measured": len(peaks),
                 "parts_gib": {name: part / GIB for name, part in memory._asdict().items()},
@@ -49,48 +51,33 @@ def memory_of(plan: Plan, gpu: Machine, store: Store) -> dict[str, dict[str, Any
                 "per_gpu": int(gpu.memory // (peak * GIB)),
                 "asked": int(1 / cell.resources.gpus + 1e-9),
             }
-    return found
+    return fits
 
 
-def _measured(
-    plan: Plan, store: Store, loads: Mapping[str, Load]
-) -> dict[tuple[str, str], list[float]]:
-    """GiB at the peak of the plan's finished cells that ran on a GPU, by model and load."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for cell in plan.cells:
-        result = store.read_json("cells", cell.cell_id, "result.json") or {}
-        if peak := result.get("timing", {}).get("peak_gib"):
-            load = repr(loads[cell.cell_id])
-            found.setdefault((cell.probe.model.name, load), []).append(peak)
-    return found
+def _training_loads(plan: Plan) -> dict[str, TrainingLoad]:
+    """Memory loads by cell_id; prompt tokens are estimated from the characters of the longest."""
+    tokens: dict[str, int] = {}
+    for dataset in {cell.probe.dataset.name for cell in plan.cells}:
+        pool = plan.pools[dataset]
+        longest = max(len(prompt.question) for prompt in (*pool.train, *pool.test))
+        tokens[dataset] = round(longest / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS)
+    return {
+        cell.cell_id: training_load(cell, tokens[cell.probe.dataset.name]) for cell in plan.cells
+    }
 
 
-def _loads(plan: Plan) -> dict[str, Load]:
-    """By cell_id what a cell does at once; each pool's longest prompt is looked for once."""
-    pools = {cell.probe.dataset.name: plan.pool(cell.probe) for cell in plan.cells}
-    longest = {name: _longest_prompt(pool) for name, pool in pools.items()}
-    return {c.cell_id: load_of(c, longest[c.probe.dataset.name]) for c in plan.cells}
-
-
-def _longest_prompt(pool: Pool) -> int:
-    """Tokens of the longest prompt that a cell may read, guessed from its characters."""
-    longest = max(len(prompt.question) for prompt in (*pool.train, *pool.test))
-    return round(longest / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS)
-
-
-def memory_lines(view: dict[str, dict[str, Any]]) -> Sequence[str]:
-    """The fit for people."""
-    return [_line(model, fit) for model, fit in view.items()]
+def memory_lines(fits: Mapping[str, dict[str, Any]]) -> list[str]:
+    """One line per model of `memory_fit`."""
+    return [_line(model, fit) for model, fit in fits.items()]
 
 
 def _line(model: str, fit: dict[str, Any]) -> str:
-    gpu = fit["gpu"]
-    cells = fit["measured"]
-    source = f"measured: {cells} finished cell{'s' * (cells > 1)}" if cells else "an estimate"
-    needs = f"memory: a cell of {model} takes about {fit['peak_gib']:.0f} GiB ({source})"
+    gpu, cells = fit["gpu"], fit["measured"]
+    source = f"measured: {cells} finished cell{'s' * (cells > 1)}" if cells else "estimated"
+    peak = f"memory: a cell of {model} takes about {fit['peak_gib']:.0f} GiB ({source})"
     if fit["per_gpu"] == 0:
-        return f"{needs} and does not fit {gpu}: write a smaller batch or load_in_4bit"
+        return f"{peak} and does not fit {gpu}: use a smaller batch or load_in_4bit"
     if fit["per_gpu"] < fit["asked"]:
-        many = f"{fit['asked']} at once do not fit {gpu}, {fit['per_gpu']} would"
-        return f"{needs}: {many}; write gpus: {1 / fit['per_gpu']:.2g}"
-    return f"{needs}: {gpu} holds {fit['per_gpu']} at once"
+        share = f"gpus: {1 / fit['per_gpu']:.2g}"
+        return f"{peak}: {fit['asked']} at once do not fit {gpu}, {fit['per_gpu']} do; use {share}"
+    return f"{peak}: {fit['per_gpu']} at once fit {gpu}"

@@ -1,8 +1,8 @@
-"""How long a running sweep will still take. Pure: told what happens and when, it answers.
+"""The remaining time of a running sweep. Pure: it is given events and their times.
 
-What was expected of each cell is corrected by what running cells really take: by their own speed,
-the more of them is done, and by that of all cells before. What remains is then packed as it will
-run, so that a last cell that runs alone counts in full.
+Each cell's estimated cost is corrected by how long running cells really take: by its own speed, the
+more of it is done, and by the average of all cells otherwise. What remains is then packed in the
+order in which it will run, so that a last cell that runs alone counts in full.
 """
 
 import time
@@ -10,24 +10,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from orchestrator.cost.schedule import Capacity, Job, job_of, makespan, pack
+from orchestrator.cost.schedule import Capacity, Job, cell_job, makespan, pack
 from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell
 
 
-class Mark(NamedTuple):
-    """A moment in a cell: when, and how many expected seconds of it were done by then."""
+class ProgressPoint(NamedTuple):
+    """A time, and how much was done by then: estimated seconds of a cell, or samples of a probe."""
 
-    at: float
+    time: float
     done: float
 
 
 @dataclass
-class Track:
-    """A cell that has made updates: the first and the last one heard of."""
+class CellProgress:
+    """The first and the last progress seen of a running cell."""
 
-    first: Mark
-    last: Mark
+    first: ProgressPoint
+    last: ProgressPoint
 
 
 def evaluations_until(cell: Cell, update: int) -> int:
@@ -38,97 +38,94 @@ def evaluations_until(cell: Cell, update: int) -> int:
 
 
 def expected_until(cell: Cell, update: int, cost: Cost) -> float:
-    """Expected seconds of a cell from its start until it has made so many updates."""
+    """Estimated seconds from a cell's start until it has made this many updates."""
     evaluated = evaluations_until(cell, update) / evaluations_until(cell, cell.updates)
     return cost.until(update / cell.updates, evaluated)
 
 
 class Forecast:
-    """What is expected of a sweep, and what became of it so far.
+    """The estimates of a sweep, updated as it runs.
 
-    `cells` are those owed, in the order in which they start; those without a cost are not known,
-    and then neither is the end. `probes` are seconds by id.
+    `cells` are the unfinished ones, in the order in which they start. If the cost of any is
+    unknown, so is the remaining time. `probes` are seconds by probe_id.
     """
 
     def __init__(
         self,
         cells: Sequence[Cell],
         costs: Mapping[str, Cost],
-        room: Capacity,
+        capacity: Capacity,
         probes: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cells = {cell.cell_id: cell for cell in cells}
-        self.costs, self.room, self.clock = costs, room, clock
+        self.costs, self.capacity, self.clock = costs, capacity, clock
         self.probes = dict(probes or {})
-        self._tracks: dict[str, Track] = {}
+        self._cell_progress: dict[str, CellProgress] = {}
         self._ended: set[str] = set()
-        self._probing: dict[str, Mark] = {}
+        self._probe_starts: dict[str, ProgressPoint] = {}
 
-    def probed(self, probe: str, done: int, total: int) -> None:
-        """A probe holds so many of its samples; what it still needs follows from its own speed."""
-        begun = self._probing.setdefault(probe, Mark(self.clock(), done))
+    def probe_progress(self, probe_id: str, done: int, total: int) -> None:
+        """A probe has drawn `done` of its samples; its own speed gives its remaining time."""
+        start = self._probe_starts.setdefault(probe_id, ProgressPoint(self.clock(), done))
         if done >= total:
-            self.probes.pop(probe, None)
-        elif done > begun.done:
-            each = (self.clock() - begun.at) / (done - begun.done)
-            self.probes[probe] = each * (total - done)
+            self.probes.pop(probe_id, None)
+        elif done > start.done:
+            seconds_per_sample = (self.clock() - start.time) / (done - start.done)
+            self.probes[probe_id] = seconds_per_sample * (total - done)
 
-    def reached(self, cell: Cell, update: int) -> None:
-        """A cell has made another update, and evaluated where that was due."""
+    def cell_progress(self, cell: Cell, update: int) -> None:
+        """A cell has made this many updates, with the evaluations that were due."""
         if cell.cell_id not in self.costs:
             return
-        mark = Mark(self.clock(), expected_until(cell, update, self.costs[cell.cell_id]))
-        track = self._tracks.setdefault(cell.cell_id, Track(mark, mark))
-        track.last = mark
+        expected = expected_until(cell, update, self.costs[cell.cell_id])
+        point = ProgressPoint(self.clock(), expected)
+        progress = self._cell_progress.setdefault(cell.cell_id, CellProgress(point, point))
+        progress.last = point
 
-    def ended(self, cell: Cell) -> None:
-        """A cell has its result, or failed."""
+    def cell_ended(self, cell: Cell) -> None:
+        """A cell has succeeded or failed."""
         self._ended.add(cell.cell_id)
 
     @property
     def correction(self) -> float:
-        """Seconds that took, per second that was expected, over all cells; 1 before any."""
-        took = sum(t.last.at - t.first.at for t in self._tracks.values())
-        said = sum(t.last.done - t.first.done for t in self._tracks.values())
-        return took / said if took > 0 and said > 0 else 1.0
+        """Measured seconds per estimated second over all cells; 1 before any has progressed."""
+        progress = self._cell_progress.values()
+        measured = sum(p.last.time - p.first.time for p in progress)
+        expected = sum(p.last.done - p.first.done for p in progress)
+        return measured / expected if measured > 0 and expected > 0 else 1.0
 
     def remaining(self, cell: Cell) -> float:
-        """Seconds that a cell still takes; 0 for one that ended or is not known."""
-        cost, track = self.costs.get(cell.cell_id), self._tracks.get(cell.cell_id)
+        """Remaining seconds of a cell; 0 if it has ended or its cost is unknown."""
+        cost, progress = self.costs.get(cell.cell_id), self._cell_progress.get(cell.cell_id)
         if cost is None or cell.cell_id in self._ended:
             return 0.0
-        if track is None:
+        if progress is None:
             return cost.start + self.correction * (cost.seconds - cost.start)
-        left = (cost.seconds - track.last.done) * self._pace(track, cost)
-        return max(0.0, left - (self.clock() - track.last.at))
+        remaining = (cost.seconds - progress.last.done) * self._cell_correction(progress, cost)
+        return max(0.0, remaining - (self.clock() - progress.last.time))
 
-    def _pace(self, track: Track, cost: Cost) -> float:
-        """A cell's own correction, trusted by the share of it that was seen; else that of all."""
-        said = track.last.done - track.first.done
-        if said <= 0:
+    def _cell_correction(self, progress: CellProgress, cost: Cost) -> float:
+        """A cell's own correction, weighted by the share of it that was seen, else that of all."""
+        expected = progress.last.done - progress.first.done
+        if expected <= 0:
             return self.correction
-        own = (track.last.at - track.first.at) / said
-        trust = min(1.0, said / (cost.seconds - cost.start))
-        return trust * own + (1 - trust) * self.correction
-
-    def running(self) -> list[Cell]:
-        """Cells that were heard of and have not ended."""
-        return [self.cells[i] for i in self._tracks if i not in self._ended and i in self.cells]
+        own = (progress.last.time - progress.first.time) / expected
+        weight = min(1.0, expected / (cost.seconds - cost.start))
+        return weight * own + (1 - weight) * self.correction
 
     def jobs(self, cells: Sequence[Cell]) -> list[Job]:
-        """What remains of cells, those that run first."""
-        first = sorted(cells, key=lambda cell: cell.cell_id not in self._tracks)
-        return [
-            job_of(cell, self.remaining(cell)) for cell in first if cell.cell_id not in self._ended
-        ]
+        """The remaining work of cells, running ones first."""
+        ordered = sorted(cells, key=lambda cell: cell.cell_id not in self._cell_progress)
+        unended = [cell for cell in ordered if cell.cell_id not in self._ended]
+        return [cell_job(cell, self.remaining(cell)) for cell in unended]
 
-    def seconds_left(self, cells: Sequence[Cell] | None = None) -> float | None:
-        """Seconds until probes and these cells (all) have ended; None where that is not known."""
-        meant = list(self.cells.values()) if cells is None else list(cells)
-        if any(cell.cell_id not in self.costs for cell in meant):
+    def seconds_left(self) -> float | None:
+        """Seconds until all probes and cells have ended; None if unknown."""
+        if self.cells.keys() - self.costs.keys():
             return None
-        return sum(self.probes.values()) + makespan(pack(self.jobs(meant), self.room))
+        jobs = self.jobs(list(self.cells.values()))
+        return sum(self.probes.values()) + makespan(pack(jobs, self.capacity))
 
 
 def duration(seconds: float) -> str:

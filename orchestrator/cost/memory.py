@@ -1,9 +1,9 @@
-"""How much GPU memory a cell takes, from the shape of its model and its settings. Pure.
+"""The GPU memory of a cell, from the shape of its model and its settings. Pure.
 
-An estimate: what is counted are the tensors that the code holds at its two peaks, generating a
-batch and updating on a micro-batch. Bytes per token were counted on the seven models of SHAPES
-under bfloat16 autocast (`tests/test_memory.py` counts them anew on a small one); the GPU's own
-context and what its allocator wastes are a round number, not measured.
+An estimate: it counts the tensors that the code holds at its two peaks, generating a batch and
+updating on a micro-batch. Bytes per token were counted on the seven models of SHAPES under bfloat16
+autocast (`tests/test_memory.py` repeats the count on a small model). The GPU's context and the
+allocator's waste are a round number, not measured.
 """
 
 import json
@@ -17,24 +17,23 @@ from orchestrator.planning.cells import Cell
 from orchestrator.sampling.model import ModelSource
 
 BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "float32": 4}
-NF4 = (
-    0.5 + 1 / 64 + 1 / 4096
-)  # bytes: half, an 8-bit scale for each 64, a 32-bit one for 256 scales
-# Bytes per token and unit of a layer's width that are held, the most seen among the models.
-READ = 9  # while a layer reads prompts without gradients
-SAVED = 10  # for the backward pass of a layer that is not recomputed
-RECOMPUTED = 16  # at the peak of the one layer that is, its own gradients included
-CHOOSING = 16  # per logit, while a token is drawn
-TILE = 4096 * 32768  # logits that TRL's loss holds at once, whatever the batch
-EVALUATED = 128  # rows that an evaluation on a GPU writes at once
-OVERHEAD = 3 * 2**29  # context, libraries' workspaces, what the allocator wastes
+# Bytes of a 4-bit weight: half a byte, an 8-bit scale per 64, a 32-bit scale per 256 of those.
+NF4_BYTES = 0.5 + 1 / 64 + 1 / 4096
+# Bytes per token and unit of a layer's width: the maximum over the models of SHAPES.
+PREFILL_BYTES = 9  # while a layer reads prompts without gradients
+SAVED_BYTES = 10  # saved for the backward pass, for each layer without gradient checkpointing
+RECOMPUTED_BYTES = 16  # peak of the one layer that is recomputed, with its gradients
+SAMPLING_BYTES = 16  # per logit, while a token is sampled
+LOSS_LOGITS = 4096 * 32768  # logits that TRL's loss holds at once, whatever the batch
+EVALUATION_ROWS = 128  # completions that an evaluation samples at once
+OVERHEAD_BYTES = 3 * 2**29  # context, libraries' workspaces, fragmentation
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """A decoder with grouped-query attention and a gated MLP.
 
-    `fused` layers hold query, key and value in one matrix, and the MLP's gate beside its input.
+    `fused` layers have one matrix for query, key and value, and one for the MLP's gate and input.
     """
 
     layers: int
@@ -49,58 +48,59 @@ class Shape:
 
     @property
     def projections(self) -> dict[str, tuple[int, int]]:
-        """A layer's matrices by name: inputs, outputs."""
+        """A layer's matrices by name: (inputs, outputs)."""
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        into = {"q_proj": query, "k_proj": key, "v_proj": key}
-        gates = {"gate_proj": self.intermediate, "up_proj": self.intermediate}
+        outputs = {"q_proj": query, "k_proj": key, "v_proj": key}
+        outputs |= {"gate_proj": self.intermediate, "up_proj": self.intermediate}
         if self.fused:
-            into, gates = {"qkv_proj": query + 2 * key}, {"gate_up_proj": 2 * self.intermediate}
-        wide = {name: (self.hidden, out) for name, out in (into | gates).items()}
-        down = {"o_proj": (query, self.hidden), "down_proj": (self.intermediate, self.hidden)}
-        return wide | down
+            outputs = {"qkv_proj": query + 2 * key, "gate_up_proj": 2 * self.intermediate}
+        return {name: (self.hidden, out) for name, out in outputs.items()} | {
+            "o_proj": (query, self.hidden),
+            "down_proj": (self.intermediate, self.hidden),
+        }
 
     @property
-    def in_layers(self) -> int:
-        """Parameters of all layers' matrices; norms and biases are below a thousandth."""
+    def layer_parameters(self) -> int:
+        """Parameters of all layers' matrices; norms and biases are less than 0.1 %."""
         return self.layers * sum(inputs * outputs for inputs, outputs in self.projections.values())
 
     @property
-    def embedded(self) -> int:
-        """Parameters of the embedding, and of the head where it is another matrix."""
+    def embedding_parameters(self) -> int:
+        """Parameters of the embedding, and of the output head unless it is tied."""
         return self.vocab * self.hidden * (1 if self.tied else 2)
 
     @property
     def parameters(self) -> int:
-        """Parameters of the model, to a thousandth."""
-        return self.in_layers + self.embedded
+        """Parameters of the model, within 0.1 %."""
+        return self.layer_parameters + self.embedding_parameters
 
     @property
     def width(self) -> int:
-        """Of a layer: residual stream, query with key and value, and MLP."""
+        """Width of a layer: residual stream, query, key and value, and MLP."""
         return self.hidden + (self.heads + 2 * self.kv_heads) * self.head_dim + self.intermediate
 
-    def adapted(self, r: int, target_modules: str | Sequence[str]) -> int:
-        """Parameters of a LoRA adapter; a pattern of names counts as all of them."""
-        named = self.projections
+    def lora_parameters(self, r: int, target_modules: str | Sequence[str]) -> int:
+        """Parameters of a LoRA adapter; a pattern instead of names counts as all matrices."""
+        targets = self.projections
         if not isinstance(target_modules, str):
-            named = {name: sizes for name, sizes in named.items() if name in target_modules}
-        return self.layers * r * sum(inputs + outputs for inputs, outputs in named.values())
+            targets = {name: sizes for name, sizes in targets.items() if name in target_modules}
+        return self.layers * r * sum(inputs + outputs for inputs, outputs in targets.values())
 
 
 # layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, tied: from each config.json.
 SHAPES = {
-    "Qwen/Qwen3-4B": Shape(36, 2560, 32, 8, 128, 9728, 151936, tied=True),
-    "Qwen/Qwen3-14B": Shape(40, 5120, 40, 8, 128, 17408, 151936, tied=False),
-    "microsoft/phi-4": Shape(40, 5120, 40, 10, 128, 17920, 100352, tied=False, fused=True),
-    "meta-llama/Llama-3.1-8B-Instruct": Shape(32, 4096, 32, 8, 128, 14336, 128256, tied=False),
-    "Qwen/Qwen2.5-0.5B-Instruct": Shape(24, 896, 14, 2, 64, 4864, 151936, tied=True),
-    "Qwen/Qwen2.5-1.5B-Instruct": Shape(28, 1536, 12, 2, 128, 8960, 151936, tied=True),
-    "Qwen/Qwen2.5-3B-Instruct": Shape(36, 2048, 16, 2, 128, 11008, 151936, tied=True),
+    "Qwen/Qwen3-4B": ModelShape(36, 2560, 32, 8, 128, 9728, 151936, tied=True),
+    "Qwen/Qwen3-14B": ModelShape(40, 5120, 40, 8, 128, 17408, 151936, tied=False),
+    "microsoft/phi-4": ModelShape(40, 5120, 40, 10, 128, 17920, 100352, tied=False, fused=True),
+    "meta-llama/Llama-3.1-8B-Instruct": ModelShape(32, 4096, 32, 8, 128, 14336, 128256, tied=False),
+    "Qwen/Qwen2.5-0.5B-Instruct": ModelShape(24, 896, 14, 2, 64, 4864, 151936, tied=True),
+    "Qwen/Qwen2.5-1.5B-Instruct": ModelShape(28, 1536, 12, 2, 128, 8960, 151936, tied=True),
+    "Qwen/Qwen2.5-3B-Instruct": ModelShape(36, 2048, 16, 2, 128, 11008, 151936, tied=True),
 }
 
 
-def shape_of(source: ModelSource) -> Shape | None:
-    """The shape of a model: in the table, in its folder, or in the hub's cache; None elsewhere."""
+def shape_of(source: ModelSource) -> ModelShape | None:
+    """The shape of a model in SHAPES, in a folder or in the hub's cache; None if unknown."""
     if source.location in SHAPES:
         return SHAPES[source.location]
     folder = Path(source.location)
@@ -113,12 +113,12 @@ def shape_of(source: ModelSource) -> Shape | None:
     return shape_from(json.loads(file.read_text("utf-8"))) if file.is_file() else None
 
 
-def shape_from(config: Mapping[str, Any]) -> Shape | None:
-    """The shape that a config.json says, or None where it is of another kind of model."""
+def shape_from(config: Mapping[str, Any]) -> ModelShape | None:
+    """The shape in a config.json, or None for another kind of model."""
     config = config.get("text_config", config)
     try:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        return Shape(
+        return ModelShape(
             layers=int(config["num_hidden_layers"]),
             hidden=hidden,
             heads=heads,
@@ -134,10 +134,10 @@ def shape_from(config: Mapping[str, Any]) -> Shape | None:
 
 
 @dataclass(frozen=True)
-class Load:
-    """What one process of a cell does at once. Lengths are tokens, at most.
+class TrainingLoad:
+    """What decides the memory of one process of a cell. Lengths are maxima in tokens.
 
-    `generated` rows are written together, `updated` rows go through the loss together; `optim` is
+    `generated` rows are sampled together, `updated` rows go through the loss together; `optim` is
     the optimiser's name in TRL's settings.
     """
 
@@ -155,31 +155,31 @@ class Load:
 
 
 class Memory(NamedTuple):
-    """Bytes on one GPU by part; reading, writing and updating take turns."""
+    """Bytes on one GPU by part; prefill, decoding and updating take turns."""
 
     weights: int
     adapter: int  # LoRA's weights, gradients and the optimiser's state
-    reading: int  # while a batch's prompts are read
-    kv_cache: int  # when the batch is written
+    reading: int  # activations of the prefill
+    kv_cache: int  # at the end of decoding
     logits: int
     activations: int  # of the update
     overhead: int
 
     @property
     def peak(self) -> int:
-        """The most that is held at any time."""
-        moving = max(self.reading, self.kv_cache, self.activations)
-        return self.weights + self.adapter + moving + self.logits + self.overhead
+        """Bytes at the peak."""
+        phase = max(self.reading, self.kv_cache, self.activations)
+        return self.weights + self.adapter + phase + self.logits + self.overhead
 
 
-def load_of(cell: Cell, prompt: int) -> Load:
-    """What one process of a cell does at once, for prompts of at most so many tokens."""
+def training_load(cell: Cell, prompt: int) -> TrainingLoad:
+    """The memory load of one process of a cell, for prompts of at most `prompt` tokens."""
     grpo, model = cell.grpo, cell.probe.model
     batch = int(grpo["per_device_train_batch_size"])
     steps = int(grpo.get("steps_per_generation") or grpo["gradient_accumulation_steps"])
     longest = max(grpo["max_completion_length"], cell.baseline.settings.max_completion_length)
-    return Load(
-        generated=max(int(grpo.get("generation_batch_size") or batch * steps), EVALUATED),
+    return TrainingLoad(
+        generated=max(int(grpo.get("generation_batch_size") or batch * steps), EVALUATION_ROWS),
         updated=batch,
         prompt=prompt,
         completion=int(longest),
@@ -193,62 +193,68 @@ def load_of(cell: Cell, prompt: int) -> Load:
     )
 
 
-def training_memory(shape: Shape, load: Load) -> Memory:
-    """What a process of a cell holds on its GPU. An estimate, see above."""
-    size, both = BYTES[load.dtype], load.prompt + load.completion
-    stream = shape.layers * shape.hidden * size  # per token: what every layer begins with
-    held = (
-        stream + RECOMPUTED * shape.width
-        if load.recompute
-        else (shape.layers * SAVED * shape.width)
-    )
+def training_memory(shape: ModelShape, load: TrainingLoad) -> Memory:
+    """Estimated memory of one process of a cell."""
+    size, length = BYTES[load.dtype], load.prompt + load.completion
+    prefill = PREFILL_BYTES * shape.width + kv_bytes(shape, size)
+    if load.recompute:  # the input of every layer is kept, and one layer is recomputed at a time
+        saved = shape.layers * shape.hidden * size + RECOMPUTED_BYTES * shape.width
+    else:
+        saved = shape.layers * SAVED_BYTES * shape.width
     return Memory(
-        weights=weights(shape, load.dtype, load.load_in_4bit),
-        adapter=_adapter(shape, load),
-        reading=load.generated * load.prompt * (READ * shape.width + kv_bytes(shape, size)),
-        kv_cache=load.generated * both * kv_bytes(shape, size),
-        logits=max(load.generated * shape.vocab * CHOOSING, 2 * TILE),
-        activations=load.updated * both * held,
-        overhead=OVERHEAD,
+        weights=weight_bytes(shape, load.dtype, load.load_in_4bit),
+        adapter=_adapter_bytes(shape, load),
+        reading=load.generated * load.prompt * prefill,
+        kv_cache=load.generated * length * kv_bytes(shape, size),
+        logits=max(load.generated * shape.vocab * SAMPLING_BYTES, 2 * LOSS_LOGITS),
+        activations=load.updated * length * saved,
+        overhead=OVERHEAD_BYTES,
     )
 
 
 def sampling_memory(
-    shape: Shape, dtype: str, load_in_4bit: bool, rows: int, samples: int, prompt: int, limit: int
+    shape: ModelShape,
+    dtype: str,
+    load_in_4bit: bool,
+    rows: int,
+    samples: int,
+    prompt: int,
+    limit: int,
 ) -> Memory:
-    """What a sampler actor holds that writes `rows` rows at once, `samples` for each prompt.
+    """Memory of a sampler actor that samples `rows` rows at once, `samples` for each prompt.
 
-    Prompts of `prompt` tokens are read once for all their rows, which write up to `limit` tokens.
+    Prompts of `prompt` tokens are read once for all their rows, which then generate up to `limit`
+    tokens.
     """
     prompts, cached = -(-rows // samples), kv_bytes(shape, BYTES[dtype])
     return Memory(
-        weights=weights(shape, dtype, load_in_4bit),
+        weights=weight_bytes(shape, dtype, load_in_4bit),
         adapter=0,
-        reading=prompts * prompt * (READ * shape.width + cached),
+        reading=prompts * prompt * (PREFILL_BYTES * shape.width + cached),
         kv_cache=(prompts * prompt + rows * limit) * cached,
-        logits=rows * shape.vocab * CHOOSING,
+        logits=rows * shape.vocab * SAMPLING_BYTES,
         activations=0,
-        overhead=OVERHEAD,
+        overhead=OVERHEAD_BYTES,
     )
 
 
-def weights(shape: Shape, dtype: str, load_in_4bit: bool) -> int:
-    """Bytes of the base weights; in 4 bits are the layers' matrices, one unpacked at a time."""
+def weight_bytes(shape: ModelShape, dtype: str, load_in_4bit: bool) -> int:
+    """Bytes of the base weights; 4 bits apply to the layers' matrices, unpacked one at a time."""
     size = BYTES[dtype]
     if not load_in_4bit:
         return shape.parameters * size
     largest = max(inputs * outputs for inputs, outputs in shape.projections.values())
-    return int(shape.in_layers * NF4) + (shape.embedded + largest) * size
+    return int(shape.layer_parameters * NF4_BYTES) + (shape.embedding_parameters + largest) * size
 
 
-def kv_bytes(shape: Shape, size: int) -> int:
-    """Bytes of the cache per token, where a number takes `size`."""
+def kv_bytes(shape: ModelShape, size: int) -> int:
+    """Bytes of the KV cache per token, with `size` bytes per number."""
     return 2 * shape.layers * shape.kv_heads * shape.head_dim * size
 
 
-def _adapter(shape: Shape, load: Load) -> int:
-    """TRL holds adapters in four bytes, those of a 4-bit model in two; Adam keeps two states."""
+def _adapter_bytes(shape: ModelShape, load: TrainingLoad) -> int:
+    """TRL keeps adapters in four bytes, those of a 4-bit model in two; Adam has two states."""
     size = 2 if load.load_in_4bit else 4
     states = 2 if "8bit" in load.optim else 2 * size
-    buckets = size if load.workers > 1 else 0  # what the workers exchange
-    return shape.adapted(load.r, load.target_modules) * (2 * size + states + buckets)
+    buckets = size if load.workers > 1 else 0  # gradients that the workers exchange
+    return shape.lora_parameters(load.r, load.target_modules) * (2 * size + states + buckets)

@@ -1,12 +1,12 @@
-"""In which order cells run and where: complete blocks, packed on devices. Pure.
+"""The order in which cells run, and how they are packed on devices. Pure.
 
-The same order and the same packing serve the plan, a running sweep and the simulation of a cluster
-(`benchmarks/cluster_simulation.py`). A block is all policies of one model, dataset and seed: a
-sweep that must end early has dropped seeds, and what ran can be compared.
+The plan, a running sweep and the cluster simulation (`benchmarks/cluster_simulation.py`) share the
+same order and packing. A block is all policies of one model, dataset and seed; running block by
+block means that a sweep which ends early has dropped seeds, and its policies can be compared.
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import floor
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,30 +14,32 @@ from cluster.resources import trials_at_once
 from orchestrator.config.experiment import Resources
 from orchestrator.planning.cells import Cell, HasAxes, block_of
 
-SLACK = 1e-9  # shares such as 0.1 do not add up to 1 exactly
+ROUNDING = 1e-9  # shares such as 0.1 do not add up to 1 exactly
+MAX_CHART_ROWS = 16
 
 
 C = TypeVar("C", bound=HasAxes)
 
 
-def in_blocks(
+def make_blocks(
     cells: Sequence[C], seconds: Callable[[C], float], *, by_seed: bool = False
 ) -> list[list[C]]:
-    """The cells as blocks, in the order in which they start: what is long first, in it and of them.
+    """The cells as blocks, in the order in which they start.
 
-    What is short then fills the end. `by_seed`: every block of a seed before the next seed's, in
-    the grid's order, so that stopping early leaves out seeds rather than models.
+    Long blocks start first, and long cells within a block, so that short ones fill the end.
+    `by_seed`: all blocks of a seed come before the next seed's, in the grid's order, so that
+    stopping early leaves out seeds rather than models.
     """
     seeds = list(dict.fromkeys(_seeds(cell) for cell in cells)) if by_seed else []
     blocks: dict[tuple[Any, ...], list[C]] = {}
     for cell in cells:
         blocks.setdefault(block_of(cell), []).append(cell)
 
-    def place(block: Sequence[C]) -> tuple[int, float]:
+    def position(block: Sequence[C]) -> tuple[int, float]:
         return seeds.index(_seeds(block[0])) if by_seed else 0, -sum(map(seconds, block))
 
     ordered = [sorted(block, key=seconds, reverse=True) for block in blocks.values()]
-    return sorted(ordered, key=place)
+    return sorted(ordered, key=position)
 
 
 def _seeds(cell: HasAxes) -> tuple[int, int]:
@@ -45,7 +47,7 @@ def _seeds(cell: HasAxes) -> tuple[int, int]:
 
 
 class Job(NamedTuple):
-    """A cell as it is packed: `workers` processes that each hold `share` of a device."""
+    """Work to be packed: `workers` processes that each occupy `share` of a device."""
 
     name: str
     seconds: float
@@ -53,18 +55,14 @@ class Job(NamedTuple):
     share: float = 1.0
 
 
-def job_of(cell: Cell, seconds: float, name: str = "") -> Job:
-    """A cell to be packed."""
-    return Job(name or cell.name, seconds, cell.resources.workers, share_of(cell.resources))
-
-
-def share_of(resources: Resources) -> float:
-    """What one worker holds of a device of `capacity_of`."""
-    return resources.gpus or resources.cpus
+def cell_job(cell: Cell, seconds: float, name: str = "") -> Job:
+    """The job of a cell."""
+    share = cell.resources.gpus or cell.resources.cpus
+    return Job(name or cell.name, seconds, cell.resources.workers, share)
 
 
 class Capacity(NamedTuple):
-    """Where jobs run: the capacity of each device, how many jobs at most, and what a device is."""
+    """The capacity of each device, the number of jobs at once, and the devices' kind."""
 
     devices: tuple[float, ...]
     at_once: int
@@ -72,7 +70,7 @@ class Capacity(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """A job with its time, in seconds from the start, and the device of each worker."""
+    """When a job runs, in seconds from the start, and the device of each of its workers."""
 
     job: Job
     start: float
@@ -80,10 +78,10 @@ class Placement(NamedTuple):
     devices: tuple[int, ...]
 
 
-def capacity_of(cluster: Mapping[str, float], resources: Resources) -> Capacity:
-    """A cluster as its trials see it: its GPUs, or all CPUs as one device.
+def cluster_capacity(cluster: Mapping[str, float], resources: Resources) -> Capacity:
+    """A cluster's GPUs, or all its CPUs as one device for trials without a GPU.
 
-    Raises ResourceError where not even one trial fits.
+    Raises ResourceError if not even one trial fits.
     """
     at_once = trials_at_once(cluster, resources.cpus, resources.gpus, resources.workers)
     if resources.gpus:
@@ -91,126 +89,124 @@ def capacity_of(cluster: Mapping[str, float], resources: Resources) -> Capacity:
     return Capacity((cluster.get("CPU", 0.0),), at_once, "CPU")
 
 
-def pack(jobs: Sequence[Job], room: Capacity) -> list[Placement]:
-    """Start every job as early as it fits, in their order; a later one passes what does not fit.
+def pack(jobs: Sequence[Job], capacity: Capacity) -> list[Placement]:
+    """Start every job, in order, as early as it fits; later jobs may overtake one that does not.
 
-    Raises ValueError for a job that fits no empty cluster.
+    Raises ValueError for a job that does not fit an empty cluster.
     """
-    free, ends, placed, now = list(room.devices), list[tuple[float, int]](), list[Placement](), 0.0
-    waiting = list(jobs)
+    free, now = list(capacity.devices), 0.0
+    running = list[tuple[float, int]]()  # heap of (end, index in placements)
+    placements, waiting = list[Placement](), list(jobs)
     while waiting:
-        waiting, begun = _start(waiting, free, room.at_once - len(ends), now)
-        for each in begun:
-            heapq.heappush(ends, (each.end, len(placed)))
-            placed.append(each)
-        if waiting and not ends:
-            raise ValueError(f"{waiting[0].name} fits nowhere: give it a smaller share")
+        waiting, started = _start(waiting, free, capacity.at_once - len(running), now)
+        for placement in started:
+            heapq.heappush(running, (placement.end, len(placements)))
+            placements.append(placement)
+        if waiting and not running:
+            raise ValueError(f"{waiting[0].name} does not fit the cluster: use smaller resources")
         if waiting:
-            now = _next_end(ends, placed, free)
-    return placed
+            now = _next_end(running, placements, free)
+    return placements
 
 
 def _start(
     waiting: Sequence[Job], free: list[float], slots: int, now: float
 ) -> tuple[list[Job], list[Placement]]:
-    """What starts now, taken from `free`, and what goes on waiting."""
-    left, begun, too_large = list[Job](), list[Placement](), set[tuple[int, float]]()
+    """The jobs that keep waiting and those that start now; takes their devices from `free`."""
+    remaining, started, too_large = list[Job](), list[Placement](), set[tuple[int, float]]()
     for job in waiting:
-        need = (job.workers, job.share)
-        found = None if need in too_large or len(begun) >= slots else _place(*need, free)
-        if found is None:
-            too_large.add(need)
-            left.append(job)
+        size = (job.workers, job.share)
+        full = size in too_large or len(started) >= slots
+        devices = None if full else _allocate(*size, free)
+        if devices is None:
+            too_large.add(size)
+            remaining.append(job)
         else:
-            begun.append(Placement(job, now, now + job.seconds, found))
-    return left, begun
+            started.append(Placement(job, now, now + job.seconds, devices))
+    return remaining, started
 
 
-def _place(workers: int, share: float, free: list[float]) -> tuple[int, ...] | None:
-    """A device for each worker, the fullest that has room; taken from `free` if all have one."""
-    found: list[int] = []
+def _allocate(workers: int, share: float, free: list[float]) -> tuple[int, ...] | None:
+    """A device for each worker, the fullest that fits; taken from `free` if all workers fit."""
+    allocated: list[int] = []
     for _ in range(workers):
-        fits = [(room, device) for device, room in enumerate(free) if room >= share - SLACK]
+        fits = [(left, device) for device, left in enumerate(free) if left >= share - ROUNDING]
         if not fits:
-            break
+            for device in allocated:
+                free[device] += share
+            return None
         device = min(fits)[1]
         free[device] -= share
-        found.append(device)
-    if len(found) == workers:
-        return tuple(found)
-    for device in found:
-        free[device] += share
-    return None
+        allocated.append(device)
+    return tuple(allocated)
 
 
 def _next_end(
-    ends: list[tuple[float, int]], placed: Sequence[Placement], free: list[float]
+    running: list[tuple[float, int]], placements: Sequence[Placement], free: list[float]
 ) -> float:
-    """The time at which the next jobs end; gives back what they held."""
-    now = ends[0][0]
-    while ends and ends[0][0] <= now:
-        _, number = heapq.heappop(ends)
-        for device in placed[number].devices:
-            free[device] += placed[number].job.share
+    """The time at which the next jobs end; returns their devices to `free`."""
+    now = running[0][0]
+    while running and running[0][0] <= now:
+        _, index = heapq.heappop(running)
+        for device in placements[index].devices:
+            free[device] += placements[index].job.share
     return now
 
 
-def makespan(placed: Sequence[Placement]) -> float:
+def makespan(placements: Sequence[Placement]) -> float:
     """Seconds until the last job has ended."""
-    return max((each.end for each in placed), default=0.0)
+    return max((placement.end for placement in placements), default=0.0)
 
 
 def device_seconds(jobs: Sequence[Job]) -> float:
-    """Device time of jobs, wherever they run."""
+    """Total device time of jobs."""
     return sum(job.seconds * job.workers * job.share for job in jobs)
 
 
-def lower_bound(jobs: Sequence[Job], room: Capacity) -> float:
-    """No packing ends before all work is shared evenly, nor before the longest job has ended."""
-    even = device_seconds(jobs) / sum(room.devices)
+def lower_bound(jobs: Sequence[Job], capacity: Capacity) -> float:
+    """Seconds that no packing beats: the longest job, and all work spread evenly."""
+    even = device_seconds(jobs) / sum(capacity.devices)
     return max(even, max((job.seconds for job in jobs), default=0.0))
 
 
-ROWS = 16  # of a chart; more are alike
-
-
-def gantt(placed: Sequence[Placement], room: Capacity, width: int = 66) -> list[str]:
-    """A chart in text: a row per device, or per share of one; each job's name where it runs."""
-    total = makespan(placed)
+def gantt(placements: Sequence[Placement], capacity: Capacity, width: int = 66) -> list[str]:
+    """A text chart with a row per device (or share of one) and each job's name where it runs."""
+    total = makespan(placements)
     if not total:
         return []
-    lanes = _lanes(placed)
-    head = max(len(f"{room.unit} {device}") for device, _ in lanes)
-    rows = [
-        f"{f'{room.unit} {device}' if number == 0 else '':<{head}} |{_bar(jobs, total, width)}|"
-        for (device, number), jobs in list(lanes.items())[:ROWS]
-    ]
-    more = len(lanes) - len(rows)
-    return rows + ([f"{'':<{head}}  … and {more} more rows"] if more else [])
+    lanes = _lanes(placements)
+    label_width = max(len(f"{capacity.unit} {device}") for device, _ in lanes)
+    rows = []
+    for (device, number), lane in list(lanes.items())[:MAX_CHART_ROWS]:
+        label = f"{capacity.unit} {device}" if number == 0 else ""
+        rows.append(f"{label:<{label_width}} |{_bars(lane, total, width)}|")
+    if len(lanes) > len(rows):
+        rows.append(f"{'':<{label_width}}  … and {len(lanes) - len(rows)} more rows")
+    return rows
 
 
-def _lanes(placed: Sequence[Placement]) -> dict[tuple[int, int], list[Placement]]:
-    """(device, number) -> jobs that follow each other there."""
+def _lanes(placements: Sequence[Placement]) -> dict[tuple[int, int], list[Placement]]:
+    """(device, lane number) -> jobs that follow each other there."""
     lanes: dict[tuple[int, int], list[Placement]] = {}
-    for each, device in _by_start(placed):
-        number = 0
-        while (lane := lanes.get((device, number))) and lane[-1].end > each.start + SLACK:
-            number += 1
-        lanes.setdefault((device, number), []).append(each)
+    for placement in sorted(placements, key=lambda placement: placement.start):
+        for device in placement.devices:
+            number = 0
+            while _is_busy(lanes.get((device, number)), placement.start):
+                number += 1
+            lanes.setdefault((device, number), []).append(placement)
     return dict(sorted(lanes.items()))
 
 
-def _by_start(placed: Sequence[Placement]) -> Iterator[tuple[Placement, int]]:
-    for each in sorted(placed, key=lambda p: p.start):
-        for device in each.devices:
-            yield each, device
+def _is_busy(lane: Sequence[Placement] | None, time: float) -> bool:
+    return lane is not None and lane[-1].end > time + ROUNDING
 
 
-def _bar(jobs: Sequence[Placement], total: float, width: int) -> str:
+def _bars(lane: Sequence[Placement], total: float, width: int) -> str:
     line = [" "] * width
-    for each in jobs:
-        first, last = (round(t / total * width) for t in (each.start, each.end))
-        room = last - first
-        if room > 0:
-            line[first:last] = (f"{each.job.name[: room - 1]:─<{room - 1}}┤")[-room:]
+    for placement in lane:
+        first, last = (round(t / total * width) for t in (placement.start, placement.end))
+        length = last - first
+        if length > 0:
+            name = placement.job.name[: length - 1]
+            line[first:last] = f"{name:─<{length - 1}}┤"[-length:]
     return "".join(line)

@@ -1,12 +1,12 @@
-"""How long a cell takes, from what it has to do and where. Pure: arithmetic on plain numbers.
+"""How long a cell takes, from its settings, its model and its device. Pure arithmetic.
 
-One model of time serves two sources. From the catalogue it is an estimate: datasheets of devices
-and the assumptions named below, none of them measured here. Where cells of a model have finished,
-what they took divided by what the same arithmetic says of them is its `Scale` on this cluster, and
-then the assumptions matter only for what differs between cells: lengths, batches, updates.
+One time model has two uses. Before any cell of a model has finished, it gives an estimate from the
+devices' datasheets and the assumptions below, none of which is measured here. Afterwards, measured
+times divided by the estimates of the same cells give a `Calibration`, and the assumptions matter
+only for what differs between cells: lengths, batches, updates.
 
-A rollout runs until its longest completion ends, so its time follows the expected longest of a
-batch, which the probe's own completions tell beforehand.
+A rollout lasts until its longest completion ends, so its time follows the expected longest of a
+batch, which is computed from the probe's completions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.cost.memory import BYTES, Shape, kv_bytes, weights
+from orchestrator.cost.memory import BYTES, EVALUATION_ROWS, ModelShape, kv_bytes, weight_bytes
 
 
-class Size(NamedTuple):
-    """What of a model decides its speed: parameters, layers, and bytes of all weights and of one
-    token's keys and values."""
+class ModelSize(NamedTuple):
+    """A model's parameters and layers, and bytes of its weights and of one token's KV cache."""
 
     parameters: float
     layers: int
@@ -29,100 +28,94 @@ class Size(NamedTuple):
     kv_bytes: float
 
 
-def size_of(shape: Shape, dtype: str = "auto", *, load_in_4bit: bool = False) -> Size:
-    """The size of a model in a precision."""
-    held = weights(shape, dtype, load_in_4bit)
-    return Size(shape.parameters, shape.layers, held, kv_bytes(shape, BYTES[dtype]))
+def model_size(shape: ModelShape, dtype: str = "auto", *, load_in_4bit: bool = False) -> ModelSize:
+    """The size of a model at a precision."""
+    weights = weight_bytes(shape, dtype, load_in_4bit)
+    return ModelSize(shape.parameters, shape.layers, weights, kv_bytes(shape, BYTES[dtype]))
 
 
-class Machine(NamedTuple):
-    """A device: bytes/s of its memory, dense FLOP/s in the weights' precision, the seconds that a
-    decoding step spends per layer before any arithmetic, and its bytes of memory."""
+class Device(NamedTuple):
+    """A GPU, or a share of a CPU."""
 
     name: str
-    bandwidth: float
-    flops: float
-    layer_seconds: float
-    start_seconds: float
-    memory: float = 0.0
+    bandwidth: float  # bytes/s of its memory
+    flops: float  # dense FLOP/s at the weights' precision
+    layer_seconds: float  # overhead per layer of a decoding step, before any arithmetic
+    start_seconds: float  # from a fresh process to a loaded model, without reading the weights
+    memory: float = 0.0  # bytes
 
 
 # Assumptions. Decoding with transformers launches each layer's kernels and its adapter's one by one
 # from Python: 1.25 ms per layer, 50 ms per token of 40 layers. vLLM replays recorded graphs.
-LAUNCH = 1.25e-3
-LAUNCH_VLLM = 0.05e-3
-START = 25.0  # seconds until a fresh process has its libraries and its model
-LOAD = 1e9  # bytes/s at which weights are read
-MFU = 0.40  # share of the FLOP/s that dense layers reach
-READ = 0.6  # share of the bandwidth that decoding reaches
-BACKWARD = 6.0  # FLOPs per parameter and token: forward, backward, and forward again (LoRA has no
-# gradients of the weights, gradient checkpointing computes activations twice)
-FORWARD = 2.0
-EVALUATED_AT_ONCE = 128  # rows of one sampling batch; ended ones are replaced
+LAUNCH_SECONDS = 1.25e-3
+LAUNCH_SECONDS_VLLM = 0.05e-3
+START_SECONDS = 25.0  # until a fresh process has imported its libraries
+LOAD_BANDWIDTH = 1e9  # bytes/s at which weights are read
+FLOPS_UTILISATION = 0.40  # share of the FLOP/s that dense layers reach
+BANDWIDTH_UTILISATION = 0.6  # share of the bandwidth that decoding reaches
+# FLOPs per parameter and token: forward, backward, and forward again (LoRA computes no gradients of
+# the base weights; gradient checkpointing computes activations twice).
+BACKWARD_FLOPS = 6.0
+FORWARD_FLOPS = 2.0
 CHARACTERS_PER_TOKEN = 4.0
-TEMPLATE_TOKENS = 40.0  # of the chat around a question
+TEMPLATE_TOKENS = 40.0  # of the chat template around a question
 
 # Vendors' datasheets: SXM modules, dense bfloat16, memory bandwidth.
-MACHINES = {
-    "a100": Machine("A100 80GB", 2.04e12, 312e12, LAUNCH, START, 80 * 2**30),
-    "h100": Machine("H100 80GB", 3.35e12, 989e12, LAUNCH, START, 80 * 2**30),
-    "h200": Machine("H200 141GB", 4.8e12, 989e12, LAUNCH, START, 141e9),
-    "l40s": Machine("L40S 48GB", 0.864e12, 362e12, LAUNCH, START, 48e9),
+DEVICES = {
+    "a100": Device("A100 80GB", 2.04e12, 312e12, LAUNCH_SECONDS, START_SECONDS, 80 * 2**30),
+    "h100": Device("H100 80GB", 3.35e12, 989e12, LAUNCH_SECONDS, START_SECONDS, 80 * 2**30),
+    "h200": Device("H200 141GB", 4.8e12, 989e12, LAUNCH_SECONDS, START_SECONDS, 141e9),
+    "l40s": Device("L40S 48GB", 0.864e12, 362e12, LAUNCH_SECONDS, START_SECONDS, 48e9),
 }
 
 
-def cpu(cpus: float) -> Machine:
-    """A share of a CPU: about 60 GFLOP/s and 10 GB/s a core, and 2 ms per layer and step."""
+def cpu(cpus: float) -> Device:
+    """A share of a CPU: about 60 GFLOP/s and 10 GB/s per core, and 2 ms per layer and step."""
     cores = max(1.0, cpus)
-    return Machine(f"{cores:g} CPU", 1e10 * cores, 6e10 * cores, 2e-3, 10.0)
+    return Device(f"{cores:g} CPU", 1e10 * cores, 6e10 * cores, 2e-3, 10.0)
 
 
-class Lengths(NamedTuple):
-    """Tokens: of a prompt, and of a sample of completions [N]; `seen` where a probe drew these."""
+class TokenLengths(NamedTuple):
+    """Tokens of a prompt, and of completions (shape [N]); `measured` if a probe drew them."""
 
     prompt: float
     completions: np.ndarray
-    seen: bool = True
+    measured: bool = True
 
     @property
     def mean(self) -> float:
-        """Of a completion."""
+        """Mean length of a completion."""
         return float(self.completions.mean())
 
     def longest(self, rows: float) -> float:
         """Expected length of the longest of `rows` completions."""
         values, counts = np.unique(self.completions, return_counts=True)
-        below = (np.cumsum(counts) / counts.sum()) ** max(1.0, rows)
-        return float((values * np.diff(below, prepend=0.0)).sum())
+        cumulative = (np.cumsum(counts) / counts.sum()) ** max(1.0, rows)
+        return float((values * np.diff(cumulative, prepend=0.0)).sum())
 
 
-def assumed_lengths(prompt: float, limit: int) -> Lengths:
-    """Where nothing was sampled yet: every length up to the limit, equally often."""
-    return Lengths(prompt, np.linspace(1, limit, 32), seen=False)
+def assumed_lengths(prompt: float, limit: int) -> TokenLengths:
+    """Before anything is sampled: lengths uniform up to the limit."""
+    return TokenLengths(prompt, np.linspace(1, limit, 32), measured=False)
 
 
-class Work(NamedTuple):
-    """What one worker of a cell does.
-
-    generations of `rows` completions each, `steps` tokens long at their longest, behind prompts of
-    `prompt` tokens; `trained` rows go through forward and backward, `scored` through forward only;
-    `answers` of `answer` tokens are sampled to evaluate, in `evaluations` rounds.
-    """
+class Workload(NamedTuple):
+    """What one worker of a cell computes. Lengths are in tokens."""
 
     generations: float
-    rows: float
-    steps: float
+    rows: float  # completions of one generation
+    steps: float  # length of the longest of them
     prompt: float
-    trained: float
-    scored: float
+    trained: float  # rows that go through forward and backward
+    scored: float  # rows that go through forward only
     evaluations: int
-    answers: float
+    answers: float  # completions of all evaluations
     answer: float
     vllm: bool = False
 
 
-class Rounds(NamedTuple):
-    """How a cell's updates follow from its GRPO settings, for one worker."""
+class GenerationCounts(NamedTuple):
+    """Generations, rows of each, and rows trained and scored without a gradient, per worker."""
 
     generations: int
     rows: int
@@ -130,27 +123,28 @@ class Rounds(NamedTuple):
     scored: int
 
 
-def rounds(grpo: Mapping[str, Any], workers: int) -> Rounds:
-    """Generations, rows of each, and rows that are trained and scored without a gradient.
+def generation_counts(grpo: Mapping[str, Any], workers: int) -> GenerationCounts:
+    """What a cell's GRPO settings mean for one worker.
 
     TRL generates for `steps_per_generation` micro-batches at once and uses them `num_iterations`
-    times; the reference's log-probabilities are needed where beta > 0, the old ones where a
-    generation is used again.
+    times. It needs the reference's log-probabilities if beta > 0, and the old ones if a generation
+    is used more than once.
     """
     micro, accumulated = grpo["per_device_train_batch_size"], grpo["gradient_accumulation_steps"]
     per_generation = grpo.get("steps_per_generation") or accumulated
     if grpo.get("generation_batch_size"):
         per_generation = max(1, grpo["generation_batch_size"] // (micro * workers))
-    again = grpo.get("num_iterations", 1)
+    iterations = grpo.get("num_iterations", 1)
     updates = grpo["max_steps"]
-    generations = ceil(updates * accumulated / (per_generation * again))
+    generations = ceil(updates * accumulated / (per_generation * iterations))
     rows = micro * per_generation
-    passes = (grpo.get("beta", 0.0) > 0) + (again > 1 or per_generation > accumulated)
-    return Rounds(generations, rows, updates * micro * accumulated, generations * rows * passes)
+    passes = (grpo.get("beta", 0.0) > 0) + (iterations > 1 or per_generation > accumulated)
+    trained = updates * micro * accumulated
+    return GenerationCounts(generations, rows, trained, generations * rows * passes)
 
 
 class Cost(NamedTuple):
-    """Seconds of one cell, by what they are spent on."""
+    """Seconds of one cell, by phase."""
 
     start: float
     training: float
@@ -158,62 +152,63 @@ class Cost(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """From its start to its result."""
+        """From the cell's start to its result."""
         return self.start + self.training + self.evaluation
 
     def until(self, share: float, evaluated: float) -> float:
-        """Seconds when so much of the updates and of the evaluations is done (shares, 0 to 1)."""
+        """Seconds until these shares (0 to 1) of the updates and evaluations are done."""
         return self.start + share * self.training + evaluated * self.evaluation
 
 
-def cost(work: Work, size: Size, machine: Machine) -> Cost:
-    """What the catalogue says."""
+def catalogue_cost(work: Workload, size: ModelSize, device: Device) -> Cost:
+    """The cost of a cell by the datasheets and assumptions above."""
+    step = _step_seconds(work.rows, work.prompt + work.steps / 2, size, device, vllm=work.vllm)
+    prefill = _compute_seconds(FORWARD_FLOPS * work.rows * work.prompt, size, device)
+    rollout = work.steps * step + prefill
+    flops = BACKWARD_FLOPS * work.trained + FORWARD_FLOPS * work.scored
+    updates = _compute_seconds(flops * (work.prompt + work.steps), size, device)
     return Cost(
-        machine.start_seconds + size.weight_bytes / LOAD,
-        _training(work, size, machine),
-        sampling(work.answers, work.answer, work.prompt, work.evaluations, size, machine),
+        device.start_seconds + size.weight_bytes / LOAD_BANDWIDTH,
+        work.generations * rollout + updates,
+        sampling_seconds(work.answers, work.answer, work.prompt, work.evaluations, size, device),
     )
 
 
-def _training(work: Work, size: Size, machine: Machine) -> float:
-    """Rollouts, then the updates that use them."""
-    step = _step(work.rows, work.prompt + work.steps / 2, size, machine, vllm=work.vllm)
-    rollout = work.steps * step + _compute(FORWARD * work.rows * work.prompt, size, machine)
-    tokens = (BACKWARD * work.trained + FORWARD * work.scored) * (work.prompt + work.steps)
-    return work.generations * rollout + _compute(tokens, size, machine)
-
-
-def sampling(
+def sampling_seconds(
     answers: float,
     tokens: float,
     prompt: float,
     batches: int,
-    size: Size,
-    machine: Machine,
+    size: ModelSize,
+    device: Device,
     *,
     vllm: bool = False,
 ) -> float:
-    """Seconds to sample `answers` completions of `tokens` tokens, in so many batches."""
+    """Seconds to sample `answers` completions of `tokens` tokens each, in this many batches."""
     if not answers:
         return 0.0
-    rows = min(EVALUATED_AT_ONCE, answers / max(1, batches))
-    step = _step(rows, prompt + tokens / 2, size, machine, vllm=vllm)
-    return answers * tokens / rows * step + _compute(FORWARD * answers * prompt, size, machine)
+    rows = min(EVALUATION_ROWS, answers / max(1, batches))
+    step = _step_seconds(rows, prompt + tokens / 2, size, device, vllm=vllm)
+    prefill = _compute_seconds(FORWARD_FLOPS * answers * prompt, size, device)
+    return answers * tokens / rows * step + prefill
 
 
-def _step(rows: float, context: float, size: Size, machine: Machine, *, vllm: bool) -> float:
+def _step_seconds(
+    rows: float, context: float, size: ModelSize, device: Device, *, vllm: bool
+) -> float:
     """One token for each row: every weight and every cached token is read once."""
-    read = (size.weight_bytes + rows * context * size.kv_bytes) / (machine.bandwidth * READ)
-    launch = LAUNCH_VLLM if vllm else machine.layer_seconds
-    return size.layers * launch + max(read, _compute(FORWARD * rows, size, machine))
+    bytes_read = size.weight_bytes + rows * context * size.kv_bytes
+    read = bytes_read / (device.bandwidth * BANDWIDTH_UTILISATION)
+    launch = LAUNCH_SECONDS_VLLM if vllm else device.layer_seconds
+    return size.layers * launch + max(read, _compute_seconds(FORWARD_FLOPS * rows, size, device))
 
 
-def _compute(per_parameter: float, size: Size, machine: Machine) -> float:
-    return per_parameter * size.parameters / (machine.flops * MFU)
+def _compute_seconds(flops_per_parameter: float, size: ModelSize, device: Device) -> float:
+    return flops_per_parameter * size.parameters / (device.flops * FLOPS_UTILISATION)
 
 
-class Scale(NamedTuple):
-    """What finished cells took, as a multiple of what the catalogue says of them."""
+class Calibration(NamedTuple):
+    """Measured seconds of finished cells, as a multiple of their catalogue cost."""
 
     start: float = 1.0
     training: float = 1.0
@@ -221,24 +216,24 @@ class Scale(NamedTuple):
     cells: int = 0
 
     def __call__(self, cost: Cost) -> Cost:
-        """A cost as this cluster would have it."""
-        parts = zip(self[:3], cost, strict=True)
-        return Cost(*(scale * part for scale, part in parts))
+        """A catalogue cost, corrected for this cluster."""
+        factors = (self.start, self.training, self.evaluation)
+        return Cost(*(factor * part for factor, part in zip(factors, cost, strict=True)))
 
 
-def scale_of(pairs: Sequence[tuple[Cost, Cost]]) -> Scale:
-    """From (catalogue, measured) of finished cells: the median of each part's ratio.
+def calibrate(pairs: Sequence[tuple[Cost, Cost]]) -> Calibration:
+    """The median ratio of each phase, from (catalogue, measured) costs of finished cells.
 
-    Evaluation follows the training where nobody measured it (0 seconds).
+    Where evaluation was not measured (0 seconds), its factor is that of training.
     """
     if not pairs:
-        return Scale()
-    training = _ratio([(said.training, took.training) for said, took in pairs]) or 1.0
-    start = _ratio([(said.start, took.start) for said, took in pairs])
-    evaluation = _ratio([(said.evaluation, took.evaluation) for said, took in pairs])
-    return Scale(start or 1.0, training, evaluation or training, len(pairs))
+        return Calibration()
+    training = _ratio([(c.training, m.training) for c, m in pairs]) or 1.0
+    start = _ratio([(c.start, m.start) for c, m in pairs]) or 1.0
+    evaluation = _ratio([(c.evaluation, m.evaluation) for c, m in pairs]) or training
+    return Calibration(start, training, evaluation, len(pairs))
 
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
-    found = [took / said for said, took in pairs if said > 0 and took > 0]
-    return median(found) if found else None
+    ratios = [took / expected for expected, took in pairs if expected > 0 and took > 0]
+    return median(ratios) if ratios else None

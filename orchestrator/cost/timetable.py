@@ -1,4 +1,4 @@
-"""When the cells of a plan would run, what that costs, and where the figures are from."""
+"""When the cells of a plan would run, at what cost, and where the figures come from."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -6,65 +6,60 @@ from typing import Any, NamedTuple, Self
 from cluster.resources import ResourceError
 from cluster.session import this_machine
 from orchestrator.config.experiment import Experiment
-from orchestrator.cost.caps import closed, dropped_sentence, queue_of, usage_meter
-from orchestrator.cost.expected import GPU, expect, kind_of
-from orchestrator.cost.fit import memory_lines, memory_of
+from orchestrator.cost.caps import dropped_summary, make_queue, usage_meter
+from orchestrator.cost.estimate import DEFAULT_GPU, estimate_costs, finished_results, gpu_type
+from orchestrator.cost.fit import memory_fit, memory_lines
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
     Capacity,
-    Job,
-    capacity_of,
+    cell_job,
+    cluster_capacity,
     device_seconds,
     gantt,
-    job_of,
     makespan,
     pack,
 )
-from orchestrator.cost.throughput import MACHINES
+from orchestrator.cost.throughput import DEVICES
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 
-CPUS_PER_GPU = 16  # of machines that are only imagined: CPUs are never what is short there
+CPUS_PER_GPU = 16  # of hypothetical machines, so that CPUs never limit the estimate
 
 
 class Site(NamedTuple):
-    """Where a plan would run: resource counts as Ray gives them, and the price of a GPU-hour."""
+    """Where a plan would run: Ray's resource counts, the GPUs' type and the price of a GPU-hour."""
 
     cluster: Mapping[str, float]
-    gpu: str = GPU
+    gpu: str = DEFAULT_GPU
     price: float | None = None
-    said: bool = False  # the user named the number of GPUs
+    gpus_given: bool = False  # the user gave the number of GPUs
 
     @classmethod
-    def of(cls, asked: Mapping[str, float], gpu: str | None, price: float | None) -> Self:
-        """This machine, or the CPUs and GPUs that the user says instead. Raises UserError."""
-        here = this_machine()
+    def from_options(
+        cls, resources: Mapping[str, float], gpu: str | None, price: float | None
+    ) -> Self:
+        """This machine, with the CPUs and GPUs that the user gives instead. Raises UserError."""
+        machine = this_machine()
         if price is not None and price < 0:
-            raise UserError(f"--gpu-price is {price:g}: write a number from 0")
-        if gpu and not kind_of([gpu]):
-            raise UserError(f"--gpu {gpu} is not known: write one of {', '.join(MACHINES)}")
-        kind = kind_of([gpu] if gpu else here) or GPU
-        there = _with_gpus(here, asked["GPU"]) if "GPU" in asked else here
-        return cls(there | dict(asked), kind, price, "GPU" in asked)
+            raise UserError(f"--gpu-price {price:g}: expected a number ≥ 0")
+        if gpu and not gpu_type([gpu]):
+            raise UserError(f"unknown --gpu {gpu}: expected one of {', '.join(DEVICES)}")
+        kind = gpu_type([gpu] if gpu else machine) or DEFAULT_GPU
+        cluster = _with_gpus(machine, resources["GPU"]) if "GPU" in resources else machine
+        return cls(cluster | dict(resources), kind, price, "GPU" in resources)
 
-    def room(self, experiment: Experiment) -> tuple["Site", Capacity]:
-        """The room that trials find; where they need GPUs and there are none, as few as they need.
+    def for_trials(self, experiment: Experiment) -> tuple["Site", Capacity]:
+        """The site and its capacity, with the fewest GPUs that trials need if it has none.
 
-        Raises ResourceError where they fit nowhere.
+        Raises ResourceError if no trial fits.
         """
-        resources = experiment.resources
-        if resources.gpus and not self.said and self.cluster.get("GPU", 0) < 1:
+        site, resources = self, experiment.resources
+        if resources.gpus and not self.gpus_given and self.cluster.get("GPU", 0) < 1:
             needed = max(experiment.probe.gpus, -(-resources.workers // int(1 / resources.gpus)))
             site = self._replace(cluster=_with_gpus(self.cluster, needed))
-            return site, capacity_of(site.cluster, resources)
-        return self, capacity_of(self.cluster, resources)
-
-    def words(self, room: Capacity) -> str:
-        """What there is, for people."""
-        count = len(room.devices) if room.unit == "GPU" else round(room.devices[0])
-        return f"{count} {room.unit}{'s' * (count > 1)}, {room.at_once} at once"
+        return site, cluster_capacity(site.cluster, resources)
 
 
 def _with_gpus(cluster: Mapping[str, float], gpus: float) -> dict[str, float]:
@@ -73,79 +68,78 @@ def _with_gpus(cluster: Mapping[str, float], gpus: float) -> dict[str, float]:
 
 
 def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> dict[str, Any]:
-    """ETA in seconds, GPU-hours, cost, sources of the figures, and the packing as a chart.
+    """ETA in seconds, GPU-hours, cost, sources of the figures, and a chart of the schedule.
 
-    Numbers are null where nothing is known of a model, or where no trial fits this machine.
+    Numbers are None if a model's speed is unknown, or if no trial fits (`problem` says why).
     """
-    try:
-        site, room = site.room(plan.experiment)
-        expected = expect(plan, store, cells, site.cluster, site.gpu)
-    except ResourceError as error:
-        return _unknown(str(error))
-    if any(cell.cell_id not in expected.cells for cell in cells):
-        return _unknown("", expected.sources)
-    account = usage_meter(plan.name, store)
-    queue = queue_of(plan.experiment, cells, expected.cells, expected.probes, room, account)
-    admitted = list(iter(queue.next, None))
-    jobs = [job_of(cell, expected.seconds(cell), _short(plan, cell)) for cell in admitted]
-    placed, probes = pack(jobs, room), sum(expected.probes.values())
-    hours = _gpu_hours(jobs, probes, room, site)
-    return {
-        "eta_seconds": probes + makespan(placed),
-        "probe_seconds": probes,
-        "gpu_hours": hours,
-        "cost": None if site.price is None else hours * site.price,
-        "room": site.words(room),
-        "sources": expected.sources,
-        "packing": gantt(placed, room),
-        "memory": memory_of(plan, MACHINES[site.gpu], store),
-        "dropped": closed(queue),
-        "problem": "",
-    }
-
-
-def _unknown(problem: str, sources: Mapping[str, str] | None = None) -> dict[str, Any]:
-    nothing = dict.fromkeys(("eta_seconds", "probe_seconds", "gpu_hours", "cost"))
-    return nothing | {
+    view: dict[str, Any] = {
+        **dict.fromkeys(("eta_seconds", "probe_seconds", "gpu_hours", "cost")),
         "room": "",
-        "sources": sources or {},
+        "sources": {},
         "packing": [],
         "memory": {},
         "dropped": {},
-        "problem": problem,
+        "problem": "",
+    }
+    results = finished_results(plan, store)
+    try:
+        site, capacity = site.for_trials(plan.experiment)
+        estimates = estimate_costs(plan, store, cells, site.cluster, site.gpu, results)
+    except ResourceError as error:
+        return view | {"problem": str(error)}
+    view["sources"] = estimates.sources
+    if any(cell.cell_id not in estimates.cells for cell in cells):
+        return view
+    queue = make_queue(
+        plan.experiment,
+        cells,
+        estimates.cells,
+        estimates.probes,
+        capacity,
+        usage_meter(plan.name, store),
+    )
+    admitted = list(iter(queue.next, None))
+    jobs = [cell_job(c, estimates.seconds(c), _short_name(plan, c)) for c in admitted]
+    placements, probe_seconds = pack(jobs, capacity), sum(estimates.probes.values())
+    gpu_hours, count = 0.0, round(capacity.devices[0])
+    if capacity.unit == "GPU":  # a probe occupies every GPU
+        count = len(capacity.devices)
+        gpu_seconds = device_seconds(jobs) + probe_seconds * site.cluster.get("GPU", 0.0)
+        gpu_hours = gpu_seconds / 3600
+    return view | {
+        "eta_seconds": probe_seconds + makespan(placements),
+        "probe_seconds": probe_seconds,
+        "gpu_hours": gpu_hours,
+        "cost": None if site.price is None else gpu_hours * site.price,
+        "room": f"{count} {capacity.unit}{'s' * (count > 1)}, {capacity.at_once} at once",
+        "packing": gantt(placements, capacity),
+        "memory": memory_fit(plan, DEVICES[site.gpu], results),
+        "dropped": queue.dropped_json(),
     }
 
 
-def _gpu_hours(jobs: Sequence[Job], probes: float, room: Capacity, site: Site) -> float:
-    """Of cells by their shares, and of probes, which take every GPU there is."""
-    if room.unit != "GPU":
-        return 0.0
-    return (device_seconds(jobs) + probes * site.cluster.get("GPU", 0.0)) / 3600
-
-
-def _short(plan: Plan, cell: Cell) -> str:
-    """A cell's name without what all cells of the plan share."""
-    axes = [cell.axes | {"seed": f"s{cell.seed}"} for cell in (cell, *plan.cells)]
+def _short_name(plan: Plan, cell: Cell) -> str:
+    """A cell's name without the model or dataset that all cells of the plan share."""
+    axes = [each.axes | {"seed": f"s{each.seed}"} for each in (cell, *plan.cells)]
     shared = {axis for axis in ("model", "dataset") if len({a[axis] for a in axes}) == 1}
     return "/".join(axes[0][a] for a in ("policy", "seed", "model", "dataset") if a not in shared)
 
 
 def time_lines(view: Mapping[str, Any]) -> list[str]:
-    """The timetable for people."""
+    """A timetable as text."""
     if view["cells_owed"] == 0:
-        return ["ETA: nothing to do"]
+        return ["ETA: nothing to run"]
     sources = [f"  {model}: {source}" for model, source in view["sources"].items()]
     if view["eta_seconds"] is None:
-        return [f"ETA: not known{f': {p}' if (p := view['problem']) else ''}", *sources]
-    probes = view["probe_seconds"]
-    head = f"ETA: {duration(view['eta_seconds'])} ({view['room']}"
-    head += f"; {duration(probes)} of it for probes)" if probes else ")"
-    hours = [_hours_line(view)] if view["gpu_hours"] else []
-    capped = [f"capped: {text}"] if (text := dropped_sentence(view)) else []
-    memory = memory_lines(view["memory"])
-    return [head, *sources, *hours, *(f"  {row}" for row in view["packing"]), *memory, *capped]
-
-
-def _hours_line(view: Mapping[str, Any]) -> str:
-    price = "" if view["cost"] is None else f", cost {view['cost']:,.2f}"
-    return f"GPU-hours: {view['gpu_hours']:,.1f}{price}"
+        problem = f": {view['problem']}" if view["problem"] else ""
+        return [f"ETA: unknown{problem}", *sources]
+    probes = f", {duration(view['probe_seconds'])} of it probes" if view["probe_seconds"] else ""
+    lines = [f"ETA: {duration(view['eta_seconds'])}{probes} ({view['room']})", *sources]
+    if view["gpu_hours"]:
+        price = "" if view["cost"] is None else f", cost {view['cost']:,.2f}"
+        lines.append(f"GPU-hours: {view['gpu_hours']:,.1f}{price}")
+    lines += [f"  {row}" for row in view["packing"]]
+    lines += memory_lines(view["memory"])
+    if dropped := dropped_summary(view):
+        lines.append(f"capped: {dropped}")
+    return lines

@@ -1,1 +1,1 @@
-"""The driver: one experiment from probes to views, and its progress."""
+"""The driver of a sweep: probes, subsets, trials and views of one experiment."""

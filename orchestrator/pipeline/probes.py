@@ -1,4 +1,4 @@
-"""The probes of a plan, start to end: markers tried, samples drawn, subsets chosen, people told."""
+"""The probes of a plan: check the markers, draw the samples, select the subsets."""
 
 import time
 from collections.abc import Mapping
@@ -10,7 +10,13 @@ import pyarrow.compute as pc
 
 from cluster.actors import run_in_worker
 from orchestrator.cost.caps import UsageMeter
-from orchestrator.cost.expected import GPU, expect, kind_of, probe_id, probe_labels
+from orchestrator.cost.estimate import (
+    DEFAULT_GPU,
+    estimate_costs,
+    gpu_type,
+    probe_id,
+    probe_labels,
+)
 from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Capacity
 from orchestrator.difficulty.table import summarise, summary_lines
@@ -30,16 +36,16 @@ from orchestrator.selection.subsets import build_policy, read_subset, store_subs
 from orchestrator.storage.store import Store
 
 
-def probes_forecast(plan: Plan, store: Store, cluster: Mapping[str, float]) -> Forecast:
-    """What the probes that are owed will take."""
-    found = expect(plan, store, [], cluster, kind_of(cluster) or GPU)
-    return Forecast([], {}, Capacity((1.0,), 1), found.probes)
+def probe_forecast(plan: Plan, store: Store, cluster: Mapping[str, float]) -> Forecast:
+    """The time of the unfinished probes."""
+    estimates = estimate_costs(plan, store, [], cluster, gpu_type(cluster) or DEFAULT_GPU)
+    return Forecast([], {}, Capacity((1.0,), 1), estimates.probes)
 
 
 def check_markers(plan: Plan, progress: Progress) -> None:
-    """Try every dataset's marker in a Ray worker, before anything rests on it.
+    """Check every dataset's marker in a Ray worker, before anything is sampled.
 
-    Raises MarkerFails, and nothing was sampled or trained.
+    Raises MarkerFails.
     """
     for dataset in {spec.dataset.name: spec.dataset for spec in plan.probes}.values():
         try:
@@ -53,54 +59,56 @@ def run_probes(
     store: Store,
     cluster: Mapping[str, float],
     progress: Progress,
-    account: UsageMeter | None = None,
+    meter: UsageMeter | None = None,
 ) -> None:
-    """Sample what the plan's probes owe, then choose the subsets; tells what that took.
+    """Draw the missing samples of every probe, then select the subsets.
 
-    Raises MarkerFails before anything, and MarkingError where too many answers cannot be judged.
+    Raises MarkerFails before anything is sampled, and MarkingError if too many answers cannot be
+    marked.
     """
     check_markers(plan, progress)
-    tables: dict[str, pa.Table] = {}
+    tables: dict[str, pa.Table] = {}  # difficulty by probe_id
     labels = probe_labels(plan.probes)
     for spec in plan.probes:
         label = f"probe {labels[probe_id(spec)]}"
-        began = time.monotonic()
-        lacks = pending_samples(plan, store, spec)
-        progress.say(f"{label}: {_owed_text(plan, spec, lacks)}")
-        tell = partial(progress.probe, probe_id(spec), label)
-        samples = sample(plan.pool(spec), store, spec, lacks.work, cluster, tell)
-        took = time.monotonic() - began
-        if account and lacks.samples:
-            account.probed(took, floor(cluster.get("GPU", 0.0)))
-        progress.say(f"{label}: {samples.num_rows} samples ({duration(took)})")
+        start = time.monotonic()
+        pending = pending_samples(plan, store, spec)
+        progress.say(f"{label}: {_pending_text(plan, spec, pending)}")
+        on_progress = partial(progress.probe, probe_id(spec), label)
+        samples = sample(plan.pool(spec), store, spec, pending.work, cluster, on_progress)
+        seconds = time.monotonic() - start
+        if meter and pending.samples:
+            meter.add(seconds, floor(cluster.get("GPU", 0.0)))
+        progress.say(f"{label}: {samples.num_rows} samples ({duration(seconds)})")
         if spec.split == "train":
             tables[probe_id(spec)] = table = difficulty_of(plan, spec, samples)
-            for line in probe_lines(plan, spec, table):
+            for line in difficulty_lines(plan, spec, table):
                 progress.say(f"  {line}")
     for cell in plan.cells:
         store_subset(store, cell, tables[probe_id(cell.probe)])
 
 
-def _owed_text(plan: Plan, spec: ProbeSpec, lacks: PendingSamples) -> str:
-    """What is there and what is owed, before anything is sampled."""
+def _pending_text(plan: Plan, spec: ProbeSpec, pending: PendingSamples) -> str:
+    """What is stored and what is missing, before anything is sampled."""
     total = len(plan.pool(spec).prompts(spec.split)) * spec.settings.samples
-    there = f"{total - lacks.samples:,} of {total:,} samples in the store"
-    if lacks.at_most:
-        return f"{there} or not needed; at most {lacks.samples:,} to draw"
+    stored = f"{total - pending.samples:,} of {total:,} samples stored"
+    if pending.at_most:
+        return f"{stored} or not needed, at most {pending.samples:,} to draw"
+    text = f"{stored}, {pending.samples:,} to draw"
     if spec.settings.adaptive and spec.split == "train":
         names = ", ".join(needing_all(plan, spec))
-        return f"{there}, {lacks.samples:,} to draw (all: {names} cannot stop early)"
-    return f"{there}, {lacks.samples:,} to draw"
+        return f"{text} (stopping early is not possible for {names})"
+    return text
 
 
-def probe_lines(plan: Plan, spec: ProbeSpec, table: pa.Table) -> list[str]:
-    """What a probe says of its pool, for people; of one that stopped early, what that saved."""
+def difficulty_lines(plan: Plan, spec: ProbeSpec, table: pa.Table) -> list[str]:
+    """What a probe shows about its pool; for an adaptive probe, how many samples it saved."""
     samples = spec.settings.samples
-    short = int(pc.sum(table["short"]).as_py() or 0)
-    if short:
+    stopped = int(pc.sum(table["short"]).as_py() or 0)
+    if stopped:
         drawn, total = int(pc.sum(table["n"]).as_py()), table.num_rows * samples
         share = f"{drawn:,} of {total:,} samples drawn ({drawn / total:.0%})"
-        return [f"{share}; {short:,} prompts were decided early, so nothing is estimated"]
+        return [f"{share}; sampling stopped early for {stopped:,} prompts, so no estimates"]
     cell = cells_of(plan, spec)[0]
     group = int(cell.grpo["num_generations"])
     summary = summarise(
@@ -109,7 +117,7 @@ def probe_lines(plan: Plan, spec: ProbeSpec, table: pa.Table) -> list[str]:
     return [f"(subset of {cell.name})", *summary_lines(summary)]
 
 
-def missing_probes(plan: Plan, store: Store) -> bool:
-    """Whether any sample or subset of the plan is still owed."""
-    samples = any(pending_samples(plan, store, spec).samples for spec in plan.probes)
-    return samples or any(read_subset(store, cell) is None for cell in plan.cells)
+def is_probed(plan: Plan, store: Store) -> bool:
+    """Whether every sample and subset of the plan is stored."""
+    pending = any(pending_samples(plan, store, spec).samples for spec in plan.probes)
+    return not pending and all(read_subset(store, cell) is not None for cell in plan.cells)

@@ -1,7 +1,7 @@
-"""One experiment, start to end: probes, subsets, trials, views. The driver of a sweep.
+"""One experiment from start to end: probes, subsets, trials, views. The driver of a sweep.
 
-Everything is asked of the store first, so the same call twice does nothing the second time, and a
-call after a kill does only what is owed.
+The store decides what is left to do. A second call on a finished sweep does nothing, and a call
+after a kill does only what is not finished.
 """
 
 import time
@@ -11,10 +11,10 @@ from math import floor
 from typing import Any
 
 from cluster.session import ray_session
-from orchestrator.cost.caps import UsageMeter, closed, dropped_sentence, queue_of
-from orchestrator.cost.expected import GPU, expect, kind_of
+from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
+from orchestrator.cost.estimate import DEFAULT_GPU, estimate_costs, gpu_type
 from orchestrator.cost.forecast import duration
-from orchestrator.cost.schedule import capacity_of
+from orchestrator.cost.schedule import cluster_capacity
 from orchestrator.pipeline.probes import run_probes
 from orchestrator.pipeline.progress import Progress
 from orchestrator.planning.cells import Cell
@@ -28,13 +28,15 @@ from orchestrator.training.record import drop_checkpoints
 from orchestrator.training.trial import run_cell
 from orchestrator.training.tune_runner import Train, run_cells
 
+SAVE_SECONDS = 60.0  # between two writes of a running sweep's usage
+
 
 @dataclass
 class Outcome:
-    """What a run did: cells that it finished, cells that failed with their reasons.
+    """What a run did: the cell_ids that it finished, and the errors of cells that failed.
 
-    `dropped` says which cells a cap left out, or nothing. `page` is where MLflow's UI compares the
-    cells; empty without MLflow.
+    `dropped` says which cells a cap left out; empty if none. `page` is the comparison page in
+    MLflow's UI; empty without MLflow.
     """
 
     ran: list[str] = field(default_factory=list)
@@ -49,163 +51,163 @@ def run_experiment(
     tracking_uri: str,
     progress: Progress,
     train: Train = run_cell,
-    grows_to: Mapping[str, float] | None = None,
+    max_resources: Mapping[str, float] | None = None,
 ) -> Outcome:
-    """Bring every cell of the plan to its result by `train`, and MLflow up to date.
+    """Bring every cell of the plan to its result with `train`, and MLflow up to date.
 
-    `grows_to` are resources that the cluster may come to have, beyond those it has now.
-    The storage must be writable. Raises ResourceError when no trial fits the cluster.
+    `max_resources` are what the cluster may grow to. The store must be writable. Raises
+    ResourceError if no trial fits the cluster.
     """
-    owed_cells = [cell for cell in plan.cells if not cell_state(store, cell).settled]
-    declared = write_manifest(plan, store)
+    unsettled = [cell for cell in plan.cells if not cell_state(store, cell).settled]
+    manifest = write_manifest(plan, store)
     tracker = Tracker.open(tracking_uri, store, plan)
     outcome = Outcome()
     try:
-        if owed_cells:
-            sweep = Sweep(plan, store, tracker, progress, declared, outcome)
-            sweep.run(owed_cells, train, grows_to)
+        if unsettled:
+            sweep = Sweep(plan, store, tracker, progress, manifest, outcome)
+            sweep.run(unsettled, train, max_resources)
         else:
-            progress.say(f"nothing to do: all {len(plan.cells)} cells of {plan.name} have results")
+            count = f"all {len(plan.cells)} cells of {plan.name}"
+            progress.say(f"nothing to do: {count} are finished")
         for line in stopped_lines(store, plan.cells):
             progress.say(line)
     finally:
         states = [cell_state(store, cell) for cell in plan.cells]
         for cell, state in zip(plan.cells, states, strict=True):
             if state is CellState.FINISHED:
-                drop_checkpoints(store, cell.cell_id)  # of one killed right after its result
+                drop_checkpoints(store, cell.cell_id)  # of a trial killed right after its result
                 tracker.sync(cell)
         tracker.close(ok=all(state.settled for state in states))
         outcome.page = tracker.page
     return outcome
 
 
-def save_usage(plan: Plan, store: Store, account: UsageMeter) -> None:
-    """Keep what probes alone have taken, so that a later run's caps count it."""
-    known = store.read_json("sweeps", f"{plan.name}.json") or write_manifest(plan, store)
-    store.write_json(known | {"spent": account.as_json()}, "sweeps", f"{plan.name}.json")
+def save_usage(plan: Plan, store: Store, meter: UsageMeter) -> None:
+    """Save what a run of only the probes has used, so that later runs' caps count it."""
+    manifest = store.read_json("sweeps", f"{plan.name}.json") or write_manifest(plan, store)
+    store.write_json(manifest | {"spent": meter.as_json()}, "sweeps", f"{plan.name}.json")
 
 
 def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
-    """Write the set of cells that the experiment declares, and when each claim was first made.
+    """Write and return the cells that the experiment declares, and when each claim was first made.
 
-    What its runs have taken so far stays; what an earlier cap left out is forgotten.
+    Keeps the usage of earlier runs, but not what an earlier cap dropped.
     """
-    cells = [{"cell_id": cell.cell_id, **cell.axes} for cell in plan.cells]
-    before = store.read_json("sweeps", f"{plan.name}.json") or {}
-    results = sum(cell_state(store, cell) is CellState.FINISHED for cell in plan.cells)
-    made = {"at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()), "results": results}
-    known = before.get("claims", {})
-    claims = {text: known.get(text, made) for text in plan.experiment.claims}
-    spent = {"spent": before["spent"]} if "spent" in before else {}
-    declared = {"experiment": plan.name, "cells": cells, "claims": claims, **spent}
-    store.write_json(declared, "sweeps", f"{plan.name}.json")
-    return declared
-
-
-SAVED_EVERY = 60.0  # seconds between two writes of what a run has taken
+    previous = store.read_json("sweeps", f"{plan.name}.json") or {}
+    finished = sum(cell_state(store, cell) is CellState.FINISHED for cell in plan.cells)
+    now = {"at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()), "results": finished}
+    claims = previous.get("claims", {})
+    manifest = {
+        "experiment": plan.name,
+        "cells": [{"cell_id": cell.cell_id, **cell.axes} for cell in plan.cells],
+        "claims": {text: claims.get(text, now) for text in plan.experiment.claims},
+    }
+    if "spent" in previous:
+        manifest["spent"] = previous["spent"]
+    store.write_json(manifest, "sweeps", f"{plan.name}.json")
+    return manifest
 
 
 @dataclass
 class Sweep:
-    """What owed cells need on their way; `outcome` fills as they end."""
+    """A run in progress; `outcome` fills as cells end."""
 
     plan: Plan
     store: Store
     tracker: Tracker
     progress: Progress
-    declared: dict[str, Any]
+    manifest: dict[str, Any]
     outcome: Outcome
 
     def __post_init__(self) -> None:
-        self.account = UsageMeter(self.declared.get("spent"))
+        self.meter = UsageMeter(self.manifest.get("spent"))
 
-    def run(self, cells: list[Cell], train: Train, grows_to: Mapping[str, float] | None) -> None:
-        """Probe, select and train what is owed, as far as the caps allow."""
-        with ray_session(grows_to) as cluster:
+    def run(
+        self, cells: list[Cell], train: Train, max_resources: Mapping[str, float] | None
+    ) -> None:
+        """Probe, select, train and evaluate, as far as the caps allow."""
+        with ray_session(max_resources) as cluster:
             untrained = [cell for cell in cells if cell_state(self.store, cell).needs_training]
-            self._expect(untrained, cluster)
+            self._plan_queue(untrained, cluster)
             if self.queue.is_open():
-                run_probes(self.plan, self.store, cluster, self.progress, self.account)
-                self._expect(untrained, cluster)  # how long answers are is known now
+                run_probes(self.plan, self.store, cluster, self.progress, self.meter)
+                self._plan_queue(untrained, cluster)  # now that completion lengths are known
             if self.queue.is_open():
-                at_once = self.queue.forecast.room.at_once
+                at_once = self.queue.forecast.capacity.at_once
                 run_cells(self, untrained, at_once, self.store, train)
             trained = [c for c in cells if cell_state(self.store, c) is CellState.TRAINED]
-            self._evaluate(trained, cluster)
+            start = time.monotonic()
+            for cell, failure in evaluate_trained(
+                self.store, trained, cluster, self.progress.evaluated
+            ):
+                self._finish(cell, failure or None)
+            self.meter.add(time.monotonic() - start, floor(cluster.get("GPU", 0.0)))
         self._save()
-        self.outcome.dropped = dropped_sentence(self.declared)
+        self.outcome.dropped = dropped_summary(self.manifest)
 
-    def _expect(self, cells: list[Cell], cluster: Mapping[str, float]) -> None:
-        """The queue and the forecast of what is owed. Raises ResourceError where no trial fits."""
-        room = capacity_of(cluster, self.plan.experiment.resources)
-        found = expect(self.plan, self.store, cells, cluster, kind_of(cluster) or GPU)
+    def _plan_queue(self, cells: list[Cell], cluster: Mapping[str, float]) -> None:
+        """Set the queue and forecast of these cells. Raises ResourceError if no trial fits."""
         experiment = self.plan.experiment
-        self.queue = queue_of(experiment, cells, found.cells, found.probes, room, self.account)
+        capacity = cluster_capacity(cluster, experiment.resources)
+        gpu = gpu_type(cluster) or DEFAULT_GPU
+        estimates = estimate_costs(self.plan, self.store, cells, cluster, gpu)
+        self.queue = make_queue(
+            experiment, cells, estimates.cells, estimates.probes, capacity, self.meter
+        )
         self.progress.forecast = self.queue.forecast
 
     def next(self) -> Cell | None:
-        """The next cell to start; what was begun outlives a kill."""
+        """The next cell to start; that its block has started is saved before it does."""
         cell = self.queue.next()
         self._save()
         if cell is not None:
             self.tracker.start(cell)
         return cell
 
-    def updated(self, cell: Cell, report: Mapping[str, object]) -> None:
-        """A cell reached another update."""
-        self.tracker.live(cell, report["update"], report["metrics"])  # type: ignore[arg-type]
-        self.progress.update(cell, dict(report))
-        if time.monotonic() - self._saved > SAVED_EVERY:
+    def updated(self, cell: Cell, report: Mapping[str, Any]) -> None:
+        """A cell has made another update."""
+        self.tracker.live(cell, report["update"], report["metrics"])
+        self.progress.update(cell, report)
+        if time.monotonic() - self._saved_at > SAVE_SECONDS:
             self._save()
 
     def ended(self, cell: Cell, error: str | None) -> None:
-        """A trial ended, with the reason where it failed."""
-        self.queue.ended(cell)
+        """A trial has ended, with its error if it failed."""
+        self.queue.cell_ended(cell)
         self._save()
         if error is None and cell_state(self.store, cell) is CellState.TRAINED:
             self.progress.trained(cell)
         else:
-            self._closed(cell, error)
+            self._finish(cell, error)
 
-    def _closed(self, cell: Cell, error: str | None) -> None:
-        """Nothing more will be done for a cell in this run."""
+    def _finish(self, cell: Cell, error: str | None) -> None:
+        """Report the final state of a cell in this run."""
         state = cell_state(self.store, cell)
         if error is None and state is CellState.FINISHED:
             self.outcome.ran.append(cell.cell_id)
             self.tracker.sync(cell)
-            self.progress.finished(cell, _summary(self.store, cell))
-            return
-        if error is None and state is CellState.STOPPED:
-            [said] = stopped_lines(self.store, [cell])
-            self.tracker.stop(cell, said)
+            result = self.store.read_json("cells", cell.cell_id, "result.json")
+            self.progress.finished(cell, _result_text(result))
+        elif error is None and state is CellState.STOPPED:
+            self.tracker.stop(cell, stopped_lines(self.store, [cell])[0])
             self.progress.finished(
                 cell, "stopped early: clearly below the best policy of its block"
             )
-            return
-        self.outcome.failed[cell.cell_id] = error or "ended without a result"
-        self.tracker.fail(cell, self.outcome.failed[cell.cell_id])
-        self.progress.finished(cell, f"FAILED: {self.outcome.failed[cell.cell_id]}")
-
-    def _evaluate(self, trained: list[Cell], cluster: Mapping[str, float]) -> None:
-        """Results of the cells whose checkpoints an engine answers after training."""
-        began = time.monotonic()
-        for cell, failure in evaluate_trained(
-            self.store, trained, cluster, self.progress.evaluated
-        ):
-            self._closed(cell, failure or None)
-        self.account.probed(time.monotonic() - began, floor(cluster.get("GPU", 0.0)))
+        else:
+            reason = self.outcome.failed[cell.cell_id] = error or "ended without a result"
+            self.tracker.fail(cell, reason)
+            self.progress.finished(cell, f"FAILED: {reason}")
 
     def _save(self) -> None:
-        """Keep what the runs have taken, and what a cap left out."""
-        self._saved = time.monotonic()
-        self.declared["spent"] = self.account.as_json()
-        if dropped := closed(self.queue):
-            self.declared["dropped"] = dropped
-        self.store.write_json(self.declared, "sweeps", f"{self.plan.name}.json")
+        """Save what the runs have used and what a cap dropped."""
+        self._saved_at = time.monotonic()
+        self.manifest["spent"] = self.meter.as_json()
+        if dropped := self.queue.dropped_json():
+            self.manifest["dropped"] = dropped
+        self.store.write_json(self.manifest, "sweeps", f"{self.plan.name}.json")
 
 
-def _summary(store: Store, cell: Cell) -> str:
-    result = store.read_json("cells", cell.cell_id, "result.json")
+def _result_text(result: Mapping[str, Any]) -> str:
     return (
         f"accuracy {result['accuracy_base']:.3f} → {result['accuracy_final']:.3f}, "
         f"learnable {result['learnable_pct']:.1f} %, {duration(result['ledger']['seconds'])}"

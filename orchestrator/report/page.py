@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from orchestrator.cost.caps import dropped_sentence
+from orchestrator.cost.caps import dropped_summary
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.report import sections
@@ -47,7 +47,7 @@ def write_page(plan: Plan, store: Store, file: Path, paper: str | None = None) -
 
 
 def _state(plan: Plan, store: Store, rows: Sequence[Row]) -> str:
-    capped = dropped_sentence(store.read_json("sweeps", f"{plan.name}.json") or {})
+    capped = dropped_summary(store.read_json("sweeps", f"{plan.name}.json") or {})
     said = [f"{len(rows)} of {len(plan.cells)} cells finished", *([capped] if capped else [])]
     return ". ".join([*said, *stopped_lines(store, plan.cells)]) + "."
 

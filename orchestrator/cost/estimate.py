@@ -1,0 +1,306 @@
+"""The time that a plan still takes: calibrated on finished cells, or estimated without any.
+
+Reads the store; runs nothing. Completion lengths come from the probe as far as it has been drawn.
+A model's speed comes from its finished cells in this storage, otherwise from `throughput`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.resources import probe_share
+from orchestrator.config.experiment import Resources
+from orchestrator.cost.forecast import evaluations_until
+from orchestrator.cost.memory import shape_of
+from orchestrator.cost.throughput import (
+    CHARACTERS_PER_TOKEN,
+    DEVICES,
+    TEMPLATE_TOKENS,
+    Calibration,
+    Cost,
+    Device,
+    ModelSize,
+    TokenLengths,
+    Workload,
+    assumed_lengths,
+    calibrate,
+    catalogue_cost,
+    cpu,
+    generation_counts,
+    model_size,
+    sampling_seconds,
+)
+from orchestrator.planning.cells import Cell, ProbeSpec
+from orchestrator.planning.plan import Plan
+from orchestrator.probing.probe import ROWS_PER_PART
+from orchestrator.probing.probes import pending_samples
+from orchestrator.probing.sample_store import load_samples
+from orchestrator.sampling.model import ModelSource
+from orchestrator.selection.subsets import read_subset
+from orchestrator.storage.store import Store
+from tasks import Prompt
+
+DEFAULT_GPU = "h100"  # if neither the user nor the cluster names one
+
+Results = Mapping[str, dict[str, Any]]  # result.json by cell_id
+
+
+class CostEstimates(NamedTuple):
+    """Costs by cell_id, seconds by probe_id, and where each model's figures come from.
+
+    A model of unknown speed is in `sources` only.
+    """
+
+    cells: dict[str, Cost]
+    probes: dict[str, float]
+    sources: dict[str, str]
+
+    def seconds(self, cell: Cell) -> float:
+        """Seconds of a cell; 0 if its model's speed is unknown."""
+        return self.cells[cell.cell_id].seconds if cell.cell_id in self.cells else 0.0
+
+
+def finished_results(plan: Plan, store: Store) -> Results:
+    """The results of a plan's finished cells."""
+    results = {c.cell_id: store.read_json("cells", c.cell_id, "result.json") for c in plan.cells}
+    return {cell_id: result for cell_id, result in results.items() if result is not None}
+
+
+def estimate_costs(
+    plan: Plan,
+    store: Store,
+    cells: Iterable[Cell],
+    cluster: Mapping[str, float],
+    gpu: str = DEFAULT_GPU,
+    results: Results | None = None,
+) -> CostEstimates:
+    """The costs of these cells and of every unfinished probe on a cluster's devices."""
+    if results is None:
+        results = finished_results(plan, store)
+    estimator = _Estimator(plan, store, gpu, results)
+    costs = {cell.cell_id: estimator.cell_cost(cell) for cell in cells}
+    probes = {probe_id(spec): estimator.probe_seconds(spec, cluster) for spec in plan.probes}
+    return CostEstimates(
+        {cell_id: cost for cell_id, cost in costs.items() if cost is not None},
+        {probe: seconds for probe, seconds in probes.items() if seconds},
+        {name: speed.source for name, speed in estimator.speeds.items()},
+    )
+
+
+def probe_id(spec: ProbeSpec) -> str:
+    """A probe's identity within a plan."""
+    return f"{spec.key}/{spec.dataset.name}/{spec.split}/{spec.settings.samples}"
+
+
+def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
+    """Display names by `probe_id`; settings are named only where they tell probes apart."""
+    labels = {probe_id(s): f"{s.model.name}/{s.dataset.name} {s.split}" for s in specs}
+    qualifiers: tuple[Callable[[ProbeSpec], str], ...] = (
+        lambda spec: "" if spec.settings.temperature else "greedy",
+        lambda spec: f"probe seed {spec.settings.seed}",
+        lambda spec: f"{spec.settings.samples} samples",
+        lambda spec: spec.key[:8],
+    )
+    for qualifier in qualifiers:
+        uses = Counter(labels.values())
+        for spec in specs:
+            label, detail = labels[probe_id(spec)], qualifier(spec)
+            if uses[label] > 1 and detail:
+                labels[probe_id(spec)] = f"{label}, {detail}"
+    return labels
+
+
+def gpu_type(names: Iterable[str]) -> str | None:
+    """The GPU of the catalogue that one of these names (such as Ray's resources) contains."""
+    return next((gpu for name in names for gpu in DEVICES if gpu in name.lower()), None)
+
+
+def worker_device(resources: Resources, gpu: str) -> Device:
+    """The device of one worker; workers that share a GPU share its speed."""
+    return _share(DEVICES[gpu], resources.gpus) if resources.gpus else cpu(resources.cpus)
+
+
+def _share(gpu: Device, count: float) -> Device:
+    """A fraction of a GPU, or several that compute together."""
+    return gpu._replace(bandwidth=gpu.bandwidth * count, flops=gpu.flops * count)
+
+
+class ModelSpeed(NamedTuple):
+    """The speed of a model on this cluster; `size` is None if nothing is known."""
+
+    size: ModelSize | None
+    calibration: Calibration
+    source: str
+
+
+# Cancels out for a measured model: calibration uses only ratios of the same arithmetic.
+ANY_SIZE = ModelSize(4e9, 36, 8e9, 147_456.0)
+
+
+def model_speed(
+    size: ModelSize | None, pairs: Sequence[tuple[Cost, Cost]], resources: Resources, gpu: str
+) -> ModelSpeed:
+    """Calibrated on (catalogue, measured) costs if there are any, else from the model's size."""
+    if pairs:
+        cells = f"{len(pairs)} finished cell{'s' * (len(pairs) > 1)}"
+        source = f"measured: {cells} in this storage"
+        return ModelSpeed(size or ANY_SIZE, calibrate(pairs), source)
+    if size is None:
+        return ModelSpeed(None, Calibration(), "unknown until a first cell has finished")
+    millions, device = size.parameters / 1e6, worker_device(resources, gpu)
+    count = f"{millions / 1e3:.1f} billion" if millions >= 1e3 else f"{millions:.1f} million"
+    source = f"estimated: {count} parameters on {device.name}, not measured"
+    return ModelSpeed(size, Calibration(), source)
+
+
+class _Estimator:
+    """Estimates for one plan; reads each probe once."""
+
+    def __init__(self, plan: Plan, store: Store, gpu: str, results: Results) -> None:
+        self.plan, self.store, self.gpu, self.results = plan, store, gpu, results
+        self._tokens: dict[str, pa.Table] = {}
+        models = {cell.probe.model.name: cell.probe.model for cell in plan.cells}
+        self.speeds = {name: self._speed(model) for name, model in models.items()}
+
+    def _speed(self, model: ModelSource) -> ModelSpeed:
+        """From finished cells of the plan, else of the storage, else from the catalogue.
+
+        The plan's own cells are compared with their own estimates, so that the estimate's errors
+        about this dataset and these settings cancel out.
+        """
+        cells = [cell for cell in self.plan.cells if cell.probe.model.name == model.name]
+        shape, resources = shape_of(model), cells[0].resources
+        size = model_size(shape, model.dtype, load_in_4bit=model.load_in_4bit) if shape else None
+        pairs = [
+            (self._catalogue_cost(cell, size or ANY_SIZE), _measured_cost(result))
+            for cell in cells
+            if (result := self.results.get(cell.cell_id)) is not None
+        ]
+        if not pairs:
+            pairs = _finished_costs(self.store, model, size or ANY_SIZE, resources, self.gpu)
+        return model_speed(size, pairs, resources, self.gpu)
+
+    def _catalogue_cost(self, cell: Cell, size: ModelSize) -> Cost:
+        work = cell_workload(self.plan, cell, self._lengths(cell))
+        return catalogue_cost(work, size, worker_device(cell.resources, self.gpu))
+
+    def cell_cost(self, cell: Cell) -> Cost | None:
+        """The cost of a cell; None if its model's speed is unknown."""
+        speed = self.speeds[cell.probe.model.name]
+        return speed.calibration(self._catalogue_cost(cell, speed.size)) if speed.size else None
+
+    def _lengths(self, cell: Cell) -> TokenLengths:
+        """Completion lengths of the cell's subset, or of the pool before one is selected."""
+        samples, train = self._samples(cell.probe), self.plan.pool(cell.probe).train
+        subset = read_subset(self.store, cell)
+        if subset is None:
+            return _token_lengths(samples, train, cell.probe)
+        chosen = subset["prompt_id"].combine_chunks()
+        ids = set(chosen.to_pylist())
+        samples = samples.filter(pc.is_in(samples["prompt_id"], value_set=chosen))
+        return _token_lengths(samples, [p for p in train if p.prompt_id in ids], cell.probe)
+
+    def _samples(self, spec: ProbeSpec) -> pa.Table:
+        """Token counts of every stored sample of a probe."""
+        if probe_id(spec) not in self._tokens:
+            prompts = self.plan.pool(spec).prompts(spec.split)
+            self._tokens[probe_id(spec)] = load_samples(self.store, spec, prompts, ("tokens",))
+        return self._tokens[probe_id(spec)]
+
+    def probe_seconds(self, spec: ProbeSpec, cluster: Mapping[str, float]) -> float | None:
+        """Wall-clock seconds of a probe's missing samples; None if none or if unknown."""
+        speed = self.speeds[spec.model.name]
+        count = pending_samples(self.plan, self.store, spec).samples
+        if speed.size is None or not count:
+            return None
+        prompts = self.plan.pool(spec).prompts(spec.split)
+        lengths = _token_lengths(self._samples(spec), prompts, spec)
+        share = probe_share(cluster, -(-count // ROWS_PER_PART), spec.settings.gpus)
+        device = _share(DEVICES[self.gpu], share.gpus) if share.gpus else cpu(1)
+        vllm = spec.settings.engine == "vllm"
+        seconds = sampling_seconds(
+            count / share.actors, lengths.mean, lengths.prompt, 1, speed.size, device, vllm=vllm
+        )
+        calibration = speed.calibration
+        return device.start_seconds * calibration.start + seconds * calibration.evaluation
+
+
+def _token_lengths(samples: pa.Table, prompts: list[Prompt], spec: ProbeSpec) -> TokenLengths:
+    characters = np.mean([len(p.question) for p in prompts]) if prompts else 0.0
+    prompt = float(characters) / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS
+    if not samples.num_rows:
+        return assumed_lengths(prompt, spec.settings.max_completion_length)
+    return TokenLengths(prompt, samples["tokens"].to_numpy().astype(float))
+
+
+def _finished_costs(
+    store: Store, model: ModelSource, size: ModelSize, resources: Resources, gpu: str
+) -> list[tuple[Cost, Cost]]:
+    """(catalogue, measured) of a model's finished cells, preferring those with these resources."""
+    same: list[tuple[Cost, Cost]] = []
+    others: list[tuple[Cost, Cost]] = []
+    for cell_id in store.folders("cells"):
+        result = store.read_json("cells", cell_id, "result.json")
+        cell = store.read_json("cells", cell_id, "cell.json") if result else None
+        if cell is None or cell["probe"]["model"]["identity"] != model.identity:
+            continue
+        used = Resources.model_validate(cell["resources"])
+        work = _finished_workload(cell["grpo"], used, result)
+        pair = (catalogue_cost(work, size, worker_device(used, gpu)), _measured_cost(result))
+        (same if used == resources else others).append(pair)
+    return same or others
+
+
+def _measured_cost(result: Mapping[str, Any]) -> Cost:
+    timing = result.get("timing", {})
+    training, evaluation = result["ledger"]["seconds"], timing.get("evaluation_seconds", 0.0)
+    return Cost(timing.get("start_seconds", 0.0), training, evaluation)
+
+
+def _finished_workload(
+    grpo: Mapping[str, Any], resources: Resources, result: Mapping[str, Any]
+) -> Workload:
+    """What a finished cell computed, from its ledger and timing."""
+    ledger, timing = result["ledger"], result.get("timing", {})
+    counts = generation_counts(grpo, resources.workers)
+    steps = timing.get("decode_steps", 0.0) / max(1, counts.generations)
+    return Workload(
+        generations=counts.generations,
+        rows=counts.rows,
+        steps=steps or grpo["max_completion_length"],
+        prompt=ledger["prompt_tokens"] / max(1, ledger["rollouts"]),
+        trained=counts.trained,
+        scored=counts.scored,
+        evaluations=timing.get("evaluations", 0),
+        answers=timing.get("answers", 0) / resources.workers,
+        answer=timing.get("answer_tokens", 0) / max(1, timing.get("answers", 0)),
+        vllm=bool(grpo.get("use_vllm")),
+    )
+
+
+def cell_workload(plan: Plan, cell: Cell, lengths: TokenLengths) -> Workload:
+    """What a cell will compute if its completions are as long as the base model's."""
+    counts = generation_counts(cell.grpo, cell.resources.workers)
+    limit = int(cell.grpo["max_completion_length"])
+    clipped = lengths._replace(completions=np.minimum(lengths.completions, limit))
+    evaluations = evaluations_until(cell, cell.updates)
+    answers = evaluations * len(plan.pool(cell.baseline).test) * cell.baseline.settings.samples
+    for extra in cell.also:  # other test sets are evaluated only at the end
+        once = len(plan.pool(extra.probe).test) * extra.probe.settings.samples
+        answers += once * (evaluations if extra.greedy else 1)
+    return Workload(
+        generations=counts.generations,
+        rows=counts.rows,
+        steps=clipped.longest(counts.rows),
+        prompt=lengths.prompt,
+        trained=counts.trained,
+        scored=counts.scored,
+        evaluations=evaluations,
+        answers=answers / cell.resources.workers,
+        answer=lengths.mean,
+        vllm=bool(cell.grpo.get("use_vllm")),
+    )
