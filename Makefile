@@ -1,8 +1,9 @@
-# make demo: the quickstart sweep on this machine. make test: what CI runs.
+# make demo: the quickstart sweep on this machine.
+# make check: lint, types and the pure tests. make test: all tests, as CI runs them.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint schema install clean
+.PHONY: demo check test lint types pure schema install clean
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -18,12 +19,21 @@ install: .venv/installed
 demo: install
 	$(BIN)/decile run experiments.yaml -e quickstart
 
+check: install
+	@$(MAKE) --no-print-directory -j2 pure types
+	@$(MAKE) --no-print-directory lint
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: install
 	$(BIN)/mypy
 
-test: lint
+pure: install
+	$(BIN)/python -m pytest -q -m "not slow and not cluster and not browser"
+
+test: lint types
 	$(BIN)/python -m pytest
 
 schema: install

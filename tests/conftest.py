@@ -8,6 +8,16 @@ from sweeps import experiments, run
 
 from orchestrator.storage.store import Store
 
+FIXTURE_MARKERS = {"finished": "cluster", "browser": "browser", "empty_database": "slow"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use a fixture which starts a sweep, a browser or an MLflow database."""
+    for item in items:
+        for fixture, marker in FIXTURE_MARKERS.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
+
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -9,6 +9,8 @@ from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import make_plan
 from orchestrator.storage.errors import UserError
 
+pytestmark = pytest.mark.cluster
+
 EVALUATE = {"every": 6, "samples": 2, "greedy": True, "ood": ["far"]}
 
 

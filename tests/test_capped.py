@@ -20,6 +20,8 @@ from orchestrator.tracking import default_tracking_uri
 from orchestrator.training.trial import Report
 from orchestrator.training.tune_runner import Train
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -36,6 +36,7 @@ def no_class():
 '''
 
 
+@pytest.mark.cluster
 def experiments(folder: Path, engine: str) -> Path:
     """A probe of twelve sums, answered 0 to 2 whatever they ask."""
     content = {

@@ -13,6 +13,8 @@ import pytest
 from processes import environment, free_ray_port, kill_cluster
 from sweeps import experiments, run, same_results
 
+pytestmark = pytest.mark.cluster
+
 BIN = Path(sys.executable).parent
 WORKER = {
     "resources": {"CPU": 1, "object_store_memory": 10**8},

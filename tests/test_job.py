@@ -12,6 +12,8 @@ from sweeps import NAME, experiments, plan_of, refused
 
 from orchestrator.storage.store import Store
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:

@@ -12,6 +12,8 @@ from sweeps import NAME, decile, experiments
 from orchestrator.cli.doctor import checks
 from orchestrator.storage.store import Store
 
+pytestmark = pytest.mark.cluster
+
 LYING = '''
 from tasks import Mark
 from tasks.shuffled_objects import ShuffledObjects

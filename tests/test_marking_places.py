@@ -11,6 +11,8 @@ import pytest
 from cluster.session import ray_session
 from tasks import Answer, get_task
 
+pytestmark = pytest.mark.cluster
+
 ANSWERS = [
     Answer(r"\boxed{4i+8}", "8+4i"),
     Answer(r"\boxed{0.5}", r"\frac{1}{2}"),

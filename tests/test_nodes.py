@@ -14,6 +14,8 @@ from ray._private import ray_constants
 from ray.cluster_utils import Cluster
 from sweeps import experiments, same_results, start, store_of, wait_for, workers
 
+pytestmark = pytest.mark.cluster
+
 MEMORY = 100_000_000  # bytes of each node's object store
 
 

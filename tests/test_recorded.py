@@ -57,6 +57,7 @@ def probe(file: Path) -> str:
     return process.stdout + process.stderr
 
 
+@pytest.mark.cluster
 def subsets(file: Path) -> dict[str, list[str]]:
     plan = make_plan(load_config(file), "study")
     store = Store(str(file.parent / "runs"))
@@ -68,6 +69,7 @@ def subsets(file: Path) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.cluster
 def test_a_replay_stops_early_with_the_subsets_of_the_whole(tmp_path: Path) -> None:
     recording(tmp_path)
     file = experiments(tmp_path, ["hard", "easy", "random"], adaptive=True)

@@ -10,6 +10,7 @@ from cluster.resources import ResourceError
 from cluster.session import ray_session
 
 
+@pytest.mark.cluster
 def test_a_cluster_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
     said = refused(tmp_path, "127.0.0.1:1")
     assert "no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1: start one, or unset" in said

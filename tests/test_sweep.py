@@ -38,6 +38,8 @@ from orchestrator.training.micro_batch import fitted_grpo, halvings, shrink
 from orchestrator.training.trainer import LiveGroupsTrainer
 from orchestrator.training.trial import run_cell
 
+pytestmark = pytest.mark.cluster
+
 
 def mlflow_runs(file: Path) -> list:
     client = MlflowClient(default_tracking_uri(store_of(file)))
