@@ -9,6 +9,7 @@ from orchestrator.cli.smoke_test import smoke_test
 HAS_GPU = torch.cuda.is_available()
 
 
+@pytest.mark.cluster
 def test_the_smoke_test_ends_with_a_result() -> None:
     summary = smoke_test(gpus=1 if HAS_GPU else 0)
     assert summary.startswith("4 updates in ") and "tokens generated, accuracy" in summary
