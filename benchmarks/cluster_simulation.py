@@ -2,7 +2,7 @@
 
 Simulated, nothing is trained. Cells start in the order, and are packed by the very function, that
 `decile plan` and a running sweep use (`orchestrator/cost/schedule.py`); how long each takes comes
-from the catalogue of `orchestrator/cost/throughput.py`, an estimate. Policies differ in how long
+from the datasheets in `orchestrator/cost/throughput.py`, an estimate. Policies differ in how long
 their completions are, and a machine fails at random: what a cell did since its last checkpoint is
 done again, after a restart.
 
@@ -35,9 +35,9 @@ from orchestrator.cost.throughput import (
     DEVICES,
     Device,
     Workload,
-    catalogue_cost,
     generation_counts,
     model_size,
+    nominal_cost,
 )
 
 EXPERIMENTS = ("paper_a", "paper_a_llama")  # of experiments.yaml
@@ -86,7 +86,7 @@ def grid(config: Config, machine: Device) -> list[Cell]:
 def seconds(
     experiment: Experiment, model: str, task: Task, longer: float, machine: Device
 ) -> float:
-    """What the catalogue expects of one cell on one GPU."""
+    """Estimated seconds of one cell on one GPU."""
     grpo, evaluate = experiment.full_grpo(), experiment.evaluate
     made = generation_counts(grpo, experiment.resources.workers)
     longest = min(longer * task.longest, grpo["max_completion_length"])
@@ -103,7 +103,7 @@ def seconds(
         answers,
         task.mean,
     )
-    return catalogue_cost(work, model_size(SHAPES[model], "bfloat16"), machine).seconds
+    return nominal_cost(work, model_size(SHAPES[model], "bfloat16"), machine).seconds
 
 
 def with_failures(

@@ -33,7 +33,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def replanned(folder: Path, **settings: object) -> Plan:
+def with_settings(folder: Path, **settings: object) -> Plan:
     """The plan with changed settings of the experiment."""
     file = folder / "experiments.yaml"
     content = yaml.safe_load(file.read_text())
@@ -51,10 +51,10 @@ def failing() -> Train:
     """Fails for one policy of one seed. A closure, so that workers need not import this file."""
 
     def train(cell: Cell, storage: str, report: Report) -> None:
-        with (Path(storage) / "begun.txt").open("a") as log:
+        with (Path(storage) / "started.txt").open("a") as log:
             log.write(f"{cell.seed} {cell.policy}\n")
         if (cell.policy, cell.seed) == ("easy", 1):
-            raise RuntimeError("no luck")
+            raise RuntimeError("deliberate")
         stub_cell(cell, storage, report)
 
     return train
@@ -64,7 +64,7 @@ def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_continues(
     probed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = Store(str(probed / "runs"))
-    plan = replanned(probed, max_hours=1.0)
+    plan = with_settings(probed, max_hours=1.0)
     seed_0 = [cell.cell_id for cell in plan.cells if cell.seed == 0]
     spent = {"seconds": 7200.0, "gpu_seconds": 0.0, "begun": seed_0[:1]}
     store.write_json({"spent": spent}, "sweeps", "stubs.json")
@@ -72,9 +72,9 @@ def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_continues(
     outcome = run(plan, probed, failing())
     assert sorted(outcome.ran) == sorted(seed_0), "only the block that had started"
     assert "leaves out seeds 1, 2 of tiny/few: 8 of 12 cells" in outcome.dropped
-    kept = json.loads((probed / "runs" / "sweeps" / "stubs.json").read_text())
-    assert len(kept["dropped"]["cells"]) == 8
-    assert kept["spent"]["seconds"] > 7200
+    manifest = json.loads((probed / "runs" / "sweeps" / "stubs.json").read_text())
+    assert len(manifest["dropped"]["cells"]) == 8
+    assert manifest["spent"]["seconds"] > 7200
 
     file = str(probed / "experiments.yaml")
     assert main(["run", file, "-e", "stubs"]) == 3
@@ -82,11 +82,12 @@ def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_continues(
     assert "capped:   max_hours 1 (" in text
     assert "to continue, raise the cap and rerun the same command" in text
 
-    outcome = run(replanned(probed, max_hours=9.0), probed, failing())
+    outcome = run(with_settings(probed, max_hours=9.0), probed, failing())
     assert len(outcome.ran) == 7
-    assert list(outcome.failed.values()) == ["RuntimeError: no luck"]
+    assert list(outcome.failed.values()) == ["RuntimeError: deliberate"]
     assert outcome.dropped == ""
     assert "dropped" not in json.loads((probed / "runs" / "sweeps" / "stubs.json").read_text())
-    begun = [line.split()[0] for line in (probed / "runs" / "begun.txt").read_text().splitlines()]
-    firsts = [begun.index(seed) for seed in "012"]
-    assert firsts == sorted(firsts) and begun.count("0") == 4, "seed by seed"
+    log = (probed / "runs" / "started.txt").read_text().splitlines()
+    started = [line.split()[0] for line in log]
+    firsts = [started.index(seed) for seed in "012"]
+    assert firsts == sorted(firsts) and started.count("0") == 4, "seed by seed"

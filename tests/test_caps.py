@@ -108,8 +108,8 @@ def test_a_started_block_is_finished_despite_the_cap(tmp_path: Path) -> None:
     cell_started = first.next()
     assert cell_started is not None
     clock.now = 7200.0
-    kept = first.meter.as_json()
-    again = make(plan, meter=UsageMeter(kept, clock))
+    saved = first.meter.as_json()
+    again = make(plan, meter=UsageMeter(saved, clock))
     assert started(again) == [(0, "hard"), (0, "random")]
     assert again.cap.startswith("max_hours 1.5 (2 used")
 
@@ -121,11 +121,11 @@ def test_a_larger_cap_continues_where_the_smaller_one_ended(tmp_path: Path) -> N
     clock.now = 3600.0
     for cell in cells:
         first.cell_ended(cell)
-    owed = [cell for cell in plan.cells if cell not in cells]
-    kept = first.meter.as_json()
-    assert started(make(plan, owed, meter=UsageMeter(kept, clock))) == []
+    remaining = [cell for cell in plan.cells if cell not in cells]
+    saved = first.meter.as_json()
+    assert started(make(plan, remaining, meter=UsageMeter(saved, clock))) == []
     larger = planned(tmp_path, max_gpu_hours=4)
-    assert started(make(larger, owed, meter=UsageMeter(kept, clock))) == [
+    assert started(make(larger, remaining, meter=UsageMeter(saved, clock))) == [
         (1, "hard"),
         (1, "random"),
     ]

@@ -1,4 +1,4 @@
-"""The memory estimate: against the libraries' own models, and against tensors that are counted."""
+"""The memory estimate, compared with the libraries' models and with counted tensors."""
 
 import weakref
 from dataclasses import replace
@@ -22,7 +22,6 @@ from orchestrator.cost.memory import (
     SHAPES,
     ModelShape,
     TrainingLoad,
-    sampling_memory,
     shape_from,
     shape_of,
     training_load,
@@ -54,7 +53,7 @@ def config_of(name: str, shape: ModelShape) -> PretrainedConfig:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_parameters_are_those_of_the_library_model(name: str) -> None:
+def test_parameters_agree_with_the_library_model(name: str) -> None:
     shape = SHAPES[name]
     config = config_of(name, shape)
     assert shape_from(config.to_dict()) == shape
@@ -80,37 +79,37 @@ def test_parameters_are_those_of_the_library_model(name: str) -> None:
         ("Qwen/Qwen2.5-3B-Instruct", 3.09),
     ],
 )
-def test_the_sizes_are_those_that_the_models_are_known_by(name: str, billions: float) -> None:
+def test_sizes_agree_with_the_published_ones(name: str, billions: float) -> None:
     assert SHAPES[name].parameters / 1e9 == pytest.approx(billions, abs=0.01)
 
 
-class Held(TorchDispatchMode):
-    """The most bytes of tensors, made inside, that live at the same time."""
+class PeakBytes(TorchDispatchMode):
+    """The peak bytes of tensors that are created inside, except those of `excluded`."""
 
-    def __init__(self, known: Any) -> None:
+    def __init__(self, excluded: Any) -> None:
         super().__init__()
-        self.sizes = {t.untyped_storage()._cdata: 0 for t in known}
-        self.now = self.most = 0
+        self.sizes = {t.untyped_storage()._cdata: 0 for t in excluded}
+        self.current = self.peak = 0
 
     def __torch_dispatch__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = function(*args, **(kwargs or {}))
         for tensor in tree_leaves(out):
             if isinstance(tensor, torch.Tensor):
-                self._see(tensor.untyped_storage())
+                self._add(tensor.untyped_storage())
         return out
 
-    def _see(self, storage: Any) -> None:
+    def _add(self, storage: Any) -> None:
         if (key := storage._cdata) not in self.sizes:
             self.sizes[key] = storage.nbytes()
-            self.now += self.sizes[key]
-            self.most = max(self.most, self.now)
-            weakref.finalize(storage, self._gone, key)
+            self.current += self.sizes[key]
+            self.peak = max(self.peak, self.current)
+            weakref.finalize(storage, self._remove, key)
 
-    def _gone(self, key: int) -> None:
-        self.now -= self.sizes.pop(key, 0)
+    def _remove(self, key: int) -> None:
+        self.current -= self.sizes.pop(key, 0)
 
 
-def counted(shape: ModelShape, rows: int, tokens: int, *, update: bool, recompute: bool) -> int:
+def peak_bytes(shape: ModelShape, rows: int, tokens: int, *, update: bool, recompute: bool) -> int:
     """Peak bytes of one forward of the layers (and backward), as a GPU would compute them."""
     model: Any = AutoModelForCausalLM.from_config(
         config_of("Qwen/Qwen3", shape), dtype=torch.bfloat16
@@ -122,7 +121,7 @@ def counted(shape: ModelShape, rows: int, tokens: int, *, update: bool, recomput
     lora.train(update)
     layers = lora.get_base_model().model
     with (
-        Held(lora.parameters()) as held,
+        PeakBytes(lora.parameters()) as counter,
         torch.autocast("cpu", torch.bfloat16),
         torch.set_grad_enabled(update),
     ):
@@ -130,29 +129,29 @@ def counted(shape: ModelShape, rows: int, tokens: int, *, update: bool, recomput
         out = layers(input_ids=ids, use_cache=not update).last_hidden_state
         if update:
             out.float().mean().backward()
-    return held.most
+    return counter.peak
 
 
 @pytest.mark.parametrize(
     ("update", "recompute", "per_width"),
     [(False, False, PREFILL_BYTES), (True, False, SAVED_BYTES), (True, True, RECOMPUTED_BYTES)],
 )
-def test_bytes_per_token_are_those_that_are_counted(
+def test_bytes_per_token_agree_with_counted_tensors(
     update: bool, recompute: bool, per_width: int
 ) -> None:
-    """Two and three layers: their difference is a layer, whatever else is held."""
+    """The difference of two and three layers is one layer, whatever else is allocated."""
     shape = ModelShape(2, 128, 4, 2, 64, 512, 64, tied=True)
     rows, tokens = 16, 128
-    two = counted(shape, rows, tokens, update=update, recompute=recompute) / rows / tokens
+    two = peak_bytes(shape, rows, tokens, update=update, recompute=recompute) / rows / tokens
     more = replace(shape, layers=3)
-    three = counted(more, rows, tokens, update=update, recompute=recompute) / rows / tokens
+    three = peak_bytes(more, rows, tokens, update=update, recompute=recompute) / rows / tokens
     if update and not recompute:
         assert three - two == pytest.approx(per_width * shape.width, rel=0.25)
         return
-    kept = 2 * (shape.hidden if update else 2 * shape.kv_heads * shape.head_dim)  # per layer
-    assert three - two == pytest.approx(kept, rel=0.3)
-    bytes_ = (two - 2 * kept) / shape.width
-    assert 0.5 * per_width <= bytes_ <= per_width * 1.05, "the highest of the seven, for safety"
+    saved = 2 * (shape.hidden if update else 2 * shape.kv_heads * shape.head_dim)  # per layer
+    assert three - two == pytest.approx(saved, rel=0.3)
+    bytes_ = (two - 2 * saved) / shape.width
+    assert 0.5 * per_width <= bytes_ <= per_width * 1.05, "constants are maxima over models"
 
 
 @settings(deadline=None)
@@ -164,7 +163,7 @@ def test_bytes_per_token_are_those_that_are_counted(
     st.integers(1, 2048),
     st.booleans(),
 )
-def test_more_of_anything_never_takes_less(
+def test_a_larger_load_never_takes_less(
     name: str, groups: int, updated: int, prompt: int, completion: int, bits: bool
 ) -> None:
     load = TrainingLoad(8 * groups, updated, prompt, completion, 16, load_in_4bit=bits)
@@ -183,7 +182,7 @@ def test_more_of_anything_never_takes_less(
         assert training_memory(SHAPES[name], replace(load, **more)).peak >= memory.peak, more
 
 
-def test_four_bits_and_small_optimisers_take_less() -> None:
+def test_four_bits_and_8bit_optimisers_take_less() -> None:
     shape = SHAPES["Qwen/Qwen3-14B"]
     whole, small = weight_bytes(shape, "bfloat16", False), weight_bytes(shape, "bfloat16", True)
     assert 2.5 < whole / small < 4.0, "embedding and head stay as they are"
@@ -194,28 +193,19 @@ def test_four_bits_and_small_optimisers_take_less() -> None:
     assert weight_bytes(shape, "float32", False) == 2 * whole
 
 
-def test_prompts_of_a_probe_are_held_once_for_all_samples() -> None:
-    shape = SHAPES["Qwen/Qwen3-4B"]
-    one = sampling_memory(shape, "auto", False, 128, 1, 256, 256)
-    ten = sampling_memory(shape, "auto", False, 128, 10, 256, 256)
-    assert ten.kv_cache < one.kv_cache
-    assert ten.peak < one.peak
-    assert ten.adapter == ten.activations == 0
-
-
-def test_a_cells_load_follows_its_settings(tmp_path: Path) -> None:
+def test_a_training_load_follows_the_cells_settings(tmp_path: Path) -> None:
     [cell, *_] = small_plan(tmp_path, lora={"r": 4, "target_modules": ["q_proj"]}).cells
     load = training_load(cell, 100)
-    assert (load.updated, load.generated) == (8, 128), "an evaluation writes 128 rows"
+    assert (load.updated, load.generated) == (8, 128), "an evaluation samples 128 rows"
     assert (load.r, load.target_modules, load.completion) == (4, ["q_proj"], 256)
     grpo = cell.grpo | {"gradient_accumulation_steps": 32, "max_completion_length": 512}
     load = training_load(cell.model_copy(update={"grpo": grpo}), 100)
     assert (load.generated, load.completion, load.prompt) == (256, 512, 100)
-    fewer = cell.model_copy(update={"grpo": grpo | {"steps_per_generation": 20}})
-    assert training_load(fewer, 100).generated == 160
+    steps = cell.model_copy(update={"grpo": grpo | {"steps_per_generation": 20}})
+    assert training_load(steps, 100).generated == 160
 
 
-def test_shapes_come_from_the_table_the_folder_or_the_cache(
+def test_shapes_are_read_from_the_table_a_folder_or_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = "a" * 40

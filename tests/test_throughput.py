@@ -22,9 +22,9 @@ from orchestrator.cost.throughput import (
     Workload,
     assumed_lengths,
     calibrate,
-    catalogue_cost,
     generation_counts,
     model_size,
+    nominal_cost,
 )
 from orchestrator.storage.store import Store
 
@@ -66,19 +66,19 @@ def test_the_expected_longest_agrees_with_simulation() -> None:
 def test_more_work_takes_longer(more: dict[str, int]) -> None:
     size = model_size(SHAPES["Qwen/Qwen3-4B"])
     assert (
-        catalogue_cost(WORK._replace(**more), size, H100).training
-        > catalogue_cost(WORK, size, H100).training
+        nominal_cost(WORK._replace(**more), size, H100).training
+        > nominal_cost(WORK, size, H100).training
     )
-    answers = catalogue_cost(WORK._replace(answers=1600), size, H100)
-    assert answers.evaluation > catalogue_cost(WORK, size, H100).evaluation
+    answers = nominal_cost(WORK._replace(answers=1600), size, H100)
+    assert answers.evaluation > nominal_cost(WORK, size, H100).evaluation
 
 
 def test_a_larger_model_a_slower_device_and_plain_decoding_take_longer() -> None:
     small, large = (model_size(SHAPES[f"Qwen/Qwen3-{billions}"]) for billions in ("4B", "14B"))
-    base = catalogue_cost(WORK, small, H100).seconds
-    assert catalogue_cost(WORK, large, H100).seconds > base
-    assert catalogue_cost(WORK, small, DEVICES["a100"]).seconds > base
-    assert catalogue_cost(WORK._replace(vllm=True), small, H100).seconds < base
+    base = nominal_cost(WORK, small, H100).seconds
+    assert nominal_cost(WORK, large, H100).seconds > base
+    assert nominal_cost(WORK, small, DEVICES["a100"]).seconds > base
+    assert nominal_cost(WORK._replace(vllm=True), small, H100).seconds < base
 
 
 @pytest.mark.parametrize(
@@ -99,12 +99,12 @@ def test_generations_and_rows_follow_from_trls_settings(
     assert generation_counts(GRPO_DEFAULTS | grpo, workers) == expected
 
 
-def test_measured_cells_calibrate_catalogue_costs() -> None:
-    catalogue = Cost(10, 100, 20)
+def test_measured_cells_calibrate_nominal_costs() -> None:
+    nominal = Cost(10, 100, 20)
     measured = [Cost(5, 150, 0), Cost(5, 170, 0), Cost(0, 900, 0)]
-    calibration = calibrate([(catalogue, each) for each in measured])
+    calibration = calibrate([(nominal, each) for each in measured])
     assert calibration == Calibration(0.5, 1.7, 1.7, 3), "medians; evaluation was not measured"
-    assert calibration(catalogue) == Cost(5, 170, 34)
+    assert calibration(nominal) == Cost(5, 170, 34)
     assert calibrate([]) == Calibration()
 
 
@@ -129,7 +129,7 @@ def test_a_finished_cell_of_the_plan_calibrates_its_estimate(tmp_path: Path) -> 
     assert "unknown" in unmeasured.sources["stub"]
     finished_cell(store, plan, first)
     measured = estimate_costs(plan, store, plan.cells, {"CPU": 2.0})
-    assert measured.sources == {"stub": "measured: 1 finished cell in this storage"}
+    assert measured.sources == {"stub": "measured on 1 finished cell in this storage"}
     assert measured.cells[first.cell_id].training == pytest.approx(12.5)
     assert measured.cells[second.cell_id].training == pytest.approx(12.5, rel=0.1)
     assert len(measured.probes) == 2 and all(measured.probes.values())
@@ -140,7 +140,7 @@ def test_cells_of_another_experiment_calibrate_the_models_speed(tmp_path: Path) 
     finished_cell(store, plan, plan.cells[0])
     other = small_plan(tmp_path, seeds=[9], updates=8)
     estimates = estimate_costs(other, store, other.cells, {"CPU": 2.0})
-    assert estimates.sources["stub"].startswith("measured: 1 finished cell")
+    assert estimates.sources["stub"].startswith("measured on 1 finished cell")
     assert estimates.cells[other.cells[0].cell_id].training > 12.5
 
 

@@ -104,7 +104,9 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
         ("report", commands.report, "print the results and write a self-contained HTML page"),
     ):
         parser = _add(subparsers, name, command, text)
-        parser.add_argument("file", type=Path, help="the file that declares it: experiments.yaml")
+        parser.add_argument(
+            "file", type=Path, help="YAML file of the experiment, such as experiments.yaml"
+        )
         parser.add_argument("-e", "--experiment", required=True, help="name of the experiment")
         parser.add_argument("--storage", help="folder or URI (default: the file's `storage`)")
         if name != "report":
@@ -117,7 +119,9 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
                 )
         if name == "plan":
             parser.add_argument("--json", action="store_true", help="print as JSON")
-            parser.add_argument("--gpu", help="type of the GPUs, such as h100, for the estimates")
+            parser.add_argument(
+                "--gpu", help="GPU type for the estimates, such as h100 (default: this machine's)"
+            )
             parser.add_argument("--gpu-price", type=float, help="price of one GPU-hour")
         if name == "run":
             parser.add_argument(

@@ -110,6 +110,7 @@ def summary_text(view: dict[str, Any]) -> str:
     for cell in view["cells"]:
         state = next((name for name in ("done", "stopped", "trained") if cell[name]), "to run")
         name = f"{cell['model']}/{cell['dataset']}/{cell['policy']}/s{cell['seed']}"
+        name += f"/p{cell['probe_seed']}" if cell["probe_seed"] else ""
         lines.append(
             f"  {cell['cell_id']}  {state:<7}  {name}: {cell['size']} prompts, "
             f"{cell['updates']} updates × {cell['prompts_per_update']} prompts"

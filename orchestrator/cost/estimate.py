@@ -28,10 +28,10 @@ from orchestrator.cost.throughput import (
     Workload,
     assumed_lengths,
     calibrate,
-    catalogue_cost,
     cpu,
     generation_counts,
     model_size,
+    nominal_cost,
     sampling_seconds,
 )
 from orchestrator.planning.cells import Cell, ProbeSpec
@@ -115,7 +115,7 @@ def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
 
 
 def gpu_type(names: Iterable[str]) -> str | None:
-    """The GPU of the catalogue that one of these names (such as Ray's resources) contains."""
+    """The type in DEVICES that one of these names, such as Ray's resources, contains."""
     return next((gpu for name in names for gpu in DEVICES if gpu in name.lower()), None)
 
 
@@ -144,16 +144,16 @@ ANY_SIZE = ModelSize(4e9, 36, 8e9, 147_456.0)
 def model_speed(
     size: ModelSize | None, pairs: Sequence[tuple[Cost, Cost]], resources: Resources, gpu: str
 ) -> ModelSpeed:
-    """Calibrated on (catalogue, measured) costs if there are any, else from the model's size."""
+    """Calibrated on (nominal, measured) costs if there are any, else from the model's size."""
     if pairs:
         cells = f"{len(pairs)} finished cell{'s' * (len(pairs) > 1)}"
-        source = f"measured: {cells} in this storage"
+        source = f"measured on {cells} in this storage"
         return ModelSpeed(size or ANY_SIZE, calibrate(pairs), source)
     if size is None:
         return ModelSpeed(None, Calibration(), "unknown until a first cell has finished")
     millions, device = size.parameters / 1e6, worker_device(resources, gpu)
     count = f"{millions / 1e3:.1f} billion" if millions >= 1e3 else f"{millions:.1f} million"
-    source = f"estimated: {count} parameters on {device.name}, not measured"
+    source = f"estimated from {count} parameters on {device.name}, not measured"
     return ModelSpeed(size, Calibration(), source)
 
 
@@ -167,7 +167,7 @@ class _Estimator:
         self.speeds = {name: self._speed(model) for name, model in models.items()}
 
     def _speed(self, model: ModelSource) -> ModelSpeed:
-        """From finished cells of the plan, else of the storage, else from the catalogue.
+        """From finished cells of the plan, else of the storage, else from datasheets.
 
         The plan's own cells are compared with their own estimates, so that the estimate's errors
         about this dataset and these settings cancel out.
@@ -176,7 +176,7 @@ class _Estimator:
         shape, resources = shape_of(model), cells[0].resources
         size = model_size(shape, model.dtype, load_in_4bit=model.load_in_4bit) if shape else None
         pairs = [
-            (self._catalogue_cost(cell, size or ANY_SIZE), _measured_cost(result))
+            (self._nominal_cost(cell, size or ANY_SIZE), _measured_cost(result))
             for cell in cells
             if (result := self.results.get(cell.cell_id)) is not None
         ]
@@ -184,14 +184,14 @@ class _Estimator:
             pairs = _finished_costs(self.store, model, size or ANY_SIZE, resources, self.gpu)
         return model_speed(size, pairs, resources, self.gpu)
 
-    def _catalogue_cost(self, cell: Cell, size: ModelSize) -> Cost:
+    def _nominal_cost(self, cell: Cell, size: ModelSize) -> Cost:
         work = cell_workload(self.plan, cell, self._lengths(cell))
-        return catalogue_cost(work, size, worker_device(cell.resources, self.gpu))
+        return nominal_cost(work, size, worker_device(cell.resources, self.gpu))
 
     def cell_cost(self, cell: Cell) -> Cost | None:
         """The cost of a cell; None if its model's speed is unknown."""
         speed = self.speeds[cell.probe.model.name]
-        return speed.calibration(self._catalogue_cost(cell, speed.size)) if speed.size else None
+        return speed.calibration(self._nominal_cost(cell, speed.size)) if speed.size else None
 
     def _lengths(self, cell: Cell) -> TokenLengths:
         """Completion lengths of the cell's subset, or of the pool before one is selected."""
@@ -240,7 +240,7 @@ def _token_lengths(samples: pa.Table, prompts: list[Prompt], spec: ProbeSpec) ->
 def _finished_costs(
     store: Store, model: ModelSource, size: ModelSize, resources: Resources, gpu: str
 ) -> list[tuple[Cost, Cost]]:
-    """(catalogue, measured) of a model's finished cells, preferring those with these resources."""
+    """(nominal, measured) costs of a model's finished cells, preferably with these resources."""
     same: list[tuple[Cost, Cost]] = []
     others: list[tuple[Cost, Cost]] = []
     for cell_id in store.folders("cells"):
@@ -250,7 +250,7 @@ def _finished_costs(
             continue
         used = Resources.model_validate(cell["resources"])
         work = _finished_workload(cell["grpo"], used, result)
-        pair = (catalogue_cost(work, size, worker_device(used, gpu)), _measured_cost(result))
+        pair = (nominal_cost(work, size, worker_device(used, gpu)), _measured_cost(result))
         (same if used == resources else others).append(pair)
     return same or others
 

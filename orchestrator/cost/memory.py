@@ -212,32 +212,6 @@ def training_memory(shape: ModelShape, load: TrainingLoad) -> Memory:
     )
 
 
-def sampling_memory(
-    shape: ModelShape,
-    dtype: str,
-    load_in_4bit: bool,
-    rows: int,
-    samples: int,
-    prompt: int,
-    limit: int,
-) -> Memory:
-    """Memory of a sampler actor that samples `rows` rows at once, `samples` for each prompt.
-
-    Prompts of `prompt` tokens are read once for all their rows, which then generate up to `limit`
-    tokens.
-    """
-    prompts, cached = -(-rows // samples), kv_bytes(shape, BYTES[dtype])
-    return Memory(
-        weights=weight_bytes(shape, dtype, load_in_4bit),
-        adapter=0,
-        reading=prompts * prompt * (PREFILL_BYTES * shape.width + cached),
-        kv_cache=(prompts * prompt + rows * limit) * cached,
-        logits=rows * shape.vocab * SAMPLING_BYTES,
-        activations=0,
-        overhead=OVERHEAD_BYTES,
-    )
-
-
 def weight_bytes(shape: ModelShape, dtype: str, load_in_4bit: bool) -> int:
     """Bytes of the base weights; 4 bits apply to the layers' matrices, unpacked one at a time."""
     size = BYTES[dtype]

@@ -160,8 +160,8 @@ class Cost(NamedTuple):
         return self.start + share * self.training + evaluated * self.evaluation
 
 
-def catalogue_cost(work: Workload, size: ModelSize, device: Device) -> Cost:
-    """The cost of a cell by the datasheets and assumptions above."""
+def nominal_cost(work: Workload, size: ModelSize, device: Device) -> Cost:
+    """The cost of a cell by the datasheets and assumptions above, not calibrated."""
     step = _step_seconds(work.rows, work.prompt + work.steps / 2, size, device, vllm=work.vllm)
     prefill = _compute_seconds(FORWARD_FLOPS * work.rows * work.prompt, size, device)
     rollout = work.steps * step + prefill
@@ -208,7 +208,7 @@ def _compute_seconds(flops_per_parameter: float, size: ModelSize, device: Device
 
 
 class Calibration(NamedTuple):
-    """Measured seconds of finished cells, as a multiple of their catalogue cost."""
+    """Measured seconds of finished cells, as a multiple of their nominal cost."""
 
     start: float = 1.0
     training: float = 1.0
@@ -216,13 +216,13 @@ class Calibration(NamedTuple):
     cells: int = 0
 
     def __call__(self, cost: Cost) -> Cost:
-        """A catalogue cost, corrected for this cluster."""
+        """A nominal cost, corrected for this cluster."""
         factors = (self.start, self.training, self.evaluation)
         return Cost(*(factor * part for factor, part in zip(factors, cost, strict=True)))
 
 
 def calibrate(pairs: Sequence[tuple[Cost, Cost]]) -> Calibration:
-    """The median ratio of each phase, from (catalogue, measured) costs of finished cells.
+    """The median ratio of each phase, from (nominal, measured) costs of finished cells.
 
     Where evaluation was not measured (0 seconds), its factor is that of training.
     """

@@ -129,7 +129,7 @@ def time_lines(view: Mapping[str, Any]) -> list[str]:
     """A timetable as text."""
     if view["cells_owed"] == 0:
         return ["ETA: nothing to run"]
-    sources = [f"  {model}: {source}" for model, source in view["sources"].items()]
+    sources = [f"  speed of {model}: {source}" for model, source in view["sources"].items()]
     if view["eta_seconds"] is None:
         problem = f": {view['problem']}" if view["problem"] else ""
         return [f"ETA: unknown{problem}", *sources]
@@ -138,7 +138,8 @@ def time_lines(view: Mapping[str, Any]) -> list[str]:
     if view["gpu_hours"]:
         price = "" if view["cost"] is None else f", cost {view['cost']:,.2f}"
         lines.append(f"GPU-hours: {view['gpu_hours']:,.1f}{price}")
-    lines += [f"  {row}" for row in view["packing"]]
+    if view["packing"]:
+        lines += ["schedule:", *(f"  {row}" for row in view["packing"])]
     lines += memory_lines(view["memory"])
     if dropped := dropped_summary(view):
         lines.append(f"capped: {dropped}")
