@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from factories import small_plan
 
-from orchestrator.cost.estimate import finished_results
 from orchestrator.cost.fit import memory_fit, memory_lines
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.throughput import DEVICES
+from orchestrator.pipeline.estimate import finished_results
 from orchestrator.storage.store import Store
 
 SHAPE = SHAPES["Qwen/Qwen3-14B"]

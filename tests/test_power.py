@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cli.plan_summary import plan_summary, summary_text
-from orchestrator.cost.timetable import Site
+from orchestrator.pipeline.timetable import Site
 from orchestrator.stats.inference import Variances, mcnemar_p, mean_effect, permutation_p
 from orchestrator.stats.power import (
     Needed,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from orchestrator.config.library_settings import GRPO_DEFAULTS
 from orchestrator.cost.caps import UsageMeter, make_queue
-from orchestrator.cost.estimate import estimate_costs, gpu_type, probe_labels
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.schedule import Capacity
+from orchestrator.cost.speed import gpu_type
 from orchestrator.cost.throughput import (
     DEVICES,
     Calibration,
@@ -26,6 +26,7 @@ from orchestrator.cost.throughput import (
     model_size,
     nominal_cost,
 )
+from orchestrator.pipeline.estimate import estimate_costs, probe_labels
 from orchestrator.storage.store import Store
 
 WORK = Workload(100, 64, 200, 100, 6400, 0, 2, 800, 150)

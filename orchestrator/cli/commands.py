@@ -19,7 +19,7 @@ CAPPED = 3  # exit code of a sweep that a cap ended
 def plan(arguments: argparse.Namespace) -> int:
     """Validate an experiment and print what it would run."""
     from orchestrator.cli.plan_summary import plan_summary, summary_text
-    from orchestrator.cost.timetable import Site
+    from orchestrator.pipeline.timetable import Site
 
     plan, store = _open(arguments)
     site = Site.from_options(_cluster_size(arguments), arguments.gpu, arguments.gpu_price)
@@ -75,7 +75,7 @@ def probe(arguments: argparse.Namespace) -> int:
     plan, store = _open(arguments)
     store.check_writable()
     from cluster.session import ray_session
-    from orchestrator.cost.caps import usage_meter
+    from orchestrator.pipeline.estimate import usage_meter
     from orchestrator.pipeline.probes import is_probed, probe_forecast, run_probes
     from orchestrator.pipeline.sweep import save_usage
 

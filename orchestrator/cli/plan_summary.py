@@ -3,8 +3,8 @@
 from math import comb
 from typing import Any
 
-from orchestrator.cost.estimate import probe_id, probe_labels
-from orchestrator.cost.timetable import Site, time_lines, timetable
+from orchestrator.pipeline.estimate import probe_id, probe_labels
+from orchestrator.pipeline.timetable import Site, time_lines, timetable
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan

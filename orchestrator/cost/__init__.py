@@ -1,1 +1,1 @@
-"""Estimates of a sweep's memory, time and GPU-hours; the order of its cells; caps. Mostly pure."""
+"""Estimates of a sweep's memory, time and GPU-hours; the order of its cells; caps. Pure."""

@@ -14,7 +14,6 @@ from orchestrator.cost.forecast import Forecast
 from orchestrator.cost.schedule import Capacity, device_seconds, make_blocks, makespan, pack
 from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell
-from orchestrator.storage.store import Store
 
 
 class Usage(NamedTuple):
@@ -64,11 +63,6 @@ class UsageMeter:
         """What the next run needs in order to continue counting."""
         usage = {name: round(value, 3) for name, value in self.usage()._asdict().items()}
         return {**usage, "begun": sorted(self.started)}
-
-
-def usage_meter(experiment: str, store: Store) -> UsageMeter:
-    """A meter that continues from the earlier runs of an experiment."""
-    return UsageMeter((store.read_json("sweeps", f"{experiment}.json") or {}).get("spent"))
 
 
 class ProjectedCost(NamedTuple):

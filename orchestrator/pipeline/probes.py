@@ -10,16 +10,11 @@ import pyarrow.compute as pc
 
 from cluster.actors import run_in_worker
 from orchestrator.cost.caps import UsageMeter
-from orchestrator.cost.estimate import (
-    DEFAULT_GPU,
-    estimate_costs,
-    gpu_type,
-    probe_id,
-    probe_labels,
-)
 from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Capacity
+from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
 from orchestrator.difficulty.table import summarise, summary_lines
+from orchestrator.pipeline.estimate import estimate_costs, probe_id, probe_labels
 from orchestrator.pipeline.progress import Progress
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan

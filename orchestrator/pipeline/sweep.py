@@ -12,9 +12,10 @@ from typing import Any
 
 from cluster.session import ray_session
 from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
-from orchestrator.cost.estimate import DEFAULT_GPU, estimate_costs, gpu_type
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import cluster_capacity
+from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
+from orchestrator.pipeline.estimate import estimate_costs
 from orchestrator.pipeline.probes import run_probes
 from orchestrator.pipeline.progress import Progress
 from orchestrator.planning.cells import Cell

@@ -8,28 +8,31 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.resources import probe_share
 from orchestrator.config.experiment import Resources
-from orchestrator.cost.forecast import evaluations_until
+from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.memory import shape_of
+from orchestrator.cost.speed import (
+    ANY_SIZE,
+    DEFAULT_GPU,
+    ModelSpeed,
+    cell_workload,
+    finished_workload,
+    gpu_share,
+    measured_cost,
+    model_speed,
+    token_lengths,
+    worker_device,
+)
 from orchestrator.cost.throughput import (
-    CHARACTERS_PER_TOKEN,
     DEVICES,
-    TEMPLATE_TOKENS,
-    Calibration,
     Cost,
-    Device,
     ModelSize,
     TokenLengths,
-    Workload,
-    assumed_lengths,
-    calibrate,
     cpu,
-    generation_counts,
     model_size,
     nominal_cost,
     sampling_seconds,
@@ -42,9 +45,6 @@ from orchestrator.probing.sample_store import load_samples
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.subsets import read_subset
 from orchestrator.storage.store import Store
-from tasks import Prompt
-
-DEFAULT_GPU = "h100"  # if neither the user nor the cluster names one
 
 Results = Mapping[str, dict[str, Any]]  # result.json by cell_id
 
@@ -62,6 +62,11 @@ class CostEstimates(NamedTuple):
     def seconds(self, cell: Cell) -> float:
         """Seconds of a cell; 0 if its model's speed is unknown."""
         return self.cells[cell.cell_id].seconds if cell.cell_id in self.cells else 0.0
+
+
+def usage_meter(experiment: str, store: Store) -> UsageMeter:
+    """A meter that continues from the earlier runs of an experiment."""
+    return UsageMeter((store.read_json("sweeps", f"{experiment}.json") or {}).get("spent"))
 
 
 def finished_results(plan: Plan, store: Store) -> Results:
@@ -114,49 +119,6 @@ def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
     return labels
 
 
-def gpu_type(names: Iterable[str]) -> str | None:
-    """The type in DEVICES that one of these names, such as Ray's resources, contains."""
-    return next((gpu for name in names for gpu in DEVICES if gpu in name.lower()), None)
-
-
-def worker_device(resources: Resources, gpu: str) -> Device:
-    """The device of one worker; workers that share a GPU share its speed."""
-    return _share(DEVICES[gpu], resources.gpus) if resources.gpus else cpu(resources.cpus)
-
-
-def _share(gpu: Device, count: float) -> Device:
-    """A fraction of a GPU, or several that compute together."""
-    return gpu._replace(bandwidth=gpu.bandwidth * count, flops=gpu.flops * count)
-
-
-class ModelSpeed(NamedTuple):
-    """The speed of a model on this cluster; `size` is None if nothing is known."""
-
-    size: ModelSize | None
-    calibration: Calibration
-    source: str
-
-
-# Cancels out for a measured model: calibration uses only ratios of the same arithmetic.
-ANY_SIZE = ModelSize(4e9, 36, 8e9, 147_456.0)
-
-
-def model_speed(
-    size: ModelSize | None, pairs: Sequence[tuple[Cost, Cost]], resources: Resources, gpu: str
-) -> ModelSpeed:
-    """Calibrated on (nominal, measured) costs if there are any, else from the model's size."""
-    if pairs:
-        cells = f"{len(pairs)} finished cell{'s' * (len(pairs) > 1)}"
-        source = f"measured on {cells} in this storage"
-        return ModelSpeed(size or ANY_SIZE, calibrate(pairs), source)
-    if size is None:
-        return ModelSpeed(None, Calibration(), "unknown until a first cell has finished")
-    millions, device = size.parameters / 1e6, worker_device(resources, gpu)
-    count = f"{millions / 1e3:.1f} billion" if millions >= 1e3 else f"{millions:.1f} million"
-    source = f"estimated from {count} parameters on {device.name}, not measured"
-    return ModelSpeed(size, Calibration(), source)
-
-
 class _Estimator:
     """Estimates for one plan; reads each probe once."""
 
@@ -176,7 +138,7 @@ class _Estimator:
         shape, resources = shape_of(model), cells[0].resources
         size = model_size(shape, model.dtype, load_in_4bit=model.load_in_4bit) if shape else None
         pairs = [
-            (self._nominal_cost(cell, size or ANY_SIZE), _measured_cost(result))
+            (self._nominal_cost(cell, size or ANY_SIZE), measured_cost(result))
             for cell in cells
             if (result := self.results.get(cell.cell_id)) is not None
         ]
@@ -198,11 +160,11 @@ class _Estimator:
         samples, train = self._samples(cell.probe), self.plan.pool(cell.probe).train
         subset = read_subset(self.store, cell)
         if subset is None:
-            return _token_lengths(samples, train, cell.probe)
+            return token_lengths(samples, train, cell.probe)
         chosen = subset["prompt_id"].combine_chunks()
         ids = set(chosen.to_pylist())
         samples = samples.filter(pc.is_in(samples["prompt_id"], value_set=chosen))
-        return _token_lengths(samples, [p for p in train if p.prompt_id in ids], cell.probe)
+        return token_lengths(samples, [p for p in train if p.prompt_id in ids], cell.probe)
 
     def _samples(self, spec: ProbeSpec) -> pa.Table:
         """Token counts of every stored sample of a probe."""
@@ -218,23 +180,15 @@ class _Estimator:
         if speed.size is None or not count:
             return None
         prompts = self.plan.pool(spec).prompts(spec.split)
-        lengths = _token_lengths(self._samples(spec), prompts, spec)
+        lengths = token_lengths(self._samples(spec), prompts, spec)
         share = probe_share(cluster, -(-count // ROWS_PER_PART), spec.settings.gpus)
-        device = _share(DEVICES[self.gpu], share.gpus) if share.gpus else cpu(1)
+        device = gpu_share(DEVICES[self.gpu], share.gpus) if share.gpus else cpu(1)
         vllm = spec.settings.engine == "vllm"
         seconds = sampling_seconds(
             count / share.actors, lengths.mean, lengths.prompt, 1, speed.size, device, vllm=vllm
         )
         calibration = speed.calibration
         return device.start_seconds * calibration.start + seconds * calibration.evaluation
-
-
-def _token_lengths(samples: pa.Table, prompts: list[Prompt], spec: ProbeSpec) -> TokenLengths:
-    characters = np.mean([len(p.question) for p in prompts]) if prompts else 0.0
-    prompt = float(characters) / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS
-    if not samples.num_rows:
-        return assumed_lengths(prompt, spec.settings.max_completion_length)
-    return TokenLengths(prompt, samples["tokens"].to_numpy().astype(float))
 
 
 def _finished_costs(
@@ -249,58 +203,7 @@ def _finished_costs(
         if cell is None or cell["probe"]["model"]["identity"] != model.identity:
             continue
         used = Resources.model_validate(cell["resources"])
-        work = _finished_workload(cell["grpo"], used, result)
-        pair = (nominal_cost(work, size, worker_device(used, gpu)), _measured_cost(result))
+        work = finished_workload(cell["grpo"], used, result)
+        pair = (nominal_cost(work, size, worker_device(used, gpu)), measured_cost(result))
         (same if used == resources else others).append(pair)
     return same or others
-
-
-def _measured_cost(result: Mapping[str, Any]) -> Cost:
-    timing = result.get("timing", {})
-    training, evaluation = result["ledger"]["seconds"], timing.get("evaluation_seconds", 0.0)
-    return Cost(timing.get("start_seconds", 0.0), training, evaluation)
-
-
-def _finished_workload(
-    grpo: Mapping[str, Any], resources: Resources, result: Mapping[str, Any]
-) -> Workload:
-    """What a finished cell computed, from its ledger and timing."""
-    ledger, timing = result["ledger"], result.get("timing", {})
-    counts = generation_counts(grpo, resources.workers)
-    steps = timing.get("decode_steps", 0.0) / max(1, counts.generations)
-    return Workload(
-        generations=counts.generations,
-        rows=counts.rows,
-        steps=steps or grpo["max_completion_length"],
-        prompt=ledger["prompt_tokens"] / max(1, ledger["rollouts"]),
-        trained=counts.trained,
-        scored=counts.scored,
-        evaluations=timing.get("evaluations", 0),
-        answers=timing.get("answers", 0) / resources.workers,
-        answer=timing.get("answer_tokens", 0) / max(1, timing.get("answers", 0)),
-        vllm=bool(grpo.get("use_vllm")),
-    )
-
-
-def cell_workload(plan: Plan, cell: Cell, lengths: TokenLengths) -> Workload:
-    """What a cell will compute if its completions are as long as the base model's."""
-    counts = generation_counts(cell.grpo, cell.resources.workers)
-    limit = int(cell.grpo["max_completion_length"])
-    clipped = lengths._replace(completions=np.minimum(lengths.completions, limit))
-    evaluations = evaluations_until(cell, cell.updates)
-    answers = evaluations * len(plan.pool(cell.baseline).test) * cell.baseline.settings.samples
-    for extra in cell.also:  # other test sets are evaluated only at the end
-        once = len(plan.pool(extra.probe).test) * extra.probe.settings.samples
-        answers += once * (evaluations if extra.greedy else 1)
-    return Workload(
-        generations=counts.generations,
-        rows=counts.rows,
-        steps=clipped.longest(counts.rows),
-        prompt=lengths.prompt,
-        trained=counts.trained,
-        scored=counts.scored,
-        evaluations=evaluations,
-        answers=answers / cell.resources.workers,
-        answer=lengths.mean,
-        vllm=bool(cell.grpo.get("use_vllm")),
-    )

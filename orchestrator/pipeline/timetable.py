@@ -6,8 +6,7 @@ from typing import Any, NamedTuple, Self
 from cluster.resources import ResourceError
 from cluster.session import this_machine
 from orchestrator.config.experiment import Experiment
-from orchestrator.cost.caps import dropped_summary, make_queue, usage_meter
-from orchestrator.cost.estimate import DEFAULT_GPU, estimate_costs, finished_results, gpu_type
+from orchestrator.cost.caps import dropped_summary, make_queue
 from orchestrator.cost.fit import memory_fit, memory_lines
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
@@ -19,7 +18,9 @@ from orchestrator.cost.schedule import (
     makespan,
     pack,
 )
+from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
 from orchestrator.cost.throughput import DEVICES
+from orchestrator.pipeline.estimate import estimate_costs, finished_results, usage_meter
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.storage.errors import UserError

@@ -1,0 +1,134 @@
+"""The device of a worker, the speed of a model, and the workload of a cell. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from orchestrator.config.experiment import Resources
+from orchestrator.cost.forecast import evaluations_until
+from orchestrator.cost.throughput import (
+    CHARACTERS_PER_TOKEN,
+    DEVICES,
+    TEMPLATE_TOKENS,
+    Calibration,
+    Cost,
+    Device,
+    ModelSize,
+    TokenLengths,
+    Workload,
+    assumed_lengths,
+    calibrate,
+    cpu,
+    generation_counts,
+)
+from orchestrator.planning.cells import Cell, ProbeSpec
+from orchestrator.planning.plan import Plan
+from tasks import Prompt
+
+DEFAULT_GPU = "h100"  # if neither the user nor the cluster names one
+
+
+def gpu_type(names: Iterable[str]) -> str | None:
+    """The type in DEVICES that one of these names, such as Ray's resources, contains."""
+    return next((gpu for name in names for gpu in DEVICES if gpu in name.lower()), None)
+
+
+def worker_device(resources: Resources, gpu: str) -> Device:
+    """The device of one worker; workers that share a GPU share its speed."""
+    return gpu_share(DEVICES[gpu], resources.gpus) if resources.gpus else cpu(resources.cpus)
+
+
+def gpu_share(gpu: Device, count: float) -> Device:
+    """A fraction of a GPU, or several that compute together."""
+    return gpu._replace(bandwidth=gpu.bandwidth * count, flops=gpu.flops * count)
+
+
+class ModelSpeed(NamedTuple):
+    """The speed of a model on this cluster; `size` is None if nothing is known."""
+
+    size: ModelSize | None
+    calibration: Calibration
+    source: str
+
+
+# Cancels out for a measured model: calibration uses only ratios of the same arithmetic.
+ANY_SIZE = ModelSize(4e9, 36, 8e9, 147_456.0)
+
+
+def model_speed(
+    size: ModelSize | None, pairs: Sequence[tuple[Cost, Cost]], resources: Resources, gpu: str
+) -> ModelSpeed:
+    """Calibrated on (nominal, measured) costs if there are any, else from the model's size."""
+    if pairs:
+        cells = f"{len(pairs)} finished cell{'s' * (len(pairs) > 1)}"
+        source = f"measured on {cells} in this storage"
+        return ModelSpeed(size or ANY_SIZE, calibrate(pairs), source)
+    if size is None:
+        return ModelSpeed(None, Calibration(), "unknown until a first cell has finished")
+    millions, device = size.parameters / 1e6, worker_device(resources, gpu)
+    count = f"{millions / 1e3:.1f} billion" if millions >= 1e3 else f"{millions:.1f} million"
+    source = f"estimated from {count} parameters on {device.name}, not measured"
+    return ModelSpeed(size, Calibration(), source)
+
+
+def token_lengths(samples: pa.Table, prompts: list[Prompt], spec: ProbeSpec) -> TokenLengths:
+    """Lengths from stored samples of a probe (column `tokens`), or assumed without any."""
+    characters = np.mean([len(p.question) for p in prompts]) if prompts else 0.0
+    prompt = float(characters) / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS
+    if not samples.num_rows:
+        return assumed_lengths(prompt, spec.settings.max_completion_length)
+    return TokenLengths(prompt, samples["tokens"].to_numpy().astype(float))
+
+
+def measured_cost(result: Mapping[str, Any]) -> Cost:
+    """What a finished cell took, from its result.json."""
+    timing = result.get("timing", {})
+    training, evaluation = result["ledger"]["seconds"], timing.get("evaluation_seconds", 0.0)
+    return Cost(timing.get("start_seconds", 0.0), training, evaluation)
+
+
+def finished_workload(
+    grpo: Mapping[str, Any], resources: Resources, result: Mapping[str, Any]
+) -> Workload:
+    """What a finished cell computed, from its ledger and timing."""
+    ledger, timing = result["ledger"], result.get("timing", {})
+    counts = generation_counts(grpo, resources.workers)
+    steps = timing.get("decode_steps", 0.0) / max(1, counts.generations)
+    return Workload(
+        generations=counts.generations,
+        rows=counts.rows,
+        steps=steps or grpo["max_completion_length"],
+        prompt=ledger["prompt_tokens"] / max(1, ledger["rollouts"]),
+        trained=counts.trained,
+        scored=counts.scored,
+        evaluations=timing.get("evaluations", 0),
+        answers=timing.get("answers", 0) / resources.workers,
+        answer=timing.get("answer_tokens", 0) / max(1, timing.get("answers", 0)),
+        vllm=bool(grpo.get("use_vllm")),
+    )
+
+
+def cell_workload(plan: Plan, cell: Cell, lengths: TokenLengths) -> Workload:
+    """What a cell will compute if its completions are as long as the base model's."""
+    counts = generation_counts(cell.grpo, cell.resources.workers)
+    limit = int(cell.grpo["max_completion_length"])
+    clipped = lengths._replace(completions=np.minimum(lengths.completions, limit))
+    evaluations = evaluations_until(cell, cell.updates)
+    answers = evaluations * len(plan.pool(cell.baseline).test) * cell.baseline.settings.samples
+    for extra in cell.also:  # other test sets are evaluated only at the end
+        once = len(plan.pool(extra.probe).test) * extra.probe.settings.samples
+        answers += once * (evaluations if extra.greedy else 1)
+    return Workload(
+        generations=counts.generations,
+        rows=counts.rows,
+        steps=clipped.longest(counts.rows),
+        prompt=lengths.prompt,
+        trained=counts.trained,
+        scored=counts.scored,
+        evaluations=evaluations,
+        answers=answers / cell.resources.workers,
+        answer=lengths.mean,
+        vllm=bool(cell.grpo.get("use_vllm")),
+    )
