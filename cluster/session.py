@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cluster.ray_internals import autoscaler_limit
 from cluster.resources import ResourceError, capacity
 
 ENVIRONMENT = {
@@ -93,14 +94,6 @@ def this_machine() -> dict[str, float]:
     return found
 
 
-def _autoscaler_limit() -> Mapping[str, float] | None:
-    """What an autoscaler told Ray that the cluster may have; None where none did."""
-    from ray._private.state import state
-
-    limit: Mapping[str, float] | None = state.get_max_resources_from_cluster_config()
-    return limit
-
-
 @contextmanager
 def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping[str, float]]:
     """A connected Ray, as its resource counts; disconnects at the end.
@@ -119,7 +112,7 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
     quiet_logs()
     _connect(local)
     try:
-        grown = () if local else (_autoscaler_limit(), grows_to)
+        grown = () if local else (autoscaler_limit(), grows_to)
         yield capacity(ray.cluster_resources(), *grown)
     finally:
         ray.shutdown()

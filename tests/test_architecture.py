@@ -47,11 +47,12 @@ ORDER = (
 LIBRARY_MODULES = {
     "ray": {
         "cluster.actors",
+        "cluster.ray_internals",
         "cluster.session",
         "orchestrator.probing.adaptive_probe",
         "orchestrator.training.tune_runner",
     },
-    "trl": {"orchestrator.training.trainer"},
+    "trl": {"orchestrator.training.trainer", "orchestrator.training.trl_internals"},
     "mlflow": {
         "orchestrator.tracking.client",
         "orchestrator.tracking.parent",

@@ -13,12 +13,11 @@ from scipy import stats
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from orchestrator.sampling import Completion, Request, SamplingSettings, load_sampler
+from orchestrator.sampling import Completion, Request, SamplingSettings, load_sampler, transformers
 from orchestrator.sampling.base import cut_at_stop, render
 from orchestrator.sampling.decoding import uniforms
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.sharing import SharedPrefixCache
 from orchestrator.sampling.transformers import TransformersSampler
 
 CHAT = (
@@ -133,7 +132,7 @@ def test_batching_and_order_change_nothing(chatty: TransformersSampler) -> None:
 def test_out_of_memory_makes_smaller_batches_and_loses_nothing(
     chatty: TransformersSampler, monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
-    monkeypatch.setattr(SharedPrefixCache, "suit", staticmethod(lambda _: shared))
+    monkeypatch.setattr(transformers, "attends_plainly", lambda _: shared)
     wanted, settings = requests_of(range(6)), SamplingSettings(max_completion_length=40)
     calm = chatty.sample(wanted, settings)
     rows, forward = 24, TransformersSampler._forward

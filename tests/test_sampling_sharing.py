@@ -17,9 +17,9 @@ from transformers import AttentionInterface, MistralConfig, MistralForCausalLM
 
 from benchmarks import probe
 from orchestrator.embedded import embedded_path
-from orchestrator.sampling import Request, SamplingSettings
+from orchestrator.sampling import Request, SamplingSettings, transformers
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.sharing import ATTENTION, SharedPrefixCache
+from orchestrator.sampling.sharing import ATTENTION
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks import get_task
 
@@ -39,7 +39,7 @@ def shapes_of(sampler: TransformersSampler) -> list[tuple[int, ...]]:
 @pytest.fixture
 def repeated(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """`repeated.undo()` shares prompts again."""
-    monkeypatch.setattr(SharedPrefixCache, "suit", staticmethod(lambda _: False))
+    monkeypatch.setattr(transformers, "attends_plainly", lambda _: False)
     return monkeypatch
 
 
@@ -109,7 +109,7 @@ def test_layers_with_a_window_keep_the_librarys_way(
     windowed = TransformersSampler(
         MistralForCausalLM(config).eval(), chatty.tokenizer, rows_per_batch=3
     )
-    assert not SharedPrefixCache.suit(windowed.base)
+    assert not transformers.attends_plainly(windowed.base)
     found = windowed.sample(requests_of([0, 1]), replace(FORTY, temperature=0))
     assert found == [[generated(windowed, request, 40)] * 2 for request in requests_of([0])]
 
@@ -125,7 +125,7 @@ def deaf() -> Iterator[None]:
 
 @pytest.mark.usefixtures("deaf")
 def test_attention_that_shares_nothing_is_refused(chatty: TransformersSampler) -> None:
-    with pytest.raises(RuntimeError, match="Qwen3ForCausalLM has attention that"):
+    with pytest.raises(RuntimeError, match="Qwen3ForCausalLM has layers that do not"):
         chatty.sample(requests_of(range(2)), FORTY)
     assert chatty.base.config._attn_implementation == "sdpa"
 

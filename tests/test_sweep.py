@@ -35,8 +35,8 @@ from orchestrator.evaluation.groups import learnable_pct
 from orchestrator.selection.subsets import read_subset
 from orchestrator.tracking import default_tracking_uri
 from orchestrator.training.micro_batch import fitted_grpo, halvings, shrink
-from orchestrator.training.trainer import LiveGroupsTrainer
 from orchestrator.training.trial import run_cell
+from orchestrator.training.trl_internals import LiveGroupsTrainer
 
 pytestmark = pytest.mark.cluster
 

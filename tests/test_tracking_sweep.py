@@ -20,9 +20,9 @@ from orchestrator.report.rows import read_rows
 from orchestrator.report.verdicts import sentences
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri
+from orchestrator.tracking.mlflow_internals import experiment_tags
 from orchestrator.tracking.pieces import pieces
 from orchestrator.tracking.sweep_view import best_lead, means, note
-from orchestrator.tracking.views import experiment_tags
 
 POLICIES = ("hard", "middle", "random")
 WRITES = (

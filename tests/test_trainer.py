@@ -16,7 +16,8 @@ from orchestrator.evaluation.groups import is_live
 from orchestrator.planning.pools import load_pool
 from orchestrator.training.callback import CellCallback
 from orchestrator.training.record import CellRecord
-from orchestrator.training.trainer import LiveGroupsTrainer, build_trainer, fill_unmarked
+from orchestrator.training.trainer import build_trainer, fill_unmarked
+from orchestrator.training.trl_internals import LiveGroupsTrainer
 from tasks import Prompt
 from tasks.marking import Mark
 
@@ -233,7 +234,7 @@ def test_every_worker_masks_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     for rank, mask in enumerate([[1, 1, 0, 0], [0, 0, 1, 1]]):
         process = SimpleNamespace(process_index=rank)
         monkeypatch.setattr(
-            "orchestrator.training.trainer.PartialState", lambda process=process: process
+            "orchestrator.training.trl_internals.PartialState", lambda process=process: process
         )
         masked: Any = LiveGroupsTrainer.without_dead(trainer, output, live)  # type: ignore[arg-type]
         kept = output["completion_mask"] * torch.tensor(mask).unsqueeze(1)

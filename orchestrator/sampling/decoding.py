@@ -1,4 +1,4 @@
-"""How one token follows another: random streams, the choice of a token, and the growing cache.
+"""Decoding a batch token by token: random numbers, sampling a token, and the rows of a batch.
 
 P is the number of distinct prompts in a batch, B of its rows (a row is one sample), L its longest
 prompt, and V the vocabulary.
@@ -19,7 +19,6 @@ from transformers import (
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
-from transformers.cache_utils import DynamicLayer
 
 from orchestrator.sampling.base import SamplingSettings, stream_key
 from orchestrator.sampling.sharing import SharedPrefixCache
@@ -28,105 +27,77 @@ SHRINK_BELOW = 0.75  # copying the cache to fewer rows pays once a quarter of th
 
 
 def uniforms(seed: int, prompt_id: str, sample: int, length: int) -> np.ndarray:
-    """`length` floats in [0, 1) that the triple alone decides; a longer draw begins with them.
+    """`length` floats in [0, 1) that depend on the triple alone; a longer draw starts with them.
 
-    Raw counter-based bits, because NumPy promises their stability and not that of its floats.
+    From raw counter-based bits: NumPy promises that those are stable, but not its floats.
     """
     bits = np.random.Philox(key=stream_key(seed, prompt_id, sample)).random_raw(length)
     return np.asarray((bits >> 11) * 2.0**-53)
 
 
-def warpers(settings: SamplingSettings) -> LogitsProcessorList | None:
-    """Temperature, top-k, top-p, meaning and order as in `generate`; None is greedy."""
+def logits_processors(settings: SamplingSettings) -> LogitsProcessorList | None:
+    """Temperature, top-k and top-p, in the order of `generate`; None for greedy decoding."""
     if settings.temperature == 0:
         return None
-    wanted = LogitsProcessorList()
+    processors = LogitsProcessorList()
     if settings.temperature != 1:
-        wanted.append(TemperatureLogitsWarper(float(settings.temperature)))
+        processors.append(TemperatureLogitsWarper(float(settings.temperature)))
     if settings.top_k > 0:
-        wanted.append(TopKLogitsWarper(settings.top_k))
+        processors.append(TopKLogitsWarper(settings.top_k))
     if settings.top_p < 1:
-        wanted.append(TopPLogitsWarper(settings.top_p))
-    return wanted
+        processors.append(TopPLogitsWarper(settings.top_p))
+    return processors
 
 
-def choose(logits: Tensor, draws: Tensor, warp: LogitsProcessorList | None) -> Tensor:
-    """Next tokens [B] from logits [B, V] and uniforms [B]: the inverse of the distribution.
+def sample_tokens(logits: Tensor, draws: Tensor, processors: LogitsProcessorList | None) -> Tensor:
+    """Next tokens [B] from logits [B, V] and uniforms [B], by inverse transform sampling.
 
-    One uniform per row whatever V is; sums in float64, so that no token of probability 0 is met.
-    Raises FloatingPointError where the logits are no numbers.
+    One uniform per row whatever V is; sums are float64, so that a token of probability 0 is never
+    drawn. Raises FloatingPointError where the logits hold NaN.
     """
     if logits.amax(-1).isnan().any():
         raise FloatingPointError("the model gives NaN logits: write dtype float32 or bfloat16")
-    if warp is None:
+    if processors is None:
         return logits.argmax(-1)
-    scores = warp(None, logits.float())  # type: ignore[arg-type]
+    scores = processors(None, logits.float())  # type: ignore[arg-type]
     cumulative = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
     goal = draws[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, goal, right=True)[:, 0].clamp_(max=logits.shape[-1] - 1)
 
 
-class PreallocatedLayer(DynamicLayer):
-    """A cache layer with spare room behind its tokens; `keys` and `values` are views of the rooms.
-
-    The library's own layer copies all it holds for every token, which took 59 % of a small
-    model's time on a CPU. Each room is [B, heads, tokens + spare, head size].
-    """
-
-    spare = 32
-    rooms: tuple[Tensor, Tensor] | None = None
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
-        """Appends [B, heads, new, head size] to both, and returns both whole."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self.keys, self.values = key_states, value_states
-            return self.keys, self.values
-        begin = self.get_seq_length()
-        end = begin + key_states.shape[-2]
-        if self.rooms is None or self.rooms[0].shape[-2] < end:
-            more = (0, 0, 0, end + self.spare - begin)
-            self.rooms = pad(self.keys, more), pad(self.values, more)  # type: ignore[arg-type]
-        for room, new in zip(self.rooms, (key_states, value_states), strict=True):
-            room[..., begin:end, :] = new
-        self.keys, self.values = (room[..., :end, :] for room in self.rooms)
-        return self.keys, self.values
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Keeps or repeats rows by index; the rooms hold the old rows, so they go."""
-        super().reorder_cache(beam_idx)  # type: ignore[arg-type]
-        self.rooms = None
-
-
 class RepeatedPrefixCache:
-    """What the rows of a batch attend to, held by the library: right for layers of every kind.
+    """Keys and values of a batch in the library's own cache: correct for layers of every kind.
 
-    All rows begin together, as such layers have no way to take others in.
+    All rows start together, because such layers cannot add rows later.
     """
 
     def __init__(self, cache: DynamicCache, mask: Tensor, owner: Tensor) -> None:
         self.cache, self.mask, self.lengths = cache, mask, mask.sum(-1)
         self.keep(owner)
 
-    def reading(self, new: Tensor, steps: Tensor) -> dict[str, Any]:
-        """Arguments of the forward that reads each row's newest token [B], its `steps`-th [B]."""
+    def step_inputs(self, new: Tensor, steps: Tensor) -> dict[str, Any]:
+        """Forward arguments that read each row's newest token [B], its `steps`-th [B]."""
         self.mask = pad(self.mask, (0, 1), value=1)
-        given = {"input_ids": new[:, None], "position_ids": (self.lengths + steps - 1)[:, None]}
-        return {**given, "attention_mask": self.mask, "past_key_values": self.cache}
+        return {
+            "input_ids": new[:, None],
+            "position_ids": (self.lengths + steps - 1)[:, None],
+            "attention_mask": self.mask,
+            "past_key_values": self.cache,
+        }
 
     def keep(self, rows: Tensor) -> None:
-        """Drops or repeats rows; layers of linear attention know no way but `reorder_cache`."""
+        """Select or repeat rows; for layers of linear attention `reorder_cache` is the only way."""
         self.cache.reorder_cache(rows)  # type: ignore[arg-type]
         self.mask, self.lengths = self.mask[rows], self.lengths[rows]
 
 
 @dataclass
 class DecodeBatch:
-    """The rows of a batch; row i of every tensor is the same sample, T the limit on its tokens.
+    """The rows of a batch: row i of every tensor is the same sample, T the limit on its tokens.
 
-    `prompts` holds what they attend to, `slots` [B] says whose rows they are, `draws` [B, T + 1]
-    their uniforms. `tokens` [B, T + 1] were chosen in `steps` [B] steps; end tokens fill the rest.
-    `logits` [B, V] are those of the next token, `ended` [B] says whether there will be none.
+    `prompts` is the cache they attend to, `slots` [B] their positions in the caller's list, `draws`
+    [B, T + 1] their uniforms. `tokens` [B, T + 1] were sampled in `steps` [B] steps; end tokens
+    fill the rest. `logits` [B, V] belong to the next token; `ended` [B] rows get no further one.
     """
 
     prompts: SharedPrefixCache | RepeatedPrefixCache
@@ -139,41 +110,41 @@ class DecodeBatch:
 
     @property
     def parts(self) -> dict[str, Tensor]:
-        """All that there is of each row, but for what it attends to."""
+        """The tensors that have one entry per row."""
         return {name: part for name, part in vars(self).items() if name != "prompts"}
 
-    def write(self, warp: LogitsProcessorList | None, eos: Tensor) -> None:
-        """Chooses each row's next token; a row that has ended stays as it is."""
+    def step(self, processors: LogitsProcessorList | None, eos: Tensor) -> None:
+        """Sample each row's next token; rows that have ended stay as they are."""
         at = self.steps[:, None]
-        new = choose(self.logits, self.draws.gather(1, at)[:, 0], warp)
+        new = sample_tokens(self.logits, self.draws.gather(1, at)[:, 0], processors)
         new = torch.where(self.ended, eos[0], new)
         self.tokens.scatter_(1, at, new[:, None])
         self.steps = self.steps + ~self.ended
         self.ended = self.ended | torch.isin(new, eos) | (self.steps + 1 == self.tokens.shape[1])
 
-    def reading(self) -> dict[str, Any]:
-        """Arguments of the forward that reads each row's newest token."""
+    def step_inputs(self) -> dict[str, Any]:
+        """Forward arguments that read each row's newest token."""
         newest = self.tokens.gather(1, self.steps[:, None] - 1)[:, 0]
-        return self.prompts.reading(newest, self.steps)
+        return self.prompts.step_inputs(newest, self.steps)
 
-    def joined(self, other: "DecodeBatch") -> "DecodeBatch":
-        """These rows and those of `other`, which have written nothing yet."""
-        prompts = self.prompts.joined(other.prompts)  # type: ignore[union-attr, arg-type]
+    def concat(self, other: "DecodeBatch") -> "DecodeBatch":
+        """These rows followed by those of `other`, which have no tokens yet."""
+        prompts = self.prompts.concat(other.prompts)  # type: ignore[union-attr, arg-type]
         parts = {name: torch.cat([part, other.parts[name]]) for name, part in self.parts.items()}
         return DecodeBatch(prompts, **parts)
 
-    def writing(self) -> "DecodeBatch":
-        """The rows that have not ended, of which there must be one."""
+    def running(self) -> "DecodeBatch":
+        """The rows that have not ended, at least one."""
         self.prompts.keep(keep := (~self.ended).nonzero()[:, 0])
         return DecodeBatch(self.prompts, **{name: part[keep] for name, part in self.parts.items()})
 
-    def written(self) -> Iterator[tuple[list[int], int]]:
-        """Each row's tokens, and how many of them it wrote."""
+    def sampled(self) -> Iterator[tuple[list[int], int]]:
+        """Each row's tokens, and how many of them were sampled."""
         return zip(self.tokens.tolist(), self.steps.tolist(), strict=True)
 
 
 def left_padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Ids and attention mask, both [P, L]; padding is masked, so any id will do there."""
+    """Ids and attention mask, both [P, L]; padding is masked, so its id does not matter."""
     ids = torch.zeros(len(prompts), max(map(len, prompts)), dtype=torch.long)
     mask = torch.zeros_like(ids)
     for i, prompt in enumerate(prompts):

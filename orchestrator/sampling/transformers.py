@@ -1,8 +1,8 @@
 """Sampling with a Hugging Face model in this process: no server, any device, PEFT included.
 
-Five things make it faster than `generate`: a prompt is read once and held once for all its
-samples, rows of similar length share a batch, rows that have ended leave it, waiting ones take
-their place, and nothing that is kept is copied per token. `docs/performance.md` has the numbers.
+Five things make it faster than `generate`: a prompt is read and cached once for all its samples,
+prompts of similar length share a batch, rows that have ended leave the batch, waiting rows take
+their place, and the cache is not copied for every token. `docs/performance.md` has the numbers.
 Shapes below: P distinct prompts in a batch, B rows (one per sample), L tokens in the longest
 prompt, T the limit on new tokens, V the vocabulary.
 """
@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedTokenizerBase
-from transformers.cache_utils import DynamicLayer
+from transformers import PreTrainedTokenizerBase
 
 from orchestrator.sampling.base import (
     Completion,
@@ -32,24 +31,24 @@ from orchestrator.sampling.base import (
 from orchestrator.sampling.decoding import (
     SHRINK_BELOW,
     DecodeBatch,
-    PreallocatedLayer,
     RepeatedPrefixCache,
     left_padded,
+    logits_processors,
     uniforms,
-    warpers,
 )
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.sharing import SharedPrefixCache, attending
+from orchestrator.sampling.sharing import SharedPrefixCache, shared_attention
+from orchestrator.sampling.transformers_internals import attends_plainly, preallocated_cache
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """No dropout and no gradients inside; every module's own mode is back afterwards.
+    """No dropout and no gradients inside; every module's own mode is restored afterwards.
 
-    Not `inference_mode`: a buffer recomputed there (scaled rotary frequencies) spoils training.
+    Not `inference_mode`: a buffer recomputed there (scaled rotary frequencies) breaks training.
     """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -68,11 +67,14 @@ class Row(NamedTuple):
     sample: int
 
 
+Prefill = Callable[[list[Row]], DecodeBatch]
+
+
 class TransformersSampler(Sampler):
     """Holds a loaded model, which may be a PEFT model in the middle of its training.
 
-    `rows_per_batch` bounds memory; results depend on it through rounding alone. None takes what
-    a small model on a CPU is fastest with, and half of that on a GPU, where memory is scarcer.
+    `rows_per_batch` bounds memory; results depend on it through rounding alone. None is 256 on a
+    CPU, where a small model is fastest, and 128 on a GPU, where memory is scarcer.
     """
 
     adapts = True
@@ -87,11 +89,11 @@ class TransformersSampler(Sampler):
         self.model, self.tokenizer = model, tokenizer
         self.chat_template_kwargs = chat_template_kwargs or {}
         self.rows_per_batch = rows_per_batch or (256 if self._device().type == "cpu" else 128)
-        # The signature of a PEFT wrapper's forward says nothing, so the model beneath is asked.
+        # The forward of a PEFT wrapper has no signature of its own; the base model's has.
         self.base = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.eos = eos_ids(self.base, tokenizer)
-        takes = inspect.signature(self.base.forward).parameters
-        self.last_only = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        parameters = inspect.signature(self.base.forward).parameters
+        self.last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
 
     @classmethod
     def load(cls, source: ModelSource, device: str | None = None, lora_rank: int = 0) -> Self:
@@ -99,16 +101,17 @@ class TransformersSampler(Sampler):
         return cls(*load_model(source, device), source.chat_template_kwargs)
 
     def adapt(self, folder: Path) -> None:
-        """Answer with this adapter; the base model's weights stay where they are."""
+        """Sample with this adapter from now on; the base model stays loaded."""
         from peft import PeftModel
 
         if self.model is self.base:
             self.model = PeftModel.from_pretrained(self.base, str(folder), adapter_name="0")
             return
-        [before] = self.model.peft_config
-        self.model.load_adapter(str(folder), str(int(before) + 1))
-        self.model.set_adapter(str(int(before) + 1))
-        self.model.delete_adapter(before)
+        [old] = self.model.peft_config
+        new = str(int(old) + 1)
+        self.model.load_adapter(str(folder), new)
+        self.model.set_adapter(new)
+        self.model.delete_adapter(old)
 
     def count_tokens(self, requests: Sequence[Request]) -> list[int]:
         """Length in tokens of each rendered prompt."""
@@ -117,159 +120,159 @@ class TransformersSampler(Sampler):
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
-        """Per request, one completion per wanted sample index, in the order asked."""
+        """Per request, one completion per sample index, in the order of the request."""
         prompts = self._rendered(requests)
-        begin = partial(self._begun, requests, prompts, settings)
-        drawn: dict[Row, Completion] = {}
-        # The longest prompts come first: what does not fit fails early, and neighbours are alike.
+        prefill = partial(self._prefill, requests, prompts, settings)
+        done: dict[Row, Completion] = {}
+        # The longest prompts come first: too little memory shows early, and lengths are similar.
         order = sorted(range(len(requests)), key=lambda i: -len(prompts[i]))
         todo = [Row(i, sample) for i in order for sample in requests[i].samples]
         with evaluating(self.model):
             while todo:
-                drawn |= self._drawn(todo[: self._batch_size(len(todo))], begin, settings)
-                todo = [row for row in todo if row not in drawn]
-        return [[drawn[Row(i, s)] for s in r.samples] for i, r in enumerate(requests)]
+                done |= self._sample_rows(todo[: self._batch_size(len(todo))], prefill, settings)
+                todo = [row for row in todo if row not in done]
+        return [[done[Row(i, s)] for s in r.samples] for i, r in enumerate(requests)]
 
     def _rendered(self, requests: Sequence[Request]) -> list[list[int]]:
         return [render(self.tokenizer, r.messages, self.chat_template_kwargs) for r in requests]
 
     def _batch_size(self, rows: int) -> int:
-        """All rows where rows can join a batch, else as many as make batches of near equal size."""
-        if SharedPrefixCache.suit(self.base):
+        """All rows where rows can join a batch later, else batches of nearly equal size."""
+        if attends_plainly(self.base):
             return rows
         return -(-rows // -(-rows // self.rows_per_batch))
 
-    def _drawn(
-        self, rows: list[Row], begin: Callable[[list[Row]], DecodeBatch], settings: SamplingSettings
+    def _sample_rows(
+        self, rows: list[Row], prefill: Prefill, settings: SamplingSettings
     ) -> dict[Row, Completion]:
-        """Completions of the rows; where memory ended, of some, and the next batch is smaller."""
-        drawn: dict[Row, Completion] = {}
+        """Completions of the rows; of some of them when memory runs out."""
+        done: dict[Row, Completion] = {}
         try:
-            for ended, tokens in self._ended(rows, begin, settings):
-                answers = self._completions(tokens.tolist(), settings.stop)
-                drawn |= zip([rows[i] for i in ended.tolist()], answers, strict=True)
+            for ended, tokens in self._decode(rows, prefill, settings):
+                completions = self._completions(tokens.tolist(), settings.stop)
+                done |= zip([rows[i] for i in ended.tolist()], completions, strict=True)
         except torch.OutOfMemoryError:
             if self.rows_per_batch == 1:
                 raise
             self.rows_per_batch //= 2
             log.warning("out of memory: %d rows per batch from here on", self.rows_per_batch)
-        return drawn
+        return done
 
-    def _ended(
-        self, rows: list[Row], begin: Callable[[list[Row]], DecodeBatch], settings: SamplingSettings
+    def _decode(
+        self, rows: list[Row], prefill: Prefill, settings: SamplingSettings
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Places in `rows` [E] and new tokens [E, T] of rows that have ended, till all have."""
-        warp, eos = warpers(settings), torch.tensor(self.eos).to(self._device())
-        begun, running = 0, cast(DecodeBatch | None, None)
+        """Positions in `rows` [E] and new tokens [E, T] of rows that have ended, until all have."""
+        processors = logits_processors(settings)
+        eos = torch.tensor(self.eos).to(self._device())
+        started, batch = 0, cast(DecodeBatch | None, None)
         while True:
-            if count := self._joining(rows, begun, running):
-                new = begin(rows[begun : begun + count])
-                new.slots += begun
-                begun, running = begun + count, running.joined(new) if running else new
-            if running is None:
+            if count := self._rows_to_add(rows, started, batch):
+                new = prefill(rows[started : started + count])
+                new.slots += started
+                started, batch = started + count, batch.concat(new) if batch else new
+            if batch is None:
                 return
-            running.write(warp, eos)
-            self._end_stopped(running, settings.stop)
-            alive = int((~running.ended).sum())
-            if alive < SHRINK_BELOW * len(running.ended):
-                yield running.slots[running.ended], running.tokens[running.ended, :-1]
-                running = running.writing() if alive else None
-            if running:
-                running.logits = self._forward(**running.reading())
+            batch.step(processors, eos)
+            self._end_stopped(batch, settings.stop)
+            alive = int((~batch.ended).sum())
+            if alive < SHRINK_BELOW * len(batch.ended):
+                yield batch.slots[batch.ended], batch.tokens[batch.ended, :-1]
+                batch = batch.running() if alive else None
+            if batch:
+                batch.logits = self._forward(**batch.step_inputs())
 
-    def _joining(self, rows: list[Row], begun: int, running: DecodeBatch | None) -> int:
-        """How many of the rows behind `begun` join now: whole prompts where one fits."""
-        free = self.rows_per_batch - (len(running.ended) if running else 0)
-        if begun + free >= len(rows):
-            return len(rows) - begun
+    def _rows_to_add(self, rows: list[Row], started: int, batch: DecodeBatch | None) -> int:
+        """How many of the rows from `started` on are added now: whole prompts where one fits."""
+        free = self.rows_per_batch - (len(batch.ended) if batch else 0)
+        if started + free >= len(rows):
+            return len(rows) - started
         if free < (1 - SHRINK_BELOW) * self.rows_per_batch:
             return 0
-        fit, cut = rows[begun : begun + free], rows[begun + free].request
+        fit, cut = rows[started : started + free], rows[started + free].request
         whole = next((i for i, row in enumerate(fit) if row.request == cut), free)
-        return whole or (0 if running else free)
+        return whole or (0 if batch else free)
 
-    def _begun(
+    def _prefill(
         self,
         requests: Sequence[Request],
         prompts: list[list[int]],
         settings: SamplingSettings,
         rows: list[Row],
     ) -> DecodeBatch:
-        """Rows that have read their prompts, each of which is read once."""
+        """A batch of rows that have read their prompts, each of which is read once."""
         distinct = {index: i for i, index in enumerate(dict.fromkeys(r.request for r in rows))}
         seed, limit, device = settings.seed, settings.max_completion_length, self._device()
-        table = [uniforms(seed, requests[r.request].prompt_id, r.sample, limit + 1) for r in rows]
+        draws = [uniforms(seed, requests[r.request].prompt_id, r.sample, limit + 1) for r in rows]
         owner = torch.tensor([distinct[row.request] for row in rows]).to(device)
-        logits, read = self._read([prompts[i] for i in distinct], owner)
+        logits, cache = self._read_prompts([prompts[i] for i in distinct], owner)
         return DecodeBatch(
-            prompts=read,
+            prompts=cache,
             logits=logits,
             slots=torch.arange(len(rows), device=device),
-            draws=torch.from_numpy(np.stack(table)).to(device),
+            draws=torch.from_numpy(np.stack(draws)).to(device),
             tokens=torch.full((len(rows), limit + 1), self.eos[0], device=device),
             steps=torch.zeros_like(owner),
             ended=torch.zeros_like(owner, dtype=torch.bool),
         )
 
-    def _read(
+    def _read_prompts(
         self, prompts: list[list[int]], owner: Tensor
     ) -> tuple[Tensor, SharedPrefixCache | RepeatedPrefixCache]:
-        """First logits [B, V] of the rows of prompts `owner` [B], and what they attend to."""
+        """First logits [B, V] of the rows of prompts `owner` [B], and their cache."""
         ids, mask = (part.to(owner.device) for part in left_padded(prompts))
-        cache, share = DynamicCache(config=self.base.config), SharedPrefixCache.suit(self.base)
-        # Only the plain kind: sliding and linear layers keep the library's own bookkeeping.
-        for i, layer in enumerate(cache.layers):
-            cache.layers[i] = PreallocatedLayer() if type(layer) is DynamicLayer else layer
-        given = {"attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp_(min=0)}
-        logits = self._forward(input_ids=ids, past_key_values=cache, **given)[owner]
-        return logits, (SharedPrefixCache if share else RepeatedPrefixCache)(cache, mask, owner)
+        cache = preallocated_cache(self.base)
+        logits = self._forward(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=(mask.cumsum(-1) - 1).clamp_(min=0),
+            past_key_values=cache,
+        )
+        kind = SharedPrefixCache if attends_plainly(self.base) else RepeatedPrefixCache
+        return logits[owner], kind(cache, mask, owner)
 
-    def _forward(self, **given: Any) -> Tensor:
-        """Logits [B, V] behind the last of the new tokens."""
-        with attending(self.base, given):
-            out: Any = self.model(**given, **self.last_only)
+    def _forward(self, **inputs: Any) -> Tensor:
+        """Logits [B, V] after the last of the new tokens."""
+        with shared_attention(self.base, inputs):
+            out: Any = self.model(**inputs, **self.last_only)
         return out.logits[:, -1]
 
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device  # a trainer may have moved the model
 
-    def _end_stopped(self, running: DecodeBatch, stop: Sequence[str]) -> None:
-        """End the rows whose text holds a stop string.
+    def _end_stopped(self, batch: DecodeBatch, stop: Sequence[str]) -> None:
+        """End the rows whose text contains a stop string.
 
-        Only the last tokens are read: a token is a character at least, or part of one.
+        Decoding the last tokens is enough: a token is at least one character, or part of one.
         """
         if not stop:
             return
         reach = 4 * max(map(len, stop)) + 4
-        tails = [row[max(0, n - reach) : n] for row, n in running.written()]
+        tails = [row[max(0, n - reach) : n] for row, n in batch.sampled()]
         texts = self.tokenizer.batch_decode(tails, skip_special_tokens=True)
-        found = [cut_at_stop(text, stop) is not None for text in texts]
-        running.ended |= torch.tensor(found, device=running.ended.device)
+        stopped = [cut_at_stop(text, stop) is not None for text in texts]
+        batch.ended |= torch.tensor(stopped, device=batch.ended.device)
 
     def _completions(self, rows: list[list[int]], stop: Sequence[str]) -> list[Completion]:
-        """Each row cut at its first end token; a row without one was cut by the limit."""
+        """Each row up to its first end token; a row without one was cut by the limit."""
         ends = set(self.eos)
-        kept = [next((i for i, t in enumerate(row) if t in ends), len(row)) for row in rows]
-        answers = [row[:n] for row, n in zip(rows, kept, strict=True)]
-        texts = self.tokenizer.batch_decode(answers, skip_special_tokens=True)
-        return [
-            _completion(text, n, ended=n < len(row), stop=stop)
-            for text, row, n in zip(texts, rows, kept, strict=True)
-        ]
-
-
-def _completion(text: str, tokens: int, *, ended: bool, stop: Sequence[str]) -> Completion:
-    """`tokens` without the end token, which counts where the model wrote it."""
-    if (before := cut_at_stop(text, stop)) is not None:
-        return Completion(before, tokens, "stop")
-    return Completion(text, tokens + ended, "stop" if ended else "length")
+        lengths = [next((i for i, t in enumerate(row) if t in ends), len(row)) for row in rows]
+        kept = [row[:n] for row, n in zip(rows, lengths, strict=True)]
+        texts = self.tokenizer.batch_decode(kept, skip_special_tokens=True)
+        completions = []
+        for text, row, n in zip(texts, rows, lengths, strict=True):
+            ended, before = n < len(row), cut_at_stop(text, stop)
+            if before is not None:
+                completions.append(Completion(before, n, "stop"))
+            else:  # an end token counts
+                completions.append(Completion(text, n + ended, "stop" if ended else "length"))
+        return completions
 
 
 def eos_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Ids that end an answer: the generation config's, else the tokenizer's."""
+    """Ids that end a completion: the generation config's, else the tokenizer's."""
     config = getattr(model, "generation_config", None)
-    found = getattr(config, "eos_token_id", None)
-    found = tokenizer.eos_token_id if found is None else found
-    if found is None:
+    ids = getattr(config, "eos_token_id", None)
+    ids = tokenizer.eos_token_id if ids is None else ids
+    if ids is None:
         raise ValueError("the model has no end token: set eos_token_id in generation_config.json")
-    return [found] if isinstance(found, int) else list(found)
+    return [ids] if isinstance(ids, int) else list(ids)

@@ -19,10 +19,10 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.tracking.client import failures
+from orchestrator.tracking.mlflow_internals import compare_page
 from orchestrator.tracking.rows import read_view, redact
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.sweep_view import read_sweep, sweep_digest
-from orchestrator.tracking.views import compare_page
 
 LOG = logging.getLogger(__name__)
 

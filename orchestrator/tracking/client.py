@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.tracking.mlflow_internals import DATABASE_LOGGER
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Run
@@ -53,7 +55,7 @@ def _quiet() -> None:
     """Migrations and retries are no news; what matters is told once by the tracker."""
     for name in ("mlflow", "alembic", "urllib3.connectionpool"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+    logging.getLogger(DATABASE_LOGGER).setLevel(logging.CRITICAL)
 
 
 def _check_database(uri: str) -> None:

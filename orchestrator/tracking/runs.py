@@ -23,6 +23,7 @@ from orchestrator.tracking.client import (
     log_metrics,
     search,
 )
+from orchestrator.tracking.mlflow_internals import RUN_COLOUR, experiment_tags
 from orchestrator.tracking.parent import ParentRun
 from orchestrator.tracking.rows import (
     CellView,
@@ -33,13 +34,11 @@ from orchestrator.tracking.rows import (
     run_name,
 )
 from orchestrator.tracking.sweep_view import SweepView
-from orchestrator.tracking.views import experiment_tags
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
 
 FLUSH_SECONDS = 1.0  # one write takes about 50 ms, however many values it holds
-COLOUR = "mlflow.runColor"
 
 
 @dataclass
@@ -99,7 +98,9 @@ class SweepRuns:
         children = search(self._client, self.experiment_id, where)
         self._runs = {r.data.tags.get("decile.cell_id", ""): CellRun.of(r) for r in children}
         known = (r.data.tags for r in reversed(children))
-        self._colours = {t["policy"]: t[COLOUR] for t in known if {"policy", COLOUR} <= t.keys()}
+        self._colours = {
+            t["policy"]: t[RUN_COLOUR] for t in known if {"policy", RUN_COLOUR} <= t.keys()
+        }
 
     def digest(self, cell: Cell) -> str:
         """Digest of the result that the cell's run shows whole; empty where there is none."""
@@ -180,7 +181,7 @@ class SweepRuns:
         """The cell's run, made once; `started` in milliseconds since the epoch, now when None."""
         if cell.cell_id not in self._runs:
             tags = cell_tags(cell) | {"mlflow.parentRunId": self.parent.run_id}
-            once = tags | {COLOUR: self._colour(cell.policy)}  # people may choose another
+            once = tags | {RUN_COLOUR: self._colour(cell.policy)}  # people may choose another
             name = run_name(cell)
             made = self._client.create_run(self.experiment_id, started, once, run_name=name)
             self._runs[cell.cell_id] = CellRun(made.info.run_id)

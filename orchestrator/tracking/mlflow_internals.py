@@ -1,7 +1,9 @@
-"""Saved views of MLflow's runs page, so that a sweep opens sorted by policy. Imports no mlflow.
+"""The only module that relies on undocumented parts of MLflow: tags and addresses of its UI.
 
-MLflow keeps a view as a tag of the experiment: mlflow.sharedViewState.KEY. Its page lists them
-under "Views", and opens one by ?viewStateShareKey=KEY.
+A saved view of the runs page is a tag of the experiment, mlflow.sharedViewState.KEY. The page lists
+them under "Views", and opens one by ?viewStateShareKey=KEY. `tests/test_library_internals.py` looks
+for every name in the installed UI, and `pyproject.toml` pins MLflow to the minor version that was
+tested. Imports no mlflow.
 """
 
 import json
@@ -9,11 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 CURVES = "^(eval/accuracy|train/learnable_pct|final/(accuracy|gain))$"
-KIND = {"mlflow.experimentKind": "custom_model_development"}  # else MLflow asks people what it is
+RUN_COLOUR = "mlflow.runColor"
+DATABASE_LOGGER = "mlflow.store.db.utils"
+KIND = {"mlflow.experimentKind": "custom_model_development"}  # otherwise the page asks for it
 
 _STATE: dict[str, Any] = {
     "searchFilter": "params.policy != ''",  # cells alone, without the parent run
-    "orderByKey": "params.`policy`",  # any order but by time lists cells flat, not under a parent
+    "orderByKey": "params.`policy`",  # any order but by time lists cells without their parent
     "orderByAsc": True,
     "selectedColumns": [
         *(f"params.`{name}`" for name in ("model", "dataset", "policy", "seed")),
@@ -35,7 +39,7 @@ VIEWS = {
 
 
 def compare_page(experiment_id: str) -> str:
-    """Where MLflow shows the cells' curves by policy: what follows the address of its server."""
+    """The page with the cells' curves by policy: what follows the address of the server."""
     return (
         f"#/experiments/{experiment_id}/runs"
         "?workflowType=machine_learning&viewStateShareKey=by-policy&compareRunsMode=CHART"
@@ -43,7 +47,7 @@ def compare_page(experiment_id: str) -> str:
 
 
 def experiment_tags(known: Mapping[str, str], now: int) -> dict[str, str]:
-    """The tags that an experiment misses; what a person saved over them stays.
+    """The tags that an experiment lacks; views that a user has changed are kept.
 
     `now`: milliseconds since the epoch.
     """

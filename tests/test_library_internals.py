@@ -1,0 +1,208 @@
+"""Private parts of libraries: used in one module each, and as the installed versions have them.
+
+A failure after an upgrade names what changed: read the library's new code, adapt the module, and
+move the pin in pyproject.toml.
+"""
+
+import ast
+import importlib
+import inspect
+import json
+import tomllib
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+import torch
+from import_graph import ROOT, TOPS
+from packaging.requirements import Requirement
+from ray._private.state import GlobalState, state
+from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+from trl import GRPOTrainer
+from trl.trainer.utils import RepeatSampler
+
+from orchestrator.sampling.transformers_internals import PreallocatedLayer
+from orchestrator.tracking import mlflow_internals
+from orchestrator.training.trl_internals import BY_TOKENS, LiveGroupsTrainer
+
+MODULES = {
+    "ray": "cluster/ray_internals.py",
+    "transformers": "orchestrator/sampling/transformers_internals.py",
+    "trl": "orchestrator/training/trl_internals.py",
+    "mlflow": "orchestrator/tracking/mlflow_internals.py",
+}
+PUBLIC_UNDERSCORES = {
+    "_asdict",
+    "_replace",
+    "_fields",
+    "_SubParsersAction",
+}  # of the standard library
+# An object of the same class; and the parser of math-verify, which tests/test_tasks.py covers.
+OTHER_PRIVATE = {
+    ("orchestrator/tracking/__init__.py", "_attempt"),
+    ("orchestrator/tracking/__init__.py", "_connect"),
+    ("tasks/latex_parsing.py", "_Latex2Sympy"),
+    ("tasks/latex_parsing.py", "_interp"),
+}
+
+
+def private_uses(file: Path) -> set[str]:
+    """Names of private modules that a file imports, and of private attributes of other objects."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            modules = [alias.name for alias in node.names]
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            parts = {m: m.split(".") for m in modules if not m.startswith("__")}
+            names |= {m for m in parts if any(part.startswith("_") for part in parts[m])}
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if not own and not node.attr.startswith("__"):
+                names.add(node.attr)
+    return names - PUBLIC_UNDERSCORES
+
+
+def test_private_parts_are_used_in_one_module_of_each_library() -> None:
+    uses = {
+        (str(file.relative_to(ROOT)), name)
+        for top in TOPS
+        for file in (ROOT / top).rglob("*.py")
+        for name in private_uses(file)
+    }
+    assert {use for use in uses if use[0] not in MODULES.values()} == OTHER_PRIVATE
+
+
+@pytest.mark.parametrize("library", MODULES)
+def test_a_library_with_used_private_parts_is_pinned_to_the_tested_minor_version(
+    library: str,
+) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [pin] = [r for r in map(Requirement, project["dependencies"]) if r.name == library]
+    major, minor, *_ = map(int, version(library).split("."))
+    assert pin.specifier.contains(version(library))
+    assert pin.specifier.contains(f"{major}.{minor}.999")
+    assert not pin.specifier.contains(f"{major}.{minor + 1}.0")
+
+
+def parameters(function: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "names"),
+    [
+        (GRPOTrainer, "_get_train_sampler", ["self", "dataset"]),
+        (
+            GRPOTrainer,
+            "_generate_single_turn",
+            [
+                "self",
+                "prompt_ids",
+                "images",
+                "multimodal_fields",
+                "num_generations",
+                "has_tool_images",
+            ],
+        ),
+        (GRPOTrainer, "_generate_and_score_completions", ["self", "inputs"]),
+        (GRPOTrainer, "_compute_loss", ["self", "model", "inputs"]),
+        (DynamicLayer, "update", ["self", "key_states", "value_states", "args", "kwargs"]),
+        (DynamicLayer, "lazy_initialization", ["self", "key_states", "value_states"]),
+        (DynamicLayer, "get_seq_length", ["self"]),
+        (DynamicLayer, "reorder_cache", ["self", "beam_idx"]),
+        (GlobalState, "get_max_resources_from_cluster_config", ["self"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_private_methods_take_the_parameters_that_are_passed(
+    owner: type, name: str, names: list[str]
+) -> None:
+    assert parameters(getattr(owner, name)) == names
+
+
+def test_trl_overrides_have_the_signatures_of_the_originals() -> None:
+    overrides = [name for name in vars(LiveGroupsTrainer) if hasattr(GRPOTrainer, name)]
+    private = [name for name in overrides if name.startswith("_") and not name.startswith("__")]
+    assert len(private) == 4
+    for name in private:
+        assert parameters(getattr(LiveGroupsTrainer, name)) == parameters(
+            getattr(GRPOTrainer, name)
+        )
+    assert not {"recorder", "max_batch", "without_dead"} & set(dir(GRPOTrainer))
+
+
+def test_trl_has_the_attributes_and_batch_keys_that_are_read() -> None:
+    source = inspect.getsource(GRPOTrainer)
+    for name in ("beta", "loss_type", "use_vllm", "num_generations"):
+        assert f"self.{name} = " in source, name
+    assert "self.is_fsdp_enabled" in source
+    for key in ("completion_mask", "tool_mask", "advantages", "num_items_in_batch"):
+        assert f'"{key}"' in source, key
+    assert parameters(GRPOTrainer._compute_loss)[2] == "inputs"
+    for loss in BY_TOKENS:
+        assert f'"{loss}"' in source, loss
+    assert "return completion_ids, logprobs" in inspect.getsource(GRPOTrainer._generate_single_turn)
+    order = RepeatSampler(range(5), mini_repeat_count=2, seed=3)
+    assert isinstance(order.generator, torch.Generator)
+    assert (order.seed, order.num_samples) == (3, 5)
+
+
+def test_transformers_cache_layers_have_the_attributes_that_are_used() -> None:
+    layer, states = DynamicLayer(), torch.zeros(1, 1, 2, 4)
+    assert layer.is_initialized is False
+    layer.update(states, states)
+    assert layer.is_initialized is True and layer.get_seq_length() == 2
+    assert layer.keys.shape == layer.values.shape == (1, 1, 2, 4)
+    assert "config" in parameters(DynamicCache.__init__)
+    assert all(type(each) is DynamicLayer for each in DynamicCache(config=small()).layers)
+    own = PreallocatedLayer()
+    for _ in range(3):
+        own.update(states, states)
+    assert own.get_seq_length() == 6
+
+
+def small() -> PretrainedConfig:
+    """A config of two plain layers."""
+    from transformers import LlamaConfig
+
+    return LlamaConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=2)
+
+
+def test_transformers_models_choose_attention_by_a_private_setting() -> None:
+    config = small()
+    config._attn_implementation = "sdpa"
+    assert config._attn_implementation == "sdpa"
+    assert config.get_text_config(decoder=True) is config
+    assert PreTrainedModel._supports_attention_backend is False
+    llama = importlib.import_module("transformers.models.llama.modeling_llama")
+    assert llama.LlamaForCausalLM._supports_attention_backend is True
+    forward = inspect.getsource(llama.LlamaAttention.forward)
+    assert "self.config._attn_implementation" in forward, "read in every forward"
+
+
+def test_ray_keeps_its_global_state_where_it_is_read() -> None:
+    assert isinstance(state, GlobalState)
+
+
+def test_the_mlflow_ui_knows_the_tags_and_settings_that_are_written() -> None:
+    build = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
+    ui = "\n".join(file.read_text() for file in build.glob("*.js"))
+    tags = mlflow_internals.experiment_tags({}, 0)
+    names = {key.removesuffix(f".{view}") for key in tags for view in mlflow_internals.VIEWS}
+    names = {name for name in names if not name.endswith(tuple(mlflow_internals.VIEWS))}
+    names |= {mlflow_internals.RUN_COLOUR, *mlflow_internals.KIND.values()}
+    for view in (json.loads(value) for key, value in tags.items() if "View" in key):
+        names |= {*view, *json.loads(view["state"])}
+    page = mlflow_internals.compare_page("1").partition("?")[2]
+    names |= {part.partition("=")[0] for part in page.split("&")}
+    assert {"mlflow.sharedViewState", "groupBy", "viewStateShareKey"} <= names
+    assert {name for name in names if name not in ui} == set()
+
+
+def test_mlflow_has_the_module_whose_messages_are_silenced() -> None:
+    name = mlflow_internals.DATABASE_LOGGER
+    assert "logging.getLogger(__name__)" in inspect.getsource(importlib.import_module(name))
