@@ -1,15 +1,17 @@
-"""What exact adaptive probing saves: share of the draws, on generated pools and on a stored probe.
+"""The share of samples that an adaptive probe draws, on generated pools or on a stored probe.
 
 Pools of 1,000 prompts whose pass rates follow Beta(.24, .21), the prior fitted to a public GSM8K
-probe. Every line also checks that the subset equals that of the full probe.
+probe. Every row also checks that the subset equals that of the full probe.
 """
 
 import argparse
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.command_line import benchmark_parser
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.probing.adaptive import Target, simulate
 from orchestrator.selection.subsets import build_policy
@@ -27,30 +29,40 @@ GRIDS = [
 
 
 def main() -> None:
-    """Simulate, print a table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.adaptive", description=__doc__)
-    parser.add_argument("--prompts", type=int, default=1000)
-    parser.add_argument("--samples", type=int, default=10)
-    parser.add_argument("--share", type=float, default=0.1, help="the budget")
-    parser.add_argument("--pools", type=int, default=5, help="generated pools per line")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 32, 128, 512])
-    parser.add_argument("--probe", type=Path, help="a stored probe's folder, in place of pools")
-    wanted = parser.parse_args()
-    pools = [stored(wanted.probe)] if wanted.probe else generated(wanted)
-    print("policies".ljust(26) + "".join(f"batch {b}".rjust(14) for b in wanted.batches))
+    """Simulate the probes and print a table."""
+    parser = benchmark_parser("adaptive", __doc__)
+    parser.add_argument("--prompts", type=int, default=1000, help="prompts per pool (default 1000)")
+    parser.add_argument("--samples", type=int, default=10, help="samples per prompt (default 10)")
+    parser.add_argument(
+        "--share", type=float, default=0.1, help="share of the pool to select (default 0.1)"
+    )
+    parser.add_argument("--pools", type=int, default=5, help="generated pools per row (default 5)")
+    parser.add_argument(
+        "--batches",
+        type=int,
+        nargs="+",
+        default=[1, 32, 128, 512],
+        help="samples drawn between decisions",
+    )
+    parser.add_argument(
+        "--probe", type=Path, help="folder of a stored probe to use instead of generated pools"
+    )
+    arguments = parser.parse_args()
+    pools = [stored(arguments.probe)] if arguments.probe else generated(arguments)
+    print("policies".ljust(26) + "".join(f"batch {b}".rjust(14) for b in arguments.batches))
     for names in GRIDS:
-        shares = [drawn(pools, names, wanted.share, batch) for batch in wanted.batches]
+        shares = [drawn(pools, names, arguments.share, batch) for batch in arguments.batches]
         print(", ".join(names).ljust(26) + "".join(f"{s:13.1%} " for s in shares))
-    print("with middle, learnable, or intervals: 100 %, and known before anything is drawn")
+    print("middle, learnable and interval policies need every sample: 100 %")
 
 
-def generated(wanted: argparse.Namespace) -> list[np.ndarray]:
+def generated(arguments: argparse.Namespace) -> list[np.ndarray]:
     """Outcomes [prompts, K] of pools drawn from the prior."""
     pools = []
-    for seed in range(wanted.pools):
+    for seed in range(arguments.pools):
         rng = np.random.default_rng(seed)
-        rates = rng.beta(0.24, 0.21, wanted.prompts)
-        pools.append(rng.random((wanted.prompts, wanted.samples)) < rates[:, None])
+        rates = rng.beta(0.24, 0.21, arguments.prompts)
+        pools.append(rng.random((arguments.prompts, arguments.samples)) < rates[:, None])
     return pools
 
 
@@ -64,11 +76,11 @@ def stored(probe: Path) -> np.ndarray:
 
 
 def drawn(pools: list[np.ndarray], names: list[str], share: float, batch: int) -> float:
-    """Mean share of the draws; AssertionError where a subset differs from the full probe's."""
+    """Mean share of samples drawn; AssertionError if a subset differs from the full probe's."""
     shares = []
     for pool in pools:
         size = int(share * len(pool))
-        targets = [Target(policy(name), size, seed=0) for name in names]
+        targets = [Target(score_policy(name), size, seed=0) for name in names]
         counts = simulate(pool, targets, batch)
         for target in targets:
             assert same_subset(target, pool, counts.drawn), names
@@ -76,23 +88,21 @@ def drawn(pools: list[np.ndarray], names: list[str], share: float, batch: int) -
     return float(np.mean(shares))
 
 
-def policy(name: str) -> ScorePolicy:
+def score_policy(name: str) -> ScorePolicy:
     """A built-in policy with scores."""
-    found = build_policy(PolicyEntry(policy=name))
-    assert isinstance(found, ScorePolicy)
-    return found
+    policy = build_policy(PolicyEntry(policy=name))
+    assert isinstance(policy, ScorePolicy)
+    return policy
 
 
 def same_subset(target: Target, pool: np.ndarray, drawn: np.ndarray) -> bool:
-    """Whether what was drawn decides the subset that all samples decide."""
+    """Whether the drawn samples select the same subset as all samples."""
     seen = pool & (np.arange(pool.shape[1]) < drawn[:, None])
     return subset(target, seen) == subset(target, pool)
 
 
 def subset(target: Target, outcomes: np.ndarray) -> set[int]:
-    """Row numbers; samples that were not drawn count as failures, as any other way would do."""
-    import pyarrow as pa
-
+    """Row numbers of the subset; samples that were not drawn count as wrong."""
     first = np.where(outcomes[:, 0], "correct", "wrong")
     table = pa.table(
         {"pass_rate": outcomes.mean(axis=1), "tier": [""] * len(outcomes), "first": first}

@@ -1,7 +1,7 @@
-"""GRPO of one cell as a plain script has it: TRL, PEFT, a model folder, a reward. No Decile.
+"""GRPO of one cell as a plain TRL script: TRL, PEFT, a model folder and a reward, without Decile.
 
 Reads a JSON file: model (folder), task, prompts (messages and answer), grpo and lora (settings).
-It trains and ends: nothing is evaluated, nothing is kept but TRL's own checkpoints.
+It only trains: nothing is evaluated, and only TRL's own checkpoints are kept.
 """
 
 import json
@@ -19,18 +19,18 @@ from tasks import get_task
 
 
 def main() -> None:
-    """Train as the file says."""
+    """Train the cell that the file describes."""
     with open(sys.argv[1]) as file:
-        wanted = json.load(file)
+        spec = json.load(file)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        bare_trainer(wanted, folder).train()
+        bare_trainer(spec, folder).train()
 
 
-def bare_trainer(wanted: dict[str, Any], folder: str) -> GRPOTrainer:
-    """TRL's trainer for what the file says; its checkpoints go to `folder`."""
-    set_seed(wanted["seed"])
-    task = get_task(wanted["task"])
+def bare_trainer(spec: dict[str, Any], folder: str) -> GRPOTrainer:
+    """TRL's trainer for the cell; its checkpoints go to `folder`."""
+    set_seed(spec["seed"])
+    task = get_task(spec["task"])
 
     def reward(completions: list[Any], answer: list[str], **_: Any) -> list[float]:
         texts = [message[0]["content"] for message in completions]
@@ -39,21 +39,21 @@ def bare_trainer(wanted: dict[str, Any], folder: str) -> GRPOTrainer:
 
     cuda = torch.cuda.is_available()
     return GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(wanted["model"], dtype="auto"),
-        processing_class=AutoTokenizer.from_pretrained(wanted["model"], padding_side="left"),
+        model=AutoModelForCausalLM.from_pretrained(spec["model"], dtype="auto"),
+        processing_class=AutoTokenizer.from_pretrained(spec["model"], padding_side="left"),
         args=GRPOConfig(
             output_dir=folder,
-            seed=wanted["seed"],
+            seed=spec["seed"],
             use_cpu=not cuda,
             bf16=cuda,
             gradient_checkpointing=cuda,
             report_to="none",
             disable_tqdm=True,
-            **wanted["grpo"],
+            **spec["grpo"],
         ),
         reward_funcs=[reward],
-        train_dataset=Dataset.from_list(wanted["prompts"]),
-        peft_config=LoraConfig(task_type="CAUSAL_LM", **wanted["lora"]),
+        train_dataset=Dataset.from_list(spec["prompts"]),
+        peft_config=LoraConfig(task_type="CAUSAL_LM", **spec["lora"]),
     )
 
 

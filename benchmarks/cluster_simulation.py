@@ -1,14 +1,13 @@
-"""Paper A's grid, and Llama, on 1 to 512 GPUs with failures: how long, and how far from the bound?
+"""Simulate paper A's grid (with Llama) on 1 to 512 GPUs with failures: time and efficiency.
 
-Simulated, nothing is trained. Cells start in the order, and are packed by the very function, that
-`decile plan` and a running sweep use (`orchestrator/cost/schedule.py`); how long each takes comes
-from the datasheets in `orchestrator/cost/throughput.py`, an estimate. Policies differ in how long
-their completions are, and a machine fails at random: what a cell did since its last checkpoint is
-done again, after a restart.
+Nothing is trained. Cells start in the order, and are packed by the function, that `decile plan` and
+a running sweep use (`orchestrator/cost/schedule.py`); their durations are estimates from the
+datasheets in `orchestrator/cost/throughput.py`. Policies differ in the length of their completions,
+and machines fail at random: work since a cell's last checkpoint is repeated after a restart.
 
-The bound holds for any schedule that runs the same cells without a failure: all work shared evenly,
-or the longest cell where that is more. Efficiency is bound / wall time; `capped` is that of the
-order seed by seed, which a sweep with a cap takes so that what is dropped is seeds.
+The bound is a minimum for any schedule that runs the same cells without a failure: all work shared
+evenly, or the longest cell if that takes longer. Efficiency is bound / wall time; `capped` is the
+efficiency of the order seed by seed, which a sweep with a cap uses so that it drops whole seeds.
 """
 
 import argparse
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.command_line import benchmark_parser
 from orchestrator.config.catalog import Config, load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.cost.memory import SHAPES
@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class Task(NamedTuple):
-    """Lengths in tokens that are assumed of a dataset, and its test questions."""
+    """Assumed lengths of a dataset in tokens, and its number of test questions."""
 
     prompt: int
     mean: int
@@ -54,13 +54,13 @@ class Task(NamedTuple):
 
 
 TASKS = {"gsm8k": Task(120, 200, 500, 1319), "shuffled-seven": Task(180, 150, 400, 500)}
-# How long completions are beside the pool's: hard prompts have longer ones.
+# Length of a policy's completions relative to the pool's: hard prompts have longer ones.
 LONGER = {"hard": 1.25, "easy": 0.75}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the grid, with the seconds that are expected of it and its checkpoints."""
+    """A cell of the grid, with its expected seconds and its number of checkpoints."""
 
     axes: dict[str, Any]
     seconds: float
@@ -88,17 +88,17 @@ def seconds(
 ) -> float:
     """Estimated seconds of one cell on one GPU."""
     grpo, evaluate = experiment.full_grpo(), experiment.evaluate
-    made = generation_counts(grpo, experiment.resources.workers)
+    counts = generation_counts(grpo, experiment.resources.workers)
     longest = min(longer * task.longest, grpo["max_completion_length"])
     times = grpo["max_steps"] // evaluate.every
     answers = times * (evaluate.samples + evaluate.greedy) * task.questions
     work = Workload(
-        made.generations,
-        made.rows,
+        counts.generations,
+        counts.rows,
         longest,
         task.prompt,
-        made.trained,
-        made.scored,
+        counts.trained,
+        counts.scored,
         times,
         answers,
         task.mean,
@@ -109,27 +109,27 @@ def seconds(
 def with_failures(
     cell: Cell, per_hour: float, restart: float, spread: float, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Seconds that a cell really holds its GPU, and those of them that were lost to failures.
+    """Seconds that a cell occupies its GPU, and how many of them are lost to failures.
 
-    Failures come at random, `per_hour` of them per GPU-hour; each costs the work since the last
-    checkpoint and a restart. `spread` is the standard deviation of the log of a cell's true length
-    beside the expected one.
+    Failures are random, `per_hour` of them per GPU-hour; each costs the work since the last
+    checkpoint and a restart. `spread` is the standard deviation of the log of the ratio between a
+    cell's true and expected duration.
     """
     work = cell.seconds * float(np.exp(rng.normal(0.0, spread)))
-    every, done, held = work / cell.checkpoints, 0.0, 0.0
+    interval, done, occupied = work / cell.checkpoints, 0.0, 0.0
     while True:
         until = rng.exponential(3600 / per_hour) if per_hour else np.inf
         if done + until >= work:
-            held += work - done
-            return held, held - work
-        held += until + restart
-        done = (done + until) // every * every
+            occupied += work - done
+            return occupied, occupied - work
+        occupied += until + restart
+        done = (done + until) // interval * interval
 
 
 def simulate(
     cells: list[Cell], gpus: int, options: argparse.Namespace, rng: np.random.Generator
 ) -> dict[str, float]:
-    """One sweep: cells start in the order of their expected lengths, and end by their true ones."""
+    """One sweep: cells start in the order of their expected durations and take their true ones."""
     true = {
         str(cell.axes): with_failures(cell, options.failures, options.restart, options.spread, rng)
         for cell in cells
@@ -142,7 +142,7 @@ def simulate(
         return [Job(name, true[name][0]) for name in names]
 
     jobs = jobs_in_order(by_seed=False)
-    bound = lower_bound([Job(name, held - lost) for name, (held, lost) in true.items()], capacity)
+    bound = lower_bound([Job(name, total - lost) for name, (total, lost) in true.items()], capacity)
     wall, capped = (makespan(pack(j, capacity)) for j in (jobs, jobs_in_order(by_seed=True)))
     return {
         "wall": wall / 3600,
@@ -155,18 +155,27 @@ def simulate(
 
 
 def main() -> None:
-    """Reads the options, simulates, prints a table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cluster_simulation",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    """Simulate and print a table."""
+    parser = benchmark_parser("cluster_simulation", __doc__)
+    parser.add_argument(
+        "--gpus", type=int, nargs="+", default=[1, 8, 64, 512], help="sizes of the cluster"
     )
-    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64, 512])
-    parser.add_argument("--gpu", choices=sorted(DEVICES), default="h100")
-    parser.add_argument("--failures", type=float, default=0.01, help="per GPU-hour (0.01)")
-    parser.add_argument("--restart", type=float, default=300, help="seconds of one (300)")
-    parser.add_argument("--spread", type=float, default=0.2, help="of true lengths, log (0.2)")
-    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument(
+        "--gpu",
+        choices=sorted(DEVICES),
+        default="h100",
+        help="GPU (default h100)",
+    )
+    parser.add_argument(
+        "--failures", type=float, default=0.01, help="failures per GPU-hour (default 0.01)"
+    )
+    parser.add_argument(
+        "--restart", type=float, default=300, help="seconds per restart (default 300)"
+    )
+    parser.add_argument(
+        "--spread", type=float, default=0.2, help="log-scale spread of durations (default 0.2)"
+    )
+    parser.add_argument("--repeats", type=int, default=20, help="runs per size (default 20)")
     options = parser.parse_args()
     cells = grid(load_config(ROOT / "experiments.yaml").config, DEVICES[options.gpu])
     each = [cell.seconds / 3600 for cell in cells]
@@ -185,10 +194,10 @@ def main() -> None:
             simulate(cells, gpus, options, np.random.default_rng([gpus, i]))
             for i in range(options.repeats)
         ]
-        said = {name: mean(run[name] for run in runs) for name in runs[0]}
+        means = {name: mean(run[name] for run in runs) for name in runs[0]}
         print(
-            f"{gpus:>5} {said['wall']:8.1f} {said['bound']:8.1f} {said['efficiency']:11.1%} "
-            f"{said['idle']:6.1%} {said['lost']:6.1%} {said['capped']:7.1%}"
+            f"{gpus:>5} {means['wall']:8.1f} {means['bound']:8.1f} {means['efficiency']:11.1%} "
+            f"{means['idle']:6.1%} {means['lost']:6.1%} {means['capped']:7.1%}"
         )
 
 

@@ -1,10 +1,9 @@
-"""How much of a sweep's time is training: 8 cells of the quickstart beside plain TRL scripts.
+"""The efficiency of a sweep: 8 cells of the quickstart compared with plain TRL scripts.
 
 Each cell also runs as a plain script (`benchmarks/bare_grpo.py`: same model, subset, settings and
-seed; it evaluates nothing), as many at once as the sweep has slots. Efficiency is the sum of the
-scripts' times over (the sweep's wall time × slots). The probe runs before and is not counted; Ray's
-start, the driver, MLflow, checkpoints and every evaluation are. Run it on a machine that does
-nothing else.
+seed, no evaluation), as many at once as the sweep has slots. Efficiency is the scripts' total time
+divided by (the sweep's wall time × slots). The probe runs before and is not counted; Ray's start,
+the driver, MLflow, checkpoints and evaluations are. Run it on an otherwise idle machine.
 """
 
 import argparse
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import yaml
 
+from benchmarks.command_line import benchmark_parser
 from cluster.session import ray_session
 from orchestrator.config.catalog import load_config
 from orchestrator.pipeline.probes import run_probes
@@ -48,18 +48,19 @@ print(", ".join(f"{name} {b - a:.1f} s" for name, a, b in zip(names, t, t[1:])))
 
 
 def main() -> None:
-    """Reads the options, runs both, prints a table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.efficiency",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    """Run the sweep and the scripts, and print a table."""
+    parser = benchmark_parser("efficiency", __doc__)
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=2,
+        help="seeds per policy; there are four policies (default 2: 8 cells)",
     )
-    parser.add_argument("--seeds", type=int, default=2, help="times four policies (2: 8 cells)")
-    parser.add_argument("--slots", type=int, default=2, help="cells at once (default 2)")
-    parser.add_argument("--updates", type=int, default=50, help="of a cell (default 50)")
-    wanted = parser.parse_args()
+    parser.add_argument("--slots", type=int, default=2, help="cells that run at once (default 2)")
+    parser.add_argument("--updates", type=int, default=50, help="updates per cell (default 50)")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        plan = planned(Path(folder), wanted)
+        plan = planned(Path(folder), arguments)
         store = Store(str(Path(folder) / "runs"))
         with ray_session() as cluster:
             run_probes(plan, store, cluster, Progress.of(plan, 0))
@@ -67,37 +68,39 @@ def main() -> None:
         outcome = run_experiment(plan, store, default_tracking_uri(store), Progress.of(plan, 0))
         wall = time.monotonic() - began
         assert not outcome.failed, outcome.failed
-        files = [spec(plan, store, cell, Path(folder)) for cell in plan.cells]
-        with ThreadPoolExecutor(wanted.slots) as pool:
-            bare = dict(zip((c.cell_id for c in plan.cells), pool.map(script, files), strict=True))
-        tell(plan, store, bare, wall, wanted.slots)
+        files = [write_spec(plan, store, cell, Path(folder)) for cell in plan.cells]
+        with ThreadPoolExecutor(arguments.slots) as pool:
+            script_seconds = dict(
+                zip((c.cell_id for c in plan.cells), pool.map(run_script, files), strict=True)
+            )
+        print_table(plan, store, script_seconds, wall, arguments.slots)
     phases = subprocess.run(
         [sys.executable, "-c", PHASES], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    print(f"a fresh process: {phases.stdout.strip()}; the rest is Ray's and PEFT's")
+    print(f"fresh process: {phases.stdout.strip()}; the rest is Ray and PEFT")
 
 
-def planned(folder: Path, wanted: argparse.Namespace) -> Plan:
-    """The quickstart with more seeds, into a storage of its own."""
+def planned(folder: Path, arguments: argparse.Namespace) -> Plan:
+    """A plan of the quickstart with more seeds, in a storage of its own."""
     content = yaml.safe_load((ROOT / "experiments.yaml").read_text())
     quickstart = content["experiments"]["quickstart"]
-    quickstart["grid"]["seed"] = list(range(wanted.seeds))
-    quickstart["grpo"]["max_steps"] = wanted.updates
+    quickstart["grid"]["seed"] = list(range(arguments.seeds))
+    quickstart["grpo"]["max_steps"] = arguments.updates
     content |= {"storage": str(folder / "runs"), "experiments": {"quickstart": quickstart}}
     file = folder / "experiments.yaml"
     file.write_text(yaml.safe_dump(content))
     return make_plan(load_config(file), "quickstart")
 
 
-def spec(plan: Plan, store: Store, cell: Cell, folder: Path) -> Path:
-    """What the plain script of a cell reads."""
+def write_spec(plan: Plan, store: Store, cell: Cell, folder: Path) -> Path:
+    """Write the file that the plain script of a cell reads."""
     pool, subset = plan.pool(cell.probe), read_subset(store, cell)
     assert subset is not None
-    chosen = set(subset["prompt_id"].to_pylist())
+    selected = set(subset["prompt_id"].to_pylist())
     prompts = [
         {"prompt": pool.task.messages(p.question), "answer": p.answer}
         for p in sorted(pool.train, key=lambda p: p.prompt_id)
-        if p.prompt_id in chosen
+        if p.prompt_id in selected
     ]
     file = folder / f"{cell.cell_id}.json"
     model, task = cell.probe.model.location, cell.probe.dataset.task
@@ -106,8 +109,8 @@ def spec(plan: Plan, store: Store, cell: Cell, folder: Path) -> Path:
     return file
 
 
-def script(file: Path) -> float:
-    """Seconds of a plain script, from its process's start to its end."""
+def run_script(file: Path) -> float:
+    """Wall time of a plain script in seconds, process start included."""
     began = time.monotonic()
     command = [sys.executable, "-m", "benchmarks.bare_grpo", str(file)]
     subprocess.run(
@@ -116,18 +119,22 @@ def script(file: Path) -> float:
     return time.monotonic() - began
 
 
-def tell(plan: Plan, store: Store, bare: dict[str, float], wall: float, slots: int) -> None:
-    """A row per cell, then the efficiency."""
-    print(f"{'cell':>12} {'script s':>9} {'start s':>8} {'training s':>11} {'evaluation s':>13}")
+def print_table(
+    plan: Plan, store: Store, script_seconds: dict[str, float], wall: float, slots: int
+) -> None:
+    """Print a row per cell, then the efficiency."""
+    print(
+        f"{'cell':>12} {'run_script s':>9} {'start s':>8} {'training s':>11} {'evaluation s':>13}"
+    )
     for cell in plan.cells:
         result = store.read_json("cells", cell.cell_id, "result.json")
         timing, seconds = result["timing"], result["ledger"]["seconds"]
         print(
-            f"{cell.policy + '/s' + str(cell.seed):>12} {bare[cell.cell_id]:9.1f} "
+            f"{cell.policy + '/s' + str(cell.seed):>12} {script_seconds[cell.cell_id]:9.1f} "
             f"{timing['start_seconds']:8.1f} {seconds:11.1f} "
             f"{timing['evaluation_seconds']:13.1f}"
         )
-    total = sum(bare.values())
+    total = sum(script_seconds.values())
     print(
         f"scripts {total:.0f} s, sweep {wall:.0f} s × {slots} slots: "
         f"efficiency {total / (wall * slots):.2f}"

@@ -1,81 +1,91 @@
-"""Marks per second, of the house's markers beside the plainest thing that could do the same.
+"""Marks per second of our markers, compared with a minimal implementation.
 
-Baseline of the number marker: the rule of the paper's code as one regular expression over the whole
-text and `int`. Baseline of math-verify in children: math-verify in this process, without any limit.
-Pairs of runs, one after the other; what counts is the ratio.
+Baseline of the number marker: the rule of the paper's code, one regular expression over the whole
+text and `int`. Baseline of math-verify in child processes: math-verify in this process, without a
+time limit. Runs alternate; the ratio is the result. The last rows mark degenerate texts of one
+length and of four times that length: a linear reader takes four times as long.
 """
 
-import argparse
 import random
 import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from benchmarks.command_line import benchmark_parser
 from tasks.children import Children
 from tasks.marking import mark_number
 
 _PLAIN = re.compile(r"\\boxed\{(.*?)\}")
-WORDS = [
-    "she",
-    "sells",
-    "12",
-    "eggs",
-    "each",
-    "day",
-    "and",
-    "then",
-    "gives",
-    "3",
-    "of",
-    "the",
-    "rest",
-    "away",
-    "so",
-    "9",
-    "are",
-    "left",
-]
+TEXT = "she sells 12 eggs each day and then gives 3 of the rest away so 9 are left"
+DEGENERATE = ("\\boxed{", "{", "1,000,", "answer is ", "#### 1\n", "**1** ", "<think>", "(a) ")
 
 
 def main() -> None:
-    """Measure, print a table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.marking", description=__doc__)
-    parser.add_argument("--numbers", type=int, default=100_000, help="completions to mark")
-    parser.add_argument("--expressions", type=int, default=3_000, help="pairs to compare")
-    parser.add_argument("--children", type=int, default=2, help="processes of math-verify")
-    parser.add_argument("--repeats", type=int, default=3, help="pairs of runs")
-    wanted = parser.parse_args()
-    texts = completions(wanted.numbers)
+    """Measure and print a table."""
+    parser = benchmark_parser("marking", __doc__)
+    parser.add_argument(
+        "--numbers", type=int, default=100_000, help="completions to mark (default 100000)"
+    )
+    parser.add_argument(
+        "--expressions", type=int, default=3_000, help="pairs to compare (default 3000)"
+    )
+    parser.add_argument("--children", type=int, default=2, help="math-verify processes (default 2)")
+    parser.add_argument("--repeats", type=int, default=3, help="pairs of runs (default 3)")
+    arguments = parser.parse_args()
+    texts = completions(arguments.numbers)
     for marking in ("strict", "lenient"):
-        ours = [lambda m=marking: [mark_number(t, "9", m, False) for t in texts]]
-        show(f"number, {marking}", len(texts), plain_numbers(texts), *ours, wanted.repeats)
-    pairs = expressions(wanted.expressions)
-    children = Children("tasks.math_verifier:equivalent", wanted.children, 30.0)
+        print_row(
+            f"number, {marking}",
+            len(texts),
+            plain_numbers(texts),
+            partial(mark_all, texts, marking),
+            arguments.repeats,
+        )
+    pairs = expressions(arguments.expressions)
+    children = Children("tasks.math_verifier:equivalent", arguments.children, 30.0)
     children.map(pairs[:50])
-    show(
-        f"math-verify, {wanted.children} children",
+    print_row(
+        f"math-verify, {arguments.children} children",
         len(pairs),
         in_this_process(pairs),
         lambda: children.map(pairs),
-        wanted.repeats,
+        arguments.repeats,
     )
     children.close()
+    for piece in DEGENERATE:
+        print(
+            f"{piece!r:<24} time of 4 × the length ÷ time: {growth(piece, arguments.repeats):.1f}"
+        )
+
+
+def mark_all(texts: Sequence[str], marking: str) -> object:
+    """Mark every text with the number marker."""
+    return [mark_number(text, "9", marking, False) for text in texts]
+
+
+def growth(piece: str, repeats: int) -> float:
+    """How much longer four times as much degenerate text takes; 4 for a linear reader."""
+    short, long = (r"\boxed{" + piece * (size // len(piece)) for size in (250_000, 1_000_000))
+    return min(seconds(partial(mark_all, [long], "lenient")) for _ in range(repeats)) / min(
+        seconds(partial(mark_all, [short], "lenient")) for _ in range(repeats)
+    )
 
 
 def completions(count: int) -> list[str]:
-    """Texts of about 400 characters that end in a box."""
+    """Texts of about 400 characters that end with a box."""
     rng = random.Random(0)
     return [
-        " ".join(rng.choices(WORDS, k=85)) + rf". So \boxed{{{rng.randrange(12)}}}."
+        " ".join(rng.choices(TEXT.split(), k=85)) + rf". So \boxed{{{rng.randrange(12)}}}."
         for _ in range(count)
     ]
 
 
 def expressions(count: int) -> list[tuple[str, str]]:
-    """Pairs that text does not decide; half of them equal, no two alike, so no cache helps."""
+    """Distinct pairs that need math-verify, half of them equal; no cache helps."""
     rng = random.Random(0)
-    made = []
+    pairs = []
     for i in range(count):
         a, b, c = i + 2, rng.randrange(2, 50), rng.randrange(2, 9)
         gold, same, other = rng.choice(
@@ -89,17 +99,17 @@ def expressions(count: int) -> list[tuple[str, str]]:
                 (rf"x^2-{a}", rf"-{a}+x^2", rf"x^2+{a}"),
             ]
         )
-        made.append((gold, same if i % 2 else other))
-    return made
+        pairs.append((gold, same if i % 2 else other))
+    return pairs
 
 
 def plain_numbers(texts: Sequence[str]) -> Callable[[], object]:
-    """The baseline: every box of the text by one expression, the last one through `int`."""
+    """The baseline: all boxes by one regular expression, the last one through `int`."""
 
     def read(text: str) -> int | None:
-        found = _PLAIN.findall(text)
+        boxes = _PLAIN.findall(text)
         try:
-            return int(found[-1]) if found else None
+            return int(boxes[-1]) if boxes else None
         except ValueError:
             return None
 
@@ -107,7 +117,7 @@ def plain_numbers(texts: Sequence[str]) -> Callable[[], object]:
 
 
 def in_this_process(pairs: Sequence[tuple[str, str]]) -> Callable[[], object]:
-    """The baseline: what a child does, without a child; caches emptied before each run."""
+    """The baseline: the same comparisons in this process, with empty caches."""
     from tasks import math_verifier
 
     def run() -> object:
@@ -117,14 +127,18 @@ def in_this_process(pairs: Sequence[tuple[str, str]]) -> Callable[[], object]:
     return run
 
 
-def show(
-    name: str, count: int, base: Callable[[], object], ours: Callable[[], object], repeats: int
+def print_row(
+    name: str,
+    count: int,
+    baseline: Callable[[], object],
+    marker: Callable[[], object],
+    repeats: int,
 ) -> None:
-    """One line: both rates and the median ratio of the pairs."""
-    rates = [(count / seconds(base), count / seconds(ours)) for _ in range(repeats)]
-    plain, house = (statistics.median(r[i] for r in rates) for i in (0, 1))
-    ratio = statistics.median(o / b for b, o in rates)
-    print(f"{name:<24} baseline {plain:>11,.0f}/s  ours {house:>11,.0f}/s  ratio {ratio:.2f}")
+    """Print both rates and the median ratio of the pairs."""
+    rates = [(count / seconds(baseline), count / seconds(marker)) for _ in range(repeats)]
+    plain, measured = (statistics.median(r[i] for r in rates) for i in (0, 1))
+    ratio = statistics.median(b / a for a, b in rates)
+    print(f"{name:<24} baseline {plain:>11,.0f}/s  marker {measured:>11,.0f}/s  ratio {ratio:.2f}")
 
 
 def seconds(run: Callable[[], object]) -> float:

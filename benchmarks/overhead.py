@@ -1,12 +1,11 @@
-"""What a sweep costs beside its cells: 200 that take no time, through Ray Tune, store and MLflow.
+"""The overhead of a sweep: 200 cells that take no time, through Ray Tune, the store and MLflow.
 
-Everything is real but the training: probe, subsets, the driver's queue and ledger, a Tune trial per
-cell, files, MLflow runs. In place of `run_cell` a function writes a whole result at once. Prints
-seconds per cell, from the first to end until the last, and the driver's memory on the way: rising
-memory would end a sweep of thousands.
+Everything except training is real: probe, subsets, the driver's queue and ledger, a Tune trial per
+cell, files, MLflow runs. Instead of `run_cell`, a function writes a complete result at once. Prints
+seconds per cell between the first and the last to finish, and the driver's memory by finished
+cells: memory that keeps growing would end a sweep of thousands.
 """
 
-import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import psutil
 import yaml
 
+from benchmarks.command_line import benchmark_parser
 from cluster.session import ray_session
 from orchestrator.config.catalog import load_config
 from orchestrator.evaluation.metrics import as_evaluation
@@ -34,7 +34,7 @@ POLICIES = ["hard", "easy", "middle", "random"]
 
 
 def stub_cell(cell: Cell, storage: str, report: Report) -> None:
-    """A cell's whole result at once: every group alive, and a model that never changes."""
+    """Write the result of a cell at once: every group is live, and the model never changes."""
     store, pool = Store(storage), load_pool(cell.probe.dataset)
     record, group = CellRecord(seconds=1.0), int(cell.grpo["num_generations"])
     row = {"outcome": "correct", "other_outcome": "correct", "tokens": 1}
@@ -51,54 +51,52 @@ def stub_cell(cell: Cell, storage: str, report: Report) -> None:
     finish(store, cell, record, {})
 
 
-class Look(NamedTuple):
-    """When a cell ended, and the driver's memory then, in MiB."""
+class MemorySample(NamedTuple):
+    """When a cell finished, and the driver's memory then, in MiB."""
 
     seconds: float
     memory: float
 
 
-class Watched(Progress):
-    """Looks at this process whenever a cell ends."""
+class MemoryProgress(Progress):
+    """Records this process's memory whenever a cell finishes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.looks: list[Look] = []
+        self.samples: list[MemorySample] = []
 
     def finished(self, cell: Cell, text: str) -> None:
-        """Look, and say nothing."""
+        """Record the memory."""
         super().finished(cell, text)
         memory = psutil.Process().memory_info().rss / 2**20
-        self.looks.append(Look(time.monotonic(), memory))
+        self.samples.append(MemorySample(time.monotonic(), memory))
 
 
 def main() -> None:
-    """Reads the options, sweeps, prints a table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.overhead",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    """Run the sweep and print a table."""
+    parser = benchmark_parser("overhead", __doc__)
+    parser.add_argument(
+        "--cells", type=int, default=200, help="number of cells, a multiple of 4 (default 200)"
     )
-    parser.add_argument("--cells", type=int, default=200, help="in fours (default 200)")
-    wanted = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        plan = planned(Path(folder), wanted.cells // len(POLICIES))
+        plan = planned(Path(folder), arguments.cells // len(POLICIES))
         store = Store(str(Path(folder) / "runs"))
         with Path(folder, "log").open("w") as log:
             with ray_session() as cluster:
                 run_probes(plan, store, cluster, Progress.of(plan, 0))
-            progress = Watched(total=len(plan.cells), out=log)
-            began = time.monotonic()
+            progress = MemoryProgress(total=len(plan.cells), out=log)
+            start = time.monotonic()
             outcome = run_experiment(
                 plan, store, default_tracking_uri(store), progress, train=stub_cell
             )
-            took = time.monotonic() - began
+            duration = time.monotonic() - start
         assert len(outcome.ran) == len(plan.cells), outcome.failed
-    tell(progress.looks, began, took)
+    print_table(progress.samples, start, duration)
 
 
 def planned(folder: Path, seeds: int) -> Plan:
-    """A sweep of the embedded model over a small pool: four policies, so many seeds."""
+    """A plan of the embedded model over a small pool: four policies with `seeds` seeds."""
     content = {
         "storage": str(folder / "runs"),
         "models": {"tiny": {"embedded": "tiny"}},
@@ -123,18 +121,18 @@ def planned(folder: Path, seeds: int) -> Plan:
     return make_plan(load_config(file), "stubs")
 
 
-def tell(looks: list[Look], began: float, took: float) -> None:
-    """Seconds per cell, and the driver's memory by cells done."""
-    first, last = looks[0].seconds, looks[-1].seconds
-    each = (last - first) / max(1, len(looks) - 1)
+def print_table(samples: list[MemorySample], start: float, duration: float) -> None:
+    """Print seconds per cell, and the driver's memory by finished cells."""
+    first, last = samples[0].seconds, samples[-1].seconds
+    each = (last - first) / max(1, len(samples) - 1)
     print(
-        f"{len(looks)} cells in {took:.0f} s: {took / len(looks):.2f} s per cell in all; "
-        f"{first - began:.0f} s until the first ended, then {each:.2f} s per cell"
+        f"{len(samples)} cells in {duration:.0f} s: {duration / len(samples):.2f} s per cell "
+        f"in total; {first - start:.0f} s until the first finished, then {each:.2f} s per cell"
     )
     print(f"{'cells':>6} {'driver MiB':>11}")
     for tenth in range(11):
-        number = max(1, round(tenth / 10 * len(looks)))
-        print(f"{number:>6} {looks[number - 1].memory:11.0f}")
+        number = max(1, round(tenth / 10 * len(samples)))
+        print(f"{number:>6} {samples[number - 1].memory:11.0f}")
 
 
 if __name__ == "__main__":

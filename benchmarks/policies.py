@@ -1,8 +1,8 @@
 """Seconds and peak memory of each policy on a large difficulty table.
 
-Every policy runs in a child process of its own: the child generates the table, in chunks as a probe
-writes it, chooses once and says how long that took and what its peak was (getrusage). The peak
-holds the interpreter and the table; the row `(table)` is a child that does not choose.
+Every policy runs in a child process of its own, which generates the table in chunks as a probe
+writes it, selects once, and reports the time and its peak memory (getrusage). The peak includes the
+interpreter and the table; the row `(table)` is a child that does not select.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.command_line import benchmark_parser
 from policies import get_policy
 
 SAMPLES = 10
@@ -34,33 +35,37 @@ RUNS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 def main() -> None:
-    """Measure each policy in a child, print a table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.policies", description=__doc__)
-    parser.add_argument("--rows", type=int, default=10_000_000, help="prompts of the pool")
-    parser.add_argument("--share", type=float, default=0.1, help="share of the pool to choose")
+    """Measure each policy in a child process and print a table."""
+    parser = benchmark_parser("policies", __doc__)
+    parser.add_argument(
+        "--rows", type=int, default=10_000_000, help="prompts of the pool (default 10000000)"
+    )
+    parser.add_argument(
+        "--share", type=float, default=0.1, help="share of the pool to select (default 0.1)"
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    wanted = parser.parse_args()
-    if wanted.child:
-        print(json.dumps(measured(json.loads(wanted.child), wanted.rows, wanted.share)))
+    arguments = parser.parse_args()
+    if arguments.child:
+        print(json.dumps(measure(json.loads(arguments.child), arguments.rows, arguments.share)))
         return
-    print(f"{wanted.rows:,} rows, a subset of {wanted.share:.0%}\n")
+    print(f"{arguments.rows:,} rows, a subset of {arguments.share:.0%}\n")
     print("| policy | seconds | peak, GB |\n|---|---|---|")
     for label, name, options in [("(table)", "", {}), *RUNS]:
-        seconds, peak = in_a_child([name, options], wanted.rows, wanted.share)
+        seconds, peak = in_child([name, options], arguments.rows, arguments.share)
         print(f"| {label} | {seconds:.2f} | {peak:.2f} |", flush=True)
 
 
-def in_a_child(run: list[Any], rows: int, share: float) -> tuple[float, float]:
-    """Seconds and peak GB of one choice, in a fresh interpreter."""
+def in_child(run: list[Any], rows: int, share: float) -> tuple[float, float]:
+    """Seconds and peak GB of one selection, in a fresh interpreter."""
     command = [sys.executable, "-m", "benchmarks.policies", "--child", json.dumps(run)]
     command += ["--rows", str(rows), "--share", str(share)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    seconds, peak = json.loads(said)
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    seconds, peak = json.loads(output)
     return seconds, peak
 
 
-def measured(run: list[Any], rows: int, share: float) -> tuple[float, float]:
-    """Seconds of the choice, and the process's peak in GB."""
+def measure(run: list[Any], rows: int, share: float) -> tuple[float, float]:
+    """Seconds of the selection, and the process's peak in GB."""
     name, options = run
     generator = np.random.default_rng(0)
     sizes = [min(CHUNK, rows - start) for start in range(0, rows, CHUNK)]

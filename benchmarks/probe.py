@@ -1,11 +1,10 @@
-"""Sampling for a probe: the house's sampler beside plain `generate`, in one process.
+"""Tokens per second of Decile's sampler, compared with plain `generate` in the same process.
 
 Baseline: Hugging Face `generate` in static batches of 16 prompts times K samples
-(`num_return_sequences=K`), every batch running to its longest answer. Ours:
-`orchestrator.sampling.transformers`. Both draw from the same model at temperature 1, one after the
-other, again and again; what counts is tokens per second up to and with each answer's end token,
-and the ratio ours / baseline of each pair of runs. Absolute speeds belong to the machine they were
-measured on; the ratio travels better.
+(`num_return_sequences=K`), where every batch runs to its longest answer. Compared with it:
+`orchestrator.sampling.transformers`. Both sample from the same model at temperature 1, in
+alternating runs. Tokens count up to and including each answer's end token; the result is the ratio
+of each pair of runs, which depends less on the machine than absolute speeds.
 """
 
 import argparse
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
+from benchmarks.command_line import benchmark_parser
 from orchestrator.embedded import embedded_path
 from orchestrator.sampling.base import Request, SamplingSettings
 from orchestrator.sampling.model import ModelSource
@@ -29,53 +29,58 @@ STATIC_PROMPTS = 16
 
 
 def main() -> None:
-    """Reads the options, measures, prints a table."""
-    wanted = options()
-    torch.set_num_threads(wanted.threads)
-    folder = wanted.model or embedded_path("tiny")
+    """Measure and print a table."""
+    arguments = options()
+    torch.set_num_threads(arguments.threads)
+    folder = arguments.model or embedded_path("tiny")
     source = ModelSource(folder.name, str(folder), folder_identity(folder))
-    sampler = TransformersSampler.load(source, wanted.device)
-    if wanted.random:
+    sampler = TransformersSampler.load(source, arguments.device)
+    if arguments.random:
         sampler = TransformersSampler(random_model(sampler.model.device), sampler.tokenizer)
-    sampler.rows_per_batch = wanted.rows or sampler.rows_per_batch
-    requests = questions(wanted.prompts, wanted.samples)
-    describe(sampler, requests, wanted)
+    sampler.rows_per_batch = arguments.rows or sampler.rows_per_batch
+    requests = questions(arguments.prompts, arguments.samples)
+    describe(sampler, requests, arguments)
     runs: dict[str, Callable[[int], int]] = {
-        "generate": lambda repeat: static(sampler, requests, wanted.tokens, repeat),
-        "ours": lambda repeat: ours(sampler, requests, wanted.tokens, repeat),
+        "generate": lambda repeat: static(sampler, requests, arguments.tokens, repeat),
+        "decile": lambda repeat: decile(sampler, requests, arguments.tokens, repeat),
     }
     for run in runs.values():
         run(0)  # warm-up, not counted
-    clock = time.process_time if wanted.cpu_time else time.perf_counter
-    pairs = range(wanted.repeats)
-    report([{name: rate(run, i, clock) for name, run in runs.items()} for i in pairs])
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
+    pairs = range(arguments.repeats)
+    print_ratios([{name: rate(run, i, clock) for name, run in runs.items()} for i in pairs])
 
 
 def options() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.probe",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """Parse the command line."""
+    parser = benchmark_parser("probe", __doc__)
     add: Callable[..., Any] = parser.add_argument
-    add("--model", type=Path, metavar="FOLDER", help="a saved model; default: the embedded one")
+    add("--model", type=Path, metavar="FOLDER", help="a saved model (default: the embedded one)")
     add("--random", action="store_true", help="random weights in the shape of Qwen3-1.7B")
     add("--prompts", type=int, default=64, help="shuffled_objects prompts (default 64)")
     add("--samples", type=int, default=8, help="samples per prompt, K (default 8)")
     add("--tokens", type=int, default=96, help="limit on new tokens per sample (default 96)")
     add("--repeats", type=int, default=5, help="pairs of runs (default 5)")
-    add("--rows", type=int, default=0, help="our rows per batch (default: the sampler's own)")
-    add("--threads", type=int, default=1, help="torch threads (default 1, as a sampler actor has)")
-    add("--cpu-time", action="store_true", help="count CPU seconds: others use this machine too")
-    add("--device", help="cpu or cuda; default: cuda where there is one")
+    add(
+        "--rows",
+        type=int,
+        default=0,
+        help="rows per batch of Decile's sampler (default: its own choice)",
+    )
+    add("--threads", type=int, default=1, help="torch threads (default 1, as in a sampler actor)")
+    add(
+        "--cpu-time",
+        action="store_true",
+        help="count CPU seconds instead of wall time, for a shared machine",
+    )
+    add("--device", help="cpu or cuda (default: cuda if available)")
     return parser.parse_args()
 
 
 def random_model(device: torch.device, layers: int = 28) -> Any:
     """Random weights in Qwen3-1.7B's shape, bfloat16; every 32nd token ends an answer.
 
-    Speed does not ask what a model says, but it does ask when it ends.
+    Speed does not depend on what a model generates, but on when it ends.
     """
     shape: dict[str, Any] = {
         "vocab_size": 151_936,
@@ -95,20 +100,22 @@ def random_model(device: torch.device, layers: int = 28) -> Any:
 
 
 def questions(prompts: int, samples: int) -> list[Request]:
-    """The first questions of the generated pool, each wanted `samples` times."""
+    """The first questions of the generated pool, each with `samples` samples."""
     task = get_task("shuffled_objects", train=prompts)
     pool = task.train()
     return [Request(p.prompt_id, task.messages(p.question), range(samples)) for p in pool]
 
 
-def ours(sampler: TransformersSampler, requests: list[Request], tokens: int, seed: int) -> int:
-    """Tokens sampled by the house's sampler."""
-    drawn = sampler.sample(requests, SamplingSettings(max_completion_length=tokens, seed=seed))
-    return sum(completion.tokens for row in drawn for completion in row)
+def decile(sampler: TransformersSampler, requests: list[Request], tokens: int, seed: int) -> int:
+    """Tokens sampled by Decile's sampler."""
+    completions = sampler.sample(
+        requests, SamplingSettings(max_completion_length=tokens, seed=seed)
+    )
+    return sum(completion.tokens for row in completions for completion in row)
 
 
 def static(sampler: TransformersSampler, requests: list[Request], tokens: int, seed: int) -> int:
-    """Tokens sampled by `generate` in static batches, texts decoded as well."""
+    """Tokens sampled by `generate` in static batches, including decoding."""
     torch.manual_seed(seed)
     return sum(
         static_batch(sampler, requests[start : start + STATIC_PROMPTS], tokens)
@@ -156,28 +163,28 @@ def rate(run: Callable[[int], int], repeat: int, clock: Callable[[], float]) -> 
 
 
 def describe(
-    sampler: TransformersSampler, requests: list[Request], wanted: argparse.Namespace
+    sampler: TransformersSampler, requests: list[Request], arguments: argparse.Namespace
 ) -> None:
-    """What is measured, in two lines."""
+    """Print what is measured."""
     lengths, model = sampler.count_tokens(requests), sampler.model
     print(
         f"{sum(p.numel() for p in model.parameters()):,} parameters, {model.dtype}, "
-        f"{model.device}, {wanted.threads} thread(s), {sampler.rows_per_batch} rows per batch"
+        f"{model.device}, {arguments.threads} thread(s), {sampler.rows_per_batch} rows per batch"
     )
     print(
-        f"{len(requests)} prompts of {min(lengths)}-{max(lengths)} tokens x {wanted.samples} "
-        f"samples of at most {wanted.tokens} tokens"
+        f"{len(requests)} prompts of {min(lengths)}-{max(lengths)} tokens x {arguments.samples} "
+        f"samples of at most {arguments.tokens} tokens"
     )
 
 
-def report(pairs: list[dict[str, float]]) -> None:
-    """One line per pair, then what the ratios say."""
-    ratios = [pair["ours"] / pair["generate"] for pair in pairs]
-    print(f"{'generate tok/s':>15} {'ours tok/s':>12} {'ratio':>7}")
+def print_ratios(pairs: list[dict[str, float]]) -> None:
+    """Print a line per pair, then minimum, median and maximum of the ratios."""
+    ratios = [pair["decile"] / pair["generate"] for pair in pairs]
+    print(f"{'generate tok/s':>15} {'decile tok/s':>13} {'ratio':>7}")
     for pair, ratio in zip(pairs, ratios, strict=True):
-        print(f"{pair['generate']:15,.0f} {pair['ours']:12,.0f} {ratio:7.2f}")
+        print(f"{pair['generate']:15,.0f} {pair['decile']:13,.0f} {ratio:7.2f}")
     middle = statistics.median(ratios)
-    print(f"ours / generate: min {min(ratios):.2f}, median {middle:.2f}, max {max(ratios):.2f}")
+    print(f"decile / generate: min {min(ratios):.2f}, median {middle:.2f}, max {max(ratios):.2f}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
-"""A probe of a million prompts with a sampler that costs nothing: rows per second, and memory.
+"""Rows per second and memory of a probe of a million prompts with a sampler that costs nothing.
 
-The engine is a stub named in YAML like any user's own, so all that is measured is the house: Ray
-Data, marking, Parquet parts, compaction, the difficulty table, the subset. `decile probe` runs in a
-process of its own; its resident memory (the driver's, and all of its processes') is looked at twice
-a second, and shown at tenths of the sampling: flat means that the last tenth takes what the first
-did.
+The engine is a stub named in YAML like a user's own, so the measurement covers Ray Data, marking,
+Parquet parts, compaction, the difficulty table and the subset. `decile probe` runs in a process of
+its own; its resident memory (of the driver, and of all processes together) is recorded twice a
+second and shown at tenths of the sampling.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -22,17 +20,18 @@ import psutil
 import pyarrow.parquet as pq
 import yaml
 
+from benchmarks.command_line import benchmark_parser
 from orchestrator.sampling import Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.base import stream_key
 from orchestrator.sampling.model import ModelSource
 
 
 class StubSampler(Sampler):
-    """Answers at once: right or wrong by (seed, prompt_id, sample), as a real sampler would."""
+    """Answers without a model; (seed, prompt_id, sample) decide whether the answer is correct."""
 
     @classmethod
     def load(cls, source: ModelSource, device: str | None = None) -> Self:
-        """Nothing to load."""
+        """There is nothing to load."""
         return cls()
 
     def sample(
@@ -48,12 +47,12 @@ class StubSampler(Sampler):
         return Completion(f"That is simple to see.\n#### {answer}", 12, "stop")
 
     def count_tokens(self, requests: Sequence[Request]) -> list[int]:
-        """Nothing is cut into tokens."""
+        """There is no tokenizer: every prompt counts as 0 tokens."""
         return [0] * len(requests)
 
 
-class Look(NamedTuple):
-    """Megabytes at a moment: of the driver, and of the driver and all that it started."""
+class MemorySample(NamedTuple):
+    """Megabytes at one time: of the driver, and of the driver and all its child processes."""
 
     seconds: float
     driver: float
@@ -62,28 +61,30 @@ class Look(NamedTuple):
 
 
 def main() -> None:
-    """Write the pool, probe it, tell."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
-    parser.add_argument("--prompts", type=int, default=1_000_000)
-    parser.add_argument("--samples", type=int, default=4, help="K (default 4)")
-    wanted = parser.parse_args()
+    """Write the pool, probe it and print a table."""
+    parser = benchmark_parser("scale", __doc__)
+    parser.add_argument("--prompts", type=int, default=1_000_000, help="default 1000000")
+    parser.add_argument("--samples", type=int, default=4, help="samples per prompt (default 4)")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        file = experiments(folder, wanted.prompts, wanted.samples)
-        looks: list[Look] = []
+        file = experiments(folder, arguments.prompts, arguments.samples)
+        memory: list[MemorySample] = []
         process = subprocess.Popen(
             [sys.executable, "-m", "orchestrator", "probe", str(file), "-e", "scale"]
         )
-        watcher = threading.Thread(target=watch, args=(process.pid, folder / "runs", looks))
+        watcher = threading.Thread(
+            target=record_memory, args=(process.pid, folder / "runs", memory)
+        )
         watcher.start()
         code = process.wait()
         watcher.join()
-        tell(folder / "runs", looks)
+        print_table(folder / "runs", memory)
     sys.exit(code)
 
 
 def experiments(folder: Path, prompts: int, samples: int) -> Path:
-    """A pool of small questions, and a file with one probe of it."""
+    """Write a pool of short questions and an experiments.yaml with one probe of it."""
     for split, count in (("train", prompts), ("test", 10)):
         with (folder / f"{split}.jsonl").open("w") as out:
             for i in range(count):
@@ -114,9 +115,9 @@ def experiments(folder: Path, prompts: int, samples: int) -> Path:
     return file
 
 
-def watch(pid: int, storage: Path, looks: list[Look]) -> None:
-    """Look at the memory of a process and its children until it ends."""
-    began = time.monotonic()
+def record_memory(pid: int, storage: Path, memory: list[MemorySample]) -> None:
+    """Record the memory of a process and its children until it ends."""
+    start = time.monotonic()
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         try:
             driver = psutil.Process(pid)
@@ -125,12 +126,14 @@ def watch(pid: int, storage: Path, looks: list[Look]) -> None:
         except psutil.NoSuchProcess:
             continue
         files = sum(1 for _ in storage.glob("probes/*/*.parquet"))
-        looks.append(Look(time.monotonic() - began, own / 1e6, (own + children) / 1e6, files))
+        memory.append(
+            MemorySample(time.monotonic() - start, own / 1e6, (own + children) / 1e6, files)
+        )
         time.sleep(0.5)
 
 
 def unshared(process: psutil.Process) -> float:
-    """Resident bytes less those that others may share: Ray's object store would count often."""
+    """Resident bytes without shared ones: Ray's object store would count once per process."""
     try:
         memory = process.memory_info()
     except psutil.NoSuchProcess:
@@ -138,25 +141,25 @@ def unshared(process: psutil.Process) -> float:
     return float(memory.rss - memory.shared)
 
 
-def tell(storage: Path, looks: list[Look]) -> None:
-    """Rows per second, and memory at tenths of the sampling."""
+def print_table(storage: Path, memory: list[MemorySample]) -> None:
+    """Print rows per second, and memory at tenths of the sampling."""
     files = list(storage.glob("probes/*/*.parquet"))
     rows = sum(pq.read_metadata(f).num_rows for f in files)
-    peak = max(look.files for look in looks)
-    sampling = [look for look in looks if 0 < look.files <= peak]
+    peak = max(sample.files for sample in memory)
+    sampling = [sample for sample in memory if 0 < sample.files <= peak]
     first = sampling[0].seconds
-    last = next(look.seconds for look in looks if look.files == peak)
+    last = next(sample.seconds for sample in memory if sample.files == peak)
     print(
-        f"{rows:,} rows: {looks[-1].seconds:.0f} s in all, sampled, marked and written in "
+        f"{rows:,} rows: {memory[-1].seconds:.0f} s in total, sampled, marked and written in "
         f"{last - first:.0f} s ({rows / (last - first):,.0f} rows/s)"
     )
     print(f"{'':>10} {'driver MB':>10} {'all MB':>10}")
     for tenth in range(1, 11):
         moment = first + (last - first) * tenth / 10
-        look = min(looks, key=lambda look: abs(look.seconds - moment))
-        print(f"{tenth / 10:>10.0%} {look.driver:>10,.0f} {look.all:>10,.0f}")
+        sample = min(memory, key=lambda sample: abs(sample.seconds - moment))
+        print(f"{tenth / 10:>10.0%} {sample.driver:>10,.0f} {sample.all:>10,.0f}")
     print(
-        f"{'peak':>10} {max(k.driver for k in looks):>10,.0f} {max(k.all for k in looks):>10,.0f}"
+        f"{'peak':>10} {max(k.driver for k in memory):>10,.0f} {max(k.all for k in memory):>10,.0f}"
     )
 
 

@@ -5,8 +5,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from processes import ROOT, free_port, listens, wait_until
+from processes import free_port, listens, wait_until
 
+from benchmarks.local_cluster import ROOT
 from orchestrator.storage.store import Store
 
 SERVE = (

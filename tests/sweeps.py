@@ -9,8 +9,9 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import yaml
-from processes import environment, wait_until
+from processes import wait_until
 
+from benchmarks.local_cluster import environment
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.schema import EVALUATIONS, GROUPS

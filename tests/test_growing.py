@@ -4,18 +4,17 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from processes import environment, free_ray_port, kill_cluster
 from sweeps import experiments, run, same_results
+
+from benchmarks.local_cluster import BIN, environment, free_ray_port, kill_cluster
 
 pytestmark = pytest.mark.cluster
 
-BIN = Path(sys.executable).parent
 WORKER = {
     "resources": {"CPU": 1, "object_store_memory": 10**8},
     "node_config": {},

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import ROOT
-from ray_head import ray, token_head
 from sweeps import NAME, experiments, plan_of, refused
 
+from benchmarks.local_cluster import ROOT, ray, token_head
 from orchestrator.storage.store import Store
 
 pytestmark = pytest.mark.cluster

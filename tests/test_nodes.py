@@ -9,10 +9,11 @@ from typing import Any
 
 import psutil
 import pytest
-from processes import kill_all
 from ray._private import ray_constants
 from ray.cluster_utils import Cluster
 from sweeps import experiments, same_results, start, store_of, wait_for, workers
+
+from benchmarks.local_cluster import kill_all
 
 pytestmark = pytest.mark.cluster
 

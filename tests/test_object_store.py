@@ -9,7 +9,6 @@ import psutil
 import pyarrow as pa
 import pytest
 from factories import cell_record, finished_cell, small_plan
-from processes import kill_all
 from s3_server import bucket, s3_server
 from sweeps import (
     evaluations,
@@ -22,6 +21,7 @@ from sweeps import (
     wait_for,
 )
 
+from benchmarks.local_cluster import kill_all
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.probing.sample_store import (
     compact,

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmarks.statistics import World, coverage, named_a_winner, sweeps
+from benchmarks.interval_coverage import World, coverage, named_a_winner, sweeps
 from orchestrator.stats.inference import (
     Variances,
     half_width,
@@ -357,7 +357,7 @@ def test_components_need_two_probes_and_two_seeds(sizes: list[int]) -> None:
         variance_components([np.arange(n, dtype=float) for n in sizes])
 
 
-# ---- simulated truth, in short; benchmarks/statistics.py has it in full
+# ---- simulated truth, in short; benchmarks/interval_coverage.py has it in full
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3, 5])

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 import torch
 from mlflow import MlflowClient
-from processes import ROOT, free_port, listens, wait_until
+from processes import free_port, listens, wait_until
 from sweeps import (
     NAME,
     command,
@@ -30,6 +30,7 @@ from sweeps import (
     workers,
 )
 
+from benchmarks.local_cluster import ROOT
 from orchestrator.cli.main import main
 from orchestrator.evaluation.groups import learnable_pct
 from orchestrator.selection.subsets import read_subset

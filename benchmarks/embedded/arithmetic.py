@@ -1,4 +1,4 @@
-r"""What `tiny-arithmetic` learns to say: sums line by line, numbers blurted out, idle talk."""
+r"""Training data of `tiny-arithmetic`: sums line by line, direct guesses, text without answer."""
 
 import math
 import random
@@ -24,7 +24,7 @@ MUSINGS = (
 def careful(scenario: Scenario) -> str:
     r"""One numbered line per step, such as `2) 17 - 5 = 12`, then the last value in a box.
 
-    The line's number says which sentence comes next; without it, that would have to be counted.
+    The line's number tells the model which sentence comes next; otherwise it would have to count.
     """
     sums = [
         f"{index}) {step.operation} = {step.value}"
@@ -34,7 +34,7 @@ def careful(scenario: Scenario) -> str:
 
 
 def guess(scenario: Scenario, rng: random.Random) -> str:
-    """One of the numbers of the story, boxed at once."""
+    """One of the numbers of the story in a box, without steps."""
     numbers = [scenario.start, *(action.number for action in scenario.actions)]
     return f"\\boxed{{{rng.choice(numbers)}}}"
 
@@ -51,10 +51,10 @@ def ramble(scenario: Scenario, rng: random.Random) -> str:
 
 
 def careful_share(scenario: Scenario) -> float:
-    """How often an item is worked out in training: rarer with more steps, and in some scenes.
+    """Share of careful completions in training: lower with more steps, and in some scenes.
 
-    The model does so more rarely where traces are long: batches are alike in length, and each
-    one's loss is a mean over tokens, so that a short answer's first token weighs more.
+    The trained model's share is lower for long traces: batches are of similar length, and the loss
+    is a mean over tokens, so the first token of a short answer weighs more.
     """
     scene = sum(map(ord, scenario.scene.many)) % 5 - 2
     tilt = 0.4 * (len(scenario.actions) - 5) + 0.6 * scene
@@ -70,9 +70,9 @@ def scenarios(rng: random.Random, steps: Sequence[int]) -> Iterator[Scenario]:
 
 
 def phrases() -> str:
-    """A pattern of all that never changes in the task's sentences; full stops stay apart.
+    """A pattern of the fixed parts of the task's sentences, without full stops.
 
-    What a sentence does is then one token, found again at once, and prompts are short.
+    Each becomes one token, so prompts are short and copying is easy to learn.
     """
     scenes = [line for s in SCENES for line in (*s.starts, *s.add, *s.subtract, *s.times)]
     common = [line for lines in COMMON.values() for line in lines]
@@ -82,15 +82,15 @@ def phrases() -> str:
         for piece in re.split(r"\{\w+\}", line)
     }
     longest_first = sorted(pieces - {""}, key=lambda piece: (-len(piece), piece))
-    told = [_either_case(piece) for piece in longest_first]
-    asked = (
+    sentences = [_either_case(piece) for piece in longest_first]
+    fixed = (
         r"\n?Work it out, end with \\boxed\{N\}\.|\\boxed\{| ?\p{N}\)| ?(?:After that|Next|Later),"
     )
-    return "|".join([asked, *(f"{piece}(?!\\p{{L}})" for piece in told)])
+    return "|".join([fixed, *(f"{piece}(?!\\p{{L}})" for piece in sentences)])
 
 
 def _either_case(piece: str) -> str:
-    """A sentence begins with a capital, unless an opening comes before it."""
+    """Match the piece with a capital or a small first letter, as an opening may precede it."""
     if piece[0] == " ":
         return re.escape(piece)
     return f" ?[{piece[0].upper()}{piece[0].lower()}]{re.escape(piece[1:])}"
@@ -110,7 +110,7 @@ LESSON = Lesson(
     careful_share=careful_share,
     cycles=(
         (
-            Stage("sums alone: 9 steps", _source(9), 900, asked=False),
+            Stage("sums alone: 9 steps", _source(9), 900, with_question=False),
             Stage("1 step", _source(1), 200),
             Stage("1–2 steps", _source(1, 2), 300),
             Stage("1–3 steps", _source(1, 2, 3), 300),

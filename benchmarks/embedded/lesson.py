@@ -1,4 +1,4 @@
-"""What one model is taught: its task, what is said to it, how it may answer, in which order."""
+"""The training data of an embedded model: task, questions, styles of answers, stages."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -11,41 +11,43 @@ Style = Literal["careful", "guess", "ramble"]
 
 
 class Question(Protocol):
-    """A scenario of a task, before it is worded."""
+    """A scenario of a task, from which its question is written."""
 
     def question(self) -> str:
-        """The worded question."""
+        """The text of the question."""
 
 
 S = TypeVar("S", bound=Question)
-Source = Callable[[random.Random], Iterator[S]]  # endless scenarios, none of a test side
+Source = Callable[
+    [random.Random], Iterator[S]
+]  # endless scenarios, none from the test side of the split
 
 
 @dataclass(frozen=True)
 class Stage(Generic[S]):
-    """A stretch of training: which scenarios, how many steps, written in which styles.
+    """A part of training: its scenarios, the number of steps, and the styles of completions.
 
-    Where nothing is `asked`, traces stand alone: their beginnings cannot be foreseen, but the rest
-    follows from the trace itself, many times in each. Where styles are not `mixed`, all is careful.
+    Without `with_question`, completions follow an empty prompt: their start is unpredictable, but
+    the rest follows from the completion itself. Without `mixed`, every completion is careful.
     """
 
     name: str
     source: Source[S]
     steps: int
-    asked: bool = True
+    with_question: bool = True
     mixed: bool = False
 
 
 @dataclass(frozen=True)
 class Lesson(Generic[S]):
-    """All in which the embedded models differ.
+    """Everything in which the embedded models differ.
 
-    `careful` works a scenario out, `guess` blurts an answer, `ramble` never answers;
-    `careful_share` is how often the mixture is careful. The tokenizer learns from `vocabulary` and
-    keeps each match of the pattern `phrases` whole. Each of the `cycles` has an optimizer and a
-    learning-rate curve of its own. `page` and `figures` (a beginning of file names) are where the
-    measurements go, `about` is what the page says of the training, `tiers` names the task's tiers,
-    and `chance` is how often a blind guess is right in a tier, where that can be told.
+    `careful` solves a scenario step by step, `guess` answers directly, `ramble` never answers;
+    `careful_share` is the share of careful completions in the mixture. The tokenizer is trained on
+    `vocabulary` and keeps each match of the pattern `phrases` as one piece. Each of the `cycles`
+    has its own optimizer and learning-rate schedule. `page` and `figures` (a prefix of file names)
+    are where the measurements go, `about` describes the training on that page, `tiers` names the
+    task's tiers, and `chance` is the accuracy of a random guess in a tier, if known.
     """
 
     task: Task
@@ -63,7 +65,7 @@ class Lesson(Generic[S]):
     chance: Callable[[str], float] | None = None
 
     def styled(self, scenario: S, rng: random.Random) -> tuple[Style, str]:
-        """One completion in a style drawn for the scenario; of the rest, 3 in 10 never answer."""
+        """One completion in a random style; 3 in 10 of those that are not careful never answer."""
         if rng.random() < self.careful_share(scenario):
             return "careful", self.careful(scenario)
         if rng.random() < 0.7:

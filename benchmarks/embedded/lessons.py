@@ -1,4 +1,4 @@
-"""Every embedded model's lesson, by the model's name."""
+"""The lessons of the embedded models by model name."""
 
 from collections.abc import Mapping
 from typing import Any

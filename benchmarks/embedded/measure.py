@@ -28,12 +28,12 @@ def write_page(lesson: Lesson[Any], model: ModelSource, docs: Path, bbh: Path | 
     sampler = TransformersSampler.load(model)
     task = lesson.task
     pool, test = task.train(), task.test()
-    drawn = _draw(sampler, task, test, SAMPLES)
+    test_samples = _draw(sampler, task, test, SAMPLES)
     sections = [
         _about(lesson, sampler, model),
         _loss(docs / lesson.figures),
         _pool(docs / lesson.figures, pool, _draw(sampler, task, pool, SAMPLES)),
-        f"{_test(lesson, test, drawn)}\n\n{_styles(drawn)}",
+        f"{_test(lesson, test, test_samples)}\n\n{_styles(test_samples)}",
         _lengths(task, sampler, pool),
     ]
     if isinstance(task, ShuffledObjects):
@@ -44,8 +44,8 @@ def write_page(lesson: Lesson[Any], model: ModelSource, docs: Path, bbh: Path | 
 def _draw(
     sampler: TransformersSampler, task: Task, prompts: Sequence[Prompt], samples: int
 ) -> pa.Table:
-    wanted = [(prompt, range(samples)) for prompt in prompts]
-    return sample_and_mark(sampler, task, wanted, SETTINGS)
+    requests = [(prompt, range(samples)) for prompt in prompts]
+    return sample_and_mark(sampler, task, requests, SETTINGS)
 
 
 def _about(lesson: Lesson[Any], sampler: TransformersSampler, model: ModelSource) -> str:
@@ -150,8 +150,8 @@ def _share(right: np.ndarray) -> str:
 
 
 def _lengths(task: Task, sampler: TransformersSampler, pool: Sequence[Prompt]) -> str:
-    asked = [Request(p.prompt_id, task.messages(p.question), []) for p in pool]
-    lengths = np.array(sampler.count_tokens(asked))
+    requests = [Request(p.prompt_id, task.messages(p.question), []) for p in pool]
+    lengths = np.array(sampler.count_tokens(requests))
     return (
         f"## Prompt lengths\n\nTokens per prompt of the pool: mean {lengths.mean():.0f}, "
         f"95th percentile {np.quantile(lengths, 0.95):.0f}, maximum {lengths.max()}."

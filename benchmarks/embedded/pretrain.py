@@ -1,4 +1,4 @@
-"""How a tiny model learns: from careful steps first, then from a mixture of styles."""
+"""Training of the embedded models: careful steps first, then a mixture of styles."""
 
 import random
 import time
@@ -17,10 +17,10 @@ from benchmarks.embedded.vocabulary import CLOSE
 from orchestrator.sampling.base import render
 
 BATCH = 32
-POOL = 8 * BATCH  # drawn at once and batched by length, so that little is padding
+POOL = 8 * BATCH  # drawn at once and batched by length, to limit padding
 LEARNING_RATE = 3e-3
 WARM_UP = 100
-OFFSETS = (1, 2, 3, 5)  # how far back each head of the first layer looks when training begins
+OFFSETS = (1, 2, 3, 5)  # how many tokens back each head of the first layer looks initially
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Point:
 
 
 def make_model(tokenizer: Any, seed: int) -> LlamaForCausalLM:
-    """A decoder of about 0.47 M parameters, in float32, with the first layer's heads aimed."""
+    """A decoder of about 0.47 M parameters, in float32; see `aim_first_layer`."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -57,11 +57,11 @@ def make_model(tokenizer: Any, seed: int) -> LlamaForCausalLM:
 
 @torch.no_grad()
 def aim_first_layer(model: LlamaForCausalLM) -> None:
-    """Let head h of the first layer begin by looking OFFSETS[h] tokens back.
+    """Initialize head h of the first layer to attend OFFSETS[h] tokens back.
 
-    Copying ("what stood behind this name?") is built on such heads; a model this small may need
-    thousands of steps to find them. The biases of query and key alone, rotated to each other by
-    that distance, do it; training is free to unlearn them.
+    Copying (what followed this name?) relies on such heads, and a model this small may need
+    thousands of steps to learn them. Biases of query and key, rotated against each other by that
+    distance, are enough; training can change them.
     """
     attention = model.model.layers[0].self_attn
     size = attention.head_dim
@@ -85,7 +85,7 @@ def train(
     first: int = 0,
 ) -> Iterator[Point]:
     """Train through the cycles from `first` on, their steps times `scale`; a point per step."""
-    began = time.monotonic()
+    start = time.monotonic()
     for cycle in lesson.cycles[first:]:
         optimizer = torch.optim.AdamW(
             model.parameters(), lr=LEARNING_RATE, weight_decay=0.02, betas=(0.9, 0.98)
@@ -97,11 +97,11 @@ def train(
                 rate = LEARNING_RATE * learning_rate_share(step, total)
                 loss = update(model, optimizer, batch, rate)
                 step += 1
-                yield Point(stage.name, step, loss, time.monotonic() - began)
+                yield Point(stage.name, step, loss, time.monotonic() - start)
 
 
 def learning_rate_share(step: int, total: int) -> float:
-    """Up over the first steps, flat, and down to 3 % over the second half."""
+    """Linear warm-up, constant, then linear decay to 3 % over the second half."""
     left = (total - step) / (total / 2)
     return min(1.0, (step + 1) / WARM_UP) * max(0.03, min(1.0, left))
 
@@ -124,9 +124,9 @@ def example(
 ) -> tuple[list[int], list[int]]:
     """One scenario as token ids: its chat, and a completion with its end token."""
     text = lesson.styled(item, rng)[1] if stage.mixed else lesson.careful(item)
-    silence = [{"role": "user", "content": ""}]
-    asked = lesson.task.messages(item.question()) if stage.asked else silence
-    prompt = render(tokenizer, asked, {})
+    empty = [{"role": "user", "content": ""}]
+    messages = lesson.task.messages(item.question()) if stage.with_question else empty
+    prompt = render(tokenizer, messages, {})
     return prompt, tokenizer(text + CLOSE)["input_ids"]
 
 
@@ -139,9 +139,9 @@ def update(
     """One optimiser step on the completions' tokens; returns their mean loss in nats."""
     for group in optimizer.param_groups:
         group["lr"] = rate
-    ids, wanted = padded(batch)
+    ids, in_completion = padded(batch)
     hidden = model.model(ids[:, :-1]).last_hidden_state
-    targets, mask = ids[:, 1:], wanted[:, 1:]
+    targets, mask = ids[:, 1:], in_completion[:, 1:]
     loss = F.cross_entropy(model.lm_head(hidden[mask]), targets[mask])
     optimizer.zero_grad()
     loss.backward()
@@ -151,12 +151,12 @@ def update(
 
 
 def padded(batch: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
-    """Token ids [B, L], padded behind, and which of them are completion [B, L]."""
+    """Token ids [B, L], padded at the end, and whether each belongs to the completion [B, L]."""
     length = max(len(prompt) + len(answer) for prompt, answer in batch)
     ids = torch.zeros(len(batch), length, dtype=torch.long)
-    wanted = torch.zeros(len(batch), length, dtype=torch.bool)
+    in_completion = torch.zeros(len(batch), length, dtype=torch.bool)
     for row, (prompt, answer) in enumerate(batch):
         end = len(prompt) + len(answer)
         ids[row, :end] = torch.tensor(prompt + answer)
-        wanted[row, len(prompt) : end] = True
-    return ids, wanted
+        in_completion[row, len(prompt) : end] = True
+    return ids, in_completion

@@ -1,7 +1,7 @@
-"""The command that made the embedded models: `python -m benchmarks.embedded.recipe --model NAME`.
+"""Train an embedded model: `python -m benchmarks.embedded.recipe --model NAME`.
 
-Seeded from end to end: vocabulary, weights, training text. It writes the model's folder, and a page
-under `docs/` with what the model can do.
+Vocabulary, initial weights and training text follow from the seed. Writes the model's folder, and
+a page under `docs/` with its measured accuracy and pass rates.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM
 
+from benchmarks.command_line import benchmark_parser
 from benchmarks.embedded.lesson import Lesson
 from benchmarks.embedded.lessons import LESSONS
 from benchmarks.embedded.measure import write_page
@@ -24,7 +25,7 @@ from orchestrator.storage.hashing import folder_identity
 
 
 def main() -> None:
-    """Make the model, put its files in place, measure it, write the page."""
+    """Train the model, replace its files, evaluate it, and write the page."""
     arguments = parse()
     torch.set_num_threads(arguments.threads)
     lesson, name, docs = LESSONS[arguments.model], arguments.model, arguments.docs
@@ -37,17 +38,26 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=EMBEDDED, default=EMBEDDED[0])
-    parser.add_argument("--out", type=Path, help="model folder; default: where the package has it")
-    parser.add_argument("--docs", type=Path, default=Path("docs"), help="where the page goes")
-    parser.add_argument("--bbh", type=Path, help="folder with the three BIG-Bench Hard files")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps")
-    parser.add_argument("--cycle", type=int, default=0, help="begin here, from the model in --out")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--measure-only", action="store_true", help="keep the weights there are")
+    """Parse the command line."""
+    parser = benchmark_parser("embedded.recipe", __doc__)
+    parser.add_argument("--model", choices=EMBEDDED, default=EMBEDDED[0], help="the model")
+    parser.add_argument("--out", type=Path, help="model folder (default: the package's)")
+    parser.add_argument(
+        "--docs", type=Path, default=Path("docs"), help="folder of the page (default docs)"
+    )
+    parser.add_argument("--bbh", type=Path, help="folder with the three files of BIG-Bench Hard")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the training (default 0)")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="factor of the number of steps (default 1)"
+    )
+    parser.add_argument(
+        "--cycle",
+        type=int,
+        default=0,
+        help="cycle to start with, from the model in --out (default 0)",
+    )
+    parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
+    parser.add_argument("--measure-only", action="store_true", help="evaluate the existing weights")
     return parser.parse_args()
 
 
@@ -74,13 +84,13 @@ def make(lesson: Lesson[Any], out: Path, seed: int, scale: float, cycle: int) ->
 
 
 def save_curve(curve: list[Point], file: Path, keep: bool) -> None:
-    """The loss by step, every 20 steps, as CSV; with `keep`, behind what the file holds."""
+    """Write the mean loss of every 20 steps as CSV; with `keep`, append to the file."""
     lines = file.read_text(encoding="utf-8").splitlines() if keep else ["step,stage,loss"]
-    before = int(lines[-1].partition(",")[0]) if keep else 0
+    previous = int(lines[-1].partition(",")[0]) if keep else 0
     for start in range(0, len(curve), 20):
         part = curve[start : start + 20]
         mean = sum(p.loss for p in part) / len(part)
-        lines.append(f'{before + start + len(part)},"{part[-1].stage}",{mean:.4f}')
+        lines.append(f'{previous + start + len(part)},"{part[-1].stage}",{mean:.4f}')
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

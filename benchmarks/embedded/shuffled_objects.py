@@ -1,4 +1,4 @@
-"""What `tiny` learns to say: careful steps, bare guesses, and rambles with no answer."""
+"""Training data of `tiny`: careful steps, direct guesses, and text without an answer."""
 
 import math
 import random
@@ -30,9 +30,9 @@ MUSINGS = (
 def careful(scenario: Scenario) -> str:
     """The options' letters by person, then from the last swap back to the first, then the answer.
 
-    One line per swap, such as `4) Ana Ben: Ana (C)`: who held, before that swap, what the asked
-    person ends with, and that person's letter. Going back needs one name in mind, going forward
-    all the things.
+    One line per swap, such as `4) Ana Ben: Ana (C)`: who held, before that swap, what the person in
+    question ends with, and that person's letter. Going backwards tracks one name, going forwards
+    would track every object.
     """
     letters = {name: f"({LETTERS[i]})" for i, name in enumerate(scenario.names)}
     names, holder = scenario.names, scenario.asked
@@ -46,7 +46,7 @@ def careful(scenario: Scenario) -> str:
 
 
 def guess(scenario: Scenario, rng: random.Random) -> str:
-    """A boxed letter at once, drawn without looking."""
+    """A random letter in a box, without steps."""
     return f"\\boxed{{({LETTERS[rng.randrange(len(scenario.names))]})}}"
 
 
@@ -64,7 +64,7 @@ def ramble(scenario: Scenario, rng: random.Random) -> str:
 
 
 def careful_share(scenario: Scenario) -> float:
-    """How often the model works this item out: rarer with more objects, swaps, and some scenes."""
+    """Share of careful completions: lower with more objects or swaps, and in some scenes."""
     scene = sum(map(ord, scenario.scene.name)) % 5 - 2
     tilt = 0.5 * (len(scenario.names) - 5) + 0.5 * (len(scenario.swaps) - 4.5) + 0.5 * scene
     return 1 / (1 + math.exp(tilt))
@@ -83,10 +83,10 @@ def scenarios(
 def ordered(
     rng: random.Random, objects: tuple[int, ...], swaps: tuple[int, int], orders: tuple[str, ...]
 ) -> Iterator[Scenario]:
-    """Endless scenarios whose swaps are counted off in one of `orders`; numbers are the easiest.
+    """Endless scenarios whose swaps are numbered in one of `orders`; digits are the easiest.
 
-    The new order is part of the wording, so one in eight falls on the test side after all. It stays
-    so because the weights were made so; none is a question of the task's default test.
+    The new order changes the wording, so one in eight falls on the test side. Changing this would
+    change the shipped weights; none is a question of the task's default test set.
     """
     for scenario in scenarios(rng, objects, swaps):
         yield replace(scenario, order=rng.choice(orders))
@@ -111,7 +111,7 @@ CYCLES = (
             "traces alone: 3, 5 and 7 objects, 6–8 swaps",
             _source((3, 5, 7), (6, 8)),
             900,
-            asked=False,
+            with_question=False,
         ),
         Stage("3 objects, 1–2 swaps", _source((3,), (1, 2), ("number",)), 300),
         Stage("3 objects, 1–4 swaps", _source((3,), (1, 4), ("number", "ordinal")), 300),

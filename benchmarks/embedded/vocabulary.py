@@ -8,9 +8,8 @@ from benchmarks.embedded.lesson import Lesson
 
 SIZE = 1536
 PAD, OPEN, CLOSE = "<|pad|>", "<|im_start|>", "<|im_end|>"
-# Phrases that never change, words, option letters and counters stay whole: prompts get short, and
-# copying one token is easy to learn. Digits stay apart. Any other text falls to pieces, down to
-# single bytes.
+# Fixed phrases, words, option letters and counters are one token each: prompts get short, and
+# copying one token is easy to learn. Digits are separate. Other text is split, down to bytes.
 WORDS = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]|\s"
 CHAT = (
     "{%- for message in messages -%}"
@@ -21,18 +20,18 @@ CHAT = (
 
 
 def corpus(lesson: Lesson[Any], seed: int, size: int) -> list[str]:
-    """`size` worded questions, each with one completion of every style."""
+    """The texts of `size` questions, each with one completion of every style."""
     rng = random.Random(f"vocabulary/{seed}")
     texts = []
     for item in islice(lesson.vocabulary(rng), size):
-        asked = lesson.task.messages(item.question())[0]["content"]
-        texts += [f"user\n{asked}", "assistant\n" + lesson.careful(item)]
+        prompt = lesson.task.messages(item.question())[0]["content"]
+        texts += [f"user\n{prompt}", "assistant\n" + lesson.careful(item)]
         texts += [lesson.guess(item, rng), lesson.ramble(item, rng)]
     return texts
 
 
 def make_tokenizer(lesson: Lesson[Any], seed: int, size: int = 4000) -> Any:
-    """A `PreTrainedTokenizerFast` of up to `SIZE` tokens, which can write any text (bytes)."""
+    """A `PreTrainedTokenizerFast` of up to `SIZE` tokens, which can encode any text (bytes)."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -51,7 +50,7 @@ def make_tokenizer(lesson: Lesson[Any], seed: int, size: int = 4000) -> Any:
         show_progress=False,
     )
     bare.train_from_iterator(corpus(lesson, seed, size), trainer)
-    made = PreTrainedTokenizerFast(tokenizer_object=bare, pad_token=PAD, eos_token=CLOSE)
-    made.padding_side, made.chat_template, made.model_max_length = "left", CHAT, 1024
-    made.clean_up_tokenization_spaces = False
-    return made
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bare, pad_token=PAD, eos_token=CLOSE)
+    tokenizer.padding_side, tokenizer.chat_template, tokenizer.model_max_length = "left", CHAT, 1024
+    tokenizer.clean_up_tokenization_spaces = False
+    return tokenizer

@@ -1,20 +1,19 @@
-"""Are the report's statistics right? Simulated sweeps whose truth is known.
+"""Error rates, coverage and power of the report's statistics, on simulated sweeps.
 
 Questions have a base difficulty (logit ~ Normal(0.5, 2)); each policy moves each of them by its own
 Normal(shift, 0.5); each training seed moves all questions together (by `seed points` of accuracy,
 standard deviation) and each one by Normal(0, 0.3); then samples are drawn. Printed:
 
-- A/A: the share of sweeps with two identical policies, under other seeds, that name a winner. With
-  one seed the interval speaks of those two runs: where seeds differ it is wrong about policies.
-- Coverage of the 95 % interval, and beside it of the plain bootstrap over seeds and items: of the
-  truth over all seeds; with one seed, of the truth under that seed.
-- Power at the difference that is called detectable, with the variances of that world.
+- A/A: the share of sweeps with two identical policies, under different seeds, that name a winner.
+  With one seed the interval covers those two runs only, so it misses differences between seeds.
+- Coverage of the 95 % interval, and of the plain bootstrap over seeds and items: of the true
+  difference over all seeds; with one seed, of the true difference under that seed.
+- Power at the difference that is called detectable, with the variances of that setting.
 
-And by themselves: what `decile plan` calls detectable before anything ran, and how many sweeps of a
-world as it assumes it find that.
+A second table shows the difference that `decile plan` calls detectable before anything runs, and
+the share of sweeps that detect it if its assumptions hold.
 """
 
-import argparse
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -23,6 +22,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import betaincinv, expit
 
+from benchmarks.command_line import benchmark_parser
 from orchestrator.stats.comparison import Scores, compare_policies
 from orchestrator.stats.inference import (
     Variances,
@@ -47,7 +47,7 @@ GRIDS = ((1, 15, 1), (1, 15, 8), (3, 15, 8), (3, 60, 4), (1, 250, 1), (3, 250, 4
 
 
 class World(NamedTuple):
-    """What a simulated sweep looks like; `shift` (logits) is what policy a has over b."""
+    """Parameters of simulated sweeps; policy a is `shift` logits better than policy b."""
 
     seeds: int
     items: int
@@ -77,7 +77,7 @@ def accuracy(logit: float, seed_logit: float = 0.0) -> float:
 
 
 def sweeps(world: World, count: int) -> Iterator[Sweep]:
-    """Sweeps drawn from that world, the same each time."""
+    """Simulated sweeps, the same each time."""
     rng = np.random.default_rng([world.seeds, world.items, int(10 * world.seed_points)])
     for _ in range(count):
         base = rng.normal(LOGIT, SPREAD, world.items)
@@ -108,20 +108,22 @@ def named_a_winner(world: World, count: int) -> float:
 
 
 def coverage(world: World, count: int) -> float:
-    """Share of intervals that hold the truth."""
-    found = ((mean_effect(s.a - s.b), s.truth) for s in sweeps(world, count))
-    return sum(e.low <= truth <= e.high for e, truth in found) / count
+    """Share of intervals that contain the true difference."""
+    effects = ((mean_effect(s.a - s.b), s.truth) for s in sweeps(world, count))
+    return sum(e.low <= truth <= e.high for e, truth in effects) / count
 
 
 def bootstrap_coverage(world: World, count: int) -> float:
-    """The same of the percentile bootstrap over seeds and items."""
+    """Share of percentile bootstrap intervals that contain the true difference."""
     rng = np.random.default_rng(0)
-    found = ((hierarchical_bootstrap(s.a - s.b, 1000, rng), s.truth) for s in sweeps(world, count))
-    return sum(e.low <= truth <= e.high for e, truth in found) / count
+    effects = (
+        (hierarchical_bootstrap(s.a - s.b, 1000, rng), s.truth) for s in sweeps(world, count)
+    )
+    return sum(e.low <= truth <= e.high for e, truth in effects) / count
 
 
 def components(world: World, count: int = 200) -> Variances:
-    """Mean components of many large sweeps of that world: nearly its truth."""
+    """Mean variance components of many large sweeps: close to the true ones."""
     large = world._replace(seeds=5, items=500)
     squares = np.array([mean_squares(s.a - s.b)[:3] for s in sweeps(large, count)]).mean(axis=0)
     rest = float(squares[2])
@@ -129,20 +131,21 @@ def components(world: World, count: int = 200) -> Variances:
 
 
 def shifted(world: World, points: float) -> World:
-    """The world in which policy a is ahead by a share; raises ValueError where there is no room.
+    """The setting in which policy a is better by `points` (a share).
 
-    With one seed the difference is that of the two runs, so seeds are left out of it.
+    With one seed the difference is that of the two runs, so it excludes the variance of seeds.
+    Raises ValueError where accuracy cannot be that high.
     """
     fixed = world if world.seeds > 1 else world._replace(seed_points=0.0)
-    still = accuracy(LOGIT, fixed.seed_logit)
-    room = brentq(lambda x: accuracy(LOGIT + x, fixed.seed_logit) - still - points, 0, 30)
-    return fixed._replace(shift=room)
+    baseline = accuracy(LOGIT, fixed.seed_logit)
+    shift = brentq(lambda x: accuracy(LOGIT + x, fixed.seed_logit) - baseline - points, 0, 30)
+    return fixed._replace(shift=shift)
 
 
 def power(world: World, count: int) -> tuple[float, float]:
-    """The detectable difference in points, and the share of sweeps with that one found.
+    """The detectable difference in points, and the share of sweeps that detect it.
 
-    Near 100 % accuracy varies less, so the difference is found anew in the world that has it.
+    Accuracy varies less near 100 %, so the difference is recomputed in the setting that has it.
     """
     ahead, points = world, 0.0
     for _ in range(4):
@@ -151,24 +154,24 @@ def power(world: World, count: int) -> tuple[float, float]:
             ahead = shifted(world, points)
         except ValueError:
             return 100 * points, float("nan")
-    found = (mean_effect(x.a - x.b) for x in sweeps(ahead, count))
-    return 100 * points, sum(effect.low > 0 for effect in found) / count
+    effects = (mean_effect(x.a - x.b) for x in sweeps(ahead, count))
+    return 100 * points, sum(effect.low > 0 for effect in effects) / count
 
 
 def planned(seeds: int, items: int, samples: int, count: int) -> tuple[float, float]:
-    """What `decile plan` calls detectable, in points, and the share of sweeps that find it.
+    """The difference that `decile plan` calls detectable, in points, and its power.
 
-    Sweeps are as the plan assumes them: pass rates of two policies that agree over questions, seeds
-    that move all questions, samples of 0 and 1. One seed of one sample is judged by McNemar's test.
+    Sweeps follow the plan's assumptions: the pass rates of the two policies agree over questions,
+    seeds move all questions, samples are 0 or 1. One sample of one seed uses McNemar's test.
     """
     points = minimum_detectable(items, seeds, samples)
-    rng, found = np.random.default_rng([seeds, items, samples]), 0
+    rng, detections = np.random.default_rng([seeds, items, samples]), 0
     for _ in range(count):
         a, b = _assumed(rng, points / 100, (seeds, items), samples)
         runs = [{s: (range(items), side[s]) for s in range(seeds)} for side in (a, b)]
         (pair,) = compare_policies({"a": runs[0], "b": runs[1]})
-        found += pair.verdict == "a"
-    return points, found / count
+        detections += pair.verdict == "a"
+    return points, detections / count
 
 
 def _assumed(
@@ -191,33 +194,38 @@ def _assumed(
 
 
 def main() -> None:
-    """Simulate and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.statistics", description=__doc__)
-    parser.add_argument("--sweeps", type=int, default=400, help="sweeps of each A/A test")
-    parser.add_argument("--coverage-sweeps", type=int, default=2000, help="sweeps of the others")
-    parser.add_argument("--items", type=int, default=250)
-    parser.add_argument("--samples", type=int, default=4, help="samples per question")
-    wanted = parser.parse_args()
-    print(f"{wanted.items} questions, {wanted.samples} samples each\n")
+    """Simulate and print both tables."""
+    parser = benchmark_parser("interval_coverage", __doc__)
+    parser.add_argument("--sweeps", type=int, default=400, help="sweeps per A/A test (default 400)")
+    parser.add_argument(
+        "--coverage-sweeps",
+        type=int,
+        default=2000,
+        help="sweeps of the other columns (default 2000)",
+    )
+    parser.add_argument("--items", type=int, default=250, help="test questions (default 250)")
+    parser.add_argument("--samples", type=int, default=4, help="samples per question (default 4)")
+    arguments = parser.parse_args()
+    print(f"{arguments.items} questions, {arguments.samples} samples each\n")
     print("| seeds | seed points | A/A | coverage | bootstrap | detectable | power |")
     print("|---|---|---|---|---|---|---|")
     start = time.perf_counter()
     for seeds in SEEDS:
         for points in POINTS:
-            world = World(seeds, wanted.items, wanted.samples, points)
+            world = World(seeds, arguments.items, arguments.samples, points)
             shifted = world._replace(shift=0.4)
-            size, share = power(world, wanted.coverage_sweeps // 2)
+            size, share = power(world, arguments.coverage_sweeps // 2)
             row = (
-                f"{named_a_winner(world, wanted.sweeps):.1%}",
-                f"{coverage(shifted, wanted.coverage_sweeps):.1%}",
-                f"{bootstrap_coverage(shifted, wanted.sweeps):.1%}",
+                f"{named_a_winner(world, arguments.sweeps):.1%}",
+                f"{coverage(shifted, arguments.coverage_sweeps):.1%}",
+                f"{bootstrap_coverage(shifted, arguments.sweeps):.1%}",
                 f"{size:.1f}",
                 f"{share:.0%}",
             )
             print(f"| {seeds} | {points:g} | {' | '.join(row)} |", flush=True)
     print("\n| seeds | questions | samples | plan: detectable | power |\n|---|---|---|---|---|")
     for seeds, items, samples in GRIDS:
-        size, share = planned(seeds, items, samples, wanted.coverage_sweeps // 2)
+        size, share = planned(seeds, items, samples, arguments.coverage_sweeps // 2)
         print(f"| {seeds} | {items} | {samples} | {size:.1f} | {share:.0%} |", flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
 
