@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
-from orchestrator.config.library_settings import batch_problem, prompts_per_update
-from orchestrator.config.yaml_lines import load
+from orchestrator.config.library_settings import check_batch, prompts_per_update
+from orchestrator.config.yaml_lines import load, named_values
 from orchestrator.storage.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -64,7 +64,7 @@ def test_the_catalogue_of_the_project_loads() -> None:
         ("budget: 0.1", "budgte: 0.1", 10, "did you mean 'budget'"),
         ("budget: 0.1", "budget: 0", 10, "write a share (0.10) or a count (80)"),
         ("budget: 0.1", "budget: -3", 10, "write a share"),
-        ("budget: 0.1", "budget: 1.5", 10, "over the whole pool"),
+        ("budget: 0.1", "budget: 1.5", 10, "exceeds the pool"),
         ("budget: 0.1", "budget: tenth", 10, "write a share"),
         ("model: [tiny]", "model: [tinny]", 7, "unknown model 'tinny'; did you mean 'tiny'"),
         ("[shuffled_objects]", "[shuffled]", 8, "unknown task 'shuffled'"),
@@ -82,20 +82,20 @@ def test_the_catalogue_of_the_project_loads() -> None:
         ("{embedded: tiny}", "{embedded: huge}", 3, "tiny"),
         ("lora: {r: 8}", "resources: {gpus: 2}", 12, "workers: 2"),
         ("lora: {r: 8}", "lora: {r: 8", 13, "not valid YAML"),
-        ("lora: {r: 8}", "budget: 0.2", 12, "written twice (first in line 10)"),
+        ("lora: {r: 8}", "budget: 0.2", 12, "given twice (first in line 10)"),
         ("lora: {r: 8}", "probe: {samples: 0}", 12, "samples"),
         ("lora: {r: 8}", "probe: {sample: 5}", 12, "did you mean 'samples'"),
         ("lora: {r: 8}", "probe: {top_p: 0}", 12, "greater than 0"),
         ("lora: {r: 8}", "lora: {lora_alhpa: 8}", 12, "did you mean 'lora_alpha'"),
         ("lora: {r: 8}", "lora: {r: eight}", 12, "write a number"),
-        ("lora: {r: 8}", "lora: {inference_mode: true}", 12, "decided by Decile"),
+        ("lora: {r: 8}", "lora: {inference_mode: true}", 12, "set by Decile"),
         ("lora: {r: 8}", "evaluate: {samples: many}", 12, "not 'many'"),
         ("lora: {r: 8}", "resources: {cpus: 0}", 12, "greater than 0"),
         ("lora: {r: 8}", "marking: lax", 12, "'lenient' or 'strict'"),
         ("lora: {r: 8}", "about: !!python/name:os.system", 12, "not valid YAML"),
         ("budget: 0.1", "budget: true", 10, "write a share"),
         ("budget: 0.1", "budget: '0.1'", 10, "write a share"),
-        ("budget: 0.1", "budget: .inf", 10, "over the whole pool"),
+        ("budget: 0.1", "budget: .inf", 10, "exceeds the pool"),
         ("[hard, random]", "[hard, random]\n      seed: [1, 2, 1]", 10, "1 is listed twice"),
         ("[hard, random]", "[hard, random]\n      seed: [0.5]", 10, "valid integer"),
         ("[hard, random]", "[]", 9, "at least 1 item"),
@@ -131,12 +131,33 @@ def test_the_catalogue_of_the_project_loads() -> None:
         ("learning_rate: 1e-4", "max_steps: -1", 11, "at least 1"),
         ("learning_rate: 1e-4", "gradient_accumulation_steps: 0", 11, "at least 1"),
         ("learning_rate: 1e-4", "temperature: -1", 11, "above 0"),
-        ("learning_rate: 1e-4", "loss_type: 5", 11, "write a text"),
+        ("learning_rate: 1e-4", "loss_type: 5", 11, "write a string"),
         ("lora: {r: 8}", "lora: {r: 0}", 12, "at least 1"),
         ("lora: {r: 8}", "lora: {r: null}", 12, "is null"),
         ("lora: {r: 8}", "about: 2001-99-99", 1, "put it in quotes"),
         ("lora: {r: 8}", "about: &a [*a]", 1, "alias contains itself"),
-        ("lora: {r: 8}", "about: \0", 12, "not valid YAML"),
+        ("lora: {r: 8}", "about: äöü中中中\n    # \0\n\n\n", 13, "not valid YAML"),
+        (
+            "learning_rate: 1e-4",
+            "shuffle_dataset: false",
+            11,
+            "shuffle_dataset is False: write true, or leave it out",
+        ),
+        ("lora: {r: 8}", "evaluate: {samples: 4, pass_at: [2, 8]}", 12, "write samples: 8"),
+        (
+            "lora: {r: 8}",
+            "evaluate: {ood: [arithmetic], ood_samples: 4, samples: 2, pass_at: [4, 8]}",
+            12,
+            "experiments.q.evaluate.pass_at.1: pass@8 needs 8 samples per question, not 4",
+        ),
+        ("  q:", "  ../q:", 5, "experiments.../q: '../q' is not a valid name"),
+        ("  q:", "  a..q:", 5, "is not a valid name"),
+        ("  q:", "  a/q:", 5, "is not a valid name"),
+        ("  q:", "  a\\q:", 5, "is not a valid name"),
+        ("  q:", "  '':", 5, "is not a valid name"),
+        ("  q:", "  .q:", 5, "is not a valid name"),
+        ("  q:", f"  {'q' * 81}:", 5, "at most 80"),
+        ("tiny: {emb", "a b: {emb", 3, "models.a b: 'a b' is not a valid name"),
     ],
 )
 def test_each_mistake_is_named_with_its_line_and_a_way_out(
@@ -154,6 +175,13 @@ def test_a_missing_file_and_a_list_are_refused(tmp_path: Path) -> None:
         load_config(written(tmp_path, yaml.safe_dump([1])))
 
 
+@pytest.mark.parametrize("alias", ["[*{0}, *{0}]", "{{<<: [*{0}, *{0}]}}"])
+def test_nested_aliases_that_expand_without_end_are_refused(tmp_path: Path, alias: str) -> None:
+    bomb = ["a0: &a0 {x: 1}", *(f"a{i}: &a{i} {alias.format(f'a{i - 1}')}" for i in range(1, 40))]
+    with pytest.raises(UserError, match=r"yaml:\d+: aliases expand to more than 100,000"):
+        load(written(tmp_path, "\n".join(bomb)))
+
+
 def test_an_unknown_experiment_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="one of q"):
         load_config(written(tmp_path, GOOD)).experiment("p")
@@ -167,7 +195,7 @@ def test_an_item_of_a_block_list_is_found_on_its_own_line(tmp_path: Path) -> Non
 
 def test_a_group_that_does_not_divide_the_batch_is_told_one_that_does(tmp_path: Path) -> None:
     message = refusal(tmp_path, "size: 16", "size: 12")
-    assert "write a batch that makes 16" in message
+    assert "write a batch of 16 completions" in message
     file = written(tmp_path, GOOD.replace("size: 16", "size: 12, gradient_accumulation_steps: 2"))
     assert prompts_per_update(load_config(file).experiment("q").full_grpo(), 1) == 3
 
@@ -182,7 +210,7 @@ def test_a_batch_fits_exactly_when_it_holds_whole_groups(
         "per_device_train_batch_size": batch,
         "gradient_accumulation_steps": 1,
     }
-    assert (batch_problem(grpo, workers) is None) == (batch * workers % group == 0)
+    assert (check_batch(grpo, workers) is None) == (batch * workers % group == 0)
 
 
 @settings(max_examples=50, deadline=None)
@@ -198,6 +226,26 @@ def test_a_share_is_floored_without_rounding_noise(percent: int, pool: int) -> N
 def test_every_spelling_of_a_small_number_is_a_number(tmp_path: Path, text: str) -> None:
     file = written(tmp_path, GOOD.replace("1e-4", text))
     assert load_config(file).experiment("q").grpo["learning_rate"] == pytest.approx(1e-4)
+
+
+def test_pass_at_needs_as_many_samples_only_where_it_is_written(tmp_path: Path) -> None:
+    for evaluate in (
+        "{samples: 1}",
+        "{samples: 8, pass_at: [8]}",
+        "{samples: 2, ood: [arithmetic], ood_samples: 8, pass_at: [2, 8]}",
+    ):
+        file = written(tmp_path, GOOD.replace("lora: {r: 8}", f"evaluate: {evaluate}"))
+        assert load_config(file).experiment("q")
+
+
+def test_names_of_common_forms_are_valid(tmp_path: Path) -> None:
+    for name in ("q-1", "qwen3_4b", "a.b", "lr1e-4+beta", "größe"):
+        assert load_config(written(tmp_path, GOOD.replace("  q:", f"  {name}:"))).experiment(name)
+
+
+@pytest.mark.parametrize("text", ["1e-1", "1E-1", "1.e-1", "0.1"])
+def test_an_option_on_the_command_line_is_read_like_the_file(text: str) -> None:
+    assert named_values([f"low={text}", "levels=1-3"]) == {"low": 0.1, "levels": "1-3"}
 
 
 def test_a_word_that_only_looks_like_a_number_stays_a_word(tmp_path: Path) -> None:
@@ -259,7 +307,7 @@ def test_a_wrong_wording_is_refused_with_its_line(tmp_path: Path, prompt: str, w
 
 def test_wording_belongs_beside_the_options(tmp_path: Path) -> None:
     options = "datasets: {m: {task: gsm8k, options: {prompt: {}}}}\nexperiments:\n"
-    assert "prompt stands beside options" in refusal(tmp_path, "experiments:\n", options)
+    assert "prompt belongs next to options" in refusal(tmp_path, "experiments:\n", options)
 
 
 @pytest.mark.parametrize(

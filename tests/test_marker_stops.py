@@ -68,7 +68,7 @@ def test_the_doctor_tries_every_marker_inside_a_ray_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from orchestrator.config.catalog import load_config
-    from orchestrator.planning.plan import datasets_of
+    from orchestrator.planning.resolve import datasets_of
 
     (tmp_path / "lying_task.py").write_text(LYING)
     monkeypatch.syspath_prepend(str(tmp_path))

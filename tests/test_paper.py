@@ -162,7 +162,7 @@ def with_aime(row: Row, right: int) -> Row:
     asked = ExtraEval(probe=probe, dataset="aime", greedy=False, test_hash="")
     base, final = ({f"q{i}": (8, int(i < n)) for i in range(15)} for n in (5, right))
     counts = {**row.counts, "aime": {0: base, row.cell.updates: final}}
-    cell = row.cell.model_copy(update={"also": [asked]})
+    cell = row.cell.model_copy(update={"extra_evals": [asked]})
     return dataclasses.replace(row, cell=cell, counts=counts)
 
 

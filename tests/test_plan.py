@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.plan import Plan, datasets_of, make_plan
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.planning.resolve import datasets_of
 from orchestrator.probing.probes import pending_samples
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
@@ -68,6 +69,19 @@ def test_what_can_change_a_result_changes_the_id(tmp_path: Path, change: dict) -
     assert only(tmp_path, **change).cell_id != only(tmp_path).cell_id
 
 
+def test_a_new_marker_of_another_test_set_is_another_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ids() -> list[str]:
+        evaluations = ({"greedy": True}, {"greedy": True, "ood": ["arithmetic"]})
+        return [only(tmp_path, evaluate=evaluate).cell_id for evaluate in evaluations]
+
+    plain, with_ood = ids()
+    monkeypatch.setattr("tasks.arithmetic.Arithmetic.marker_version", 99)
+    assert ids()[0] == plain
+    assert ids()[1] != with_ood
+
+
 def test_a_probe_is_shared_across_k_and_marking_but_not_across_sampling(tmp_path: Path) -> None:
     key = only(tmp_path).probe.key
     base = {"samples": 4, "max_completion_length": 32}
@@ -83,14 +97,17 @@ def test_other_weights_are_another_probe(tmp_path: Path) -> None:
     assert only(tmp_path).probe.key != first
 
 
-def test_a_cell_survives_its_own_json(tmp_path: Path) -> None:
-    cell = only(tmp_path)
-    again = Cell.model_validate_json(cell.model_dump_json())
+def test_a_cell_survives_its_own_json_which_keeps_its_keys(tmp_path: Path) -> None:
+    cell = only(tmp_path, evaluate={"greedy": True, "ood": ["arithmetic"]})
+    content = cell.model_dump_json()
+    assert '"also":[' in content
+    again = Cell.model_validate_json(content)
+    assert again == cell
     assert again.cell_id == cell.cell_id
     assert again.subset_key == cell.subset_key
 
 
-@pytest.mark.parametrize(("budget", "words"), [(41, "of a pool of 40"), (1, "fewer than the 2")])
+@pytest.mark.parametrize(("budget", "words"), [(41, "from a pool of 40"), (1, "fewer than the 2")])
 def test_a_budget_that_does_not_fit_is_refused_with_its_line(
     tmp_path: Path, budget: int, words: str
 ) -> None:
@@ -214,7 +231,7 @@ def test_the_named_line_is_where_the_budget_stands(tmp_path: Path) -> None:
 
 
 def test_a_share_that_makes_nothing_is_refused_and_the_whole_pool_is_not(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="makes 0 prompts of a pool of 40"):
+    with pytest.raises(UserError, match="selects 0 prompts from a pool of 40"):
         only(tmp_path, budget=0.01)
     assert only(tmp_path, budget=1.0).size == only(tmp_path, budget=40).size == 40
 
@@ -224,7 +241,7 @@ def test_a_cell_counts_its_own_work(tmp_path: Path) -> None:
     cell = only(tmp_path, grpo=grpo, resources={"workers": 2}, budget=12)
     assert cell.prompts_per_update == 8 * 3 * 2 // 4 == 12
     assert (cell.updates, cell.rollouts) == (4, 4 * 8 * 3 * 2)
-    with pytest.raises(UserError, match="11 prompts are fewer than the 12 of one update"):
+    with pytest.raises(UserError, match="11 prompts, fewer than the 12 of one update"):
         only(tmp_path, grpo=grpo, resources={"workers": 2}, budget=11)
 
 
@@ -358,7 +375,7 @@ def test_every_sample_that_a_cell_reads_is_scheduled(
     read = {
         (spec.key, prompt.prompt_id, index)
         for cell in plan.cells
-        for spec in (cell.probe, cell.baseline, *(extra.probe for extra in cell.also))
+        for spec in (cell.probe, cell.baseline, *(extra.probe for extra in cell.extra_evals))
         for prompt in plan.pool(spec).prompts(spec.split)
         for index in range(spec.settings.samples)
     }

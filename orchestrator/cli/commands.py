@@ -208,7 +208,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     """Run every check, each printed as soon as it is done."""
     from orchestrator.cli.doctor import checks
     from orchestrator.config.catalog import load_config
-    from orchestrator.planning.plan import datasets_of
+    from orchestrator.planning.resolve import datasets_of
 
     file = arguments.file
     datasets = datasets_of(load_config(file), arguments.experiment) if file else {}

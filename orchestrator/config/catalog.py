@@ -4,90 +4,109 @@ Every model forbids unknown keys, and every message says what is wrong and what 
 `load_config` adds file and line.
 """
 
-from collections.abc import Callable
+import re
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.claims import ClaimError, parse_claim
-from orchestrator.config.entries import DatasetEntry, ModelEntry, PolicyEntry, Settings, problem
+from orchestrator.config.entries import (
+    DatasetEntry,
+    ModelEntry,
+    PolicyEntry,
+    Settings,
+    setting_error,
+)
 from orchestrator.config.experiment import Experiment
-from orchestrator.config.yaml_lines import Path_, line_of, load
+from orchestrator.config.yaml_lines import YamlPath, line_of, load
 from orchestrator.storage.errors import UserError
 from policies import PolicyError, get_policy
 from tasks import TaskError, find_task
+
+# An experiment's name becomes a file name in the storage; the others stand in claims and metrics.
+_EXPERIMENT_NAME = re.compile(r"(?!.*\.\.)\w[\w.+-]{0,79}")
+_ENTRY_NAME = re.compile(r"[\w.+:/@-]{1,80}")
 
 
 class Config(Settings):
     """experiments.yaml: a catalogue of named sweeps."""
 
     storage: str = "./runs"
-    """Where results are kept: a folder, or a URI that pyarrow knows."""
+    """Where results are stored: a folder, or a URI that pyarrow supports (s3://…, gs://…)."""
     models: dict[str, ModelEntry] = Field(min_length=1)
     """Base models by name."""
     datasets: dict[str, DatasetEntry] = Field(default_factory=dict)
-    """Tasks with options, by name; a task's own name needs no entry."""
+    """Tasks with options, by name; a task with default options needs no entry."""
     policies: dict[str, PolicyEntry] = Field(default_factory=dict)
-    """Policies with options, by name; a policy's own name needs no entry."""
+    """Policies with options, by name; a policy with default options needs no entry."""
     experiments: dict[str, Experiment] = Field(min_length=1)
     """Sweeps by name."""
 
+    @field_validator("models", "datasets", "policies", "experiments")
+    @classmethod
+    def _valid_names(cls, entries: dict[str, Any], info: Any) -> dict[str, Any]:
+        experiments = info.field_name == "experiments"
+        for name in entries:
+            if not (_EXPERIMENT_NAME if experiments else _ENTRY_NAME).fullmatch(name):
+                form = "letters, digits and . _ - +" if experiments else "no spaces"
+                raise setting_error(
+                    f"{name!r} is not a valid name: write at most 80 characters, {form}"
+                    f"{', with no leading dot and no ..' if experiments else ''}",
+                    name,
+                )
+        return entries
+
     @model_validator(mode="after")
-    def _grids_name_known_things(self) -> Self:
+    def _references(self) -> Self:
         for name, experiment in self.experiments.items():
-            self._check_models(name, experiment)
-            self._check(name, "dataset", experiment.grid.dataset, self.dataset)
-            self._check(name, "policy", experiment.grid.policy, self.policy)
-            self._check_claims(name, experiment)
-            for index, dataset in enumerate(experiment.evaluate.ood):
+            grid, path = experiment.grid, ("experiments", name)
+            for index, model in enumerate(grid.model):
+                self._check_model(model, experiment, (*path, "grid", "model", index))
+            for index, dataset in enumerate(grid.dataset):
+                self._check_dataset(dataset, (*path, "grid", "dataset", index))
+            for index, policy in enumerate(grid.policy):
                 try:
-                    self.dataset(dataset)
-                except TaskError as error:
-                    place = ("experiments", name, "evaluate", "ood", index)
-                    raise problem(str(error), *place) from error
+                    self.policy(policy)
+                except PolicyError as error:
+                    raise setting_error(str(error), *path, "grid", "policy", index) from error
+            for index, claim in enumerate(experiment.claims):
+                try:
+                    parse_claim(claim, grid.policy, grid.dataset, grid.model)
+                except ClaimError as error:
+                    raise setting_error(str(error), *path, "claims", index) from error
+            for index, dataset in enumerate(experiment.evaluate.ood):
+                self._check_dataset(dataset, (*path, "evaluate", "ood", index))
         return self
 
-    def _check_models(self, name: str, experiment: Experiment) -> None:
-        for index, model in enumerate(experiment.grid.model):
-            place = ("experiments", name, "grid", "model", index)
-            if model not in self.models:
-                raise problem(
-                    f"unknown model {model!r}{settings.suggest(model, self.models)} "
-                    f"(models: {', '.join(self.models)})",
-                    *place,
-                )
-            engines = {"probe": experiment.probe.engine, "evaluate": experiment.evaluate.engine}
-            where = [block for block, engine in engines.items() if engine == "vllm"]
-            if self.models[model].load_in_4bit and where:
-                raise problem(
-                    f"model {model!r} is in 4 bits, which transformers alone samples: "
-                    f"write {where[0]}: {{engine: transformers}}, or leave load_in_4bit out",
-                    *place,
-                )
+    def _check_model(self, model: str, experiment: Experiment, path: YamlPath) -> None:
+        if model not in self.models:
+            raise setting_error(
+                f"unknown model {model!r}{settings.suggest(model, self.models)} "
+                f"(models: {', '.join(self.models)})",
+                *path,
+            )
+        engines = {"probe": experiment.probe.engine, "evaluate": experiment.evaluate.engine}
+        blocks = [block for block, engine in engines.items() if engine == "vllm"]
+        if self.models[model].load_in_4bit and blocks:
+            raise setting_error(
+                f"model {model!r} is loaded in 4 bits, which only the transformers engine samples: "
+                f"write {blocks[0]}: {{engine: transformers}}, or remove load_in_4bit",
+                *path,
+            )
 
-    def _check(
-        self, experiment: str, axis: str, names: list[str], find: Callable[[str], object]
-    ) -> None:
-        for index, name in enumerate(names):
-            try:
-                find(name)
-            except (TaskError, PolicyError) as error:
-                place = ("experiments", experiment, "grid", axis, index)
-                raise problem(str(error), *place) from error
-
-    def _check_claims(self, name: str, experiment: Experiment) -> None:
-        grid = experiment.grid
-        for index, claim in enumerate(experiment.claims):
-            try:
-                parse_claim(claim, grid.policy, grid.dataset, grid.model)
-            except ClaimError as error:
-                place = ("experiments", name, "claims", index)
-                raise problem(str(error), *place) from error
+    def _check_dataset(self, name: str, path: YamlPath) -> None:
+        try:
+            self.dataset(name)
+        except TaskError as error:
+            raise setting_error(str(error), *path) from error
 
     def policy(self, name: str) -> PolicyEntry:
-        """The policy of that name; one that is not in `policies` has no options."""
+        """The entry of that name, or the policy of that name with default options.
+
+        Raises PolicyError.
+        """
         if name in self.policies:
             return self.policies[name]
         try:
@@ -99,7 +118,10 @@ class Config(Settings):
         return PolicyEntry(policy=name)
 
     def dataset(self, name: str) -> DatasetEntry:
-        """The dataset of that name; a task's name means the task with its default options."""
+        """The entry of that name, or the task of that name with default options.
+
+        Raises TaskError.
+        """
         if name not in self.datasets:
             find_task(name)
             return DatasetEntry(task=name)
@@ -107,18 +129,17 @@ class Config(Settings):
 
 
 class LoadedConfig:
-    """A validated file: its settings, and where everything stands in it."""
+    """A validated file: its settings, and the line of each of them."""
 
-    def __init__(self, file: Path, config: Config, lines: dict[Path_, int]) -> None:
+    def __init__(self, file: Path, config: Config, lines: dict[YamlPath, int]) -> None:
         self.file, self.config, self._lines = file, config, lines
 
     def error(self, message: str, *path: str | int) -> UserError:
-        """A UserError that names the line of `path`."""
-        where = f"{self.file}:{line_of(path, self._lines)}"
-        return UserError(f"{where}: {'.'.join(map(str, path))}: {message}")
+        """A UserError at the file and line of `path`."""
+        return _error_at(self.file, self._lines, path, message)
 
     def experiment(self, name: str) -> Experiment:
-        """The experiment of that name, or a UserError that lists those there are."""
+        """The experiment of that name. Raises UserError, which lists the existing ones."""
         if name not in self.config.experiments:
             known = ", ".join(self.config.experiments)
             raise UserError(f"{self.file}: no experiment {name!r}: write -e with one of {known}")
@@ -126,28 +147,26 @@ class LoadedConfig:
 
 
 def load_config(file: Path) -> LoadedConfig:
-    """Read and validate a file of experiments; the first problem is raised as UserError."""
+    """Read and validate a file of experiments. Raises UserError for the first mistake."""
     content, lines = load(file)
     if not isinstance(content, dict):
-        raise UserError(f"{file}:1: is not a mapping: write storage, models and experiments")
+        raise UserError(f"{file}:1: not a mapping: write storage, models and experiments")
     try:
         return LoadedConfig(file, Config.model_validate(content), lines)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        context = first.get("ctx", {})
-        path = (*first["loc"], *context.get("below", ()))
-        where = f"{file}:{line_of(path, lines)}"
-        message = f"{where}: {'.'.join(map(str, path))}: {_words(first['msg'], first['input'])}"
-        raise UserError(message) from error
+        path = (*first["loc"], *first.get("ctx", {}).get("below", ()))
+        value, message = first["input"], first["msg"][:1].lower() + first["msg"][1:]
+        own = first["type"] == "decile"
+        if not own and not isinstance(value, dict | list) and repr(value) not in message:
+            message += f" (not {value!r})"
+        raise _error_at(file, lines, path, message) from error
 
 
-def _words(message: str, value: Any) -> str:
-    """Pydantic's message, with what was written where that is short."""
-    shown = "" if isinstance(value, dict | list) or repr(value) in message else f" (not {value!r})"
-    plain = message[:1].lower() + message[1:]
-    return plain if plain.startswith(("unknown", "budget")) else plain + shown
+def _error_at(file: Path, lines: dict[YamlPath, int], path: YamlPath, message: str) -> UserError:
+    return UserError(f"{file}:{line_of(path, lines)}: {'.'.join(map(str, path))}: {message}")
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of the file, by which editors complete and check it (kept in docs/)."""
+    """The JSON schema of the file, with which editors complete and check it (kept in docs/)."""
     return Config.model_json_schema()

@@ -1,6 +1,6 @@
-"""The entries of experiments.yaml that sweeps name: models, datasets, policies.
+"""The named entries of experiments.yaml that experiments refer to: models, datasets, policies.
 
-Every block forbids unknown keys, and every message says what is wrong and what to write instead.
+Every block forbids unknown keys. Error messages say what is wrong and what to write instead.
 """
 
 import re
@@ -30,7 +30,7 @@ class Settings(BaseModel):
             return value
         for key in value:
             if key not in cls.model_fields:
-                raise problem(
+                raise setting_error(
                     f"unknown setting {str(key)!r}{settings.suggest(str(key), cls.model_fields)} "
                     f"(known: {', '.join(cls.model_fields)})",
                     str(key),
@@ -38,48 +38,50 @@ class Settings(BaseModel):
         return value
 
 
-def problem(message: str, *below: str | int) -> PydanticCustomError:
-    """An error whose place is `below` the block that raises it."""
+def setting_error(message: str, *below: str | int) -> PydanticCustomError:
+    """A validation error at the path `below` the block whose validator raises it."""
     return PydanticCustomError("decile", "{message}", {"message": message, "below": below})
 
 
 class ModelEntry(Settings):
-    """Where a base model comes from: exactly one of embedded, hub, path, recorded."""
+    """A base model: exactly one of embedded, hub, path, recorded."""
 
     embedded: Literal[EMBEDDED] | None = None  # type: ignore[valid-type]
-    """The tiny model that ships with Decile."""
+    """A tiny model that ships with Decile."""
     hub: str | None = None
-    """A hub id; needs a revision, so that the same file always means the same weights."""
+    """A Hub id. Requires `revision`, so that the file always means the same weights."""
     path: str | None = None
-    """A folder in the hub's layout, with safetensors."""
+    """A local folder in the Hub's layout, with safetensors weights."""
     recorded: str | None = None
-    """A file of recorded completions (question, responses), to study a probe without a model."""
+    """A file of recorded completions (question, responses): probe without a model."""
     revision: str | None = None
-    """The hub commit."""
+    """The Hub commit."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Precision of the weights while sampling and training."""
+    """Precision of the weights for sampling and training."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Handed to the chat template, for instance {enable_thinking: false} for Qwen3."""
+    """Passed to the chat template, for example {enable_thinking: false} for Qwen3."""
     attn_implementation: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
-    """How attention is computed; auto is what transformers takes for the model, mostly sdpa."""
+    """Attention implementation; auto leaves the choice to transformers (usually sdpa)."""
     load_in_4bit: bool = False
-    """Hold the base weights in 4 bits (NF4); needs a GPU and pip install 'decile[4bit]'."""
+    """Load the base weights in 4 bits (NF4); needs a GPU and pip install 'decile[4bit]'."""
     target_modules: tuple[str, ...] = ()
-    """The layers that LoRA adapts in this family; an experiment's lora.target_modules wins."""
+    """Layers that LoRA adapts in this model; an experiment's lora.target_modules overrides it."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         sources = (self.embedded, self.hub, self.path, self.recorded)
         if sum(v is not None for v in sources) != 1:
-            raise problem(
+            raise setting_error(
                 "a model needs exactly one of embedded: tiny, hub: ID, path: FOLDER, recorded: FILE"
             )
         if self.hub and not self.revision:
-            raise problem(f"hub: {self.hub} needs revision: COMMIT, so that weights never change")
+            raise setting_error(
+                f"hub: {self.hub} needs revision: COMMIT, so that the weights never change"
+            )
         if self.hub and not _COMMIT.fullmatch(str(self.revision)):
-            raise problem(
-                f"revision {self.revision!r} is no commit, and what it names may change: "
-                "write its 40 hex digits",
+            raise setting_error(
+                f"revision {self.revision!r} is a branch or tag, which can move: "
+                "write the commit's 40 hex digits",
                 "revision",
             )
         return self
@@ -95,7 +97,7 @@ class DatasetEntry(Settings):
     prompt: dict[str, Any] = Field(default_factory=dict)
     """The chat around a question: preset, system, few_shot (a list of {question, answer})."""
     drop_overlap: bool = False
-    """Take training prompts out that the test set holds, word for word or nearly."""
+    """Remove training prompts that are exact or near duplicates of test questions."""
 
     @field_validator("task")
     @classmethod
@@ -103,24 +105,26 @@ class DatasetEntry(Settings):
         try:
             find_task(name)
         except TaskError as error:
-            raise problem(str(error)) from error
+            raise setting_error(str(error)) from error
         return name
 
     @field_validator("options")
     @classmethod
-    def _own_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+    def _task_options(cls, options: dict[str, Any]) -> dict[str, Any]:
         if "marking" in options:
-            raise problem("marking is no option of a dataset: set it on the experiment", "marking")
+            raise setting_error(
+                "marking is not a dataset option: set it on the experiment", "marking"
+            )
         if "prompt" in options:
-            raise problem("prompt stands beside options, not among them", "prompt")
+            raise setting_error("prompt belongs next to options, not inside it", "prompt")
         return options
 
     @model_validator(mode="after")
-    def _known_wording(self) -> Self:
+    def _valid_prompt(self) -> Self:
         try:
             Asking.of(self.prompt, find_task(self.task).templates)
         except ValueError as error:
-            raise problem(str(error), "prompt") from error
+            raise setting_error(str(error), "prompt") from error
         return self
 
 
@@ -137,7 +141,7 @@ class PolicyEntry(Settings):
         try:
             policy = get_policy(self.policy, **self.options)
         except PolicyError as error:
-            raise problem(str(error)) from error
+            raise setting_error(str(error)) from error
         settled = settled_options(policy, self.options)  # equal meaning, equal hash
         self.options.clear()
         self.options.update(settled)

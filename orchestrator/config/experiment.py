@@ -6,42 +6,42 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.entries import Settings, problem
+from orchestrator.config.entries import Settings, setting_error
 from orchestrator.sampling import ENGINES, Sampler, SamplingSettings, find_sampler
 
 PASS_AT = (2, 4, 8, 16, 32)
 
 
 def _check_engine(name: str) -> type[Sampler] | None:
-    """The class of an engine; None for a built-in one, heavy to import and here by name."""
+    """The class of a custom engine. None for a built-in one, which is heavy to import."""
     if name in ENGINES:
         return None
     try:
         return find_sampler(name)
     except ValueError as error:
-        raise problem(str(error)) from error
+        raise setting_error(str(error)) from error
 
 
 class Grid(Settings):
-    """The swept axes; the sweep is their product."""
+    """The swept axes; a sweep has a cell for every combination."""
 
     model: list[str] = Field(min_length=1)
     """Names from `models`."""
     dataset: list[str] = Field(min_length=1)
-    """Names from `datasets`, or tasks with their default options."""
+    """Names from `datasets`, or tasks with default options."""
     policy: list[str] = Field(min_length=1)
-    """Names from `policies`, built-in policies, or package.module:attribute."""
+    """Names from `policies`, policies with default options, or package.module:attribute."""
     seed: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
-    """Seeds of subset choice and training."""
+    """Seeds of subset selection and training."""
     probe_seed: list[Annotated[int, Field(ge=0)]] = []
-    """Seeds of the probe, to see what another probe would change; probe.seed when empty."""
+    """Seeds of the probe, to measure how much results vary between probes. Default: probe.seed."""
 
     @field_validator("model", "dataset", "policy", "seed", "probe_seed")
     @classmethod
     def _no_repeats(cls, values: list[Any]) -> list[Any]:
         for index, value in enumerate(values):
             if value in values[:index]:
-                raise problem(f"{value!r} is listed twice: a grid is a set, keep one", index)
+                raise setting_error(f"{value!r} is listed twice: remove one", index)
         return values
 
 
@@ -51,26 +51,25 @@ class Probe(Settings):
     samples: int = Field(default=10, ge=1)
     """K, completions per prompt."""
     temperature: float = Field(default=1.0, ge=0)
-    """Sampling temperature; 0 is greedy."""
+    """Sampling temperature; 0 means greedy."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Nucleus sampling; 1 is off."""
+    """Nucleus sampling; 1 disables it."""
     top_k: int = Field(default=0, ge=0)
-    """Keep only the k likeliest tokens; 0 is off."""
+    """Sample from the k most likely tokens only; 0 disables it."""
     max_completion_length: int = Field(default=256, ge=1)
-    """Tokens per completion at most; too few make every prompt look hard."""
+    """Token limit per completion; a low limit makes every prompt look hard."""
     seed: int = 0
-    """Of the sampling; another seed is another probe."""
+    """Sampling seed; another seed is another probe."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Strings that end an answer; the text before the first of them is marked."""
+    """Stop strings; the text before the first of them is marked."""
     adaptive: bool = False
-    """Stop sampling a prompt once nothing it could still say can change a subset of the grid."""
+    """Stop sampling a prompt once further samples cannot change any subset of the grid."""
     count_truncated: Literal["wrong", "exclude"] = "wrong"
-    """Whether an answer cut by the limit counts as a failure, or not at all."""
+    """Whether a completion cut at the token limit counts as wrong, or is left out."""
     engine: str = "transformers"
-    """What generates: transformers, vllm (a GPU and decile[vllm]), or package.module:Class."""
-
+    """transformers, vllm (needs a GPU and decile[vllm]), or package.module:Class."""
     gpus: int = Field(default=1, ge=1)
-    """GPUs per sampler where there are any; vllm shares a large model among them."""
+    """GPUs per sampler, if the cluster has any; vllm splits a large model across them."""
 
     @field_validator("engine")
     @classmethod
@@ -79,7 +78,7 @@ class Probe(Settings):
         return name
 
     def sampling(self) -> SamplingSettings:
-        """The part that decides how one completion is drawn."""
+        """The settings that determine how a completion is drawn."""
         return SamplingSettings(
             self.temperature,
             self.top_p,
@@ -91,70 +90,84 @@ class Probe(Settings):
 
 
 class Evaluate(Settings):
-    """How accuracy is measured, on the same test questions in all cells."""
+    """How accuracy is measured: on the same test questions in all cells."""
 
     every: int = Field(default=0, ge=0)
-    """Updates between evaluations; 0 evaluates the base and the final model only."""
+    """Updates between evaluations; 0 evaluates only the base and the final model."""
     samples: int = Field(default=4, ge=1)
     """Completions per test question; accuracy is their mean."""
     temperature: float = Field(default=1.0, ge=0)
-    """Sampling temperature; 0 is greedy."""
+    """Sampling temperature; 0 means greedy."""
     pass_at: tuple[Annotated[int, Field(ge=2)], ...] = PASS_AT
-    """Each k of pass@k; needs as many samples."""
+    """The k of pass@k; each needs at least k samples. By default, those that the samples allow."""
     greedy: bool = False
-    """Also one answer at temperature 0 per question."""
+    """Also generate one answer per question at temperature 0."""
     ood: tuple[str, ...] = ()
-    """Out-of-distribution test sets, by dataset; the base and the final model answer them."""
+    """Datasets whose test sets the base and the final model also answer (out-of-distribution)."""
     ood_samples: int | None = Field(default=None, ge=1)
-    """Completions per question of those; `samples` when not set."""
+    """Completions per question of those test sets. Default: `samples`."""
     max_completion_length: int | None = Field(default=None, ge=1)
-    """Tokens per completion; the probe's when not set."""
+    """Token limit per completion. Default: the probe's."""
     seed: int = 1
-    """Of the sampling: the same random numbers in every evaluation, so that they pair."""
+    """Sampling seed, the same in every evaluation so that comparisons are paired."""
     engine: str | None = None
-    """What answers. Not set: the trainer's own model while it trains. Set: this engine, after
-    training, with the base model loaded once and the adapters of all checkpoints swapped in."""
+    """What generates the answers. Unset: the trainer's own model, during training. Set: an engine,
+    after training, with the base model loaded once and each checkpoint's adapter swapped in."""
 
     @field_validator("engine")
     @classmethod
     def _engine_adapts(cls, name: str | None) -> str | None:
-        if name and (found := _check_engine(name)) and not found.adapts:
-            raise problem(
-                f"engine {name!r} cannot swap adapters: leave engine out, so that the "
-                "trainer's own model answers"
+        if name and (engine := _check_engine(name)) and not engine.adapts:
+            raise setting_error(
+                f"engine {name!r} cannot swap adapters: leave engine out to evaluate with the "
+                "trainer's own model"
             )
         return name
+
+    @model_validator(mode="after")
+    def _enough_samples(self) -> Self:
+        if "pass_at" not in self.model_fields_set:
+            return self
+        most = max(self.samples, (self.ood_samples or 0) if self.ood else 0)
+        for index, k in enumerate(self.pass_at):
+            if k > most:
+                raise setting_error(
+                    f"pass@{k} needs {k} samples per question, not {most}: write samples: {k}, "
+                    f"or remove {k}",
+                    *("pass_at", index),
+                )
+        return self
 
     def as_probe(
         self, probe: Probe, *, samples: int | None = None, temperature: float | None = None
     ) -> Probe:
-        """The probe of a test set whose completions are the base model's evaluation."""
+        """The probe of a test set, whose completions are the base model's evaluation."""
         return Probe(
             samples=samples or self.samples,
             temperature=self.temperature if temperature is None else temperature,
             max_completion_length=self.max_completion_length or probe.max_completion_length,
             stop=probe.stop,
             seed=self.seed,
-            # The base model is asked as the trained ones are, so that they pair.
+            # The same engine as for the trained models, so that comparisons are paired.
             engine=self.engine or "transformers",
             gpus=probe.gpus if self.engine else 1,
         )
 
 
 class Resources(Settings):
-    """What one trial takes; as many trials run at once as fit."""
+    """Resources of one trial; as many trials run concurrently as fit."""
 
     cpus: float = Field(default=1, gt=0)
-    """CPUs per worker; fractions allowed."""
+    """CPUs per worker; may be a fraction."""
     gpus: float = Field(default=0, ge=0)
-    """GPUs per worker; fractions allowed up to 1, TRL refuses a process that sees two."""
+    """GPUs per worker, at most 1 (TRL supports one GPU per process); may be a fraction."""
     workers: int = Field(default=1, ge=1)
-    """Processes that train one cell together, through Ray Train."""
+    """Processes that train one cell, through Ray Train."""
 
     @model_validator(mode="after")
     def _one_gpu_per_worker(self) -> Self:
         if self.gpus > 1:
-            raise problem(
+            raise setting_error(
                 f"gpus is {self.gpus:g} per worker: write gpus: 1 and workers: {round(self.gpus)}",
                 "gpus",
             )
@@ -165,84 +178,87 @@ class Experiment(Settings):
     """One named sweep."""
 
     about: str = ""
-    """One line for people."""
+    """A one-line description."""
     grid: Grid
     """The swept axes."""
     budget: int | float = 0.10
-    """Size of each subset: a share of the pool (0.10) or a count (80)."""
+    """Size of each subset: a share of the pool (0.10) or a number of prompts (80)."""
     compare_at: Literal["updates", "rollouts", "tokens", "seconds"] = "updates"
-    """What the report's comparison holds equal."""
+    """What the report's comparison keeps equal between policies."""
     mask_dead_groups: bool = False
-    """Leave groups whose rewards agree out of the loss."""
+    """Exclude dead groups (all rewards equal) from the loss."""
     claims: tuple[str, ...] = ()
-    """What is claimed beforehand, such as "hard > random on gsm8k by 3"."""
+    """Claims to test, stated in advance, such as "hard > random on gsm8k by 3"."""
     match_sizes: bool = False
-    """Where a policy cannot fill the budget, all take the size of the smallest."""
+    """If a policy cannot fill the budget, shrink all subsets to the size that it can fill."""
     marking: Literal["lenient", "strict"] = "lenient"
-    """The reading of answers that rewards and accuracy use."""
+    """How answers are read for rewards and accuracy."""
     max_marking_errors: float = Field(default=0.1, ge=0, le=1)
-    """Share of a batch that may fail to be judged before the work stops with the reason."""
+    """Stop with an error if the marker fails on more than this share of a batch."""
     probe: Probe = Probe()
     """How difficulty is measured."""
     grpo: dict[str, Any] = Field(default_factory=dict)
-    """TRL's GRPOConfig, by its own names."""
+    """Settings of TRL's GRPOConfig."""
     lora: dict[str, Any] = Field(default_factory=dict)
-    """PEFT's LoraConfig, by its own names."""
+    """Settings of PEFT's LoraConfig."""
     evaluate: Evaluate = Evaluate()
     """How accuracy is measured."""
     resources: Resources = Resources()
-    """What one trial takes."""
+    """Resources of one trial."""
     stop_hopeless: bool = False
-    """Stop a cell that an evaluation shows to be clearly below the best policy of its seed."""
+    """Stop a cell early if an evaluation shows it clearly below the best policy of its seed."""
     max_gpu_hours: float | None = Field(default=None, gt=0)
-    """No further block of policies begins once probes and cells would take more GPU-hours."""
+    """Start no further block of policies if the forecast exceeds this many GPU-hours."""
     max_hours: float | None = Field(default=None, gt=0)
-    """No further block of policies begins once runs of the experiment would last longer."""
+    """Start no further block of policies if the forecast exceeds this many hours of run time."""
 
     @field_validator("budget", mode="before")
     @classmethod
     def _budget(cls, budget: Any) -> Any:
         if isinstance(budget, bool) or not isinstance(budget, int | float) or not budget > 0:
-            raise problem(f"budget {budget} is no size: write a share (0.10) or a count (80)")
+            raise setting_error(f"invalid budget {budget!r}: write a share (0.10) or a count (80)")
         if isinstance(budget, float) and budget > 1:
-            raise problem(f"budget {budget} is over the whole pool: write a share up to 1.0")
+            raise setting_error(f"budget {budget} exceeds the pool: write a share up to 1.0")
         return budget
 
     @field_validator("grpo", "lora")
     @classmethod
     def _library_settings(cls, values: dict[str, Any], info: Any) -> dict[str, Any]:
         for name, value in values.items():
-            if message := settings.problem(info.field_name, name, value):
-                raise problem(message, name)
+            if message := settings.check_setting(info.field_name, name, value):
+                raise setting_error(message, name)
         return values
 
     @model_validator(mode="after")
     def _batch_fits(self) -> Self:
-        if message := settings.batch_problem(self.full_grpo(), self.resources.workers):
-            raise problem(message, "grpo", "num_generations")
+        if message := settings.check_batch(self.full_grpo(), self.resources.workers):
+            raise setting_error(message, "grpo", "num_generations")
         return self
 
     @model_validator(mode="after")
-    def _hopeless_is_seen(self) -> Self:
+    def _early_stopping_has_evaluations(self) -> Self:
         if self.stop_hopeless and self.evaluate.engine:
-            raise problem(
-                "evaluate.engine answers after training, too late to stop a cell: leave one out",
+            raise setting_error(
+                "needs evaluations during training, but evaluate.engine runs after it: "
+                "remove one of the two",
                 "stop_hopeless",
             )
         if self.stop_hopeless and not 0 < self.evaluate.every < self.full_grpo()["max_steps"]:
-            raise problem(
-                "no cell is evaluated before its end: write evaluate: {every: N}", "stop_hopeless"
+            raise setting_error(
+                "no cell is evaluated before its last update: write evaluate: {every: N} below "
+                "grpo.max_steps",
+                "stop_hopeless",
             )
         return self
 
     def full_grpo(self) -> dict[str, Any]:
-        """GRPO settings with every one that matters written out."""
+        """GRPO settings, with Decile's defaults filled in."""
         return settings.GRPO_DEFAULTS | self.grpo
 
     def full_lora(self, target_modules: Sequence[str] = ()) -> dict[str, Any]:
-        """LoRA settings with every one that matters written out, for a model's own layers."""
-        own = {"target_modules": list(target_modules)} if target_modules else {}
-        return settings.LORA_DEFAULTS | own | self.lora
+        """LoRA settings, with Decile's defaults and the model's target modules filled in."""
+        modules = {"target_modules": list(target_modules)} if target_modules else {}
+        return settings.LORA_DEFAULTS | modules | self.lora
 
     def subset_size(self, pool: int) -> int:
         """Prompts per subset: floor(share × pool), or the count (paper A: floor(p·N))."""

@@ -1,7 +1,7 @@
-"""The settings of TRL's GRPO and PEFT's LoRA: which exist, which are ours, which are written out.
+"""The settings of TRL's GRPO and PEFT's LoRA: which exist, which Decile sets, Decile's defaults.
 
 Names and types are read from the installed libraries' source as text, so that checking a file of
-experiments imports neither, and always agrees with the version that will run.
+experiments imports neither and always matches the installed version.
 """
 
 import ast
@@ -24,15 +24,15 @@ _LORA_SOURCES = (
     ("peft", "tuners/lora/config.py", "LoraConfig"),
 )
 
-# Decile sets these itself; the text says what to write instead.
-_OURS = {
+# Set by Decile, not by the user; the text says what to do instead.
+_RESERVED = {
     "output_dir": "set storage",
     "seed": "set grid.seed",
     "data_seed": "set grid.seed",
-    "run_name": "the cell's name is used",
-    "report_to": "MLflow is written from the store",
-    "resume_from_checkpoint": "a cell resumes by itself",
-    "num_train_epochs": "set max_steps: equal updates are what makes cells comparable",
+    "run_name": "it is the cell's name",
+    "report_to": "results are logged to MLflow from the store",
+    "resume_from_checkpoint": "cells resume automatically",
+    "num_train_epochs": "set max_steps, because cells are compared at equal updates",
     "max_steps_per_epoch": "set max_steps",
     "use_cpu": "set resources.gpus",
     "eval_strategy": "set evaluate.every",
@@ -41,19 +41,19 @@ _OURS = {
     "save_strategy": "set save_steps",
     "logging_strategy": "every update is logged",
     "logging_steps": "every update is logged",
-    "push_to_hub": "nothing is uploaded",
-    "hub_model_id": "nothing is uploaded",
+    "push_to_hub": "nothing is uploaded to the Hub",
+    "hub_model_id": "nothing is uploaded to the Hub",
     "hub_token": "set the environment variable HF_TOKEN; secrets are never stored",
-    "logging_dir": "MLflow is written from the store",
-    "trust_remote_code": "code from a hub is never run",
-    "remove_unused_columns": "the reward needs every column",
+    "logging_dir": "results are logged to MLflow from the store",
+    "trust_remote_code": "code from the Hub is never run",
+    "remove_unused_columns": "the reward function needs all columns",
     "chat_template_kwargs": "set it on the model",
     "task_type": "always CAUSAL_LM",
     "base_model_name_or_path": "set grid.model",
-    "inference_mode": "a trial trains",
+    "inference_mode": "always false in training",
 }
 
-# Written out in every cell: TRL's own defaults are not the paper's and change between versions.
+# Explicit in every cell: TRL's defaults differ from the paper's and change between versions.
 GRPO_DEFAULTS: dict[str, Any] = {
     "max_steps": 100,
     "learning_rate": 1e-5,
@@ -122,32 +122,31 @@ def _class_fields(package: str, file: str, name: str) -> dict[str, str]:
     }
 
 
-def problem(section: str, name: str, value: Any) -> str | None:
-    """What is wrong with one setting and what to write instead; None when nothing is."""
-    if name in _OURS:
-        return f"{name} is decided by Decile: {_OURS[name]}"
+def check_setting(section: str, name: str, value: Any) -> str | None:
+    """What is wrong with one setting and what to write instead; None if it is valid."""
+    if name in _RESERVED:
+        return f"{name} is set by Decile: {_RESERVED[name]}"
     fields = declared(section)
     if name not in fields:
         library = "TRL's GRPOConfig" if section == "grpo" else "PEFT's LoraConfig"
-        return f"unknown setting {name!r}: {library} has none of that name{suggest(name, fields)}"
-    wanted = _mismatch(fields[name], value) or _out_of_range(section, name, value)
-    return f"{name} is {_shown(value)}: write {wanted}" if wanted else None
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else repr(value)
+        return f"unknown setting {name!r}: {library} does not have it{suggest(name, fields)}"
+    expected = _expected_type(fields[name], value) or _expected_range(section, name, value)
+    shown = "null" if value is None else repr(value)
+    return f"{name} is {shown}: write {expected}" if expected else None
 
 
 def suggest(name: str, known: Any) -> str:
-    """`; did you mean 'x'?`, or nothing where no known name is close."""
+    """`; did you mean 'x'?`, or an empty string if no known name is close."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _out_of_range(section: str, name: str, value: Any) -> str | None:
-    """What values a setting that Decile writes out takes, where this is none of them."""
+def _expected_range(section: str, name: str, value: Any) -> str | None:
+    """The valid values of a setting, if the value is not one of them."""
     if value is None and name in (GRPO_DEFAULTS if section == "grpo" else LORA_DEFAULTS):
         return "a value, or leave it out"
+    if name == "shuffle_dataset" and value is False:
+        return "true, or leave it out: the order of prompts is drawn from grid.seed"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     least = _AT_LEAST.get(name)
@@ -156,14 +155,14 @@ def _out_of_range(section: str, name: str, value: Any) -> str | None:
     return "a number above 0" if name in _ABOVE_ZERO and not 0 < value < math.inf else None
 
 
-def _mismatch(annotation: str, value: Any) -> str | None:
-    """The wanted type in words, when a value of a plainly different type stands there."""
+def _expected_type(annotation: str, value: Any) -> str | None:
+    """The type that a setting takes, if the value is plainly of another one."""
     takes_number = "float" in annotation or "int" in annotation
     if isinstance(value, list | dict):
         takes_many = any(kind in annotation for kind in ("list", "dict", "Any", "Config"))
         return None if takes_many else "one value"
     if annotation == "str" and not isinstance(value, str | None):
-        return "a text"
+        return "a string"
     if isinstance(value, str) and takes_number and "str" not in annotation:
         return "a number"
     if isinstance(value, bool) and takes_number and "bool" not in annotation:
@@ -176,18 +175,18 @@ def _mismatch(annotation: str, value: Any) -> str | None:
 
 
 def prompts_per_update(grpo: dict[str, Any], workers: int) -> int:
-    """Groups that one update consumes over all workers."""
+    """Groups per update, over all workers."""
     completions = (
         grpo["per_device_train_batch_size"] * grpo["gradient_accumulation_steps"] * workers
     )
     return int(completions // grpo["num_generations"])
 
 
-def batch_problem(grpo: dict[str, Any], workers: int) -> str | None:
-    """Why the group size does not fit the batch, or None where it does."""
+def check_batch(grpo: dict[str, Any], workers: int) -> str | None:
+    """Why the group size does not fit the batch and what to write instead; None if it fits."""
     group, batch = grpo["num_generations"], grpo["per_device_train_batch_size"]
     if group < 2:
-        return f"num_generations is {group}: write at least 2, one completion cannot disagree"
+        return f"num_generations is {group}: write at least 2 (a group of one is always dead)"
     total = batch * grpo["gradient_accumulation_steps"] * workers
     if total % group:
         fit = max(group, round(total / group) * group)
@@ -195,6 +194,6 @@ def batch_problem(grpo: dict[str, Any], workers: int) -> str | None:
             f"num_generations {group} does not divide the {total} completions of one update "
             f"(per_device_train_batch_size {batch} × gradient_accumulation_steps "
             f"{grpo['gradient_accumulation_steps']} × workers {workers}): "
-            f"write a batch that makes {fit}, or another num_generations"
+            f"write a batch of {fit} completions, or another num_generations"
         )
     return None

@@ -1,7 +1,8 @@
-"""Safe YAML that remembers the line of every key and value."""
+"""Safe YAML with the line of every key and value."""
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,14 @@ import yaml
 
 from orchestrator.storage.errors import UserError
 
-Path_ = tuple[str | int, ...]
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 1e-4 as text; every user means a number."""
-
-
+YamlPath = tuple[str | int, ...]
+MAX_NODES = 100_000  # of a file with its aliases expanded; nested aliases grow exponentially
 _MERGE = "tag:yaml.org,2002:merge"
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Safe YAML 1.1, but numbers such as 1e-4 are floats, as in YAML 1.2."""
+
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
@@ -25,24 +26,29 @@ _Loader.add_implicit_resolver(
 )
 
 
-def load(file: Path) -> tuple[Any, dict[Path_, int]]:
-    """The file's content, and the line (from 1) of every path of keys and indices in it."""
+def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
+    """The file's content, and the line (from 1) of every path of keys and indices in it.
+
+    Raises UserError with the line of what is not valid YAML, or of a key that is given twice.
+    """
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UserError(f"{file}: cannot be read: {reason}") from error
     try:
-        root = yaml.compose(text, Loader=_Loader)
-        lines: dict[Path_, int] = {(): 1}
-        if root is not None:
-            _walk(root, (), lines, file)
-        return yaml.load(text, Loader=_Loader), lines  # noqa: S506 (a SafeLoader)
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        if root is None:
+            return None, {(): 1}
+        lines = {(): 1, **_lines_below(root, (), file, itertools.count())}
+        return loader.construct_document(root), lines
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UserError(f"{file}:{line}: not valid YAML: {error.problem}") from error
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
+        # `position` counts bytes or characters, depending on the loader.
+        line = text.count("\n", 0, text.find(chr(error.character))) + 1
         raise UserError(f"{file}:{line}: not valid YAML: {error.reason}") from error
     except RecursionError as error:
         raise UserError(f"{file}:1: not valid YAML: an alias contains itself") from error
@@ -50,56 +56,57 @@ def load(file: Path) -> tuple[Any, dict[Path_, int]]:
         raise UserError(f"{file}:1: not valid YAML: {error}: put it in quotes") from error
 
 
-def _walk(node: yaml.Node, path: Path_, lines: dict[Path_, int], file: Path) -> None:
-    if isinstance(node, yaml.MappingNode):
-        merged = [value for key, value in node.value if key.tag == _MERGE]
+def _lines_below(
+    node: yaml.Node, path: YamlPath, file: Path, visited: Iterator[int]
+) -> dict[YamlPath, int]:
+    """The lines of all paths below a node; those of merged keys (`<<`) are the anchor's."""
+    if next(visited) == MAX_NODES:
+        line = node.start_mark.line + 1
+        raise UserError(f"{file}:{line}: aliases expand to more than {MAX_NODES:,} values")
+    lines: dict[YamlPath, int] = {}
+    if isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            here = (*path, index)
+            lines[here] = value.start_mark.line + 1
+            lines |= _lines_below(value, here, file, visited)
+    elif isinstance(node, yaml.MappingNode):
+        merged: list[yaml.Node] = []
         for key, value in node.value:
             if key.tag == _MERGE:
+                merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
                 continue
             here = (*path, str(key.value))
             if here in lines:
                 raise UserError(
-                    f"{file}:{key.start_mark.line + 1}: {key.value!r} is written twice "
-                    f"(first in line {lines[here]}): keep one"
+                    f"{file}:{key.start_mark.line + 1}: {key.value!r} is given twice "
+                    f"(first in line {lines[here]}): remove one"
                 )
             lines[here] = key.start_mark.line + 1
-            _walk(value, here, lines, file)
-        for value in merged:
-            _walk_merged(value, path, lines, file)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            lines[(*path, index)] = value.start_mark.line + 1
-            _walk(value, (*path, index), lines, file)
-
-
-def _walk_merged(node: yaml.Node, path: Path_, lines: dict[Path_, int], file: Path) -> None:
-    """What `<<: *anchor` brings in stands where the anchor does, unless a key is written here."""
-    sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    for source in sources:
-        found: dict[Path_, int] = {}
-        _walk(source, path, found, file)
-        own = {place for place in lines if len(place) == len(path) + 1}
-        for place, line in found.items():
-            if place[: len(path) + 1] not in own:
-                lines[place] = line
+            lines |= _lines_below(value, here, file, visited)
+        depth = len(path) + 1
+        for source in merged:  # keys of the mapping override merged ones, earlier sources later
+            present = {place[:depth] for place in lines}
+            below = _lines_below(source, path, file, visited)
+            lines |= {p: line for p, line in below.items() if p[:depth] not in present}
+    return lines
 
 
 def named_values(pairs: Sequence[str]) -> dict[str, Any]:
-    """`NAME=VALUE` pairs of a command line, values read as YAML. Raises UserError."""
-    found: dict[str, Any] = {}
+    """`NAME=VALUE` pairs of a command line, values read as in the file. Raises UserError."""
+    values: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals):
-            raise UserError(f"--option {pair!r} is of another form: write NAME=VALUE")
+            raise UserError(f"invalid option {pair!r}: write --option NAME=VALUE")
         try:
-            found[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise UserError(f"--option {pair!r}: the value is no YAML: {error}") from error
-    return found
+            values[name] = yaml.load(value, Loader=_Loader)  # noqa: S506 (a SafeLoader)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise UserError(f"--option {pair!r}: the value is not valid YAML: {error}") from error
+    return values
 
 
-def line_of(path: Path_, lines: dict[Path_, int]) -> int:
-    """The line of the longest prefix of `path` that stands in the file."""
+def line_of(path: YamlPath, lines: dict[YamlPath, int]) -> int:
+    """The line of the longest prefix of `path` that the file contains."""
     while path not in lines:
         path = path[:-1]
     return lines[path]

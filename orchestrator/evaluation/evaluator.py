@@ -31,7 +31,7 @@ class Evaluator:
         """The base model's evaluation, taken from its probes (schema EVALUATIONS)."""
         samples = read_samples(store, self.cell.baseline, self.pool.task, self.pool.test)
         tables = [as_evaluation(samples, 0, self.pool.tiers("test"))]
-        for asked in self.cell.also:
+        for asked in self.cell.extra_evals:
             pool = self._pool_of(asked)
             samples = read_samples(store, asked.probe, pool.task, pool.test)
             tables.append(self._rows(samples, 0, asked))
@@ -41,7 +41,7 @@ class Evaluator:
         """The test set under the sampler's weights, and at the end all other sets."""
         samples = self._sampled(sampler, self.pool, self.cell.baseline)
         tables = [as_evaluation(samples, update, self.pool.tiers("test"))]
-        for asked in self.cell.also:
+        for asked in self.cell.extra_evals:
             if asked.greedy or update == self.cell.updates:
                 samples = self._sampled(sampler, self._pool_of(asked), asked.probe)
                 tables.append(self._rows(samples, update, asked))

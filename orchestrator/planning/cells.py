@@ -1,10 +1,10 @@
-"""What is kept as JSON beside its results: a probe and a cell, with ids that hash content. Pure."""
+"""Specifications of probes and cells, stored as JSON, with ids that hash their content. Pure."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.entries import PolicyEntry
@@ -15,16 +15,16 @@ from orchestrator.storage.hashing import canonical_hash
 
 
 class Spec(BaseModel):
-    """Base of what is handed to workers and kept as JSON beside its results."""
+    """Base of what is passed to workers and stored as JSON next to its results."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
 
 
 class ProbeSpec(Spec):
     """One probe: a base model on one split of a dataset, under fixed sampling settings.
 
-    The probe of a training pool measures difficulty; that of a test set, under the evaluation's
-    settings, is the base model's accuracy, shared by every cell.
+    The probe of a training pool measures difficulty. The probe of a test set, under the
+    evaluation's settings, is the base model's evaluation, which cells share.
     """
 
     model: ModelSource
@@ -36,33 +36,36 @@ class ProbeSpec(Spec):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the key hashes. Not the marker, the pool, or K: those never change a sample."""
+        """What the key hashes. Not the marker, the pool or K, which do not change any sample."""
+        not_in_key = {"samples", "adaptive", "count_truncated", "gpus"}
+        if not self.settings.stop:
+            not_in_key.add("stop")  # added later: keys of probes without it stay as they were
         return {
             "model": self.model.key(),
             "template": self.template,
             "task": self.dataset.task,
-            "sampling": self.settings.model_dump(mode="json", exclude=_not_in_key(self.settings)),
+            "sampling": self.settings.model_dump(mode="json", exclude=not_in_key),
         }
 
     @cached_property
     def key(self) -> str:
-        """The folder of the samples in the store."""
+        """The name of the folder of the samples in the store."""
         return canonical_hash(self.identity)
 
 
-def _not_in_key(settings: Probe) -> set[str]:
-    """What never changes a sample: how many there are, how they are counted, and on what."""
-    always = {"samples", "adaptive", "count_truncated", "gpus"}
-    return always if settings.stop else always | {"stop"}
-
-
 class ExtraEval(Spec):
-    """One more evaluation of a cell: its own test set greedily, or another test set."""
+    """One more evaluation of a cell: greedy answers to its own test set, or another test set."""
 
     probe: ProbeSpec
-    dataset: str  # empty for the cell's own
+    dataset: str  # empty for the cell's own test set
     greedy: bool
     test_hash: str
+
+    @property
+    def identity(self) -> list[Any]:
+        """What the cell's id hashes. The marker of the cell's own dataset is hashed elsewhere."""
+        marker = [self.probe.marker] if self.dataset else []
+        return [self.probe.key, self.probe.settings.samples, self.test_hash, *marker]
 
 
 class Cell(Spec):
@@ -70,7 +73,11 @@ class Cell(Spec):
 
     probe: ProbeSpec
     baseline: ProbeSpec
-    also: list[ExtraEval] = []
+    extra_evals: list[ExtraEval] = Field(  # "also" in stored cells
+        default=[],
+        validation_alias=AliasChoices("extra_evals", "also"),
+        serialization_alias="also",
+    )
     pass_at: tuple[int, ...] = PASS_AT
     policy: str
     rule: PolicyEntry
@@ -83,14 +90,14 @@ class Cell(Spec):
     grpo: dict[str, Any]
     lora: dict[str, Any]
     evaluate_every: int
-    evaluate_engine: str | None = None  # answers after training; None is the trainer's own model
+    evaluate_engine: str | None = None  # None: the trainer's own model evaluates, during training
     resources: Resources
     provenance: dict[str, str] = {}
-    rivals: tuple[str, ...] = ()  # ids of the block's other cells, where a hopeless one stops
+    rivals: tuple[str, ...] = ()  # with early stopping: ids of the block's other cells
 
     @property
     def subset_identity(self) -> dict[str, Any]:
-        """What decides which prompts are chosen."""
+        """What determines which prompts are selected."""
         return {
             "probe_key": self.probe.key,
             "samples": self.probe.settings.samples,
@@ -112,12 +119,12 @@ class Cell(Spec):
 
     @cached_property
     def cell_id(self) -> str:
-        """Hash of everything that can change the result; CPU and GPU shares cannot."""
+        """Hash of everything that can change the result. CPU and GPU shares cannot."""
         return canonical_hash(
             {
                 "subset": self.subset_identity,
                 "evaluation": [self.baseline.key, self.baseline.settings.samples, self.test_hash],
-                "also": [[a.probe.key, a.probe.settings.samples, a.test_hash] for a in self.also],
+                "also": [extra.identity for extra in self.extra_evals],
                 "every": self.evaluate_every,
                 "grpo": self.grpo,
                 "mask_dead_groups": self.mask_dead_groups,
@@ -128,7 +135,7 @@ class Cell(Spec):
 
     @property
     def name(self) -> str:
-        """For people: model/dataset/policy/seed, and the probe's seed where it is not 0."""
+        """Display name: model/dataset/policy/seed, and the probe's seed if it is not 0."""
         probe = self.probe.settings.seed
         name = f"{self.probe.model.name}/{self.probe.dataset.name}/{self.policy}/s{self.seed}"
         return f"{name}/p{probe}" if probe else name
@@ -146,7 +153,7 @@ class Cell(Spec):
 
     @property
     def updates(self) -> int:
-        """Optimiser updates of the trial."""
+        """Optimizer updates of the trial."""
         return int(self.grpo["max_steps"])
 
     @property
@@ -156,12 +163,12 @@ class Cell(Spec):
 
     @property
     def rollouts(self) -> int:
-        """Completions that the trial generates to train on."""
+        """Completions that the trial generates for training."""
         return self.updates * self.prompts_per_update * int(self.grpo["num_generations"])
 
 
 class HasAxes(Protocol):
-    """A cell, or whatever stands for one."""
+    """A cell, or anything with the axes of one."""
 
     @property
     def axes(self) -> Mapping[str, Any]:
@@ -169,17 +176,19 @@ class HasAxes(Protocol):
 
 
 def block_of(cell: HasAxes) -> tuple[Any, ...]:
-    """What the cells of one block share: every axis but the policy."""
+    """What the cells of a block have in common: every axis but the policy."""
     return tuple(value for axis, value in sorted(cell.axes.items()) if axis != "policy")
 
 
 def with_rivals(cells: Sequence[Cell]) -> list[Cell]:
-    """The same cells, each with the others of its block."""
+    """The same cells, each with the ids of the other cells of its block."""
     blocks: dict[tuple[Any, ...], list[str]] = {}
     for cell in cells:
         blocks.setdefault(block_of(cell), []).append(cell.cell_id)
 
-    def others(cell: Cell) -> tuple[str, ...]:
-        return tuple(i for i in blocks[block_of(cell)] if i != cell.cell_id)
-
-    return [cell.model_copy(update={"rivals": others(cell)}) for cell in cells]
+    return [
+        cell.model_copy(
+            update={"rivals": tuple(i for i in blocks[block_of(cell)] if i != cell.cell_id)}
+        )
+        for cell in cells
+    ]

@@ -165,7 +165,7 @@ def _aime_sets(family: Family) -> list[str]:
         {
             a.dataset: None
             for row in family.rows
-            for a in row.cell.also
+            for a in row.cell.extra_evals
             if a.probe.dataset.task == "aime2025" and not a.greedy
         }
     )

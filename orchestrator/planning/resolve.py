@@ -1,0 +1,102 @@
+"""First pass of planning: the names in an experiment -> datasets, models and policies."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.config.catalog import LoadedConfig
+from orchestrator.config.entries import ModelEntry, PolicyEntry
+from orchestrator.config.experiment import Experiment
+from orchestrator.embedded import embedded_path
+from orchestrator.planning.pools import Dataset
+from orchestrator.sampling.model import ModelSource
+from orchestrator.storage.hashing import file_identity, folder_identity
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What the names in an experiment refer to."""
+
+    datasets: Mapping[str, Dataset]  # of the grid
+    test_sets: Mapping[str, Dataset]  # used for out-of-distribution evaluation only
+    models: Mapping[str, ModelSource]
+    policies: Mapping[str, PolicyEntry]
+
+
+def resolve(loaded: LoadedConfig, experiment: Experiment) -> Resolved:
+    """Look up every name. Raises UserError at the line of a model that cannot be found."""
+    grid = experiment.grid
+    others = [name for name in experiment.evaluate.ood if name not in grid.dataset]
+    return Resolved(
+        datasets={d: _dataset(loaded, experiment, d, training=True) for d in grid.dataset},
+        test_sets={d: _dataset(loaded, experiment, d, training=False) for d in others},
+        models={m: _model(loaded, m) for m in grid.model},
+        policies={p: loaded.config.policy(p) for p in grid.policy},
+    )
+
+
+def datasets_of(loaded: LoadedConfig, name: str | None = None) -> dict[str, Dataset]:
+    """The datasets in the grids of one experiment or of all, by "experiment/dataset".
+
+    A dataset that several experiments use with the same settings is listed once.
+    """
+    experiments = {name: loaded.experiment(name)} if name else loaded.config.experiments
+    datasets: dict[str, Dataset] = {}
+    for experiment_name, experiment in experiments.items():
+        for dataset_name in experiment.grid.dataset:
+            dataset = _dataset(loaded, experiment, dataset_name, training=True)
+            if dataset not in datasets.values():
+                datasets[f"{experiment_name}/{dataset_name}"] = dataset
+    return datasets
+
+
+def _dataset(loaded: LoadedConfig, experiment: Experiment, name: str, *, training: bool) -> Dataset:
+    """A dataset; overlap with test sets matters only where its training prompts are used."""
+    entry = loaded.config.dataset(name)
+    drop_overlap = training and entry.drop_overlap
+    others = [other for other in experiment.evaluate.ood if drop_overlap and other != name]
+    return Dataset(
+        name,
+        entry.task,
+        entry.options,
+        experiment.marking,
+        entry.prompt,
+        experiment.max_marking_errors,
+        drop_overlap,
+        tuple(_dataset(loaded, experiment, other, training=False) for other in others),
+    )
+
+
+def _model(loaded: LoadedConfig, name: str) -> ModelSource:
+    entry = loaded.config.models[name]
+    try:
+        location, identity = _locate(entry)
+    except (OSError, ValueError) as error:
+        raise loaded.error(str(error), "models", name) from error
+    return ModelSource(
+        name,
+        location,
+        identity,
+        entry.revision,
+        entry.dtype,
+        entry.chat_template_kwargs,
+        entry.recorded is not None,
+        entry.attn_implementation,
+        entry.load_in_4bit,
+        entry.target_modules,
+    )
+
+
+def _locate(entry: ModelEntry) -> tuple[str, str]:
+    """A model's location, and the identity of its content."""
+    if entry.recorded:
+        file = Path(entry.recorded).expanduser().resolve()
+        if not file.is_file():
+            raise ValueError(f"recorded {file} does not exist: write a .parquet or .jsonl file")
+        return str(file), file_identity(file)
+    if entry.hub:
+        return entry.hub, f"{entry.hub}@{entry.revision}"
+    folder = embedded_path(entry.embedded) if entry.embedded else Path(str(entry.path)).expanduser()
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"path {folder} has no config.json: write a folder in the Hub's layout")
+    return str(folder.resolve()), folder_identity(folder)
