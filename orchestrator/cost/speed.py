@@ -117,7 +117,7 @@ def cell_workload(plan: Plan, cell: Cell, lengths: TokenLengths) -> Workload:
     clipped = lengths._replace(completions=np.minimum(lengths.completions, limit))
     evaluations = evaluations_until(cell, cell.updates)
     answers = evaluations * len(plan.pool(cell.baseline).test) * cell.baseline.settings.samples
-    for extra in cell.also:  # other test sets are evaluated only at the end
+    for extra in cell.extra_evals:  # other test sets are evaluated only at the end
         once = len(plan.pool(extra.probe).test) * extra.probe.settings.samples
         answers += once * (evaluations if extra.greedy else 1)
     return Workload(
