@@ -1,7 +1,7 @@
 """Group outcomes while training -> learnable percentage. Pure: Arrow and NumPy only.
 
 Counted from our own record of each group's correctness, never from the trainer's logs: those mix
-in shaped rewards, and report a batch's spread as if it were a group's.
+in shaped rewards, and report the spread of a batch as that of a group.
 """
 
 from collections import Counter
@@ -15,16 +15,6 @@ import pyarrow as pa
 from orchestrator.storage.schema import GROUPS
 
 Rewards = Sequence[float | None]
-
-# An update is explained when at most this share of its groups is live.
-HARDLY_ANY = 1 / 8
-# Most groups are of this dead kind -> what to do.
-ADVICE = {
-    "all_wrong": "use policy middle or raise num_generations",
-    "all_wrong, truncated": "raise max_completion_length or use policy middle",
-    "all_right": "use policy middle or hard",
-    "unmarked": "the marker fails, see decile doctor",
-}
 
 
 def is_live(rewards: Rewards) -> bool:
@@ -44,11 +34,11 @@ def kind_of(rewards: Rewards) -> str:
 
 
 class Tally(NamedTuple):
-    """What some groups come to. live + all_right + all_wrong + unmarked = groups.
+    """Counts over some groups. live + all_right + all_wrong + unmarked = groups.
 
-    `all_wrong_truncated` are those all-wrong groups of whose completions at least half were cut by
-    the token limit without an answer. Tokens are generated ones. `marked` completions are those
-    whose marking did not fail; `other_…` is the reading that rewards do not use.
+    `all_wrong_truncated`: all-wrong groups of which at least half of the completions were cut by
+    the token limit without an answer. Tokens are generated ones. `marked`: completions whose
+    marking did not fail. `other_…`: by the reading that rewards do not use.
     """
 
     groups: int = 0
@@ -70,15 +60,15 @@ class Tally(NamedTuple):
 def tally(group: Mapping[str, Any]) -> Tally:
     """One row of `groups` (rewards, outcomes, other_outcomes and tokens of its G completions)."""
     kind, outcomes, others = kind_of(group["rewards"]), group["outcomes"], group["other_outcomes"]
-    tokens, spent = group["tokens"], sum(group["tokens"])
+    tokens, generated = group["tokens"], sum(group["tokens"])
     cut = [o == "truncated" for o in outcomes]
     return Tally(
         groups=1,
         **{kind: 1},
         all_wrong_truncated=int(kind == "all_wrong" and 2 * sum(cut) >= len(cut)),
         rollouts=len(tokens),
-        generated_tokens=spent,
-        live_tokens=spent if kind == "live" else 0,
+        generated_tokens=generated,
+        live_tokens=generated if kind == "live" else 0,
         truncated_tokens=sum(t for t, c in zip(tokens, cut, strict=True) if c),
         correct=outcomes.count("correct"),
         marked=len(outcomes) - outcomes.count("error"),
@@ -89,40 +79,25 @@ def tally(group: Mapping[str, Any]) -> Tally:
 
 def total(tallies: Iterable[Tally]) -> Tally:
     """The sum of tallies."""
-    found = Tally()
-    for one in tallies:
-        found = Tally(*map(add, found, one))
-    return found
+    sums = Tally()
+    for each in tallies:
+        sums = Tally(*map(add, sums, each))
+    return sums
 
 
 def tallies_by(groups: pa.Table, column: str) -> dict[Any, Tally]:
     """Value of a column (update, tier, prompt_id) -> tally of its groups, in rising order."""
-    found: dict[Any, Tally] = {}
+    tallies: dict[Any, Tally] = {}
     for row in groups.to_pylist():
-        found[row[column]] = total([found.get(row[column], Tally()), tally(row)])
-    return dict(sorted(found.items()))
-
-
-class GroupCounts(NamedTuple):
-    """Groups by what they can teach. all_right + all_wrong + live + unmarked = groups."""
-
-    live: int
-    all_right: int
-    all_wrong: int
-    unmarked: int
-
-
-def count_groups(groups: pa.Table) -> GroupCounts:
-    """Live and dead groups of a `groups` table."""
-    kinds = [kind_of(rewards) for rewards in groups["rewards"].to_pylist()]
-    return GroupCounts(*map(kinds.count, GroupCounts._fields))
+        tallies[row[column]] = total([tallies.get(row[column], Tally()), tally(row)])
+    return dict(sorted(tallies.items()))
 
 
 class GroupShares(NamedTuple):
     """Shares of groups, 0 to 1. live + all_right + all_wrong + unmarked = 1.
 
-    `truncated` is the part of all_wrong whose completions were, to at least a half, cut by the
-    token limit: too little room, rather than too hard.
+    `truncated` is the part of all_wrong of which at least half of the completions were cut by the
+    token limit: the limit may be too low, rather than the prompts too hard.
     """
 
     live: float
@@ -132,8 +107,8 @@ class GroupShares(NamedTuple):
     unmarked: float
 
 
-def _shares(counted: Tally) -> GroupShares:
-    n, t = counted.groups, counted
+def _shares(t: Tally) -> GroupShares:
+    n = t.groups
     return GroupShares(
         t.live / n, t.all_right / n, t.all_wrong / n, t.all_wrong_truncated / n, t.unmarked / n
     )
@@ -172,20 +147,20 @@ def training_metrics(groups: pa.Table) -> dict[int, dict[str, float]]:
     completion of the update could be marked, and `train/accuracy_other_reading` is what it would be
     under the reading that rewards do not use.
     """
-    found: dict[int, dict[str, float]] = {}
-    lives = 0.0
-    for update, counted in tallies_by(groups, "update").items():
-        lives += counted.live / counted.groups
-        found[update] = _metrics(counted, lives / (len(found) + 1))
-    return found
+    metrics: dict[int, dict[str, float]] = {}
+    live_sum = 0.0
+    for update, counts in tallies_by(groups, "update").items():
+        live_sum += counts.live / counts.groups
+        metrics[update] = _metrics(counts, live_sum / (len(metrics) + 1))
+    return metrics
 
 
-def _metrics(counted: Tally, learnable: float) -> dict[str, float]:
-    shares = _shares(counted)
+def _metrics(counts: Tally, learnable: float) -> dict[str, float]:
+    shares = _shares(counts)
     parts = {
-        "train/live_tokens_pct": (100 * counted.live_tokens, counted.generated_tokens),
-        "train/accuracy": (counted.correct, counted.marked),
-        "train/accuracy_other_reading": (counted.other_correct, counted.other_marked),
+        "train/live_tokens_pct": (100 * counts.live_tokens, counts.generated_tokens),
+        "train/accuracy": (counts.correct, counts.marked),
+        "train/accuracy_other_reading": (counts.other_correct, counts.other_marked),
     }
     return {
         "train/learnable_pct": 100 * learnable,
@@ -197,34 +172,10 @@ def _metrics(counted: Tally, learnable: float) -> dict[str, float]:
     }
 
 
-def explain(groups: pa.Table) -> str | None:
-    """Why these groups (of one update, or of several) teach nothing and what to do; else None.
-
-    For people: "7 of 8 groups all wrong, 5 of them truncated: raise max_completion_length or use
-    policy middle". Told where no group, or at most one in eight, is live.
-    """
-    return explain_tally(total(tallies_by(groups, "update").values()))
-
-
-def explain_tally(counted: Tally) -> str | None:
-    """As `explain`, from a tally."""
-    if counted.groups == 0 or counted.live > HARDLY_ANY * counted.groups:
-        return None
-    dead = {kind: getattr(counted, kind) for kind in ("all_wrong", "all_right", "unmarked")}
-    kinds = sorted((kind for kind in dead if dead[kind]), key=lambda kind: -dead[kind])
-    cut = counted.all_wrong_truncated
-    number = {kind: str(dead[kind]) for kind in kinds}
-    number[kinds[0]] += f" of {counted.groups} groups"
-    truncated = {"all_wrong": f", {cut} of them truncated"} if cut else {}
-    told = [f"{number[k]} {k.replace('_', ' ')}{truncated.get(k, '')}" for k in kinds]
-    mostly_cut = kinds[0] == "all_wrong" and 2 * cut >= counted.all_wrong
-    return f"{', '.join(told)}: {ADVICE[kinds[0] + ', truncated' * mostly_cut]}"
-
-
 class GroupRecorder:
-    """Collects the groups of a trial as they are marked; its rows survive a kill by checkpoint.
+    """Collects the groups of a trial as they are marked; checkpoints keep its rows.
 
-    Each group is counted once, when it comes: `tallies` by update, `seen` groups by prompt.
+    Each group is counted once, when it is added: `tallies` by update, `seen` groups by prompt.
     """
 
     def __init__(self, rows: list[dict[str, Any]] | None = None) -> None:
@@ -268,12 +219,8 @@ class GroupRecorder:
         return pa.Table.from_pylist(self.rows, schema=GROUPS)
 
     def metrics(self, update: int) -> dict[str, float]:
-        """As `training_metrics` of the table gives for this update, without reading it again."""
+        """The `training_metrics` of this update, without counting all groups again."""
         if update not in self.tallies:
             return {}
         lives = [t.live / t.groups for u, t in self.tallies.items() if u <= update]
         return _metrics(self.tallies[update], sum(lives) / len(lives))
-
-    def explain(self, update: int) -> str | None:
-        """As `explain` says of this update's groups."""
-        return explain_tally(self.tallies.get(update, Tally()))

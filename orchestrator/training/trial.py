@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from orchestrator.evaluation.evaluator import Evaluator, is_due
+from orchestrator.evaluation.groups import Tally
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
@@ -18,6 +19,7 @@ from orchestrator.selection.subsets import read_subset
 from orchestrator.storage.store import Store, exclusive
 from orchestrator.training.cell_state import STARTED, CellState, cell_state
 from orchestrator.training.checkpoints import Checkpoints
+from orchestrator.training.dead_groups import explain_dead_groups
 from orchestrator.training.early_stopping import StopDecision, interim_check, save_stop
 from orchestrator.training.micro_batch import fitted_grpo, shrink
 from orchestrator.training.record import (
@@ -165,7 +167,8 @@ class Trial:
         if self.record.has_evaluation(update):
             evaluations = by_update(self.record.evaluations)
             metrics |= evaluation_metrics(evaluations[update], evaluations[0], cell.pass_at)
-        explanation, self.note = self.note or self.record.groups.explain(update) or "", ""
+        tally = self.record.groups.tallies.get(update, Tally())
+        explanation, self.note = self.note or explain_dead_groups(cell, tally) or "", ""
         self.report({"update": update, "metrics": metrics, "explanation": explanation})
         stop = self.stop is not None
         return stop or (due and bool(cell.evaluate_engine)), stop
