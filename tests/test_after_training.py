@@ -45,7 +45,7 @@ def test_one_engine_answers_for_all_checkpoints_of_all_cells(
     monkeypatch.syspath_prepend(str(tmp_path))  # this process reads the plan, too
     file = experiments(tmp_path, evaluate=EVALUATE | {"engine": "counted:Counted"})
     text = run(file)
-    assert text.count("its checkpoints are evaluated when all cells are") == 2
+    assert text.count("its checkpoints are evaluated after all cells") == 2
     assert "evaluations: 4/4 checkpoints" in text
     said = (tmp_path / "calls").read_text().splitlines()
     cells = [cell.cell_id for cell in plan_of(file).cells]

@@ -74,7 +74,7 @@ def test_a_replay_stops_early_with_the_subsets_of_the_whole(tmp_path: Path) -> N
     recording(tmp_path)
     file = experiments(tmp_path, ["hard", "easy", "random"], adaptive=True)
     said = probe(file)
-    assert "prompts were decided early" in said
+    assert "sampling stopped early for" in said
     early = subsets(file)
     assert "nothing to do" in probe(file)
     (tmp_path / "runs").rename(tmp_path / "early")
@@ -89,7 +89,7 @@ def test_a_policy_that_needs_all_says_so_beforehand(
     recording(tmp_path)
     file = experiments(tmp_path, ["hard", "middle"], adaptive=True)
     said = probe(file)
-    assert "720 to draw (all: middle cannot stop early)" in said
+    assert "720 to draw (stopping early is not possible for middle)" in said
     assert "prompts at 0…6 of 6 correct" in said and "reliability at 6 samples" in said
 
 
@@ -112,4 +112,4 @@ def test_a_recording_that_lacks_something_is_refused_beforehand(
 def test_a_recording_cannot_be_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recording(tmp_path)
     assert main(["run", str(experiments(tmp_path, ["hard"])), "-e", "study"]) == 2
-    assert "it can be probed, not trained: write decile probe" in capsys.readouterr().err
+    assert "it cannot be trained: run decile probe" in capsys.readouterr().err

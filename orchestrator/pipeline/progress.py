@@ -86,7 +86,7 @@ class Progress:
 
     def evaluated(self, done: int, total: int) -> None:
         """Show how many checkpoints are evaluated, after training."""
-        self._draw(f"evaluation: {done}/{total} checkpoints", force=done == total)
+        self._draw(f"evaluations: {done}/{total} checkpoints", force=done == total)
 
     def finished(self, cell: Cell, text: str) -> None:
         """A cell has ended; `text` is its result or why it has none."""
