@@ -70,7 +70,7 @@ UPWARD_EXCEPTIONS = {
     ("probing.probes", "difficulty.table"),
     ("probing.probes", "selection.subsets"),
 }
-LONG_MODULES = {"orchestrator.planning.plan", "orchestrator.stats.inference"}
+LONG_MODULES = {"orchestrator.stats.inference"}
 
 
 def pure_modules() -> list[str]:
