@@ -1,27 +1,26 @@
-"""Word problems made on the spot: one quantity is changed step by step, and asked for."""
+"""Generated word problems: one quantity changes step by step, and the question asks for it."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from tasks.arithmetic_text import ASKS, MEN, OPENINGS, SCENES, WOMEN, Person, Scene
-from tasks.base import Marking, Prompt, Task, TaskError, make_prompt
+from tasks.arithmetic_text import MEN, OPENINGS, QUESTIONS, SCENES, WOMEN, Person, Scene
+from tasks.base import Marking, Prompt, Task, TaskError, check_integer, in_test_split, make_prompt
 from tasks.marking import Mark, mark_number
 from tasks.prompting import NO_THINKING, Template
 
 Kind = Literal["add", "subtract", "times", "divide", "share"]
 KINDS: tuple[Kind, ...] = ("add", "subtract", "times", "divide", "share")
 SIGNS: Mapping[Kind, str] = {"add": "+", "subtract": "-", "times": "*", "divide": "/", "share": "/"}
-MOST_STEPS = 9
-LEAST_LARGEST = 10
-FACTORS = range(2, 7)  # what one multiplies and divides by, and how many share
-TEST_SHARE = 5  # one id in five lies on the test side, whatever the seed
+MAX_STEPS = 9
+MIN_LARGEST = 10  # least value of the option `largest`
+FACTORS = range(2, 7)  # multipliers and divisors, and how many people share
 _NAME = "arithmetic"
 
 
 class Step(NamedTuple):
-    """One step as a sum: its kind, the operation such as `12 + 5`, and the value after it."""
+    """One step: its kind, the operation such as `12 + 5`, and the value after it."""
 
     kind: Kind
     operation: str
@@ -30,11 +29,11 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Action:
-    """One change. `number` is the right side of the sum; `said` the sentence before its words."""
+    """One change. `number` is the right operand; `template` the sentence without its words."""
 
     kind: Kind
     number: int
-    said: str
+    template: str
     opening: str
 
 
@@ -42,24 +41,24 @@ class Action:
 class Scenario:
     """One question before it is worded: `start` things, changed by each action in order.
 
-    `begins` and `asks` are the first and the last sentence before their words. `friend` takes the
-    other pronoun than `person`, so that no pronoun has two readings.
+    `first_sentence` and `last_sentence` are templates. `friend` has other pronouns than `person`,
+    so that every pronoun is unambiguous.
     """
 
     scene: Scene
     person: Person
     friend: Person
     start: int
-    begins: str
+    first_sentence: str
     actions: tuple[Action, ...]
-    asks: str
+    last_sentence: str
 
     def steps(self) -> Iterator[Step]:
-        """The sums that lead to the answer, in order; the last one's value is the answer."""
+        """The steps to the answer, in order; the value of the last one is the answer."""
         value = self.start
         for action in self.actions:
             operation = f"{value} {SIGNS[action.kind]} {action.number}"
-            value = changed(value, action.kind, action.number)
+            value = apply(value, action.kind, action.number)
             yield Step(action.kind, operation, value)
 
     def answer(self) -> int:
@@ -69,20 +68,18 @@ class Scenario:
 
     def question(self) -> str:
         """The worded question, in one paragraph."""
-        begins = self._worded(self.begins, self.start, self.person.name)
-        told = [self._told(i, action) for i, action in enumerate(self.actions)]
-        asks = self.asks.format(many=self.scene.many, name=self.person.name)
-        return " ".join([begins, *told, asks])
+        sentences = [self._fill(self.first_sentence, self.start, self.person.name)]
+        for i, action in enumerate(self.actions):
+            # Every third sentence repeats the name: pronouns alone are hard to follow.
+            who = self.person.name if i % 3 == 2 else self.person.he
+            sentence = action.opening + self._fill(action.template, action.number, who)
+            sentences.append(sentence[0].upper() + sentence[1:])
+        last = self.last_sentence.format(many=self.scene.many, name=self.person.name)
+        return " ".join([*sentences, last])
 
-    def _told(self, index: int, action: Action) -> str:
-        # Every third sentence says the name again; a pronoun in each would lose the reader.
-        who = self.person.name if index % 3 == 2 else self.person.he
-        sentence = action.opening + self._worded(action.said, action.number, who)
-        return sentence[0].upper() + sentence[1:]
-
-    def _worded(self, said: str, number: int, who: str) -> str:
+    def _fill(self, template: str, number: int, who: str) -> str:
         person, scene = self.person, self.scene
-        return said.format(
+        return template.format(
             who=who,
             he=person.he,
             him=person.him,
@@ -91,21 +88,21 @@ class Scenario:
             friend=self.friend.name,
             many=scene.many,
             boxes=scene.boxes,
-            things=counted(number, scene.one, scene.many),
-            more=counted(number, f"more {scene.one}", f"more {scene.many}"),
+            things=quantity(number, scene.one, scene.many),
+            more=quantity(number, f"more {scene.one}", f"more {scene.many}"),
             times="twice" if number == 2 else f"{number} times",
             parts=number,
-            friends=counted(number - 1, "friend", "friends"),
+            friends=quantity(number - 1, "friend", "friends"),
         )
 
 
-def counted(number: int, one: str, many: str) -> str:
+def quantity(number: int, one: str, many: str) -> str:
     """`1 apple`, `2 apples`."""
     return f"{number} {one if number == 1 else many}"
 
 
-def changed(value: int, kind: Kind, number: int) -> int:
-    """The value after one action; divisions are even."""
+def apply(value: int, kind: Kind, number: int) -> int:
+    """The value after one action; divisions have no remainder."""
     if kind == "add":
         return value + number
     if kind == "subtract":
@@ -114,7 +111,7 @@ def changed(value: int, kind: Kind, number: int) -> int:
 
 
 def choices(value: int, kind: Kind, largest: int) -> Sequence[int]:
-    """The numbers by which `value` can be changed, so that 1 to `largest` things are left."""
+    """The operands that change `value` to one from 1 to `largest`."""
     if kind == "add":
         return range(1, largest - value + 1)
     if kind == "subtract":
@@ -125,20 +122,20 @@ def choices(value: int, kind: Kind, largest: int) -> Sequence[int]:
 
 
 def draw(rng: random.Random, steps: Sequence[int], largest: int) -> Scenario:
-    """One scenario of one of the numbers of `steps`; no number in it is above `largest`."""
+    """One scenario with a number of steps from `steps`; no number in it is above `largest`."""
     scene = rng.choice(SCENES)
     people = [WOMEN, MEN]
     rng.shuffle(people)
-    # Half of the bound leaves room to grow.
+    # Half of the bound leaves room for additions.
     start = rng.randint(2, largest // 2)
     return Scenario(
         scene=scene,
         person=rng.choice(people[0]),
         friend=rng.choice(people[1]),
         start=start,
-        begins=rng.choice(scene.starts),
+        first_sentence=rng.choice(scene.starts),
         actions=tuple(_actions(rng, scene, start, rng.choice(steps), largest)),
-        asks=rng.choice(ASKS),
+        last_sentence=rng.choice(QUESTIONS),
     )
 
 
@@ -148,13 +145,13 @@ def _actions(
     last: Kind | None = None
     opening = ""
     for _ in range(count):
-        # Two of a kind in a row read badly; one of add and subtract is always possible.
+        # No kind twice in a row; add or subtract is always possible.
         kinds = [k for k in KINDS if k != last and choices(value, k, largest)]
         kind = rng.choice(kinds)
         number = rng.choice(choices(value, kind, largest))
-        value = changed(value, kind, number)
+        value = apply(value, kind, number)
         opening = rng.choice([o for o in OPENINGS if not o or o != opening])
-        yield Action(kind, number, rng.choice(scene.said(kind)), opening)
+        yield Action(kind, number, rng.choice(scene.templates(kind)), opening)
         last = kind
 
 
@@ -164,17 +161,12 @@ def prompt_of(scenario: Scenario) -> Prompt:
     return make_prompt(_NAME, scenario.question(), str(scenario.answer()), tier)
 
 
-def on_test_side(prompt: Prompt) -> bool:
-    """Splits by content, so that no seed's training pool holds a question of any seed's test."""
-    return int(prompt.prompt_id, 16) % TEST_SHARE == 0
-
-
 class Arithmetic(Task):
     r"""Generated word problems of 1 to 9 steps; the answer is a whole number.
 
-    `train` and `test` questions are made from `seed`, with as many steps as one of `steps` says;
-    neither split depends on the other's size. No number that is written or comes up on the way is
-    above `largest`, and none is below 1. The preset `paper` asks for the box alone, thinking off.
+    `train` and `test` questions are generated from `seed`, with a number of steps from `steps`;
+    neither split depends on the size of the other. All numbers and intermediate values are from 1
+    to `largest`. The preset `paper` asks for the box alone, with thinking off.
     """
 
     name: ClassVar[str] = _NAME
@@ -197,17 +189,17 @@ class Arithmetic(Task):
         largest: int = 100,
     ) -> None:
         super().__init__(marking=marking, prompt=prompt)
-        self.steps = _checked_steps(steps)
-        self.sizes = (_whole("train", train, 0), _whole("test", test, 0))
-        self.seed = _whole("seed", seed, 0)
-        self.largest = _whole("largest", largest, LEAST_LARGEST)
+        self.steps = _check_steps(steps)
+        self.sizes = (check_integer("train", train), check_integer("test", test))
+        self.seed = check_integer("seed", seed)
+        self.largest = check_integer("largest", largest, MIN_LARGEST)
 
     def train(self) -> list[Prompt]:
-        """The training pool. Raises TaskError where there are not so many different questions."""
+        """The training pool. Raises TaskError if there are not enough different questions."""
         return self._generated(self.sizes[0], "train")
 
     def test(self) -> list[Prompt]:
-        """The test questions. Raises TaskError where there are not so many different ones."""
+        """The test questions. Raises TaskError if there are not enough different ones."""
         return self._generated(self.sizes[1], "test")
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
@@ -217,12 +209,12 @@ class Arithmetic(Task):
     def _generated(self, size: int, split: str) -> list[Prompt]:
         rng = random.Random(f"{_NAME}/{self.seed}/{split}")
         kept: dict[str, Prompt] = {}
-        # A test question takes five draws; many more mean that nearly all were seen before.
+        # A test question takes five draws on average; many more mean that nearly all are repeats.
         for _ in range(50 * size + 1000):
             if len(kept) == size:
                 return list(kept.values())
             prompt = prompt_of(draw(rng, self.steps, self.largest))
-            if on_test_side(prompt) == (split == "test"):
+            if in_test_split(prompt) == (split == "test"):
                 kept.setdefault(prompt.prompt_id, prompt)
         raise TaskError(
             f"there are not {size:,} different questions of steps {list(self.steps)} within "
@@ -230,17 +222,11 @@ class Arithmetic(Task):
         )
 
 
-def _checked_steps(steps: Sequence[int]) -> tuple[int, ...]:
-    form = f"write a list of whole numbers from 1 to {MOST_STEPS}"
+def _check_steps(steps: Sequence[int]) -> tuple[int, ...]:
+    form = f"expected a list of integers from 1 to {MAX_STEPS}"
     if isinstance(steps, str) or not isinstance(steps, Sequence) or not steps:
-        raise TaskError(f"steps {steps!r} is wrong: {form}")
+        raise TaskError(f"invalid steps {steps!r}: {form}")
     for count in steps:
-        if type(count) is not int or not 1 <= count <= MOST_STEPS:
-            raise TaskError(f"steps {list(steps)} is wrong: {form}")
+        if type(count) is not int or not 1 <= count <= MAX_STEPS:
+            raise TaskError(f"invalid steps {list(steps)}: {form}")
     return tuple(dict.fromkeys(steps))
-
-
-def _whole(name: str, number: int, least: int) -> int:
-    if type(number) is not int or number < least:  # True is no number here
-        raise TaskError(f"{name} {number!r} is wrong: write a whole number from {least}")
-    return number

@@ -1,10 +1,10 @@
-"""The words of arithmetic: who has what, and how each scene says that it becomes more or less.
+"""The words of arithmetic: settings, and sentence templates for each change of a quantity.
 
-The wording is our own. A sentence may hold `{who}` (the name or the pronoun), `{he}`, `{him}`,
+The wording is our own. A template may hold `{who}` (the name or the pronoun), `{he}`, `{him}`,
 `{his}`, `{himself}`, `{friend}`, `{many}` (the things), `{boxes}`, and one number: `{things}` (5
 apples), `{more}` (5 more apples), `{times}` (twice, 3 times), `{friends}` (3 friends) or `{parts}`
-(3). A sentence that opens with neither a name nor a pronoun starts in lower case, for an opening
-may come before it. Numbers may be 1, so no word beside `{things}` or `{more}` is a plural.
+(3). A template that starts with neither a name nor a pronoun starts in lower case, since an opening
+may precede it. Numbers may be 1, so no word next to `{things}` or `{more}` is a plural.
 """
 
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ MEN = tuple(
 
 OPENINGS = ("", "", "Then ", "Next, ", "After that, ", "Later, ")
 
-# What can be said of any things that one can hold.
+# Templates that fit any things that one can hold.
 COMMON: Mapping[str, tuple[str, ...]] = {
     "add": ("{friend} gives {him} {more}.", "{who} gets {more} from {friend}."),
     "subtract": (
@@ -82,7 +82,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "{who} hands out all {his} {many} evenly to {friends} and {himself}.",
     ),
 }
-ASKS = (
+QUESTIONS = (
     "How many {many} does {name} have now?",
     "How many {many} does {name} have in the end?",
     "How many {many} does {name} end up with?",
@@ -91,7 +91,7 @@ ASKS = (
 
 @dataclass(frozen=True)
 class Scene:
-    """One setting: its thing, its container, and its own sentences beside the common ones."""
+    """One setting: its thing, its container, and its own templates besides the common ones."""
 
     one: str
     many: str
@@ -101,8 +101,8 @@ class Scene:
     subtract: tuple[str, ...]
     times: tuple[str, ...]
 
-    def said(self, kind: str) -> tuple[str, ...]:
-        """Every sentence for an operation of that kind."""
+    def templates(self, kind: str) -> tuple[str, ...]:
+        """All templates for an operation of that kind."""
         own = {"add": self.add, "subtract": self.subtract, "times": self.times}
         return (*COMMON[kind], *own.get(kind, ()))
 

@@ -1,6 +1,6 @@
-"""What every task is: prompts, the chat that asks them, and the judgement of an answer.
+"""The base of all tasks: prompts, their chat messages, and the marking of answers.
 
-A task never generates text and knows nothing of models, Ray or files of results. It is cheap to
+A task never generates text and does not depend on models, Ray or result files. It is cheap to
 build, so that every process (driver, sampler actor, trial) builds its own from a name and options.
 """
 
@@ -12,27 +12,43 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from tasks.marking import Mark
-from tasks.prompting import Asking, Message, Template, chat
+from tasks.prompting import Message, PromptSettings, Template, chat
 
 Marking = Literal["strict", "lenient"]
+TEST_SHARE = 5  # one generated prompt in five is a test question
 
 
 class TaskError(ValueError):
     """The user's task, option or data file is wrong; the message says what to write instead."""
 
 
-@dataclass(frozen=True, slots=True)  # pools of millions: a dict for each would double them
+@dataclass(frozen=True, slots=True)  # a dict per prompt would double the memory of large pools
 class Prompt:
     """One question of a pool.
 
     `prompt_id` is a content hash of (task, question, answer), so order never matters.
-    `tier` is the task's own grading of difficulty (objects, steps, level), as text.
+    `tier` is the task's own level of difficulty (objects, steps, level), as text.
     """
 
     prompt_id: str
     question: str
     answer: str
     tier: str
+
+
+def check_integer(name: str, value: Any, minimum: int = 0) -> int:
+    """The value of an option, if it is an integer of at least `minimum`. Raises TaskError."""
+    if type(value) is not int or value < minimum:  # a bool is not accepted
+        raise TaskError(f"invalid {name} {value!r}: expected an integer ≥ {minimum}")
+    return value
+
+
+def in_test_split(prompt: Prompt) -> bool:
+    """Whether a generated prompt is a test question: one in TEST_SHARE, decided by its content.
+
+    So no seed's training pool contains a question of any seed's test set.
+    """
+    return int(prompt.prompt_id, 16) % TEST_SHARE == 0
 
 
 def make_prompt(task: str, question: str, answer: str, tier: str) -> Prompt:
@@ -42,7 +58,7 @@ def make_prompt(task: str, question: str, answer: str, tier: str) -> Prompt:
 
 
 class Answer(NamedTuple):
-    """What there is to mark: a completion, the gold answer, and whether generation was cut."""
+    """An answer to mark: a completion, the gold answer, and whether generation was truncated."""
 
     completion: str
     answer: str
@@ -52,10 +68,10 @@ class Answer(NamedTuple):
 class Task(ABC):
     """Base of all tasks. Subclasses take their options as keyword-only arguments.
 
-    `version` changes when questions change, `marker_version` when a judgement can: the first is
-    part of a probe's key; the second is stored beside every mark and never part of the key, so
-    that stored completions can be marked again for free. `templates` are the task's wordings by
-    preset; `examples` are answers to try the marker on where no data set is at hand.
+    `version` changes when questions change, `marker_version` when a mark can: the first is part of
+    a probe's key; the second is stored with every mark and never part of the key, so that stored
+    completions can be marked again for free. `templates` are the task's prompt templates by preset;
+    `examples` are answers to check the marker on without a data set.
     """
 
     name: ClassVar[str]
@@ -71,83 +87,83 @@ class Task(ABC):
             raise TaskError(f"marking {marking!r} is unknown: write strict or lenient")
         self.marking: Marking = marking
         try:
-            self.asking = Asking.of(prompt or {}, self.templates)
+            self.prompt_settings = PromptSettings.parse(prompt or {}, self.templates)
         except ValueError as error:
             raise TaskError(str(error)) from error
         self.notes: list[str] = []
 
     @abstractmethod
     def train(self) -> list[Prompt]:
-        """The training pool, free of duplicates, always in the same order."""
+        """The training pool, without duplicates, always in the same order."""
 
     @abstractmethod
     def test(self) -> list[Prompt]:
-        """The questions that accuracy is measured on; none of them is in the training pool."""
+        """The test questions; none of them is in the training pool."""
 
     @abstractmethod
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """Judge the completion alone, never the prompt's text, under the reading `self.marking`.
+        """Mark the completion alone, without the prompt's text, under the reading `self.marking`.
 
-        `truncated` says that generation hit its token limit; it decides between the outcomes
-        `truncated` and `unparsed` where no answer is found.
+        `truncated`: generation hit its token limit. It decides between the outcomes `truncated`
+        and `unparsed` if no answer is found.
         """
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
-        """The mark of each answer; a task whose marker can use many processes does so here."""
+        """The mark of each answer; override it if the marker can use several processes."""
         return [self.mark(*answer) for answer in answers]
 
     def messages(self, question: str) -> list[Message]:
-        """The chat that asks `question` (role and content), before the model's chat template."""
-        return chat(self.templates[self.asking.preset], self.asking, question)
+        """The chat messages of `question` (role and content), before the model's chat template."""
+        return chat(self.templates[self.prompt_settings.preset], self.prompt_settings, question)
 
     @property
     def marker_id(self) -> str:
-        """What judges, as stored beside every mark: task, marker version, reading.
+        """The marker as stored with every mark: task, marker version, reading.
 
-        A task whose options change a judgement adds them.
+        A task whose options can change a mark adds them.
         """
         return f"{self.name}/{self.marker_version}/{self.marking}"
 
     @property
     def provenance(self) -> dict[str, str]:
-        """Where questions were read, by split: `hub@revision`, `file sha256:…`; {} if generated."""
+        """The source of each split: `hub@revision` or `file sha256:…`; {} if generated."""
         return {}
 
-    def answering(self, answer: str) -> str:
-        """A completion that does nothing but give this answer."""
+    def format_answer(self, answer: str) -> str:
+        """A completion that consists of this answer alone."""
         return rf"\boxed{{{answer}}}"
 
     @property
     def chat_template_kwargs(self) -> dict[str, Any]:
-        """What the preset hands to the model's chat template; the model's own settings win."""
-        return dict(self.templates[self.asking.preset].chat_template_kwargs)
+        """The preset's arguments of the chat template; the model's own settings take precedence."""
+        return dict(self.templates[self.prompt_settings.preset].chat_template_kwargs)
 
     def with_marking(self, marking: Marking) -> Self:
-        """The same task under the other reading; nothing is loaded again."""
-        other = copy.copy(self)
-        other.marking = marking
-        return other
+        """The same task under the given reading; no data is loaded again."""
+        task = copy.copy(self)
+        task.marking = marking
+        return task
 
     @property
-    def other(self) -> Self:
+    def other_reading(self) -> Self:
         """The same task under the reading that rewards do not use."""
         return self.with_marking("strict" if self.marking == "lenient" else "lenient")
 
     @classmethod
-    def trials(cls) -> "list[Task]":
-        """Tasks of this class by which its marker is tried where no data set is at hand."""
+    def marker_variants(cls) -> "list[Task]":
+        """Tasks of this class on which its marker is checked without a data set."""
         return [cls()]
 
-    def trial_prompts(self) -> list[Prompt]:
-        """Prompts to try the marker on: `examples` where the class has some, else its test."""
+    def check_prompts(self) -> list[Prompt]:
+        """Prompts to check the marker on: `examples` if the class has some, else its test set."""
         if self.examples:
             return [make_prompt(self.name, f"example {a}", a, "") for a in self.examples]
         return self.test()
 
     def perturb(self, prompt: Prompt) -> str:
-        """A wrong answer in the form of a right one, by which a marker is tried."""
+        """A wrong answer in the form of a correct one, to check the marker with."""
         number = prompt.answer.replace(",", "")
         if number.lstrip("-").isdigit():
             return str(int(number) + 1)
-        answers = (p.answer for p in self.trial_prompts())
+        answers = (p.answer for p in self.check_prompts())
         return next((a for a in answers if a != prompt.answer), f"no {prompt.answer}")

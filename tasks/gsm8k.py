@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from tasks.base import Marking, Prompt, TaskError, make_prompt
 from tasks.marking import Mark, mark_number
 from tasks.prompting import Template, boxed_templates
-from tasks.sources import ReadTask, Source, plain_number
+from tasks.sources import ReadTask, Source, normalize_number
 
 TRAIN = Source(
     hub="openai/gsm8k",
@@ -25,7 +25,7 @@ TEST = replace(TRAIN, split="test", stems=("test",), count=1319)
 def gold_number(solution: str) -> str | None:
     """The number behind the last `#### ` of a worked solution, or None where there is none."""
     _, found, last = solution.rpartition("#### ")
-    return plain_number(last) if found else None
+    return normalize_number(last) if found else None
 
 
 def solution_steps(solution: str) -> int:

@@ -1,15 +1,15 @@
-"""Is this completion right? Two readings side by side, and the rule that decided.
+"""Marks a completion under two readings, and names the rule that decided.
 
-strict is the paper's rule: the last box, exactly in the form asked for. lenient is what a fair
-teacher reads, in what was said aloud: no thought is an answer. Both see the completion alone.
+strict is the paper's rule: the last box, exactly in the requested form. lenient accepts what a fair
+teacher would, outside of thinking blocks. Both see the completion alone.
 """
 
 import re
 from typing import Literal, NamedTuple
 
 from tasks.letters import find_letter
-from tasks.numbers import find_number, integer, to_number
-from tasks.reading import last_box, spoken
+from tasks.numbers import find_number, parse_integer, parse_number
+from tasks.reading import last_box, without_thinking
 
 Outcome = Literal["correct", "wrong", "unparsed", "truncated", "error"]
 OUTCOMES: tuple[Outcome, ...] = ("correct", "wrong", "unparsed", "truncated", "error")
@@ -18,7 +18,7 @@ _STRICT_LETTER = re.compile(r"\(?([A-Z])\)?")
 
 
 class Mark(NamedTuple):
-    """One judgement: the outcome, the answer that was read (None where there is none), the rule."""
+    """One mark: the outcome, the extracted answer (None without one), and the rule."""
 
     outcome: Outcome
     extracted: str | None
@@ -30,13 +30,13 @@ class Mark(NamedTuple):
         return None if self.outcome == "error" else float(self.outcome == "correct")
 
 
-def decided(right: bool, extracted: str, rule: str) -> Mark:
-    """The mark of an answer that was found."""
-    return Mark("correct" if right else "wrong", extracted, rule)
+def answer_mark(correct: bool, extracted: str, rule: str) -> Mark:
+    """The mark of an extracted answer."""
+    return Mark("correct" if correct else "wrong", extracted, rule)
 
 
-def no_answer(truncated: bool) -> Mark:
-    """The mark of a text without an answer: cut by the limit, or ended without one."""
+def no_answer_mark(truncated: bool) -> Mark:
+    """The mark of a text without an answer: truncated by the token limit, or unparsed."""
     return Mark("truncated" if truncated else "unparsed", None, "no-answer")
 
 
@@ -46,25 +46,21 @@ def mark_number(
     r"""Mark a number. `answer` is the gold: an integer, decimal or fraction.
 
     strict: the last `\boxed{}` is a Python integer equal to the gold. lenient: see
-    `numbers.find_number`; `last_number` also allows the last number of a text that was not cut.
+    `numbers.find_number`; `last_number` also accepts the last number of a complete text.
     """
     if marking == "strict":
-        return _mark_integer(completion, answer, truncated)
-    found = find_number(spoken(completion), anywhere=last_number, truncated=truncated)
-    if found is None:
-        return no_answer(truncated)
-    value, rule = found
-    return decided(value == to_number(answer), str(value), f"lenient:{rule}")
-
-
-def _mark_integer(completion: str, answer: str, truncated: bool) -> Mark:
-    box = last_box(completion)
-    value = None if box is None else integer(box)
-    if value is None:
-        return no_answer(truncated)
-    gold = integer(answer)  # quicker than what reads every number
-    right = value == (to_number(answer) if gold is None else gold)
-    return decided(right, str(value), "strict:boxed-integer")
+        box = last_box(completion)
+        integer = None if box is None else parse_integer(box)
+        if integer is None:
+            return no_answer_mark(truncated)
+        gold = parse_integer(answer)  # faster than parse_number
+        correct = integer == (parse_number(answer) if gold is None else gold)
+        return answer_mark(correct, str(integer), "strict:boxed-integer")
+    number = find_number(without_thinking(completion), anywhere=last_number, truncated=truncated)
+    if number is None:
+        return no_answer_mark(truncated)
+    value, rule = number
+    return answer_mark(value == parse_number(answer), str(value), f"lenient:{rule}")
 
 
 def mark_letter(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
@@ -75,10 +71,10 @@ def mark_letter(completion: str, answer: str, marking: str, truncated: bool) -> 
     if marking == "strict":
         box = last_box(completion)
         match = _STRICT_LETTER.fullmatch(box) if box is not None else None
-        found = (match[1], "boxed-letter") if match else None
+        option = (match[1], "boxed-letter") if match else None
     else:
-        found = find_letter(spoken(completion), truncated=truncated)
-    if found is None:
-        return no_answer(truncated)
-    letter, rule = found
-    return decided(letter == answer.strip("()"), f"({letter})", f"{marking}:{rule}")
+        option = find_letter(without_thinking(completion), truncated=truncated)
+    if option is None:
+        return no_answer_mark(truncated)
+    letter, rule = option
+    return answer_mark(letter == answer.strip("()"), f"({letter})", f"{marking}:{rule}")

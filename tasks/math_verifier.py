@@ -1,7 +1,7 @@
-"""Whether two LaTeX expressions mean the same, by math-verify. Imported by child processes only.
+"""Compares two LaTeX expressions with math-verify. Imported by child processes only.
 
-math-verify's own time limits are signals, which work in no thread but the main one; they are off
-here, and the process that asks keeps the time (`tasks.children`).
+math-verify's own time limits are signals, which work in the main thread only; they are off here,
+and the calling process enforces the limit (`tasks.children`).
 """
 
 import logging
@@ -18,7 +18,7 @@ from tasks.latex_parsing import parse_in_two_stages
 parse_in_two_stages()
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)
 
-# Its removal of units would make 2 of 2ab, and takes the c of "a + c"; `tasks.units` knows better.
+# Its removal of units turns 2ab into 2, and drops the c of "a + c": `tasks.units` does it instead.
 _LATEX = LatexExtractionConfig(
     normalization_config=NormalizationConfig(units=False, malformed_operators=True, nits=True)
 )
@@ -27,29 +27,29 @@ _SEPARATOR = re.compile(r"(?<=\d)(?:,?\s*\\[!,]\s*|\{,\})(?=\d{3}(?!\d))")  # 5,
 
 
 def equivalent(gold: str, answer: str) -> bool | None:
-    """Whether `answer` means what `gold` means; both are LaTeX without its delimiters.
+    """Whether `answer` is equivalent to `gold`; both are LaTeX without delimiters.
 
-    None where `answer` cannot be read, and `gold` can: their bare texts are no mathematics to
-    compare. Raises ValueError where `gold` cannot be read.
+    None if `answer` cannot be parsed as mathematics while `gold` can. Raises ValueError if `gold`
+    cannot be parsed.
     """
-    wanted, read = _parsed(gold), _parsed(answer)
-    if not wanted:
-        raise ValueError(f"gold {gold!r} cannot be read")
-    if not read or (_is_text(read) and not _is_text(wanted)):
+    expected, parsed = _parsed(gold), _parsed(answer)
+    if not expected:
+        raise ValueError(f"gold {gold!r} cannot be parsed")
+    if not parsed or (_is_text(parsed) and not _is_text(expected)):
         return None
-    if _rounds(wanted[0], read[0]):
+    if _rounds(expected[0], parsed[0]):
         return False
     # x > 5 is (5, ∞), and 5 ≥ x is x ≤ 5
-    return bool(verify([*wanted], [*read], timeout_seconds=None, allow_set_relation_comp=True))
+    return bool(verify([*expected], [*parsed], timeout_seconds=None, allow_set_relation_comp=True))
 
 
-def _is_text(read: tuple[Any, ...]) -> bool:
-    """Whether nothing was read but math-verify's last resort, the text itself."""
-    return all(isinstance(part, str) for part in read)
+def _is_text(parsed: tuple[Any, ...]) -> bool:
+    """Whether only math-verify's fallback, the text itself, was parsed."""
+    return all(isinstance(part, str) for part in parsed)
 
 
 def _rounds(exact: Any, answer: Any) -> bool:
-    """Whether a decimal stands for an irrational gold: verify compares to six digits."""
+    """Whether a decimal approximates an irrational gold: verify compares to six digits."""
     return (
         isinstance(exact, Expr)
         and isinstance(answer, Expr)

@@ -1,4 +1,4 @@
-"""How a question is put: a task's wordings by preset, and what a user adds around them."""
+"""Chat prompts: a task's templates by preset, and the user's settings around them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,16 +9,16 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class Template:
-    """One wording: the user's turn with `{question}` in it.
+    """One prompt template: the user's turn with `{question}` in it.
 
-    `chat_template_kwargs` go to the model's chat template (thinking off, for instance).
+    `chat_template_kwargs` are passed to the model's chat template (thinking off, for instance).
     """
 
     text: str
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
-    def ask(self, question: str) -> str:
-        """The user's turn; a question's own braces are left alone."""
+    def render(self, question: str) -> str:
+        """The user's turn; braces in the question are left alone."""
         return self.text.replace("{question}", question)
 
 
@@ -26,22 +26,24 @@ NO_THINKING: Mapping[str, Any] = {"enable_thinking": False}
 
 
 def boxed_templates(what: str) -> Mapping[str, Template]:
-    r"""Wordings that ask for the final `what` in `\boxed{}`: ours, and the paper's."""
+    r"""Templates that ask for the final `what` in `\boxed{}`: our own, and the paper's."""
     plain = f"{{question}}\nReason step by step, and put the final {what} within \\boxed{{}}."
     paper = "{question}.\nPut the final answer within \\boxed{}."
     return {"plain": Template(plain), "paper": Template(paper, NO_THINKING)}
 
 
 @dataclass(frozen=True)
-class Asking:
-    """What YAML says of a dataset's chat: `prompt: {preset, system, few_shot}`."""
+class PromptSettings:
+    """A dataset's chat settings in YAML: `prompt: {preset, system, few_shot}`."""
 
     preset: str = "plain"
     system: str | None = None
     few_shot: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], templates: Mapping[str, Template]) -> "Asking":
+    def parse(
+        cls, settings: Mapping[str, Any], templates: Mapping[str, Template]
+    ) -> "PromptSettings":
         """Checked settings. Raises ValueError that says what to write instead."""
         known = ("preset", "system", "few_shot")
         for key in settings:
@@ -52,24 +54,22 @@ class Asking:
             raise ValueError(f"unknown preset {preset!r}: write one of {', '.join(templates)}")
         system = settings.get("system")
         if system is not None and not isinstance(system, str):
-            raise ValueError(f"system {system!r} is no text: write a string, or leave it out")
-        return cls(preset, system, _examples(settings.get("few_shot") or ()))
+            raise ValueError(f"invalid system {system!r}: write a string, or leave it out")
+        few_shot = settings.get("few_shot") or ()
+        form = "write few_shot as a list of {question: …, answer: …}"
+        if isinstance(few_shot, str) or not isinstance(few_shot, Sequence):
+            raise ValueError(form)
+        for example in few_shot:
+            if not isinstance(example, Mapping) or set(example) != {"question", "answer"}:
+                raise ValueError(f"few_shot holds {example!r}: {form}")
+        examples = tuple((str(e["question"]), str(e["answer"])) for e in few_shot)
+        return cls(preset, system, examples)
 
 
-def _examples(few_shot: Any) -> tuple[tuple[str, str], ...]:
-    form = "write few_shot as a list of {question: …, answer: …}"
-    if isinstance(few_shot, str) or not isinstance(few_shot, Sequence):
-        raise ValueError(form)
-    for example in few_shot:
-        if not isinstance(example, Mapping) or set(example) != {"question", "answer"}:
-            raise ValueError(f"few_shot holds {example!r}: {form}")
-    return tuple((str(e["question"]), str(e["answer"])) for e in few_shot)
-
-
-def chat(template: Template, asking: Asking, question: str) -> list[Message]:
-    """System prompt, examples in the template's wording, and the question."""
-    messages = [{"role": "system", "content": asking.system}] if asking.system else []
-    for asked, answered in asking.few_shot:
-        messages.append({"role": "user", "content": template.ask(asked)})
-        messages.append({"role": "assistant", "content": answered})
-    return [*messages, {"role": "user", "content": template.ask(question)}]
+def chat(template: Template, settings: PromptSettings, question: str) -> list[Message]:
+    """System prompt, few-shot examples in the template's wording, and the question."""
+    messages = [{"role": "system", "content": settings.system}] if settings.system else []
+    for example, answer in settings.few_shot:
+        messages.append({"role": "user", "content": template.render(example)})
+        messages.append({"role": "assistant", "content": answer})
+    return [*messages, {"role": "user", "content": template.render(question)}]

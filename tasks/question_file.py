@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal, get_args
 
 from tasks.base import Answer, Marking, Prompt, Task, TaskError, make_prompt
 from tasks.equivalence import mark_expression, mark_expressions
-from tasks.marking import Mark, decided, mark_letter, mark_number, no_answer
+from tasks.marking import Mark, answer_mark, mark_letter, mark_number, no_answer_mark
 from tasks.prompting import Template
-from tasks.reading import last_box, spoken, spoken_box
-from tasks.sources import ReadTask, Row, plain_number, read_file
+from tasks.reading import last_box, last_filled_box, without_thinking
+from tasks.sources import ReadTask, Row, normalize_number, read_file
 
 Marker = Literal["number", "letter", "expression", "text"]
 _LETTER = re.compile(r"[A-Z]|\([A-Z]\)")
@@ -96,11 +96,11 @@ class QuestionFile(ReadTask):
         return f"{super().marker_id}/{self.marker}"
 
     @classmethod
-    def trials(cls) -> list[Task]:
+    def marker_variants(cls) -> list[Task]:
         """One task per way of judging; their file is never read."""
         return [cls(marker=marker) for marker in get_args(Marker)]
 
-    def trial_prompts(self) -> list[Prompt]:
+    def check_prompts(self) -> list[Prompt]:
         """Made-up answers of the kind that the marker judges."""
         return [make_prompt(self.name, f"example {a}", a, "") for a in EXAMPLES[self.marker]]
 
@@ -132,7 +132,7 @@ class QuestionFile(ReadTask):
 
     def _gold(self, answer: str) -> str | None:
         if self.marker == "number":
-            return plain_number(answer)
+            return normalize_number(answer)
         if self.marker == "letter":
             return f"({answer.strip('()')})" if _LETTER.fullmatch(answer) else None
         return answer
@@ -143,12 +143,16 @@ class QuestionFile(ReadTask):
 
 def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
     """Mark what the last box holds against the gold text."""
-    box = last_box(completion) if marking == "strict" else spoken_box(spoken(completion))
+    box = (
+        last_box(completion)
+        if marking == "strict"
+        else last_filled_box(without_thinking(completion))
+    )
     if box is None:
-        return no_answer(truncated)
+        return no_answer_mark(truncated)
     if marking == "strict":
-        return decided(box.strip() == answer.strip(), box, "strict:boxed-text")
-    return decided(_forgiving(box) == _forgiving(answer), box, "lenient:boxed-text")
+        return answer_mark(box.strip() == answer.strip(), box, "strict:boxed-text")
+    return answer_mark(_forgiving(box) == _forgiving(answer), box, "lenient:boxed-text")
 
 
 def _forgiving(text: str) -> str:

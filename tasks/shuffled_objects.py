@@ -1,4 +1,4 @@
-"""Who ends up with what after a list of pairwise swaps: 3, 5 or 7 objects, lettered options."""
+"""Who ends up with what after pairwise swaps: 3, 5 or 7 objects, lettered options."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, ClassVar, Literal
 
-from tasks.base import Marking, Prompt, TaskError, make_prompt
+from tasks.base import Marking, Prompt, TaskError, check_integer, in_test_split, make_prompt
 from tasks.marking import Mark, mark_letter
 from tasks.prompting import NO_THINKING, Template
 from tasks.shuffled_objects_text import NAMES, ORDINALS, SCENES, Scene
@@ -17,9 +17,8 @@ from tasks.sources import ReadTask, Source
 LETTERS = "ABCDEFGH"
 SIZES = {3: "three", 5: "five", 7: "seven"}
 ORDERS = ("number", "ordinal", "then")
-TEST_SHARE = 5  # one id in five lies on the test side, whatever the seed
 _NAME = "shuffled_objects"
-_ASK = "Work it out, end with \\boxed{(X)}."
+_INSTRUCTION = "Work it out, end with \\boxed{(X)}."
 _BRIEF = (
     "Answer concisely, in at most 100 words, and put the final answer within \\boxed{(X)} "
     "(ex: \\boxed{(A)})."
@@ -32,32 +31,32 @@ REVISION = "982bb89fd79532a8ac676a61fc42eb1aeec63f99"
 class Scenario:
     """One question before it is worded.
 
-    `things[i]` starts with `names[i]`; `swaps` are pairs of positions, in order; `asked` is the
-    position of the person the question is about; `order` is how the swaps are counted off.
+    `things[i]` starts with `names[i]`; `swaps` are pairs of positions, in order; `target` is the
+    position of the person in the question; `order` is how the swaps are numbered.
     """
 
     scene: Scene
     names: tuple[str, ...]
     things: tuple[str, ...]
     swaps: tuple[tuple[int, int], ...]
-    asked: int
+    target: int
     order: str
 
-    def held(self) -> Iterator[list[str]]:
-        """Who holds what, as things in the order of `names`: at the start and after each swap."""
-        held = list(self.things)
-        yield list(held)
+    def states(self) -> Iterator[list[str]]:
+        """The things in the order of their holders in `names`: at the start and after each swap."""
+        things = list(self.things)
+        yield list(things)
         for a, b in self.swaps:
-            held[a], held[b] = held[b], held[a]
-            yield list(held)
+            things[a], things[b] = things[b], things[a]
+            yield list(things)
 
     def letter(self) -> str:
         """The gold option in brackets, such as `(B)`."""
-        *_, last = self.held()
-        return f"({LETTERS[self.things.index(last[self.asked])]})"
+        *_, last = self.states()
+        return f"({LETTERS[self.things.index(last[self.target])]})"
 
     def question(self) -> str:
-        """The worded question; its options come in the order of the start, one per line."""
+        """The worded question; its options are in the order of the start, one per line."""
         scene, count = self.scene, len(self.names)
         starts = [
             scene.holds.format(name=n, thing=t)
@@ -66,28 +65,24 @@ class Scenario:
         options = [
             f"({LETTERS[i]}) {scene.shown.format(thing=self.things[i])}" for i in range(count)
         ]
-        intro = scene.intro.format(names=listed(self.names))
-        asks = scene.asks.format(name=self.names[self.asked])
-        story = f"{intro} At the start, {listed(starts)}.\n{self._swapped()} {asks}"
+        intro = scene.intro.format(names=join_names(self.names))
+        swaps = " ".join(
+            f"{numbering(self.order, i, len(self.swaps) - 1)} "
+            f"{scene.swap.format(a=self.names[a], b=self.names[b])}."
+            for i, (a, b) in enumerate(self.swaps)
+        )
+        question = scene.question.format(name=self.names[self.target])
+        story = f"{intro} At the start, {join_names(starts)}.\n{swaps} {question}"
         return "\n".join([story, "Options:", *options])
 
-    def _swapped(self) -> str:
-        last = len(self.swaps) - 1
-        said = [
-            f"{counted(self.order, i, last)} "
-            + self.scene.swap.format(a=self.names[a], b=self.names[b])
-            for i, (a, b) in enumerate(self.swaps)
-        ]
-        return " ".join(f"{sentence}." for sentence in said)
 
-
-def listed(parts: Sequence[str]) -> str:
+def join_names(parts: Sequence[str]) -> str:
     """`a, b, and c`."""
     return ", ".join(parts[:-1]) + f", and {parts[-1]}"
 
 
-def counted(order: str, index: int, last: int) -> str:
-    """The word that opens the swap at `index` (from 0)."""
+def numbering(order: str, index: int, last: int) -> str:
+    """The word that introduces the swap at `index` (from 0)."""
     if order == "number":
         return f"{index + 1})"
     if order == "ordinal":
@@ -96,7 +91,7 @@ def counted(order: str, index: int, last: int) -> str:
 
 
 def draw(rng: random.Random, objects: Sequence[int], swaps: tuple[int, int]) -> Scenario:
-    """One scenario; `swaps` are the least and the largest number of swaps."""
+    """One scenario; `swaps` are the minimum and maximum number of swaps."""
     scene, count = rng.choice(SCENES), rng.choice(objects)
     pairs = [tuple(rng.sample(range(count), 2)) for _ in range(rng.randint(*swaps))]
     return Scenario(
@@ -104,7 +99,7 @@ def draw(rng: random.Random, objects: Sequence[int], swaps: tuple[int, int]) -> 
         names=tuple(rng.sample(NAMES, count)),
         things=tuple(rng.sample(scene.things, count)),
         swaps=tuple((a, b) for a, b in pairs),
-        asked=rng.randrange(count),
+        target=rng.randrange(count),
         order=rng.choice(ORDERS),
     )
 
@@ -115,29 +110,24 @@ def prompt_of(scenario: Scenario) -> Prompt:
     return make_prompt(_NAME, scenario.question(), scenario.letter(), tier)
 
 
-def on_test_side(prompt: Prompt) -> bool:
-    """Splits by content, so that no seed's training pool holds a question of any seed's test."""
-    return int(prompt.prompt_id, 16) % TEST_SHARE == 0
-
-
 class ShuffledObjects(ReadTask):
     """Who ends up with what after pairwise swaps (3, 5 or 7 objects, lettered options).
 
-    `source="generated"` makes `train` and `test` questions from `seed`, with `objects` things and
-    between `swaps[0]` and `swaps[1]` swaps; neither split depends on the other's size.
+    `source="generated"` generates `train` and `test` questions from `seed`, with `objects` things
+    and `swaps[0]` to `swaps[1]` swaps; neither split depends on the size of the other.
     `source="bbh"` reads BIG-Bench Hard's three files from the folder `path`
     (`tracking_shuffled_objects_{three,five,seven}_objects.json`, also `.gz`), or, without a path,
-    from `hub` at `revision`. With `split="seed"`, `test` of its questions, drawn by `seed`, are the
-    test, and up to `train` of the others the pool; with `split="authors"`, both are as in the code
-    of "Hard Examples Are All You Need": 125 and 125 of the seven objects, in that order. The preset
-    `paper` follows that code, too: a short answer, thinking off.
+    from `hub` at `revision`. With `split="seed"`, `test` questions drawn by `seed` are the test
+    set, and up to `train` others the pool; with `split="authors"`, both are as in the code of
+    "Hard Examples Are All You Need": 125 and 125 questions of seven objects, in that order. The
+    preset `paper` follows that code, too: a short answer, with thinking off.
     """
 
     name: ClassVar[str] = _NAME
     version: ClassVar[str] = "1"
     marker_version: ClassVar[str] = "1"
     templates: ClassVar[Mapping[str, Template]] = {
-        "plain": Template(f"{{question}}\n{_ASK}"),
+        "plain": Template(f"{{question}}\n{_INSTRUCTION}"),
         "paper": Template(f"{{question}}.\n{_BRIEF}", NO_THINKING),
     }
 
@@ -161,28 +151,28 @@ class ShuffledObjects(ReadTask):
         super().__init__(
             marking=marking, prompt=prompt, path=path, revision=revision, partial=partial
         )
-        self.objects = _checked_objects(objects)
-        self.swaps = _checked_swaps(swaps)
-        self.sizes = _checked_sizes(train, test)
+        self.objects = _check_objects(objects)
+        self.swaps = _check_swaps(swaps)
+        self.sizes = check_integer("train", train), check_integer("test", test)
         self.seed, self.source, self.split, self.hub = seed, source, split, hub
         self._check_source()
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
-        """Questions made here, or the benchmark's, divided as `split` says."""
+        """Generated questions, or the benchmark's, divided according to `split`."""
         train, test = self.sizes
         if self.source == "generated":
             return self._generated(train, test=False), self._generated(test, test=True)
         if self.split == "authors":
-            pool, asked = self._authors()
-            return pool[:train], asked[:test]
+            pool, questions = self._authors()
+            return pool[:train], questions[:test]
         ordered = self._ordered()
         return ordered[test:][:train], ordered[:test]
 
     def train(self) -> list[Prompt]:
-        """The training pool. Raises TaskError where the benchmark's test took every question."""
+        """The training pool. Raises TaskError if the test set takes every question."""
         pool = super().train()
         if not pool and self.sizes[0]:
-            raise TaskError("test takes every question of the files: write a smaller test")
+            raise TaskError("the test set takes every question of the files: write a smaller test")
         return pool
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
@@ -195,28 +185,28 @@ class ShuffledObjects(ReadTask):
         if self.split not in ("seed", "authors"):
             raise TaskError(f"split {self.split!r} is unknown: write seed or authors")
         if self.source == "generated" and self.path is not None:
-            raise TaskError("path is only read with source: bbh; write that, or leave path out")
+            raise TaskError("path is only read with source: bbh: write that, or leave path out")
         if self.split == "authors" and (self.source, self.objects) != ("bbh", (7,)):
-            raise TaskError("split: authors is of source: bbh with objects: [7]; write both")
+            raise TaskError("split: authors needs source: bbh and objects: [7]: write both")
 
     def _generated(self, size: int, *, test: bool) -> list[Prompt]:
         rng = random.Random(f"{_NAME}/{self.seed}/{'test' if test else 'train'}")
         kept: dict[str, Prompt] = {}
         while len(kept) < size:
             prompt = prompt_of(draw(rng, self.objects, self.swaps))
-            if on_test_side(prompt) == test:
+            if in_test_split(prompt) == test:
                 kept.setdefault(prompt.prompt_id, prompt)
         return list(kept.values())
 
     def _ordered(self) -> list[Prompt]:
-        """All questions of the files with the wanted objects, once each, in the seed's order."""
-        read = [prompt for count in self.objects for prompt in self._benchmark(count)]
-        ordered = sorted(self._distinct(read, "bbh"), key=lambda prompt: prompt.prompt_id)
+        """All questions with `objects` objects, once each, in the seed's order."""
+        prompts = [prompt for count in self.objects for prompt in self._benchmark(count)]
+        ordered = sorted(self._distinct(prompts, "bbh"), key=lambda prompt: prompt.prompt_id)
         random.Random(f"{_NAME}/bbh/{self.seed}").shuffle(ordered)
         return ordered
 
     def _authors(self) -> tuple[list[Prompt], list[Prompt]]:
-        """The authors' order is a list of row numbers: it fits the official file alone."""
+        """The authors' order is a list of row numbers, so it fits the official file only."""
         order = json.loads(files("tasks").joinpath("authors_split.json").read_text("utf-8"))
         prompts = self._benchmark(7)
         golds = "".join(prompt.answer.strip("()") for prompt in prompts)
@@ -247,22 +237,16 @@ class ShuffledObjects(ReadTask):
         ]
 
 
-def _checked_objects(objects: Sequence[int]) -> tuple[int, ...]:
+def _check_objects(objects: Sequence[int]) -> tuple[int, ...]:
     if not objects or any(count not in SIZES for count in objects):
-        raise TaskError(f"objects {list(objects)} is unknown: write a list out of 3, 5, 7")
+        raise TaskError(f"invalid objects {list(objects)}: expected a list of 3, 5 or 7")
     return tuple(dict.fromkeys(objects))
 
 
-def _checked_swaps(swaps: Sequence[int]) -> tuple[int, int]:
+def _check_swaps(swaps: Sequence[int]) -> tuple[int, int]:
     low, high = (*swaps, 0, 0)[:2] if len(swaps) == 2 else (0, 0)
     if not 1 <= low <= high <= len(ORDINALS):
-        most = len(ORDINALS)
-        raise TaskError(f"swaps {list(swaps)} is wrong: write [least, most] within 1 and {most}")
+        raise TaskError(
+            f"invalid swaps {list(swaps)}: expected [minimum, maximum] from 1 to {len(ORDINALS)}"
+        )
     return low, high
-
-
-def _checked_sizes(train: int, test: int) -> tuple[int, int]:
-    for name, size in (("train", train), ("test", test)):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise TaskError(f"{name} {size!r} is wrong: write a whole number from 0")
-    return train, test

@@ -1,7 +1,7 @@
-"""The words of shuffled_objects: who swaps, what is swapped, and how each scene says it.
+"""The words of shuffled_objects: names, things, and sentence templates of each scene.
 
 The wording is our own; only the structure (start, swaps, question, lettered options) follows the
-public benchmark. Most words are short, so that a small vocabulary holds them whole.
+public benchmark. Most words are short, so that each is a single token of a small vocabulary.
 """
 
 from dataclasses import dataclass
@@ -81,10 +81,10 @@ ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "
 
 @dataclass(frozen=True)
 class Scene:
-    """One setting. `shown` is how an option writes a thing; the bare thing names it shortly.
+    """One setting; `shown` is the template of a thing in an option.
 
-    `intro` may hold `{names}`; `holds` and `swap` hold one sentence's middle, `asks` the question's
-    end. Everything stays short on purpose: the time of a CPU run is paid per token.
+    `intro` may contain `{names}`; `holds` and `swap` are clauses, `question` is the incomplete last
+    sentence. All texts are short on purpose: a CPU run takes time per token.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Scene:
     intro: str
     holds: str
     swap: str
-    asks: str
+    question: str
     shown: str = "{thing}"
 
 

@@ -210,7 +210,7 @@ def _counted(source: Source, read: Rows, partial: bool) -> Rows:
     return read._replace(notes=(*read.notes, said))
 
 
-def plain_number(text: str) -> str | None:
+def normalize_number(text: str) -> str | None:
     """An integer, decimal or fraction without commas, or None where the text is no number."""
     bare = text.strip().replace(",", "")
     return bare if _NUMBER.fullmatch(bare) else None

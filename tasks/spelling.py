@@ -1,13 +1,13 @@
-r"""When two LaTeX answers are the same text: one spelling for each, labels and units set apart."""
+r"""Compares two LaTeX answers as text: normalized spelling, with label and unit split off."""
 
 import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tasks.numbers import CHANGED
+from tasks.numbers import MODIFIERS
 from tasks.units import split_unit
 
-LONGEST = 2_000  # characters; a longer answer is no answer that anybody meant
+MAX_LENGTH = 2_000  # characters; a longer text is not compared
 
 _SPELLING: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r",\s*\\!\s*"), ","),  # MATH's 10,\!080
@@ -42,53 +42,53 @@ _BASE = re.compile(r"-?[0-9A-F]+_\{?(\d+)\}?")
 _SEVERAL = re.compile(r"[\d.]+(?: [\d.]+)+")
 
 
-class Parts(NamedTuple):
-    """An answer: the letter it is said to be, its value in one spelling, its unit; or ""."""
+class AnswerParts(NamedTuple):
+    """An answer: its label (the x of x = 5), normalized value and unit; each may be ""."""
 
     label: str
     value: str
     unit: str
     latex: str
-    """As it was written, but for the unit's words."""
+    """As written, without the words of the unit."""
 
 
-def spelled(latex: str) -> str:
-    r"""One spelling for what LaTeX can write in many: `\dfrac12` is `\frac{1}{2}`."""
-    latex = latex.strip()[: LONGEST + 1]
+def normalize_latex(latex: str) -> str:
+    r"""One spelling of what LaTeX can write in several ways: `\dfrac12` is `\frac{1}{2}`."""
+    latex = latex.strip()[: MAX_LENGTH + 1]
     for pattern, replacement in _SPELLING:
         latex = pattern.sub(replacement, latex)
     return latex
 
 
-def parts(latex: str) -> Parts:
-    r"""What `x = 5\text{ cm}` says, piece by piece."""
-    latex = _WRAPPED.sub(r"\1", latex.strip()[: LONGEST + 1])
+def split_answer(latex: str) -> AnswerParts:
+    r"""The parts of `x = 5\text{ cm}`: label, value and unit."""
+    latex = _WRAPPED.sub(r"\1", latex.strip()[: MAX_LENGTH + 1])
     latex, unit = split_unit(latex)
     label = _LABEL.match(latex)
-    value = spelled(latex[label.end() :] if label else latex)
-    return Parts(label[1] if label else "", value, unit, latex)
+    value = normalize_latex(latex[label.end() :] if label else latex)
+    return AnswerParts(label[1] if label else "", value, unit, latex)
 
 
-def same(one: Parts, two: Parts) -> bool:
-    """The same text, up to spelling; a label or a unit may be left out, not changed."""
-    return bool(one.value) and one.value == two.value and agree(one, two)
+def same_text(one: AnswerParts, two: AnswerParts) -> bool:
+    """Whether both are the same text up to spelling; a label or unit may be absent, not differ."""
+    return bool(one.value) and one.value == two.value and labels_agree(one, two)
 
 
-def agree(one: Parts, two: Parts) -> bool:
-    """Whether labels and units are the same where both answers have them."""
+def labels_agree(one: AnswerParts, two: AnswerParts) -> bool:
+    """Whether labels and units are equal if both answers have them."""
     pairs = ((one.label, two.label), (one.unit, two.unit))
     return all(not a or not b or a == b for a, b in pairs)
 
 
-def differs(one: Parts, two: Parts) -> bool:
-    """Whether text shows a difference that math-verify does not see.
+def text_differs(one: AnswerParts, two: AnswerParts) -> bool:
+    """Whether the texts differ in a way that math-verify ignores.
 
-    It drops bases, words and `≠`, takes the first of several lines, adds numbers
-    that stand side by side, and takes a set for a point or an interval.
+    It drops bases, words and `≠`, takes the first of several lines, adds adjacent numbers, and
+    takes a set for a point or an interval.
     """
     answer, gold = one.latex, two.latex
     return (
-        (one.value == two.value and not agree(one, two))
+        (one.value == two.value and not labels_agree(one, two))
         or bool(_DENIAL.search(answer)) != bool(_DENIAL.search(gold))
         or _words(answer) != _words(gold)
         or _other_base(one.value, two.value)
@@ -99,7 +99,7 @@ def differs(one: Parts, two: Parts) -> bool:
 
 
 def _words(latex: str) -> set[str]:
-    return {word.lower() for word in CHANGED.findall(latex)}
+    return {word.lower() for word in MODIFIERS.findall(latex)}
 
 
 def _other_base(one: str, two: str) -> bool:

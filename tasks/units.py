@@ -1,10 +1,10 @@
-r"""The unit of an answer: where it is written, and one name for each however it is spelled."""
+r"""Splits the unit from an answer, and normalizes its spelling."""
 
 import re
 
-from tasks.numbers import CHANGED
+from tasks.numbers import MODIFIERS
 
-_TEXT = re.compile(  # 5\text{ cm}^2, also behind \, and with a full stop
+_TEXT = re.compile(  # 5\text{ cm}^2, also after \, and with a full stop
     r"(?<=[\w})])(?:\s|\\[,;: ]|~)*\\(?:text|textrm|mbox|mathrm)\s*\{([A-Za-z.\s~/-]*)\}"
     r"(?:\s*\^\s*\{?([23])\}?)?[\s.]*$"
 )
@@ -57,20 +57,20 @@ _MEASURES = {
 def split_unit(latex: str) -> tuple[str, str]:
     r"""An answer without its unit in words, and the unit's name: "dollar", "square meter", or "".
 
-    Signs of money, percent and degrees name a unit and stay where they are.
+    Currency, percent and degree signs also give a unit, but stay in the answer.
     """
-    found = _TEXT.search(latex) or _BARE.search(latex)
-    if found is None:
+    match = _TEXT.search(latex) or _BARE.search(latex)
+    if match is None:
         return latex, next((name for name, sign in _SIGNS.items() if sign.match(latex)), "")
-    value = latex[: found.start()]
-    more = CHANGED.search(found[1]) or _CONNECTIVE.search(found[1])  # 5 million, 5 if x > 0
+    value = latex[: match.start()]
+    more = MODIFIERS.search(match[1]) or _CONNECTIVE.search(match[1])  # 5 million, 5 if x > 0
     if more or not re.search(r"\d", value):
         return latex, ""
-    return value, _name(found[1], found[2])
+    return value, _unit_name(match[1], match[2])
 
 
-def _name(words: str, power: str | None) -> str:
-    """Measures in full; of things that are counted the noun: distinct integers are integers."""
+def _unit_name(words: str, power: str | None) -> str:
+    """Measures in full; for counted things the noun: distinct integers are integers."""
     singular = [re.sub(r"(?<=..)s$", "", word) for word in _WORD.findall(words.lower())]
     names = [_MEASURES.get(word, word) for word in singular]
     if not any(name in _MEASURES for name in names):

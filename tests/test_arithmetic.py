@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from orchestrator.planning.overlap import find_overlap
 from tasks import Prompt, TaskError
-from tasks.arithmetic import KINDS, Arithmetic, Scenario, draw, on_test_side, prompt_of
-from tasks.arithmetic_text import ASKS, COMMON, MEN, OPENINGS, SCENES, WOMEN
+from tasks.arithmetic import KINDS, Arithmetic, Scenario, draw, prompt_of
+from tasks.arithmetic_text import COMMON, MEN, OPENINGS, QUESTIONS, SCENES, WOMEN
+from tasks.base import in_test_split
 
 WORDS = {"twice": "2 times"}
 SIGNS = {
@@ -148,11 +149,11 @@ def test_the_pool_is_varied() -> None:
     assert {s.person for s in drawn} == {*WOMEN, *MEN}
     actions = [action for s in drawn for action in s.actions]
     assert {a.opening for a in actions} == set(OPENINGS)
-    assert {s.asks for s in drawn} == set(ASKS)
-    told = {s.begins for s in drawn} | {a.said for a in actions}
-    assert told == set(sentences())
+    assert {s.last_sentence for s in drawn} == set(QUESTIONS)
+    templates = {s.first_sentence for s in drawn} | {a.template for a in actions}
+    assert templates == set(sentences())
     for kind in KINDS:
-        assert all(len(scene.said(kind)) >= 3 for scene in SCENES)
+        assert all(len(scene.templates(kind)) >= 3 for scene in SCENES)
         assert sum(a.kind == kind for a in actions) > len(actions) / 8
     answers = [s.answer() for s in drawn]
     assert max(answers.count(n) for n in set(answers)) < len(answers) / 10  # no guess pays
@@ -195,8 +196,8 @@ def test_neither_split_depends_on_the_others_size() -> None:
 @given(st.integers(0, 10**6))
 def test_no_seed_trains_on_what_another_seed_tests(seed: int) -> None:
     task = Arithmetic(seed=seed, train=20, test=20)
-    assert all(map(on_test_side, task.test()))
-    assert not any(map(on_test_side, task.train()))
+    assert all(map(in_test_split, task.test()))
+    assert not any(map(in_test_split, task.train()))
 
 
 def test_steps_and_the_bound_are_as_asked() -> None:
@@ -215,13 +216,13 @@ def test_steps_and_the_bound_are_as_asked() -> None:
         ({"steps": [10]}, "from 1 to 9"),
         ({"steps": [True]}, "from 1 to 9"),
         ({"steps": [1.5]}, "from 1 to 9"),
-        ({"steps": "123"}, "write a list"),
-        ({"steps": 3}, "write a list"),
-        ({"train": -1}, "train -1 is wrong: write a whole number from 0"),
-        ({"test": 1.5}, "test 1.5 is wrong"),
-        ({"train": True}, "train True is wrong"),
-        ({"seed": "x"}, "seed 'x' is wrong"),
-        ({"largest": 9}, "largest 9 is wrong: write a whole number from 10"),
+        ({"steps": "123"}, "expected a list"),
+        ({"steps": 3}, "expected a list"),
+        ({"train": -1}, "invalid train -1: expected an integer ≥ 0"),
+        ({"test": 1.5}, "invalid test 1.5"),
+        ({"train": True}, "invalid train True"),
+        ({"seed": "x"}, "invalid seed 'x'"),
+        ({"largest": 9}, "invalid largest 9: expected an integer ≥ 10"),
         ({"marking": "kind"}, "strict or lenient"),
         ({"prompt": {"preset": "long"}}, "plain, paper"),
     ],
@@ -236,7 +237,7 @@ def test_a_pool_larger_than_the_questions_there_are_is_refused(
 ) -> None:
     scenario = draw(random.Random(0), [1], 10)
     monkeypatch.setattr("tasks.arithmetic.draw", lambda *_: scenario)
-    side = "test" if on_test_side(prompt_of(scenario)) else "train"
+    side = "test" if in_test_split(prompt_of(scenario)) else "train"
     task = Arithmetic(**{side: 2}, steps=[1], largest=10)
     with pytest.raises(TaskError, match=f"write a smaller {side}, more steps or a larger largest"):
         getattr(task, side)()

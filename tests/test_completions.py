@@ -14,7 +14,7 @@ import pytest
 from tasks.base import Answer
 from tasks.equivalence import mark_expressions
 from tasks.marking import OUTCOMES, Mark, mark_letter, mark_number
-from tasks.reading import spoken
+from tasks.reading import without_thinking
 
 FILE = Path(__file__).with_name("completions.jsonl")
 CASES: dict[int, dict[str, Any]] = {
@@ -151,6 +151,6 @@ def test_every_rule_occurs_and_no_other(marker: str) -> None:
 
 def test_what_strict_calls_correct_lenient_calls_correct_unless_it_was_only_thought() -> None:
     for line, case in CASES.items():
-        aloud = "\\boxed" in spoken(case["completion"])
+        aloud = "\\boxed" in without_thinking(case["completion"])
         if case["strict"] == "correct" and aloud:
             assert case["lenient"] == "correct", line

@@ -295,7 +295,7 @@ experiments:
     [
         ("{preset: papper}", "unknown preset 'papper': write one of plain, paper"),
         ("{presets: paper}", "prompt has no setting 'presets': it takes preset, system, few_shot"),
-        ("{system: [a]}", "system ['a'] is no text"),
+        ("{system: [a]}", "invalid system ['a']"),
         ("{few_shot: 3}", "write few_shot as a list of {question"),
         ("{few_shot: [{question: a}]}", "few_shot holds {'question': 'a'}"),
     ],

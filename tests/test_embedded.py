@@ -23,9 +23,9 @@ from orchestrator.embedded import EMBEDDED, embedded_path
 from orchestrator.sampling.base import Request, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import TransformersSampler
-from tasks.arithmetic import on_test_side as sums_on_test_side
 from tasks.arithmetic import prompt_of as sums_prompt_of
-from tasks.shuffled_objects import LETTERS, Scenario, ShuffledObjects, on_test_side, prompt_of
+from tasks.base import in_test_split
+from tasks.shuffled_objects import LETTERS, Scenario, ShuffledObjects, prompt_of
 
 LIMIT = 96  # new tokens of the quickstart's probe
 # The figures of its page, and the keys of probes that users have stored, hang on these very bytes.
@@ -72,8 +72,8 @@ def test_naming_the_model_imports_nothing_heavy() -> None:
 
 
 def test_training_text_holds_no_question_of_any_test_set() -> None:
-    assert not any(on_test_side(prompt_of(item)) for item in drawn(300))
-    assert not any(sums_on_test_side(sums_prompt_of(item)) for item in sums(300))
+    assert not any(in_test_split(prompt_of(item)) for item in drawn(300))
+    assert not any(in_test_split(sums_prompt_of(item)) for item in sums(300))
 
 
 def test_every_stage_of_sums_draws_from_the_training_side() -> None:
@@ -81,7 +81,7 @@ def test_every_stage_of_sums_draws_from_the_training_side() -> None:
     stages = [stage.source for cycle in lesson.cycles for stage in cycle]
     for source in (*stages, lesson.vocabulary):
         drawn = islice(source(random.Random(1)), 100)
-        assert not any(sums_on_test_side(sums_prompt_of(item)) for item in drawn)
+        assert not any(in_test_split(sums_prompt_of(item)) for item in drawn)
 
 
 def test_every_careful_trace_is_right_about_each_swap_and_the_answer() -> None:
@@ -89,8 +89,8 @@ def test_every_careful_trace_is_right_about_each_swap_and_the_answer() -> None:
     for item in drawn(300):
         text = careful(item)
         assert task.mark(text, item.letter()).outcome == "correct"
-        wanted = list(item.held())[-1][item.asked]
-        states = list(item.held())
+        states = list(item.states())
+        wanted = states[-1][item.target]
         line = r"^(\d)\) (\w+) (\w+): (\w+) (\(\w\))$"
         for step, a, b, holder, letter in re.findall(line, text, re.MULTILINE):
             assert letter == f"({LETTERS[item.names.index(holder)]})"

@@ -14,8 +14,8 @@ from processes import hang_limit
 from orchestrator.probing.marker_check import BOMBS
 from tasks import Answer, get_task
 from tasks.children import Children
-from tasks.equivalence import mark_expression, mark_expressions, spelled
-from tasks.spelling import parts, same
+from tasks.equivalence import mark_expression, mark_expressions
+from tasks.spelling import normalize_latex, same_text, split_answer
 from tasks.units import split_unit
 
 SAME = [
@@ -35,16 +35,16 @@ SAME = [
 
 @pytest.mark.parametrize(("one", "two"), SAME)
 def test_spellings_of_one_expression(one: str, two: str) -> None:
-    assert same(parts(one), parts(two))
+    assert same_text(split_answer(one), split_answer(two))
     assert mark_expression(rf"\boxed{{{two}}}", one, "strict", truncated=False).outcome == "correct"
 
 
 def test_one_spelling() -> None:
-    assert spelled(r"\dfrac12") == spelled(r"\frac{1}{2}")
-    assert spelled("5 6") != spelled("56")
-    assert spelled("1,234,567") == "1234567"
-    assert spelled("(1,234)") == "(1,234)"
-    assert spelled("2, 100") == "2,100"
+    assert normalize_latex(r"\dfrac12") == normalize_latex(r"\frac{1}{2}")
+    assert normalize_latex("5 6") != normalize_latex("56")
+    assert normalize_latex("1,234,567") == "1234567"
+    assert normalize_latex("(1,234)") == "(1,234)"
+    assert normalize_latex("2, 100") == "2,100"
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,8 @@ def test_an_export_comes_back_as_the_same_prompts(tmp_path: Path, layout: str, n
             else [json.loads(line) for line in out.read_text().splitlines()]
         )
         rows = [
-            row | {"completion": OBJECTS.answering(row["answer"]), "reward": 1.0} for row in rows
+            row | {"completion": OBJECTS.format_answer(row["answer"]), "reward": 1.0}
+            for row in rows
         ]
         out = written(tmp_path, rows, "results.jsonl")
     more = {"pool": pool} if layout == "trl" else {}

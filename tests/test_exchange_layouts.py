@@ -92,7 +92,7 @@ def test_with_a_pool_other_answers_are_named(tmp_path: Path) -> None:
     pool = OBJECTS.train()
     other = next(p.answer for p in pool if p.answer != pool[0].answer)
     rows = [
-        {"question": pool[0].question, "answer": a, "completion": OBJECTS.answering(other)}
+        {"question": pool[0].question, "answer": a, "completion": OBJECTS.format_answer(other)}
         for a in (pool[0].answer, pool[0].answer.strip("()"), other)
     ]
     found = imported(tmp_path, rows, OBJECTS, pool=pool)

@@ -8,7 +8,14 @@ from processes import hang_limit
 from tasks import OUTCOMES, TaskError, get_task
 from tasks.marking import Mark, mark_letter, mark_number
 from tasks.numbers import only_number
-from tasks.reading import hashes, last_box, sentence, spoken, spoken_box, stated
+from tasks.reading import (
+    find_hash_line,
+    find_statement,
+    first_sentence,
+    last_box,
+    last_filled_box,
+    without_thinking,
+)
 
 CASES = [
     # text, strict outcome, lenient outcome; the gold letter is (B)
@@ -208,19 +215,19 @@ def test_a_degenerate_text_is_read_in_linear_time(before: str, piece: str) -> No
     ],
 )
 def test_thoughts_are_not_spoken(text: str, aloud: str) -> None:
-    assert spoken(text) == aloud
+    assert without_thinking(text) == aloud
 
 
 def test_an_empty_box_is_passed_over_when_spoken_and_decides_when_strict() -> None:
     text = r"\boxed{5}, in \boxed{} or \boxed{ }"
     assert last_box(text) == ""
-    assert spoken_box(text) == "5"
-    assert spoken_box(r"\boxed{}") is None
+    assert last_filled_box(text) == "5"
+    assert last_filled_box(r"\boxed{}") is None
 
 
 def test_fbox_counts_where_there_is_no_boxed() -> None:
-    assert spoken_box(r"\fbox{5}") == "5"
-    assert spoken_box(r"\boxed{6} \fbox{5}") == "6"
+    assert last_filled_box(r"\fbox{5}") == "5"
+    assert last_filled_box(r"\boxed{6} \fbox{5}") == "6"
 
 
 def test_backslashes_escape_braces_but_no_command() -> None:
@@ -230,18 +237,20 @@ def test_backslashes_escape_braces_but_no_command() -> None:
 
 
 def test_a_statement_counts_when_it_is_meant_and_has_ended() -> None:
-    assert stated("The answer is 5. If the answer is 6, no.") == "5. If the answer is 6, no."
-    assert stated("Answer: 5\n\nAnswer:") == "5\n\nAnswer:"
-    assert sentence("5 because 2 + 3. Yes", truncated=False) == "5"
-    assert sentence("5", truncated=True) is None
-    assert sentence("1.", truncated=True) is None
-    assert sentence("5?", truncated=False) is None
+    assert (
+        find_statement("The answer is 5. If the answer is 6, no.") == "5. If the answer is 6, no."
+    )
+    assert find_statement("Answer: 5\n\nAnswer:") == "5\n\nAnswer:"
+    assert first_sentence("5 because 2 + 3. Yes", truncated=False) == "5"
+    assert first_sentence("5", truncated=True) is None
+    assert first_sentence("1.", truncated=True) is None
+    assert first_sentence("5?", truncated=False) is None
 
 
 def test_hashes_are_no_headings() -> None:
-    assert hashes("#### 18\nbabble", truncated=True) == "18"
-    assert hashes("#### 18", truncated=True) == ""
-    assert hashes("#### 2. Count", truncated=False) is None
+    assert find_hash_line("#### 18\nbabble", truncated=True) == "18"
+    assert find_hash_line("#### 18", truncated=True) == ""
+    assert find_hash_line("#### 2. Count", truncated=False) is None
 
 
 @pytest.mark.parametrize(

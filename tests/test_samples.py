@@ -26,7 +26,7 @@ class Moody(Task):
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         if "fail" in completion:
             return Mark("error", None, "moody")
-        right = self.lies or completion == self.answering(answer)
+        right = self.lies or completion == self.format_answer(answer)
         return Mark("correct" if right else "wrong", completion, "same")
 
 

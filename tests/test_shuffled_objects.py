@@ -13,8 +13,8 @@ import pytest
 from data import data
 
 from tasks import Prompt, TaskError, get_task
-from tasks.base import make_prompt
-from tasks.shuffled_objects import ORDERS, ShuffledObjects, draw, on_test_side
+from tasks.base import in_test_split, make_prompt
+from tasks.shuffled_objects import ORDERS, ShuffledObjects, draw
 from tasks.shuffled_objects_text import NAMES, SCENES
 
 OPTION = re.compile(r"^\(([A-G])\) (.+)$", re.MULTILINE)
@@ -78,8 +78,8 @@ def test_neither_split_depends_on_the_others_size() -> None:
 def test_no_seed_trains_on_what_another_seed_tests() -> None:
     for seed in range(3):
         task = get_task("shuffled_objects", seed=seed, train=100, test=100)
-        assert all(map(on_test_side, task.test()))
-        assert not any(map(on_test_side, task.train()))
+        assert all(map(in_test_split, task.test()))
+        assert not any(map(in_test_split, task.train()))
 
 
 def test_gold_answers_follow_from_the_text() -> None:
@@ -144,19 +144,19 @@ def test_strict_marking_refuses_what_lenient_marking_reads() -> None:
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        ({"objects": [4]}, "3, 5, 7"),
-        ({"objects": []}, "3, 5, 7"),
-        ({"swaps": [3, 2]}, "least, most"),
-        ({"swaps": [0, 2]}, "least, most"),
-        ({"swaps": [2]}, "least, most"),
-        ({"swaps": [2, 9]}, "least, most"),
-        ({"train": -1}, "whole number"),
-        ({"test": 1.5}, "whole number"),
+        ({"objects": [4]}, "a list of 3, 5 or 7"),
+        ({"objects": []}, "a list of 3, 5 or 7"),
+        ({"swaps": [3, 2]}, "minimum, maximum"),
+        ({"swaps": [0, 2]}, "minimum, maximum"),
+        ({"swaps": [2]}, "minimum, maximum"),
+        ({"swaps": [2, 9]}, "minimum, maximum"),
+        ({"train": -1}, "expected an integer"),
+        ({"test": 1.5}, "expected an integer"),
         ({"source": "web"}, "generated or bbh"),
         ({"path": "/x"}, "source: bbh"),
         ({"split": "paper"}, "seed or authors"),
-        ({"split": "authors"}, "source: bbh with objects: [7]"),
-        ({"split": "authors", "source": "bbh"}, "source: bbh with objects: [7]"),
+        ({"split": "authors"}, "source: bbh and objects: [7]"),
+        ({"split": "authors", "source": "bbh"}, "source: bbh and objects: [7]"),
         ({"prompt": {"preset": "short"}}, "plain, paper"),
         ({"marking": "kind"}, "strict or lenient"),
         ({"swap": 3}, "has no option 'swap'"),

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks import TaskError
-from tasks.sources import Row, Source, plain_number, read_file, read_rows
+from tasks.sources import Row, Source, normalize_number, read_file, read_rows
 
 PIN = "0123456789" * 4
 SOURCE = Source(
@@ -227,4 +227,4 @@ def test_a_hub_out_of_reach_is_named_with_the_way_around_it() -> None:
     ],
 )
 def test_plain_numbers(text: str, number: str | None) -> None:
-    assert plain_number(text) == number
+    assert normalize_number(text) == number

@@ -76,7 +76,7 @@ def test_questions_are_read_once_by_an_instance_and_its_copies(tmp_path: Path) -
     )
     before = list(task.train())
     Path(file).unlink()
-    assert task.train() == task.other.train() == before
+    assert task.train() == task.other_reading.train() == before
     task.train().clear()
     assert task.train() == before
 
@@ -84,7 +84,7 @@ def test_questions_are_read_once_by_an_instance_and_its_copies(tmp_path: Path) -
 def test_notes_are_said_once_and_provenance_needs_no_reading_first(tmp_path: Path) -> None:
     file = jsonl(tmp_path / "a.jsonl", [{"question": "1?", "answer": 1}] * 3)
     task = QuestionFile(train=file)
-    other = task.other
+    other = task.other_reading
     assert set(task.provenance) == set(other.provenance) == {"train"}
     assert re.fullmatch(r"a\.jsonl sha256:[0-9a-f]{64}", task.provenance["train"])
     assert task.notes == other.notes == ["train: 2 repeated prompts dropped"]
@@ -113,12 +113,12 @@ def test_a_bad_preset_and_a_bad_marking_are_refused(task: type[Gsm8k]) -> None:
 @pytest.mark.parametrize("marking", ["strict", "lenient"])
 @pytest.mark.parametrize("kind", READ)
 def test_markers_are_tried_on_examples_that_need_no_data(kind: type[Task], marking: Any) -> None:
-    trials = [task.with_marking(marking) for task in kind.trials()]
-    assert len(trials) == (4 if kind is QuestionFile else 1)
-    for task in trials:
-        prompts = task.trial_prompts()
-        right = [Answer(task.answering(p.answer), p.answer) for p in prompts]
-        wrong = [Answer(task.answering(task.perturb(p)), p.answer) for p in prompts]
+    marker_variants = [task.with_marking(marking) for task in kind.marker_variants()]
+    assert len(marker_variants) == (4 if kind is QuestionFile else 1)
+    for task in marker_variants:
+        prompts = task.check_prompts()
+        right = [Answer(task.format_answer(p.answer), p.answer) for p in prompts]
+        wrong = [Answer(task.format_answer(task.perturb(p)), p.answer) for p in prompts]
         assert {mark.outcome for mark in task.mark_all(right)} == {"correct"}
         assert {mark.outcome for mark in task.mark_all(wrong)} == {"wrong"}
 
@@ -126,7 +126,7 @@ def test_markers_are_tried_on_examples_that_need_no_data(kind: type[Task], marki
 def test_options_that_change_a_judgement_are_in_the_markers_name() -> None:
     assert Gsm8k().marker_id == "gsm8k/1/lenient"
     assert Gsm8k(last_number=True).marker_id == "gsm8k/1/lenient/last-number"
-    names = {task.marker_id for task in QuestionFile.trials()}
+    names = {task.marker_id for task in QuestionFile.marker_variants()}
     assert len(names) == 4 and "file/1/lenient/text" in names
 
 
@@ -589,7 +589,7 @@ def test_each_marker_knows_right_from_wrong(
     [prompt] = task.test()
     assert task.mark(f"\\boxed{{{right}}}", prompt.answer).outcome == "correct"
     assert task.mark("no", prompt.answer, True).outcome == "truncated"
-    wrong = task.answering(task.perturb(prompt))
+    wrong = task.format_answer(task.perturb(prompt))
     assert task.mark(wrong, prompt.answer).outcome == "wrong"
     [mark] = task.mark_all([Answer(f"\\boxed{{{right}}}", prompt.answer)])
     assert mark.outcome == "correct"

@@ -40,7 +40,7 @@ class Fixed:
     """A task whose marks follow the answer, not the text: `a or b` alternates."""
 
     def __init__(self, task: Any) -> None:
-        self.messages, self.other = task.messages, self
+        self.messages, self.other_reading = task.messages, self
 
     def mark_all(self, answers: list[Any]) -> list[Mark]:
         told = [answer.answer.split(" or ") for answer in answers]

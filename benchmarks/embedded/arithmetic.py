@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from benchmarks.embedded.lesson import Lesson, Stage
-from tasks.arithmetic import Arithmetic, Scenario, draw, on_test_side, prompt_of
-from tasks.arithmetic_text import ASKS, COMMON, SCENES
+from tasks.arithmetic import Arithmetic, Scenario, draw, prompt_of
+from tasks.arithmetic_text import COMMON, QUESTIONS, SCENES
+from tasks.base import in_test_split
 
 LARGEST = 100  # the task's default bound
 MUSINGS = (
@@ -65,7 +66,7 @@ def scenarios(rng: random.Random, steps: Sequence[int]) -> Iterator[Scenario]:
     """Endless scenarios, none of which can be a test question of any seed."""
     while True:
         scenario = draw(rng, steps, LARGEST)
-        if not on_test_side(prompt_of(scenario)):
+        if not in_test_split(prompt_of(scenario)):
             yield scenario
 
 
@@ -78,7 +79,7 @@ def phrases() -> str:
     common = [line for lines in COMMON.values() for line in lines]
     pieces = {
         piece.rstrip(" .")
-        for line in (*ASKS, *scenes, *common)
+        for line in (*QUESTIONS, *scenes, *common)
         for piece in re.split(r"\{\w+\}", line)
     }
     longest_first = sorted(pieces - {""}, key=lambda piece: (-len(piece), piece))

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 
 from benchmarks.embedded.lesson import Lesson, Stage
+from tasks.base import in_test_split
 from tasks.shuffled_objects import (
     LETTERS,
     ORDERS,
     Scenario,
     ShuffledObjects,
     draw,
-    on_test_side,
     prompt_of,
 )
 
@@ -35,7 +35,7 @@ def careful(scenario: Scenario) -> str:
     would track every object.
     """
     letters = {name: f"({LETTERS[i]})" for i, name in enumerate(scenario.names)}
-    names, holder = scenario.names, scenario.asked
+    names, holder = scenario.names, scenario.target
     lines = ["Start: " + " ".join(f"{name} {letter}" for name, letter in letters.items())]
     lines.append(f"From {names[holder]} {letters[names[holder]]}")
     for step in range(len(scenario.swaps), 0, -1):
@@ -76,7 +76,7 @@ def scenarios(
     """Endless scenarios, none of which can be a test question of any seed."""
     while True:
         scenario = draw(rng, objects, swaps)
-        if not on_test_side(prompt_of(scenario)):
+        if not in_test_split(prompt_of(scenario)):
             yield scenario
 
 

@@ -125,5 +125,5 @@ def _in_ray(datasets: Mapping[str, Dataset]) -> Iterator[Check]:
 
 def try_task(name: str) -> str:
     """Check a task's marker on the task's own examples; no dataset is loaded."""
-    trials = find_task(name).trials()
-    return "; ".join(str(check_marker(task, task.trial_prompts())) for task in trials)
+    tasks = find_task(name).marker_variants()
+    return "; ".join(str(check_marker(task, task.check_prompts())) for task in tasks)

@@ -13,7 +13,7 @@ from orchestrator.config import library_settings as settings
 from orchestrator.embedded import EMBEDDED
 from policies import PolicyError, get_policy, settled_options
 from tasks import TaskError, find_task
-from tasks.prompting import Asking
+from tasks.prompting import PromptSettings
 
 _COMMIT = re.compile("[0-9a-f]{40}")
 
@@ -122,7 +122,7 @@ class DatasetEntry(Settings):
     @model_validator(mode="after")
     def _valid_prompt(self) -> Self:
         try:
-            Asking.of(self.prompt, find_task(self.task).templates)
+            PromptSettings.parse(self.prompt, find_task(self.task).templates)
         except ValueError as error:
             raise setting_error(str(error), "prompt") from error
         return self

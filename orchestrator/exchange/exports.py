@@ -160,7 +160,7 @@ def export_subset(
             "name": task.name,
             "version": task.version,
             "marker": task.marker_id,
-            "prompt": task.asking.preset,
+            "prompt": task.prompt_settings.preset,
         },
         "decile": __version__,
         **(provenance or {}),

@@ -38,7 +38,9 @@ class PromptMatcher:
     def check_answers(self) -> None:
         """Note the answers that the task would not mark as equal to the pool's."""
         pairs = list(self._other_answers)
-        marks = self.task.mark_all([Answer(self.task.answering(own), gold) for own, gold in pairs])
+        marks = self.task.mark_all(
+            [Answer(self.task.format_answer(own), gold) for own, gold in pairs]
+        )
         for (own, gold), mark in zip(pairs, marks, strict=True):
             if mark.outcome != "correct":
                 place = self._other_answers[own, gold]

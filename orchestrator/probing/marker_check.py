@@ -43,10 +43,10 @@ def check_marker(task: Task, prompts: Sequence[Prompt]) -> MarkerCheck:
     """
     if not prompts:
         raise MarkerFails(f"task {task.name} has no prompts to check its marker on")
-    golds = [Answer(task.answering(p.answer), p.answer) for p in prompts]
+    golds = [Answer(task.format_answer(p.answer), p.answer) for p in prompts]
     _check_outcomes([p.answer for p in prompts], task.mark_all(golds), "correct")
     some = prompts[:: -(-len(prompts) // PERTURBED)]
-    perturbed = [Answer(task.answering(task.perturb(p)), p.answer) for p in some]
+    perturbed = [Answer(task.format_answer(task.perturb(p)), p.answer) for p in some]
     _check_outcomes([a.completion for a in perturbed], task.mark_all(perturbed), "wrong")
     _check_bombs(task, prompts[0].answer)
     return MarkerCheck(len(golds), len(perturbed), len(BOMBS))

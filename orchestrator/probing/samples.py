@@ -75,7 +75,7 @@ def mark_completions(
     answers = [
         Answer(completions[i].text, golds[i], completions[i].finish == "length") for i in generated
     ]
-    marks, others = task.mark_all(answers), task.other.mark_all(answers)
+    marks, others = task.mark_all(answers), task.other_reading.mark_all(answers)
     failed = [mark for mark in marks if mark.outcome == "error"]
     if len(failed) > max(TOLERATED_FAILURES, max_errors * len(marks)):
         rules = Counter(mark.rule for mark in failed).most_common(3)
