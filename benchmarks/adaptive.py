@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.command_line import benchmark_parser
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.probing.adaptive import Target, simulate
-from orchestrator.selection.subsets import build_policy
 from policies import ScorePolicy
 
 GRIDS = [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.adaptive import (
     Counts,
@@ -16,7 +16,7 @@ from orchestrator.probing.adaptive import (
     simulate,
     undecided_rows,
 )
-from orchestrator.selection.subsets import SubsetRequest, build_policy, select
+from orchestrator.selection.subsets import SubsetRequest, select
 from policies import ScorePolicy
 
 BAND = PolicyEntry(policy="band", options={"low": 0.2, "high": 0.8})

@@ -12,11 +12,11 @@ from data import data
 from orchestrator.cli.main import main
 from orchestrator.cli.plan_summary import plan_summary
 from orchestrator.config.catalog import Config, load_config
+from orchestrator.config.entries import build_policy
 from orchestrator.config.yaml_lines import load
 from orchestrator.cost.memory import SHAPES, TrainingLoad, training_load, training_memory
 from orchestrator.pipeline.timetable import Site
 from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.selection.subsets import build_policy
 from orchestrator.storage.store import Store
 from policies import is_whole
 

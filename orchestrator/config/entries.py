@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.config import library_settings as settings
 from orchestrator.embedded import EMBEDDED
-from policies import PolicyError, get_policy, settled_options
+from policies import Policy, PolicyError, get_policy, settled_options
 from tasks import TaskError, find_task
 from tasks.prompting import PromptSettings
 
@@ -146,3 +146,8 @@ class PolicyEntry(Settings):
         self.options.clear()
         self.options.update(settled)
         return self
+
+
+def build_policy(rule: PolicyEntry) -> Policy:
+    """The policy with its options."""
+    return get_policy(rule.policy, **rule.options)

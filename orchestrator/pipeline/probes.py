@@ -9,25 +9,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.actors import run_in_worker
+from orchestrator.config.entries import build_policy
 from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
+from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.difficulty.table import summarise, summary_lines
 from orchestrator.pipeline.estimate import estimate_costs, probe_id, probe_labels
 from orchestrator.pipeline.progress import Progress
-from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.cells import ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.marker_check import MarkerFails, check_dataset
 from orchestrator.probing.probes import (
     PendingSamples,
-    cells_of,
-    difficulty_of,
     needing_all,
     pending_samples,
     sample,
 )
-from orchestrator.selection.subsets import build_policy, read_subset, store_subset
+from orchestrator.selection.subsets import read_subset, store_subset
 from orchestrator.storage.store import Store
 
 
@@ -104,7 +104,7 @@ def difficulty_lines(plan: Plan, spec: ProbeSpec, table: pa.Table) -> list[str]:
         drawn, total = int(pc.sum(table["n"]).as_py()), table.num_rows * samples
         share = f"{drawn:,} of {total:,} samples drawn ({drawn / total:.0%})"
         return [f"{share}; sampling stopped early for {stopped:,} prompts, so no estimates"]
-    cell = cells_of(plan, spec)[0]
+    cell = cells_of(plan.cells, spec)[0]
     group = int(cell.grpo["num_generations"])
     summary = summarise(
         table, cell.size, build_policy(cell.rule), cell.seed, samples, group_size=group

@@ -192,3 +192,9 @@ def with_rivals(cells: Sequence[Cell]) -> list[Cell]:
         )
         for cell in cells
     ]
+
+
+def cells_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
+    """The cells whose subsets come from a probe."""
+    name = spec.dataset.name
+    return [c for c in cells if c.probe.key == spec.key and c.probe.dataset.name == name]

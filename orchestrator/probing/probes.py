@@ -1,12 +1,12 @@
-"""The probes of a plan: how each is run, what it is missing, and the difficulty it yields."""
+"""The probes of a plan: how each is run, and which samples it is missing."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from orchestrator.difficulty.table import difficulty
-from orchestrator.planning.cells import Cell, ProbeSpec
+from orchestrator.config.entries import build_policy
+from orchestrator.planning.cells import ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.adaptive import Target
@@ -14,7 +14,6 @@ from orchestrator.probing.adaptive_probe import Frontier, load_frontier, run_ada
 from orchestrator.probing.probe import Progress, run_probe
 from orchestrator.probing.sample_store import missing_samples
 from orchestrator.probing.samples import SampleRequest
-from orchestrator.selection.subsets import build_policy
 from orchestrator.storage.store import Store
 from policies import ScorePolicy, needs_of
 
@@ -31,15 +30,9 @@ class PendingSamples(NamedTuple):
         return isinstance(self.work, Frontier)
 
 
-def cells_of(plan: Plan, spec: ProbeSpec) -> list[Cell]:
-    """The cells whose subsets come from a probe."""
-    name = spec.dataset.name
-    return [c for c in plan.cells if c.probe.key == spec.key and c.probe.dataset.name == name]
-
-
 def needing_all(plan: Plan, spec: ProbeSpec) -> list[str]:
     """The policies of a probe's cells that need every sample, so that it cannot stop early."""
-    cells = cells_of(plan, spec)
+    cells = cells_of(plan.cells, spec)
     names = {c.policy for c in cells if needs_of(build_policy(c.rule)) == "all"}
     return sorted(names | ({c.policy for c in cells} if any(c.match for c in cells) else set()))
 
@@ -49,7 +42,7 @@ def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
     if not spec.settings.adaptive or spec.split == "test" or needing_all(plan, spec):
         return None
     targets: dict[str, Target] = {}
-    for cell in cells_of(plan, spec):
+    for cell in cells_of(plan.cells, spec):
         policy = build_policy(cell.rule)
         if needs_of(policy) == "nothing":
             continue
@@ -80,14 +73,3 @@ def sample(
     if isinstance(work, Frontier):
         return run_adaptive(store, spec, pool, work, cluster, progress)
     return run_probe(store, spec, pool, work, cluster, progress)
-
-
-def difficulty_of(plan: Plan, spec: ProbeSpec, samples: pa.Table) -> pa.Table:
-    """The difficulty table of a training probe, with a row for every prompt of the pool."""
-    return difficulty(
-        samples,
-        plan.pool(spec).tiers("train"),
-        count_truncated=spec.settings.count_truncated,
-        group_size=int(cells_of(plan, spec)[0].grpo["num_generations"]),
-        samples_per_prompt=spec.settings.samples,
-    )

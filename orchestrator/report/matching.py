@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from orchestrator.config.entries import build_policy
 from orchestrator.report.rows import OWN, Row
 from orchestrator.report.steps import Steps, steps_to_match
-from orchestrator.selection.subsets import build_policy
 from policies import is_whole
 
 

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.probes import difficulty_of, targets_of
+from orchestrator.probing.probes import targets_of
 from orchestrator.probing.sample_store import COUNTED, read_samples
 from orchestrator.report.figures import failure_histogram, outcome_bars
 from orchestrator.selection.subsets import read_subset

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.sample_store import COUNTED, PAIR, PROBE, SPLIT, parts, split_of
-from orchestrator.selection.subsets import SubsetRequest, build_policy, select, with_reason
+from orchestrator.selection.subsets import SubsetRequest, select, with_reason
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store

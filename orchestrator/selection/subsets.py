@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
@@ -43,11 +43,6 @@ def policy_entry(name: str, options: dict[str, Any]) -> PolicyEntry:
     """The entry of a policy named on a command line. Raises PolicyError where it is invalid."""
     get_policy(name, **options)
     return PolicyEntry(policy=name, options=options)
-
-
-def build_policy(rule: PolicyEntry) -> Policy:
-    """The policy with its options."""
-    return get_policy(rule.policy, **rule.options)
 
 
 def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict[str, Any]]:
