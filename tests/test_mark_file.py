@@ -96,7 +96,7 @@ def test_the_command_counts_outcomes(tmp_path: Path, capsys: pytest.CaptureFixtu
     ("change", "words"),
     [
         (["--task", "gsm9k"], "unknown task 'gsm9k'"),
-        (["--option", "last_number"], "write NAME=VALUE"),
+        (["--option", "last_number"], "write --option NAME=VALUE"),
         (["--option", "nothing=1"], "no option 'nothing'"),
         (["--output", "out.csv"], "write a .jsonl or .parquet file"),
         (["--input", "nowhere.jsonl"], "nowhere.jsonl is not there"),
