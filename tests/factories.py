@@ -122,6 +122,15 @@ def evaluation(cell: Cell, test: list[Prompt], update: int, rng: np.random.Gener
     return table.cast(EVALUATIONS)
 
 
+def finished_sweep(folder: Path, **settings: object) -> tuple[Plan, Store]:
+    """A small plan and a store in which all of its cells are finished."""
+    plan = small_plan(folder, **settings)
+    store = Store(str(folder / "runs"))
+    for number, cell in enumerate(plan.cells):
+        finished_cell(store, plan, cell, seed=number)
+    return plan, store
+
+
 def finished_cell(store: Store, plan: Plan, cell: Cell, seed: int = 0) -> CellRecord:
     """Write all that a finished cell leaves in a store."""
     chosen = plan.pool(cell.probe).train[: cell.size]

@@ -1,28 +1,23 @@
 """Claims: the grammar, and verdicts from intervals."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config.claims import Claim, ClaimError, parse_claim
 from orchestrator.stats.claims import judge_claim
+from orchestrator.stats.comparison import Comparison, Run, compare_policies
+
+EQUAL = compare_policies(dict.fromkeys(("hard", "random"), {0: ("ab", np.array([0.0, 1.0]))}))
 
 
-@dataclass(frozen=True)
-class Numbers:
-    a: str
-    b: str
-    effect: float
-    low: float
-    high: float
-    seeds: int = 3
-
-
-def numbers(low: float, high: float, **other: int) -> Numbers:
-    return Numbers("hard", "random", (low + high) / 2, low, high, **other)
+def difference(low: float, high: float, a: str = "hard", b: str = "random") -> Comparison:
+    """Policy a minus policy b with this interval."""
+    return replace(EQUAL[0], a=a, b=b, effect=(low + high) / 2, low=low, high=high)
 
 
 PARSED = {
@@ -109,13 +104,13 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
     ],
 )
 def test_the_whole_interval_decides(claim: str, low: float, high: float, verdict: str) -> None:
-    assert judge_claim(parse_claim(claim), numbers(low, high)).verdict == verdict
+    assert judge_claim(parse_claim(claim), difference(low, high)).verdict == verdict
 
 
 @given(st.floats(-50, 50), st.floats(0, 50), st.integers(0, 20))
 def test_a_claim_and_its_mirror_agree(low: float, width: float, points: int) -> None:
-    found = numbers(low, low + width)
-    turned = Numbers("random", "hard", -found.effect, -found.high, -found.low)
+    found = difference(low, low + width)
+    turned = difference(-found.high, -found.low, "random", "hard")
     one, two = (
         parse_claim(t)
         for t in (f"hard > random on d by {points}", f"random < hard on d by {points}")
@@ -125,11 +120,22 @@ def test_a_claim_and_its_mirror_agree(low: float, width: float, points: int) -> 
 
 
 def test_the_reason_has_the_numbers_in_the_order_of_the_claim() -> None:
-    found = judge_claim(parse_claim("random > hard on d by 3"), numbers(1, 3, seeds=1))
-    assert found.why == (
-        "random − hard is −2.0 points [−3.0, −1.0]; claimed: above 3; "
-        "single seed: the interval covers test questions only"
-    )
+    found = judge_claim(parse_claim("random > hard on d by 3"), difference(1, 3))
+    assert found.reason == "random − hard is −2.0 points [−3.0, −1.0]; claimed: above 3"
+
+
+def test_a_learnable_percentage_of_one_seed_is_judged_by_its_updates() -> None:
+    by_update = replace(difference(11, 15), items=40, item="update")
+    found = judge_claim(parse_claim("learnable hard > random on d by 10"), by_update)
+    assert found.verdict == "supported"
+    assert found.reason.endswith("; claimed: above 10; over 40 updates of one seed")
+
+
+def test_without_a_shared_question_the_verdict_is_inconclusive() -> None:
+    empty: Run = ([], np.array([]))
+    [pair] = compare_policies(dict.fromkeys(("hard", "random"), {0: empty}))
+    found = judge_claim(parse_claim("hard > random on d"), pair)
+    assert found[1:] == ("inconclusive", "no question was scored in every run of both")
 
 
 def test_without_finished_cells_the_verdict_is_inconclusive() -> None:
@@ -139,4 +145,4 @@ def test_without_finished_cells_the_verdict_is_inconclusive() -> None:
 
 def test_numbers_of_another_pair_are_refused() -> None:
     with pytest.raises(ValueError, match="not about hard and random"):
-        judge_claim(parse_claim("hard > easy on d"), numbers(0, 1))
+        judge_claim(parse_claim("hard > easy on d"), difference(0, 1))

@@ -15,6 +15,7 @@ from mlflow import MlflowClient
 from mlflow_server import serving
 
 from orchestrator.planning.plan import Plan
+from orchestrator.report.analysis import analyse
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri
@@ -71,6 +72,7 @@ def _fill(store: Store, plan: Plan) -> str:
     for number, cell in enumerate(plan.cells):
         finished_cell(store, plan, cell, seed=number)
         tracker.sync(cell)
+    tracker.show(analyse(plan, store))
     tracker.close(ok=True)
     return tracker.page
 

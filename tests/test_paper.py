@@ -1,4 +1,4 @@
-"""Paper A beside a store: its numbers, how sure they are at best, and which orderings hold."""
+"""Comparison with paper A: its numbers, their best-case uncertainty, and which orderings hold."""
 
 import dataclasses
 from pathlib import Path
@@ -6,16 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
-from factories import finished_cell, small_plan
+from factories import finished_sweep
 
 from orchestrator.cli.main import main
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import ExtraEval
-from orchestrator.planning.plan import Plan
-from orchestrator.report import paper, paper_comparison, tables
+from orchestrator.report import paper, paper_comparison, sections, tables
+from orchestrator.report.content import Paragraph
 from orchestrator.report.families import families
 from orchestrator.report.rows import Row, read_rows
-from orchestrator.storage.store import Store
 
 POLICIES = ("hard", "easy", "middle", "random")
 
@@ -27,15 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plan(folder: Path) -> Plan:
-    return small_plan(folder, policies=POLICIES, seeds=(0, 1))
-
-
-@pytest.fixture(scope="module")
-def rows(plan: Plan, folder: Path) -> list[Row]:
-    store = Store(str(folder / "runs"))
-    for number, cell in enumerate(plan.cells):
-        finished_cell(store, plan, cell, seed=number)
+def rows(folder: Path) -> list[Row]:
+    plan, store = finished_sweep(folder, policies=POLICIES, seeds=(0, 1))
     return read_rows(store, plan.cells)
 
 
@@ -102,7 +94,7 @@ def test_learnable_percentages_are_compared_as_shares_of_a_thousand_groups() -> 
 def test_published_and_measured_stand_in_the_same_columns(rows: list[Row]) -> None:
     found = families(rows)
     table = paper_comparison.gains(found)
-    assert table.head == ("data", "model", "whose", *paper.POLICIES)
+    assert table.head == ("data", "model", "source", *paper.POLICIES)
     assert [line[1:3] for line in table.body] == [
         ("Qwen3-4B", "paper A"),
         ("Qwen3-14B", "paper A"),
@@ -129,7 +121,7 @@ def test_policies_are_matched_by_their_rule(rows: list[Row]) -> None:
         for row in rows
     ]
     assert paper_comparison.tables(families(strange))[0].body[-1][3:] == ("–",) * 4
-    assert "Which orderings" not in paper_comparison.as_lines(families(strange))
+    assert not paper_comparison.orderings(families(strange)).body
 
 
 def test_orderings_are_judged_by_the_pairs_of_the_report(rows: list[Row]) -> None:
@@ -150,8 +142,8 @@ def test_one_seed_says_so_and_no_evaluation_between_says_nothing_early(rows: lis
     one = [row for row in rows if row.cell.seed == 0]
     ends = [dataclasses.replace(r, counts={"": {u: r.counts[""][u] for u in (0, 4)}}) for r in one]
     said = {line[0]: line[2] for line in paper_comparison.orderings(families(ends)).body}
-    assert said["hard gains more than easy"].endswith("; one seed)")
-    assert said["hard is more learnable than easy"].endswith("; one seed)")
+    assert not said["hard gains more than easy"].endswith("one seed)")
+    assert said["hard is more learnable than easy"].endswith("; 4 updates of one seed)")
     assert said["hard leads easy early on"] == "–"
 
 
@@ -186,22 +178,22 @@ def test_data_that_the_paper_does_not_know(rows: list[Row]) -> None:
     assert [t.title for t in paper_comparison.tables(families(other))] == [
         "Which orderings of paper A hold"
     ]
-    alone = [row for row in other if row.cell.policy == "hard"]
-    assert paper_comparison.tables(
-        families(alone)
-    ) == [] and paper_comparison.NOTHING in paper_comparison.as_lines(families(alone))
+    single = families([row for row in other if row.cell.policy == "hard"])
+    assert paper_comparison.tables(single) == []
+    about, text = sections.paper_a(single).blocks
+    assert text == Paragraph(paper_comparison.NOT_APPLICABLE)
 
 
 def test_the_command_puts_the_paper_on_the_page_and_in_the_terminal(
-    plan: Plan, rows: list[Row], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    rows: list[Row], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, page = str(folder / "experiments.yaml"), tmp_path / "page.html"
-    wanted = ["report", file, "-e", plan.name, "--out", str(page)]
+    wanted = ["report", file, "-e", "small", "--out", str(page)]
     assert main(wanted) == 0
     assert "paper A" not in capsys.readouterr().out and 'id="paper"' not in page.read_text()
     assert main([*wanted, "--paper", "A"]) == 0
     assert "Which orderings of paper A hold" in capsys.readouterr().out
-    assert '<section id="paper"><h2>Beside paper A</h2>' in page.read_text()
+    assert '<section id="paper"><h2>Comparison with paper A</h2>' in page.read_text()
     with pytest.raises(SystemExit) as stopped:
         main([*wanted, "--paper", "C"])
     assert stopped.value.code == 2

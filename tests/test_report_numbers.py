@@ -2,14 +2,12 @@
 
 import dataclasses
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from factories import finished_cell, small_plan
+from factories import finished_sweep
 
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.planning.plan import Plan
 from orchestrator.report import (
     breakdown,
     figures,
@@ -19,33 +17,22 @@ from orchestrator.report import (
     sections,
     tables,
 )
+from orchestrator.report.content import Paragraph
 from orchestrator.report.families import families
-from orchestrator.report.matching import Match
+from orchestrator.report.matching import StepsToMatch
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.steps import Steps
-from orchestrator.report.verdicts import caveats, text_verdicts
+from orchestrator.report.verdicts import family_verdict
 from orchestrator.stats.inference import holm, mean_effect, variance_components
-from orchestrator.storage.store import Store
 
 POLICIES = ("hard", "easy", "middle", "random")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One small sweep, all of whose cells are finished; tests only read it."""
-    return tmp_path_factory.mktemp("sweep")
-
-
-@pytest.fixture(scope="module")
-def plan(folder: Path) -> Plan:
-    return small_plan(folder, policies=POLICIES, seeds=(0, 1))
-
-
-@pytest.fixture(scope="module")
-def rows(plan: Plan, folder: Path) -> list[Row]:
-    store = Store(str(folder / "runs"))
-    for number, cell in enumerate(plan.cells):
-        finished_cell(store, plan, cell, seed=number)
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+    """The rows of one small finished sweep."""
+    folder = tmp_path_factory.mktemp("sweep")
+    plan, store = finished_sweep(folder, policies=POLICIES, seeds=(0, 1))
     return read_rows(store, plan.cells)
 
 
@@ -63,7 +50,7 @@ def test_tiers_and_bands_have_the_interval_of_the_main_comparison(rows: list[Row
     assert change and change.effect == pytest.approx(expected) and change.questions == len(of)
     line = breakdown.tiers(found).body[1]
     assert line[2:4] == (str(len(of)), f"{100 * change.base:.1f}")
-    assert line[4] == f"{100 * change.final:.1f} ({tables.points(expected)})"
+    assert line[4] == f"{100 * change.final:.1f} ({tables.effect_text(expected)})"
 
 
 def test_a_bands_base_comes_from_the_samples_that_did_not_choose_it(rows: list[Row]) -> None:
@@ -77,7 +64,7 @@ def test_a_bands_base_comes_from_the_samples_that_did_not_choose_it(rows: list[R
     assert {i: row.counts[OWN][0][i][0] for i in low} == dict.fromkeys(low, 8)
 
 
-def test_a_tiers_whisker_is_that_of_its_difference_to_the_base(rows: list[Row]) -> None:
+def test_error_bars_of_tiers_are_those_of_the_difference_to_the_base(rows: list[Row]) -> None:
     bars = breakdown.tier_bars(families(rows)[0])
     assert list(bars) == ["base", *POLICIES] and bars["base"]["3"].low is None
     change = breakdown.change_in(families(rows)[0].by_policy()["hard"], "tier", "3")
@@ -95,19 +82,23 @@ def test_the_ledger_has_a_line_per_cell(rows: list[Row]) -> None:
     assert dict(zip(table.head, table.body[0], strict=True))["rollouts"] == "32"
 
 
-def test_groups_are_split_by_what_they_can_teach(rows: list[Row]) -> None:
+def test_groups_are_split_by_kind(rows: list[Row]) -> None:
     (family,) = families(rows)
     table = ledger_tables.groups([family])
     assert [line[1] for line in table.body] == list(POLICIES)
     for line, own in zip(table.body, family.by_policy().values(), strict=True):
         of = dict(zip(table.head, line, strict=True))
         ledgers = [row.result["ledger"] for row in own]
-        for name, key in (("live", "live"), ("all right", "all_right"), ("all wrong", "all_wrong")):
+        for name, key in (
+            ("live", "live"),
+            ("all correct", "all_right"),
+            ("all wrong", "all_wrong"),
+        ):
             each = [one[key] / (one["rollouts"] / 4) for one in ledgers]
             assert float(of[name]) == pytest.approx(100 * np.mean(each), abs=0.06)
         live = [one["live_tokens"] / one["generated_tokens"] for one in ledgers]
         assert float(of["live tokens"]) == pytest.approx(100 * np.mean(live), abs=0.06)
-        assert of["by KL alone"] == "–", "beta is 0: nothing moves the weights"
+        assert of["KL only"] == "–", "beta is 0: nothing moves the weights"
 
 
 def test_with_beta_above_zero_updates_may_be_driven_by_kl_alone(rows: list[Row]) -> None:
@@ -121,7 +112,7 @@ def test_with_beta_above_zero_updates_may_be_driven_by_kl_alone(rows: list[Row])
     )
 
 
-def test_the_split_is_told_by_tier_too(rows: list[Row]) -> None:
+def test_groups_are_split_by_tier(rows: list[Row]) -> None:
     table = ledger_tables.groups_by_tier(families(rows))
     first = rows[0].tier_shares
     assert {line[1] for line in table.body} == set(first)
@@ -132,7 +123,7 @@ def test_the_split_is_told_by_tier_too(rows: list[Row]) -> None:
     assert not ledger_tables.groups_by_tier(families(untiered)).body
 
 
-def test_truncated_groups_are_drawn_apart_where_there_are_any(rows: list[Row]) -> None:
+def test_truncated_groups_are_drawn_separately(rows: list[Row]) -> None:
     share = rows[0].shares[1]._replace(live=0.0, all_right=0.0, all_wrong=1.0, truncated=0.5)
     cut = dataclasses.replace(rows[0], shares={1: share, 2: share})
     assert "all wrong, truncated" in labels(group_figures.group_areas({"hard": [cut]}))
@@ -155,18 +146,19 @@ def with_policy(row: Row, policy: str, rule: str | None = None, probe_seed: int 
     return dataclasses.replace(row, cell=row.cell.model_copy(update=change))
 
 
-def test_holms_correction_covers_every_table_of_the_report(plan: Plan, rows: list[Row]) -> None:
+def test_holms_correction_covers_every_table_of_the_report(rows: list[Row]) -> None:
     again = [with_policy(row, row.cell.policy, probe_seed=1) for row in rows]
     one, two = families(rows), families([*rows, *again])
     assert [f.title for f in two] == ["stub on small", "stub on small, probe 1"]
     pairs = [c for family in two for c in family.accuracy]
     assert {c.tests for c in pairs} == {12} and {c.tests for c in one[0].accuracy} == {6}
     assert [c.p_holm for c in pairs] == holm([c.p for c in pairs])
-    assert "makes 12 such comparisons" in sections.verdicts(plan.experiment, two)
-    assert "makes 6 such comparisons" in sections.verdicts(plan.experiment, one)
+    for compared, count in ((two, 12), (one, 6)):
+        (method,) = sections.verdicts(compared, [], []).blocks
+        assert isinstance(method, Paragraph) and f"makes {count} such comparisons" in method.text
 
 
-def test_a_policy_that_takes_the_whole_pool_is_what_others_have_to_match(rows: list[Row]) -> None:
+def test_the_policy_that_takes_the_whole_pool_is_the_reference_to_match(rows: list[Row]) -> None:
     full = [with_policy(r, "everything", "full") for r in rows if r.cell.policy == "random"]
     others = [r for r in rows if r.cell.policy in ("hard", "easy")]
     (family,) = families([*others, *full])
@@ -181,21 +173,22 @@ def test_a_policy_that_takes_the_whole_pool_is_what_others_have_to_match(rows: l
     assert not families(rows)[0].matches and not tables.steps(families(rows)).body
 
 
-def test_what_steps_to_match_lack_is_said_where_somebody_would_look(rows: list[Row]) -> None:
+def test_missing_evaluations_for_steps_to_match_are_a_caveat(rows: list[Row]) -> None:
     ends = [
         dataclasses.replace(r, counts={OWN: {u: r.counts[OWN][u] for u in (0, 4)}}) for r in rows
     ]
     with_full = [with_policy(r, "full") if r.cell.policy == "random" else r for r in ends]
     (family,) = families(with_full)
     assert not family.matches
-    assert caveats(family)[-1] == (
-        "steps to match need evaluations while training: set evaluate.every"
+    assert family_verdict(family).caveats[-1] == (
+        "steps to match need evaluations during training: set evaluate.every"
     )
-    assert not any("evaluate.every" in text for text in caveats(families(ends)[0]))
+    caveats = family_verdict(families(ends)[0]).caveats
+    assert not any("evaluate.every" in text for text in caveats)
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "text"),
     [
         (
             Steps(12.4, 8.0, 20.0, 1.0),
@@ -210,7 +203,7 @@ def test_what_steps_to_match_lack_is_said_where_somebody_would_look(rows: list[R
         (
             Steps(None, 33.0, None, 0.2),
             "hard does not reach full's final accuracy (60.0 %) within "
-            "its updates (in 20 % of resamples it does)",
+            "its updates (it does in 20 % of resamples)",
         ),
         (
             Steps(None, None, None, 0.0),
@@ -218,11 +211,11 @@ def test_what_steps_to_match_lack_is_said_where_somebody_would_look(rows: list[R
         ),
     ],
 )
-def test_steps_to_match_in_words(steps: Steps, said: str) -> None:
-    assert str(Match("hard", "full", 0.6, 40, steps)) == said
+def test_steps_to_match_in_words(steps: Steps, text: str) -> None:
+    assert str(StepsToMatch("hard", "full", 0.6, 40, steps)) == text
 
 
-def test_probes_stand_beside_training_seeds(plan: Plan, rows: list[Row]) -> None:
+def test_variance_between_probes_and_between_training_seeds(rows: list[Row]) -> None:
     again = [with_policy(row, row.cell.policy, probe_seed=1) for row in rows]
     found = families([*rows, *again])
     spread = probe_spread.spreads(found)
@@ -232,9 +225,8 @@ def test_probes_stand_beside_training_seeds(plan: Plan, rows: list[Row]) -> None
     ]
     results = [[100 * r.curve[4] for r in rows if r.cell.policy == "hard"]] * 2
     expected = variance_components([np.array(result) for result in results])
-    assert spread[0].found == expected
+    assert spread[0].variance == expected
     assert probe_spread.table(found).body[0][3:5] == ("2", "4")
-    assert "probes beside training seeds" in text_verdicts(plan, [*rows, *again])
     assert not probe_spread.spreads(families(rows)) and not probe_spread.missing(families(rows))
 
 
@@ -243,5 +235,7 @@ def test_several_probes_with_one_training_seed_say_what_is_missing(rows: list[Ro
     again = [with_policy(row, row.cell.policy, probe_seed=1) for row in one]
     found = families([*one, *again])
     assert not probe_spread.spreads(found)
-    assert "write seed: [0, 1]" in probe_spread.missing(found)[0]
-    assert "write seed: [0, 1]" in sections.gains(found)
+    assert "set seed: [0, 1]" in probe_spread.missing(found)[0]
+    missing = probe_spread.missing(found)
+    notes = sections.gains(found, probe_spread.table(found), missing).blocks[-1]
+    assert isinstance(notes, Paragraph) and missing[0] in notes.text

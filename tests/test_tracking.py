@@ -25,11 +25,12 @@ from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
+from orchestrator.report.page import render
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri, serve_ui, ui_command
 from orchestrator.tracking import runs as tracking_runs
-from orchestrator.tracking.rows import as_csv, clean, flatten, redact, samples_html
+from orchestrator.tracking.rows import as_csv, clean, flatten, redact
 
 HERE = Path(__file__).parent
 
@@ -338,7 +339,7 @@ def test_a_dead_tracker_costs_one_warning(
     assert not tracker.enabled
     messages = [r.getMessage() for r in caplog.records]
     assert len(messages) == 1
-    assert "run the same command again" in messages[0]
+    assert "Rerun the same command" in messages[0]
     assert "hunter2" not in messages[0]
 
 
@@ -457,7 +458,8 @@ def test_text_helpers() -> None:
         "postgresql://***@host/db, http://host/a@b"
     )
     assert as_csv([{"a": 1}, {"b": "x,y"}]) == 'a,b\r\n1,\r\n,"x,y"\r\n'
-    assert "&lt;script&gt;" in samples_html("<script>", [{"q": "<script>"}])
+    page = render("samples.html", title="<script>", rows=[{"q": "<script>"}])
+    assert page.count("&lt;script&gt;") == 3 and "<script>" not in page
 
 
 def test_a_storage_in_the_cloud_needs_a_tracking_uri() -> None:

@@ -1,9 +1,7 @@
-"""The parent run of a sweep in MLflow: the report, its pieces, headline numbers, saved views."""
+"""The parent run of a sweep in MLflow: report, tables, figures, headline numbers, saved views."""
 
-import csv
 import json
 import shutil
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +11,16 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from orchestrator.planning.plan import Plan
+from orchestrator.report.analysis import analyse
 from orchestrator.report.drawing import COLOURS
 from orchestrator.report.families import families
-from orchestrator.report.page import write_page
+from orchestrator.report.page import page_html
 from orchestrator.report.rows import read_rows
-from orchestrator.report.verdicts import sentences
+from orchestrator.report.verdicts import family_verdict
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri
 from orchestrator.tracking.mlflow_internals import experiment_tags
-from orchestrator.tracking.pieces import pieces
-from orchestrator.tracking.sweep_view import best_lead, means, note
+from orchestrator.tracking.sweep_view import best_over_baseline, description, means
 
 POLICIES = ("hard", "middle", "random")
 WRITES = (
@@ -44,10 +42,11 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def run_again(store: Store, plan: Plan) -> Tracker:
-    """What a driver does that finds nothing owed."""
+    """What a driver does when all cells are finished."""
     tracker = Tracker.open(default_tracking_uri(store), store, plan)
     for cell in plan.cells:
         tracker.sync(cell)
+    tracker.show(analyse(plan, store))
     tracker.close(ok=True)
     assert tracker.enabled
     return tracker
@@ -79,18 +78,20 @@ def files_of(folder: Path) -> set[str]:
     return {str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file()}
 
 
-def test_the_parent_run_holds_the_report_and_its_pieces(
-    store: Store, plan: Plan, tmp_path: Path
+def test_the_parent_run_holds_the_report_with_its_tables_and_figures(
+    store: Store, plan: Plan
 ) -> None:
     fill(store, plan)
     run_again(store, plan)
     run = parent_of(store, plan)
     folder = artifacts_of(store, run)
-    write_page(plan, store, tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text()
+    analysis = analyse(plan, store)
+    page = page_html(analysis)
     assert (folder / "report.html").read_text() == page
-    assert len(list((folder / "figures").iterdir())) == page.count("<figure>") >= 4
-    assert len(list((folder / "tables").iterdir())) == page.count("<table>") >= 8
+    assert {f.stem for f in (folder / "figures").iterdir()} == set(analysis.figures)
+    assert {f.stem for f in (folder / "tables").iterdir()} == set(analysis.tables)
+    assert len(analysis.figures) == page.count("<figure>") >= 4
+    assert len(analysis.tables) == page.count("<table>") >= 8
     assert files_of(folder) >= {
         "verdicts.txt",
         "results.json",
@@ -99,10 +100,9 @@ def test_the_parent_run_holds_the_report_and_its_pieces(
         "tables/gain_in_accuracy.csv",
         "tables/learnable_pct.csv",
     }
-    (family,) = families(read_rows(store, plan.cells))
-    told = (folder / "verdicts.txt").read_text()
-    for _, text in sentences(family):
-        assert text in told
+    verdicts = (folder / "verdicts.txt").read_text()
+    for text in analysis.verdicts[0].lines:
+        assert text in verdicts
         assert text.replace("[", "\\[").replace("]", "\\]") in run.data.tags["mlflow.note.content"]
     results = json.loads((folder / "results.json").read_text())
     assert [r["cell_id"] for r in results] == [cell.cell_id for cell in plan.cells]
@@ -178,6 +178,7 @@ def test_a_lost_database_gets_the_same_parent_run(store: Store, plan: Plan, tmp_
     for run in client.search_runs([before.info.experiment_id]):
         client.delete_run(run.info.run_id)
     tracker = Tracker.open(elsewhere, store, plan)
+    tracker.show(analyse(plan, store))
     tracker.close(ok=True)
     (after,) = client.search_runs([before.info.experiment_id], "tags.decile.sweep != ''")
     assert after.info.run_id != before.info.run_id
@@ -189,11 +190,13 @@ def test_a_lost_database_gets_the_same_parent_run(store: Store, plan: Plan, tmp_
 
 def test_an_unfinished_sweep_shows_what_there_is(store: Store, plan: Plan) -> None:
     tracker = Tracker.open(default_tracking_uri(store), store, plan)
+    tracker.show(analyse(plan, store))
     tracker.close(ok=False)
     assert client_of(store).list_artifacts(parent_of(store, plan).info.run_id) == []
     finished_cell(store, plan, plan.cells[0])
     tracker = Tracker.open(default_tracking_uri(store), store, plan)
     tracker.sync(plan.cells[0])
+    tracker.show(analyse(plan, store))
     tracker.close(ok=False)
     run = parent_of(store, plan)
     assert run.info.status == "FAILED"
@@ -252,38 +255,13 @@ def test_views_are_what_mlflow_reads() -> None:
     assert experiment_tags(tags, 1) == {}
 
 
-PAGE = (
-    '<h3>A &lt;b&gt; %</h3><div class="scroll" tabindex="0"><table>'
-    '<tr><th scope="col" class=long>x, y</th></tr>'
-    '<tr><td class="long" hidden>&quot;a/<wbr>b&quot;<small> [&lt;1]</small></td></tr>'
-    "</table></div>" + '<figure><svg viewBox="0 0 1 1"><use xlink:href="#a"/></svg>\n'
-    "<figcaption>Model 1.5B &amp; more: what it is</figcaption></figure>" * 2
-)
-
-
-def test_pieces_are_files_of_their_own() -> None:
-    found = pieces(PAGE)
-    assert list(found) == [
-        "figures/model_1_5b_more.svg",
-        "figures/model_1_5b_more_2.svg",
-        "tables/a_b_pct.csv",
-    ]
-    assert list(csv.reader(found["tables/a_b_pct.csv"].decode().splitlines())) == [
-        ["x, y"],
-        ['"a/b" [<1]'],
-    ]
-    svg = ET.fromstring(found["figures/model_1_5b_more.svg"])
-    assert svg.tag == "{http://www.w3.org/2000/svg}svg"
-    assert svg[0].text == "Model 1.5B & more: what it is"
-
-
-def test_a_lead_is_read_in_either_order(store: Store, tmp_path: Path) -> None:
+def test_the_gain_over_random_is_read_in_either_order(store: Store, tmp_path: Path) -> None:
     after = small_plan(tmp_path, policies=("random", "hard"), seeds=(0, 1))
     fill(store, after)
     rows = read_rows(store, after.cells)
     (one,) = families(rows)
     (two,) = families(rows[::-1])
-    a, b = best_lead(one), best_lead(two)
+    a, b = best_over_baseline(one), best_over_baseline(two)
     assert a is not None and b is not None
     assert (a.policy, a.verdict) == (b.policy, b.verdict) == ("hard", "inconclusive")
     assert (a.points, a.low, a.high) == pytest.approx((b.points, b.low, b.high))
@@ -293,12 +271,13 @@ def test_the_whole_pool_is_no_best_subset(store: Store, tmp_path: Path) -> None:
     plan = small_plan(tmp_path, policies=("full", "hard", "random"))
     fill(store, plan)
     (family,) = families(read_rows(store, plan.cells))
-    found = best_lead(family)
+    found = best_over_baseline(family)
     assert found is not None and found.policy == "hard"
 
 
-def test_a_note_is_cut_between_lines(store: Store, plan: Plan) -> None:
+def test_a_long_description_is_cut_between_lines(store: Store, plan: Plan) -> None:
     fill(store, plan)
-    found = families(read_rows(store, plan.cells))
-    assert note(found * 40).endswith("… the rest is in report.html")
-    assert len(note(found * 40)) < 6100
+    (family,) = families(read_rows(store, plan.cells))
+    text = description([family_verdict(family)] * 40)
+    assert text.endswith("… see report.html for the rest")
+    assert len(text) < 6100

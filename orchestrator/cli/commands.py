@@ -40,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     store.check_writable()
     from orchestrator.pipeline.sweep import run_experiment
+    from orchestrator.report.text import terminal_report
     from orchestrator.tracking import default_tracking_uri
 
     outcome = run_experiment(
@@ -49,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         _progress(plan, store),
         max_resources=_cluster_size(arguments),
     )
-    print("\n" + _table(plan, store))
+    if outcome.analysis:
+        print("\n" + terminal_report(outcome.analysis))
     print(f"\nresults:  {store.uri}")
     for line in _comparison_links(arguments.tracking_uri, store, outcome.page):
         print(f"compare:  {line}")
@@ -94,11 +96,14 @@ def probe(arguments: argparse.Namespace) -> int:
 def report(arguments: argparse.Namespace) -> int:
     """Print the results table and write the HTML page."""
     plan, store = _open(arguments)
+    from orchestrator.report.analysis import analyse
     from orchestrator.report.page import write_page
+    from orchestrator.report.text import terminal_report
 
     page = arguments.out or Path(f"report-{plan.name}.html")
-    print(_table(plan, store, arguments.paper))
-    write_page(plan, store, page, arguments.paper)
+    analysis = analyse(plan, store, arguments.paper)
+    print(terminal_report(analysis))
+    write_page(analysis, page)
     print(f"\npage: {page}")
     return 0
 
@@ -259,21 +264,3 @@ def _cluster_size(arguments: argparse.Namespace) -> dict[str, float]:
         if count is not None and count < 1:
             raise UserError(f"--{name.lower()}s {count}: expected an integer ≥ 1")
     return {name: float(count) for name, count in options.items() if count is not None}
-
-
-def _table(made: "Plan", store: "Store", paper: str | None = None) -> str:
-    from orchestrator.report.families import families
-    from orchestrator.report.paper_comparison import as_lines
-    from orchestrator.report.rows import read_rows
-    from orchestrator.report.text import text_table
-    from orchestrator.report.verdicts import claims_made, text_verdicts
-    from orchestrator.training.early_stopping import stopped_lines
-
-    rows = read_rows(store, made.cells)
-    if not rows:
-        return "no cell has a result yet"
-    parts = [text_table(rows), text_verdicts(made, rows, claims_made(store, made.name))]
-    parts += stopped_lines(store, made.cells)
-    if paper == "A":
-        parts.append(as_lines(families(rows, made.experiment.compare_at)))
-    return "\n\n".join(parts)

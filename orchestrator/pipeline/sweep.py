@@ -20,6 +20,7 @@ from orchestrator.pipeline.probes import run_probes
 from orchestrator.pipeline.progress import Progress
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
+from orchestrator.report.analysis import SweepAnalysis, analyse
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker
 from orchestrator.training.cell_state import CellState, cell_state
@@ -37,13 +38,14 @@ class Outcome:
     """What a run did: the cell_ids that it finished, and the errors of cells that failed.
 
     `dropped` says which cells a cap left out; empty if none. `page` is the comparison page in
-    MLflow's UI; empty without MLflow.
+    MLflow's UI; empty without MLflow. `analysis` covers all finished cells of the experiment.
     """
 
     ran: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     dropped: str = ""
     page: str = ""
+    analysis: SweepAnalysis | None = None
 
 
 def run_experiment(
@@ -78,6 +80,8 @@ def run_experiment(
             if state is CellState.FINISHED:
                 drop_checkpoints(store, cell.cell_id)  # of a trial killed right after its result
                 tracker.sync(cell)
+        outcome.analysis = analyse(plan, store)
+        tracker.show(outcome.analysis)
         tracker.close(ok=all(state.settled for state in states))
         outcome.page = tracker.page
     return outcome

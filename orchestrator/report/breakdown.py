@@ -1,30 +1,26 @@
-"""Where the gain lies: accuracy by tier of the test set, and by the base model's own success."""
+"""Where the gain comes from: accuracy by tier of the test set, and by the base model's success."""
 
 from collections.abc import Sequence
 from math import isfinite
 from typing import Literal, NamedTuple
 
 from orchestrator.evaluation.metrics import BANDS
+from orchestrator.report.content import Table
 from orchestrator.report.families import Family
 from orchestrator.report.rows import OWN, Row
 from orchestrator.report.tables import (
     Change,
-    Table,
-    level,
-    paired,
+    correct_share,
+    level_text,
+    paired_change,
     policies_of,
-    share_right,
 )
 
 Kind = Literal["tier", "band"]
-WHAT = (
-    " In %, mean over seeds; in brackets the difference to the base model in points with its 95 % "
-    "interval, paired by question and nested in seeds."
-)
 
 
 class Bar(NamedTuple):
-    """An accuracy in %, and the ends of its whisker; None without one."""
+    """An accuracy in %, and the ends of its error bar; None without one."""
 
     value: float
     low: float | None = None
@@ -33,64 +29,65 @@ class Bar(NamedTuple):
 
 def tiers(families: Sequence[Family]) -> Table:
     """Paper B: accuracy per tier of the test set."""
-    about = "Tiers come with the dataset (solution steps, levels, objects)."
-    return _table(families, "Accuracy by tier", "tier", about)
+    caption = "Tiers come with the dataset (solution steps, levels, objects)."
+    return _table(families, "Accuracy by tier", "tier", caption)
 
 
 def bands(families: Sequence[Family]) -> Table:
-    """Accuracy by how often the base model was right on a test question."""
-    about = (
-        "Test questions by the base model's pass rate: low, middle, high third. Bands come from "
-        "half of the base model's samples, its accuracy from the other half, since the same "
-        "samples would flatter the low band."
+    """Accuracy by the base model's pass rate on a test question."""
+    caption = (
+        "Test questions by the base model's pass rate: low, middle, high third. Half of the base "
+        "model's samples assign the bands, the other half give its accuracy; the same samples "
+        "would bias the low band downwards."
     )
-    return _table(families, "Accuracy by base difficulty", "band", about)
+    return _table(families, "Accuracy by base difficulty", "band", caption)
 
 
-def _table(families: Sequence[Family], title: str, kind: Kind, about: str) -> Table:
-    names = policies_of(families)
+def _table(families: Sequence[Family], title: str, kind: Kind, caption: str) -> Table:
+    policies = policies_of(families)
     body = []
     for family in families:
-        for part in names_of(family.rows, kind):
-            found = {p: change_in(rows, kind, part) for p, rows in family.by_policy().items()}
-            known = [c for c in found.values() if c]
-            if known:
-                first = (str(known[0].questions), f"{100 * known[0].base:.1f}")
-                entries = [level(found.get(name)) for name in names]
-                body.append((family.title, part, *first, *entries))
-    return Table(title, ("model and data", kind, "questions", "base", *names), body, about + WHAT)
+        for name in names_of(family.rows, kind):
+            changes = {p: change_in(rows, kind, name) for p, rows in family.by_policy().items()}
+            if first := next((c for c in changes.values() if c), None):
+                base = (str(first.questions), f"{100 * first.base:.1f}")
+                entries = [level_text(changes.get(policy)) for policy in policies]
+                body.append((family.title, name, *base, *entries))
+    caption += (
+        " In %, mean over seeds; in parentheses the difference to the base model in points with "
+        "its 95 % interval, paired by question and nested in seeds."
+    )
+    return Table(title, ("model and data", kind, "questions", "base", *policies), body, caption)
 
 
 def names_of(rows: Sequence[Row], kind: Kind) -> list[str]:
-    """The tiers or bands that the test questions have, in rising order."""
-    found = {name for row in rows for name in row.kinds[kind].values()}
+    """The tiers or bands of the test questions, in rising order."""
+    names = {name for row in rows for name in row.kinds[kind].values()}
     if kind == "band":
-        return [name for name, _, _ in BANDS if name in found]
-    return sorted(found, key=lambda name: (len(name), name))  # "9" before "10"
+        return [name for name, _, _ in BANDS if name in names]
+    return sorted(names, key=lambda name: (len(name), name))  # "9" before "10"
 
 
 def change_in(rows: Sequence[Row], kind: Kind, name: str) -> Change | None:
     """How a policy's cells changed on the questions of one tier or band; None without any."""
-    of = {i for i, part in rows[0].kinds[kind].items() if part == name}
+    questions = {i for i, own in rows[0].kinds[kind].items() if own == name}
     sides = [
         (row.held_out if kind == "band" else row.counts[OWN][0], row.counts[OWN][row.cell.updates])
         for row in rows
     ]
-    return paired(sides, share_right, of)
+    return paired_change(sides, correct_share, questions)
 
 
 def tier_bars(family: Family) -> dict[str, dict[str, Bar]]:
-    """base and each policy -> tier -> accuracy; whiskers are of the difference to the base."""
+    """base and each policy -> tier -> accuracy; error bars are of the difference to the base."""
     bars: dict[str, dict[str, Bar]] = {}
     for policy, rows in family.by_policy().items():
         for tier in names_of(rows, "tier"):
-            if found := change_in(rows, "tier", tier):
-                bars.setdefault("base", {}).setdefault(tier, Bar(100 * found.base))
-                bars.setdefault(policy, {})[tier] = _bar(found)
+            if change := change_in(rows, "tier", tier):
+                low, high = (
+                    100 * (change.base + x) for x in (change.effect.low, change.effect.high)
+                )
+                bars.setdefault("base", {}).setdefault(tier, Bar(100 * change.base))
+                interval = (low, high) if isfinite(low) else (None, None)
+                bars.setdefault(policy, {})[tier] = Bar(100 * change.final, *interval)
     return bars
-
-
-def _bar(found: Change) -> Bar:
-    ends = [100 * (found.base + end) for end in (found.effect.low, found.effect.high)]
-    known = isfinite(found.effect.low)
-    return Bar(100 * found.final, *(ends if known else (None, None)))

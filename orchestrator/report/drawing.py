@@ -1,7 +1,8 @@
-"""What every figure shares: colours, axes, and SVG that fits the page; matplotlib stays here."""
+"""Shared by all figures: colours, axes, and SVG output. The only module that loads matplotlib."""
 
 import io
 import re
+from html import escape
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -9,35 +10,46 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart by colour-blind readers.
+# Okabe and Ito's palette, distinguishable with colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = "os^DvPX"  # beside the colour, for print in grey
+MARKERS = "os^DvPX"  # in addition to colours, for greyscale print
 SMALL = (5.4, 3.3)  # inches: at phone width the text is still about 9 pixels high
 
 
 def svg(figure: "Figure") -> str:
-    """A figure as an SVG element, reproducible byte for byte.
+    """A figure as an SVG element, byte-for-byte reproducible.
 
-    Without a ground of its own, and black becomes the page's ink: it is read in light and dark.
+    Transparent, with black replaced by the page's text colour, for light and dark mode.
     """
     from matplotlib import rc_context
 
     buffer = io.StringIO()
-    metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # nothing that names an address
+    metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # no URLs
     with rc_context({"svg.hashsalt": "decile"}):
         figure.savefig(buffer, format="svg", metadata=metadata, transparent=True)
     text = buffer.getvalue()
-    text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text[text.index("<svg") :])  # HTML knows them
+    text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text[text.index("<svg") :])  # implied in HTML
     return text.replace("#000000", "currentColor").replace("<svg", '<svg fill="currentColor"', 1)
 
 
+def as_image(element: str, caption: str) -> str:
+    """An SVG element as an image with alternative text."""
+    return element.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
+
+
+def as_file(element: str) -> str:
+    """An SVG element as a file of its own: with its namespaces, on a white background."""
+    namespaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    return element.replace("<svg", f'<svg {namespaces} style="background:#fff"', 1)
+
+
 def style(number: int) -> tuple[str, str]:
-    """Colour and marker of the n-th policy; they repeat apart, so 49 differ."""
+    """Colour and marker of the n-th policy; the first 49 combinations are distinct."""
     return COLOURS[number % len(COLOURS)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
 
 
 def new_axes(width: float = 6.4, height: float = 3.6) -> "tuple[Figure, Axes]":
-    """A figure of that size in inches with one plain pair of axes."""
+    """A figure of that size in inches with one pair of axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -47,12 +59,12 @@ def new_axes(width: float = 6.4, height: float = 3.6) -> "tuple[Figure, Axes]":
 
 
 def legend_above(axes: "Axes", columns: int) -> None:
-    """A legend over the axes, where it hides nothing; the figure grows by the lines it takes."""
+    """A legend above the axes, which hides no data; the figure grows by the lines it needs."""
     handles, names = axes.get_legend_handles_labels()
     labels = [wrapped(name) for name in names]
     longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
     columns = max(1, min(columns, int(SMALL[0] / (0.4 + 0.075 * longest))))
-    columns = -(-len(labels) // -(-len(labels) // columns)) if labels else 1  # as even as may be
+    columns = -(-len(labels) // -(-len(labels) // columns)) if labels else 1  # evenly filled
     rows = [labels[start : start + columns] for start in range(0, len(labels), columns)]
     lines = sum(max(label.count("\n") + 1 for label in row) for row in rows)
     figure = axes.get_figure(root=True)
@@ -74,12 +86,12 @@ def legend_above(axes: "Axes", columns: int) -> None:
 
 
 def wrapped(name: str, width: int = 26) -> str:
-    """A long name in lines, broken at its hyphens where it has any."""
+    """A long name in several lines, broken at spaces and hyphens."""
     return fill(name, width)
 
 
 def new_panels(count: int) -> "tuple[Figure, list[Axes]]":
-    """Two panels side by side, as many rows as it takes."""
+    """That many panels, two in a row."""
     from matplotlib.figure import Figure
 
     columns = min(2, count)

@@ -1,7 +1,7 @@
-"""The finished cells of one model on one dataset, compared: what every verdict rests on.
+"""The finished cells of one model on one dataset, compared: the basis of every verdict.
 
-Pure given rows. Holm's correction covers all pairs of all families: one report is one family of
-tests, however many tables it has.
+Pure given rows. Holm's correction covers all pairs of all families, because one report is one
+family of tests, however many tables it has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.report.matching import Match, matches
+from orchestrator.report.matching import StepsToMatch, steps_to_match_whole_pool
 from orchestrator.report.rows import Row
 from orchestrator.stats.comparison import Comparison, adjust, compare_learnable, compare_policies
 from orchestrator.stats.fairness import TOLERANCE, Axis, Point, check_comparable, truncate_at
 
-# Where a comparison is not read at equal updates, these differ between cells by intention.
-READ_ALIKE = {"prompts"}
+# When cells are not compared at equal updates, only these axes still have to be equal.
+ALWAYS_EQUAL = {"prompts"}
 
 
-class Uneven(NamedTuple):
-    """On this axis of the ledger some policies' cells are not comparable with the others.
+class BudgetMismatch(NamedTuple):
+    """An axis of the ledger on which some policies' cells are not comparable with the others.
 
     `policies` maps each to its seeds; `difference` is the largest between cells of one seed, as a
     share of the larger value.
@@ -31,19 +31,22 @@ class Uneven(NamedTuple):
     difference: float
 
     def __str__(self) -> str:
-        named = ", ".join(f"{policy} ({_seeds(s)})" for policy, s in self.policies.items())
+        policies = ", ".join(
+            f"{policy} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
+            for policy, seeds in self.policies.items()
+        )
         return (
-            f"not comparable on {self.axis.replace('_', ' ')}: {named}; up to "
-            f"{100 * self.difference:.0f} % apart"
+            f"not comparable on {self.axis.replace('_', ' ')}: {policies}; they differ by up to "
+            f"{100 * self.difference:.0f} %"
         )
 
 
 @dataclass(frozen=True)
 class Family:
-    """The finished cells of one model on one dataset, chosen by one probe, and what they say.
+    """The finished cells of one model on one dataset, selected by one probe, and their comparisons.
 
-    points: row's number -> where its accuracy is read; accuracy, learnable: every pair of
-    policies, in points; uneven: axes on which they did not spend alike; matches: when each policy
+    points: index of a row -> where its accuracy is read; accuracy, learnable: every pair of
+    policies, in points; mismatches: axes on which their budgets differ; matches: when each policy
     is as good as training on the whole pool.
     """
 
@@ -55,12 +58,12 @@ class Family:
     points: Mapping[int, Point]
     accuracy: Sequence[Comparison]
     learnable: Sequence[Comparison]
-    uneven: Sequence[Uneven]
-    matches: Sequence[Match]
+    mismatches: Sequence[BudgetMismatch]
+    matches: Sequence[StepsToMatch]
 
     @property
     def title(self) -> str:
-        """For people; the probe's seed where it is not 0."""
+        """Model and dataset, and the probe's seed where it is not 0."""
         title = f"{self.model} on {self.dataset}"
         return f"{title}, probe {self.probe_seed}" if self.probe_seed else title
 
@@ -70,30 +73,28 @@ class Family:
 
 
 def _by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.cell.policy, []).append(row)
-    return {p: sorted(group, key=lambda row: row.cell.seed) for p, group in found.items()}
+        groups.setdefault(row.cell.policy, []).append(row)
+    return {p: sorted(group, key=lambda row: row.cell.seed) for p, group in groups.items()}
 
 
 def families(rows: Sequence[Row], compare_at: Axis = "updates") -> list[Family]:
     """Rows by model, dataset and probe, compared; in the order in which they first appear.
 
-    Every pair of policies of each of them is one test of accuracy, and Holm's family is all of
-    these. Learnable %, claims, tiers and other test sets have intervals, and no verdict by p. A
-    policy of which a cell was stopped early is compared nowhere: its other seeds would flatter it.
+    Every pair of policies of each family is one test of accuracy; Holm's correction covers all of
+    them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. A
+    policy with a cell that was stopped early is not compared: its other seeds would favour it.
     """
-    found: dict[tuple[str, str, int], list[Row]] = {}
+    groups: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:
-        if row.stopped:
-            continue
-        probe = row.cell.probe
-        found.setdefault((probe.model.name, probe.dataset.name, probe.settings.seed), []).append(
-            row
-        )
-    each = [_family(key, group, compare_at) for key, group in found.items()]
-    together = iter(adjust([c for family in each for c in family.accuracy]))
-    return [replace(f, accuracy=[next(together) for _ in f.accuracy]) for f in each]
+        if not row.policy_stopped:
+            probe = row.cell.probe
+            key = (probe.model.name, probe.dataset.name, probe.settings.seed)
+            groups.setdefault(key, []).append(row)
+    uncorrected = [_family(key, group, compare_at) for key, group in groups.items()]
+    corrected = iter(adjust([c for family in uncorrected for c in family.accuracy]))
+    return [replace(f, accuracy=[next(corrected) for _ in f.accuracy]) for f in uncorrected]
 
 
 def _family(key: tuple[str, str, int], rows: Sequence[Row], compare_at: Axis) -> Family:
@@ -102,51 +103,46 @@ def _family(key: tuple[str, str, int], rows: Sequence[Row], compare_at: Axis) ->
     learnable: dict[str, dict[int, float]] = {}
     live_shares: dict[str, dict[int, dict[int, float]]] = {}
     for number, row in enumerate(rows):
-        found = row.scores(points[number].update)
-        run = (list(found), np.array(list(found.values())))
-        scores.setdefault(row.cell.policy, {})[row.cell.seed] = run
-        by_seed = learnable.setdefault(row.cell.policy, {})
-        by_seed[row.cell.seed] = row.result["learnable_pct"]
+        policy, seed = row.cell.policy, row.cell.seed
+        by_question = row.scores(points[number].update)
+        run = (list(by_question), np.array(list(by_question.values())))
+        scores.setdefault(policy, {})[seed] = run
+        learnable.setdefault(policy, {})[seed] = row.result["learnable_pct"]
         shares = {update: groups.live for update, groups in row.shares.items()}
-        live_shares.setdefault(row.cell.policy, {})[row.cell.seed] = shares
+        live_shares.setdefault(policy, {})[seed] = shares
     return Family(
         *(*key, tuple(rows), compare_at, points),
         accuracy=compare_policies(scores),
         learnable=compare_learnable(learnable, live_shares),
-        uneven=unequal(rows, compare_at),
-        matches=matches(_by_policy(rows)),
+        mismatches=budget_mismatches(rows, compare_at),
+        matches=steps_to_match_whole_pool(_by_policy(rows)),
     )
 
 
 def _points(rows: Sequence[Row], compare_at: Axis) -> dict[int, Point]:
-    """Where each row is read: its end, or its last evaluation within what all had spent."""
+    """Where each row is read: its end, or its last evaluation within the common budget."""
     if compare_at == "updates":
         return {
             n: Point(row.cell.updates, row.curve[row.cell.updates], float(row.cell.updates))
             for n, row in enumerate(rows)
         }
-    names = {str(number): row for number, row in enumerate(rows)}
-    curves = {name: row.curve for name, row in names.items()}
-    costs = {name: row.costs[compare_at] for name, row in names.items()}
-    return {int(name): point for name, point in truncate_at(curves, costs).items()}
+    curves = {str(n): row.curve for n, row in enumerate(rows)}
+    costs = {str(n): row.costs[compare_at] for n, row in enumerate(rows)}
+    return {int(n): point for n, point in truncate_at(curves, costs).items()}
 
 
-def unequal(rows: Sequence[Row], compare_at: Axis) -> list[Uneven]:
-    """Axes on which the cells of a seed did not spend alike, told once per axis."""
-    tolerance = {a: t for a, t in TOLERANCE.items() if compare_at == "updates" or a in READ_ALIKE}
+def budget_mismatches(rows: Sequence[Row], compare_at: Axis) -> list[BudgetMismatch]:
+    """Axes on which cells of the same seed have different budgets, each axis once."""
+    tolerance = {a: t for a, t in TOLERANCE.items() if compare_at == "updates" or a in ALWAYS_EQUAL}
     seeds: dict[str, dict[str, list[int]]] = {}
-    apart: dict[str, float] = {}
+    difference: dict[str, float] = {}
     for seed in sorted({row.cell.seed for row in rows}):
         ledgers = {r.cell.policy: r.result["ledger"] for r in rows if r.cell.seed == seed}
         for flag in check_comparable(ledgers, tolerance):
-            apart[flag.axis] = max(flag.difference, apart.get(flag.axis, 0.0))
+            difference[flag.axis] = max(flag.difference, difference.get(flag.axis, 0.0))
             for policy in flag.cells:
                 seeds.setdefault(flag.axis, {}).setdefault(policy, []).append(seed)
     return [
-        Uneven(axis, {policy: tuple(s) for policy, s in named.items()}, apart[axis])
-        for axis, named in seeds.items()
+        BudgetMismatch(axis, {p: tuple(s) for p, s in by_policy.items()}, difference[axis])
+        for axis, by_policy in seeds.items()
     ]
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"

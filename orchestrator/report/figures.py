@@ -1,4 +1,4 @@
-"""The report's figures as inline SVG: curves, the scatter, bars and histograms."""
+"""The report's figures as SVG elements: curves, the scatter plot, bars and histograms."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def accuracy_curves(rows: Sequence[Row]) -> str:
     """Accuracy on the test set by update, one line per policy: the mean over its seeds.
 
-    The shade spans its seeds. Only updates at which all of them were evaluated are shown.
+    The band spans the seeds. Only updates at which all of them were evaluated are shown.
     """
     figure, axes = new_axes(*SMALL)
     for number, policy in enumerate(dict.fromkeys(row.cell.policy for row in rows)):
@@ -51,41 +51,45 @@ def accuracy_curves(rows: Sequence[Row]) -> str:
 def learnable_against_gain(groups: Mapping[str, Sequence[Row]]) -> str:
     """Learnable % against gain in points, one mark per cell (paper A, figure 3), and R².
 
-    `groups` are model-and-data -> rows: each has its own marker, each policy its colour. The line
-    and R² need three cells or more.
+    `groups`: model and data -> rows. Each group has its own marker, each policy its colour. The
+    line and R² need at least three cells.
     """
     figure, axes = new_axes(*SMALL)
     rows = [row for group in groups.values() for row in group]
     policies = list(dict.fromkeys(row.cell.policy for row in rows))
     for number, group in enumerate(groups.values()):
         marker = MARKERS[number % len(MARKERS)]
-        for row in group:
+        for row, point in learnable_gain_points(group):
             colour = COLOURS[policies.index(row.cell.policy) % len(COLOURS)]
-            axes.plot(*_learnable_gain(row), marker, color=colour, ms=6, alpha=0.85)
+            axes.plot(*point, marker, color=colour, ms=6, alpha=0.85)
     for number, policy in enumerate(policies):
         axes.plot([], [], "o", color=COLOURS[number % len(COLOURS)], label=policy)
     for number, name in enumerate(groups if len(groups) > 1 else []):
         axes.plot([], [], MARKERS[number % len(MARKERS)], color="#000000", mfc="none", label=name)
     axes.set_xlabel("learnable %")
-    _line(axes, *np.array([_learnable_gain(row) for row in rows]).T)
+    points = [point for _, point in learnable_gain_points(rows)]
+    if points:
+        _line(axes, *np.array(points).T)
     axes.set_ylabel("gain, points")
     legend_above(axes, 4 if len(groups) == 1 else 3)
     return svg(figure)
 
 
-def _learnable_gain(row: Row) -> tuple[float, float]:
-    return row.result["learnable_pct"], 100 * row.result["gain"]
+def learnable_gain_points(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, float]]]:
+    """Rows with their learnable % and gain in points; without rows that have no scored question."""
+    pairs = [(row, (row.result["learnable_pct"], 100 * row.result["gain"])) for row in rows]
+    return [(row, point) for row, point in pairs if np.isfinite(point).all()]
 
 
 def _line(axes: "Axes", x: np.ndarray, y: np.ndarray) -> None:
-    """The least-squares line with its R², where there is one."""
-    found = r_squared(x, y)
-    if np.isnan(found.value):
+    """The least-squares line with its R², where it is defined."""
+    fit = r_squared(x, y)
+    if np.isnan(fit.value):
         return
     slope, start = np.polyfit(x, y, 1)
     ends = np.array([x.min(), x.max()])
     axes.plot(ends, start + slope * ends, color="#000000", lw=0.8, ls="--")
-    text = f"R² {found.value:.2f} [{found.low:.2f}, {found.high:.2f}], {found.cells} cells"
+    text = f"R² {fit.value:.2f} [{fit.low:.2f}, {fit.high:.2f}], {fit.cells} cells"
     axes.set_xlabel(f"learnable % ({text})")
 
 
@@ -99,10 +103,13 @@ def tier_bars(accuracies: Mapping[str, Mapping[str, Bar]]) -> str:
     width = 0.8 / max(1, len(accuracies))
     colours = ("#9aa0a6", *COLOURS)
     for number, (name, by_tier) in enumerate(accuracies.items()):
-        places = np.arange(len(tiers)) - 0.4 + width * (number + 0.5)
+        positions = np.arange(len(tiers)) - 0.4 + width * (number + 0.5)
         heights = [by_tier[tier].value if tier in by_tier else 0.0 for tier in tiers]
-        axes.bar(places, heights, width, color=colours[number % len(colours)], label=name)
-        _whiskers(axes, places, [by_tier.get(tier) for tier in tiers])
+        axes.bar(positions, heights, width, color=colours[number % len(colours)], label=name)
+        for position, tier in zip(positions, tiers, strict=True):
+            bar = by_tier.get(tier)
+            if bar is not None and bar.low is not None and bar.high is not None:
+                axes.plot([position] * 2, [bar.low, bar.high], color="#000000", lw=0.9)
     axes.set_xticks(range(len(tiers)), tiers)
     axes.set_ylim(0, min(100, axes.get_ylim()[1]))
     axes.set_xlabel("tier")
@@ -111,49 +118,38 @@ def tier_bars(accuracies: Mapping[str, Mapping[str, Bar]]) -> str:
     return svg(figure)
 
 
-def _whiskers(axes: "Axes", places: np.ndarray, bars: Sequence[Bar | None]) -> None:
-    for place, bar in zip(places, bars, strict=True):
-        if bar is not None and bar.low is not None and bar.high is not None:
-            axes.plot([place, place], [bar.low, bar.high], color="#000000", lw=0.9)
-
-
 def failure_histogram(table: pa.Table, samples: int) -> str:
-    """Prompts of the pool by correct completions out of K, each bar divided as its samples ended.
+    """Prompts of the pool by correct completions out of K, each bar divided by outcome.
 
-    Prompts without a scorable sample stand apart, where there are any.
+    Prompts without a scorable sample have a bar of their own.
     """
     figure, axes = new_axes(*SMALL)
     *known, unknown = outcome_histogram(table, samples)
     shown = [*known, unknown] if unknown.any() else known
-    places = [*range(samples + 1), samples + 2][: len(shown)]
+    positions = [*range(samples + 1), samples + 2][: len(shown)]
     below = np.zeros(len(shown))
     for colour, outcome, part in zip(COLOURS, OUTCOMES, np.transpose(shown), strict=False):
-        axes.bar(places, part, 0.9, below, color=colour, label=outcome)
+        axes.bar(positions, part, 0.9, below, color=colour, label=outcome)
         below += part
-    _whole_ticks(axes, samples, unknown=bool(unknown.any()))
+    ticks = list(range(0, samples + 1, -(-samples // 11)))  # at most a dozen
+    if unknown.any():
+        axes.set_xticks([*ticks, samples + 2], [*map(str, ticks), "not\nscorable"])
+    else:
+        axes.set_xticks(ticks)
     axes.set_xlabel(f"correct completions of {samples}")
     axes.set_ylabel("prompts")
     legend_above(axes, len(OUTCOMES))
     return svg(figure)
 
 
-def _whole_ticks(axes: "Axes", samples: int, unknown: bool) -> None:
-    """At most a dozen whole numbers from 0 to K, and a name for the bar behind them."""
-    ticks = list(range(0, samples + 1, -(-samples // 11)))
-    axes.set_xticks(
-        [*ticks, samples + 2] if unknown else ticks,
-        [*map(str, ticks), "not\nscorable"] if unknown else None,
-    )
-
-
-def outcome_bars(tables: Mapping[str, Sequence[str]]) -> str:
-    """Share of each outcome among samples, one bar per named group of outcomes."""
-    figure, axes = new_axes(SMALL[0], 1.0 + 0.45 * len(tables))
-    left = np.zeros(len(tables))
+def outcome_bars(outcomes: Mapping[str, Sequence[str]]) -> str:
+    """Share of each outcome among samples, one bar per group (the pool, each subset)."""
+    figure, axes = new_axes(SMALL[0], 1.0 + 0.45 * len(outcomes))
+    left = np.zeros(len(outcomes))
     for colour, outcome in zip(COLOURS, OUTCOMES, strict=False):
-        shares = [100 * list(o).count(outcome) / max(1, len(o)) for o in tables.values()]
+        shares = [100 * list(o).count(outcome) / max(1, len(o)) for o in outcomes.values()]
         axes.barh(
-            [wrapped(name, 20) for name in tables], shares, left=left, color=colour, label=outcome
+            [wrapped(name, 20) for name in outcomes], shares, left=left, color=colour, label=outcome
         )
         left += np.array(shares)
     axes.invert_yaxis()

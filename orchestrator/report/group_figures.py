@@ -1,4 +1,4 @@
-"""Figures of groups: what share of them could teach anything, over updates and by tier."""
+"""Figures of live and dead groups: their shares over updates and by tier."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Kind -> colour; truncated ones are all wrong as well, and drawn apart.
+# Kind -> colour; truncated groups are all wrong too, but drawn separately.
 KINDS = {
     "live": "#009E73",
-    "all right": "#56B4E9",
+    "all correct": "#56B4E9",
     "all wrong": "#D55E00",
     "all wrong, truncated": "#E69F00",
     "unmarked": "#000000",
@@ -36,13 +36,13 @@ def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> str:
         updates = sorted(set.intersection(*(set(row.shares) for row in rows)))
         if not updates:
             continue
-        parts = np.array([_kinds([row.shares[u] for row in rows]) for u in updates]).T
-        smooth = [100 * _moving_mean(part, max(1, len(updates) // 20)) for part in parts]
+        by_kind = np.array([_mean_shares([row.shares[u] for row in rows]) for u in updates]).T
+        smooth = [100 * _moving_mean(shares, max(1, len(updates) // 20)) for shares in by_kind]
         axes.stackplot(updates, smooth, colors=KINDS.values(), labels=KINDS, alpha=0.85, lw=0)
         axes.locator_params(axis="x", integer=True, nbins=5)
         axes.margins(x=0)
     shares = [s for rows in by_policy.values() for row in rows for s in row.shares.values()]
-    return _finished(figure, panels, shares, "update")
+    return _with_legend(figure, panels, shares, "update")
 
 
 def group_tiers(by_policy: Mapping[str, Sequence[Row]]) -> str:
@@ -54,37 +54,35 @@ def group_tiers(by_policy: Mapping[str, Sequence[Row]]) -> str:
         axes.set_ylim(0, 100)
         axes.set_xticks(range(len(tiers)), tiers)
         below = np.zeros(len(tiers))
-        parts = np.array([_of_tier(rows, tier) for tier in tiers]).T
-        for part, (kind, colour) in zip(parts, KINDS.items(), strict=True):
-            axes.bar(
-                range(len(tiers)), 100 * part, 0.8, below, color=colour, label=kind, alpha=0.85
-            )
-            below += 100 * part
+        by_tier = [[r.tier_shares[tier] for r in rows if tier in r.tier_shares] for tier in tiers]
+        by_kind = np.array([_mean_shares(shares) for shares in by_tier]).T
+        for height, (kind, colour) in zip(100 * by_kind, KINDS.items(), strict=True):
+            axes.bar(range(len(tiers)), height, 0.8, below, color=colour, label=kind, alpha=0.85)
+            below += height
     shares = [s for rows in by_policy.values() for row in rows for s in row.tier_shares.values()]
-    return _finished(figure, panels, shares, "tier")
+    return _with_legend(figure, panels, shares, "tier")
 
 
-def _of_tier(rows: Sequence[Row], tier: str) -> np.ndarray:
-    found = [row.tier_shares[tier] for row in rows if tier in row.tier_shares]
-    return _kinds(found) if found else np.zeros(len(KINDS))
-
-
-def _kinds(shares: Sequence[GroupShares]) -> np.ndarray:
-    """[kinds]: mean shares in the order of KINDS."""
+def _mean_shares(shares: Sequence[GroupShares]) -> np.ndarray:
+    """[kinds]: mean shares in the order of KINDS; zeros without any."""
+    if not shares:
+        return np.zeros(len(KINDS))
     live, right, wrong, truncated, unmarked = np.mean(np.array(shares), axis=0)
     return np.array([live, right, wrong - truncated, truncated, unmarked])
 
 
-def _finished(
-    figure: "Figure", panels: "Sequence[Axes]", shares: Sequence[GroupShares], below: str
+def _with_legend(
+    figure: "Figure", panels: "Sequence[Axes]", shares: Sequence[GroupShares], x_label: str
 ) -> str:
-    """Labels, and a legend of the kinds that there are."""
-    some = {"all wrong, truncated": "truncated", "unmarked": "unmarked"}
-    there = {kind for kind in KINDS if any(getattr(s, some.get(kind, "live")) for s in shares)}
-    keep = set(KINDS) - set(some) | there
+    """The figure with axis labels and a legend; rare kinds are listed only where they occur."""
+    hidden = {
+        kind
+        for kind, field in (("all wrong, truncated", "truncated"), ("unmarked", "unmarked"))
+        if not any(getattr(s, field) for s in shares)
+    }
     drawn = next((p for p in panels if p.get_legend_handles_labels()[1]), panels[0])
     handles, labels = drawn.get_legend_handles_labels()
-    shown = [(h, label) for h, label in zip(handles, labels, strict=True) if label in keep]
+    shown = [(h, label) for h, label in zip(handles, labels, strict=True) if label not in hidden]
     if shown:
         figure.legend(
             *zip(*shown, strict=True),
@@ -94,13 +92,13 @@ def _finished(
             fontsize=9,
             handlelength=1.2,
         )
-    figure.supxlabel(below, size=10)
+    figure.supxlabel(x_label, size=10)
     figure.supylabel("% of groups", size=10)
     return svg(figure)
 
 
 def _moving_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Mean over `window` updates, over fewer at the ends."""
+    """Mean over `window` updates, fewer at both ends."""
     ones = np.ones(window)
-    summed, known = (np.convolve(v, ones, "same") for v in (values, np.ones(len(values))))
-    return np.asarray(summed / known)
+    sums, counts = (np.convolve(v, ones, "same") for v in (values, np.ones(len(values))))
+    return np.asarray(sums / counts)

@@ -1,14 +1,17 @@
-"""What cells consumed, and how much of it could teach anything: tables from their ledgers."""
+"""Tables from rows and their ledgers: results, consumption, live and dead groups."""
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from orchestrator.evaluation.groups import GroupShares
+from orchestrator.report.content import Table
 from orchestrator.report.families import Family
 from orchestrator.report.rows import Row
-from orchestrator.report.tables import NONE, Table
+from orchestrator.report.tables import NONE
+from orchestrator.stats.comparison import in_points
 from orchestrator.training.ledger import pulls_to_base
 
 LEDGER = (
@@ -25,11 +28,45 @@ LEDGER = (
     "seconds",
     "gpu_seconds",
 )
-SPLIT = ("live", "all right", "all wrong", "of these truncated")
+SPLIT = ("live", "all correct", "all wrong", "of these truncated")
+
+
+def results(rows: Sequence[Row]) -> Table:
+    """Every cell by itself."""
+    head = (
+        *("model", "dataset", "policy", "seed", "accuracy", "gain in points [95 %]"),
+        *("learnable %", "updates", "tokens", "seconds", "tied at cutoff"),
+    )
+    return Table(
+        "Every cell",
+        head,
+        [_result(row) for row in rows],
+        "Gain: final minus base accuracy of this run, with a 95 % bootstrap interval over "
+        "questions; it does not cover other seeds. Tied at cutoff: prompts chosen at random among "
+        "those whose score equals that of the last chosen one.",
+    )
+
+
+def _result(row: Row) -> tuple[str, ...]:
+    result, ledger = row.result, row.result["ledger"]
+    gain, low, high = (in_points(100 * x) for x in (result["gain"], *row.gain))
+    return (
+        *(result["model"], result["dataset"], result["policy"], str(result["seed"])),
+        " → ".join(
+            f"{value:.3f}" if isfinite(value) else NONE
+            for value in (result["accuracy_base"], result["accuracy_final"])
+        ),
+        f"{gain} [{low}, {high}]" if isfinite(row.gain.low) else NONE,
+        f"{result['learnable_pct']:.1f}",
+        str(result["updates"]),
+        f"{ledger['prompt_tokens'] + ledger['generated_tokens']:,}",
+        f"{ledger['seconds']:.0f}",
+        f"{row.ties['chosen']} of {row.ties['pool']}" if row.ties else NONE,
+    )
 
 
 def ledgers(rows: Sequence[Row]) -> Table:
-    """What every cell consumed."""
+    """What each cell consumed."""
     shown = [name for name in LEDGER if any(name in row.result["ledger"] for row in rows)]
     body = [
         (row.cell.name, *(_amount(row.result["ledger"].get(name)) for name in shown))
@@ -37,11 +74,12 @@ def ledgers(rows: Sequence[Row]) -> Table:
     ]
     return Table(
         "Ledger",
-        ("cell", *(name.replace("_", " ") for name in shown)),
+        ("cell", *(name.replace("_", " ").replace("all right", "all correct") for name in shown)),
         body,
-        "What each cell consumed. live, all right, all wrong are groups; truncated tokens are of "
-        "answers cut by the limit; KL only updates had no live group, so that only the pull to the "
-        "base model moved the weights. Seconds are of training, without evaluations.",
+        "What each cell consumed. live, all correct and all wrong count groups; truncated tokens "
+        "are those of answers cut off by the token limit; kl only updates had no live group, so "
+        "that only the KL term changed the weights. Seconds are training time without "
+        "evaluations.",
     )
 
 
@@ -52,28 +90,28 @@ def _amount(value: float | None) -> str:
 
 
 def groups(families: Sequence[Family]) -> Table:
-    """Groups by what they can teach, and what of tokens and updates that leaves."""
+    """Live and dead groups, and the shares of tokens and updates with a learning signal."""
     body = [
         (
             family.title,
             policy,
             *_split([_shares(row.result["ledger"]) for row in rows]),
-            _percent([_live_tokens(row) for row in rows]),
-            _percent([_dead_updates(row) for row in rows]),
-            _kl_alone(rows),
+            _percent([_live_token_share(row) for row in rows]),
+            _percent([_dead_update_share(row) for row in rows]),
+            _kl_only(rows),
         )
         for family in families
         for policy, rows in family.by_policy().items()
     ]
     return Table(
-        "What the groups could teach",
-        ("model and data", "policy", *SPLIT, "live tokens", "dead updates", "by KL alone"),
+        "Live and dead groups",
+        ("model and data", "policy", *SPLIT, "live tokens", "dead updates", "KL only"),
         body,
         "% of groups, of generated tokens and of updates, mean over seeds. Truncated: all wrong, "
-        "and at least half of the answers were cut by the token limit, so there was too little "
-        "room. Live tokens: the share of the loss's tokens that have an advantage. Dead updates "
-        "have no live group: the KL term alone moves the weights where beta is above 0 and dead "
-        "groups are not masked, and nothing does elsewhere (–).",
+        "and at least half of the answers were cut off by the token limit. Live tokens: the share "
+        "of generated tokens with a nonzero advantage. Dead updates have no live group: only the "
+        "KL term changes the weights where beta > 0 and dead groups are not masked; otherwise "
+        "nothing does (–).",
     )
 
 
@@ -86,45 +124,46 @@ def groups_by_tier(families: Sequence[Family]) -> Table:
                 shares = [row.tier_shares[tier] for row in rows if tier in row.tier_shares]
                 if shares:
                     body.append((family.title, tier, policy, *_split(shares)))
-    note = "% of the groups of that tier, mean over the seeds that had any."
-    return Table("Groups by tier", ("model and data", "tier", "policy", *SPLIT), body, note)
+    caption = "% of the groups of that tier, mean over the seeds that had any."
+    head = ("model and data", "tier", "policy", *SPLIT)
+    return Table("Groups by tier", head, body, caption, folded=True)
 
 
 def tiers_of(rows: Sequence[Row]) -> list[str]:
-    """The tiers of the prompts that were trained on, in rising order."""
-    found = {tier for row in rows for tier in row.tier_shares if tier}
-    return sorted(found, key=lambda name: (len(name), name))
+    """The tiers of the training prompts, in rising order."""
+    tiers = {tier for row in rows for tier in row.tier_shares if tier}
+    return sorted(tiers, key=lambda name: (len(name), name))
 
 
 def _shares(ledger: dict[str, Any]) -> GroupShares:
     kinds = ("live", "all_right", "all_wrong", "all_wrong_truncated", "unmarked")
     counts = [ledger.get(kind, 0) for kind in kinds]
-    groups = max(1, sum(counts) - counts[3])  # truncated ones are among the all wrong
+    groups = max(1, sum(counts) - counts[3])  # truncated groups are all wrong too
     return GroupShares(*(count / groups for count in counts))
 
 
 def _split(shares: Sequence[GroupShares]) -> list[str]:
-    """live, all right, all wrong and truncated in %, mean over seeds."""
+    """live, all correct, all wrong and truncated in %, mean over seeds."""
     return [f"{100 * value:.1f}" for value in np.mean(np.array(shares), axis=0)[:4]]
 
 
-def _live_tokens(row: Row) -> float:
-    """Share of the generated tokens that stand in live groups."""
+def _live_token_share(row: Row) -> float:
+    """Share of the generated tokens that belong to live groups."""
     ledger = row.result["ledger"]
     return float(ledger["live_tokens"] / max(1, ledger["generated_tokens"]))
 
 
-def _dead_updates(row: Row) -> float:
-    """Share of updates none of whose groups was live."""
+def _dead_update_share(row: Row) -> float:
+    """Share of updates without a live group."""
     dead = [float(shares.live == 0) for shares in row.shares.values()]
     return float(np.mean(dead)) if dead else 0.0
 
 
-def _kl_alone(rows: Sequence[Row]) -> str:
+def _kl_only(rows: Sequence[Row]) -> str:
     if not any(pulls_to_base(row.cell) for row in rows):
         return NONE
-    spent = [row.result["ledger"] for row in rows]
-    return _percent([one["kl_only_updates"] / max(1, one["updates"]) for one in spent])
+    ledgers = [row.result["ledger"] for row in rows]
+    return _percent([each["kl_only_updates"] / max(1, each["updates"]) for each in ledgers])
 
 
 def _percent(shares: Sequence[float]) -> str:

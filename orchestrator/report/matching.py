@@ -1,4 +1,4 @@
-"""Steps to match in a sweep: each policy beside the one that trains on the whole pool."""
+"""Steps to match in a sweep: each policy against the one that trains on the whole pool."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from orchestrator.report.steps import Steps, steps_to_match
 from policies import is_whole
 
 
-class Match(NamedTuple):
+class StepsToMatch(NamedTuple):
     """When `policy` reaches the final accuracy (a share) of `reference`, which took `updates`."""
 
     policy: str
@@ -21,13 +21,13 @@ class Match(NamedTuple):
     steps: Steps
 
     def __str__(self) -> str:
-        goal = f"{self.reference}'s final accuracy ({100 * self.accuracy:.1f} %)"
+        target = f"{self.reference}'s final accuracy ({100 * self.accuracy:.1f} %)"
         if self.steps.update is None:
-            often = f"in {100 * self.steps.reached:.0f} % of resamples it does"
-            says = f"{self.policy} does not reach {goal} within its updates"
-            return f"{says} ({often})" if self.steps.reached else says
+            text = f"{self.policy} does not reach {target} within its updates"
+            share = f"{100 * self.steps.reached:.0f} %"
+            return f"{text} (it does in {share} of resamples)" if self.steps.reached else text
         share = f"{100 * self.steps.update / self.updates:.0f} % of its steps"
-        return f"{self.policy} reaches {goal} after {self.span} updates, {share}"
+        return f"{self.policy} reaches {target} after {self.span} updates, {share}"
 
     @property
     def span(self) -> str:
@@ -38,41 +38,37 @@ class Match(NamedTuple):
         return first if ends == (None, None) else f"{first} [{low}, {high}]"
 
 
-def matches(by_policy: Mapping[str, Sequence[Row]]) -> list[Match]:
-    """Every other policy beside the one that takes the whole pool.
+def steps_to_match_whole_pool(by_policy: Mapping[str, Sequence[Row]]) -> list[StepsToMatch]:
+    """Every other policy against the one that takes the whole pool.
 
-    Empty where there is none, or where nothing was evaluated between the base and the final model.
+    Empty without such a policy, or without an evaluation between the base and the final model.
     """
-    reference = whole(by_policy)
+    reference = whole_pool_policy(by_policy)
     if reference is None:
         return []
-    found = (
-        _match(p, rows, by_policy[reference]) for p, rows in by_policy.items() if p != reference
-    )
-    return [match for match in found if match is not None]
+    full = by_policy[reference]
+    target_scores = [row.scores(row.cell.updates) for row in full]
+    matches = []
+    for policy, rows in by_policy.items():
+        updates = sorted(set.intersection(*(set(row.counts[OWN]) for row in rows)))
+        curve = {u: [row.scores(u) for row in rows] for u in updates}
+        sides = (*curve.values(), target_scores)
+        shared = sorted(set.intersection(*(set(scores) for side in sides for scores in side)))
+        if policy == reference or len(updates) < 3 or not shared:
+            continue
+        target = _as_array(target_scores, shared)
+        steps = steps_to_match({u: _as_array(side, shared) for u, side in curve.items()}, target)
+        last = max(row.cell.updates for row in full)
+        matches.append(StepsToMatch(policy, reference, float(target.mean()), last, steps))
+    return matches
 
 
-def whole(by_policy: Mapping[str, Sequence[Row]]) -> str | None:
+def whole_pool_policy(by_policy: Mapping[str, Sequence[Row]]) -> str | None:
     """The policy that trains on every prompt of the pool."""
     rules = {policy: rows[0].cell.rule for policy, rows in by_policy.items()}
     return next((name for name, rule in rules.items() if is_whole(build_policy(rule))), None)
 
 
-def _match(policy: str, rows: Sequence[Row], full: Sequence[Row]) -> Match | None:
-    updates = sorted(set.intersection(*(set(row.counts[OWN]) for row in rows)))
-    if len(updates) < 3:
-        return None
-    curve = {u: [row.scores(u) for row in rows] for u in updates}
-    goal = [row.scores(row.cell.updates) for row in full]
-    shared = sorted(set.intersection(*(set(s) for side in (*curve.values(), goal) for s in side)))
-    if not shared:
-        return None
-    target = _at(goal, shared)
-    steps = steps_to_match({u: _at(side, shared) for u, side in curve.items()}, target)
-    last = max(row.cell.updates for row in full)
-    return Match(policy, full[0].cell.policy, float(target.mean()), last, steps)
-
-
-def _at(side: Sequence[dict[str, float]], questions: Sequence[str]) -> np.ndarray:
+def _as_array(side: Sequence[dict[str, float]], questions: Sequence[str]) -> np.ndarray:
     """[seeds, items]."""
     return np.array([[scores[i] for i in questions] for scores in side])

@@ -1,9 +1,9 @@
-"""What paper A published, and how sure it can be at best. Pure: plain numbers.
+"""Published numbers of paper A and their best-case uncertainty. Pure: plain numbers.
 
 Paper A: Pikus, Tiwari, Ye, "Hard Examples Are All You Need: Maximizing GRPO Post-Training Under
-Annotation Budgets", tables 1 to 4. It states no seeds, no repeats and no error bars, so its
-intervals here are the narrowest that its own test sets allow: as if no question had been lost, and
-as if another training run gave the same. The true ones are wider.
+Annotation Budgets", tables 1 to 4. It reports no seeds, no repeats and no error bars, so its
+intervals here are the narrowest that its test sets allow: assuming that all changed questions
+changed in one direction, and no variance between training runs. The true intervals are wider.
 """
 
 from collections.abc import Mapping
@@ -16,16 +16,16 @@ from orchestrator.stats.inference import Interval, RSquared, mean_effect, r_squa
 from orchestrator.stats.power import fewest
 
 POLICIES = ("easy", "middle", "hard", "random")
-GROUPS = 1000  # of each learnable %: one a step, and all of them are multiples of 0.1
+GROUPS = 1000  # behind each learnable %: one per step, so all are multiples of 0.1
 STATED_R_SQUARED = 0.66
-EARLY = 0.3  # of the updates: by checkpoint 300 of 1,000 hard is said to lead (figure 2)
+EARLY = 0.3  # of the updates: hard is said to lead by checkpoint 300 of 1,000 (figure 2)
 Z = 1.959963984540054
 Metric = Literal["gain", "learnable"]
 Holds = Literal["holds", "contrary", "inconclusive"]
 
 
 class Published(NamedTuple):
-    """One row of the paper's tables: gains in points on so many test questions, and learnable %."""
+    """One row of the paper's tables: gains in points, their test questions, and learnable %."""
 
     task: str
     model: str
@@ -34,19 +34,21 @@ class Published(NamedTuple):
     learnable: Mapping[str, float]
 
     def difference(self, metric: Metric, a: str, b: str) -> tuple[float, Holds]:
-        """Policy a minus policy b in points, and what that says at best.
+        """Policy a minus policy b in points, and the best-case verdict.
 
-        Gains are of the same questions: `fewest` of them must differ. Groups are of different
-        prompts, so that learnable percentages are compared as independent shares.
+        Gains refer to the same questions, of which `fewest` must differ. Learnable percentages
+        refer to groups of different prompts and are compared as independent proportions.
         """
         values = self.gain if metric == "gain" else self.learnable
         points = values[a] - values[b]
         if metric == "gain":
-            sure = round(abs(points) / 100 * self.questions) >= fewest()
+            significant = round(abs(points) / 100 * self.questions) >= fewest()
         else:
             shares = [values[name] / 100 for name in (a, b)]
-            sure = abs(points) / 100 > Z * sqrt(sum(s * (1 - s) for s in shares) / GROUPS)
-        return points, ("holds" if points > 0 else "contrary") if sure else "inconclusive"
+            significant = abs(points) / 100 > Z * sqrt(sum(s * (1 - s) for s in shares) / GROUPS)
+        if not significant:
+            return points, "inconclusive"
+        return points, "holds" if points > 0 else "contrary"
 
 
 def _row(task: str, model: str, questions: int, gain: str, learnable: str) -> Published:
@@ -63,20 +65,20 @@ PUBLISHED = (
     _row("shuffled_objects", "Qwen3-14B", 125, "3.20 10.12 22.40 12.52", "2.3 7.2 13.5 8.0"),
     _row("shuffled_objects", "Phi-4", 125, "29.60 28.80 32.80 28.80", "14.2 15.3 19.1 19.3"),
 )
-# Table 3; the paper's R² leaves it out.
+# Table 3; excluded from the paper's R².
 LLAMA = _row(
     "gsm8k", "Llama-3.1-8B-Instruct", 1319, "36.54 39.42 40.33 39.35", "20.9 42.0 55.2 39.3"
 )
 ALL = (*PUBLISHED, LLAMA)
 
-# Table 4: questions of AIME2025-I's 15 that 8 samples solve, Qwen3-4B trained on GSM8K.
+# Table 4: questions of AIME2025-I's 15 solved by 8 samples, Qwen3-4B trained on GSM8K.
 AIME_QUESTIONS = 15
 AIME_BASE = 5
 AIME_SOLVED = {"easy": 5, "middle": 4, "hard": 6, "random": 5}
 
 
 class Ordering(NamedTuple):
-    """The paper says that policy `a` is above policy `b`."""
+    """A claim of the paper: policy `a` is above policy `b`."""
 
     metric: Metric
     a: str
@@ -95,16 +97,16 @@ ORDERINGS = (
 
 
 def published_interval(points: float, questions: int) -> Interval:
-    """The narrowest 95 % interval of a gain: all questions that changed did so to one side."""
+    """The narrowest 95 % interval of a gain: all changed questions changed in one direction."""
     changed = np.zeros((1, questions))
     changed[:, : round(abs(points) / 100 * questions)] = np.sign(points)
-    found = mean_effect(changed)
-    half = 100 * (found.high - found.low) / 2
+    effect = mean_effect(changed)
+    half = 100 * (effect.high - effect.low) / 2
     return Interval(points - half, points + half)
 
 
 def learnable_interval(percent: float) -> Interval:
-    """95 % interval of a learnable %: a share of GROUPS independent groups."""
+    """95 % interval of a learnable %: a proportion of GROUPS independent groups."""
     half = 100 * Z * sqrt(percent / 100 * (1 - percent / 100) / GROUPS)
     return Interval(percent - half, percent + half)
 
@@ -117,9 +119,9 @@ def published_r_squared(rows: tuple[Published, ...] = PUBLISHED) -> RSquared:
 
 def tally(ordering: Ordering) -> str:
     """In how many of the paper's rows an ordering holds, as text."""
-    found = [row.difference(ordering.metric, ordering.a, ordering.b)[1] for row in ALL]
-    told = [f"holds in {found.count('holds')} of {len(ALL)}"]
-    told += [
-        f"{kind} in {found.count(kind)}" for kind in ("contrary", "inconclusive") if kind in found
-    ]
-    return ", ".join(told)
+    verdicts = [row.difference(ordering.metric, ordering.a, ordering.b)[1] for row in ALL]
+    counts = [f"holds in {verdicts.count('holds')} of {len(ALL)}"]
+    for kind in ("contrary", "inconclusive"):
+        if kind in verdicts:
+            counts.append(f"{kind} in {verdicts.count(kind)}")
+    return ", ".join(counts)

@@ -1,4 +1,4 @@
-"""What another probe would change: results over probe seeds beside those over training seeds."""
+"""How much another probe would change: variance between probes and between training seeds."""
 
 from collections.abc import Sequence
 from math import sqrt
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from orchestrator.report.content import Table
 from orchestrator.report.families import Family
-from orchestrator.report.tables import Table
 from orchestrator.stats.inference import Interval, ProbeVariance, variance_components
 
 
@@ -18,48 +18,38 @@ class Spread(NamedTuple):
     dataset: str
     policy: str
     measure: str
-    found: ProbeVariance
-
-    @property
-    def between(self) -> str:
-        """Standard deviation between probes in points, with its interval."""
-        return _deviation(self.found.between, self.found.between_interval)
-
-    @property
-    def within(self) -> str:
-        """The same between training seeds of one probe."""
-        return _deviation(self.found.within, self.found.within_interval)
+    variance: ProbeVariance
 
 
 def spreads(families: Sequence[Family]) -> list[Spread]:
-    """Every policy with two probes, and two training seeds of one; none elsewhere."""
-    found = []
+    """Every policy with at least two probes, and two training seeds of one of them."""
+    spreads = []
     for (model, dataset), group in _by_data(families).items():
         for policy in dict.fromkeys(p for family in group for p in family.by_policy()):
             for measure, results in _results(group, policy).items():
                 if len(results) > 1 and max(map(len, results)) > 1:
-                    parts = variance_components(results)
-                    found.append(Spread(model, dataset, policy, measure, parts))
-    return found
+                    variance = variance_components(results)
+                    spreads.append(Spread(model, dataset, policy, measure, variance))
+    return spreads
 
 
 def table(families: Sequence[Family]) -> Table:
-    """The variance over probes beside that over training seeds; empty without several probes."""
+    """The variance between probes and between training seeds; empty without several probes."""
     body = [
         (
             f"{s.model} on {s.dataset}",
             s.policy,
             s.measure,
-            str(s.found.probes),
-            str(s.found.results),
-            s.between,
-            s.within,
-            f"{s.found.p:.3f}".lstrip("0"),
+            str(s.variance.probes),
+            str(s.variance.results),
+            _deviation(s.variance.between, s.variance.between_interval),
+            _deviation(s.variance.within, s.variance.within_interval),
+            f"{s.variance.p:.3f}".lstrip("0"),
         )
         for s in spreads(families)
     ]
     return Table(
-        "Probes beside training seeds",
+        "Variance between probes and between training seeds",
         (
             "model and data",
             "policy",
@@ -71,25 +61,25 @@ def table(families: Sequence[Family]) -> Table:
             "p",
         ),
         body,
-        "Standard deviations in points with their 95 % intervals: what choosing by another probe "
-        "would change, beside what another training seed of the same probe does. p: of no "
-        "variance between probes. Two probes say little of the first.",
+        "Standard deviations in points with their 95 % intervals: between subsets selected by "
+        "different probes, and between training seeds of the same probe. p: of no variance between "
+        "probes. Two probes give a rough estimate only.",
     )
 
 
 def missing(families: Sequence[Family]) -> list[str]:
-    """What a reader who swept probe_seed must do to see the variances."""
+    """What is missing to estimate the variances, where probe_seed was swept."""
     swept = any(len(group) > 1 for group in _by_data(families).values())
     if not swept or spreads(families):
         return []
-    return ["the variance between probes needs two training seeds or more: write seed: [0, 1]"]
+    return ["the variance between probes needs at least two training seeds: set seed: [0, 1]"]
 
 
 def _by_data(families: Sequence[Family]) -> dict[tuple[str, str], list[Family]]:
-    found: dict[tuple[str, str], list[Family]] = {}
+    groups: dict[tuple[str, str], list[Family]] = {}
     for family in families:
-        found.setdefault((family.model, family.dataset), []).append(family)
-    return found
+        groups.setdefault((family.model, family.dataset), []).append(family)
+    return groups
 
 
 def _results(families: Sequence[Family], policy: str) -> dict[str, list[np.ndarray]]:

@@ -1,4 +1,4 @@
-"""The store -> one row per cell: the only place where the report reads results."""
+"""The store -> one row per finished cell: the only module of the report that reads results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import CellState, cell_state
 
-OWN = ""  # the cell's own test set; other names are out-of-distribution sets
+OWN = ""  # the cell's own test set; other names are out-of-distribution test sets
 
-# update -> prompt_id -> (samples without error, correct ones), sampled answers only
+# update -> prompt_id -> (samples without error, correct samples); sampled answers only
 Counts = Mapping[int, Mapping[str, tuple[int, int]]]
 
 
@@ -29,12 +29,12 @@ Counts = Mapping[int, Mapping[str, tuple[int, int]]]
 class Row:
     """A finished cell.
 
-    censored: some cell of its policy was stopped early, and those that were not would flatter it;
-    gain: interval of the difference of accuracies, as shares; counts: test set (OWN, or its name)
-    -> what its questions' samples came to; kinds: "tier" and "band" -> question of the own test
-    set -> its part; held_out: base counts from samples that chose no band; shares, tier_shares:
-    update, tier -> its groups by kind; costs: axis of `fairness.AXES` -> what was spent after each
-    update.
+    gain: 95 % interval of final minus base accuracy, as shares; nan where no question could be
+    scored in both. counts: test set (OWN, or its name) -> sample counts. kinds: "tier" and "band"
+    -> question of the own test set -> its tier or band. held_out: base counts from samples that
+    were not used to assign bands. shares, tier_shares: update, tier -> its groups by kind. costs:
+    axis of `fairness.AXES` -> cumulative cost after each update. policy_stopped: some cell of its
+    policy was stopped early, so comparing the others would favour the policy.
     """
 
     cell: Cell
@@ -47,12 +47,13 @@ class Row:
     tier_shares: Mapping[str, GroupShares]
     costs: Mapping[str, np.ndarray]
     ties: dict[str, int] | None
-    stopped: bool = False
+    policy_stopped: bool = False
 
     @cached_property
     def curve(self) -> dict[int, float]:
-        """Evaluated update -> accuracy on the cell's own test set."""
-        return {u: float(np.mean(list(self.scores(u).values()))) for u in self.counts[OWN]}
+        """Evaluated update -> accuracy on the own test set; nan without a scored question."""
+        scores = {update: list(self.scores(update).values()) for update in self.counts[OWN]}
+        return {u: float(np.mean(values)) if values else np.nan for u, values in scores.items()}
 
     def scores(self, update: int) -> dict[str, float]:
         """Question of the own test set -> mean correctness of its samples after an update."""
@@ -60,18 +61,21 @@ class Row:
 
 
 def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
-    """The rows of those cells that are finished, in their order."""
-    stopped = {_policy(c) for c in cells if cell_state(store, c) is CellState.STOPPED}
-    rows = (_row(store, cell) for cell in cells)
-    return [replace(row, stopped=_policy(row.cell) in stopped) for row in rows if row is not None]
+    """The rows of the finished cells, in the given order."""
+
+    def without_seed(cell: Cell) -> tuple[Any, ...]:
+        return tuple(value for axis, value in sorted(cell.axes.items()) if axis != "seed")
+
+    stopped = {without_seed(c) for c in cells if cell_state(store, c) is CellState.STOPPED}
+    rows = (_read_row(store, cell) for cell in cells)
+    return [
+        replace(row, policy_stopped=without_seed(row.cell) in stopped)
+        for row in rows
+        if row is not None
+    ]
 
 
-def _policy(cell: Cell) -> tuple[Any, ...]:
-    """What the cells of one policy share: every axis but the seed."""
-    return tuple(value for axis, value in sorted(cell.axes.items()) if axis != "seed")
-
-
-def _row(store: Store, cell: Cell) -> Row | None:
+def _read_row(store: Store, cell: Cell) -> Row | None:
     place = ("cells", cell.cell_id)
     result = store.read_json(*place, "result.json")
     evaluations = store.read_table(EVALUATIONS, *place, "evaluations.parquet")
@@ -82,49 +86,46 @@ def _row(store: Store, cell: Cell) -> Row | None:
         for schema, file in ((GROUPS, "groups.parquet"), (LOG, "log.parquet"))
     )
     seconds = result["ledger"]["seconds"]
-    costs = {axis: cost_curve(axis, cell.updates, groups, log, seconds) for axis in AXES}  # type: ignore[arg-type]
     subset = read_subset(store, cell)
-    ties = reason(subset)["ties"] if subset is not None else None
     counts = _counts(evaluations)
-    kinds, held_out = _parts(evaluations)
+    base = main(by_update(evaluations)[0])
+    tiers = zip(base["prompt_id"].to_pylist(), base["tier"].to_pylist(), strict=True)
+    band_of, held_out = bands(base)
     return Row(
         cell,
         result,
-        _gain(counts[OWN], cell.updates),
-        counts,
-        kinds,
-        held_out,
-        group_shares(groups),
-        by_tier(groups),
-        costs,
-        ties,
+        gain=_gain(counts[OWN], cell.updates),
+        counts=counts,
+        kinds={"tier": {i: tier for i, tier in tiers if tier}, "band": band_of},
+        held_out=held_out,
+        shares=group_shares(groups),
+        tier_shares=by_tier(groups),
+        costs={
+            axis: cost_curve(axis, cell.updates, groups, log, seconds)  # type: ignore[arg-type]
+            for axis in AXES
+        },
+        ties=reason(subset)["ties"] if subset is not None else None,
     )
-
-
-def _parts(evaluations: pa.Table) -> tuple[dict[str, dict[str, str]], Mapping[str, Any]]:
-    """Tier and band of each question, and the base model's counts beside the bands."""
-    base = main(by_update(evaluations)[0])
-    tiers = dict(zip(base["prompt_id"].to_pylist(), base["tier"].to_pylist(), strict=True))
-    by_id, held_out = bands(base)
-    return {"tier": {i: tier for i, tier in tiers.items() if tier}, "band": by_id}, held_out
 
 
 def _counts(evaluations: pa.Table) -> dict[str, Counts]:
     """Every sampled evaluation, by test set and update."""
-    found: dict[str, dict[int, dict[str, tuple[int, int]]]] = {OWN: {}}
+    counts: dict[str, dict[int, dict[str, tuple[int, int]]]] = {OWN: {}}
     for update, table in by_update(evaluations).items():
         for name in pc.unique(table["dataset"]).to_pylist():
             if (sampled := part(table, name, greedy=False)).num_rows:
-                found.setdefault(name, {})[update] = per_prompt(sampled)
-    return dict(found)
+                counts.setdefault(name, {})[update] = per_prompt(sampled)
+    return dict(counts)
 
 
 def _gain(counts: Counts, updates: int) -> Interval:
-    """The interval of final minus base accuracy over the questions that both could score."""
-    pairs = [
-        (base, final)
-        for i, base in counts[0].items()
-        if base[0] and (final := counts[updates].get(i, (0, 0)))[0]
-    ]
-    before, after = (np.array([c / n for n, c in side]) for side in zip(*pairs, strict=True))
+    """Interval of final minus base accuracy over the questions that were scored in both."""
+    final_counts = counts[updates]
+    scored = [i for i, (n, _) in counts[0].items() if n and final_counts.get(i, (0, 0))[0]]
+    if not scored:
+        return Interval(np.nan, np.nan)
+    before, after = (
+        np.array([c / n for n, c in map(side.__getitem__, scored)])
+        for side in (counts[0], final_counts)
+    )
     return paired_gain(before, after)

@@ -1,176 +1,139 @@
-"""The parts of the page that come from finished cells: what they say, then what it rests on."""
+"""The sections of the report that come from finished cells."""
 
 from collections.abc import Sequence
-from html import escape
+from functools import partial
 
-from orchestrator.config.experiment import Experiment
-from orchestrator.report import breakdown, ledger_tables, paper_comparison, probe_spread, tables
+from orchestrator.report import breakdown as accuracy_breakdown
+from orchestrator.report import ledger_tables, paper_comparison, tables
+from orchestrator.report.content import Block, Claims, Figure, FigureRow, Paragraph, Section, Table
 from orchestrator.report.families import Family
 from orchestrator.report.figures import accuracy_curves, learnable_against_gain, tier_bars
 from orchestrator.report.group_figures import group_areas, group_tiers
-from orchestrator.report.markup import figure, folded, pair, paragraph, section, table
 from orchestrator.report.rows import Row
-from orchestrator.report.tables import Table
-from orchestrator.report.text import HEAD, table_cells
-from orchestrator.report.verdicts import (
-    ClaimLine,
-    Made,
-    alone,
-    caveats,
-    claim_lines,
-    read_at,
-    sentences,
-)
+from orchestrator.report.verdicts import ClaimResult, FamilyVerdict
 
-HOW = (
-    "Each pair is compared on the same test questions and the same seeds. In brackets is a 95 % "
+PAPER_ANCHOR = "paper"
+METHOD = (
+    "Each pair is compared on the same test questions and the same seeds. In brackets: the 95 % "
     "interval; p is two-sided. This report makes {count}: every pair of policies, by accuracy on "
-    "their own test set, for each model, dataset and probe. Holm's p accounts for all of these "
-    "together. A policy is named the better one where the interval leaves out zero and Holm's p is "
-    "at most .05. What would be needed is what finds a difference of the size seen in 80 % of "
-    "sweeps, at Holm's strictest level. Learnable %, tiers, other test sets and claims have "
-    "intervals, and no verdict by p."
+    "their own test set, for each model, dataset and probe. Holm's p is corrected for all of them. "
+    "A policy is named the better one where the interval excludes zero and Holm's p is at most "
+    ".05. The sample size given as needed detects a difference of the observed size with 80 % "
+    "power at Holm's strictest level. Learnable %, tiers, other test sets and claims have "
+    "intervals, but no verdict by p."
 )
-SIGNS = {"supported": "✓", "refuted": "✗", "inconclusive": "?"}
+CLAIMS = (
+    "As stated in the experiment file. A claim is supported where the whole interval lies on its "
+    "side of the stated size. Claims are declared in advance and not corrected for multiple "
+    "testing. The store records when a run first saw each claim."
+)
 
 
-def verdicts(experiment: Experiment, families: Sequence[Family], made: Made | None = None) -> str:
-    """The sentences, what limits them, and the claims."""
-    cards = "".join(_card(family) for family in families)
-    return section(
-        "verdicts", "Verdicts", cards + _how(families) + _claims(experiment, families, made)
-    )
-
-
-def _how(families: Sequence[Family]) -> str:
-    """How pairs are compared, and which comparisons share Holm's correction."""
+def verdicts(
+    families: Sequence[Family], verdicts: Sequence[FamilyVerdict], claims: Sequence[ClaimResult]
+) -> Section:
+    """The conclusions, what limits them, and the claims."""
     pairs = sum(len(family.accuracy) for family in families)
-    count = f"{pairs:,} such comparison{'s' * (pairs != 1)}"
-    return paragraph(HOW.format(count=count), "note") if pairs else ""
-
-
-def _card(family: Family) -> str:
-    lines = [
-        f'<li class="{"open" if c.verdict == "inconclusive" else "told"}">'
-        f"<b>{'?' if c.verdict == 'inconclusive' else '▲'}</b>{escape(text)}</li>"
-        for c, text in sentences(family)
-    ]
-    said = f"<ul>{''.join(lines)}</ul>" if lines else paragraph(alone(family))
-    said += "".join(paragraph(f"{match}.") for match in family.matches)
-    notes = "".join(paragraph(f"Note: {text}.", "note") for text in caveats(family))
-    where = paragraph(f"Read at: {read_at(family)}.", "note")
-    return f'<div class="card"><h3>{escape(family.title)}</h3>{where}{said}{notes}</div>'
-
-
-def _claims(experiment: Experiment, families: Sequence[Family], made: Made | None = None) -> str:
-    lines = claim_lines(experiment, families, made)
-    if not lines:
-        return ""
-    note = (
-        "As the experiment file states them. A claim is supported where the whole interval lies on "
-        "its side of the size that it names; written down beforehand, it is not corrected for the "
-        "others. The store remembers when a run first saw each."
-    )
-    items = "".join(_claim(line) for line in lines)
-    return f'<div class="card"><h3>Claims</h3><ul>{items}</ul>{paragraph(note, "note")}</div>'
-
-
-def _claim(line: ClaimLine) -> str:
-    kind = "told" if line.verdict in ("supported", "refuted") else "open"
-    where = f" ({line.where})" if line.where else ""
-    return (
-        f'<li class="{kind}"><b>{SIGNS[line.verdict]}</b><strong>{escape(line.text)}</strong>: '
-        f"{escape(line.verdict + where)}. {escape(line.why)} <em>{escape(line.when)}</em></li>"
+    method = METHOD.format(count=f"{pairs:,} such comparison{'s' * (pairs != 1)}")
+    return Section(
+        "verdicts",
+        "Verdicts",
+        (
+            *verdicts,
+            *([Paragraph(method, "note")] if pairs else []),
+            *([Claims(tuple(claims), CLAIMS)] if claims else []),
+        ),
     )
 
 
-def gains(families: Sequence[Family]) -> str:
-    """Tables 1 and 3, and figure 2, of paper A; steps to match of paper B; what probes change."""
-    curves = [
-        figure(
-            accuracy_curves(family.rows),
-            f"Test accuracy by update, {family.title}: mean over seeds, the shade spans them",
+def gains(families: Sequence[Family], spread: Table, missing: Sequence[str]) -> Section:
+    """Tables 1 and 3, and figure 2, of paper A; steps to match of paper B; spread over probes."""
+    curves = (
+        Figure(
+            f"Test accuracy by update, {family.title}: mean over seeds; the band spans the seeds",
+            partial(accuracy_curves, family.rows),
         )
         for family in families
-    ]
-    more = [t for t in (tables.steps(families), probe_spread.table(families)) if t.body]
-    content = table(tables.gains(families)) + pair(curves) + "".join(map(table, more))
-    missing = probe_spread.missing(families)
-    said = "".join(paragraph(f"Note: {text}.", "note") for text in missing)
-    return section("gains", "Gains", content + said)
-
-
-def learnable(families: Sequence[Family]) -> str:
-    """Table 2 and figure 3 of paper A, and what the other groups were."""
-    groups = {family.title: family.rows for family in families}
-    scatter = figure(
-        learnable_against_gain(groups),
-        "Learnable % against gain, one mark per cell. The interval of R² resamples cells; that a "
-        "line fits does not say that one causes the other",
     )
-    areas = [
-        figure(
-            group_areas(family.by_policy()),
-            f"Groups by what they can teach, {family.title}: live ones have an advantage, those "
-            "all right or all wrong have none",
+    return Section(
+        "gains",
+        "Gains",
+        (
+            tables.gains(families),
+            FigureRow(tuple(curves)),
+            *(table for table in (tables.steps(families), spread) if table.body),
+            *(Paragraph(f"Note: {text}.", "note") for text in missing),
+        ),
+    )
+
+
+def learnable(families: Sequence[Family]) -> Section:
+    """Table 2 and figure 3 of paper A, and the groups by kind."""
+    scatter = Figure(
+        "Learnable % against gain, one mark per cell. The interval of R² resamples cells; "
+        "correlation does not imply causation",
+        partial(learnable_against_gain, {family.title: family.rows for family in families}),
+    )
+    areas = (
+        Figure(
+            f"Live and dead groups by update, {family.title}: live groups have a nonzero "
+            "advantage; all-correct and all-wrong groups have none",
+            partial(group_areas, family.by_policy()),
         )
         for family in families
-    ]
-    content = table(tables.learnable(families)) + pair([scatter, *areas])
-    content += table(ledger_tables.groups(families)) + _groups_by_tier(families)
-    return section("learnable", "Learnable groups", content)
-
-
-def _groups_by_tier(families: Sequence[Family]) -> str:
-    """The same by tier of the training prompts; empty where they have none."""
-    found = ledger_tables.groups_by_tier(families)
-    if not found.body:
-        return ""
-    bars = [
-        figure(
-            group_tiers(family.by_policy()),
-            f"Groups by what they can teach and by tier of the training prompts, {family.title}",
+    )
+    by_tier = ledger_tables.groups_by_tier(families)
+    tier_figures = tuple(
+        Figure(
+            f"Live and dead groups by tier of the training prompts, {family.title}",
+            partial(group_tiers, family.by_policy()),
         )
         for family in families
         if ledger_tables.tiers_of(family.rows)
-    ]
-    return pair(bars) + folded("Groups by tier, in numbers", table(found))
+    )
+    tier_blocks: list[Block] = [FigureRow(tier_figures), by_tier] if by_tier.body else []
+    return Section(
+        "learnable",
+        "Learnable groups",
+        (
+            tables.learnable(families),
+            FigureRow((scatter, *areas)),
+            ledger_tables.groups(families),
+            *tier_blocks,
+        ),
+    )
 
 
-def test_sets(families: Sequence[Family]) -> str:
-    """Table 4 of paper A, for every test set that was asked."""
-    return section("tests", "Test sets", table(tables.pass_at(families)))
+def test_sets(families: Sequence[Family]) -> Section:
+    """Table 4 of paper A, for every test set."""
+    return Section("tests", "Test sets", (tables.pass_at(families),))
 
 
-def where(families: Sequence[Family]) -> str:
-    """Accuracy by tier (paper B) and by base difficulty; empty where nothing is known of either."""
-    found = [t for t in (breakdown.tiers(families), breakdown.bands(families)) if t.body]
-    bars = [
-        figure(
-            tier_bars(by_name),
-            f"Accuracy by tier, {family.title}, mean over seeds. Whiskers: 95 % interval of the "
+def breakdown(families: Sequence[Family]) -> Section | None:
+    """Accuracy by tier (paper B) and by base difficulty; None where neither is known."""
+    both = (accuracy_breakdown.tiers(families), accuracy_breakdown.bands(families))
+    shown = [table for table in both if table.body]
+    bars = tuple(
+        Figure(
+            f"Accuracy by tier, {family.title}, mean over seeds. Error bars: 95 % interval of the "
             "difference to the base model",
+            partial(tier_bars, by_name),
         )
         for family in families
-        if (by_name := breakdown.tier_bars(family))
-    ]
-    content = "".join(map(table, found)) + pair(bars)
-    return section("tiers", "Where the gain lies", content) if found else ""
-
-
-def paper_a(families: Sequence[Family]) -> str:
-    """The published numbers of paper A beside the measured ones."""
-    found = paper_comparison.tables(families)
-    content = "".join(map(table, found)) or paragraph(paper_comparison.NOTHING)
-    return section("paper", "Beside paper A", paragraph(paper_comparison.ABOUT, "note") + content)
-
-
-def cells(rows: Sequence[Row]) -> str:
-    """Every cell by itself, and what it consumed."""
-    note = (
-        "Gain: final minus base accuracy of this one run, with a 95 % bootstrap interval over "
-        "questions. It says nothing of other seeds. Tied at edge: prompts that the seed chose "
-        "among those whose score equals the last chosen one's."
+        if (by_name := accuracy_breakdown.tier_bars(family))
     )
-    single = table(Table("Every cell", HEAD, [table_cells(row) for row in rows], note))
-    return section("cells", "Cells and ledger", single + table(ledger_tables.ledgers(rows)))
+    blocks: list[Block] = [*shown, *([FigureRow(bars)] if bars else [])]
+    return Section("tiers", "Where the gain comes from", tuple(blocks)) if shown else None
+
+
+def paper_a(families: Sequence[Family]) -> Section:
+    """The published numbers of paper A next to the measured ones."""
+    blocks: list[Block] = [*paper_comparison.tables(families)]
+    blocks = blocks or [Paragraph(paper_comparison.NOT_APPLICABLE)]
+    about = Paragraph(paper_comparison.ABOUT, "note")
+    return Section(PAPER_ANCHOR, "Comparison with paper A", (about, *blocks))
+
+
+def cells(rows: Sequence[Row], results: Table) -> Section:
+    """Every cell by itself, and what it consumed."""
+    return Section("cells", "Cells and ledger", (results, ledger_tables.ledgers(rows)))

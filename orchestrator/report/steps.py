@@ -1,4 +1,4 @@
-"""Steps to match: how soon a policy is as good as training on everything. Pure: NumPy."""
+"""Steps to match: how soon a policy is as good as training on the whole pool. Pure: NumPy."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -12,7 +12,7 @@ BLOCK = 250  # resamples at once
 
 
 class Steps(NamedTuple):
-    """At which update a mark is reached, with a 95 % interval; None: not within the run.
+    """The update at which a target is reached, with a 95 % interval; None: not within the run.
 
     `reached` is the share of resamples in which it is reached at all.
     """
@@ -26,43 +26,43 @@ class Steps(NamedTuple):
 def steps_to_match(
     curve: Mapping[int, np.ndarray], target: np.ndarray, resamples: int = 2000
 ) -> Steps:
-    """At which update a policy's accuracy first reaches a mark: paper B's "45 % of the steps".
+    """The update at which a policy's accuracy first reaches a target (paper B's "45 % of steps").
 
     curve: update -> [seeds, items], the mean correctness of each question (over its samples) after
-    that update; target: [seeds, items], the same of the full pool's final evaluation, the same
-    questions, its own seeds. Between two evaluations the curve is a straight line. Whole questions
-    are resampled, in curve and target alike, and the seeds of each: with one seed the interval
-    speaks of new questions only. The first crossing of a noisy curve comes early: evaluate with
-    enough questions. Raises ValueError on unequal lengths or an empty curve.
+    that update; target: [seeds, items], the full pool's final evaluation on the same questions,
+    with its own seeds. The curve is interpolated linearly between evaluations. Whole questions are
+    resampled jointly in curve and target, and the seeds of each separately; with one seed the
+    interval covers new questions only. A noisy curve crosses the target early: evaluate with enough
+    questions. Raises ValueError on unequal lengths or an empty curve.
     """
     updates = sorted(curve)
     shapes = {curve[u].shape for u in updates}
     if len(shapes) != 1 or shapes.pop()[1:] != target.shape[1:] or target.ndim != 2:
-        raise ValueError("curve and target need the same questions, after one update or more")
-    stacked, marks = np.array([curve[u] for u in updates]), np.array(updates, float)
-    drawn = _crossings(marks, _resampled(stacked, target, resamples))
-    ends = np.quantile(drawn, [LEVEL / 2, 1 - LEVEL / 2], method="inverted_cdf")
+        raise ValueError("curve and target need the same questions, after at least one update")
+    stacked, at = np.array([curve[u] for u in updates]), np.array(updates, float)
+    resampled = _crossings(at, _resampled(stacked, target, resamples))
+    ends = np.quantile(resampled, [LEVEL / 2, 1 - LEVEL / 2], method="inverted_cdf")
     lead = stacked.mean(axis=(1, 2)) - target.mean()
-    first = _crossings(marks, lead[None, :])[0]
+    first = _crossings(at, lead[None, :])[0]
     update, low, high = (float(x) if isfinite(x) else None for x in (first, *ends))
-    return Steps(update, low, high, float(np.isfinite(drawn).mean()))
+    return Steps(update, low, high, float(np.isfinite(resampled).mean()))
 
 
 def _resampled(curve: np.ndarray, target: np.ndarray, resamples: int) -> np.ndarray:
-    """[resamples, updates]: the lead over the target's mean, of seeds and questions drawn anew."""
+    """[resamples, updates]: the lead over the target's mean, seeds and questions resampled."""
     rng, items = np.random.default_rng(0), target.shape[1]
-    found = []
+    leads = []
     for start in range(0, resamples, BLOCK):
         count = min(BLOCK, resamples - start)
         drawn = rng.integers(0, items, (count, items)) + items * np.arange(count)[:, None]
         weights = np.bincount(drawn.ravel(), minlength=count * items).reshape(count, items) / items
-        ours, theirs = (_of_seeds(side, weights, rng) for side in (curve, target[None]))
-        found.append(ours - theirs)
-    return np.concatenate(found)
+        policy, reference = (_seed_means(side, weights, rng) for side in (curve, target[None]))
+        leads.append(policy - reference)
+    return np.concatenate(leads)
 
 
-def _of_seeds(scores: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """[rows, updates]: weighted means of scores [updates, seeds, items] over seeds drawn anew."""
+def _seed_means(scores: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """[rows, updates]: weighted means of scores [updates, seeds, items] over resampled seeds."""
     updates, seeds, items = scores.shape
     each = (weights @ scores.reshape(-1, items).T).reshape(-1, updates, seeds)
     drawn = rng.integers(0, seeds, (len(weights), 1, seeds))
@@ -70,7 +70,7 @@ def _of_seeds(scores: np.ndarray, weights: np.ndarray, rng: np.random.Generator)
 
 
 def _crossings(updates: np.ndarray, lead: np.ndarray) -> np.ndarray:
-    """[rows]: the update where each row of lead [rows, updates] first is zero or more, else inf."""
+    """[rows]: the update where each row of lead [rows, updates] first reaches zero, else inf."""
     above = lead >= -1e-12
     first = above.argmax(axis=1)
     rows, before = np.arange(len(lead)), np.maximum(first - 1, 0)

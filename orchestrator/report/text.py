@@ -1,66 +1,51 @@
-"""The result table: the same columns in the terminal and on the page."""
+"""The analysis in the terminal: the result table, then the conclusions as plain text."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from orchestrator.report.rows import Row
-
-HEAD = (
-    "model",
-    "dataset",
-    "policy",
-    "seed",
-    "accuracy",
-    "gain in points [95 %]",
-    "learnable %",
-    "updates",
-    "tokens",
-    "seconds",
-    "tied at edge",
-)
+from orchestrator.report.analysis import SweepAnalysis
+from orchestrator.report.content import Paragraph, Section, Table
 
 
-def table_cells(row: Row) -> tuple[str, ...]:
-    """One row as text, in the order of HEAD."""
-    result, ledger = row.result, row.result["ledger"]
-    points = [100 * value for value in (result["gain"], *row.gain)]
-    ties = f"{row.ties['chosen']} of {row.ties['pool']}" if row.ties else "–"
-    return (
-        result["model"],
-        result["dataset"],
-        result["policy"],
-        str(result["seed"]),
-        f"{result['accuracy_base']:.3f} → {result['accuracy_final']:.3f}",
-        f"{points[0]:+.1f} [{points[1]:+.1f}, {points[2]:+.1f}]",
-        f"{result['learnable_pct']:.1f}",
-        str(result["updates"]),
-        f"{ledger['prompt_tokens'] + ledger['generated_tokens']:,}",
-        f"{ledger['seconds']:.0f}",
-        ties,
-    )
+def terminal_report(analysis: SweepAnalysis) -> str:
+    """Results, conclusions, stopped cells and, where asked for, the comparison with a paper."""
+    if not analysis.rows:
+        return "no cell has a result yet"
+    parts = [as_text(analysis.results), verdict_text(analysis), *analysis.stopped]
+    if analysis.paper:
+        parts.append(_section_text(analysis.paper))
+    return "\n\n".join(parts)
 
 
-def flat_row(row: Row) -> dict[str, Any]:
-    """One row as plain values, for MLflow and other programs; accuracies are shares."""
-    result, keys = row.result, ("model", "dataset", "policy", "seed", "cell_id", "size", "updates")
-    numbers = ("accuracy_base", "accuracy_final", "gain", "learnable_pct")
-    return {
-        **{key: result[key] for key in (*keys, *numbers)},
-        "gain_low": row.gain.low,
-        "gain_high": row.gain.high,
-        **{f"ledger.{name}": value for name, value in result["ledger"].items()},
-    }
+def verdict_text(analysis: SweepAnalysis) -> str:
+    """The conclusions of every family, the variance between probes, and the claims."""
+    parts = []
+    for verdict in analysis.verdicts:
+        caveats = (f"caveat: {text}" for text in verdict.caveats)
+        parts.append([f"{verdict.title} ({verdict.read_at})", *verdict.lines, *caveats])
+    if analysis.probe_spread.body or analysis.probe_spread_missing:
+        title = analysis.probe_spread.title
+        lines = as_text(analysis.probe_spread).split("\n") if analysis.probe_spread.body else []
+        parts.append([title[0].lower() + title[1:], *lines, *analysis.probe_spread_missing])
+    if analysis.claims:
+        parts.append(["claims"])
+        for c in analysis.claims:
+            where = f", {c.family}" if c.family else ""
+            parts[-1].append(f"{c.text}: {c.verdict}{where} ({c.reason}; {c.declared})")
+    return "\n\n".join("\n  ".join(lines) for lines in parts)
 
 
-def text_table(rows: Sequence[Row]) -> str:
-    """The table in plain text; columns that hold one value only are still shown."""
-    return as_text(HEAD, [table_cells(row) for row in rows])
-
-
-def as_text(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Any table in plain text, its columns aligned."""
-    lines = [head, *body]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+def as_text(table: Table) -> str:
+    """A table with aligned columns."""
+    lines = [table.head, *table.body]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.head))]
     rule = "  ".join("─" * width for width in widths)
     text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in lines]
     return "\n".join([text[0].rstrip(), rule, *(line.rstrip() for line in text[1:])])
+
+
+def _section_text(section: Section) -> str:
+    """A section's tables; its paragraphs where it has none."""
+    texts: Sequence[str] = [f"{table.title}\n{as_text(table)}" for table in section.tables]
+    if not texts:
+        texts = [block.text for block in section.blocks if isinstance(block, Paragraph)]
+    return "\n\n".join([section.title, *texts])

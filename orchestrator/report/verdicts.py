@@ -1,153 +1,146 @@
-"""What a sweep may conclude, from its rows: comparisons, claims and caveats. Pure given rows."""
+"""What a sweep may conclude: comparisons in words, caveats, and verdicts on claims. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from orchestrator.config.claims import Claim, parse_claim
-from orchestrator.config.experiment import Experiment
-from orchestrator.planning.plan import Plan
-from orchestrator.report import probe_spread
-from orchestrator.report.families import Family, families, unequal
-from orchestrator.report.matching import whole
-from orchestrator.report.rows import Row
-from orchestrator.report.text import as_text
+from orchestrator.config.claims import parse_claim
+from orchestrator.report.families import Family, budget_mismatches
+from orchestrator.report.matching import whole_pool_policy
 from orchestrator.stats.claims import judge_claim
 from orchestrator.stats.comparison import Comparison, sentence
-from orchestrator.storage.store import Store
+
+SINGLE_SEED = "single seed: intervals cover test questions only"
+
+# claim -> {"at": when a run first saw it, "results": cells that had results by then}
+Declared = Mapping[str, Mapping[str, Any]]
 
 
-class ClaimLine(NamedTuple):
-    """A claim of the experiment file, held against one family; `where` may be empty."""
+@dataclass(frozen=True)
+class PairVerdict:
+    """One comparison of two policies in words."""
+
+    comparison: Comparison
+    text: str
+
+    @property
+    def decided(self) -> bool:
+        """Whether one policy is the better one."""
+        return self.comparison.verdict != "inconclusive"
+
+
+@dataclass(frozen=True)
+class FamilyVerdict:
+    """The conclusions of one family, the decided pairs first, and their caveats.
+
+    `read_at`: where accuracies were read. `single`: the sentence in place of pairs where one policy
+    only is finished.
+    """
+
+    title: str
+    read_at: str
+    pairs: tuple[PairVerdict, ...]
+    single: str
+    matches: tuple[str, ...]
+    caveats: tuple[str, ...]
+    kind: ClassVar = "family_verdict"
+
+    @property
+    def lines(self) -> list[str]:
+        """Everything but the caveats, one sentence each."""
+        return [*([pair.text for pair in self.pairs] or [self.single]), *self.matches]
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim of the experiment file, judged on one family (`family`: its title, or empty)."""
 
     text: str
-    where: str
+    family: str
     verdict: str
-    why: str
-    when: str = ""
+    reason: str
+    declared: str
 
 
-# claim -> {"at": when a sweep first saw it, "results": cells that had results by then}
-Made = Mapping[str, Mapping[str, Any]]
-
-
-def read_at(family: Family) -> str:
-    """Where accuracies were read, in words."""
-    last = sorted({point.update for point in family.points.values()})
-    if family.compare_at == "updates":
-        return f"final accuracy, after {' or '.join(map(str, last))} updates"
-    within = max(point.cost for point in family.points.values())
-    span = f"{last[0]} to {last[-1]}" if len(last) > 1 else str(last[0])
-    return (
-        f"accuracy at equal {family.compare_at}: each cell's last evaluation within what all had "
-        f"spent ({within:,.0f} at most), after {span} updates"
+def family_verdict(family: Family) -> FamilyVerdict:
+    """The conclusions of a family."""
+    ordered = sorted(family.accuracy, key=lambda c: (c.verdict == "inconclusive", c.spans_zero))
+    return FamilyVerdict(
+        family.title,
+        _read_at(family),
+        pairs=tuple(PairVerdict(c, _pair_text(c, family)) for c in ordered),
+        single=f"only {family.rows[0].cell.policy} is finished: there is no policy to compare with",
+        matches=tuple(map(str, family.matches)),
+        caveats=tuple(_caveats(family)),
     )
 
 
-def sentences(family: Family) -> list[tuple[Comparison, str]]:
-    """Every pair in a sentence, the decided ones first; a pair that is not comparable says so."""
-    ordered = sorted(family.accuracy, key=lambda c: (c.verdict == "inconclusive", c.spans_zero))
-    return [(c, sentence(c, family.dataset) + _aside(c, family)) for c in ordered]
+def _read_at(family: Family) -> str:
+    updates = sorted({point.update for point in family.points.values()})
+    if family.compare_at == "updates":
+        return f"final accuracy, after {' or '.join(map(str, updates))} updates"
+    budget = max(point.cost for point in family.points.values())
+    span = f"{updates[0]} to {updates[-1]}" if len(updates) > 1 else str(updates[0])
+    return (
+        f"accuracy at equal {family.compare_at}: each cell's last evaluation within the common "
+        f"budget (at most {budget:,.0f}), after {span} updates"
+    )
 
 
-def _aside(comparison: Comparison, family: Family) -> str:
-    """On what this very pair did not spend alike: others may be odd without touching it."""
-    two = [r for r in family.rows if r.cell.policy in (comparison.a, comparison.b)]
-    odd = [u.axis.replace("_", " ") for u in unequal(two, family.compare_at)]
-    return f"; not at equal {' and '.join(odd)}" if odd else ""
+def _pair_text(comparison: Comparison, family: Family) -> str:
+    """The sentence, and on which axes the budgets of these two policies differ."""
+    policies = (comparison.a, comparison.b)
+    two = [row for row in family.rows if row.cell.policy in policies]
+    axes = [m.axis.replace("_", " ") for m in budget_mismatches(two, family.compare_at)]
+    mismatch = f"; not at equal {' and '.join(axes)}" if axes else ""
+    return sentence(comparison, family.dataset) + mismatch
 
 
-def caveats(family: Family) -> list[str]:
-    """What a reader must know before believing the sentences."""
-    told = [str(uneven) for uneven in family.uneven]
-    if any(uneven.axis == "generated_tokens" for uneven in family.uneven):
-        told.append("write compare_at: tokens to read every cell where it had spent the same")
-    seeds = {policy: len(rows) for policy, rows in family.by_policy().items()}
+def _caveats(family: Family) -> list[str]:
+    caveats = [str(mismatch) for mismatch in family.mismatches]
+    if any(mismatch.axis == "generated_tokens" for mismatch in family.mismatches):
+        caveats.append("set compare_at: tokens to compare all cells at an equal number of tokens")
+    by_policy = family.by_policy()
+    seeds = {policy: len(rows) for policy, rows in by_policy.items()}
     if min(seeds.values()) == 1:
-        told.append("one seed: the intervals are of new questions only, not of new training runs")
+        caveats.append(SINGLE_SEED)
     if len(set(seeds.values())) > 1:
         counts = ", ".join(f"{policy} {count}" for policy, count in seeds.items())
-        told.append(f"policies do not have equally many finished seeds: {counts}")
-    if any(c.left_out for c in family.accuracy):
-        most = max(c.left_out for c in family.accuracy)
-        told.append(f"up to {most} questions were left out, not scored in every run")
+        caveats.append(f"policies have different numbers of finished seeds: {counts}")
+    if left_out := max((c.left_out for c in family.accuracy), default=0):
+        caveats.append(f"up to {left_out} questions are left out: not scored in every run")
     if any(not c.same_seeds for c in family.accuracy):
-        told.append("some runs are paired in the order of their seeds: too few are shared")
-    if len(family.by_policy()) > 1 and whole(family.by_policy()) and not family.matches:
-        told.append("steps to match need evaluations while training: set evaluate.every")
-    return told
+        caveats.append("some runs are paired by the rank of their seeds: too few seeds are shared")
+    if len(by_policy) > 1 and whole_pool_policy(by_policy) and not family.matches:
+        caveats.append("steps to match need evaluations during training: set evaluate.every")
+    return caveats
 
 
-def claims_made(store: Store, experiment: str) -> Made:
-    """When a run of the experiment first saw each claim."""
-    declared = store.read_json("sweeps", f"{experiment}.json") or {}
-    return dict(declared.get("claims", {}))
+def claim_results(
+    claims: Sequence[str], families: Sequence[Family], declared: Declared
+) -> list[ClaimResult]:
+    """Each claim, judged on every family that it covers."""
+    results = []
+    for text in claims:
+        claim = parse_claim(text)  # its names were validated with the experiment file
+        covered = [
+            f for f in families if f.dataset == claim.dataset and claim.model in (None, f.model)
+        ]
+        judged_on: list[Family | None] = [*covered] or [None]
+        for family in judged_on:
+            pair = None
+            if family is not None:
+                pairs = family.learnable if claim.metric == "learnable" else family.accuracy
+                pair = next((c for c in pairs if {c.a, c.b} == {claim.a, claim.b}), None)
+            judged = judge_claim(claim, pair)
+            title = family.title if family else ""
+            when = _declared_when(declared.get(text))
+            results.append(ClaimResult(text, title, judged.verdict, judged.reason, when))
+    return results
 
 
-def claim_lines(
-    experiment: Experiment, found: Sequence[Family], made: Made | None = None
-) -> list[ClaimLine]:
-    """Each claim as it was written, when, and held against each family that it names."""
-    whens = {text: _when((made or {}).get(text)) for text in experiment.claims}
-    return [
-        line._replace(when=whens[text])
-        for text in experiment.claims
-        for line in _claim(text, found)
-    ]
-
-
-def _when(made: Mapping[str, Any] | None) -> str:
-    if made is None:
-        return "not seen by any run"
-    before = f"after {made['results']} results" if made["results"] else "before any result"
-    return f"made {made['at']}, {before}"
-
-
-def _claim(text: str, found: Sequence[Family]) -> list[ClaimLine]:
-    claim = parse_claim(text)  # its names were checked with the experiment file
-    meant = [f for f in found if f.dataset == claim.dataset and claim.model in (None, f.model)]
-    judged = [(f.title, judge_claim(claim, _pair(claim, f))) for f in meant]
-    judged = judged or [("", judge_claim(claim, None))]
-    return [ClaimLine(text, where, j.verdict, j.why) for where, j in judged]
-
-
-def _pair(claim: Claim, family: Family) -> Comparison | None:
-    pairs = family.learnable if claim.metric == "learnable" else family.accuracy
-    return next((c for c in pairs if {c.a, c.b} == {claim.a, claim.b}), None)
-
-
-def text_verdicts(plan: Plan, rows: Sequence[Row], made: Made | None = None) -> str:
-    """The verdicts in plain text, to stand under the terminal table; empty without rows."""
-    if not rows:
-        return ""
-    found = families(rows, plan.experiment.compare_at)
-    lines = [line for family in found for line in _family_lines(family)]
-    lines += _probe_lines(found)
-    claims = claim_lines(plan.experiment, found, made)
-    if claims:
-        lines += ["", "claims"]
-        lines += [f"  {c.text}: {c.verdict}{_on(c)} ({c.why}; {c.when})" for c in claims]
-    return "\n".join(lines).strip("\n")
-
-
-def _probe_lines(found: Sequence[Family]) -> list[str]:
-    """What another probe would change, where probe_seed was swept."""
-    table = probe_spread.table(found)
-    told = as_text(table.head, table.body).split("\n") if table.body else []
-    told += probe_spread.missing(found)
-    return ["", "probes beside training seeds", *(f"  {line}" for line in told)] if told else []
-
-
-def _on(claim: ClaimLine) -> str:
-    return f", {claim.where}" if claim.where else ""
-
-
-def _family_lines(family: Family) -> list[str]:
-    said = [text for _, text in sentences(family)] or [alone(family)]
-    said += map(str, family.matches)
-    notes = [f"  note: {text}" for text in caveats(family)]
-    return ["", f"{family.title} ({read_at(family)})", *(f"  {text}" for text in said), *notes]
-
-
-def alone(family: Family) -> str:
-    """What is said where there is nothing to compare with."""
-    return f"only {family.rows[0].cell.policy} is finished: no other policy to compare it with"
+def _declared_when(declared: Mapping[str, Any] | None) -> str:
+    if declared is None:
+        return "not yet declared by a run"
+    before = f"after {declared['results']} results" if declared["results"] else "before any result"
+    return f"declared {declared['at']}, {before}"

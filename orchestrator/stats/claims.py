@@ -1,30 +1,11 @@
 """Tests a claim, stated before the sweep ran, against a measured difference. Pure."""
 
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from orchestrator.config.claims import Claim
+from orchestrator.stats.comparison import Comparison, in_points
 
 Verdict = Literal["supported", "refuted", "inconclusive"]
-
-
-class Difference(Protocol):
-    """Policy `a` minus policy `b` in percentage points, with a 95 % interval.
-
-    A `Comparison` is one.
-    """
-
-    @property
-    def a(self) -> str: ...
-    @property
-    def b(self) -> str: ...
-    @property
-    def effect(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-    @property
-    def seeds(self) -> int: ...
 
 
 class ClaimVerdict(NamedTuple):
@@ -32,10 +13,10 @@ class ClaimVerdict(NamedTuple):
 
     claim: Claim
     verdict: Verdict
-    why: str
+    reason: str
 
 
-def judge_claim(claim: Claim, difference: Difference | None) -> ClaimVerdict:
+def judge_claim(claim: Claim, comparison: Comparison | None) -> ClaimVerdict:
     """Compare a claim with the interval of its pair of policies, given in either order.
 
     A > B by N: supported if the whole interval of A − B lies above N, refuted if it lies below N,
@@ -44,25 +25,22 @@ def judge_claim(claim: Claim, difference: Difference | None) -> ClaimVerdict:
     caller chooses the numbers: accuracy and gain share them (the base model is the same), learnable
     has its own. None means that no finished cells exist. Raises ValueError for another pair.
     """
-    if difference is None:
+    if comparison is None:
         return ClaimVerdict(claim, "inconclusive", "no finished cells of both policies")
-    if {claim.a, claim.b} != {difference.a, difference.b}:
-        raise ValueError(f"{claim.text!r} is not about {difference.a} and {difference.b}")
-    flip = 1 if claim.a == difference.a else -1
-    effect = flip * difference.effect
-    low, high = sorted((flip * difference.low, flip * difference.high))
+    if {claim.a, claim.b} != {comparison.a, comparison.b}:
+        raise ValueError(f"{claim.text!r} is not about {comparison.a} and {comparison.b}")
+    if not comparison.items:
+        return ClaimVerdict(claim, "inconclusive", "no question was scored in every run of both")
+    effect, low, high = comparison.oriented(claim.a)
     if claim.sign == "=":
         inside = -claim.points < low and high < claim.points
         outside = low > claim.points or high < -claim.points
     else:
         inside, outside = low > claim.points, high < claim.points
     verdict: Verdict = "supported" if inside else "refuted" if outside else "inconclusive"
-    numbers = [f"{x:+.1f}".replace("-", "−").replace("inf", "∞") for x in (effect, low, high)]
+    difference = f"{in_points(effect)} points [{in_points(low)}, {in_points(high)}]"
     bound = f"within {claim.points:g}" if claim.sign == "=" else f"above {claim.points:g}"
-    why = (
-        f"{claim.a} − {claim.b} is {numbers[0]} points [{numbers[1]}, {numbers[2]}]; "
-        f"claimed: {bound}"
-    )
-    if difference.seeds == 1:
-        why += "; single seed: the interval covers test questions only"
-    return ClaimVerdict(claim, verdict, why)
+    reason = f"{claim.a} − {claim.b} is {difference}; claimed: {bound}"
+    if comparison.item == "update":
+        reason += f"; over {comparison.items} updates of one seed"
+    return ClaimVerdict(claim, verdict, reason)

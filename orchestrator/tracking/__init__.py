@@ -1,7 +1,7 @@
-"""The store -> MLflow, and MLflow's own pages.
+"""The store -> MLflow, and the MLflow UI.
 
-The store is the truth and this a view of it: a run that contradicts the store is dropped and
-written anew, and a tracking server that dies costs one warning, never a sweep.
+The store is the source of truth and MLflow a view of it: a run that contradicts the store is
+deleted and rewritten, and a failing tracking server costs one warning, never the sweep.
 """
 
 import logging
@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
-from orchestrator.report.rows import read_rows
+from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store, StoreError
@@ -22,23 +22,23 @@ from orchestrator.tracking.client import failures
 from orchestrator.tracking.mlflow_internals import compare_page
 from orchestrator.tracking.rows import read_view, redact
 from orchestrator.tracking.runs import SweepRuns
-from orchestrator.tracking.sweep_view import read_sweep, sweep_digest
+from orchestrator.tracking.sweep_view import sweep_view
 
 LOG = logging.getLogger(__name__)
 
 
 def default_tracking_uri(store: Store) -> str:
-    """SQLite beside the results; UserError where the storage is no local folder."""
+    """A SQLite file in the storage; UserError where the storage is not a local folder."""
     if not store.local:
-        raise UserError(f"storage {store.uri} holds no MLflow database: give --tracking-uri")
+        raise UserError(f"storage {store.uri} cannot hold an MLflow database: pass --tracking-uri")
     return f"sqlite:///{store.path('mlflow.db')}"
 
 
 class Tracker:
-    """Writes one sweep to MLflow. For the driver alone: it relies on being the only writer.
+    """Writes one sweep to MLflow. Used by the driver only, because it must be the only writer.
 
-    No method raises when MLflow fails: the first failure is told once, then there is silence, and
-    `enabled` is False.
+    No method raises when MLflow fails: the first failure is logged, `enabled` becomes False, and
+    all later calls do nothing.
     """
 
     def __init__(self, uri: str, store: Store, plan: Plan) -> None:
@@ -48,21 +48,21 @@ class Tracker:
 
     @classmethod
     def open(cls, uri: str, store: Store, plan: Plan) -> "Tracker":
-        """Connect; find or make the sweep's experiment and its parent run."""
+        """Connect; find or create the sweep's experiment and its parent run."""
         tracker = cls(uri, store, plan)
         tracker._attempt(tracker._connect)
         return tracker
 
     def start(self, cell: Cell) -> None:
-        """A trial of the cell begins, for the first time or again."""
+        """A trial of the cell starts, for the first time or again."""
         self._attempt(lambda: self._live_runs.start(cell))
 
     def live(self, cell: Cell, update: int, metrics: Mapping[str, float]) -> None:
-        """What a running trial reports; an update that was logged before is not logged again."""
+        """Log a running trial's metrics; an update that was logged before is not logged again."""
         self._attempt(lambda: self._live_runs.live(cell, update, metrics))
 
     def sync(self, cell: Cell) -> None:
-        """Write all of a finished cell that MLflow misses; of any other, what was held back."""
+        """Write what MLflow misses of a finished cell, or an unfinished one's pending metrics."""
         if not self.enabled:
             return
         result = self._store.read_json("cells", cell.cell_id, "result.json")
@@ -72,34 +72,41 @@ class Tracker:
             self._write(cell, result)
 
     def fail(self, cell: Cell, reason: str) -> None:
-        """The trial died; `reason` becomes the tag decile.error."""
+        """The trial failed; `reason` becomes the tag decile.error."""
         self._attempt(lambda: self._live_runs.fail(cell, reason))
 
     def stop(self, cell: Cell, reason: str) -> None:
-        """The trial was ended early on purpose; its run is killed, and says why."""
+        """The trial was stopped early on purpose: its run is marked as killed, with the reason."""
         self._attempt(lambda: self._live_runs.fail(cell, reason, status="KILLED"))
 
+    def show(self, analysis: SweepAnalysis) -> None:
+        """Bring the parent run up to date with the analysis, unless it shows it already."""
+        if not self.enabled or not analysis.rows:
+            return
+        if analysis.digest != self._live_runs.parent.digest:
+            view = sweep_view(analysis)  # outside of _attempt: its failures are not MLflow's
+            self._attempt(lambda: self._live_runs.parent.show(view))
+
     def close(self, ok: bool) -> None:
-        """End the sweep; its parent run shows the report of all cells that are finished."""
-        self._show()
+        """End the parent run."""
         self._attempt(lambda: self._live_runs.close(ok))
 
     @property
     def page(self) -> str:
-        """Where a running MLflow compares the cells, after its address; empty without MLflow."""
+        """Path of the MLflow page that compares the cells; empty without MLflow."""
         return compare_page(self._live_runs.experiment_id) if self.enabled else ""
 
     @property
     def _live_runs(self) -> SweepRuns:
         if self._runs is None:
-            raise RuntimeError("this Tracker is not connected: make it with Tracker.open")
+            raise RuntimeError("this Tracker is not connected: create it with Tracker.open")
         return self._runs
 
     def _connect(self) -> None:
         self._runs = SweepRuns(self._uri, self._store, self._plan)
 
     def _write(self, cell: Cell, result: dict[str, Any]) -> None:
-        """The store is read outside of the boundary: its failures are not MLflow's."""
+        # The store is read outside of _attempt: its failures are not MLflow's.
         try:
             test = self._plan.pool(cell.baseline).prompts("test")
             view = read_view(self._store, cell, result, test)
@@ -108,18 +115,8 @@ class Tracker:
             return
         self._attempt(lambda: self._live_runs.write(cell, view))
 
-    def _show(self) -> None:
-        """The report is drawn outside of the boundary, and only where it changed."""
-        if not self.enabled:
-            return
-        rows = read_rows(self._store, self._plan.cells)
-        digest = sweep_digest(self._store, self._plan, rows)
-        if rows and digest != self._live_runs.parent.digest:
-            view = read_sweep(self._store, self._plan, rows, digest)
-            self._attempt(lambda: self._live_runs.show(view))
-
     def _attempt(self, action: Callable[[], None]) -> None:
-        """The one place where a failing tracker is caught."""
+        """The only place where failures of MLflow are caught."""
         if not self.enabled:
             return
         try:
@@ -129,8 +126,8 @@ class Tracker:
                 raise
             self.enabled = False
             LOG.warning(
-                "MLflow at %s failed (%s). Nothing is lost: results are in the store; when MLflow "
-                "is back, run the same command again to rebuild it.",
+                "MLflow at %s failed (%s). No results are lost: they are in the storage. Rerun the "
+                "same command when MLflow is available to complete its runs.",
                 redact(self._uri),
                 " ".join(redact(str(error)).split())[:300],
             )
@@ -139,7 +136,8 @@ class Tracker:
 def ui_command(store: Store, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
     """The command that serves the store's MLflow database with one worker.
 
-    It also takes MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false, else MLflow starts eight more processes.
+    Run it with MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false; otherwise MLflow starts eight more
+    processes.
     """
     return [
         *(sys.executable, "-m", "mlflow", "server"),
@@ -151,7 +149,7 @@ def ui_command(store: Store, host: str = "127.0.0.1", port: int = 5000) -> list[
 
 
 def serve_ui(store: Store, host: str = "127.0.0.1", port: int = 5000) -> int:
-    """Become the MLflow server; signals then reach it alone. UserError where it cannot start."""
+    """Replace this process by the MLflow server. UserError where it cannot start."""
     command = ui_command(store, host, port)
     if not store.exists("mlflow.db"):
         raise UserError(f"{store.path('mlflow.db')} does not exist: run a sweep first (decile run)")
@@ -159,9 +157,9 @@ def serve_ui(store: Store, host: str = "127.0.0.1", port: int = 5000) -> int:
         socket.create_server((host, port)).close()
     except OSError as error:
         raise UserError(
-            f"port {port} of {host} cannot be used ({error.strerror}): choose another port"
+            f"port {port} of {host} is not available ({error.strerror}): choose another port"
         ) from error
-    sys.stderr.write(f"MLflow starts at http://{host}:{port} (Ctrl-C ends it)\n")
+    sys.stderr.write(f"MLflow UI: http://{host}:{port} (press Ctrl-C to stop)\n")
     sys.stderr.flush()
     quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     os.execve(command[0], command, os.environ | quiet)  # noqa: S606 (a list, no shell)

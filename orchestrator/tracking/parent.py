@@ -1,6 +1,6 @@
-"""A sweep's parent run in MLflow: its settings, its report, how it ended. Imports mlflow late.
+"""A sweep's parent run in MLflow: settings, report, status. Imports mlflow inside functions.
 
-Everything here raises what MLflow raises; `tracking.Tracker` is where that is caught.
+MLflow's exceptions propagate; `tracking.Tracker` catches them.
 """
 
 import math
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 from orchestrator.planning.plan import Plan
 from orchestrator.tracking.client import attach, describe, log_metrics, search
 from orchestrator.tracking.rows import sweep_params, sweep_tags
-from orchestrator.tracking.sweep_view import NOTE_HEAD, SweepView
+from orchestrator.tracking.sweep_view import DESCRIPTION_HEAD, SweepView
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-NOTE = "mlflow.note.content"
-SYNCED = "decile.synced"  # as on the runs of cells: the digest of what is shown whole
+DESCRIPTION = "mlflow.note.content"
+SYNCED = "decile.synced"  # digest of the inputs of what the run shows, written last
 
 
 class ParentRun:
-    """The one run under which all cells of a sweep stand, for its only writer."""
+    """The parent of the runs of all cells of a sweep; it must have one writer only."""
 
     def __init__(self, client: "MlflowClient", run: "Run") -> None:
         self._client = client
@@ -31,27 +31,24 @@ class ParentRun:
 
     @classmethod
     def of(cls, client: "MlflowClient", experiment_id: str, plan: Plan) -> "ParentRun":
-        """Find the run of the plan's settings, or make it."""
+        """Find the run of the plan's settings, or create it."""
         tags = sweep_tags(plan.name, plan.experiment)
         where = f"tags.decile.settings = '{tags['decile.settings']}'"
-        if found := search(client, experiment_id, where):
-            run = min(found, key=lambda r: r.info.start_time)
+        if runs := search(client, experiment_id, where):
+            run = min(runs, key=lambda r: r.info.start_time)
         else:
             run = client.create_run(experiment_id, run_name=plan.name, tags=tags)
         describe(client, run, sweep_params(plan.experiment), tags)
         return cls(client, run)
 
     def begin(self) -> None:
-        """A trial of the sweep runs."""
+        """Mark the run as running."""
         if self._status != "RUNNING":
             self._client.update_run(self.run_id, status="RUNNING")
             self._status = "RUNNING"
 
     def show(self, view: SweepView) -> None:
-        """Write the view; the tag decile.synced comes last of all.
-
-        A number that is there already is not logged again.
-        """
+        """Write the view, and the tag decile.synced last; only changed metrics are logged."""
         from mlflow.entities import Metric
 
         run = self._client.get_run(self.run_id)
@@ -66,19 +63,17 @@ class ParentRun:
                 if math.isfinite(value) and run.data.metrics.get(name) != value
             ],
         )
-        describe(self._client, run, {}, view.tags | _note(run, view))
+        tags = dict(view.tags)
+        existing = run.data.tags.get(DESCRIPTION, "")
+        if not existing or existing.startswith(DESCRIPTION_HEAD):  # otherwise a user wrote it
+            tags[DESCRIPTION] = view.description
+        describe(self._client, run, {}, tags)
         self._client.set_tag(self.run_id, SYNCED, view.digest)
         self.digest = view.digest
 
     def end(self, ok: bool) -> None:
-        """Nothing runs any more."""
+        """Mark the run as finished or failed."""
         status = "FINISHED" if ok else "FAILED"
         if self._status != status:
             self._client.set_terminated(self.run_id, status)
             self._status = status
-
-
-def _note(run: "Run", view: SweepView) -> dict[str, str]:
-    """The run's description, where a person wrote none."""
-    written = run.data.tags.get(NOTE, "")
-    return {NOTE: view.note} if not written or written.startswith(NOTE_HEAD) else {}

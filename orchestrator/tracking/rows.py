@@ -1,7 +1,6 @@
 """A cell as MLflow shows it: tags, parameters, curves, summary, samples. Imports no mlflow."""
 
 import csv
-import html
 import io
 import json
 import re
@@ -16,12 +15,11 @@ from orchestrator.config.experiment import Experiment
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics, main
 from orchestrator.planning.cells import Cell
+from orchestrator.report.page import render
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
 from orchestrator.storage.store import Store, StoreError
 from tasks import Prompt
-
-Row = dict[str, Any]
 
 VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
 NAME_LIMIT = 250
@@ -147,7 +145,7 @@ def curves(
     return points
 
 
-def summary(result: Row, ledger: Row) -> dict[str, float]:
+def summary(result: dict[str, Any], ledger: dict[str, Any]) -> dict[str, float]:
     """The few numbers that the compare view needs: final/* and ledger/*."""
     base, final = result["accuracy_base"], result["accuracy_final"]
     headline = {
@@ -160,7 +158,9 @@ def summary(result: Row, ledger: Row) -> dict[str, float]:
     return headline | {f"ledger/{name}": float(value) for name, value in numbers.items()}
 
 
-def side_by_side(evaluations: pa.Table, prompts: list[Prompt], limit: int = SAMPLES) -> list[Row]:
+def side_by_side(
+    evaluations: pa.Table, prompts: list[Prompt], limit: int = SAMPLES
+) -> list[dict[str, Any]]:
     """The same questions before and after training, one completion each.
 
     The first `limit` by prompt_id, a hash, so the choice favours neither success nor failure.
@@ -184,30 +184,12 @@ def side_by_side(evaluations: pa.Table, prompts: list[Prompt], limit: int = SAMP
     ]
 
 
-def _first_samples(evaluation: pa.Table) -> dict[str, Row]:
+def _first_samples(evaluation: pa.Table) -> dict[str, dict[str, Any]]:
     rows = sorted(evaluation.to_pylist(), key=lambda row: -row["sample"])
     return {row["prompt_id"]: row for row in rows}
 
 
-_PAGE = """<!doctype html><meta charset="utf-8"><title>{title}</title>
-<style>body{{font:14px system-ui;margin:1em}}table{{border-collapse:collapse}}
-td,th{{border:1px solid #bbb;padding:.4em;vertical-align:top;text-align:left;white-space:pre-wrap}}
-</style><h1>{title}</h1><p>One completion per question, before and after training.</p>
-<table><tr>{head}</tr>
-{rows}
-</table>"""
-
-
-def samples_html(title: str, rows: list[Row]) -> str:
-    """The rows as one page; what a model wrote is text, never markup."""
-    names = list(rows[0]) if rows else []
-    head = "".join(f"<th>{html.escape(n)}</th>" for n in names)
-    lines = ["".join(f"<td>{html.escape(str(row[n]))}</td>" for n in names) for row in rows]
-    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-    return _PAGE.format(title=html.escape(title), head=head, rows=body)
-
-
-def read_view(store: Store, cell: Cell, result: Row, test: list[Prompt]) -> CellView:
+def read_view(store: Store, cell: Cell, result: dict[str, Any], test: list[Prompt]) -> CellView:
     """A finished cell's view; StoreError names what is missing or torn."""
     place = ("cells", cell.cell_id)
     groups = _table(store, GROUPS, *place, "groups.parquet")
@@ -233,11 +215,13 @@ def _table(store: Store, schema: pa.Schema, *place: str) -> pa.Table:
     return table
 
 
-def _files(store: Store, cell: Cell, result: Row, samples: list[Row]) -> dict[str, bytes]:
+def _files(
+    store: Store, cell: Cell, result: dict[str, Any], samples: list[dict[str, Any]]
+) -> dict[str, bytes]:
     files = {
         "result.json": json.dumps(result, indent=2, sort_keys=True).encode(),
         "samples.json": json.dumps(samples, indent=2, ensure_ascii=False).encode(),
-        "samples.html": samples_html(cell.name, samples).encode(),
+        "samples.html": render("samples.html", title=cell.name, rows=samples).encode(),
     }
     subset = ("subsets", f"{cell.subset_key}.parquet")
     if store.exists(*subset):

@@ -33,7 +33,6 @@ from orchestrator.tracking.rows import (
     redact,
     run_name,
 )
-from orchestrator.tracking.sweep_view import SweepView
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
@@ -156,10 +155,6 @@ class SweepRuns:
         """Write everything that was held back."""
         for run in self._runs.values():
             self._flush(run)
-
-    def show(self, view: SweepView) -> None:
-        """Bring the parent run up to the view."""
-        self.parent.show(view)
 
     def close(self, ok: bool) -> None:
         """End the parent run."""

@@ -1,46 +1,32 @@
-"""A sweep as MLflow shows it on its parent run: the report, its pieces, headline numbers.
+"""A sweep as MLflow shows it on its parent run: report, tables, figures, headline numbers.
 
 Imports no mlflow.
 """
 
 import json
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.planning.plan import Plan
-from orchestrator.report.families import Family, families
-from orchestrator.report.matching import whole
-from orchestrator.report.page import write_page
+from orchestrator.report.analysis import SweepAnalysis
+from orchestrator.report.families import Family
+from orchestrator.report.matching import whole_pool_policy
+from orchestrator.report.page import page_html
 from orchestrator.report.rows import Row
-from orchestrator.report.text import flat_row
-from orchestrator.report.verdicts import (
-    alone,
-    caveats,
-    claims_made,
-    read_at,
-    sentences,
-    text_verdicts,
-)
-from orchestrator.stats.comparison import Comparison
-from orchestrator.storage.hashing import canonical_hash
-from orchestrator.storage.store import Store
-from orchestrator.tracking.pieces import pieces
+from orchestrator.report.text import verdict_text
+from orchestrator.report.verdicts import FamilyVerdict
 from orchestrator.tracking.rows import as_csv, clean
 
-FORM = 1  # another number has the pages of old sweeps drawn again
 BASELINE = "random"
 MEANS = {"accuracy": "accuracy_final", "gain": "gain", "learnable_pct": "learnable_pct"}
-NOTE_HEAD = "**Verdicts**"
-NOTE_LIMIT = 6000  # characters; MLflow cuts tags at 8000
+DESCRIPTION_HEAD = "**Verdicts**"
+DESCRIPTION_LIMIT = 6000  # characters; MLflow truncates tags at 8000
 
 
-class Lead(NamedTuple):
+class GainOverBaseline(NamedTuple):
     """A policy's accuracy minus that of `random`, in points, with a 95 % interval.
 
     `verdict`: "beats random", "behind random" or "inconclusive".
@@ -58,53 +44,44 @@ class Lead(NamedTuple):
 class SweepView:
     """All that MLflow shows of a sweep as a whole.
 
-    `files`: path -> content; `note`: Markdown, the parent run's description; `digest`: of all that
-    the view was made from.
+    `files`: path -> content; `description`: Markdown; `digest`: of the analysis's inputs.
     """
 
     files: dict[str, bytes]
     metrics: dict[str, float]
     tags: dict[str, str]
-    note: str
+    description: str
     digest: str
 
 
-def sweep_digest(store: Store, plan: Plan, rows: Sequence[Row]) -> str:
-    """Digest of what a view is made from, which is quicker to know than the view."""
-    declared = store.read_json("sweeps", f"{plan.name}.json") or {}
-    return canonical_hash(
-        {
-            "form": FORM,
-            "experiment": plan.experiment.model_dump(mode="json"),
-            "cells": [[cell.cell_id, cell.name, cell.probe.marker] for cell in plan.cells],
-            "results": [row.result for row in rows],
-            "claims": declared.get("claims"),
-            "dropped": declared.get("dropped"),
-        }
-    )
-
-
-def read_sweep(store: Store, plan: Plan, rows: Sequence[Row], digest: str) -> SweepView:
-    """The view of the finished cells, of which there is one at least."""
-    found = families(rows, plan.experiment.compare_at)
+def sweep_view(analysis: SweepAnalysis) -> SweepView:
+    """The view of an analysis with at least one finished cell."""
     metrics: dict[str, float] = {}
     tags: dict[str, str] = {}
-    for family in found:
+    for family in analysis.families:
         metrics |= means(family)
-        if (best := best_lead(family)) is not None:
-            metrics |= _lead_metrics(family, best)
-            tags[clean(f"decile.best/{_place(family)}")] = f"{best.policy}: {best.verdict}"
-    return SweepView(_files(store, plan, rows), metrics, tags, note(found), digest)
+        if (best := best_over_baseline(family)) is not None:
+            name = _name(family)
+            numbers = {
+                "points_over_random": best.points,
+                "points_over_random_low": best.low,
+                "points_over_random_high": best.high,
+                "p_holm": best.p_holm,
+            }
+            metrics |= {clean(f"best/{key}/{name}"): value for key, value in numbers.items()}
+            tags[clean(f"decile.best/{name}")] = f"{best.policy}: {best.verdict}"
+    markdown = description(analysis.verdicts)
+    return SweepView(_files(analysis), metrics, tags, markdown, analysis.digest)
 
 
 def means(family: Family) -> dict[str, float]:
     """final/accuracy, final/gain, final/learnable_pct of each policy: means over its seeds.
 
-    Shares, and % for learnable_pct, as in the runs of the cells; model, dataset and policy follow
-    the name.
+    Shares, and % for learnable_pct, as in the runs of the cells; the names end in model, dataset
+    and policy.
     """
     return {
-        clean(f"final/{name}/{_place(family)}/{policy}"): float(
+        clean(f"final/{name}/{_name(family)}/{policy}"): float(
             np.mean([row.result[key] for row in rows])
         )
         for policy, rows in family.by_policy().items()
@@ -112,78 +89,66 @@ def means(family: Family) -> dict[str, float]:
     }
 
 
-def best_lead(family: Family) -> Lead | None:
-    """The subset that leads `random` by most; None where there is none to compare.
-
-    The whole pool is no subset.
-    """
-    pool = whole(family.by_policy())
-    leads = [_lead(c) for c in family.accuracy if BASELINE in (c.a, c.b)]
-    subsets = (lead for lead in leads if lead.policy != pool)
-    return max(subsets, key=lambda lead: lead.points, default=None)
-
-
-def _lead(c: Comparison) -> Lead:
-    told = c.verdict != "inconclusive"
-    if c.b == BASELINE:
-        policy, points, low, high = c.a, c.effect, c.low, c.high
-    else:
-        policy, points, low, high = c.b, -c.effect, -c.high, -c.low
-    side = "beats" if points > 0 else "behind"
-    verdict = f"{side} {BASELINE}" if told else "inconclusive"
-    return Lead(policy, points, low, high, c.p_holm, verdict)
+def best_over_baseline(family: Family) -> GainOverBaseline | None:
+    """The subset that gains most over `random`, without the whole pool; None without any."""
+    whole_pool = whole_pool_policy(family.by_policy())
+    gains = []
+    for c in family.accuracy:
+        if BASELINE in (c.a, c.b) and c.items:
+            policy = c.a if c.b == BASELINE else c.b
+            points, low, high = c.oriented(policy)
+            verdict = f"{'beats' if points > 0 else 'behind'} {BASELINE}"
+            if c.verdict == "inconclusive":
+                verdict = c.verdict
+            if policy != whole_pool:
+                gains.append(GainOverBaseline(policy, points, low, high, c.p_holm, verdict))
+    return max(gains, key=lambda gain: gain.points, default=None)
 
 
-def _lead_metrics(family: Family, best: Lead) -> dict[str, float]:
-    numbers = {
-        "points_over_random": best.points,
-        "points_over_random_low": best.low,
-        "points_over_random_high": best.high,
-        "p_holm": best.p_holm,
-    }
-    return {clean(f"best/{name}/{_place(family)}"): value for name, value in numbers.items()}
-
-
-def _place(family: Family) -> str:
+def _name(family: Family) -> str:
     """Model and dataset, and the probe's seed where it is not 0, as in the names of cells."""
-    place = f"{family.model}/{family.dataset}"
-    return f"{place}/p{family.probe_seed}" if family.probe_seed else place
+    name = f"{family.model}/{family.dataset}"
+    return f"{name}/p{family.probe_seed}" if family.probe_seed else name
 
 
-def note(found: Sequence[Family]) -> str:
+def description(verdicts: Sequence[FamilyVerdict]) -> str:
     """The verdicts in Markdown."""
-    text = "\n\n".join([NOTE_HEAD, *(_card(family) for family in found)])
-    if len(text) <= NOTE_LIMIT:
+    blocks = [DESCRIPTION_HEAD]
+    for verdict in verdicts:
+        lines = [*verdict.lines, *(f"Caveat: {text}" for text in verdict.caveats)]
+        listed = "\n".join(f"- {_escaped(line)}" for line in lines)
+        blocks.append(f"{_escaped(verdict.title)} ({verdict.read_at})\n\n{listed}")
+    text = "\n\n".join(blocks)
+    if len(text) <= DESCRIPTION_LIMIT:
         return text
-    return f"{text[:NOTE_LIMIT].rsplit(chr(10), 1)[0]}\n\n… the rest is in report.html"
+    return f"{text[:DESCRIPTION_LIMIT].rsplit(chr(10), 1)[0]}\n\n… see report.html for the rest"
 
 
-def _card(family: Family) -> str:
-    said = [text for _, text in sentences(family)] or [alone(family)]
-    lines = [*said, *map(str, family.matches), *(f"Note: {text}" for text in caveats(family))]
-    listed = "\n".join(f"- {_plain(line)}" for line in lines)
-    return f"{_plain(family.title)} ({read_at(family)})\n\n{listed}"
-
-
-def _plain(text: str) -> str:
-    """Text in which Markdown finds no markup: names have underlines."""
+def _escaped(text: str) -> str:
+    """Text without Markdown markup: names contain underscores."""
     return re.sub(r"([\\`*_<\[\]])", r"\\\1", text)
 
 
-def _files(store: Store, plan: Plan, rows: Sequence[Row]) -> dict[str, bytes]:
-    page = _page(store, plan)
-    results = [flat_row(row) for row in rows]
+def _files(analysis: SweepAnalysis) -> dict[str, bytes]:
+    results = [flat_row(row) for row in analysis.rows]
     texts = {
-        "report.html": page,
-        "verdicts.txt": text_verdicts(plan, rows, claims_made(store, plan.name)) + "\n",
+        "report.html": page_html(analysis),
+        "verdicts.txt": verdict_text(analysis) + "\n",
         "results.json": json.dumps(results, indent=2, default=str),
         "results.csv": as_csv(results),
+        **{f"figures/{name}.svg": figure.file for name, figure in analysis.figures.items()},
+        **{f"tables/{name}.csv": table.csv for name, table in analysis.tables.items()},
     }
-    return {name: text.encode() for name, text in texts.items()} | pieces(page)
+    return {name: text.encode() for name, text in texts.items()}
 
 
-def _page(store: Store, plan: Plan) -> str:
-    with tempfile.TemporaryDirectory(prefix="decile-report-") as folder:
-        file = Path(folder, "report.html")
-        write_page(plan, store, file)
-        return file.read_text()
+def flat_row(row: Row) -> dict[str, Any]:
+    """One row as plain values, for other programs; accuracies are shares."""
+    result, keys = row.result, ("model", "dataset", "policy", "seed", "cell_id", "size", "updates")
+    numbers = ("accuracy_base", "accuracy_final", "gain", "learnable_pct")
+    return {
+        **{key: result[key] for key in (*keys, *numbers)},
+        "gain_low": row.gain.low,
+        "gain_high": row.gain.high,
+        **{f"ledger.{name}": value for name, value in result["ledger"].items()},
+    }

@@ -1,0 +1,161 @@
+"""The analysis of a sweep, computed once; page, terminal, MLflow and notebook only render it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from orchestrator.cost.caps import dropped_summary
+from orchestrator.planning.plan import Plan
+from orchestrator.report import ledger_tables, probe_spread, sections
+from orchestrator.report.content import (
+    Command,
+    Details,
+    Figure,
+    Paragraph,
+    Section,
+    Table,
+    by_file_name,
+)
+from orchestrator.report.families import Family, families
+from orchestrator.report.pool import pool_section
+from orchestrator.report.rows import Row, read_rows
+from orchestrator.report.verdicts import (
+    ClaimResult,
+    FamilyVerdict,
+    claim_results,
+    family_verdict,
+)
+from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.store import Store
+from orchestrator.training.early_stopping import stopped_lines
+
+FORM = 2  # increase to have the views of finished sweeps rendered again
+
+
+@dataclass(frozen=True)
+class SweepAnalysis:
+    """The rows of a sweep's finished cells, their comparisons, and everything that views show.
+
+    stopped: a sentence for each cell that was stopped early; status: progress, caps, stopped cells;
+    results: one line per cell; digest: of all inputs, so that a view knows whether it is current.
+    """
+
+    name: str
+    about: str
+    status: str
+    stopped: tuple[str, ...]
+    rows: tuple[Row, ...]
+    families: tuple[Family, ...]
+    verdicts: tuple[FamilyVerdict, ...]
+    claims: tuple[ClaimResult, ...]
+    results: Table
+    probe_spread: Table
+    probe_spread_missing: tuple[str, ...]
+    sections: tuple[Section, ...]
+    digest: str
+
+    @property
+    def paper(self) -> Section | None:
+        """The comparison with a paper, where it was asked for."""
+        return next((s for s in self.sections if s.anchor == sections.PAPER_ANCHOR), None)
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        """Every table by a unique file name."""
+        return by_file_name(table for section in self.sections for table in section.tables)
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """Every figure by a unique file name."""
+        return by_file_name(figure for section in self.sections for figure in section.figures)
+
+
+def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis:
+    """Analyse what the store holds of a plan.
+
+    `paper`: "A" adds the comparison with the numbers that paper A published.
+    """
+    rows = read_rows(store, plan.cells)
+    compared = families(rows, plan.experiment.compare_at)
+    manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
+    verdicts = tuple(map(family_verdict, compared))
+    claims = tuple(claim_results(plan.experiment.claims, compared, manifest.get("claims", {})))
+    stopped = stopped_lines(store, plan.cells)
+    status = [f"{len(rows)} of {len(plan.cells)} cells finished", dropped_summary(manifest)]
+    results, spread = ledger_tables.results(rows), probe_spread.table(compared)
+    missing = probe_spread.missing(compared)
+    content: list[Section | None] = [
+        sections.verdicts(compared, verdicts, claims),
+        sections.gains(compared, spread, missing),
+        sections.learnable(compared),
+        sections.test_sets(compared),
+        sections.breakdown(compared),
+        sections.paper_a(compared) if paper == "A" else None,
+        sections.cells(rows, results),
+    ]
+    if not rows:
+        empty = Paragraph("No cell has a result yet: run the experiment first.")
+        content = [Section("verdicts", "Verdicts", (empty,))]
+    pools = [pool_section(plan, store, spec) for spec in plan.probes if spec.split == "train"]
+    return SweepAnalysis(
+        plan.name,
+        plan.experiment.about,
+        ". ".join(filter(None, [*status, *stopped])) + ".",
+        tuple(stopped),
+        tuple(rows),
+        tuple(compared),
+        verdicts,
+        claims,
+        results,
+        spread,
+        tuple(missing),
+        sections=tuple(filter(None, [*content, *pools, _reproduce(plan, rows)])),
+        digest=_digest(plan, rows, manifest, stopped),
+    )
+
+
+def _digest(
+    plan: Plan, rows: Sequence[Row], manifest: dict[str, Any], stopped: Sequence[str]
+) -> str:
+    return canonical_hash(
+        {
+            "form": FORM,
+            "experiment": plan.experiment.model_dump(mode="json"),
+            "cells": [[cell.cell_id, cell.name, cell.probe.marker] for cell in plan.cells],
+            "results": [row.result for row in rows],
+            "claims": manifest.get("claims"),
+            "dropped": manifest.get("dropped"),
+            "stopped": list(stopped),
+        }
+    )
+
+
+def _reproduce(plan: Plan, rows: Sequence[Row]) -> Section:
+    """The command, what it resolves to, the versions that ran, and the keys in the store."""
+    keys = Table(
+        "Cells",
+        ("cell", "id", "subset", "probe"),
+        [(c.name, c.cell_id, c.subset_key, c.probe.key) for c in plan.cells],
+        "Names of folders and files in the store. A key hashes everything that can change the "
+        "content: the same keys are the same experiment.",
+    )
+    versions = {tuple(row.result["versions"].items()) for row in rows}
+    settings = plan.experiment.model_dump(mode="json", exclude={"grpo", "lora"}) | {
+        "grpo": plan.experiment.full_grpo(),
+        "lora": plan.experiment.full_lora(),
+    }
+    return Section(
+        "reproduce",
+        "How to reproduce",
+        (
+            Command(f"decile run experiments.yaml -e {plan.name}"),
+            *(
+                Paragraph("Versions: " + ", ".join(" ".join(pair) for pair in each))
+                for each in sorted(versions)
+            ),
+            Details("All settings, including defaults", json.dumps(settings, indent=1)),
+            keys,
+        ),
+    )

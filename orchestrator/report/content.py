@@ -1,0 +1,141 @@
+"""What a report consists of: tables, figures, paragraphs and details, grouped in sections.
+
+Plain values: the page, the terminal, MLflow and the notebook only render them. `kind` names the
+macro of templates/blocks.html that does so in HTML.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, TypeVar
+
+from orchestrator.report.drawing import as_file, as_image
+from orchestrator.report.verdicts import ClaimResult, FamilyVerdict
+
+NAME_LIMIT = 120  # characters of a file name
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text; `caption` explains its entries. `folded`: shown on request only."""
+
+    title: str
+    head: tuple[str, ...]
+    body: Sequence[tuple[str, ...]]
+    caption: str = ""
+    folded: bool = False
+    kind: ClassVar = "table"
+
+    @property
+    def csv(self) -> str:
+        """Header and rows."""
+        out = io.StringIO()
+        csv.writer(out).writerows([self.head, *self.body])
+        return out.getvalue()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that is drawn once, when it is first rendered. The caption is its alternative text.
+
+    `draw` returns an SVG element.
+    """
+
+    caption: str
+    draw: Callable[[], str]
+    kind: ClassVar = "figure"
+
+    @cached_property
+    def svg(self) -> str:
+        """For a page: an SVG element that screen readers announce by its caption."""
+        return as_image(self.draw(), self.caption)
+
+    @property
+    def file(self) -> str:
+        """An SVG file."""
+        return as_file(self.svg)
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    """Figures side by side."""
+
+    figures: tuple[Figure, ...]
+    kind: ClassVar = "figure_row"
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """One paragraph; `style`: "" or "note"."""
+
+    text: str
+    style: str = ""
+    kind: ClassVar = "paragraph"
+
+
+@dataclass(frozen=True)
+class Details:
+    """Preformatted text, shown on request."""
+
+    title: str
+    text: str
+    kind: ClassVar = "details"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line."""
+
+    text: str
+    kind: ClassVar = "command"
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The claims of the experiment file with their verdicts."""
+
+    results: tuple[ClaimResult, ...]
+    caption: str
+    kind: ClassVar = "claims"
+
+
+T = TypeVar("T", Table, Figure)
+Block = Table | Figure | FigureRow | Paragraph | Details | Command | Claims | FamilyVerdict
+
+
+@dataclass(frozen=True)
+class Section:
+    """A headed part of the report; `anchor` identifies it in links."""
+
+    anchor: str
+    title: str
+    blocks: tuple[Block, ...]
+
+    @property
+    def tables(self) -> list[Table]:
+        """Its tables, in order."""
+        return [block for block in self.blocks if isinstance(block, Table)]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """Its figures, in order."""
+        rows = [block for block in self.blocks if isinstance(block, FigureRow)]
+        return [figure for row in rows for figure in row.figures]
+
+
+def by_file_name(items: Iterable[T]) -> dict[str, T]:
+    """Unique name (letters, digits, underscores) -> table or figure, from its title or caption."""
+    named: dict[str, T] = {}
+    for item in items:
+        text = item.title if isinstance(item, Table) else re.split(r"[:;]|\. ", item.caption)[0]
+        plain = re.sub(r"\W+", "_", text.lower().replace("%", "pct"))
+        stem = name = plain.strip("_")[:NAME_LIMIT] or "untitled"
+        number = 1
+        while name in named:
+            number += 1
+            name = f"{stem}_{number}"
+        named[name] = item
+    return named
