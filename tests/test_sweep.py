@@ -183,7 +183,7 @@ def test_no_smaller_micro_batch_than_one_is_said(tmp_path: Path) -> None:
         grpo = fitted_grpo(cell, store)
         assert grpo["per_device_train_batch_size"] == size
         assert grpo["gradient_accumulation_steps"] == 16 // size
-    assert "shorter completions" in shrink(cell, store, 1)
+    assert "lower grpo.max_completion_length" in shrink(cell, store, 1)
 
 
 def test_two_workers_train_one_cell_through_ray_train(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Keeps a cell's record while TRL trains."""
+"""The trainer callback that keeps a cell's record."""
 
 import time
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from transformers import TrainerCallback
 
 from orchestrator.training.record import CellRecord
 
-# Called with an update's number: once the record holds it, and once its checkpoint is written.
+# Called with an update's number: once it is recorded, and once its checkpoint is written.
 AfterLog = Callable[[int], tuple[bool, bool]]
 AfterSave = Callable[[int], None]
 
 
 class CellCallback(TrainerCallback):
-    """Keeps the record while TRL trains, and says so after each update.
+    """Records every update, then calls `after`, and `save` after every checkpoint.
 
-    `after` says whether to write a checkpoint now, and whether to end the training.
+    `after` returns whether to write a checkpoint now, and whether to stop training.
     """
 
     def __init__(self, record: CellRecord, after: AfterLog, save: AfterSave) -> None:
@@ -24,11 +24,11 @@ class CellCallback(TrainerCallback):
         self._started = time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Time counts from here, on top of what earlier executions took."""
+        """Time counts from here, in addition to that of earlier executions."""
         self._started = time.monotonic() - self._record.seconds
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep TRL's own numbers of this update; its last log repeats totals and is left out."""
+        """Record the numbers that TRL logs for this update; its final log of totals is left out."""
         logs: dict[str, Any] = kwargs["logs"]
         if "train_runtime" in logs:
             return
@@ -45,5 +45,5 @@ class CellCallback(TrainerCallback):
         self._started += time.monotonic() - now  # evaluating is not training
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The trainer's files are there: add the record, which makes the checkpoint whole."""
+        """The trainer's files are written: complete the checkpoint with the record."""
         self._save(state.global_step)

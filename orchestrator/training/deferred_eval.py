@@ -1,8 +1,8 @@
-"""Checkpoints of many cells -> one engine per GPU -> evaluations and results (issue 6).
+"""Checkpoints of many cells -> one engine per GPU -> evaluations and results.
 
-Where `evaluate.engine` is set, a trial keeps the adapter of every checkpoint that an evaluation is
-due for, and answers nothing. This room then loads each base model once per actor, swaps the
-adapters in one by one, and finishes the cells. What a kill leaves is done again by the same call.
+Where `evaluate.engine` is set, a trial does not evaluate; it keeps the adapter of every checkpoint
+that is due for evaluation. After training, each actor loads the base model once, swaps in one
+adapter after the other, and the cells are finished. After a kill, the same call does the rest.
 """
 
 import tempfile
@@ -41,16 +41,16 @@ Progress = Callable[[int, int], None]
 def evaluate_trained(
     store: Store, cells: Sequence[Cell], cluster: Mapping[str, float], progress: Progress
 ) -> Iterator[tuple[Cell, str]]:
-    """Bring trained cells to their results; gives each with the reason where that failed.
+    """Finish trained cells; yields each with the reason where that failed, else an empty text.
 
     Cells of one model share its actors. Needs a connected Ray.
     """
-    owed = {cell.cell_id: owed_updates(store, cell) for cell in cells}
-    total, done = sum(map(len, owed.values())), 0
+    pending = {cell.cell_id: pending_updates(store, cell) for cell in cells}
+    total, done = sum(map(len, pending.values())), 0
     failed: dict[str, str] = {}
-    for together in _by_engine(cells):
-        if any(owed[cell.cell_id] for cell in together):
-            for row in _evaluated(store, together, owed, cluster):
+    for group in _by_engine(cells):
+        if any(pending[cell.cell_id] for cell in group):
+            for row in _evaluate(store, group, pending, cluster):
                 done += 1
                 progress(done, total)
                 if row["failure"]:
@@ -61,61 +61,61 @@ def evaluate_trained(
         yield cell, failed.get(cell.cell_id, "")
 
 
-def owed_updates(store: Store, cell: Cell) -> list[int]:
+def pending_updates(store: Store, cell: Cell) -> list[int]:
     """The updates whose adapter was kept and not evaluated yet."""
-    there = evaluated_updates(store, cell)
+    evaluated = evaluated_updates(store, cell)
     kept = sorted(int(name) for name in store.folders("cells", cell.cell_id, ADAPTERS))
-    return [update for update in kept if is_due(cell, update) and update not in there]
+    return [update for update in kept if is_due(cell, update) and update not in evaluated]
 
 
 def evaluated_updates(store: Store, cell: Cell) -> list[int]:
-    """The updates whose evaluation waits for the cell's others."""
+    """The updates that are evaluated, while others of the cell are not."""
     names = store.names("cells", cell.cell_id, EVALUATED)
     return sorted(int(name.split(".")[0]) for name in names if name.endswith(".parquet"))
 
 
 def _by_engine(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Cells whose checkpoints one engine answers: same model, engine and GPUs."""
-    found: dict[str, list[Cell]] = {}
+    """Groups of cells that one engine can evaluate: same model, engine and GPUs."""
+    groups: dict[str, list[Cell]] = {}
     for cell in cells:
         settings = cell.baseline.settings
-        name = canonical_hash([_bare(cell).key(), settings.engine, settings.gpus])
-        found.setdefault(name, []).append(cell)
-    return list(found.values())
+        key = canonical_hash([_base_model(cell).key(), settings.engine, settings.gpus])
+        groups.setdefault(key, []).append(cell)
+    return list(groups.values())
 
 
-def _bare(cell: Cell) -> ModelSource:
-    """The model without what one dataset's wording asks of its chat template."""
+def _base_model(cell: Cell) -> ModelSource:
+    """The model without the chat template settings of one dataset."""
     return replace(cell.baseline.model, chat_template_kwargs={})
 
 
-def _evaluated(
-    store: Store, cells: list[Cell], owed: Mapping[str, list[int]], cluster: Mapping[str, float]
+def _evaluate(
+    store: Store, cells: list[Cell], pending: Mapping[str, list[int]], cluster: Mapping[str, float]
 ) -> Iterator[dict[str, Any]]:
     parts = [
         pa.table({"cell": [cell.model_dump_json()], "update": [update]})
         for cell in cells
-        for update in owed[cell.cell_id]
+        for update in pending[cell.cell_id]
     ]
     settings = cells[0].baseline.settings
     share = probe_share(cluster, len(parts), settings.gpus)
     arguments = {
-        "model": _bare(cells[0]),
+        "model": _base_model(cells[0]),
         "engine": settings.engine,
-        "rank": max(_rank(cell.lora) for cell in cells),
+        "rank": max(_max_rank(cell.lora) for cell in cells),
         "storage": store.uri,
         "cpus": share.cpus,
     }
     return map_over_actors(parts, CheckpointActor, arguments, share)
 
 
-def _rank(lora: Mapping[str, Any]) -> int:
-    """The largest rank of any layer."""
+def _max_rank(lora: Mapping[str, Any]) -> int:
+    """The largest LoRA rank of any layer."""
     return max(int(lora["r"]), *map(int, (lora.get("rank_pattern") or {}).values()), 1)
 
 
 class CheckpointActor:
-    """One base model in one process; called with a cell and an update, it evaluates its adapter."""
+    """One base model in one process; evaluates the adapter of a cell after an update."""
 
     def __init__(
         self, model: ModelSource, engine: str, rank: int, storage: str, cpus: float
@@ -130,7 +130,7 @@ class CheckpointActor:
         self.pools: dict[str, Pool] = {}
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Evaluate one checkpoint; gives the cell's id, and why its answers cannot be judged."""
+        """Evaluate one checkpoint; returns the cell's id, and why marking failed, if it did."""
         [row] = batch.to_pylist()
         cell = Cell.model_validate_json(row["cell"])
         failure = ""
@@ -141,22 +141,22 @@ class CheckpointActor:
         return pa.table({"cell_id": [cell.cell_id], "failure": [failure]})
 
     def evaluate(self, cell: Cell, update: int) -> None:
-        """Answer the test sets with the adapter of one update; the table is written last."""
-        began, place = time.monotonic(), ("cells", cell.cell_id, EVALUATED)
+        """Evaluate the adapter of one update; its table is written last."""
+        started, place = time.monotonic(), ("cells", cell.cell_id, EVALUATED)
         dataset = cell.probe.dataset
         if dataset.name not in self.pools:
             self.pools[dataset.name] = load_pool(dataset)
-        with _on_this_node(self.store, "cells", cell.cell_id, ADAPTERS, str(update)) as folder:
+        with _local_copy(self.store, "cells", cell.cell_id, ADAPTERS, str(update)) as folder:
             self.sampler.adapt(folder)
             evaluator = Evaluator(cell, self.pools[dataset.name])
             table = evaluator.evaluate(self.sampler, update)
-        self.store.write_json({"seconds": time.monotonic() - began}, *place, f"{update}.json")
+        self.store.write_json({"seconds": time.monotonic() - started}, *place, f"{update}.json")
         self.store.write_table(table, *place, f"{update}.parquet")
 
 
 @contextmanager
-def _on_this_node(store: Store, *place: str) -> Iterator[Path]:
-    """A folder of the store as a local one."""
+def _local_copy(store: Store, *place: str) -> Iterator[Path]:
+    """A folder of the store as a local folder, copied where the store is not local."""
     if store.local:
         yield store.local_path(*place)
         return
@@ -166,10 +166,10 @@ def _on_this_node(store: Store, *place: str) -> Iterator[Path]:
 
 
 def _finish(store: Store, cell: Cell) -> None:
-    """The result of a cell whose evaluations are all there; what they were made of goes."""
-    found = latest_checkpoint(store, cell.cell_id)
-    assert found is not None, "a trained cell has its last checkpoint"
-    record, place = found[1], ("cells", cell.cell_id, EVALUATED)
+    """Write the result of a cell whose checkpoints are all evaluated."""
+    newest = latest_checkpoint(store, cell.cell_id)
+    assert newest is not None, "a trained cell has its last checkpoint"
+    record, place = newest[1], ("cells", cell.cell_id, EVALUATED)
     for update in evaluated_updates(store, cell):
         table = store.read_table(EVALUATIONS, *place, f"{update}.parquet")
         if table is not None and not record.has_evaluation(update):

@@ -1,11 +1,11 @@
-"""Stopping a cell early, and saying so: it is clearly below the best policy of its block.
+"""Stopping a cell early that is clearly below the best policy of its block (`stop_hopeless`).
 
-At an intermediate evaluation a cell is held against the cells of its block (same model, dataset and
-seed, other policies) that have been evaluated after as many updates, question by question. It stops
-where even the upper end of the interval of its difference to the best of them lies MARGIN below
-zero. The interval is of new questions for this very run: it knows nothing of other seeds, nor of
-what later updates would have brought. So a stopped cell is censored: it has no result, its policy
-is compared nowhere, and without `stop_hopeless` the same command finishes it from its checkpoint.
+At an intermediate evaluation a cell is compared, question by question, with the cells of its block
+(same model, dataset and seed, other policies) that were evaluated after as many updates. It stops
+when even the upper end of the interval of its difference to the best of them is more than MARGIN
+below zero. The interval covers new test questions for this run only; it includes neither other
+seeds nor what later updates would change. So a stopped cell has no result, its policy is compared
+nowhere, and without `stop_hopeless` the same command finishes the cell from its checkpoint.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from orchestrator.training.cell_state import STOPPED_EARLY, CellState, cell_stat
 from orchestrator.training.record import CellRecord, summary
 
 MARGIN = 0.02  # of accuracy
-LEVEL = 0.01  # of stopping a cell that is not that far below, over all its looks and rivals
+LEVEL = 0.01  # error rate of stopping a cell that is not, over all its checks and rivals
 
 Scores = Mapping[str, float]  # question -> mean correctness of its samples
 
@@ -36,50 +36,49 @@ class StopDecision(NamedTuple):
     upper: float
 
 
-def stop_decision(mine: Scores, rivals: Mapping[str, Scores], looks: int) -> StopDecision | None:
-    """Whether these scores are hopeless beside the best rival's; None where they are not.
+def stop_decision(own: Scores, rivals: Mapping[str, Scores], checks: int) -> StopDecision | None:
+    """Why to stop a cell of these scores: it is clearly below the best rival; else None.
 
-    One-sided t over questions, the level shared out over `looks` and rivals: the best of several is
-    picked by the same numbers.
+    One-sided t over questions. The level is divided by `checks` and rivals, since the best of
+    several rivals is chosen by the same numbers.
     """
-    found = [
+    differences = [
         StopDecision(name, *bound)
         for name, scores in rivals.items()
-        if (bound := _bound(mine, scores, LEVEL / (looks * len(rivals))))
+        if (bound := _bound(own, scores, LEVEL / (checks * len(rivals))))
     ]
-    best = min(found, key=lambda each: each.difference, default=None)
+    best = min(differences, key=lambda each: each.difference, default=None)
     return best if best is not None and best.upper < -MARGIN else None
 
 
-def _bound(mine: Scores, other: Scores, level: float) -> tuple[float, float] | None:
+def _bound(own: Scores, other: Scores, level: float) -> tuple[float, float] | None:
     """Mean difference over shared questions and its upper bound; None for fewer than two."""
-    shared = sorted(mine.keys() & other.keys())
+    shared = sorted(own.keys() & other.keys())
     if len(shared) < 2:
         return None
-    apart = np.array([mine[i] - other[i] for i in shared])
-    half = float(stdtrit(len(apart) - 1, 1 - level)) * float(apart.std(ddof=1)) / sqrt(len(apart))
-    return float(apart.mean()), float(apart.mean()) + half
+    differences = np.array([own[i] - other[i] for i in shared])
+    n, mean, deviation = len(shared), float(differences.mean()), float(differences.std(ddof=1))
+    return mean, mean + float(stdtrit(n - 1, 1 - level)) * deviation / sqrt(n)
 
 
 def interim_updates(cell: Cell) -> int:
-    """Intermediate evaluations of a cell."""
+    """The number of intermediate evaluations of a cell."""
     return (cell.updates - 1) // cell.evaluate_every if cell.evaluate_every else 0
 
 
 def interim_check(cell: Cell, store: Store, record: CellRecord, update: int) -> StopDecision | None:
-    """Leave the scores of an intermediate evaluation for the block, and hold them against it."""
-    mine = _scores(by_update(record.evaluations)[update])
-    store.write_json(mine, "cells", cell.cell_id, "scores", f"{update}.json")
-    found = {rival: scores_at(store, rival, update) for rival in cell.rivals}
-    rivals = {rival: scores for rival, scores in found.items() if scores}
-    return stop_decision(mine, rivals, interim_updates(cell))
+    """Store the scores of an intermediate evaluation, and compare them with the block's."""
+    own = _scores(by_update(record.evaluations)[update])
+    store.write_json(own, "cells", cell.cell_id, "scores", f"{update}.json")
+    rivals = {rival: scores for rival in cell.rivals if (scores := scores_at(store, rival, update))}
+    return stop_decision(own, rivals, interim_updates(cell))
 
 
 def scores_at(store: Store, cell_id: str, update: int) -> dict[str, float] | None:
-    """A cell's scores after so many updates, whether it is finished or still runs."""
-    left: dict[str, float] | None = store.read_json("cells", cell_id, "scores", f"{update}.json")
-    if left is not None:
-        return left
+    """A running or finished cell's scores after so many updates; None where there are none."""
+    stored: dict[str, float] | None = store.read_json("cells", cell_id, "scores", f"{update}.json")
+    if stored is not None:
+        return stored
     table = store.read_table(EVALUATIONS, "cells", cell_id, "evaluations.parquet")
     steps = by_update(table) if table is not None else {}
     return _scores(steps[update]) if update in steps else None
@@ -90,9 +89,9 @@ def _scores(evaluation: Any) -> dict[str, float]:
 
 
 def save_stop(cell: Cell, store: Store, record: CellRecord, update: int, why: StopDecision) -> None:
-    """Say what a stopped cell had come to; its checkpoint stays."""
-    said = summary(cell, record, update) | {"censored": True, "of_updates": cell.updates}
-    store.write_json(said | {"why": why._asdict()}, "cells", cell.cell_id, STOPPED_EARLY)
+    """Store how far a stopped cell has come, and why it stopped; its checkpoint is kept."""
+    status = {"censored": True, "of_updates": cell.updates, "why": why._asdict()}
+    store.write_json(summary(cell, record, update) | status, "cells", cell.cell_id, STOPPED_EARLY)
 
 
 def stopped_lines(store: Store, cells: Sequence[Cell]) -> list[str]:
@@ -101,10 +100,10 @@ def stopped_lines(store: Store, cells: Sequence[Cell]) -> list[str]:
     lines = []
     for cell in cells:
         if cell_state(store, cell) is CellState.STOPPED:
-            said = store.read_json("cells", cell.cell_id, STOPPED_EARLY)
-            why = said["why"]
+            status = store.read_json("cells", cell.cell_id, STOPPED_EARLY)
+            why = status["why"]
             lines.append(
-                f"{cell.name} was stopped after {said['updates']} of {cell.updates} updates, "
+                f"{cell.name} was stopped after {status['updates']} of {cell.updates} updates, "
                 f"{-100 * why['difference']:.1f} points below "
                 f"{names.get(why['rival'], why['rival'])} (at least {-100 * why['upper']:.1f}); "
                 f"{cell.policy} is not compared"

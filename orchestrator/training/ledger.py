@@ -1,7 +1,7 @@
 """What a cell consumed, from what its trial recorded. Pure.
 
-Told while it trains (`running_ledger`), and from the stored tables when it is done (`ledger`): the
-two agree, and `report/fairness.py` holds the cells of one comparison against each other.
+Counted while it trains (`running_ledger`) and from the stored tables at the end (`ledger`): the two
+agree, and `stats/fairness.py` compares the ledgers of the cells.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ def ledger(cell: Cell, groups: pa.Table, log: Sequence[LogRow], seconds: float) 
     prompt_tokens, generated_tokens, live_tokens (generated in live groups), truncated_tokens (of
     completions cut without an answer); updates of the optimiser; live, all_right, all_wrong,
     unmarked: groups by kind; all_wrong_truncated: all-wrong groups of which at least half were cut;
-    kl_only_updates: those that had no live group while beta > 0 pulled towards the base model;
+    kl_only_updates: those without a live group while beta > 0 pulls towards the base model;
     seconds of training without evaluations, gpu_seconds over all workers.
     """
     return running_ledger(cell, GroupRecorder(groups.to_pylist()), log, seconds)
@@ -32,24 +32,24 @@ def ledger(cell: Cell, groups: pa.Table, log: Sequence[LogRow], seconds: float) 
 def running_ledger(
     cell: Cell, groups: GroupRecorder, log: Sequence[LogRow], seconds: float
 ) -> dict[str, float]:
-    """The ledger so far, from counts that were kept while recording: no group is read again."""
-    spent = total(groups.tallies.values())
+    """The ledger so far, from counts that are kept while recording."""
+    counts = total(groups.tallies.values())
     logged = log[-1]["update"] if log else 0
     updates = max([logged, *groups.tallies])
     return {
         "prompts": len(groups.seen),
         "epochs": _epochs(groups.seen, cell.size),
-        "rollouts": spent.rollouts,
-        "prompt_tokens": _processed(log, spent.generated_tokens) - spent.generated_tokens,
-        "generated_tokens": spent.generated_tokens,
-        "live_tokens": spent.live_tokens,
-        "truncated_tokens": spent.truncated_tokens,
+        "rollouts": counts.rollouts,
+        "prompt_tokens": _processed(log, counts.generated_tokens) - counts.generated_tokens,
+        "generated_tokens": counts.generated_tokens,
+        "live_tokens": counts.live_tokens,
+        "truncated_tokens": counts.truncated_tokens,
         "updates": updates,
-        "live": spent.live,
-        "all_right": spent.all_right,
-        "all_wrong": spent.all_wrong,
-        "unmarked": spent.unmarked,
-        "all_wrong_truncated": spent.all_wrong_truncated,
+        "live": counts.live,
+        "all_right": counts.all_right,
+        "all_wrong": counts.all_wrong,
+        "unmarked": counts.unmarked,
+        "all_wrong_truncated": counts.all_wrong_truncated,
         "kl_only_updates": _kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
         "seconds": round(seconds, 3),
         "gpu_seconds": round(seconds * cell.resources.gpus * cell.resources.workers, 3),
@@ -64,15 +64,15 @@ def pulls_to_base(cell: Cell) -> bool:
 def _epochs(seen: Counter[str], size: int) -> float:
     """Passes over the subset.
 
-    A policy may have found fewer prompts than `size`. Once a prompt came twice, all were offered,
-    so the distinct ones are the subset; before that only `size` is known.
+    A policy may have chosen fewer prompts than `size`. Once a prompt is repeated, all have been
+    used, so the distinct ones are the subset; before that only `size` is known.
     """
     came_twice = max(seen.values(), default=0) > 1
     return seen.total() / (len(seen) if came_twice else size)
 
 
 def _processed(log: Sequence[LogRow], least: int) -> int:
-    """Prompt and generated tokens together, as the trainer counts them; the last number holds."""
+    """Prompt and generated tokens together, as the trainer last logged them."""
     numbers = (row["value"] for row in reversed(log) if row["name"] == "num_tokens")
     return int(next(numbers, least))
 

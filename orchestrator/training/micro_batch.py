@@ -1,8 +1,8 @@
-"""Out of memory: the next try takes a smaller micro-batch, and the same effective batch. Pure.
+"""Out of memory: the next try uses a smaller micro-batch and the same effective batch.
 
-The micro-batch is what a machine can hold, not what a cell is: it is remembered beside the cell,
-outside its id. Groups, rollouts and updates stay what they were; only rounding may differ. That
-TRL writes a whole batch of completions at once is another matter: see LiveGroupsTrainer.
+The micro-batch depends on the machine, not on the cell: it is stored beside the cell and is not
+part of its id. Groups, rollouts and updates stay the same; only rounding may differ. TRL generates
+a whole batch of completions at a time regardless: see LiveGroupsTrainer.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ FILE = "micro_batch.json"
 
 
 def halvings(cell: Cell) -> int:
-    """How many times the micro-batch can become smaller."""
+    """How many times the micro-batch can be made smaller."""
     steps, size = 0, int(cell.grpo["per_device_train_batch_size"])
     while size > 1:
         steps, size = steps + 1, _smaller(size)
@@ -23,10 +23,10 @@ def halvings(cell: Cell) -> int:
 
 def fitted_grpo(cell: Cell, store: Store) -> dict[str, Any]:
     """The cell's GRPO settings with the micro-batch that fitted this machine's memory so far."""
-    found = store.read_json("cells", cell.cell_id, FILE)
-    if found is None:
+    stored = store.read_json("cells", cell.cell_id, FILE)
+    if stored is None:
         return cell.grpo
-    whole, size = int(cell.grpo["per_device_train_batch_size"]), int(found["micro_batch"])
+    whole, size = int(cell.grpo["per_device_train_batch_size"]), int(stored["micro_batch"])
     more = {
         name: int(cell.grpo[name]) * whole // size
         for name in ("gradient_accumulation_steps", "steps_per_generation")
@@ -41,7 +41,10 @@ def shrink(cell: Cell, store: Store, size: int) -> str:
     `size` is what was tried: whichever workers run out of memory, they agree on the next one.
     """
     if size == 1:
-        return "out of memory with one completion at a time: write shorter completions or more GPUs"
+        return (
+            "out of memory with a micro-batch of 1: lower grpo.max_completion_length, or raise "
+            "resources.gpus"
+        )
     store.write_json({"micro_batch": _smaller(size)}, "cells", cell.cell_id, FILE)
     return f"out of memory with a micro-batch of {size}: {_smaller(size)} from here on"
 

@@ -1,9 +1,9 @@
-"""What a cell has done so far, and how it outlives a kill.
+"""What a trial has measured so far, and how it survives a kill.
 
 The record (groups, evaluations, trainer log, ledger) is written into each checkpoint after the
-trainer's own files, its manifest last: a checkpoint without a manifest is torn, and the one before
-it is used. When the cell is done the same tables move to the cell's folder and `result.json`
-is written last of all: a cell is finished when that file is there.
+trainer's own files, its manifest last: a checkpoint without a manifest is incomplete, and the one
+before it is used. At the end the same tables move to the cell's folder, and `result.json` is
+written last of all: a cell is finished when that file exists.
 """
 
 import importlib.metadata
@@ -22,7 +22,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import MANIFEST, RESULT, STOPPED_EARLY
 from orchestrator.training.ledger import ledger, running_ledger
 
-ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, where an engine answers after training
+ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, for evaluation after training
 
 
 @dataclass
@@ -34,8 +34,8 @@ class CellRecord:
     log: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
-    peak_gib: float = 0.0  # of GPU memory that the first worker took from its device; 0 on a CPU
-    start_seconds: float = 0.0  # of the execution that finished it: libraries, model, data
+    peak_gib: float = 0.0  # of GPU memory, on the first worker; 0 on a CPU
+    start_seconds: float = 0.0  # loading libraries, model and data, in the last execution
 
     def add_evaluation(self, evaluation: pa.Table) -> None:
         """Append one evaluation (schema EVALUATIONS)."""
@@ -54,11 +54,11 @@ class CellRecord:
         }
 
     def ledger(self, cell: Cell) -> dict[str, float]:
-        """What the cell consumed, counted anew from the recorded groups."""
+        """What the cell consumed, recounted from the recorded groups."""
         return ledger(cell, self.groups.table(), self.log, self.seconds)
 
     def running_ledger(self, cell: Cell) -> dict[str, float]:
-        """The same from counts kept while recording: cheap enough for every update."""
+        """The same from counts that are kept while recording: cheap enough for every update."""
         return running_ledger(cell, self.groups, self.log, self.seconds)
 
     def save(
@@ -83,7 +83,7 @@ class CellRecord:
 
 
 def latest_checkpoint(store: Store, cell_id: str) -> tuple[str, CellRecord] | None:
-    """The name of a cell's newest whole checkpoint, and its record; None to begin anew."""
+    """The name of a cell's newest complete checkpoint, and its record; None to start over."""
     names = [n for n in store.folders("cells", cell_id) if n.startswith("checkpoint-")]
     for name in sorted(names, key=lambda n: int(n.split("-")[1]), reverse=True):
         if (record := read_checkpoint(store, cell_id, name)) is not None:
@@ -129,19 +129,20 @@ def summary(cell: Cell, record: CellRecord, update: int) -> dict[str, Any]:
 
 
 def timing(record: CellRecord) -> dict[str, float]:
-    """What, beside the ledger, tells how long a cell like this one takes (`throughput`).
+    """What, besides the ledger, is needed to estimate cost and memory of similar cells.
 
-    decode_steps: the longest completion of every generation, summed; answers and answer_tokens of
-    the evaluations of trained weights, `evaluations` in number; peak_gib of GPU memory (`fit`).
+    decode_steps: the longest completion of every generation, summed; answers and answer_tokens:
+    completions of the evaluations of trained weights, `evaluations` in number; peak_gib: of GPU
+    memory.
     """
-    mine = record.evaluations.filter(pc.greater(record.evaluations["update"], 0))
+    trained = record.evaluations.filter(pc.greater(record.evaluations["update"], 0))
     longest = [row["value"] for row in record.log if row["name"] == "completions/max_length"]
     return {
         "start_seconds": round(record.start_seconds, 3),
         "evaluation_seconds": round(record.evaluation_seconds, 3),
-        "evaluations": len(pc.unique(mine["update"])),
-        "answers": mine.num_rows,
-        "answer_tokens": pc.sum(mine["tokens"]).as_py() or 0,
+        "evaluations": len(pc.unique(trained["update"])),
+        "answers": trained.num_rows,
+        "answer_tokens": pc.sum(trained["tokens"]).as_py() or 0,
         "decode_steps": sum(longest),
         "peak_gib": round(record.peak_gib, 3),
     }
@@ -156,25 +157,25 @@ def finish(store: Store, cell: Cell, record: CellRecord, versions: dict[str, str
     result = summary(cell, record, cell.updates) | {"versions": versions}
     store.write_json(result, *place, RESULT)
     store.delete(*place, STOPPED_EARLY)
-    store.delete_folder(*place, "scores")  # for the block while it runs; evaluations say the same
+    store.delete_folder(*place, "scores")  # evaluations.parquet holds them, too
     drop_checkpoints(store, cell.cell_id)
 
 
 def keep_adapter(store: Store, cell_id: str, update: int, *place: str) -> None:
-    """Copy the adapter out of a checkpoint, which it outlives: safetensors and its config."""
+    """Copy the adapter (safetensors and its config) out of a checkpoint."""
     for name in ("adapter_model.safetensors", "adapter_config.json"):
         data = store.read_bytes("cells", cell_id, f"checkpoint-{update}", name)
         store.write_bytes(data, "cells", cell_id, *place, name)
 
 
 def drop_checkpoints(store: Store, cell_id: str) -> None:
-    """Remove what a finished cell was made of: trainer's state, adapters on the way, parts."""
+    """Delete a finished cell's checkpoints, intermediate adapters and their evaluations."""
     for name in store.folders("cells", cell_id):
         if name.startswith("checkpoint-") or name in (ADAPTERS, EVALUATED):
             store.delete_folder("cells", cell_id, name)
 
 
 def versions() -> dict[str, str]:
-    """Versions of the libraries that decide a result."""
+    """Versions of the libraries that a result depends on."""
     names = ("torch", "transformers", "trl", "peft", "ray", "accelerate", "pyarrow", "numpy")
     return {name: importlib.metadata.version(name) for name in names}

@@ -1,7 +1,7 @@
-"""Cells -> Ray Tune. The store decides what is owed; only that is given to a fresh Tuner.
+"""Cells -> Ray Tune. The store decides which cells are missing; a new Tuner runs only those.
 
 A cell of one worker is a Tune function trainable; one of several starts a Ray Train group inside
-its trial. A trial that dies is tried again and goes on from its last whole checkpoint.
+its trial. A trial that dies is retried and resumes from its last complete checkpoint.
 """
 
 import json
@@ -19,15 +19,15 @@ from orchestrator.training.trial import Report, run_cell
 
 RETRIES = 3
 
-# Brings a cell to its result, in this process: (cell, storage, report).
+# Trains one cell in this process: (cell, storage, report).
 Train = Callable[[Cell, str, Report], None]
 
 
 class CellSource(Protocol):
-    """Hands out cells, and hears what becomes of them."""
+    """Provides cells to run, and is notified of their progress."""
 
     def next(self) -> Cell | None:
-        """The next cell to start; None where no other will ever start."""
+        """The next cell to start; None when there are no more."""
 
     def updated(self, cell: Cell, report: dict[str, Any]) -> None:
         """A trial reported an update."""
@@ -37,14 +37,15 @@ class CellSource(Protocol):
 
 
 class Driver:
-    """A source and the cell of each trial, for what Tune calls back in this process.
+    """The source and the cell of each trial, for Tune's callbacks in this process.
 
-    Tune pickles its searcher and callbacks for a restore that never comes here; a copy is empty.
+    Tune pickles its searcher and callbacks to restore a run, which Decile never does: a copy is
+    empty.
     """
 
     def __init__(self, source: CellSource | None = None) -> None:
         self.source: Any = source
-        self.handed: dict[str, Cell] = {}
+        self.cells: dict[str, Cell] = {}  # by trial id
 
     def __reduce__(self) -> tuple[type["Driver"], tuple[()]]:
         return Driver, ()
@@ -53,10 +54,10 @@ class Driver:
 def run_cells(
     source: CellSource, cells: Sequence[Cell], at_once: int, store: Store, train: Train = run_cell
 ) -> None:
-    """Run as many of these cells as `source` hands out, `at_once` of them, to their ends.
+    """Run the cells that `source` provides, at most `at_once` at a time, to their ends.
 
-    Tune asks for a cell when there is a place for it: so they start in the source's order, which a
-    grid that Tune knows from the start would not keep where processes are reused.
+    Tune asks for the next cell when resources are free, so cells start in the source's order. Of a
+    grid given at the start, Tune would not keep the order when it reuses processes.
     """
     if not cells:
         return
@@ -78,20 +79,20 @@ def run_cells(
             run_config=tune.RunConfig(
                 name="cells",
                 storage_path=scratch,
-                failure_config=tune.FailureConfig(max_failures=_tries(cells)),
+                failure_config=tune.FailureConfig(max_failures=_max_failures(cells)),
                 callbacks=[_callback(driver)],
                 verbose=0,
             ),
         ).fit()
 
 
-def _tries(cells: Sequence[Cell]) -> int:
-    """Failures that end a trial: beside what happens, each smaller micro-batch is one."""
+def _max_failures(cells: Sequence[Cell]) -> int:
+    """Failures that end a trial; each smaller micro-batch costs one more."""
     return RETRIES + max(halvings(cell) for cell in cells)
 
 
 def _bundles(config: dict[str, Any]) -> Any:
-    """What Tune reserves for a trial; the workers of a Ray Train group reserve their own."""
+    """What Tune reserves for a trial; workers of a Ray Train group reserve their own resources."""
     from ray import tune
 
     resources = Cell.model_validate_json(config["cell"]).resources
@@ -102,27 +103,27 @@ def _bundles(config: dict[str, Any]) -> Any:
 
 
 def _searcher(driver: Driver) -> Any:
-    """A source as Tune's search algorithm."""
+    """The source as Tune's search algorithm."""
     from ray.tune.search import Searcher
 
     class QueueSearcher(Searcher):
-        """Gives the next cell as the next configuration."""
+        """Suggests the next cell of the queue as the next configuration."""
 
         def suggest(self, trial_id: str) -> Any:
             cell = driver.source.next()
             if cell is None:
                 return Searcher.FINISHED
-            driver.handed[trial_id] = cell
+            driver.cells[trial_id] = cell
             return {"cell": cell.model_dump_json()}
 
         def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-            """The callback tells it."""
+            """The callback notifies the source."""
 
         def save(self, checkpoint_path: str) -> None:
-            """The store knows what is owed; nothing of a search outlives it."""
+            """Nothing to save: the store knows which cells are missing."""
 
         def restore(self, checkpoint_path: str) -> None:
-            """Never called: a sweep goes on from the store."""
+            """Never called: a sweep resumes from the store."""
 
     return QueueSearcher()
 
@@ -135,16 +136,12 @@ def trainable(config: dict[str, Any], train: Train) -> None:
         return
     from ray import tune
 
-    train(cell, config["storage"], _as_text(tune.report))
+    train(cell, config["storage"], _as_json(tune.report))
 
 
-def _as_text(report: Callable[[dict[str, Any]], None]) -> Report:
-    """Reports as one text each: Tune keeps statistics of every number of every trial."""
-
-    def say(said: dict[str, Any]) -> None:
-        report({"said": json.dumps(said)})
-
-    return say
+def _as_json(report: Callable[[dict[str, Any]], None]) -> Report:
+    """Sends each report as one text: Tune keeps statistics of every number of every trial."""
+    return lambda values: report({"report": json.dumps(values)})
 
 
 def _run_group(cell: Cell, storage: str) -> None:
@@ -168,7 +165,7 @@ def _run_group(cell: Cell, storage: str) -> None:
                 name=cell.cell_id,
                 storage_path=scratch,
                 callbacks=[TuneReportCallback()],  # type: ignore[list-item]
-                failure_config=ray.train.FailureConfig(max_failures=_tries([cell])),
+                failure_config=ray.train.FailureConfig(max_failures=_max_failures([cell])),
             ),
         ).fit()
 
@@ -178,32 +175,28 @@ def group_worker(config: dict[str, Any]) -> None:
     import ray.train
 
     cell = Cell.model_validate_json(config["cell"])
-    run_cell(cell, config["storage"], _as_text(ray.train.report))
+    run_cell(cell, config["storage"], _as_json(ray.train.report))
 
 
 def _callback(driver: Driver) -> Any:
     from ray.tune import Callback
 
     class ReportCallback(Callback):
-        """Tells the source what trials report."""
+        """Passes on what trials report to the source."""
 
         def on_trial_result(
             self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any
         ) -> None:
-            if "said" in result:
-                said = json.loads(result["said"])
-                driver.source.updated(driver.handed[trial.trial_id], said)
+            if "report" in result:
+                report = json.loads(result["report"])
+                driver.source.updated(driver.cells[trial.trial_id], report)
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            driver.source.ended(driver.handed[trial.trial_id], None)
+            driver.source.ended(driver.cells[trial.trial_id], None)
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            error = _last_line(str(trial.get_error() or ""))
-            driver.source.ended(driver.handed[trial.trial_id], error)
+            lines = [line.strip() for line in str(trial.get_error() or "").splitlines()]
+            error = next((line for line in reversed(lines) if line), "no reason given")
+            driver.source.ended(driver.cells[trial.trial_id], error)
 
     return ReportCallback()
-
-
-def _last_line(error: str) -> str:
-    lines = [line.strip() for line in error.splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason given"

@@ -1,4 +1,4 @@
-"""Stopping early: seldom by mistake, never as if complete, and taken up again where it stood."""
+"""Stopping early: rarely by mistake, never counted as complete, and resumed where it stopped."""
 
 from pathlib import Path
 
@@ -32,29 +32,29 @@ def drawn(rng: np.random.Generator, rate: float, questions: int = 100) -> dict[s
     return {str(i): rng.binomial(4, rate) / 4 for i in range(questions)}
 
 
-def test_a_cell_far_below_is_hopeless_and_the_best_rival_is_named() -> None:
+def test_a_cell_far_below_is_stopped_and_the_best_rival_is_named() -> None:
     rng = np.random.default_rng(0)
     rivals = {"good": drawn(rng, 0.8), "fair": drawn(rng, 0.6)}
-    found = stop_decision(drawn(rng, 0.3), rivals, looks=3)
+    found = stop_decision(drawn(rng, 0.3), rivals, checks=3)
     assert found is not None
     assert found.rival == "good"
     assert found.difference < found.upper < -0.02
-    assert stop_decision(drawn(rng, 0.8), rivals, looks=3) is None
-    assert stop_decision(drawn(rng, 0.3), {}, looks=3) is None
+    assert stop_decision(drawn(rng, 0.8), rivals, checks=3) is None
+    assert stop_decision(drawn(rng, 0.3), {}, checks=3) is None
 
 
 @pytest.mark.parametrize("below", [0.0, 0.02])
-def test_what_is_not_that_far_below_is_seldom_stopped(below: float) -> None:
+def test_a_cell_not_that_far_below_is_rarely_stopped(below: float) -> None:
     rng, stopped = np.random.default_rng(1), 0
     for _ in range(400):
         rivals = {str(i): drawn(rng, 0.5) for i in range(3)}
-        stopped += any(stop_decision(drawn(rng, 0.5 - below), rivals, looks=3) for _ in range(3))
+        stopped += any(stop_decision(drawn(rng, 0.5 - below), rivals, checks=3) for _ in range(3))
     assert stopped <= 8, "1 % of 400, and luck"
 
 
-def test_more_rivals_and_more_looks_ask_for_more() -> None:
+def test_more_rivals_and_more_checks_need_a_larger_difference() -> None:
     mine, other = {"a": 0.2, "b": 0.1, "c": 0.3}, {"a": 0.6, "b": 0.6, "c": 0.5}
-    one = stop_decision(mine, {"x": other}, looks=1)
+    one = stop_decision(mine, {"x": other}, checks=1)
     assert one is None, "three questions prove nothing"
     many = {str(i): 0.0 + i % 2 * 0.25 for i in range(40)}
     best = {str(i): 0.3 + i % 3 * 0.25 for i in range(40)}
@@ -67,7 +67,7 @@ def test_more_rivals_and_more_looks_ask_for_more() -> None:
     assert found == sorted(found) and len(set(found)) == 3
 
 
-def hopeless_plan(folder: Path, **more: object) -> Plan:
+def stopping_plan(folder: Path, **more: object) -> Plan:
     return small_plan(
         folder, policies=["hard", "easy", "random"], seeds=[0, 1], stop_hopeless=True, **more
     )
@@ -75,7 +75,7 @@ def hopeless_plan(folder: Path, **more: object) -> Plan:
 
 def test_rivals_are_the_blocks_other_cells_and_change_no_id(tmp_path: Path) -> None:
     calm = small_plan(tmp_path, policies=["hard", "easy", "random"], seeds=[0, 1])
-    plan = hopeless_plan(tmp_path)
+    plan = stopping_plan(tmp_path)
     assert [c.cell_id for c in plan.cells] == [c.cell_id for c in calm.cells]
     assert all(not c.rivals for c in calm.cells)
     for cell in plan.cells:
@@ -86,11 +86,11 @@ def test_rivals_are_the_blocks_other_cells_and_change_no_id(tmp_path: Path) -> N
 
 def test_it_needs_an_evaluation_on_the_way(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"experiments\.yaml:\d+: .*stop_hopeless: no cell is eval"):
-        hopeless_plan(tmp_path, evaluate={"samples": 8})
+        stopping_plan(tmp_path, evaluate={"samples": 8})
 
 
 def test_scores_are_found_of_running_and_of_finished_cells(tmp_path: Path) -> None:
-    plan, store = hopeless_plan(tmp_path), Store(str(tmp_path / "runs"))
+    plan, store = stopping_plan(tmp_path), Store(str(tmp_path / "runs"))
     first, second = plan.cells[0], plan.cells[1]
     record = cell_record(plan, first)
     assert scores_at(store, first.cell_id, 2) is None
@@ -107,8 +107,8 @@ def stopped(store: Store, plan: Plan, number: int) -> None:
     save_stop(cell, store, cell_record(plan, cell), 2, StopDecision(cell.rivals[0], -0.31, -0.12))
 
 
-def test_a_stopped_cell_is_settled_only_while_that_is_asked(tmp_path: Path) -> None:
-    plan, store = hopeless_plan(tmp_path), Store(str(tmp_path / "runs"))
+def test_a_stopped_cell_is_settled_only_while_its_experiment_stops_cells(tmp_path: Path) -> None:
+    plan, store = stopping_plan(tmp_path), Store(str(tmp_path / "runs"))
     stopped(store, plan, 0)
     said = store.read_json("cells", plan.cells[0].cell_id, STOPPED_EARLY)
     assert (said["censored"], said["updates"], said["of_updates"]) == (True, 2, 4)
@@ -121,7 +121,7 @@ def test_a_stopped_cell_is_settled_only_while_that_is_asked(tmp_path: Path) -> N
 
 
 def test_the_report_compares_no_policy_that_has_a_stopped_cell(tmp_path: Path) -> None:
-    plan, store = hopeless_plan(tmp_path), Store(str(tmp_path / "runs"))
+    plan, store = stopping_plan(tmp_path), Store(str(tmp_path / "runs"))
     for number, cell in enumerate(plan.cells):
         if number:
             finished_cell(store, plan, cell, seed=number)
@@ -139,7 +139,7 @@ def test_the_report_compares_no_policy_that_has_a_stopped_cell(tmp_path: Path) -
     assert line in (tmp_path / "page.html").read_text()
 
 
-def test_a_hopeless_cell_stops_and_later_ends_as_if_it_never_had(
+def test_a_stopped_cell_later_finishes_as_if_it_had_never_stopped(
     finished: Path, tmp_path: Path
 ) -> None:
     """The rival is made up: finished, and right every time."""
