@@ -92,17 +92,7 @@ def seconds(
     longest = min(longer * task.longest, grpo["max_completion_length"])
     times = grpo["max_steps"] // evaluate.every
     answers = times * (evaluate.samples + evaluate.greedy) * task.questions
-    work = Workload(
-        counts.generations,
-        counts.rows,
-        longest,
-        task.prompt,
-        counts.trained,
-        counts.scored,
-        times,
-        answers,
-        task.mean,
-    )
+    work = Workload(counts, longest, task.prompt, times, answers, task.mean)
     return nominal_cost(work, model_size(SHAPES[model], "bfloat16"), machine).seconds
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from orchestrator.cost.throughput import (
     DEVICES,
     Calibration,
     Cost,
+    GenerationCounts,
     TokenLengths,
     Workload,
     assumed_lengths,
@@ -29,7 +31,8 @@ from orchestrator.cost.throughput import (
 from orchestrator.pipeline.estimate import estimate_costs, probe_labels
 from orchestrator.storage.store import Store
 
-WORK = Workload(100, 64, 200, 100, 6400, 0, 2, 800, 150)
+COUNTS = GenerationCounts(100, 64, 6400, 0)
+WORK = Workload(COUNTS, 200, 100, 2, 800, 150)
 H100 = DEVICES["h100"]
 
 
@@ -62,16 +65,20 @@ def test_the_expected_longest_agrees_with_simulation() -> None:
 
 @pytest.mark.parametrize(
     "more",
-    [{"generations": 200}, {"steps": 400}, {"prompt": 500}, {"trained": 12800}, {"scored": 6400}],
+    [
+        {"counts": COUNTS._replace(generations=200)},
+        {"counts": COUNTS._replace(trained=12800)},
+        {"counts": COUNTS._replace(scored=6400)},
+        {"steps": 400},
+        {"prompt": 500},
+    ],
 )
-def test_more_work_takes_longer(more: dict[str, int]) -> None:
+def test_more_work_takes_longer(more: dict[str, Any]) -> None:
     size = model_size(SHAPES["Qwen/Qwen3-4B"])
-    assert (
-        nominal_cost(WORK._replace(**more), size, H100).training
-        > nominal_cost(WORK, size, H100).training
-    )
+    base = nominal_cost(WORK, size, H100)
+    assert nominal_cost(WORK._replace(**more), size, H100).training > base.training
     answers = nominal_cost(WORK._replace(answers=1600), size, H100)
-    assert answers.evaluation > nominal_cost(WORK, size, H100).evaluation
+    assert answers.evaluation > base.evaluation
 
 
 def test_a_larger_model_a_slower_device_and_plain_decoding_take_longer() -> None:

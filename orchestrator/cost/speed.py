@@ -97,12 +97,9 @@ def finished_workload(
     counts = generation_counts(grpo, resources.workers)
     steps = timing.get("decode_steps", 0.0) / max(1, counts.generations)
     return Workload(
-        generations=counts.generations,
-        rows=counts.rows,
+        counts=counts,
         steps=steps or grpo["max_completion_length"],
         prompt=ledger["prompt_tokens"] / max(1, ledger["rollouts"]),
-        trained=counts.trained,
-        scored=counts.scored,
         evaluations=timing.get("evaluations", 0),
         answers=timing.get("answers", 0) / resources.workers,
         answer=timing.get("answer_tokens", 0) / max(1, timing.get("answers", 0)),
@@ -121,12 +118,9 @@ def cell_workload(plan: Plan, cell: Cell, lengths: TokenLengths) -> Workload:
         once = len(plan.pool(extra.probe).test) * extra.probe.settings.samples
         answers += once * (evaluations if extra.greedy else 1)
     return Workload(
-        generations=counts.generations,
-        rows=counts.rows,
+        counts=counts,
         steps=clipped.longest(counts.rows),
         prompt=lengths.prompt,
-        trained=counts.trained,
-        scored=counts.scored,
         evaluations=evaluations,
         answers=answers / cell.resources.workers,
         answer=lengths.mean,

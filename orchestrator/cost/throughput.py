@@ -99,23 +99,11 @@ def assumed_lengths(prompt: float, limit: int) -> TokenLengths:
     return TokenLengths(prompt, np.linspace(1, limit, 32), measured=False)
 
 
-class Workload(NamedTuple):
-    """What one worker of a cell computes. Lengths are in tokens."""
-
-    generations: float
-    rows: float  # completions of one generation
-    steps: float  # length of the longest of them
-    prompt: float
-    trained: float  # rows that go through forward and backward
-    scored: float  # rows that go through forward only
-    evaluations: int
-    answers: float  # completions of all evaluations
-    answer: float
-    vllm: bool = False
-
-
 class GenerationCounts(NamedTuple):
-    """Generations, rows of each, and rows trained and scored without a gradient, per worker."""
+    """Generations of one worker, and completions: per generation, trained, and only scored.
+
+    Trained completions go through forward and backward, scored ones through forward only.
+    """
 
     generations: int
     rows: int
@@ -143,6 +131,18 @@ def generation_counts(grpo: Mapping[str, Any], workers: int) -> GenerationCounts
     return GenerationCounts(generations, rows, trained, generations * rows * passes)
 
 
+class Workload(NamedTuple):
+    """What one worker of a cell computes. Lengths are in tokens."""
+
+    counts: GenerationCounts
+    steps: float  # length of the longest completion of a generation
+    prompt: float
+    evaluations: int
+    answers: float  # completions of all evaluations
+    answer: float
+    vllm: bool = False
+
+
 class Cost(NamedTuple):
     """Seconds of one cell, by phase."""
 
@@ -162,14 +162,15 @@ class Cost(NamedTuple):
 
 def nominal_cost(work: Workload, size: ModelSize, device: Device) -> Cost:
     """The cost of a cell by the datasheets and assumptions above, not calibrated."""
-    step = _step_seconds(work.rows, work.prompt + work.steps / 2, size, device, vllm=work.vllm)
-    prefill = _compute_seconds(FORWARD_FLOPS * work.rows * work.prompt, size, device)
+    counts = work.counts
+    step = _step_seconds(counts.rows, work.prompt + work.steps / 2, size, device, vllm=work.vllm)
+    prefill = _compute_seconds(FORWARD_FLOPS * counts.rows * work.prompt, size, device)
     rollout = work.steps * step + prefill
-    flops = BACKWARD_FLOPS * work.trained + FORWARD_FLOPS * work.scored
+    flops = BACKWARD_FLOPS * counts.trained + FORWARD_FLOPS * counts.scored
     updates = _compute_seconds(flops * (work.prompt + work.steps), size, device)
     return Cost(
         device.start_seconds + size.weight_bytes / LOAD_BANDWIDTH,
-        work.generations * rollout + updates,
+        counts.generations * rollout + updates,
         sampling_seconds(work.answers, work.answer, work.prompt, work.evaluations, size, device),
     )
 
