@@ -1,7 +1,7 @@
-"""Which prompts are kept. `get_policy` is the way in."""
+"""Policies: which prompts of a pool to train on. `get_policy` is the entry point."""
 
 from policies.base import Needs, Policy, PolicyError, ScorePolicy, Ties, checked_rows
-from policies.ranking import lottery
+from policies.ranking import tie_breakers
 from policies.registry import find_policy, get_policy, policy_line, policy_names
 from policies.traits import (
     capacity_of,
@@ -24,10 +24,10 @@ __all__ = [
     "find_policy",
     "get_policy",
     "is_whole",
-    "lottery",
     "needs_of",
     "policy_line",
     "policy_names",
     "settled_options",
+    "tie_breakers",
     "ties_of",
 ]

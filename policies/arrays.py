@@ -5,4 +5,4 @@ import numpy.typing as npt
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]  # row numbers, or lottery numbers
+Rows = npt.NDArray[np.int64]  # row numbers or ranks

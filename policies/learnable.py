@@ -1,4 +1,4 @@
-"""The policy that aims at what GRPO can use: groups whose rewards differ."""
+"""The policy that maximizes what GRPO learns from: groups whose rewards differ."""
 
 import pyarrow as pa
 
@@ -8,14 +8,14 @@ from policies.parsed import BuiltIn
 
 
 class Learnable(BuiltIn):
-    """Highest expected learnability first: groups most likely to hold both right and wrong.
+    """Highest learnability first: groups most likely to contain correct and wrong answers.
 
     Learnability is the posterior mean of 1 - (1-p)^G - p^G for groups of G completions, a column of
-    the difficulty table. It leans on the whole pool (its prior), so it needs every sample.
+    the difficulty table. The prior is fitted to the whole pool, so every sample is needed.
     """
 
     name = "learnable"
 
     def score(self, difficulty: pa.Table) -> Floats:
-        """The learnability, negated; rounded, so that mirror images do tie."""
+        """The learnability, negated; rounded, so that symmetric pass rates tie."""
         return -numbers(difficulty, "learnability", self.title).round(12)

@@ -1,4 +1,4 @@
-"""Several policies in one subset, each for a share of it."""
+"""A subset composed of shares that other policies select."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from policies.parsed import Requiring
 from policies.registry import get_policy
 from policies.traits import eligible_of, needs_of, settled_options
 
-# Shares written as 0.333 three times add up to one.
+# Three shares written as 0.333 sum to 1.
 SLACK = 0.005
 _HOW = (
     "write policies with their shares, such as {hard: 0.5, random: 0.5}, or with options, "
@@ -22,7 +22,7 @@ _HOW = (
 
 
 class Part(NamedTuple):
-    """One policy of a mixture; `share` is as `written`, but all parts' add up to one."""
+    """One policy of a mixture; `share` is as `written`, normalized so that all parts sum to 1."""
 
     name: str
     share: float
@@ -33,16 +33,17 @@ class Part(NamedTuple):
 
 @dataclass(kw_only=True)
 class Mixture(Requiring):
-    """Shares of other policies, such as {hard: 0.5, random: 0.5}, each from what is left.
+    """Shares of other policies, such as {hard: 0.5, random: 0.5}, selected one after another.
 
     `shares` maps a policy's name to its share, or to {share: …, option: …}; a list of such maps may
-    name a policy twice. Counts come from shares by largest remainder. The parts pick one after
-    another, in the order written, each with a lottery of its own: with one lottery for all, the
-    prompts that lost a tie in the first part would lose again in the second, and `random` would
-    not be uniform over what is left. The first part's lottery is the one it would have alone.
+    name a policy twice. Counts follow from shares by the largest remainder method. The parts select
+    in the order written, each from the remaining rows and with its own random tie-breaks: with
+    shared ones, prompts that lost a tie in the first part would lose again in the second, and
+    `random` would not be uniform over the remaining rows. The first part breaks ties as it would
+    alone.
 
-    A policy's score is that over the whole table (the median of `middle` too). A function of the
-    user's own, without scores, is called with a table of the rows that are left.
+    Scores are computed over the whole table (including the median of `middle`). A custom function
+    without scores is called with a table of the remaining rows.
     """
 
     name: ClassVar[str] = "mixture"
@@ -54,28 +55,28 @@ class Mixture(Requiring):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.parts = _parts(_written(self.shares))
-        # One form for every way to write the same: equal shares then have equal hashes.
+        # A canonical form, so that equal shares have equal hashes.
         self.shares = [{p.name: {"share": p.written, **p.options}} for p in self.parts]
 
     @property
     def needs(self) -> Needs:
-        """Nothing of the samples where no part needs any; else all, as parts look at the others."""
+        """Nothing if no part needs samples; otherwise all, because parts depend on each other."""
         kinds = {needs_of(part.policy) for part in self.parts}
         return "nothing" if kinds == {"nothing"} and not self.require else "all"
 
     def eligible(self, difficulty: pa.Table) -> Bools:
-        """Rows that any part may take."""
+        """Rows that any part may select."""
         rows = np.zeros(difficulty.num_rows, dtype=bool)
         for part in self.parts:
             rows |= eligible_of(part.policy, difficulty)
         return rows & self.required(difficulty, self.name)
 
     def capacity(self, difficulty: pa.Table) -> int:
-        """The number of eligible rows; one part may run short before all of them are taken."""
+        """The number of eligible rows; a part may run short before all of them are selected."""
         return int(np.count_nonzero(self.eligible(difficulty)))
 
     def counts(self, size: int) -> list[int]:
-        """How many rows each part takes of `size`: largest remainder, ties in the order written."""
+        """Rows per part: largest remainder method, ties in the order written."""
         exact = np.round([part.share * size for part in self.parts], 9)
         counts = np.floor(exact).astype(int)
         most = np.argsort(counts - exact, kind="stable")
@@ -83,7 +84,7 @@ class Mixture(Requiring):
         return [int(count) for count in counts]
 
     def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Row numbers, those of the first part first. PolicyError where a part runs short."""
+        """Row numbers, those of the first part first. PolicyError if a part runs short."""
         check_size(difficulty, size)
         return self.pick(difficulty, size, rng)
 
@@ -94,7 +95,7 @@ class Mixture(Requiring):
         rng: np.random.Generator,
         free: Bools | None = None,
     ) -> Rows:
-        """`size` of the rows that are `free` and have what is required."""
+        """`size` of the rows that are `free` and meet the requirement."""
         left = self.required(difficulty, self.name)
         if free is not None:
             left &= free
@@ -109,7 +110,7 @@ class Mixture(Requiring):
 def _pick(
     part: Part, difficulty: pa.Table, count: int, rng: np.random.Generator, left: Bools
 ) -> Rows:
-    """The part's rows, all of them among those left."""
+    """The part's rows, selected from the remaining ones."""
     try:
         if isinstance(part.policy, ScorePolicy | Mixture):
             return part.policy.pick(difficulty, count, rng, left)
@@ -121,11 +122,11 @@ def _pick(
 def _call(
     part: Part, difficulty: pa.Table, count: int, rng: np.random.Generator, left: Bools
 ) -> Rows:
-    """The rows of a policy that is no more than a function of a table."""
+    """The rows that a custom function without scores selects."""
     rows = np.flatnonzero(left)
     if len(rows) < count:
         raise PolicyError(
-            f"{part.name} has {len(rows)} of {count} prompts among those left: "
+            f"{part.name} has {len(rows)} of {count} prompts among the remaining ones: "
             "write a smaller budget"
         )
     chosen = part.policy(difficulty.take(pa.array(rows)), count, rng)
@@ -133,7 +134,7 @@ def _call(
 
 
 def _written(shares: Any) -> list[tuple[str, dict[str, Any]]]:
-    """The parts as written: names, and options with `share` among them."""
+    """The parts as written: names, and options including `share`."""
     listed = [shares] if isinstance(shares, Mapping) else shares
     if not isinstance(listed, list | tuple) or not all(isinstance(m, Mapping) for m in listed):
         raise PolicyError(f"mixture: shares is {shares!r}: {_HOW}")
@@ -145,20 +146,20 @@ def _written(shares: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _parts(written: list[tuple[str, dict[str, Any]]]) -> list[Part]:
-    """The parts, made; PolicyError where shares do not add up to one."""
+    """The parts with their policies. PolicyError unless the shares sum to 1."""
     shares = [_share(name, options.get("share")) for name, options in written]
     if not shares or abs(sum(shares) - 1) > SLACK:
-        raise PolicyError(f"mixture: the shares add up to {sum(shares):g}, not to 1: {_HOW}")
+        raise PolicyError(f"mixture: the shares sum to {sum(shares):g}, not 1: {_HOW}")
     parts = []
     for (name, options), share in zip(written, shares, strict=True):
         own = {option: value for option, value in options.items() if option != "share"}
-        policy = _made(name, own)
+        policy = _build(name, own)
         settled = settled_options(policy, own)
         parts.append(Part(name, share / sum(shares), policy, share, settled))
     return parts
 
 
-def _made(name: str, options: dict[str, Any]) -> Policy:
+def _build(name: str, options: dict[str, Any]) -> Policy:
     try:
         return get_policy(name, **options)
     except PolicyError as error:
@@ -168,6 +169,6 @@ def _made(name: str, options: dict[str, Any]) -> Policy:
 def _share(name: str, share: Any) -> float:
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise PolicyError(
-            f"mixture: the share of {name} is {share!r}: write a number above 0, to 1"
+            f"mixture: the share of {name} is {share!r}: write a number above 0, at most 1"
         )
     return float(share)

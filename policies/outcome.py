@@ -1,4 +1,4 @@
-"""Policies that look at one sample per prompt: did the base model's first answer hold?"""
+"""Policies that use one sample per prompt: whether the base model's first answer is correct."""
 
 from typing import ClassVar
 
@@ -11,32 +11,32 @@ from policies.uniform import Uniform
 
 
 class _FirstSample(Uniform):
-    """Prompts whose first sample came out in one of these ways, uniformly among them."""
+    """Uniform among the prompts whose first sample has one of `outcomes`."""
 
     needs: Needs = "first"
     outcomes: ClassVar[list[str]]
-    so: ClassVar[str]
+    description: ClassVar[str]
 
     def allowed(self, difficulty: pa.Table) -> Bools:
-        """Rows whose first sample had such an outcome; none or an error is no such outcome."""
+        """Rows whose first sample has one of the outcomes; false if it is missing or an error."""
         return is_one_of(difficulty, "first", self.outcomes, self.title)
 
     def holds(self, difficulty: pa.Table) -> str:
         """What makes a row eligible."""
-        return f"whose first sample was {self.so}"
+        return f"whose first sample was {self.description}"
 
 
 class BaseWrong(_FirstSample):
-    """First sample not correct (wrong, unparsed or truncated); uniform among those."""
+    """Prompts whose first sample is not correct (wrong, unparsed or truncated), uniformly."""
 
     name = "base_wrong"
     outcomes: ClassVar[list[str]] = ["wrong", "unparsed", "truncated"]
-    so: ClassVar[str] = "not correct"
+    description: ClassVar[str] = "not correct"
 
 
 class BaseRight(_FirstSample):
-    """First sample correct; uniform among those."""
+    """Prompts whose first sample is correct, uniformly."""
 
     name = "base_right"
     outcomes: ClassVar[list[str]] = ["correct"]
-    so: ClassVar[str] = "correct"
+    description: ClassVar[str] = "correct"

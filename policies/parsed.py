@@ -1,4 +1,4 @@
-"""`require: parsed`, an option of every built-in policy: leave out failures that are no answers."""
+"""`require: parsed`, an option of every built-in policy: exclude prompts without real answers."""
 
 from dataclasses import dataclass
 
@@ -14,37 +14,35 @@ from policies.columns import numbers
 class Requiring:
     """The option `require`.
 
-    `parsed` keeps a prompt when at least half of its failures are real answers: wrong answers
-    against wrong, unparsed and truncated ones. A prompt without failures stays, and samples whose
-    marking failed are no failures. Without it "hard" may mean "did not finish within the limit".
+    `parsed` keeps a prompt if at least half of its failures are parsed answers, that is, `wrong`
+    and not `unparsed` or `truncated`. Prompts without failures are kept. Marker errors do not
+    count. Without it, "hard" may mean "did not finish within the token limit".
     """
 
     require: str | None = None
 
     def __post_init__(self) -> None:
         if self.require not in (None, "parsed"):
-            raise PolicyError(
-                f"require: {self.require!r} is unknown: write parsed, or leave it out"
-            )
+            raise PolicyError(f"unknown require: {self.require!r}: write parsed, or leave it out")
 
-    def required(self, difficulty: pa.Table, asker: str) -> Bools:
-        """One truth value per row: does it have what is required?"""
+    def required(self, difficulty: pa.Table, policy: str) -> Bools:
+        """One boolean per row: whether it meets the requirement."""
         if self.require is None:
             return np.ones(difficulty.num_rows, dtype=bool)
-        wrong = _counts(difficulty, "wrong", asker)
-        other = _counts(difficulty, "unparsed", asker)
-        other += _counts(difficulty, "truncated", asker)
+        wrong = _counts(difficulty, "wrong", policy)
+        other = _counts(difficulty, "unparsed", policy)
+        other += _counts(difficulty, "truncated", policy)
         return wrong >= other
 
 
-def _counts(difficulty: pa.Table, name: str, asker: str) -> Floats:
-    """Counts of an outcome; null counts as none."""
-    return np.nan_to_num(numbers(difficulty, name, asker))
+def _counts(difficulty: pa.Table, name: str, policy: str) -> Floats:
+    """Counts of an outcome; null counts as 0."""
+    return np.nan_to_num(numbers(difficulty, name, policy))
 
 
 @dataclass(kw_only=True)
 class BuiltIn(Requiring, ScorePolicy):
-    """A policy of the house: scores, and the option `require`. Its fields are its options."""
+    """A built-in policy: scores, and the option `require`. Its fields are its options."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,9 +51,9 @@ class BuiltIn(Requiring, ScorePolicy):
             self.wider = f"{self.wider}, or leave out require: {self.require}"
 
     def eligible(self, difficulty: pa.Table) -> Bools:
-        """Rows that have what is required and that the policy's own rule allows."""
+        """Rows that meet the requirement and the policy's own condition."""
         return self.required(difficulty, self.title) & self.allowed(difficulty)
 
     def allowed(self, difficulty: pa.Table) -> Bools:
-        """One truth value per row: the policy's own rule."""
+        """One boolean per row: the policy's own condition."""
         return np.ones(difficulty.num_rows, dtype=bool)

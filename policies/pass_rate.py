@@ -1,4 +1,4 @@
-"""Policies that look at the base model's pass rate alone (paper A, section on selection)."""
+"""Policies that use only the base model's pass rate (paper A, section on selection)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +12,7 @@ from policies.columns import numbers
 from policies.parsed import BuiltIn
 from policies.uniform import Uniform
 
-# Rates are shares of counts; two that differ by less are the same, however they were computed.
+# Rates are ratios of counts; those that differ by less are equal up to rounding.
 NEAR = 1e-9
 
 
@@ -28,7 +28,7 @@ class Hard(BuiltIn):
 
 
 class Easy(BuiltIn):
-    """Highest pass rate first: what the base model already does."""
+    """Highest pass rate first: what the base model already solves."""
 
     name = "easy"
     needs: Needs = "pass_rate"
@@ -39,7 +39,7 @@ class Easy(BuiltIn):
 
 
 class HardestNonzero(Hard):
-    """Lowest pass rate above zero first: hard, but the base model did it at least once."""
+    """Lowest nonzero pass rate first: hard, but the base model solved it at least once."""
 
     name = "hardest_nonzero"
     wider = "more samples per prompt"
@@ -54,19 +54,19 @@ class HardestNonzero(Hard):
 
 
 class Middle(BuiltIn):
-    """Nearest to the pool's median pass rate, prompts within the interquartile range first.
+    """Closest to the pool's median pass rate, prompts within the interquartile range first.
 
-    The paper takes the nearest to the median "in the interquartile range around the median". Where
-    that range (its ends belong to it) holds too few prompts, the nearest outside follow. Median and
-    quartiles are those of the eligible rows whose rate is known.
+    The paper selects those closest to the median "in the interquartile range around the median". If
+    that range (ends included) has too few prompts, the closest outside follow. Median and quartiles
+    are those of the eligible rows with a known pass rate.
     """
 
     name = "middle"
 
     def score(self, difficulty: pa.Table) -> Floats:
-        """Distance from the median, plus more than any distance outside the interquartile range.
+        """Distance from the median; outside the interquartile range, larger than any inside.
 
-        Rounded, so that equal distances on both sides do tie.
+        Rounded, so that equal distances on both sides tie.
         """
         rates = numbers(difficulty, "pass_rate", self.title).round(12)
         known = rates[~np.isnan(rates) & self.eligible(difficulty)]
@@ -81,7 +81,7 @@ class Middle(BuiltIn):
 
 @dataclass(kw_only=True)
 class Band(Uniform):
-    """Pass rates from `low` to `high`, both included; uniform within the band."""
+    """Uniform among prompts with a pass rate from `low` to `high`, both included."""
 
     name = "band"
     needs = "pass_rate"
@@ -97,9 +97,7 @@ class Band(Uniform):
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
                 raise PolicyError(f"band: {option} is {value!r}: write a pass rate from 0 to 1")
         if self.low > self.high:
-            raise PolicyError(
-                f"band: low {self.low} is above high {self.high}: write them the other way round"
-            )
+            raise PolicyError(f"band: low {self.low} is above high {self.high}: swap them")
 
     def allowed(self, difficulty: pa.Table) -> Bools:
         """Rows with a known pass rate within the band."""

@@ -1,4 +1,4 @@
-"""Policies by name: built in, installed, or of the user's own; made with their options."""
+"""Policies by name: built-in, installed or custom; built with their options."""
 
 import inspect
 from functools import partial
@@ -26,12 +26,12 @@ _CALL = 3  # a function's own arguments: table, size, generator
 
 
 def policy_names() -> list[str]:
-    """Every policy known by name: built in, or installed as entry point `decile.policies`."""
+    """Names of all policies: built-in, or installed as entry point `decile.policies`."""
     return [*BUILTIN, *sorted(entry_points(group=GROUP).names - BUILTIN.keys())]
 
 
 def find_policy(name: str) -> Any:
-    """What is behind a name or a `package.module:attribute`: a class, a function or an object."""
+    """The class, function or object of a name or a `package.module:attribute`."""
     target = name if ":" in name else BUILTIN.get(name)
     if target is None:
         installed = list(entry_points(group=GROUP, name=name))
@@ -48,39 +48,36 @@ def find_policy(name: str) -> Any:
 
 
 def policy_line(name: str) -> str:
-    """The first line of the policy's docstring, or nothing; no policy is made for it."""
+    """The first line of the policy's docstring, or an empty string."""
     return (inspect.getdoc(find_policy(name)) or "").partition("\n")[0]
 
 
 def get_policy(name: str, /, **options: Any) -> Policy:
-    """The policy of that name, made with its options.
+    """Build the policy of that name with its options.
 
-    PolicyError where there is none, an option is unknown or missing, or a value is no good.
+    PolicyError if it does not exist, an option is unknown or missing, or a value is invalid.
     """
-    found = find_policy(name)
-    _check_options(name, found, options)
-    policy: Any = found
-    if inspect.isclass(found):
-        policy = _made(name, found, options)
+    policy = find_policy(name)
+    _check_options(name, policy, options)
+    if inspect.isclass(policy):
+        try:
+            policy = policy(**options)
+        except PolicyError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise PolicyError(f"policy {name!r} cannot be built: {error}") from error
     elif options:
-        policy = partial(found, **options)
+        policy = partial(policy, **options)
     if not callable(policy):
-        raise PolicyError(f"policy {name!r} is no function: write one of (table, size, generator)")
+        raise PolicyError(
+            f"policy {name!r} is not callable: write a function(table, size, generator)"
+        )
     return policy  # type: ignore[no-any-return]
 
 
-def _made(name: str, found: type, options: dict[str, Any]) -> Any:
-    try:
-        return found(**options)
-    except PolicyError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise PolicyError(f"policy {name!r} cannot be made: {error}") from error
-
-
-def _check_options(name: str, found: Any, options: dict[str, Any]) -> None:
-    """Raise PolicyError for an option that the policy does not take, or that it misses."""
-    known = _parameters(name, found) if options or inspect.isclass(found) else []
+def _check_options(name: str, policy: Any, options: dict[str, Any]) -> None:
+    """Raise PolicyError for an option that is unknown, or required and missing."""
+    known = _parameters(name, policy) if options or inspect.isclass(policy) else []
     named = [p for p in known if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     takes = ", ".join(p.name for p in named) or "no options"
     unknown = sorted(options.keys() - {p.name for p in named})
@@ -88,17 +85,19 @@ def _check_options(name: str, found: Any, options: dict[str, Any]) -> None:
         raise PolicyError(f"policy {name!r} has no option {unknown[0]!r}: it takes {takes}")
     missing = [p.name for p in named if p.default is p.empty and p.name not in options]
     if missing:
-        such = getattr(found, "example", "")
-        such = f", such as {such}" if such else ""
-        raise PolicyError(f"policy {name!r} needs {' and '.join(missing)}: write its options{such}")
+        example = getattr(policy, "example", "")
+        example = f", such as {example}" if example else ""
+        raise PolicyError(
+            f"policy {name!r} needs {' and '.join(missing)}: write its options{example}"
+        )
 
 
-def _parameters(name: str, found: Any) -> list[inspect.Parameter]:
-    """What can be given as options: to a class all, to a function what comes after its three."""
-    if not (inspect.isclass(found) or inspect.isroutine(found)):
+def _parameters(name: str, policy: Any) -> list[inspect.Parameter]:
+    """Parameters that are options: all of a class, those after the first three of a function."""
+    if not (inspect.isclass(policy) or inspect.isroutine(policy)):
         return []
     try:
-        parameters = [*inspect.signature(found).parameters.values()]
+        parameters = [*inspect.signature(policy).parameters.values()]
     except (TypeError, ValueError) as error:
-        raise PolicyError(f"policy {name!r} does not say what options it takes: {error}") from error
-    return parameters if inspect.isclass(found) else parameters[_CALL:]
+        raise PolicyError(f"cannot determine the options of policy {name!r}: {error}") from error
+    return parameters if inspect.isclass(policy) else parameters[_CALL:]

@@ -1,4 +1,4 @@
-"""The policy that goes by the task's own grading (paper B, difficulty levels), not by a probe."""
+"""The policy that uses the task's own difficulty labels (paper B), not a probe."""
 
 import re
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ _SHOWN = 8
 
 @dataclass(kw_only=True)
 class Tiers(Uniform):
-    """Only the tiers in `levels` (1-3, or a list such as [1, easy]); uniform within them.
+    """Uniform among the tiers in `levels` (1-3, or a list such as [1, easy]).
 
-    A tier is text, and an item of a list must be equal to it; `1-3` is short for [1, 2, 3]. (Where
-    a tier is itself called 1-3, write it as a list: [1-3].)
+    A tier is text, and matches if it equals an item of the list; `1-3` is short for [1, 2, 3]. (If
+    a tier is itself named 1-3, write a list: [1-3].)
     """
 
     name = "tiers"
@@ -41,12 +41,13 @@ class Tiers(Uniform):
         return is_one_of(difficulty, "tier", _levels(self.levels), self.title)
 
     def holds(self, difficulty: pa.Table) -> str:
-        """What makes a row eligible, and what the table offers."""
-        return f"in the tiers {', '.join(_levels(self.levels))} (the table has {_seen(difficulty)})"
+        """What makes a row eligible, and the tiers in the table."""
+        levels = ", ".join(_levels(self.levels))
+        return f"in the tiers {levels} (the table has {_tiers_in(difficulty)})"
 
 
 def _levels(levels: Any) -> list[str]:
-    """Levels as the texts of tiers, each once, 2 before 10."""
+    """Levels as names of tiers, without repeats, 2 before 10."""
     if isinstance(levels, str) and (span := _RANGE.fullmatch(levels)):
         listed: list[Any] = [*range(int(span[1]), int(span[2]) + 1)]
     elif isinstance(levels, list | tuple | set | frozenset):
@@ -58,8 +59,8 @@ def _levels(levels: Any) -> list[str]:
     return sorted(set(map(str, listed)), key=lambda text: (len(text), text))
 
 
-def _seen(difficulty: pa.Table) -> str:
-    """The tiers of the table, the first few of many."""
+def _tiers_in(difficulty: pa.Table) -> str:
+    """The tiers in the table, at most the first few."""
     tiers = sorted(map(str, pc.unique(column(difficulty, "tier", "tiers")).to_pylist()))
     more = f" and {len(tiers) - _SHOWN} more" if len(tiers) > _SHOWN else ""
     return ", ".join(map(repr, tiers[:_SHOWN])) + more

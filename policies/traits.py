@@ -1,4 +1,4 @@
-"""What is known of any policy, also of a plain function that says nothing about itself."""
+"""Properties of any policy, with defaults for plain functions."""
 
 from dataclasses import fields
 from typing import Any, cast
@@ -12,17 +12,17 @@ from policies.parsed import Requiring
 
 
 def needs_of(policy: Policy) -> Needs:
-    """What of the samples decides the subset; `all` where the policy does not say."""
+    """What a row's rank depends on; `all` if the policy does not declare it."""
     return cast(Needs, getattr(policy, "needs", "all"))
 
 
 def is_whole(policy: Policy) -> bool:
-    """Does it take every eligible row, whatever the size?"""
+    """Whether it selects every eligible row, whatever the size."""
     return bool(getattr(policy, "whole", False))
 
 
 def eligible_of(policy: Policy, difficulty: pa.Table) -> Bools:
-    """One truth value per row: may it be chosen? All may, where the policy does not say."""
+    """One boolean per row: whether it may be selected. By default, every row."""
     eligible = getattr(policy, "eligible", None)
     if eligible is None:
         return np.ones(difficulty.num_rows, dtype=bool)
@@ -35,16 +35,16 @@ def capacity_of(policy: Policy, difficulty: pa.Table) -> int:
 
 
 def ties_of(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> Ties | None:
-    """The ties at the subset's edge; None where a policy has no scores, or is blind on purpose."""
+    """The ties at the cutoff; None for policies without scores and for `random`."""
     ties = getattr(policy, "ties", None)
     return None if ties is None else cast(Ties | None, ties(difficulty, chosen))
 
 
 def settled_options(policy: Policy, written: dict[str, Any]) -> dict[str, Any]:
-    """The options in one form, plain values fit for JSON and for a hash: equal means the same.
+    """The options in a canonical form, as JSON values: equal meaning gives equal hashes.
 
-    `levels: 1-3` and `[1, 2, 3]` come out alike, and the parts of a mixture as a list, since their
-    order counts and that of JSON's keys does not. Options of a user's own come out as written.
+    `levels: 1-3` and `[1, 2, 3]` give the same, and the parts of a mixture become a list, because
+    their order matters and that of JSON keys does not. Custom policies' options stay as written.
     """
     if not isinstance(policy, Requiring):
         return dict(written)

@@ -1,4 +1,4 @@
-"""Policies that know nothing of difficulty: the control, and no selection at all."""
+"""Policies that ignore difficulty: the control, and the whole pool."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +9,7 @@ from policies.parsed import BuiltIn
 
 
 class Uniform(BuiltIn):
-    """All eligible rows alike, in the order of the lottery."""
+    """Uniform among the eligible rows."""
 
     def score(self, difficulty: pa.Table) -> Floats:
         """The same for every row."""
@@ -17,22 +17,22 @@ class Uniform(BuiltIn):
 
 
 class Random(Uniform):
-    """Uniform without replacement: the control that every other policy must beat."""
+    """Uniform without replacement: the control that other policies must beat."""
 
     name = "random"
     needs: Needs = "nothing"
 
     def ties(self, difficulty: pa.Table, chosen: np.ndarray) -> Ties | None:
-        """None: chance decides everything here, and that is the point."""
+        """None: the whole subset is random by design."""
         return None
 
 
 class Full(Random):
-    """Every prompt, whatever the budget: training on the whole pool, as a reference."""
+    """Every prompt, regardless of the budget: training on the whole pool, as a reference."""
 
     name = "full"
     whole = True
 
     def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
-        """All eligible rows in a random order; `size` is not looked at."""
+        """All eligible rows in random order; `size` is ignored."""
         return self.pick(difficulty, max(1, self.capacity(difficulty)), rng)

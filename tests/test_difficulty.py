@@ -264,7 +264,7 @@ def test_the_summary_is_told_in_plain_lines() -> None:
     assert lines[1].startswith("samples of the average prompt: 41.7 % correct, 29.2 % wrong, ")
     assert "reliability at 4 samples 0." in lines[2]
     assert lines[3].startswith("hard takes 10 prompts; their failures: ")
-    assert "10 of them by lot, from 30 that tie at the edge" in lines[4]
+    assert "10 chosen at random among 30 tied at the cutoff" in lines[4]
     assert lines[5].startswith("expected learnable before training: ")
     plain = summary_lines(summarise(table, 10, "random", 0, 4))
     assert "by lot" not in plain[4] and "(100 % with the same lots)" in plain[4]

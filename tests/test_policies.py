@@ -18,10 +18,10 @@ from policies import (
     capacity_of,
     eligible_of,
     get_policy,
-    lottery,
     needs_of,
     policy_line,
     policy_names,
+    tie_breakers,
     ties_of,
 )
 
@@ -61,7 +61,7 @@ def table(rates: list[float | None]) -> pa.Table:
 
 
 def full_table(rows: list[dict[str, Any]]) -> pa.Table:
-    """A difficulty table with every column that a policy of the house may ask for."""
+    """A difficulty table with every column that a built-in policy may need."""
     kinds = {"pass_rate": pa.float64(), "learnability": pa.float64()}
     kinds |= dict.fromkeys(("tier", "first"), pa.string())
     kinds |= dict.fromkeys(("wrong", "unparsed", "truncated"), pa.int32())
@@ -116,7 +116,7 @@ def test_the_choice_is_that_of_a_full_sort_by_score_and_lottery(
         return
     size = capacity if rule.whole else data.draw(st.integers(1, capacity))
     got = rule(difficulty, size, np.random.default_rng(seed))
-    numbers = lottery(len(rows), np.random.default_rng(seed))
+    numbers = tie_breakers(len(rows), np.random.default_rng(seed))
     order = np.lexsort((numbers, rule.score(difficulty), ~rule.eligible(difficulty)))
     assert got.tolist() == order[:size].tolist()
 
@@ -240,7 +240,7 @@ def test_one_generator_call_decides_whatever_the_policy() -> None:
     for policy in ("hard", "middle", "random", "band"):
         rng, other = np.random.default_rng(4), np.random.default_rng(4)
         made(policy)(table([0.3, 0.4, 0.5]), 2, rng)
-        lottery(3, other)
+        tie_breakers(3, other)
         assert rng.integers(1000) == other.integers(1000)
 
 
@@ -298,13 +298,13 @@ def test_the_users_own_scores_are_ranked_and_their_ties_counted(
         for name, options in (("scored_by_me:Late", {"by": 1}), ("scored_by_me:ready", {}))
     ]
     assert rows == [[2, 1, 0], [2, 1, 0]]
-    with pytest.raises(PolicyError, match=r"Short gave scores of shape \(1,\) for 3 rows"):
+    with pytest.raises(PolicyError, match=r"Short returned scores of shape \(1,\) for 3 rows"):
         get_policy("scored_by_me:Short")(every, 2, np.random.default_rng(0))
     for name, options, words in (
         ("Late", {"of": 1}, "has no option 'of': it takes by"),
         ("ready", {"by": 1}, "has no option 'by': it takes no options"),
-        ("Broken", {}, "cannot be made: no luck"),
-        ("number", {}, "is no function"),
+        ("Broken", {}, "cannot be built: no luck"),
+        ("number", {}, "is not callable"),
     ):
         with pytest.raises(PolicyError, match=words):
             get_policy(f"scored_by_me:{name}", **options)

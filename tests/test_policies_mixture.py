@@ -108,7 +108,9 @@ def test_parts_have_options_and_the_whole_may_require() -> None:
 
 def test_a_part_that_runs_short_says_which() -> None:
     policy = mixture({"random": 0.5, "band": {"share": 0.5, "low": 0, "high": 0.2}})
-    with pytest.raises(PolicyError, match=r"mixture: band has \d of 2 prompts .* among those left"):
+    with pytest.raises(
+        PolicyError, match=r"mixture: band has \d of 2 prompts .* among the remaining ones"
+    ):
         policy(table([0.1, 0.9, 0.9, 0.9]), 4, np.random.default_rng(0))
 
 
@@ -133,7 +135,7 @@ def test_mixtures_of_mixtures_and_of_the_users_own(
     assert rows.tolist() == [5, 4, 3, 2]
     nested = {"easy": 0.5, "mixture": {"share": 0.5, "shares": {"hard": 0.5, "easy": 0.5}}}
     assert mixture(nested)(rates, 4, np.random.default_rng(0)).tolist() == [5, 4, 0, 3]
-    with pytest.raises(PolicyError, match="mixture: policy 'own_part:twice' was asked for 2"):
+    with pytest.raises(PolicyError, match="mixture: policy 'own_part:twice' must return 2"):
         mixture({"easy": 0.5, "own_part:twice": 0.5})(rates, 4, np.random.default_rng(0))
     both = {"own_part:last": 0.5, "hard": 0.5}
     with pytest.raises(PolicyError, match="between 1 and 6"):
@@ -145,9 +147,9 @@ def test_mixtures_of_mixtures_and_of_the_users_own(
     [
         (3, "shares is 3: write policies with their shares, such as"),
         (["hard"], "shares is "),
-        ({}, "the shares add up to 0, not to 1"),
-        ({"hard": 0.5, "easy": 0.4}, "the shares add up to 0.9, not to 1"),
-        ({"hard": 0, "easy": 1}, "the share of hard is 0: write a number above 0, to 1"),
+        ({}, "the shares sum to 0, not 1"),
+        ({"hard": 0.5, "easy": 0.4}, "the shares sum to 0.9, not 1"),
+        ({"hard": 0, "easy": 1}, "the share of hard is 0: write a number above 0, at most 1"),
         ({"hard": "half", "easy": 1}, "the share of hard is 'half'"),
         ({"band": {"low": 0.2, "high": 0.3}}, "the share of band is None"),
         ({"hard": True}, "the share of hard is True"),

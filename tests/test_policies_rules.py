@@ -184,7 +184,7 @@ def test_a_column_that_is_not_there_is_named_with_where_it_comes_from(
 
 
 def test_a_column_of_another_kind_is_refused() -> None:
-    with pytest.raises(PolicyError, match="hard needs numbers in the column pass_rate, and it"):
+    with pytest.raises(PolicyError, match="hard needs numbers in the column pass_rate, which has type string"):
         pick(pa.table({"pass_rate": ["0.1"]}), "hard", 1)
     with pytest.raises(PolicyError, match="base_wrong needs text in the column first, and it"):
         pick(pa.table({"first": [[1]]}), "base_wrong", 1)
@@ -205,13 +205,13 @@ def test_a_column_of_another_kind_is_refused() -> None:
         ("band", {"low": 0, "high": 80}, "high is 80: write a pass rate from 0 to 1"),
         ("band", {"low": True, "high": 1}, "low is True"),
         ("band", {"low": float("nan"), "high": 1}, "low is nan"),
-        ("band", {"low": 0.8, "high": 0.2}, "low 0.8 is above high 0.2: write them the other"),
+        ("band", {"low": 0.8, "high": 0.2}, "low 0.8 is above high 0.2: swap them"),
         ("tiers", {}, "needs levels: write its options, such as levels: 1-3"),
         ("tiers", {"levels": []}, r"levels is \[\]: write 1-3, or a list"),
         ("tiers", {"levels": "3-1"}, "levels is '3-1'"),
         ("tiers", {"levels": [1.5]}, r"levels is \[1.5\]"),
         ("tiers", {"levels": True}, "levels is True"),
-        ("easy", {"require": "answers"}, "require: 'answers' is unknown: write parsed"),
+        ("easy", {"require": "answers"}, "unknown require: 'answers': write parsed"),
     ],
 )
 def test_wrong_options_are_refused_with_what_to_write(

@@ -188,7 +188,7 @@ def summary_lines(summary: Summary) -> list[str]:
     unknown = f"; {prompts[-1]:.0f} without a scorable sample" if prompts[-1] else ""
     note = f" ({s.prior.note})" if s.prior.note else ""
     lots = (
-        f"{s.ties.chosen} of them by lot, from {s.ties.pool} that tie at the edge; "
+        f"{s.ties.chosen} chosen at random among {s.ties.pool} tied at the cutoff; "
         if (s.ties and s.ties.chosen < s.ties.pool)
         else ""
     )

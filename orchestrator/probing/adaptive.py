@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from policies import ScorePolicy, lottery, needs_of
+from policies import ScorePolicy, needs_of, tie_breakers
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -74,7 +74,7 @@ def _undecided(
 ) -> tuple[Bools, Ints]:
     """Which rows may still be chosen or left out, and all rows by their best possible key."""
     rows = len(counts.drawn)
-    chance = lottery(rows, np.random.default_rng(target.seed))
+    chance = tie_breakers(rows, np.random.default_rng(target.seed))
     needs = needs_of(target.policy)
     if needs == "nothing":
         return np.zeros(rows, dtype=bool), np.argsort(chance)
