@@ -184,9 +184,9 @@ def test_a_column_that_is_not_there_is_named_with_where_it_comes_from(
 
 
 def test_a_column_of_another_kind_is_refused() -> None:
-    with pytest.raises(PolicyError, match="hard needs numbers in the column pass_rate, which has type string"):
+    with pytest.raises(PolicyError, match="hard needs numbers in the column pass_rate"):
         pick(pa.table({"pass_rate": ["0.1"]}), "hard", 1)
-    with pytest.raises(PolicyError, match="base_wrong needs text in the column first, and it"):
+    with pytest.raises(PolicyError, match="base_wrong needs text in the column first, which"):
         pick(pa.table({"first": [[1]]}), "base_wrong", 1)
 
 
