@@ -1,4 +1,4 @@
-"""What is asked and how it is marked. `get_task` is the way in."""
+"""Tasks: questions and how answers are marked. Start with `get_task`."""
 
 import inspect
 from importlib.metadata import EntryPoint, entry_points
@@ -32,12 +32,12 @@ __all__ = [
 
 
 def task_names() -> list[str]:
-    """Every task known by name: built in, or installed through the entry point `decile.tasks`."""
+    """The names of all tasks: built in, or installed through the entry point `decile.tasks`."""
     return sorted(BUILTIN.keys() | entry_points(group=GROUP).names)
 
 
 def find_task(name: str) -> type[Task]:
-    """The class behind a name or a `package.module:attribute` of the user's own."""
+    """The class of a task's name, or of a user's `package.module:attribute`."""
     target = name if ":" in name else BUILTIN.get(name)
     if target is None:
         installed = list(entry_points(group=GROUP, name=name))
@@ -46,16 +46,18 @@ def find_task(name: str) -> type[Task]:
             raise TaskError(f"unknown task {name!r}: write one of {known}, or package.module:Class")
         target = installed[0].value
     try:
-        found: Any = EntryPoint(name, target, GROUP).load()
+        task: Any = EntryPoint(name, target, GROUP).load()
     except (ImportError, AttributeError, ValueError) as error:
         raise TaskError(f"task {name!r} cannot be imported: {error}") from error
-    if not (inspect.isclass(found) and issubclass(found, Task)):
-        raise TaskError(f"task {name!r} is no task: write package.module:Class of a tasks.Task")
-    return found
+    if not (inspect.isclass(task) and issubclass(task, Task)):
+        raise TaskError(
+            f"task {name!r} is not a subclass of tasks.Task: write package.module:Class"
+        )
+    return task
 
 
 def get_task(name: str, **options: Any) -> Task:
-    """The task of that name, built with its options; an unknown option is refused by name."""
+    """The task of that name, built with its options. Raises TaskError on an unknown option."""
     task = find_task(name)
     known = [*inspect.signature(task).parameters]
     if unknown := sorted(options.keys() - set(known)):

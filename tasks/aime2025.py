@@ -56,11 +56,11 @@ class Aime2025(ReadTask):
         self.parts = tuple(PARTS) if part == "both" else (part,)
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
-        """No pool, and the problems of the parts in their order."""
+        """An empty pool, and the problems of the parts in order."""
         return [], [prompt for part in self.parts for prompt in self._part(part)]
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """The last boxed number against the gold number."""
+        """Compare the last boxed number with the gold number."""
         return mark_number(completion, answer, self.marking, truncated)
 
     def _part(self, part: str) -> list[Prompt]:
@@ -72,8 +72,8 @@ class Aime2025(ReadTask):
 
 
 def whole_answer(answer: object) -> str:
-    r"""The whole number from 0 to 999; some copies write a degree sign behind it."""
+    r"""The answer as an integer from 0 to 999; some copies append a degree sign."""
     bare = str(answer).strip().removesuffix("^\\circ").removesuffix("^{\\circ}").removesuffix("°")
     if not (bare.isascii() and bare.isdigit() and int(bare) <= 999):
-        raise TaskError(f"answer {answer!r} is no whole number from 0 to 999")
+        raise TaskError(f"invalid answer {answer!r}: expected an integer from 0 to 999")
     return str(int(bare))

@@ -56,10 +56,10 @@ _NUMERIC = re.compile(
 
 
 def is_numeric(gold: str) -> bool:
-    r"""Whether a gold answer as a whole is one number.
+    r"""Whether a gold answer is exactly one number.
 
     That is: an integer (commas, `{,}` or `,\!` between its thousands), a decimal, or a fraction
-    (`a/b`, `\frac`, `\dfrac`, `\tfrac` of whole numbers), with at most one sign, a leading dollar,
+    (`a/b`, `\frac`, `\dfrac`, `\tfrac` of integers), with at most one sign, a leading dollar,
     and a trailing per cent sign, degree sign or unit in `\text{}`. Mixed numbers, roots, constants
     such as `\pi`, other bases (`101_2`) and assignments (`x=5`) are not.
     """
@@ -70,17 +70,17 @@ class CompetitionMath(ReadTask):
     r"""Competition mathematics by level and subject (MATH, or MATH-500 as its test).
 
     Read from the hub, or from the folder `path` with train.jsonl and test.jsonl (problem, level
-    "Level N", type, solution); the gold answer is what the last box of the solution holds.
-    `test_set: math500` tests on the 500 problems that others report, from the hub or from
-    `math500_path` (problem, answer, subject, level). `levels` and `subjects` narrow pool and test
-    alike, `train_levels` the pool alone (learn on easy levels, test on all); `numeric` keeps the
+    "Level N", type, solution); the gold answer is the content of the solution's last box.
+    `test_set: math500` tests on the widely reported 500 problems, from the hub or from
+    `math500_path` (problem, answer, subject, level). `levels` and `subjects` filter pool and test
+    set, `train_levels` the pool alone (train on easy levels, test on all); `numeric` keeps the
     problems whose gold is one number (`is_numeric`). The tier is the level.
     """
 
     name: ClassVar[str] = "math"
     version: ClassVar[str] = "1"
     marker_version: ClassVar[str] = "1"
-    # The first two stand in for wrong answers, so no problem has them as its right one.
+    # The first two serve as wrong answers, so no problem has them as its gold.
     examples: ClassVar[tuple[str, ...]] = (
         "\\frac{17}{1009}",
         "x^{17} - 1009",
@@ -113,53 +113,52 @@ class CompetitionMath(ReadTask):
         if test_set not in ("full", "math500"):
             raise TaskError(f"test_set {test_set!r} is unknown: write full or math500")
         if test_set == "full" and math500_path is not None:
-            raise TaskError("math500_path is only read with test_set: math500; write that as well")
-        self.tiers = _checked_levels("levels", levels)
-        self.train_tiers = _checked_levels("train_levels", train_levels)
-        self.subjects = _checked_subjects(subjects)
+            raise TaskError("math500_path is only read with test_set: math500: write that as well")
+        self.tiers = _check_levels("levels", levels)
+        self.train_tiers = _check_levels("train_levels", train_levels)
+        self.subjects = _check_subjects(subjects)
         self.numeric, self.test_set, self.math500_path = numeric, test_set, math500_path
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
-        """The pool and the test, narrowed to what was asked for."""
+        """The pool and the test set, filtered by the options."""
         train = self._prompts("train", self.rows("train", TRAIN), boxed_gold)
         if self.train_tiers is not None:
             train = [prompt for prompt in train if prompt.tier in self.train_tiers]
         if self.test_set == "full":
             return train, self._prompts("test", self.rows("test", TEST), boxed_gold)
-        # A pinned revision of MATH means nothing in the other repository: it has its own pin.
+        # A revision of MATH does not exist in the other repository, which has its own pin.
         read = read_rows(MATH500, self.math500_path, partial=self.partial)
-        return train, self._prompts("test", self.keep("test", read), _stated_gold)
+        return train, self._prompts("test", self.keep("test", read), _answer_gold)
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """The last boxed expression against the gold expression."""
+        """Compare the last boxed expression with the gold expression."""
         return mark_expression(completion, answer, self.marking, truncated)
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
-        """All at once, in child processes that can be stopped."""
+        """All at once, in child processes that can be killed."""
         return mark_expressions(answers, self.marking)
 
     def _prompts(
         self, split: str, rows: Sequence[Row], gold_of: Callable[[Row], str]
     ) -> list[Prompt]:
-        wanted = [row for row in rows if self._wanted(row)]
-        golds = [(row, gold_of(row)) for row in wanted]
+        golds = [(row, gold_of(row)) for row in rows if self._selected(row)]
         kept = [(row, gold) for row, gold in golds if gold]
         if dropped := len(golds) - len(kept):
-            self.note(f"{split}: {dropped:,} rows dropped whose solution boxes no answer")
+            self.note(f"{split}: {dropped:,} rows dropped without a boxed answer in the solution")
         return [
             make_prompt(self.name, str(row["problem"]), gold, _tier(row))
             for row, gold in kept
             if not self.numeric or is_numeric(gold)
         ]
 
-    def _wanted(self, row: Row) -> bool:
+    def _selected(self, row: Row) -> bool:
         subject = row["type"] if "type" in row else row["subject"]
         in_level = self.tiers is None or _tier(row) in self.tiers
         return in_level and (self.subjects is None or subject in self.subjects)
 
 
 def boxed_gold(row: Row) -> str:
-    r"""What the last box of the solution holds, also `\fbox{}` and `\boxed 5`; "" without one."""
+    r"""The content of the solution's last box, also `\fbox{}` and `\boxed 5`; "" without one."""
     solution = str(row["solution"])
     braced = last_box(solution, ("boxed", "fbox"))
     if braced is None and (bare := _BARE_BOX.findall(solution)):
@@ -167,7 +166,7 @@ def boxed_gold(row: Row) -> str:
     return (braced or "").strip()
 
 
-def _stated_gold(row: Row) -> str:
+def _answer_gold(row: Row) -> str:
     return str(row["answer"]).strip()
 
 
@@ -176,18 +175,18 @@ def _tier(row: Row) -> str:
     return str(row["level"]).removeprefix("Level ")
 
 
-def _checked_levels(name: str, levels: Sequence[int] | None) -> frozenset[str] | None:
+def _check_levels(name: str, levels: Sequence[int] | None) -> frozenset[str] | None:
     if levels is None:
         return None
     if isinstance(levels, int) or not levels or any(level not in LEVELS for level in levels):
-        raise TaskError(f"{name} {levels!r} is unknown: write a list out of 1, 2, 3, 4, 5")
+        raise TaskError(f"invalid {name} {levels!r}: expected a list of levels from 1 to 5")
     return frozenset(map(str, levels))
 
 
-def _checked_subjects(subjects: Sequence[str] | None) -> frozenset[str] | None:
+def _check_subjects(subjects: Sequence[str] | None) -> frozenset[str] | None:
     if subjects is None:
         return None
     if isinstance(subjects, str) or not subjects or any(s not in SUBJECTS for s in subjects):
         known = ", ".join(SUBJECTS)
-        raise TaskError(f"subjects {subjects!r} is unknown: write a list out of {known}")
+        raise TaskError(f"invalid subjects {subjects!r}: expected a list from {known}")
     return frozenset(subjects)

@@ -1,10 +1,10 @@
-"""Grade-school word problems: GSM8K (Cobbe et al., 2021), 7,473 to train on and 1,319 to test."""
+"""Grade-school word problems: GSM8K (Cobbe et al., 2021), 7,473 for training, 1,319 for test."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from tasks.base import Marking, Prompt, TaskError, make_prompt
+from tasks.base import Marking, Prompt, check_integer, make_prompt
 from tasks.marking import Mark, mark_number
 from tasks.prompting import Template, boxed_templates
 from tasks.sources import ReadTask, Source, normalize_number
@@ -23,13 +23,13 @@ TEST = replace(TRAIN, split="test", stems=("test",), count=1319)
 
 
 def gold_number(solution: str) -> str | None:
-    """The number behind the last `#### ` of a worked solution, or None where there is none."""
-    _, found, last = solution.rpartition("#### ")
-    return normalize_number(last) if found else None
+    """The number after the last `#### ` of a worked solution, or None without one."""
+    _, separator, last = solution.rpartition("#### ")
+    return normalize_number(last) if separator else None
 
 
 def solution_steps(solution: str) -> int:
-    """The lines of a worked solution that say something, before its `####`."""
+    """The number of non-empty lines of a worked solution before its `####`."""
     return sum(bool(line.strip()) for line in solution.rpartition("####")[0].splitlines())
 
 
@@ -37,10 +37,10 @@ class Gsm8k(ReadTask):
     r"""Grade-school word problems with one number as the answer (GSM8K).
 
     Read from the hub, or from the folder `path` with train.jsonl and test.jsonl (question, answer;
-    also .json, .parquet, .gz). `train` and `test` take the first so many prompts, in the order of
-    the files; None takes all. `last_number` lets lenient marking read the last number of a
-    completion that boxes nothing. The tier is the number of steps of the worked solution. The
-    preset `paper` follows the authors' code: no request to reason, thinking off.
+    also .json, .parquet, .gz). `train` and `test` limit the splits to the first prompts of the
+    files; None takes all. With `last_number`, lenient marking accepts the last number of a
+    completion without a box. The tier is the number of steps of the worked solution. The preset
+    `paper` follows the authors' code: no request to reason, thinking off.
     """
 
     name: ClassVar[str] = "gsm8k"
@@ -65,10 +65,13 @@ class Gsm8k(ReadTask):
             marking=marking, prompt=prompt, path=path, revision=revision, partial=partial
         )
         self.last_number = last_number
-        self.sizes = {"train": checked_size("train", train), "test": checked_size("test", test)}
+        self.sizes = {
+            name: None if size is None else check_integer(name, size)
+            for name, size in (("train", train), ("test", test))
+        }
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
-        """Both splits; a row whose gold is no number is dropped, and noted."""
+        """Both splits; a row without a numeric gold is dropped, with a note."""
         return self._split("train", TRAIN), self._split("test", TEST)
 
     def train(self) -> list[Prompt]:
@@ -80,14 +83,14 @@ class Gsm8k(ReadTask):
         return super().test()[: self.sizes["test"]]
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """The last boxed number against the gold number."""
+        """Compare the last boxed number with the gold number."""
         return mark_number(
             completion, answer, self.marking, truncated, last_number=self.last_number
         )
 
     @property
     def marker_id(self) -> str:
-        """The last number, where it is read, makes another marker."""
+        """Reading the last number is a different marker."""
         return super().marker_id + ("/last-number" if self.last_number else "")
 
     def _split(self, split: str, source: Source) -> list[Prompt]:
@@ -99,12 +102,5 @@ class Gsm8k(ReadTask):
                 tier = str(solution_steps(solution))
                 prompts.append(make_prompt(self.name, str(row["question"]), gold, tier))
         if dropped := len(rows) - len(prompts):
-            self.note(f"{split}: {dropped:,} rows dropped whose answer is no number behind ####")
+            self.note(f"{split}: {dropped:,} rows dropped without a number after ####")
         return prompts
-
-
-def checked_size(name: str, size: int | None) -> int | None:
-    """`size` where it is a number of prompts, or None for all. Raises TaskError."""
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-        raise TaskError(f"{name} {size!r} is wrong: write a whole number from 0, or leave it out")
-    return size

@@ -1,4 +1,4 @@
-"""Questions of the user's own, from a file and without code."""
+"""The user's own questions, from a file and without code."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,25 +14,25 @@ from tasks.sources import ReadTask, Row, normalize_number, read_file
 Marker = Literal["number", "letter", "expression", "text"]
 _LETTER = re.compile(r"[A-Z]|\([A-Z]\)")
 _WRAPPED = re.compile(r"\\text\s*\{([^{}]*)\}")
-# The first two of each stand in for wrong answers.
+# The first two of each serve as wrong answers.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "number": ("170009", "-3", "1200"),
     "letter": ("(A)", "(B)"),
     "expression": ("\\frac{17}{1009}", "x^{17} - 1009", "12\\sqrt{3}"),
     "text": ("Seventeen owls", "New York"),
 }
-_SHARES = 1 << 64  # a prompt id as a number lies below this
+_ID_RANGE = 1 << 64  # prompt ids, read as integers, are below this
 
 
 class QuestionFile(ReadTask):
     r"""Your own questions and answers, from JSON lines or Parquet files.
 
     `train` and `test` are paths of files with one question per row; either may be left out (no
-    pool: for evaluation only). Or `path` is one file, and `test_share` of it is the test, chosen
+    pool: for evaluation only). Or `path` is one file, of which `test_share` is the test set, chosen
     by content, so that the order of the file never matters. `question`, `answer` and `tier` name
-    columns; without `tier` all prompts have the tier "all". `marker` says how an answer is judged:
-    a number, an option letter, a mathematical expression, or text (what the last box holds; strict
-    wants the same characters, lenient forgives case, spaces, a full stop and `\text{}`).
+    columns; without `tier` all prompts have the tier "all". `marker` is how answers are marked: as
+    a number, an option letter, a mathematical expression, or text (the content of the last box;
+    strict compares characters, lenient ignores case, spaces, a full stop and `\text{}`).
     """
 
     name: ClassVar[str] = "file"
@@ -60,22 +60,25 @@ class QuestionFile(ReadTask):
         if marker not in get_args(Marker):
             raise TaskError(f"marker {marker!r} is unknown: write {', '.join(get_args(Marker))}")
         self.files = {"train": train, "test": test}
-        self.test_share = _checked_share(path, test_share, self.files)
+        self.test_share = _check_share(path, test_share, self.files)
         self.question, self.answer, self.tier = question, answer, tier
         self.marker: Marker = marker
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
-        """The two files, or the two sides of the one file."""
+        """The two files, or the two parts of one file."""
         if self.path is None and not any(self.files.values()):
-            raise TaskError("the task file has no file: write train: PATH and test: PATH, or path")
+            raise TaskError(
+                "task file: no file is given: write train: PATH and test: PATH, or path"
+            )
         if self.path is None:
             return self._prompts("train"), self._prompts("test")
-        both = self._read("all", self.path)
-        test = [prompt for prompt in both if self._on_test_side(prompt)]
-        return [prompt for prompt in both if not self._on_test_side(prompt)], test
+        splits: tuple[list[Prompt], list[Prompt]] = ([], [])
+        for prompt in self._read("all", self.path):
+            splits[int(prompt.prompt_id, 16) < self.test_share * _ID_RANGE].append(prompt)
+        return splits
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        """As `marker` says."""
+        """Mark according to `marker`."""
         if self.marker == "number":
             return mark_number(completion, answer, self.marking, truncated)
         if self.marker == "letter":
@@ -85,23 +88,23 @@ class QuestionFile(ReadTask):
         return mark_text(completion, answer, self.marking, truncated)
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
-        """All at once; expressions in child processes that can be stopped."""
+        """All at once; expressions in child processes that can be killed."""
         if self.marker == "expression":
             return mark_expressions(answers, self.marking)
         return super().mark_all(answers)
 
     @property
     def marker_id(self) -> str:
-        """Each way of judging is a marker of its own."""
+        """Each kind of marking is a marker of its own."""
         return f"{super().marker_id}/{self.marker}"
 
     @classmethod
     def marker_variants(cls) -> list[Task]:
-        """One task per way of judging; their file is never read."""
+        """One task per kind of marking; their file is never read."""
         return [cls(marker=marker) for marker in get_args(Marker)]
 
     def check_prompts(self) -> list[Prompt]:
-        """Made-up answers of the kind that the marker judges."""
+        """Made-up answers of the marker's kind."""
         return [make_prompt(self.name, f"example {a}", a, "") for a in EXAMPLES[self.marker]]
 
     def _prompts(self, split: str) -> list[Prompt]:
@@ -125,7 +128,7 @@ class QuestionFile(ReadTask):
             form = "number, such as 1234.5" if self.marker == "number" else "letter, such as B"
             others = ", ".join(marker for marker in get_args(Marker) if marker != self.marker)
             raise TaskError(
-                f"{place}: the answer {answer!r} is no {form}: write one, or marker: {others}"
+                f"{place}: the answer {answer!r} is not a {form}: write one, or marker: {others}"
             )
         tier = str(row[self.tier]) if self.tier else "all"
         return make_prompt(self.name, question, gold, tier)
@@ -137,12 +140,9 @@ class QuestionFile(ReadTask):
             return f"({answer.strip('()')})" if _LETTER.fullmatch(answer) else None
         return answer
 
-    def _on_test_side(self, prompt: Prompt) -> bool:
-        return int(prompt.prompt_id, 16) < self.test_share * _SHARES
-
 
 def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
-    """Mark what the last box holds against the gold text."""
+    """Compare the content of the last box with the gold text."""
     box = (
         last_box(completion)
         if marking == "strict"
@@ -152,21 +152,20 @@ def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Ma
         return no_answer_mark(truncated)
     if marking == "strict":
         return answer_mark(box.strip() == answer.strip(), box, "strict:boxed-text")
-    return answer_mark(_forgiving(box) == _forgiving(answer), box, "lenient:boxed-text")
+    return answer_mark(_normalize(box) == _normalize(answer), box, "lenient:boxed-text")
 
 
-def _forgiving(text: str) -> str:
+def _normalize(text: str) -> str:
     text = " ".join(_WRAPPED.sub(r"\1", text).split())
     return text.removesuffix(".").rstrip().casefold()
 
 
-def _checked_share(path: str | None, share: float | None, files: Mapping[str, str | None]) -> float:
-    given = any(file is not None for file in files.values())
-    if path is not None and given:
-        raise TaskError("path is split into both sides: leave it out, or leave train and test out")
+def _check_share(path: str | None, share: float | None, files: Mapping[str, str | None]) -> float:
+    if path is not None and any(file is not None for file in files.values()):
+        raise TaskError("path already gives both splits: leave it out, or leave train and test out")
     if path is None and share is not None:
         raise TaskError("test_share is only read with path: write that, or leave test_share out")
     share = 0.2 if share is None else share
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-        raise TaskError(f"test_share {share!r} is wrong: write a number between 0 and 1")
+        raise TaskError(f"invalid test_share {share!r}: expected a number between 0 and 1")
     return share

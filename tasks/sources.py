@@ -1,4 +1,4 @@
-"""The one way by which tasks read rows: from a local copy, or from the hub at a pinned revision."""
+"""Reads the rows of tasks: from a local copy, or from the hub at a pinned revision."""
 
 import gzip
 import hashlib
@@ -24,10 +24,10 @@ _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|\.\d+|\d+/0*[1-9]\d*)", re.ASCII)
 class Source:
     """Where the rows of one split come from.
 
-    `advice` is what a user writes to have a local copy read. `stems` are the names, without
-    suffix, that a local file may have. `configs` are read one after the other (None is the hub's
-    default). `records` is the key that holds the list of rows where a JSON file is an object.
-    `alone` says that the split is all there is, so that a path may be the file itself.
+    `advice` is the setting that reads a local copy. `stems` are the names, without suffix, that a
+    local file may have. `configs` are read in order (None is the hub's default). `records` is the
+    key of the list of rows if a JSON file is an object. `alone`: this is the only split, so a path
+    may be the file itself.
     """
 
     hub: str
@@ -43,7 +43,7 @@ class Source:
 
 
 class Rows(NamedTuple):
-    """What was read, where it came from (`hub@revision`, or `file sha256:…`), and what is odd."""
+    """Rows, their origin (`hub@revision`, or `file sha256:…`), and notes on unusual data."""
 
     rows: list[Row]
     origin: str
@@ -55,9 +55,9 @@ def read_rows(
 ) -> Rows:
     """The rows of one split, in the order of the files.
 
-    `path` is a local folder (or, where the split is alone, a file); without it the hub is asked
-    for `revision`, or else the pinned one. Raises TaskError where a file, a column or the hub is
-    missing, and where the number of rows is not the official one, unless `partial`.
+    `path` is a local folder (or a file, if the split is `alone`); without it, `revision` is read
+    from the hub, by default the pinned one. Raises TaskError if a file, a column or the hub is
+    missing, and if the number of rows is not the official one, unless `partial`.
     """
     if path is None:
         read = _from_hub(source, revision or source.revision)
@@ -65,31 +65,31 @@ def read_rows(
         raise TaskError("revision is only read from the hub: leave it out, or leave path out")
     else:
         read = _from_files(source, _files(source, Path(path)))
-    return _counted(source, read, partial)
+    return _check_count(source, read, partial)
 
 
 def read_file(path: str | Path, columns: Sequence[str], records: str | None = None) -> Rows:
-    """The rows of one local file: JSON lines, JSON or Parquet, text also packed (.gz)."""
+    """The rows of one local file: JSON lines, JSON or Parquet, text also gzipped (.gz)."""
     file = Path(path)
     if not file.is_file():
-        raise TaskError(f"{file} is not there: write the path of a {_or(SUFFIXES)} file")
+        raise TaskError(f"{file} does not exist: write the path of a {_or(SUFFIXES)} file")
     if not file.name.endswith(SUFFIXES):
-        raise TaskError(f"{file} is of an unknown kind: write a {_or(SUFFIXES)} file")
+        raise TaskError(f"{file}: unknown file type: write a {_or(SUFFIXES)} file")
     rows = []
-    for place, row in _placed(file, records):
+    for place, row in _numbered_rows(file, records):
         _check_columns(place, row, columns)
         rows.append(row)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     return Rows(rows, f"{file.name} sha256:{digest}")
 
 
-def _placed(file: Path, records: str | None) -> Iterable[tuple[str, Any]]:
-    """Each row with the place that a message names."""
+def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]:
+    """Each row with its place for messages."""
     if file.name.endswith(".parquet"):
         return ((f"{file} row {i}", row) for i, row in enumerate(_parquet(file), 1))
     text = _text(file)
     if file.name.endswith((".jsonl", ".jsonl.gz")):
-        # Only "\n" ends a line here: str.splitlines would also cut at a U+2028 inside a text.
+        # Split at "\n" only: str.splitlines would also split at a U+2028 inside a text.
         lines = enumerate(text.split("\n"), 1)
         return ((f"{file}:{i}", _json(line, f"{file}:{i}")) for i, line in lines if line.strip())
     form = "a list of rows" if records is None else f'{{"{records}": [rows]}}'
@@ -106,14 +106,14 @@ def _text(file: Path) -> str:
         raw = file.read_bytes()
         return (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise TaskError(f"{file} cannot be read: {error}. Write it anew as UTF-8 text") from error
+        raise TaskError(f"{file} cannot be read: {error}: write it as UTF-8 text") from error
 
 
 def _json(text: str, place: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise TaskError(f"{place} is no JSON: {error}") from error
+        raise TaskError(f"{place}: invalid JSON: {error}") from error
 
 
 def _parquet(file: Path) -> list[Row]:
@@ -129,7 +129,7 @@ def _parquet(file: Path) -> list[Row]:
 
 def _check_columns(place: str, row: Any, columns: Sequence[str]) -> None:
     if not isinstance(row, Mapping):
-        raise TaskError(f"{place} is no row: write an object with {', '.join(columns)}")
+        raise TaskError(f"{place} is not a row: write an object with {', '.join(columns)}")
     for column in columns:
         if column not in row:
             raise TaskError(f"{place} has no column {column!r}; it has: {', '.join(map(str, row))}")
@@ -138,24 +138,23 @@ def _check_columns(place: str, row: Any, columns: Sequence[str]) -> None:
 
 
 def _files(source: Source, path: Path) -> list[Path]:
-    """The local files of a split: by our names, or laid out as in a clone of the hub's folder."""
+    """The local files of a split: by our names, or as in a clone of the hub's repository."""
     if path.is_file() and source.alone:
         return [path]
     if not path.is_dir():
-        raise TaskError(f"{path} is no folder: write {source.advice}")
+        raise TaskError(f"{path} is not a folder: write {source.advice}")
     for stem in source.stems:
         for suffix in SUFFIXES:
             if (path / f"{stem}{suffix}").is_file():
                 return [path / f"{stem}{suffix}"]
-    found = [_of_config(source, path, config or "data") for config in source.configs]
-    if not all(found):
+    shards = [
+        sorted((path / (config or "data")).glob(f"{source.split}-*-of-*.parquet"))
+        for config in source.configs
+    ]
+    if not all(shards):
         stems = _or(source.stems)
         raise TaskError(f"{path} holds no {stems} as {_or(SUFFIXES)}: write {source.advice}")
-    return [file for files in found for file in files]
-
-
-def _of_config(source: Source, path: Path, config: str) -> list[Path]:
-    return sorted((path / config).glob(f"{source.split}-*-of-*.parquet"))
+    return [file for files in shards for file in files]
 
 
 def _or(names: Sequence[str]) -> str:
@@ -171,55 +170,55 @@ def _from_files(source: Source, files: Sequence[Path]) -> Rows:
 def _from_hub(source: Source, revision: str | None) -> Rows:
     if revision is None or not _COMMIT.fullmatch(revision):
         raise TaskError(
-            f"{source.hub} is read at one commit only, and {revision!r} is none: "
+            f"{source.hub} is read at a fixed commit only, which {revision!r} is not: "
             f"write revision: COMMIT (40 hex digits), or {source.advice}"
         )
     origin = f"{source.hub}@{revision}"
     rows: list[Row] = []
     for config in source.configs:
-        for index, row in enumerate(_loaded(source, config, revision), 1):
+        for index, row in enumerate(_load_config(source, config, revision), 1):
             _check_columns(f"{origin} row {index}", row, source.columns)
             rows.append(dict(row))
     return Rows(rows, origin)
 
 
-def _loaded(source: Source, config: str | None, revision: str) -> Iterable[Any]:
+def _load_config(source: Source, config: str | None, revision: str) -> Iterable[Any]:
     from datasets import load_dataset
 
     try:
         rows: Iterable[Any] = load_dataset(
             source.hub, config, split=source.split, revision=revision
         )
-    except Exception as error:  # the hub's client raises many kinds; all mean "not to be had"
+    except Exception as error:  # the hub's client raises many types of errors
         part = f" ({config})" if config else ""
         raise TaskError(
             f"{source.hub}@{revision}{part} cannot be loaded: {error}. "
-            f"A local copy works as well: write {source.advice}"
+            f"To use a local copy: write {source.advice}"
         ) from error
     return rows
 
 
-def _counted(source: Source, read: Rows, partial: bool) -> Rows:
-    found = len(read.rows)
-    if source.count is None or found == source.count:
+def _check_count(source: Source, read: Rows, partial: bool) -> Rows:
+    rows = len(read.rows)
+    if source.count is None or rows == source.count:
         return read
     name = re.sub(r" sha256:\w+", "", read.origin)
-    said = f"{name} holds {found:,} rows; the official number is {source.count:,}"
+    note = f"{name} holds {rows:,} rows; the official number is {source.count:,}"
     if not partial:
-        raise TaskError(f"{said}: write partial: true where that is meant")
-    return read._replace(notes=(*read.notes, said))
+        raise TaskError(f"{note}: write partial: true if that is intended")
+    return read._replace(notes=(*read.notes, note))
 
 
 def normalize_number(text: str) -> str | None:
-    """An integer, decimal or fraction without commas, or None where the text is no number."""
+    """An integer, decimal or fraction without commas, or None for any other text."""
     bare = text.strip().replace(",", "")
     return bare if _NUMBER.fullmatch(bare) else None
 
 
 class ReadTask(Task):
-    """A task whose questions are read, once per instance and its copies.
+    """A task whose questions are read from files or the hub, once per instance and its copies.
 
-    `notes` and `provenance` are complete once the questions were asked for.
+    `notes` and `provenance` are complete once the questions have been read.
     """
 
     def __init__(
@@ -237,7 +236,7 @@ class ReadTask(Task):
 
     @abstractmethod
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
-        """The training pool and the test questions, before what they share is taken away."""
+        """The training pool and the test questions, before shared questions are removed."""
 
     def train(self) -> list[Prompt]:
         """The training pool, in the order of the files."""
@@ -249,7 +248,7 @@ class ReadTask(Task):
 
     @property
     def provenance(self) -> dict[str, str]:
-        """Where each split was read: `hub@revision`, or `file sha256:…`."""
+        """The source of each split: `hub@revision` or `file sha256:…`."""
         _ = self._pools
         return dict(self._origins)
 
@@ -257,22 +256,22 @@ class ReadTask(Task):
     def _pools(self) -> tuple[list[Prompt], list[Prompt]]:
         train, test = self.read()
         test = self._distinct(test, "test")
-        return self._apart(self._distinct(train, "train"), test), test
+        return self._without_test(self._distinct(train, "train"), test), test
 
     def rows(self, split: str, source: Source) -> list[Row]:
-        """The rows of a split; its origin and what is odd about it are kept."""
+        """The rows of a split; its origin and notes are recorded."""
         read = read_rows(source, self.path, revision=self.revision, partial=self.partial)
         return self.keep(split, read)
 
     def keep(self, split: str, read: Rows) -> list[Row]:
-        """Record where rows came from and what is odd about them."""
+        """Record the origin and the notes of rows, and return the rows."""
         self._origins[split] = read.origin
         for note in read.notes:
             self.note(note)
         return read.rows
 
     def note(self, text: str) -> None:
-        """Say something of the data once, however often it is read."""
+        """Add a note on the data, once, however often it is read."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -284,10 +283,10 @@ class ReadTask(Task):
             self.note(f"{split}: {dropped:,} repeated prompts dropped")
         return list(kept.values())
 
-    def _apart(self, train: list[Prompt], test: list[Prompt]) -> list[Prompt]:
-        """By question, not by id: another gold answer would not make it another question."""
-        asked = {prompt.question for prompt in test}
-        kept = [prompt for prompt in train if prompt.question not in asked]
+    def _without_test(self, train: list[Prompt], test: list[Prompt]) -> list[Prompt]:
+        """Compares questions, not ids: another gold answer does not make another question."""
+        questions = {prompt.question for prompt in test}
+        kept = [prompt for prompt in train if prompt.question not in questions]
         if dropped := len(train) - len(kept):
-            self.note(f"train: {dropped:,} prompts dropped that the test asks")
+            self.note(f"train: {dropped:,} prompts dropped that are in the test set")
         return kept

@@ -57,7 +57,7 @@ def test_a_source_without_rows_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(TaskError, match=r"holds no results.json, traces.jsonl, results.jsonl"):
         import_probe(tmp_path, None, TASK)
-    with pytest.raises(TaskError, match="is not there"):
+    with pytest.raises(TaskError, match="does not exist"):
         import_probe(tmp_path / "no.jsonl", None, TASK)
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(TaskError, match="not of the form a list of rows"):

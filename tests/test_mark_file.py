@@ -99,7 +99,7 @@ def test_the_command_counts_outcomes(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--option", "last_number"], "write --option NAME=VALUE"),
         (["--option", "nothing=1"], "no option 'nothing'"),
         (["--output", "out.csv"], "write a .jsonl or .parquet file"),
-        (["--input", "nowhere.jsonl"], "nowhere.jsonl is not there"),
+        (["--input", "nowhere.jsonl"], "nowhere.jsonl does not exist"),
     ],
 )
 def test_a_wrong_argument_ends_with_code_2(

@@ -224,7 +224,7 @@ def test_an_unreachable_hub_points_to_a_local_path(monkeypatch: pytest.MonkeyPat
 
 
 def test_another_repository_has_no_pinned_commit() -> None:
-    with pytest.raises(TaskError, match=r"me/bbh is read at one commit only.*revision: COMMIT"):
+    with pytest.raises(TaskError, match=r"me/bbh is read at a fixed commit only.*revision: COMMIT"):
         get_task("shuffled_objects", source="bbh", hub="me/bbh").test()
 
 

@@ -84,7 +84,7 @@ def test_a_clone_of_the_hubs_folder_is_read_config_by_config(tmp_path: Path) -> 
 def test_a_lone_split_may_be_named_by_its_file_and_others_may_not(tmp_path: Path) -> None:
     file = write(tmp_path / "some.jsonl", ROWS)
     assert read_rows(replace(SOURCE, alone=True), str(file)).rows == ROWS
-    with refused("some.jsonl is no folder: write path: FOLDER with train.jsonl and test.jsonl"):
+    with refused("some.jsonl is not a folder: write path: FOLDER with train.jsonl and test.jsonl"):
         read_rows(SOURCE, str(file))
 
 
@@ -100,11 +100,11 @@ def test_json_may_hold_its_rows_under_a_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"question": "a", "answer": "b"}\n\n{"question": \n', "train.jsonl:3 is no JSON"),
+        ('{"question": "a", "answer": "b"}\n\n{"question": \n', "train.jsonl:3: invalid JSON"),
         ('{"question": "a", "answer": "b"}\n{"question": "a"}', ":2 has no column 'answer'; it"),
         ('{"q": "a", "answer": "b"}', ":1 has no column 'question'; it has: q, answer"),
         ('{"question": "a", "answer": null}', ":1: column 'answer' is null"),
-        ("[1]", ":1 is no row: write an object with question, answer"),
+        ("[1]", ":1 is not a row: write an object with question, answer"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, content: str, said: str) -> None:
@@ -128,7 +128,7 @@ def test_a_bad_row_of_parquet_is_named(tmp_path: Path) -> None:
         ("a.jsonl", b'{"question": "\xff"}', "a.jsonl cannot be read: 'utf-8' codec"),
         ("a.jsonl.gz", b"{}", "a.jsonl.gz cannot be read: Not a gzipped file"),
         ("a.json.gz", gzip.compress(b"[]" * 99)[:-12], "a.json.gz cannot be read"),
-        ("a.json", b"[", "a.json is no JSON"),
+        ("a.json", b"[", "a.json: invalid JSON"),
         ("a.csv", b"", "write a .jsonl, .json, .parquet, .jsonl.gz or .json.gz file"),
     ],
 )
@@ -139,7 +139,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: bytes, 
 
 
 def test_a_missing_folder_or_file_is_named_with_what_to_write(tmp_path: Path) -> None:
-    with refused(f"{tmp_path}/no is no folder: write path: FOLDER with train.jsonl and test.jsonl"):
+    with refused(f"{tmp_path}/no is not a folder: write path: FOLDER with train.jsonl"):
         read_rows(SOURCE, str(tmp_path / "no"))
     write(tmp_path / "test.jsonl", ROWS)
     with refused(f"{tmp_path} holds no train as .jsonl, .json, .parquet, .jsonl.gz or .json.gz"):
@@ -147,7 +147,7 @@ def test_a_missing_folder_or_file_is_named_with_what_to_write(tmp_path: Path) ->
     write(tmp_path / "easy" / "train-00000-of-00001.parquet", ROWS)  # and hard is not there
     with refused(f"{tmp_path} holds no train as"):
         read_rows(SOURCE, str(tmp_path))
-    with refused("a.jsonl is not there: write the path of a .jsonl"):
+    with refused("a.jsonl does not exist: write the path of a .jsonl"):
         read_file(tmp_path / "a.jsonl", [])
 
 
@@ -179,7 +179,7 @@ def test_another_commit_of_the_hub_can_be_named(hub: list[tuple[object, ...]]) -
 def test_the_hub_is_not_read_without_a_commit(
     hub: list[tuple[object, ...]], revision: str | None
 ) -> None:
-    with refused(f"someone/sums is read at one commit only, and {revision!r} is none: write rev"):
+    with refused(f"read at a fixed commit only, which {revision!r} is not: write revision"):
         read_rows(replace(SOURCE, revision=None), None, revision=revision)
     assert not hub
 

@@ -161,10 +161,10 @@ def test_gsm8k_reads_gold_and_steps_and_says_what_it_drops(tmp_path: Path) -> No
     assert [p.tier for p in task.test()] == ["1", "12"]
     assert task.notes == [
         "train.jsonl holds 6 rows; the official number is 7,473",
-        "train: 2 rows dropped whose answer is no number behind ####",
+        "train: 2 rows dropped without a number after ####",
         "test.jsonl holds 2 rows; the official number is 1,319",
         "train: 1 repeated prompts dropped",
-        "train: 1 prompts dropped that the test asks",  # under another gold, too
+        "train: 1 prompts dropped that are in the test set",  # under another gold, too
     ]
     assert set(task.provenance) == {"train", "test"}
     small = Gsm8k(path=path, partial=True, train=1, test=0)
@@ -195,7 +195,7 @@ def test_gold_and_steps_of_a_worked_solution(solution: str, gold: str | None, st
 
 @pytest.mark.parametrize("options", [{"train": -1}, {"test": 1.5}, {"train": True}])
 def test_gsm8k_sizes_are_whole_numbers(options: dict[str, Any]) -> None:
-    with refused("is wrong: write a whole number from 0, or leave it out"):
+    with refused("expected an integer ≥ 0"):
         Gsm8k(**options)
 
 
@@ -250,8 +250,8 @@ def test_math_reads_boxes_and_levels_and_says_what_it_drops(tmp_path: Path) -> N
     ]
     assert pairs(task.test()) == [("q1", "2"), ("q2", "y")]
     assert [note for note in task.notes if "official" not in note] == [
-        "train: 1 rows dropped whose solution boxes no answer",
-        "train: 1 prompts dropped that the test asks",
+        "train: 1 rows dropped without a boxed answer in the solution",
+        "train: 1 prompts dropped that are in the test set",
     ]
 
 
@@ -275,11 +275,14 @@ def test_math_is_narrowed(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"levels": [6]}, "levels [6] is unknown: write a list out of 1, 2, 3, 4, 5"),
-        ({"levels": 3}, "levels 3 is unknown"),
-        ({"train_levels": []}, "train_levels [] is unknown"),
-        ({"subjects": ["Maths"]}, "out of Algebra, Counting & Probability, Geometry, Inter"),
-        ({"subjects": "Algebra"}, "subjects 'Algebra' is unknown: write a list"),
+        ({"levels": [6]}, "invalid levels [6]: expected a list of levels from 1 to 5"),
+        ({"levels": 3}, "invalid levels 3"),
+        ({"train_levels": []}, "invalid train_levels []"),
+        (
+            {"subjects": ["Maths"]},
+            "expected a list from Algebra, Counting & Probability, Geo",
+        ),
+        ({"subjects": "Algebra"}, "invalid subjects 'Algebra': expected a list"),
         ({"test_set": "small"}, "write full or math500"),
         ({"math500_path": "/x"}, "only read with test_set: math500"),
     ],
@@ -407,7 +410,7 @@ def test_math_from_the_hub_is_seven_subjects_and_math500_has_its_own_pin(
 def test_real_math_has_its_official_counts_golds_and_levels() -> None:
     task = CompetitionMath(path=str(data("raw", "math")))
     assert (len(task.train()), len(task.test())) == (7498, 5000)
-    assert task.notes == ["train: 2 rows dropped whose solution boxes no answer"]
+    assert task.notes == ["train: 2 rows dropped without a boxed answer in the solution"]
     assert Counter(p.tier for p in task.train()) == {
         "1": 564,
         "2": 1348,
@@ -465,7 +468,7 @@ def test_aime_is_for_evaluation_only_and_its_tier_is_the_part(tmp_path: Path) ->
     assert set(task.provenance) == {"test I", "test II"}
     alone = Aime2025(part="I", path=str(tmp_path / "I.jsonl"))
     assert alone.test() == task.test()[:15]
-    with refused("I.jsonl is no folder: write path: FOLDER with I.jsonl and II.jsonl"):
+    with refused("I.jsonl is not a folder: write path: FOLDER with I.jsonl and II.jsonl"):
         Aime2025(path=str(tmp_path / "I.jsonl")).test()
 
 
@@ -478,7 +481,7 @@ def test_aime_answers(answer: object, gold: str) -> None:
 
 @pytest.mark.parametrize("answer", ["1000", "-1", "3.0", "", "x", "²"])
 def test_aime_answers_that_are_none(answer: str) -> None:
-    with refused("is no whole number from 0 to 999"):
+    with refused("expected an integer from 0 to 999"):
         whole_answer(answer)
 
 
@@ -526,17 +529,17 @@ def test_columns_are_named_and_parquet_is_read(tmp_path: Path) -> None:
 def test_the_pool_loses_what_the_test_asks(tmp_path: Path) -> None:
     task = QuestionFile(train=questions(tmp_path, 4), test=questions(tmp_path / "t", 1))
     assert asked(task.train()) == ["1+1?", "2+1?", "3+1?"]
-    assert task.notes == ["train: 1 prompts dropped that the test asks"]
+    assert task.notes == ["train: 1 prompts dropped that are in the test set"]
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "the task file has no file: write train: PATH and test: PATH, or path"),
+        ({}, "task file: no file is given: write train: PATH and test: PATH, or path"),
         ({"path": "a", "train": "b"}, "leave it out, or leave train and test out"),
         ({"train": "b", "test_share": 0.5}, "test_share is only read with path"),
-        ({"path": "a", "test_share": 1}, "test_share 1 is wrong: write a number between 0 and 1"),
-        ({"path": "a", "test_share": "half"}, "test_share 'half' is wrong"),
+        ({"path": "a", "test_share": 1}, "invalid test_share 1: expected a number between 0 and 1"),
+        ({"path": "a", "test_share": "half"}, "invalid test_share 'half'"),
         ({"path": "a", "marker": "math"}, "write number, letter, expression, text"),
     ],
 )
@@ -548,9 +551,9 @@ def test_bad_options_of_a_file_say_what_to_write(options: dict[str, Any], said: 
 @pytest.mark.parametrize(
     ("row", "options", "said"),
     [
-        ({"question": "a", "answer": "two"}, {}, "row 1: the answer 'two' is no number"),
+        ({"question": "a", "answer": "two"}, {}, "row 1: the answer 'two' is not a number"),
         ({"question": "a", "answer": "two"}, {}, "or marker: letter, expression, text"),
-        ({"question": "a", "answer": "2"}, {"marker": "letter"}, "is no letter, such as B"),
+        ({"question": "a", "answer": "2"}, {"marker": "letter"}, "is not a letter, such as B"),
         ({"question": " ", "answer": "2"}, {}, "row 1: column 'question' is empty"),
         ({"question": "a", "answer": " "}, {"marker": "text"}, "row 1: column 'answer' is empty"),
         ({"question": "a"}, {}, ":1 has no column 'answer'; it has: question"),
@@ -567,7 +570,7 @@ def test_bad_rows_of_a_file_are_named(
 def test_an_empty_or_missing_file_is_named(tmp_path: Path) -> None:
     with refused("a.jsonl holds no rows"):
         QuestionFile(path=jsonl(tmp_path / "a.jsonl", [])).test()
-    with refused("b.jsonl is not there"):
+    with refused("b.jsonl does not exist"):
         QuestionFile(test=str(tmp_path / "b.jsonl")).test()
 
 
