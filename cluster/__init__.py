@@ -1,1 +1,1 @@
-"""Where it runs: joining or starting Ray, and how much of it each part of a sweep takes."""
+"""Where sweeps run: connecting to or starting Ray, and the resources of each part of a sweep."""

@@ -1,4 +1,4 @@
-"""Work in other processes: parts over a pool of actors (Ray Data), or one call in a worker."""
+"""Work in other processes: parts mapped over a pool of actors (Ray Data), or one remote call."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -9,24 +9,24 @@ import pyarrow as pa
 from cluster.resources import Share
 from cluster.session import quiet_logs
 
-RESTARTS = 3  # Ray Data's default restarts a crashing actor for ever
+RESTARTS = 3  # Ray Data's default restarts a crashing actor without limit
 
 
 def map_over_actors(
     parts: list[pa.Table], actor: type, arguments: dict[str, Any], share: Share
 ) -> Iterator[dict[str, Any]]:
-    """The rows that `actor(**arguments)` gives for each part, as they come, in any order.
+    """Yield the rows that `actor(**arguments)` returns for each part, in order of completion.
 
-    Every part has one row: one batch of Ray Data, so that no setting of its own can split or merge
-    parts. Needs a connected Ray.
+    Each part is a table of one row, hence one batch, so that Ray Data's settings cannot split or
+    merge parts. Ray must be connected.
     """
     import ray.data
 
     quiet_logs()
     with warnings.catch_warnings():
-        # No named parameter limits restarts yet, and Ray's default is "for ever".
+        # There is no other parameter that limits restarts yet, and the default is unlimited.
         warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
-        done = ray.data.from_arrow(parts).map_batches(
+        results = ray.data.from_arrow(parts).map_batches(
             actor,
             fn_constructor_kwargs=arguments,
             batch_size=1,
@@ -37,12 +37,12 @@ def map_over_actors(
             max_restarts=RESTARTS,
             max_task_retries=RESTARTS,
         )
-    for batch in done.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+    for batch in results.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
         yield from batch.to_pylist()  # type: ignore[union-attr]
 
 
 def run_in_worker(function: Callable[[Any], str], argument: Any) -> str:
-    """What the function returns in a Ray worker; its error is raised here as it was there."""
+    """Call the function in a Ray worker. Its own exception is raised here, unwrapped."""
     import ray
 
     remote = ray.remote(num_cpus=0.5)(function)

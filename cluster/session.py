@@ -1,4 +1,4 @@
-"""Joins the Ray cluster that is there, or starts a small one in this process."""
+"""Connects to an existing Ray cluster, or starts a local one."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-OBJECT_STORE_BYTES = 200_000_000  # parts of a probe are small; Ray's default takes 30 % of memory
+OBJECT_STORE_BYTES = 200_000_000  # parts of a probe are small; Ray's default is 30 % of memory
 
 
 def in_ray_job() -> bool:
@@ -27,19 +27,19 @@ def in_ray_job() -> bool:
 
 
 def quiet_logs() -> None:
-    """Ray's libraries speak of themselves at every start; what fails still raises.
+    """Silence the start-up messages of Ray's libraries; failures still raise.
 
-    Called again after an import of one of them, because each sets its own level then.
+    To be called again after importing one of them, because each sets its own level on import.
     """
     for name in ("ray", "ray.data", "ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def _local() -> dict[str, Any]:
-    """Arguments of `ray.init` for a Ray of our own."""
+    """Arguments of `ray.init` for a local cluster."""
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     return {
-        "address": "local",  # not the cluster that somebody else may have started here
+        "address": "local",  # never an unrelated cluster on this machine
         "num_cpus": os.cpu_count(),
         "object_store_memory": OBJECT_STORE_BYTES,
         "include_dashboard": False,
@@ -53,8 +53,8 @@ def _connect(local: Mapping[str, Any]) -> None:
     address = os.environ.get("RAY_ADDRESS", "")
     if address.startswith("http"):
         raise ResourceError(
-            f"RAY_ADDRESS={address} is where jobs are handed in: write ray job submit "
-            "--working-dir . -- decile …, or unset RAY_ADDRESS to compute on this machine"
+            f"RAY_ADDRESS={address} is a job submission address: run ray job submit "
+            "--working-dir . -- decile …, or unset RAY_ADDRESS to run on this machine"
         )
     try:
         _check_reachable(address)
@@ -64,45 +64,46 @@ def _connect(local: Mapping[str, Any]) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """OSError where nothing listens at host:port; Ray itself would ask there for ten minutes."""
+    """Raise OSError if nothing listens at host:port; Ray itself would retry for ten minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "/" not in host:
         socket.create_connection((host.strip("[]"), int(port)), timeout=30).close()
 
 
 def _no_cluster(error: BaseException) -> str:
-    at = f"no Ray cluster answers at RAY_ADDRESS={os.environ.get('RAY_ADDRESS')}"
-    told = f"{error} {error.__cause__}"
-    if "oken" not in told:
-        return f"{at}: start one, or unset RAY_ADDRESS to compute on this machine"
+    problem = f"cannot connect to a Ray cluster at RAY_ADDRESS={os.environ.get('RAY_ADDRESS')}"
+    if "oken" not in f"{error} {error.__cause__}":  # "token" or "Token"
+        return f"{problem}: start one, or unset RAY_ADDRESS to run on this machine"
     return (
-        f"{at} with the token of this shell: write export RAY_AUTH_MODE=token, and keep the "
-        "cluster's token in ~/.ray/auth_token, or in the file that RAY_AUTH_TOKEN_PATH names"
+        f"{problem} with the current token: export RAY_AUTH_MODE=token, and put its token "
+        "in ~/.ray/auth_token or in the file named by RAY_AUTH_TOKEN_PATH"
     )
 
 
 def this_machine() -> dict[str, float]:
-    """CPUs and GPUs of this machine, as Ray would count them; a GPU's model is a name with count 0.
+    """CPUs and GPUs of this machine, as Ray counts them; GPU models are keys with count 0.
 
-    Asks the files of the driver, so that a plan loads neither Ray nor torch.
+    Reads the driver's files, so that a plan imports neither Ray nor torch.
     """
     cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    found = {"CPU": float(os.cpu_count() or 1), "GPU": float(len(cards))}
+    resources = {"CPU": float(os.cpu_count() or 1), "GPU": float(len(cards))}
     for card in cards:
         model = re.search(r"^Model:\s*(.*)$", card.read_text(), re.MULTILINE)
-        found[model[1] if model else "GPU"] = found.get(model[1] if model else "GPU", 0.0)
-    return found
+        if model:
+            resources[model[1]] = 0.0
+    return resources
 
 
 @contextmanager
 def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping[str, float]]:
-    """A connected Ray, as its resource counts; disconnects at the end.
+    """Connect to Ray, yield its resource counts, and disconnect at the end.
 
-    A cluster that grows counts as grown: to what its autoscaler tells Ray, or else to `grows_to`.
-    Ray's own autoscalers tell nothing (2.60), so one that starts from no worker has to be named.
+    An autoscaling cluster counts with its maximum: what its autoscaler reports to Ray, or else
+    `grows_to`. Ray's own autoscalers report nothing (2.60), so a cluster that starts without
+    workers needs `grows_to`.
 
-    `RAY_ADDRESS` (set inside a job) names a cluster, "auto" the one on this machine; without it a
-    local Ray lives as long as the block, on loopback, without dashboard.
+    `RAY_ADDRESS` (set inside a job) is the cluster's address, or "auto" for one on this machine.
+    Without it, a local cluster runs for the duration of the block, on loopback, without dashboard.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)

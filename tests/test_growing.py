@@ -91,6 +91,6 @@ def test_a_sweep_makes_a_cluster_grow_from_nothing(
 ) -> None:
     file = experiments(tmp_path)
     text = run(file, expect=2, RAY_ADDRESS=growing)
-    assert "--cpus and --gpus of a cluster that grows" in text
+    assert "autoscaler's limit as --cpus and --gpus" in text
     run(file, "--cpus", "2", RAY_ADDRESS=growing)
     assert same_results(file, finished)

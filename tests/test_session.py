@@ -1,4 +1,4 @@
-"""A Ray cluster that is not there, or wants a token, is said so; nothing is computed."""
+"""Connecting to a cluster that is absent or not a Ray cluster: a clear error, and nothing runs."""
 
 import os
 from pathlib import Path
@@ -11,19 +11,19 @@ from cluster.session import ray_session
 
 
 @pytest.mark.cluster
-def test_a_cluster_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
-    said = refused(tmp_path, "127.0.0.1:1")
-    assert "no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1: start one, or unset" in said
+def test_an_absent_cluster_is_an_error_at_once(tmp_path: Path) -> None:
+    message = refused(tmp_path, "127.0.0.1:1")
+    assert "cannot connect to a Ray cluster at RAY_ADDRESS=127.0.0.1:1: start one" in message
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "nobody.invalid:6379"])
-def test_nothing_is_asked_of_a_closed_port(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_does_not_retry_a_closed_port(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(ResourceError, match="no Ray cluster answers"), ray_session():
+    with pytest.raises(ResourceError, match="cannot connect to a Ray cluster"), ray_session():
         raise AssertionError(f"a cluster at {os.environ['RAY_ADDRESS']}?")
 
 
-def test_an_address_for_jobs_is_not_one_to_connect_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_submission_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:8265")
-    with pytest.raises(ResourceError, match="write ray job submit"), ray_session():
+    with pytest.raises(ResourceError, match="run ray job submit"), ray_session():
         raise AssertionError("connected?")
