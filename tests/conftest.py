@@ -4,15 +4,23 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from sweeps import experiments, run
 
 from orchestrator.storage.store import Store
 
-FIXTURE_MARKERS = {"finished": "cluster", "browser": "browser", "empty_database": "slow"}
+FIXTURE_MARKERS = {
+    "finished": "cluster",
+    "browser": "browser",
+    "empty_database": "slow",
+    "server": "slow",
+}
+
+settings.register_profile("check", max_examples=25)  # make check; make test runs all examples
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use a fixture which starts a sweep, a browser or an MLflow database."""
+    """Mark the tests that use a fixture which starts a sweep, a browser or a server."""
     for item in items:
         for fixture, marker in FIXTURE_MARKERS.items():
             if fixture in getattr(item, "fixturenames", ()):

@@ -20,6 +20,8 @@ from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.store import Store
 from policies import is_whole
 
+pytestmark = pytest.mark.slow
+
 FILE = Path(__file__).parents[1] / "experiments.yaml"
 CONFIG: Config = load_config(FILE).config
 PAPERS = [name for name, e in CONFIG.experiments.items() if e.resources.gpus]

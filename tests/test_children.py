@@ -91,6 +91,7 @@ def test_what_cannot_start_is_an_error_of_its_own() -> None:
     children.close()
 
 
+@pytest.mark.slow
 def test_a_hanging_child_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     script = (
         "import os; from tasks.children import Children; c = Children('misbehaving:do', 1, 1.0);"

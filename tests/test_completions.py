@@ -16,6 +16,8 @@ from tasks.equivalence import mark_expressions
 from tasks.marking import OUTCOMES, Mark, mark_letter, mark_number
 from tasks.reading import without_thinking
 
+pytestmark = pytest.mark.slow
+
 FILE = Path(__file__).with_name("completions.jsonl")
 CASES: dict[int, dict[str, Any]] = {
     line: json.loads(text) for line, text in enumerate(FILE.read_text("utf-8").splitlines(), 1)

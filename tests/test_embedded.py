@@ -27,6 +27,8 @@ from tasks.arithmetic import prompt_of as sums_prompt_of
 from tasks.base import in_test_split
 from tasks.shuffled_objects import LETTERS, Scenario, ShuffledObjects, prompt_of
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 96  # new tokens of the quickstart's probe
 # The figures of its page, and the keys of probes that users have stored, hang on these very bytes.
 TINY_WEIGHTS = "fa171a27e2ac2feee4fba94241f806f991d1f5b0edbe334fcc04a4ba1a304811"

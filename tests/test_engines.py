@@ -56,6 +56,7 @@ def experiments(folder: Path, engine: str) -> Path:
     return file
 
 
+@pytest.mark.cluster
 def test_a_probe_by_an_engine_of_the_users_own(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(ENGINE)
     file = experiments(tmp_path, "mine:Sayer")

@@ -95,6 +95,7 @@ def test_what_math_verify_cannot_read_is_no_answer() -> None:
         assert mark == (outcome, None, "lenient:boxed-unreadable")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ["1,000", " ", "{", "\\", "\\frac", "a ", "1 ", r"\text{ cm}", ".", "~"]
 )
@@ -103,6 +104,7 @@ def test_a_long_answer_is_normalized_in_linear_time(piece: str) -> None:
         mark_expression(r"\boxed{" + piece * (1_000_000 // len(piece)) + "}", "5", "strict", False)
 
 
+@pytest.mark.slow
 def test_bombs_are_errors_and_the_next_answer_is_marked() -> None:
     answers = [Answer(bomb, "7") for bomb in BOMBS] + [Answer(r"\boxed{x+7}", "7+x")]
     *bombs, last = mark_expressions(answers, "lenient")
@@ -149,6 +151,7 @@ def test_every_gold_of_math_is_correct(golds: list[str], marking: str) -> None:
     assert {mark.outcome for mark in mark_expressions(answers, marking)} == {"correct"}
 
 
+@pytest.mark.slow
 def test_math_verify_itself_knows_every_tenth_gold(golds: list[str]) -> None:
     verifiers = Children("tasks.math_verifier:equivalent", 2, 10.0)
     some = golds[::10]
@@ -177,6 +180,7 @@ print([text for text, a, b in zip(latex, two, read()) if a != b])
 """
 
 
+@pytest.mark.slow
 def test_parsing_in_two_stages_reads_what_the_full_parser_reads(golds: list[str]) -> None:
     some = [gold.replace("\n", " ") for gold in golds[::25]]
     done = subprocess.run(

@@ -5,11 +5,14 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from processes import hang_limit
 
 from tasks import OUTCOMES, Answer
 from tasks.equivalence import mark_expressions
 from tasks.marking import Mark, mark_letter, mark_number
+
+pytestmark = pytest.mark.slow
 
 CASES = [
     json.loads(line)

@@ -192,6 +192,7 @@ DEGENERATE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["", "\\boxed{", "answer is ", "#### "])
 @pytest.mark.parametrize("piece", DEGENERATE)
 def test_a_degenerate_text_is_read_in_linear_time(before: str, piece: str) -> None:

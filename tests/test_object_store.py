@@ -38,6 +38,8 @@ from orchestrator.training.checkpoints import KEPT, Checkpoints
 from orchestrator.training.record import drop_checkpoints, latest_checkpoint
 from tasks import Prompt
 
+pytestmark = pytest.mark.slow
+
 ROWS = pa.Table.from_pylist([{"update": 1, "name": "loss", "value": 0.5}], schema=LOG)
 
 

@@ -184,6 +184,7 @@ def test_data_that_the_paper_does_not_know(rows: list[Row]) -> None:
     assert text == Paragraph(paper_comparison.NOT_APPLICABLE)
 
 
+@pytest.mark.slow
 def test_the_command_puts_the_paper_on_the_page_and_in_the_terminal(
     rows: list[Row], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

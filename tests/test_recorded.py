@@ -70,6 +70,7 @@ def subsets(file: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.cluster
+@pytest.mark.cluster
 def test_a_replay_stops_early_with_the_subsets_of_the_whole(tmp_path: Path) -> None:
     recording(tmp_path)
     file = experiments(tmp_path, ["hard", "easy", "random"], adaptive=True)
@@ -83,6 +84,7 @@ def test_a_replay_stops_early_with_the_subsets_of_the_whole(tmp_path: Path) -> N
     assert subsets(file) == early
 
 
+@pytest.mark.cluster
 def test_a_policy_that_needs_all_says_so_beforehand(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

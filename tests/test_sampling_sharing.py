@@ -23,6 +23,8 @@ from orchestrator.sampling.sharing import ATTENTION
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks import get_task
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["chatty", "folder", "sampler", "source"]  # fixtures
 FORTY = SamplingSettings(max_completion_length=40)
 

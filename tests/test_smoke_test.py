@@ -15,6 +15,7 @@ def test_the_smoke_test_ends_with_a_result() -> None:
     assert summary.startswith("4 updates in ") and "tokens generated, accuracy" in summary
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(HAS_GPU, reason="this machine has a GPU")
 def test_without_a_gpu_doctor_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--gpu"]) == 1

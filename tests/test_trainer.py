@@ -21,6 +21,8 @@ from orchestrator.training.trl_internals import LiveGroupsTrainer
 from tasks import Prompt
 from tasks.marking import Mark
 
+pytestmark = pytest.mark.slow
+
 GROUP = 4
 LIVE = "correct or wrong"
 BY_ROWS = ["grpo", "dr_grpo", "sapo", "luspo"]

@@ -16,6 +16,8 @@ from orchestrator.storage.store import Store
 from orchestrator.training.record import finish
 from orchestrator.training.trial import Trial, run_cell
 
+pytestmark = pytest.mark.slow
+
 
 def two_worker_cell(folder: Path) -> tuple[Store, Cell]:
     """A cell of two workers with complete checkpoints of updates 2 and 3."""
