@@ -30,7 +30,7 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri, serve_ui, ui_command
 from orchestrator.tracking import runs as tracking_runs
-from orchestrator.tracking.rows import as_csv, clean, flatten, redact
+from orchestrator.tracking.cell_view import as_csv, clean, flatten, redact
 
 HERE = Path(__file__).parent
 

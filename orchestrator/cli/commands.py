@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _comparison_links(tracking_uri: str | None, store: "Store", page: str) -> list[str]:
     """Where the sweep's curves can be seen; `page` is empty where MLflow failed."""
-    from orchestrator.tracking.rows import redact
+    from orchestrator.tracking.cell_view import redact
 
     if tracking_uri is None:
         local_page = [f"http://127.0.0.1:5000/{page}"] if page else []

@@ -97,8 +97,8 @@ def _embedded() -> str:
 
 
 def _mlflow(tracking_uri: str | None) -> str:
+    from orchestrator.tracking.cell_view import redact
     from orchestrator.tracking.client import connect
-    from orchestrator.tracking.rows import redact
 
     with tempfile.TemporaryDirectory() as folder:
         uri = tracking_uri or f"sqlite:///{Path(folder) / 'mlflow.db'}"

@@ -30,8 +30,7 @@ class Interval(NamedTuple):
 class MeanSquares(NamedTuple):
     """Two-way analysis of variance of differences [seeds, items], one value per combination.
 
-    Expected values, with variances of seeds, items and residual:
-    rest + items · seed, rest + seeds · item, rest.
+    Expected values of the components: rest + items · seed, rest + seeds · item, rest.
     """
 
     seed: float
@@ -104,8 +103,7 @@ def paired_gain(before: np.ndarray, after: np.ndarray, resamples: int = 4000) ->
     """
     if before.shape != after.shape:
         raise ValueError(f"pairs need equal lengths, not {before.shape} and {after.shape}")
-    rng = np.random.default_rng(0)  # reproducible
-    return hierarchical_bootstrap((after - before)[None, :], resamples, rng)
+    return hierarchical_bootstrap((after - before)[None, :], resamples, np.random.default_rng(0))
 
 
 def hierarchical_bootstrap(
@@ -214,8 +212,7 @@ def permutation_p(
     if len(values) <= EXACT:
         patterns = np.arange(2 ** len(values))[:, None] >> np.arange(len(values)) & 1
         return float(np.mean(np.abs((2 * patterns - 1) @ values) >= observed))
-    rng = rng or np.random.default_rng(0)
-    block, hits = max(1, BLOCK // len(values)), 0
+    rng, block, hits = rng or np.random.default_rng(0), max(1, BLOCK // len(values)), 0
     for start in range(0, resamples, block):
         size = (min(block, resamples - start), len(values))
         signs = rng.integers(0, 2, size=size, dtype=np.int8).astype(np.float64)
@@ -291,11 +288,9 @@ def variance_components(results: Sequence[np.ndarray]) -> ProbeVariance:
     ratio = among / df[0] / within if within else (inf if among else 0.0)
     between = max(0.0, (among / df[0] - within) / each)
     low, high = (_williams(among / each, ratio, df, q) for q in (1 - LEVEL / 2, LEVEL / 2))
-    inner = Interval(
-        *(inside / float(stats.chi2.isf(q, df[1])) for q in (LEVEL / 2, 1 - LEVEL / 2))
-    )
+    ends = (inside / float(stats.chi2.isf(q, df[1])) for q in (LEVEL / 2, 1 - LEVEL / 2))
     p = float(stats.f.sf(ratio, *df))
-    return ProbeVariance(between, Interval(low, high), within, inner, p, probes, total)
+    return ProbeVariance(between, Interval(low, high), within, Interval(*ends), p, probes, total)
 
 
 def _williams(among: float, ratio: float, df: tuple[int, int], q: float) -> float:

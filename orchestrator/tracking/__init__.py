@@ -18,9 +18,9 @@ from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store, StoreError
+from orchestrator.tracking.cell_view import read_view, redact
 from orchestrator.tracking.client import failures
 from orchestrator.tracking.mlflow_internals import compare_page
-from orchestrator.tracking.rows import read_view, redact
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.sweep_view import sweep_view
 

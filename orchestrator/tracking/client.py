@@ -1,6 +1,6 @@
-"""What every run needs of MLflow: a client that fails fast, searching, describing, attaching.
+"""A client of MLflow that fails fast, and functions to search, log and attach files.
 
-Imports mlflow late. Everything here raises what MLflow raises; `tracking.Tracker` catches it.
+Imports mlflow inside functions. MLflow's exceptions propagate; `tracking.Tracker` catches them.
 """
 
 import logging
@@ -22,7 +22,7 @@ DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # stdout may be read by a program
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # stdout may be parsed by a program
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -30,9 +30,9 @@ _ENVIRONMENT = {
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """What a tracker raises that is dead, full or broken, or whose database driver is missing.
+    """Exceptions of a tracker that is unavailable, full or broken, or lacks a database driver.
 
-    The errors of requests are OSErrors.
+    The exceptions of requests are OSErrors.
     """
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -41,25 +41,20 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def connect(uri: str) -> "MlflowClient":
-    """A client that fails in seconds and speaks only of what matters."""
+    """A client that fails within seconds and does not log migrations and retries."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
-    _quiet()
+    for logger in ("mlflow", "alembic", "urllib3.connectionpool"):
+        logging.getLogger(logger).setLevel(logging.ERROR)
+    logging.getLogger(DATABASE_LOGGER).setLevel(logging.CRITICAL)
     _check_database(uri)
     return MlflowClient(tracking_uri=uri)
 
 
-def _quiet() -> None:
-    """Migrations and retries are no news; what matters is told once by the tracker."""
-    for name in ("mlflow", "alembic", "urllib3.connectionpool"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger(DATABASE_LOGGER).setLevel(logging.CRITICAL)
-
-
 def _check_database(uri: str) -> None:
-    """One quick try: MLflow itself tries an unusable database for 100 seconds before it says so."""
+    """Connect once: MLflow itself retries an unusable database for 100 seconds."""
     if not uri.startswith(DATABASES):
         return
     import sqlalchemy
@@ -74,8 +69,8 @@ def _check_database(uri: str) -> None:
         engine.dispose()
 
 
-def search(client: "MlflowClient", experiment_id: str, where: str) -> "list[Run]":
-    """Every run of an experiment that a filter finds."""
+def search_runs(client: "MlflowClient", experiment_id: str, where: str) -> "list[Run]":
+    """All runs of an experiment that match a filter."""
     runs: list[Run] = []
     token = None
     while True:
@@ -85,10 +80,10 @@ def search(client: "MlflowClient", experiment_id: str, where: str) -> "list[Run]
             return runs
 
 
-def describe(
+def log_params_and_tags(
     client: "MlflowClient", run: "Run", params: Mapping[str, str], tags: Mapping[str, str]
 ) -> None:
-    """Log the parameters that a run misses (a kill may have left it without), and its tags."""
+    """Log the parameters that are missing (after a kill), and the tags that changed."""
     from mlflow.entities import Param, RunTag
 
     missing = [Param(k, v) for k, v in params.items() if k not in run.data.params]
@@ -101,13 +96,13 @@ def describe(
 
 
 def log_metrics(client: "MlflowClient", run_id: str, metrics: "list[Metric]") -> None:
-    """Log any number of values."""
+    """Log any number of values in batches."""
     for start in range(0, len(metrics), METRICS_PER_BATCH):
         client.log_batch(run_id, metrics=metrics[start : start + METRICS_PER_BATCH])
 
 
-def attach(client: "MlflowClient", run_id: str, files: Mapping[str, bytes]) -> None:
-    """Store files as a run's artifacts, in place of those of the same path."""
+def log_files(client: "MlflowClient", run_id: str, files: Mapping[str, bytes]) -> None:
+    """Store files as a run's artifacts, replacing those of the same path."""
     with tempfile.TemporaryDirectory(prefix="decile-mlflow-") as folder:
         for name, data in files.items():
             file = Path(folder, name)

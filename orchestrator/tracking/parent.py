@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from orchestrator.planning.plan import Plan
-from orchestrator.tracking.client import attach, describe, log_metrics, search
-from orchestrator.tracking.rows import sweep_params, sweep_tags
+from orchestrator.tracking.cell_view import sweep_params, sweep_tags
+from orchestrator.tracking.client import log_files, log_metrics, log_params_and_tags, search_runs
 from orchestrator.tracking.sweep_view import DESCRIPTION_HEAD, SweepView
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ class ParentRun:
         """Find the run of the plan's settings, or create it."""
         tags = sweep_tags(plan.name, plan.experiment)
         where = f"tags.decile.settings = '{tags['decile.settings']}'"
-        if runs := search(client, experiment_id, where):
+        if runs := search_runs(client, experiment_id, where):
             run = min(runs, key=lambda r: r.info.start_time)
         else:
             run = client.create_run(experiment_id, run_name=plan.name, tags=tags)
-        describe(client, run, sweep_params(plan.experiment), tags)
+        log_params_and_tags(client, run, sweep_params(plan.experiment), tags)
         return cls(client, run)
 
     def begin(self) -> None:
@@ -52,7 +52,7 @@ class ParentRun:
         from mlflow.entities import Metric
 
         run = self._client.get_run(self.run_id)
-        attach(self._client, self.run_id, view.files)
+        log_files(self._client, self.run_id, view.files)
         now = round(time.time() * 1000)
         log_metrics(
             self._client,
@@ -67,7 +67,7 @@ class ParentRun:
         existing = run.data.tags.get(DESCRIPTION, "")
         if not existing or existing.startswith(DESCRIPTION_HEAD):  # otherwise a user wrote it
             tags[DESCRIPTION] = view.description
-        describe(self._client, run, {}, tags)
+        log_params_and_tags(self._client, run, {}, tags)
         self._client.set_tag(self.run_id, SYNCED, view.digest)
         self.digest = view.digest
 

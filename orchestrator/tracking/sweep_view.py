@@ -18,7 +18,7 @@ from orchestrator.report.page import page_html
 from orchestrator.report.rows import Row
 from orchestrator.report.text import verdict_text
 from orchestrator.report.verdicts import FamilyVerdict
-from orchestrator.tracking.rows import as_csv, clean
+from orchestrator.tracking.cell_view import as_csv, clean
 
 BASELINE = "random"
 MEANS = {"accuracy": "accuracy_final", "gain": "gain", "learnable_pct": "learnable_pct"}

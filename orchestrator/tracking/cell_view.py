@@ -46,13 +46,13 @@ class CellView:
 
 @cache
 def clean(name: str) -> str:
-    """A metric or parameter name that MLflow accepts: no `@`, no colon, no empty or dot segment."""
+    """A valid MLflow metric or parameter name: without `@`, colons, empty and dot segments."""
     plain = re.sub(r"[^/\w.\- ]", "_", name.replace("@", "_at_"))
     return "/".join(s for s in plain.split("/") if s.strip(". "))[:NAME_LIMIT].rstrip("/") or "_"
 
 
 def flatten(value: Any, name: str = "") -> dict[str, str]:
-    """Nested settings as dotted names and short texts; a secret's value is never shown."""
+    """Nested settings as dotted names and short texts; values of secrets are masked."""
     if isinstance(value, Mapping):
         parts = [flatten(v, f"{name}.{k}" if name else str(k)) for k, v in value.items()]
         return {k: v for part in parts for k, v in part.items()}
@@ -63,7 +63,7 @@ def flatten(value: Any, name: str = "") -> dict[str, str]:
 def cell_params(cell: Cell) -> dict[str, str]:
     """Every swept axis and every resolved setting that the cell's id covers, flat.
 
-    CPU and GPU shares are no part of the id and may change, so they are tags.
+    CPU and GPU shares are not part of the id and may change, so they are tags.
     """
     model, dataset = cell.probe.model, cell.probe.dataset
     baseline = cell.baseline.settings.model_dump(mode="json")
@@ -90,14 +90,14 @@ def cell_params(cell: Cell) -> dict[str, str]:
 
 
 def run_name(cell: Cell) -> str:
-    """Policy and seed first: the legends of MLflow's charts cut a name short."""
+    """Policy and seed come first because the legends of MLflow's charts truncate names."""
     axes = cell.axes
     probe = f"/p{axes['probe_seed']}" if axes["probe_seed"] else ""
     return f"{axes['policy']}/s{axes['seed']}{probe} {axes['model']}/{axes['dataset']}"
 
 
 def cell_tags(cell: Cell) -> dict[str, str]:
-    """What finds and filters a cell's run."""
+    """The tags that identify and filter a cell's run."""
     share = cell.resources
     return {
         "decile.cell_id": cell.cell_id,
@@ -110,7 +110,7 @@ def cell_tags(cell: Cell) -> dict[str, str]:
 def sweep_params(experiment: Experiment) -> dict[str, str]:
     """The settings that all cells of a sweep share.
 
-    Not the grid, which may grow while the sweep stays the same one, nor what changes no result.
+    Without the grid, which may grow, and without settings that cannot change a result.
     """
     others = {"about", "grid", "resources", "max_gpu_hours", "max_hours", "stop_hopeless"}
     settings = experiment.model_dump(mode="json", exclude=others)
@@ -119,7 +119,7 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
 
 
 def sweep_tags(name: str, experiment: Experiment) -> dict[str, str]:
-    """What finds a sweep's parent run; `decile.settings` tells two settings of one name apart."""
+    """The tags that identify a sweep's parent run; `decile.settings` hashes its settings."""
     grid = {
         f"decile.grid.{axis}": ", ".join(map(str, values))
         for axis, values in experiment.grid.model_dump(mode="json").items()
@@ -146,7 +146,7 @@ def curves(
 
 
 def summary(result: dict[str, Any], ledger: dict[str, Any]) -> dict[str, float]:
-    """The few numbers that the compare view needs: final/* and ledger/*."""
+    """The numbers of MLflow's compare view: final/* and ledger/*."""
     base, final = result["accuracy_base"], result["accuracy_final"]
     headline = {
         "final/accuracy": final,
@@ -163,7 +163,7 @@ def side_by_side(
 ) -> list[dict[str, Any]]:
     """The same questions before and after training, one completion each.
 
-    The first `limit` by prompt_id, a hash, so the choice favours neither success nor failure.
+    The first `limit` by prompt_id, a hash, so that the choice is independent of success.
     """
     steps = by_update(main(evaluations))
     if not steps:
@@ -190,7 +190,7 @@ def _first_samples(evaluation: pa.Table) -> dict[str, dict[str, Any]]:
 
 
 def read_view(store: Store, cell: Cell, result: dict[str, Any], test: list[Prompt]) -> CellView:
-    """A finished cell's view; StoreError names what is missing or torn."""
+    """A finished cell's view. StoreError where a file is missing or corrupt."""
     place = ("cells", cell.cell_id)
     groups = _table(store, GROUPS, *place, "groups.parquet")
     evaluations = _table(store, EVALUATIONS, *place, "evaluations.parquet")
@@ -209,8 +209,8 @@ def _table(store: Store, schema: pa.Schema, *place: str) -> pa.Table:
     table = store.read_table(schema, *place)
     if table is None:
         raise StoreError(
-            f"{store.path(*place)} is missing, torn, or of another version: "
-            "delete the cell's folder and run the same command again"
+            f"{store.path(*place)} is missing, corrupt, or of another version: "
+            "delete the cell's folder and rerun the same command"
         )
     return table
 
@@ -231,7 +231,7 @@ def _files(
 
 
 def as_csv(rows: list[dict[str, Any]]) -> str:
-    """The rows as CSV; columns in the order in which they first appear."""
+    """Rows as CSV, columns in order of first appearance."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
     writer = csv.DictWriter(out, names)
@@ -241,5 +241,5 @@ def as_csv(rows: list[dict[str, Any]]) -> str:
 
 
 def redact(text: str) -> str:
-    """The text with user and password of every URI in it left out."""
+    """The text with user and password masked in every URI."""
     return re.sub(r"(?<=://)[^\s/'\"]*@", "***@", text)
