@@ -180,8 +180,8 @@ def test_every_probe_is_counted_and_has_a_label_of_its_own(tmp_path: Path) -> No
     )
     assert queue.forecast.seconds_left() > sum(expected.probes.values())
     assert set(probe_labels(plan.probes).values()) == {
-        "stub/small train, probe seed 0",
-        "stub/small train, probe seed 1",
+        "stub/small train, seed 0",
+        "stub/small train, seed 1",
         "stub/small test",
         "stub/small test, greedy",
     }

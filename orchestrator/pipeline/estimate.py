@@ -106,7 +106,7 @@ def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
     labels = {probe_id(s): f"{s.model.name}/{s.dataset.name} {s.split}" for s in specs}
     qualifiers: tuple[Callable[[ProbeSpec], str], ...] = (
         lambda spec: "" if spec.settings.temperature else "greedy",
-        lambda spec: f"probe seed {spec.settings.seed}",
+        lambda spec: f"seed {spec.settings.seed}",
         lambda spec: f"{spec.settings.samples} samples",
         lambda spec: spec.key[:8],
     )

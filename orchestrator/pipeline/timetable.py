@@ -121,9 +121,13 @@ def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> di
 
 def _short_name(plan: Plan, cell: Cell) -> str:
     """A cell's name without the model or dataset that all cells of the plan share."""
-    axes = [each.axes | {"seed": f"s{each.seed}"} for each in (cell, *plan.cells)]
-    shared = {axis for axis in ("model", "dataset") if len({a[axis] for a in axes}) == 1}
-    return "/".join(axes[0][a] for a in ("policy", "seed", "model", "dataset") if a not in shared)
+    names = [cell.policy, f"s{cell.seed}"]
+    if probe_seed := cell.axes["probe_seed"]:
+        names.append(f"p{probe_seed}")
+    for axis in ("model", "dataset"):
+        if len({each.axes[axis] for each in plan.cells}) > 1:
+            names.append(cell.axes[axis])
+    return "/".join(names)
 
 
 def time_lines(view: Mapping[str, Any]) -> list[str]:
