@@ -204,7 +204,7 @@ def test_two_names_of_one_model_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("train", "many", "write a whole number"),
+        ("train", "many", "expected an integer"),
         ("train", 0, "for evaluation only"),
         ("test", 0, "its test set is empty"),
         ("trian", 40, "no option 'trian': it takes"),

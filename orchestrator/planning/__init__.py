@@ -1,1 +1,1 @@
-"""An experiment -> its cells, with every setting resolved and every pool loaded."""
+"""Planning: an experiment -> its probes and cells, in three passes: resolve, load, expand."""

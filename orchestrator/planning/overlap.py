@@ -1,18 +1,18 @@
-"""Overlap between a training pool and an evaluation set: the same question, or nearly the same.
+"""Overlap between a training pool and an evaluation set: exact and near duplicate questions.
 
-A question is read as words: Unicode NFKC, case folded, thousands commas, sentence punctuation and
-LaTeX braces off. Every number is a word, and so is every other sign, because `x+3` and `x-3` are
-two questions. Two questions are exact duplicates when their words agree in order, and near
-duplicates when the sets of their `SHINGLE`-word runs have a Jaccard similarity of at least `NEAR`.
-The search is exact: it finds every pair over the threshold (prefix filtering: Chaudhuri et al.
-2006, Bayardo et al. 2007).
+A question is compared as words: Unicode NFKC, case folded, without thousands separators, sentence
+punctuation and LaTeX braces. Every number is a word, and so is every other sign, because `x+3` and
+`x-3` are different questions. Two questions are exact duplicates if their words agree in order, and
+near duplicates if the sets of their `SHINGLE`-word runs have a Jaccard similarity of at least
+`NEAR`. The search is exact: it finds every pair over the threshold (prefix filtering: Chaudhuri et
+al. 2006, Bayardo et al. 2007).
 
-Why three words and 0.8: each changed word breaks three runs on either side, so k changes that
-stand apart leave a question of L words at (L + 2 - 3k) / (L + 2 + 3k). One other number makes a
-near duplicate only of questions of 25 words or more, two of 52 or more: a template filled anew
-is no duplicate, a long question with a word changed is. Of MATH's 7,500 training prompts this
-names 64, 13 of them templates with other numbers; pairs of words name 141 and 42, and runs of five
-miss a single typo in any question under 41 words.
+Why three words and 0.8: a changed word breaks three runs on each side, so k isolated changes leave
+a question of L words at (L + 2 - 3k) / (L + 2 + 3k). One different number is a near duplicate only
+in questions of 25 words or more, two in those of 52 or more: a template with new numbers is not a
+duplicate, a long question with one word changed is. This finds 64 of MATH's 7,500 training prompts,
+13 of them templates with other numbers. Runs of two words find 141 and 42, and runs of five miss a
+single typo in any question under 41 words.
 """
 
 import math
@@ -44,10 +44,10 @@ _WORD = re.compile(
 
 
 class Overlap(NamedTuple):
-    """A training prompt that the evaluation set holds too, with its best match there.
+    """A training prompt that duplicates one of the evaluation set, with its best match there.
 
-    `similarity` is the Jaccard similarity of the two shingle sets, in [threshold, 1]. Two
-    questions can reach 1.0 and still be `near`, where they only repeat a passage unequally often.
+    `similarity` is the Jaccard similarity of the two shingle sets, in [threshold, 1]. It can be 1.0
+    for a `near` duplicate, if the questions only differ in how often they repeat a passage.
     """
 
     train_id: str
@@ -57,7 +57,7 @@ class Overlap(NamedTuple):
 
 
 def words(question: str) -> list[str]:
-    """The question's words in order, as compared."""
+    """The normalized words of a question, in order."""
     text = unicodedata.normalize("NFKC", question).casefold().replace("\u2212", "-")
     return _WORD.findall(_THOUSANDS.sub("", text))
 
@@ -67,28 +67,28 @@ def find_overlap(
 ) -> list[Overlap]:
     """The best match of each training prompt that has one, in the order of `train`.
 
-    An exact match comes before any near one; among equals the smallest evaluation id wins, so the
-    evaluation set's order never matters. Raises ValueError for a threshold outside (0, 1].
+    Exact matches take precedence; ties go to the smallest evaluation id, so the order of the
+    evaluation set does not matter. Raises ValueError for a threshold outside (0, 1].
     """
     if not 0 < threshold <= 1:
-        raise ValueError(f"threshold {threshold!r} is wrong: write a number in (0, 1]")
+        raise ValueError(f"invalid threshold {threshold!r}: expected a number in (0, 1]")
     by_id = sorted(evaluation, key=lambda prompt: prompt.prompt_id)
-    asked = [words(p.question) for p in train]
-    known = [words(p.question) for p in by_id]
-    same = {tuple(text): i for i, text in reversed(list(enumerate(known)))}
-    near = _Search(asked, known, threshold)
-    found: list[Overlap] = []
+    train_words = [words(p.question) for p in train]
+    test_words = [words(p.question) for p in by_id]
+    same = {tuple(text): i for i, text in reversed(list(enumerate(test_words)))}
+    near = _Search(train_words, test_words, threshold)
+    overlaps: list[Overlap] = []
     for row, prompt in enumerate(train):
-        exact = same.get(tuple(asked[row]))
+        exact = same.get(tuple(train_words[row]))
         if exact is not None:
-            found.append(Overlap(prompt.prompt_id, by_id[exact].prompt_id, "exact", 1.0))
+            overlaps.append(Overlap(prompt.prompt_id, by_id[exact].prompt_id, "exact", 1.0))
         elif best := near.best(row):
-            found.append(Overlap(prompt.prompt_id, by_id[best[0]].prompt_id, "near", best[1]))
-    return found
+            overlaps.append(Overlap(prompt.prompt_id, by_id[best[0]].prompt_id, "near", best[1]))
+    return overlaps
 
 
 def without_overlap(train: Sequence[Prompt], overlaps: Sequence[Overlap]) -> list[Prompt]:
-    """The training prompts that no overlap names, in their order."""
+    """The training prompts without overlap, in their order."""
     dropped = {overlap.train_id for overlap in overlaps}
     return [prompt for prompt in train if prompt.prompt_id not in dropped]
 
@@ -105,38 +105,38 @@ class _Search:
 
     Sets are ordered rarest shingle first. Two sets of Jaccard similarity >= t share at least
     t * size shingles of either, so they must meet among the first (1 - t) * size + 1 of both:
-    only those are indexed and looked up, and template phrases that every question has never are.
+    only those are indexed and looked up, never template phrases that every question contains.
     """
 
     def __init__(
-        self, asked: Sequence[list[str]], known: Sequence[list[str]], threshold: float
+        self, train: Sequence[list[str]], evaluation: Sequence[list[str]], threshold: float
     ) -> None:
         self.threshold = threshold
-        flat, starts, self.kinds = _sets([*asked, *known])
-        middle = starts[len(asked)]
-        self.asked, self.asked_starts = flat[:middle], starts[: len(asked) + 1]
-        self.known, self.known_starts = flat[middle:], starts[len(asked) :] - middle
-        self.sizes = np.diff(self.known_starts)
+        flat, starts, self.kinds = _sets([*train, *evaluation])
+        middle = starts[len(train)]
+        self.train, self.train_starts = flat[:middle], starts[: len(train) + 1]
+        self.evaluation, self.evaluation_starts = flat[middle:], starts[len(train) :] - middle
+        self.sizes = np.diff(self.evaluation_starts)
         self.holders, self.holder_starts = self._index()
         self.member = np.zeros(self.kinds, dtype=bool)
 
     def _index(self) -> tuple[Ints, Ints]:
-        """Evaluation rows by shingle: rows, and where each shingle's rows start."""
+        """Evaluation rows grouped by shingle, and where each shingle's rows start."""
         rows = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        place = np.arange(len(self.known)) - self.known_starts[rows]
+        position = np.arange(len(self.evaluation)) - self.evaluation_starts[rows]
         lengths = np.array([self._prefix(int(size)) for size in self.sizes], dtype=np.int64)
-        kept = place < lengths[rows]
-        order = np.argsort(self.known[kept], kind="stable")
-        counts = np.bincount(self.known[kept], minlength=self.kinds)
+        kept = position < lengths[rows]
+        order = np.argsort(self.evaluation[kept], kind="stable")
+        counts = np.bincount(self.evaluation[kept], minlength=self.kinds)
         return rows[kept][order], np.concatenate(([0], np.cumsum(counts)))
 
     def _prefix(self, size: int) -> int:
-        # Rounding may only lengthen a prefix: a longer one costs time, a shorter one a match.
+        # Round up: a prefix that is too long costs time, one that is too short misses matches.
         return size - math.ceil(self.threshold * size - 1e-9) + 1
 
     def best(self, row: int) -> tuple[int, float] | None:
         """Evaluation row and similarity of the best match of training row `row`, or None."""
-        own = self.asked[self.asked_starts[row] : self.asked_starts[row + 1]]
+        own = self.train[self.train_starts[row] : self.train_starts[row + 1]]
         candidates = self._candidates(own)
         if not candidates.size:
             return None
@@ -148,7 +148,7 @@ class _Search:
         return int(candidates[top]), float(similarity[top])
 
     def _candidates(self, own: Ints) -> Ints:
-        """Ascending evaluation rows that share a rare shingle and are of a possible size."""
+        """Evaluation rows that share a rare shingle and have a possible size, ascending."""
         size, starts = len(own), self.holder_starts
         rare = own[: self._prefix(size)].tolist()
         slices = [
@@ -167,18 +167,18 @@ class _Search:
         """How many shingles each candidate shares with `own`."""
         sizes = self.sizes[candidates]
         ends = np.cumsum(sizes)
-        offsets = np.repeat(self.known_starts[candidates] - (ends - sizes), sizes)
+        offsets = np.repeat(self.evaluation_starts[candidates] - (ends - sizes), sizes)
         self.member[own] = True
-        hits = self.member[self.known[np.arange(ends[-1]) + offsets]].astype(np.int64)
+        hits = self.member[self.evaluation[np.arange(ends[-1]) + offsets]].astype(np.int64)
         self.member[own] = False
         return np.add.reduceat(hits, ends - sizes)
 
 
 def _sets(texts: Sequence[list[str]]) -> tuple[Ints, Ints, int]:
-    """Each text's set of shingle numbers, rarest first, one after the other.
+    """The shingle numbers of each text, rarest first, in one flat array.
 
-    Returns the numbers, where each text's start (one more than texts), and how many kinds of
-    shingle there are. Numbers stand for shingles one to one; nothing is hashed.
+    Returns the numbers, the start of each text's (length texts + 1), and the number of different
+    shingles. Each number stands for exactly one shingle; nothing is hashed.
     """
     codes, rows = _shingles(texts)
     kinds = int(codes.max(initial=0)) + 1
@@ -192,10 +192,10 @@ def _sets(texts: Sequence[list[str]]) -> tuple[Ints, Ints, int]:
 
 
 def _shingles(texts: Sequence[list[str]]) -> tuple[Ints, Ints]:
-    """Every run of `SHINGLE` words, as a number, and the text it stands in.
+    """Every run of `SHINGLE` words as a number, and the index of its text.
 
-    Texts are padded, so that the first and the last word, where a short question often has its
-    number, lie in as many runs as any other.
+    Texts are padded, so that the first and last words, often the number of a short question, are in
+    as many runs as any other word.
     """
     vocabulary: dict[str, int] = {}
     stream: list[int] = []
@@ -212,6 +212,6 @@ def _shingles(texts: Sequence[list[str]]) -> tuple[Ints, Ints]:
 
 
 def _renumbered(codes: Ints) -> Ints:
-    """The same numbers counted from 0 without gaps, so that the next step cannot overflow."""
+    """The numbers renumbered from 0 without gaps, so that the next step cannot overflow."""
     inverse: Any = np.unique(codes, return_inverse=True)[1]
     return np.asarray(inverse, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The prompts of a dataset: its training pool and its test set, hashed by content."""
+"""The prompts of a dataset: its training pool and its test set, with content hashes."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,11 +13,11 @@ Split = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class Dataset:
-    """A task with its options and its reading of answers: enough to rebuild it in any process.
+    """A task with its options and marking: all that is needed to build it in any process.
 
-    `prompt` is what YAML says of the chat around a question; `max_marking_errors` the share of a
-    batch that may fail to be judged; `drop_overlap` takes training prompts out that the test holds,
-    or that of `apart_from`.
+    `prompt` configures the chat around a question; `max_marking_errors` is the share of a batch on
+    which the marker may fail. `drop_overlap` removes training prompts that are duplicates of
+    questions in the test set, or in those of `apart_from`.
     """
 
     name: str
@@ -30,27 +30,27 @@ class Dataset:
     apart_from: tuple["Dataset", ...] = ()
 
     def build(self) -> Task:
-        """The task; TaskError where an option or a data file is wrong."""
-        asked = {"prompt": self.prompt} if self.prompt else {}
-        return get_task(self.task, marking=self.marking, **asked, **self.options)
+        """The task. TaskError for an invalid option or data file."""
+        prompt = {"prompt": self.prompt} if self.prompt else {}
+        return get_task(self.task, marking=self.marking, **prompt, **self.options)
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A dataset's prompts, loaded."""
+    """The loaded prompts of a dataset."""
 
     dataset: Dataset
     task: Task
     train: list[Prompt]
     test: list[Prompt]
-    notes: tuple[str, ...] = ()  # what was left out of the source, and why
+    notes: tuple[str, ...] = ()  # what was excluded from the source, and why
 
     def prompts(self, split: Split) -> list[Prompt]:
         """The prompts of one split."""
         return self.train if split == "train" else self.test
 
     def overlap(self, test: "Pool") -> list[Overlap]:
-        """The training prompts that a test set holds too, word for word or nearly."""
+        """The training prompts that are exact or near duplicates of a test set's."""
         return find_overlap(self.train, test.test)
 
     def tiers(self, split: Split) -> dict[str, str]:
@@ -59,29 +59,29 @@ class Pool:
 
     @cached_property
     def train_hash(self) -> str:
-        """Content hash of the training pool; order does not matter."""
+        """Content hash of the training pool, independent of order."""
         return canonical_hash(sorted(p.prompt_id for p in self.train))
 
     @cached_property
     def test_hash(self) -> str:
-        """Content hash of the test set."""
+        """Content hash of the test set, independent of order."""
         return canonical_hash(sorted(p.prompt_id for p in self.test))
 
 
 def load_pool(dataset: Dataset) -> Pool:
-    """Build the task and load both splits; training prompts that overlap go where asked."""
+    """Build the task, load both splits and drop overlapping training prompts if configured."""
     task = dataset.build()
     train, test = task.train(), task.test()
     notes = list(task.notes)
     if dataset.drop_overlap:
         tests = {"test": test, **{d.name: d.build().test() for d in dataset.apart_from}}
-        for name, load_samples in tests.items():
-            if found := find_overlap(train, load_samples):
-                notes.append(f"dropped: {describe(found, len(train), name)}")
-                train = without_overlap(train, found)
+        for name, prompts in tests.items():
+            if overlaps := find_overlap(train, prompts):
+                notes.append(f"dropped: {describe(overlaps, len(train), name)}")
+                train = without_overlap(train, overlaps)
     return Pool(dataset, task, train, test, tuple(notes))
 
 
 def template_hash(task: Task) -> str:
-    """Hash of the chat around a question: wording, system prompt and examples."""
+    """Hash of the chat around a question: template, system prompt and examples."""
     return canonical_hash([task.name, task.version, task.messages("{question}")])

@@ -2,4 +2,4 @@
 
 
 class UserError(Exception):
-    """The user's input is wrong: what, where, and what to write instead. Exit code 2."""
+    """Invalid input: the message says what is wrong, where, and what to write instead."""

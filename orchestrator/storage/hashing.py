@@ -1,4 +1,4 @@
-"""Content hashes: what identifies a file, a model folder, or any JSON value. Pure."""
+"""Content hashes that identify files, model folders and JSON values."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Arrow schemas of everything that is stored. One place, so that no two writers differ."""
+"""Arrow schemas of all stored tables."""
 
 import pyarrow as pa
 
@@ -11,18 +11,18 @@ SAMPLES = pa.schema(
         "tokens": pa.int32(),
         "finish": pa.string(),  # stop | length | error
         "outcome": pa.string(),  # correct | wrong | unparsed | truncated | error
-        "extracted": pa.string(),  # the answer that was read, null where there is none
-        "rule": pa.string(),  # the marking rule that decided
-        "other_outcome": pa.string(),  # under the reading that rewards do not use
+        "extracted": pa.string(),  # the extracted answer, null if there is none
+        "rule": pa.string(),  # the marking rule that determined the outcome
+        "other_outcome": pa.string(),  # under the marking that rewards do not use
         "other_rule": pa.string(),
-        "marker": pa.string(),  # task, marker version and reading
+        "marker": pa.string(),  # task, marker version and marking
     }
 )
 
-# Marks that were made anew of stored completions, kept beside them.
+# New marks of stored completions, stored next to them.
 MARKED = pa.schema([f for f in SAMPLES if f.name not in ("completion", "tokens", "finish")])
 
-# One row per prompt of a pool. Null where no sample could be scored: pass_rate and what is of it.
+# One row per prompt of a pool. pass_rate and what depends on it are null without scorable samples.
 DIFFICULTY = pa.schema(
     {
         "prompt_id": pa.string(),
@@ -36,24 +36,24 @@ DIFFICULTY = pa.schema(
         "error": pa.int32(),
         "low": pa.float64(),  # Wilson 95 % interval of pass_rate
         "high": pa.float64(),
-        "scorable": pa.int32(),  # n without error, and without truncated where that is left out
-        "first": pa.string(),  # outcome of sample 0; null where there is none
+        "scorable": pa.int32(),  # n without errors (and without truncated, if excluded)
+        "first": pa.string(),  # outcome of sample 0; null if there is none
         "posterior": pa.float64(),  # posterior mean of the pass rate, under the pool's prior
-        "learnability": pa.float64(),  # expected chance that a group of G completions is live
-        "short": pa.bool_(),  # fewer samples than asked for: the probe stopped early
+        "learnability": pa.float64(),  # expected probability that a group of G completions is live
+        "short": pa.bool_(),  # fewer samples than K: the adaptive probe stopped early
     }
 )
 
-# One row per chosen prompt, by rank. The reason for the whole subset is in the schema's metadata.
+# One row per selected prompt, by rank. How the subset was selected is in the schema's metadata.
 SUBSET = pa.schema(
     {
         "rank": pa.int32(),
         "prompt_id": pa.string(),
         "tier": pa.string(),
         "pass_rate": pa.float64(),
-        "n": pa.int32(),  # samples drawn; null where the table did not say
+        "n": pa.int32(),  # samples drawn; null if unknown
         "successes": pa.int32(),
-        "tied": pa.bool_(),  # in by the seed: it ties with prompts that are not
+        "tied": pa.bool_(),  # selected at random among prompts tied at the cutoff
         "why": pa.string(),
     }
 )
@@ -66,7 +66,7 @@ GROUPS = pa.schema(
         "rewards": pa.list_(pa.float64()),  # correctness; null where marking failed
         "tier": pa.string(),
         "outcomes": pa.list_(pa.string()),
-        "other_outcomes": pa.list_(pa.string()),  # under the reading that rewards do not use
+        "other_outcomes": pa.list_(pa.string()),  # under the marking that rewards do not use
         "tokens": pa.list_(pa.int32()),
     }
 )
@@ -83,10 +83,10 @@ EVALUATIONS = pa.schema(
     ]
 )
 
-# What the trainer logged, one number a row; names are TRL's own (loss, entropy, grad_norm, …).
+# What the trainer logged, one number per row; names are TRL's own (loss, entropy, grad_norm, …).
 LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})
 
 
 def empty(schema: pa.Schema) -> pa.Table:
-    """A table of no rows."""
+    """A table without rows."""
     return schema.empty_table()

@@ -1,8 +1,8 @@
-"""Content-addressed results: the truth that MLflow and the report are views of.
+"""The store of content-addressed results, from which MLflow and the report are derived.
 
-Contract: a file is complete when it has its name. On a file system that renames, everything is
-written under a temporary name, flushed, then renamed; an object store shows an object only when
-its upload is complete. A torn or foreign part is owed again, never used.
+Contract: a file under its final name is complete. On a local file system, everything is written
+under a temporary name, flushed and renamed; an object store shows an object only once its upload is
+complete. A torn or foreign part is never used: its samples are drawn again.
 """
 
 import json
@@ -20,17 +20,17 @@ import pyarrow.parquet as pq
 
 
 class StoreError(ValueError):
-    """The storage cannot be used as given; the message says what to write instead."""
+    """The storage cannot be used; the message says what to write instead."""
 
 
 class Store:
-    """Results under one root, on any file system that pyarrow knows (path, file://, s3://, gs://)."""
+    """Results under one root, on a file system that pyarrow supports (path, file://, s3://, gs://)."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        _refuse_keys(uri)
+        _refuse_credentials(uri)
         if "://" not in uri:
-            folder = Path(uri).expanduser().resolve()  # workers run in folders of their own
+            folder = Path(uri).expanduser().resolve()  # workers run in other directories
             self.uri, uri = str(folder), folder.as_uri()
         try:
             self.fs, self.root = pafs.FileSystem.from_uri(uri)
@@ -43,15 +43,15 @@ class Store:
         return "/".join((self.root, *parts))
 
     def local_path(self, *parts: str) -> Path:
-        """The same as a local folder, made if absent, of a store that is one."""
+        """The path of a folder in a local store; creates it if needed."""
         folder = Path(self.path(*parts))
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def check_writable(self) -> None:
-        """Raise StoreError unless a file can be written under the root; leaves nothing behind."""
+        """Raise StoreError unless files can be written under the root. Leaves nothing behind."""
         folders = [Path(self.root), *Path(self.root).parents] if self.local else []
-        made = [folder for folder in folders if not folder.exists()]
+        created = [folder for folder in folders if not folder.exists()]
         try:
             self.fs.create_dir(self.root, recursive=True)
             probe = f".writable-{uuid.uuid4().hex}"
@@ -60,17 +60,17 @@ class Store:
         except OSError as error:
             raise StoreError(
                 f"storage {self.uri} cannot be written ({error}): "
-                "write a folder that you own, or give --storage"
+                "write a folder that you can write to, or pass --storage"
             ) from error
-        for folder in made:
+        for folder in created:
             folder.rmdir()
 
     def exists(self, *parts: str) -> bool:
-        """Whether a complete file of that name is there."""
+        """Whether a complete file of that name exists."""
         return bool(self.fs.get_file_info(self.path(*parts)).type == pafs.FileType.File)
 
     def names(self, *parts: str) -> list[str]:
-        """Sorted names of the complete files in a folder; none where there is no folder."""
+        """Sorted names of the complete files in a folder; empty if the folder does not exist."""
         selector = pafs.FileSelector(self.path(*parts), allow_not_found=True)
         infos = self.fs.get_file_info(selector)
         return sorted(i.base_name for i in infos if i.is_file and not i.base_name.startswith("."))
@@ -82,24 +82,24 @@ class Store:
         return sorted(i.base_name for i in infos if i.type == pafs.FileType.Directory)
 
     def write_json(self, value: Any, *parts: str) -> None:
-        """Write readable JSON, whole or not at all."""
+        """Write indented JSON atomically."""
         self._write("/".join(parts), json.dumps(value, indent=2, sort_keys=True).encode())
 
     def read_json(self, *parts: str) -> Any:
-        """The value of a JSON file, or None where there is none."""
+        """The value of a JSON file, or None if it does not exist."""
         if not self.exists(*parts):
             return None
         with self.fs.open_input_stream(self.path(*parts)) as stream:
             return json.loads(stream.read())
 
     def write_table(self, table: pa.Table, *parts: str) -> None:
-        """Write Parquet, whole or not at all."""
+        """Write Parquet atomically."""
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")
         self._write("/".join(parts), sink.getvalue())
 
     def read_table(self, schema: pa.Schema, *parts: str) -> pa.Table | None:
-        """A stored table, or None where it is absent, torn, or of another schema."""
+        """A stored table, or None if it is absent, torn or has another schema."""
         if not self.exists(*parts):
             return None
         try:
@@ -109,42 +109,42 @@ class Store:
         return table if table.schema.equals(schema) else None
 
     def write_bytes(self, data: bytes, *parts: str) -> None:
-        """Write any bytes, whole or not at all."""
+        """Write bytes atomically."""
         self._write("/".join(parts), data)
 
     def read_bytes(self, *parts: str) -> bytes:
-        """The content of a file. Raises OSError where there is none."""
+        """The content of a file. Raises OSError if it does not exist."""
         with self.fs.open_input_stream(self.path(*parts)) as stream:
             return bytes(stream.read())
 
     def rename(self, new: str, *parts: str) -> None:
-        """Give a file another name in its folder; it is no error when it is gone."""
+        """Rename a file within its folder, if it still exists."""
         try:
             self.fs.move(self.path(*parts), self.path(*parts[:-1], new))
-        except OSError:  # an object store has no error of its own for what is gone
+        except OSError:  # object stores have no specific error for a missing file
             if self.exists(*parts):
                 raise
 
     def delete(self, *parts: str) -> None:
-        """Delete one file; it is no error when somebody else already did."""
+        """Delete a file, if it still exists."""
         try:
             self.fs.delete_file(self.path(*parts))
         except FileNotFoundError:
             return
 
     def delete_folder(self, *parts: str) -> None:
-        """Delete a folder with all that is in it; it is no error when it is gone."""
+        """Delete a folder and its content, if it still exists."""
         try:
             self.fs.delete_dir(self.path(*parts))
         except FileNotFoundError:
             return
 
     def copy_in(self, folder: Path, *parts: str) -> None:
-        """Copy a local folder's files into the store, each whole or not at all."""
+        """Copy the files of a local folder into the store, each atomically."""
         pafs.copy_files(str(folder), self.path(*parts), pafs.LocalFileSystem(), self.fs)
 
     def copy_out(self, folder: Path, *parts: str) -> None:
-        """Copy a folder of the store to a local one, made if absent."""
+        """Copy a folder of the store to a local one, which is created if needed."""
         folder.mkdir(parents=True, exist_ok=True)
         pafs.copy_files(self.path(*parts), str(folder), self.fs, pafs.LocalFileSystem())
 
@@ -167,23 +167,25 @@ class Store:
             temporary.unlink(missing_ok=True)
 
 
-def _refuse_keys(uri: str) -> None:
-    """An address is printed and kept; a key in it would be, too."""
+def _refuse_credentials(uri: str) -> None:
+    """Refuse addresses that contain credentials, because addresses are logged and stored."""
     address = urlsplit(uri)
-    user, found, _ = address.netloc.rpartition("@")
-    if found and (address.scheme == "s3" or ":" in user):  # abfs://CONTAINER@… names a container
+    user, separator, _ = address.netloc.rpartition("@")
+    if separator and (
+        address.scheme == "s3" or ":" in user
+    ):  # in abfs://CONTAINER@… it is a container
         raise StoreError(
-            f"storage {address.scheme}://… holds a key: leave it out of the address, and export "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or your cloud's own) instead"
+            f"storage {address.scheme}://… contains credentials: remove them from the address and "
+            "export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or your cloud's own) instead"
         )
 
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold a local folder's lock; waits for another process that holds it.
+    """Hold a local folder's lock; blocks while another process holds it.
 
-    The kernel gives the lock back when its holder dies, so a kill leaves nothing to clean. The file
-    `.lock` names the holder's process, for whoever wonders.
+    The kernel releases the lock when its holder dies, so a kill leaves nothing to clean up. The
+    file `.lock` contains the holder's process id.
     """
     import fcntl
 
