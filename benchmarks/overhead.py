@@ -19,7 +19,7 @@ from cluster.session import ray_session
 from orchestrator.config.catalog import load_config
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.pipeline.probes import run_probes
-from orchestrator.pipeline.progress import Progress
+from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.pipeline.sweep import run_experiment
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
@@ -58,7 +58,7 @@ class MemorySample(NamedTuple):
     memory: float
 
 
-class MemoryProgress(Progress):
+class MemoryProgress(ProgressDisplay):
     """Records this process's memory whenever a cell finishes."""
 
     def __post_init__(self) -> None:
@@ -84,14 +84,14 @@ def main() -> None:
         store = Store(str(Path(folder) / "runs"))
         with Path(folder, "log").open("w") as log:
             with ray_session() as cluster:
-                run_probes(plan, store, cluster, Progress.of(plan, 0))
+                run_probes(plan, store, cluster, ProgressDisplay.of(plan, 0))
             progress = MemoryProgress(total=len(plan.cells), out=log)
             start = time.monotonic()
             outcome = run_experiment(
                 plan, store, default_tracking_uri(store), progress, train=stub_cell
             )
             duration = time.monotonic() - start
-        assert len(outcome.ran) == len(plan.cells), outcome.failed
+        assert len(outcome.finished) == len(plan.cells), outcome.failed
     print_table(progress.samples, start, duration)
 
 

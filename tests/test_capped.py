@@ -11,7 +11,7 @@ from cluster.session import ray_session
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.pipeline.probes import run_probes
-from orchestrator.pipeline.progress import Progress
+from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.pipeline.sweep import Outcome, run_experiment
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
@@ -29,7 +29,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("capped")
     plan = planned(folder, seeds=3)
     with ray_session() as cluster:
-        run_probes(plan, Store(str(folder / "runs")), cluster, Progress.of(plan, 0))
+        run_probes(plan, Store(str(folder / "runs")), cluster, ProgressDisplay.of(plan, 0))
     return folder
 
 
@@ -44,7 +44,9 @@ def with_settings(folder: Path, **settings: object) -> Plan:
 
 def run(plan: Plan, folder: Path, train: Train) -> Outcome:
     store = Store(str(folder / "runs"))
-    return run_experiment(plan, store, default_tracking_uri(store), Progress.of(plan, 0), train)
+    return run_experiment(
+        plan, store, default_tracking_uri(store), ProgressDisplay.of(plan, 0), train
+    )
 
 
 def failing() -> Train:
@@ -70,7 +72,7 @@ def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_continues(
     store.write_json({"spent": spent}, "sweeps", "stubs.json")
 
     outcome = run(plan, probed, failing())
-    assert sorted(outcome.ran) == sorted(seed_0), "only the block that had started"
+    assert sorted(outcome.finished) == sorted(seed_0), "only the block that had started"
     assert "leaves out seeds 1, 2 of tiny/few: 8 of 12 cells" in outcome.dropped
     manifest = json.loads((probed / "runs" / "sweeps" / "stubs.json").read_text())
     assert len(manifest["dropped"]["cells"]) == 8
@@ -83,7 +85,7 @@ def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_continues(
     assert "to continue, raise the cap and rerun the same command" in text
 
     outcome = run(with_settings(probed, max_hours=9.0), probed, failing())
-    assert len(outcome.ran) == 7
+    assert len(outcome.finished) == 7
     assert list(outcome.failed.values()) == ["RuntimeError: deliberate"]
     assert outcome.dropped == ""
     assert "dropped" not in json.loads((probed / "runs" / "sweeps" / "stubs.json").read_text())

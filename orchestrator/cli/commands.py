@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.config.entries import ModelEntry
-    from orchestrator.pipeline.progress import Progress
+    from orchestrator.pipeline.progress import ProgressDisplay
     from orchestrator.planning.plan import Plan
     from orchestrator.storage.store import Store
     from tasks import Task
@@ -248,11 +248,11 @@ def _open(arguments: argparse.Namespace) -> "tuple[Plan, Store]":
     return plan, Store(arguments.storage or storage)
 
 
-def _progress(plan: "Plan", store: "Store") -> "Progress":
-    from orchestrator.pipeline.progress import Progress
+def _progress(plan: "Plan", store: "Store") -> "ProgressDisplay":
+    from orchestrator.pipeline.progress import ProgressDisplay
     from orchestrator.training.cell_state import cell_state
 
-    return Progress.of(plan, sum(cell_state(store, cell).settled for cell in plan.cells))
+    return ProgressDisplay.of(plan, sum(cell_state(store, cell).settled for cell in plan.cells))
 
 
 def _cluster_size(arguments: argparse.Namespace) -> dict[str, float]:

@@ -33,7 +33,7 @@ def gpu_names() -> str:
 def smoke_test(gpus: float = 1) -> str:
     """Run the small sweep and summarise its result. Raises RuntimeError if it fails."""
     from orchestrator.config.catalog import load_config
-    from orchestrator.pipeline.progress import Progress
+    from orchestrator.pipeline.progress import ProgressDisplay
     from orchestrator.pipeline.sweep import run_experiment
     from orchestrator.planning.plan import make_plan
     from orchestrator.storage.store import Store
@@ -43,7 +43,7 @@ def smoke_test(gpus: float = 1) -> str:
         file = Path(folder) / "experiments.yaml"
         file.write_text(yaml.safe_dump(_experiments(gpus)))
         plan, store = make_plan(load_config(file), NAME), Store(str(Path(folder) / "runs"))
-        progress = Progress(total=1, out=io.StringIO())
+        progress = ProgressDisplay(total=1, out=io.StringIO())
         outcome = run_experiment(plan, store, default_tracking_uri(store), progress)
         if outcome.failed:
             raise RuntimeError("; ".join(outcome.failed.values()))

@@ -17,7 +17,7 @@ from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.difficulty.table import summarise, summary_lines
 from orchestrator.pipeline.estimate import estimate_costs, probe_id, probe_labels
-from orchestrator.pipeline.progress import Progress
+from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.cells import ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.marker_check import MarkerFails, check_dataset
@@ -37,7 +37,7 @@ def probe_forecast(plan: Plan, store: Store, cluster: Mapping[str, float]) -> Fo
     return Forecast([], {}, Capacity((1.0,), 1), estimates.probes)
 
 
-def check_markers(plan: Plan, progress: Progress) -> None:
+def check_markers(plan: Plan, progress: ProgressDisplay) -> None:
     """Check every dataset's marker in a Ray worker, before anything is sampled.
 
     Raises MarkerFails.
@@ -53,7 +53,7 @@ def run_probes(
     plan: Plan,
     store: Store,
     cluster: Mapping[str, float],
-    progress: Progress,
+    progress: ProgressDisplay,
     meter: UsageMeter | None = None,
 ) -> None:
     """Draw the missing samples of every probe, then select the subsets.

@@ -23,7 +23,7 @@ class RunningCell(NamedTuple):
 
 
 @dataclass
-class Progress:
+class ProgressDisplay:
     """The state of a run: cells done, cells running, and the ETA of the forecast."""
 
     total: int
@@ -40,7 +40,7 @@ class Progress:
         self._width = 0
 
     @classmethod
-    def of(cls, plan: Plan, finished: int) -> "Progress":
+    def of(cls, plan: Plan, finished: int) -> "ProgressDisplay":
         """Progress over a plan's cells."""
         return cls(total=len(plan.cells), done=finished)
 

@@ -17,7 +17,7 @@ from orchestrator.cost.schedule import cluster_capacity
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
 from orchestrator.pipeline.estimate import estimate_costs
 from orchestrator.pipeline.probes import run_probes
-from orchestrator.pipeline.progress import Progress
+from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import SweepAnalysis, analyse
@@ -41,7 +41,7 @@ class Outcome:
     MLflow's UI; empty without MLflow. `analysis` covers all finished cells of the experiment.
     """
 
-    ran: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     dropped: str = ""
     page: str = ""
@@ -52,7 +52,7 @@ def run_experiment(
     plan: Plan,
     store: Store,
     tracking_uri: str,
-    progress: Progress,
+    progress: ProgressDisplay,
     train: Train = run_cell,
     max_resources: Mapping[str, float] | None = None,
 ) -> Outcome:
@@ -120,7 +120,7 @@ class Sweep:
     plan: Plan
     store: Store
     tracker: Tracker
-    progress: Progress
+    progress: ProgressDisplay
     manifest: dict[str, Any]
     outcome: Outcome
 
@@ -189,7 +189,7 @@ class Sweep:
         """Report the final state of a cell in this run."""
         state = cell_state(self.store, cell)
         if error is None and state is CellState.FINISHED:
-            self.outcome.ran.append(cell.cell_id)
+            self.outcome.finished.append(cell.cell_id)
             self.tracker.sync(cell)
             result = self.store.read_json("cells", cell.cell_id, "result.json")
             self.progress.finished(cell, _result_text(result))
