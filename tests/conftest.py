@@ -1,5 +1,6 @@
 """Fixtures and markers of all tests."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,14 @@ FIXTURE_MARKERS = {
 }
 
 settings.register_profile("check", max_examples=25)  # make check; make test runs all examples
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip modules that are deselected as a whole: importing torch and Ray takes seconds."""
+    if collection_path.suffix != ".py":
+        return None
+    marker = re.search(r"^pytestmark = pytest\.mark\.(\w+)$", collection_path.read_text(), re.M)
+    return True if marker and f"not {marker[1]}" in config.option.markexpr else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -29,6 +29,8 @@ from orchestrator.sampling.transformers_internals import PreallocatedLayer
 from orchestrator.tracking import mlflow_internals
 from orchestrator.training.trl_internals import BY_TOKENS, LiveGroupsTrainer
 
+pytestmark = pytest.mark.slow
+
 MODULES = {
     "ray": "cluster/ray_internals.py",
     "transformers": "orchestrator/sampling/transformers_internals.py",
