@@ -81,8 +81,8 @@ def test_the_histogram_counts_prompts() -> None:
 def test_the_interval_agrees_with_published_values(
     successes: int, n: int, low: float, high: float
 ) -> None:
-    found = wilson(np.array([successes]), np.array([n]))
-    assert [bound.item() for bound in found] == pytest.approx([low, high], abs=1e-4)
+    interval = wilson(np.array([successes]), np.array([n]))
+    assert [bound.item() for bound in interval] == pytest.approx([low, high], abs=1e-4)
 
 
 @settings(max_examples=50, deadline=None)
@@ -209,18 +209,18 @@ def test_the_posterior_shrinks_towards_the_pool_and_learnability_peaks_between()
 def test_the_outcome_histogram_counts_every_prompt_once(rows: list[tuple[str, str]]) -> None:
     table = difficulty(pa.Table.from_pylist([{"prompt_id": i, "outcome": o} for i, o in rows]))
     bins = len(rows)
-    found = outcome_histogram(table, bins)
-    assert found.shape == (bins + 2, len(OUTCOMES))
-    assert found.sum(axis=1)[:-1] == pytest.approx(pass_rate_histogram(table, bins))
-    assert found.sum() == pytest.approx(table.num_rows)
-    assert not found[0, 0] and not found[bins, 1:4].any()
+    histogram = outcome_histogram(table, bins)
+    assert histogram.shape == (bins + 2, len(OUTCOMES))
+    assert histogram.sum(axis=1)[:-1] == pytest.approx(pass_rate_histogram(table, bins))
+    assert histogram.sum() == pytest.approx(table.num_rows)
+    assert not histogram[0, 0] and not histogram[bins, 1:4].any()
 
 
 def test_the_outcome_histogram_divides_a_prompt_as_its_samples_are() -> None:
-    found = outcome_histogram(difficulty(samples(MIXED)), 4)
-    assert found[1].tolist() == [0.25, 0.25, 0, 0.25, 0.25]  # 1 of 3, nearest to 1 of 4
-    assert found[0].tolist() == [0, 0, 0, 0.5, 0.5]
-    assert found[-1].tolist() == [0, 0, 0, 0, 1]
+    histogram = outcome_histogram(difficulty(samples(MIXED)), 4)
+    assert histogram[1].tolist() == [0.25, 0.25, 0, 0.25, 0.25]  # 1 of 3, nearest to 1 of 4
+    assert histogram[0].tolist() == [0, 0, 0, 0.5, 0.5]
+    assert histogram[-1].tolist() == [0, 0, 0, 0, 1]
 
 
 def test_the_failure_histogram_names_every_outcome_and_sets_unknown_prompts_apart() -> None:
@@ -244,39 +244,39 @@ def pool_of(successes: list[int], failures: list[str], samples_each: int) -> pa.
 
 def test_the_summary_says_what_a_second_probe_would() -> None:
     table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
-    found = summarise(table, 10, "hard", 0, 4)
-    assert found == summarise(table, 10, "hard", 0, 4)
-    assert (found.policy, found.size, found.samples) == ("hard", 10, 4)
-    assert found.ties == (30, 10)
-    assert np.sum(found.histogram, axis=1).tolist() == [30, 0, 10, 0, 20, 0]
-    assert sum(found.failures.values()) == pytest.approx(1)
-    assert found.failures["unparsed"] == 0 < found.failures["truncated"]
-    assert 0.2 < found.overlap < 0.5 < found.overlap_same_ties <= 1
-    assert found.learnable == pytest.approx(table["learnability"][0].as_py())
-    assert found.prior.alpha + found.prior.beta < 2
-    assert 0 < found.reliability < 1
+    summary = summarise(table, 10, "hard", 0, 4)
+    assert summary == summarise(table, 10, "hard", 0, 4)
+    assert (summary.policy, summary.size, summary.samples) == ("hard", 10, 4)
+    assert summary.ties == (30, 10)
+    assert np.sum(summary.histogram, axis=1).tolist() == [30, 0, 10, 0, 20, 0]
+    assert sum(summary.failures.values()) == pytest.approx(1)
+    assert summary.failures["unparsed"] == 0 < summary.failures["truncated"]
+    assert 0.2 < summary.overlap < 0.5 < summary.overlap_same_ties <= 1
+    assert summary.learnable == pytest.approx(table["learnability"][0].as_py())
+    assert summary.prior.alpha + summary.prior.beta < 2
+    assert 0 < summary.reliability < 1
 
 
-def test_the_summary_is_told_in_plain_lines() -> None:
+def test_summary_lines() -> None:
     table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
     lines = summary_lines(summarise(table, 10, "hard", 0, 4))
     assert lines[0] == "prompts at 0…4 of 4 correct: 30 0 10 0 20"
-    assert lines[1].startswith("samples of the average prompt: 41.7 % correct, 29.2 % wrong, ")
+    assert lines[1].startswith("outcomes of the average prompt: 41.7 % correct, 29.2 % wrong, ")
     assert "reliability at 4 samples 0." in lines[2]
-    assert lines[3].startswith("hard takes 10 prompts; their failures: ")
+    assert lines[3].startswith("hard selects 10 prompts; their failures: ")
     assert "10 chosen at random among 30 tied at the cutoff" in lines[4]
-    assert lines[5].startswith("expected learnable before training: ")
+    assert lines[5].startswith("expected learnable groups before training: ")
     plain = summary_lines(summarise(table, 10, "random", 0, 4))
-    assert "by lot" not in plain[4] and "(100 % with the same lots)" in plain[4]
+    assert "tied" not in plain[4] and "(100 % with the same tie-breaking)" in plain[4]
 
 
-def test_a_pool_that_nothing_is_known_of_has_a_summary_too() -> None:
+def test_a_pool_without_scorable_samples_has_a_summary() -> None:
     table = difficulty(samples({"a": ["error"], "b": ["error"]}))
-    found = summarise(table, 1, "hard", 0, 1)
-    assert found.learnable is None
-    text = "\n".join(summary_lines(found))
+    summary = summarise(table, 1, "hard", 0, 1)
+    assert summary.learnable is None
+    text = "\n".join(summary_lines(summary))
     assert "2 without a scorable sample" in text and "flat prior" in text
-    assert "unknown of their groups" in text and "failures: none" in text
+    assert "groups before training: unknown" in text and "failures: none" in text
 
 
 def test_the_summary_of_a_subset_that_cannot_be_filled_is_refused() -> None:
@@ -284,10 +284,10 @@ def test_the_summary_of_a_subset_that_cannot_be_filled_is_refused() -> None:
         summarise(pool_of([0, 1], ["wrong"], 4), 3, "hard", 0, 4)
 
 
-def test_a_policy_that_takes_all_it_may_tells_how_many_it_took() -> None:
+def test_the_summary_has_the_size_that_the_policy_selected() -> None:
     def three(table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
         return np.arange(3)
 
-    found = summarise(pool_of([0, 1, 2, 3], ["wrong"], 4), 2, three, 0, 4, repeats=2)
-    assert (found.policy, found.size, found.ties) == ("three", 3, None)
-    assert found.overlap == found.overlap_same_ties == 1
+    summary = summarise(pool_of([0, 1, 2, 3], ["wrong"], 4), 2, three, 0, 4, repeats=2)
+    assert (summary.policy, summary.size, summary.ties) == ("three", 3, None)
+    assert summary.overlap == summary.overlap_same_ties == 1

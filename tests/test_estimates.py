@@ -89,10 +89,10 @@ def test_the_prior_of_any_pool_is_finite_and_does_not_see_the_order(
         ([], [], 1, 1, "no scorable sample"),
         ([0, 0], [0, 0], 1, 1, "no scorable sample"),
         ([0] * 4, [5] * 4, 0.5 / 21, 20.5 / 21, "all wrong"),
-        ([5] * 4, [5] * 4, 20.5 / 21, 0.5 / 21, "all right"),
-        ([1, 0, 0], [1, 1, 1], 1.5 / 4, 2.5 / 4, "one sample a prompt"),
-        ([3] * 9, [5] * 9, 6000, 4000, "no more spread"),
-        ([0, 5] * 9, [5] * 18, 0.005, 0.005, "all right or all wrong"),
+        ([5] * 4, [5] * 4, 20.5 / 21, 0.5 / 21, "all correct"),
+        ([1, 0, 0], [1, 1, 1], 1.5 / 4, 2.5 / 4, "one sample per prompt"),
+        ([3] * 9, [5] * 9, 6000, 4000, "no more variance"),
+        ([0, 5] * 9, [5] * 18, 0.005, 0.005, "all correct or all wrong"),
     ],
 )
 def test_the_prior_of_a_degenerate_pool_says_why(

@@ -1,9 +1,9 @@
-"""What a probe says of pass rates, and how far a second one would agree. Pure: NumPy, SciPy.
+"""Estimates of pass rates from a probe, and its agreement with a second one. Pure: NumPy, SciPy.
 
 A prompt's successes are s ~ Binomial(n, p), its p ~ Beta(alpha, beta) over the pool, hence
-p | s, n ~ Beta(alpha + s, beta + n - s). The likelihood is the same where a prompt was stopped
-early by what its own draws showed, so n may differ between prompts. Arrays are [prompts]; n counts
-the samples that could be scored.
+p | s, n ~ Beta(alpha + s, beta + n - s). Stopping a prompt early based on its own draws leaves the
+likelihood unchanged, so n may differ between prompts. Arrays are [prompts]; n counts scorable
+samples.
 """
 
 from contextlib import suppress
@@ -23,7 +23,7 @@ LOGIT = 20.0  # a fitted mean stays 2e-9 away from 0 and 1
 
 
 class Prior(NamedTuple):
-    """Beta(alpha, beta) of the pass rates of a pool; `note` says where the data left it open."""
+    """Beta(alpha, beta) of a pool's pass rates; `note` says where the data do not determine it."""
 
     alpha: float
     beta: float
@@ -46,25 +46,27 @@ def wilson(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def fit_prior(successes: np.ndarray, n: np.ndarray) -> Prior:
-    """Maximum likelihood beta-binomial over the pool; prompts with n = 0 say nothing.
+    """Maximum-likelihood beta-binomial over the pool; prompts with n = 0 are ignored.
 
-    Never raises and is never infinite. Where the likelihood has no finite maximum, `note` says so:
-    - no scorable sample: Beta(1, 1), which prefers no pass rate;
-    - all samples wrong, all right, or at most one per prompt: their spread over prompts cannot be
-      seen, so alpha + beta = 1 (the weight of one sample) around (successes + 1/2) / (samples + 1);
-    - no more spread than chance makes, or every prompt all right or all wrong: alpha + beta at the
-      upper or lower end of CONCENTRATION.
+    Never raises and is always finite. If the likelihood has no finite maximum, `note` says so:
+    - no scorable sample: Beta(1, 1), the flat prior;
+    - all samples wrong, all correct, or at most one per prompt: the variance between prompts is not
+      identified, so alpha + beta = 1 (the weight of one sample) around
+      (successes + 1/2) / (samples + 1);
+    - no more variance between prompts than expected by chance, or every prompt all correct or all
+      wrong: alpha + beta at the upper or lower end of CONCENTRATION.
     """
     successes, n = successes[n > 0], n[n > 0]
     s, total, back = _distinct(successes, n)
     weight = np.bincount(back, minlength=len(s))
     right, drawn = float(s @ weight), float(total @ weight)
     if drawn == 0:
-        return Prior(1.0, 1.0, "no scorable sample: a flat prior")
+        return Prior(1.0, 1.0, "no scorable sample: flat prior")
     mean = (right + 0.5) / (drawn + 1)
     if right in (0.0, drawn) or total.max() == 1:
-        seen = "one sample a prompt" if total.max() == 1 else f"all {'right' if right else 'wrong'}"
-        return Prior(mean, 1 - mean, f"{seen}: the spread over prompts is assumed, not measured")
+        uniform = f"all {'correct' if right else 'wrong'}"
+        reason = "one sample per prompt" if total.max() == 1 else uniform
+        return Prior(mean, 1 - mean, f"{reason}: the variance between prompts is assumed")
     return _most_likely(s, total, weight, mean)
 
 
@@ -73,15 +75,15 @@ def _most_likely(s: np.ndarray, n: np.ndarray, weight: np.ndarray, mean: float) 
     bounds = [(-LOGIT, LOGIT), tuple(np.log(CONCENTRATION))]
     start = [np.log(mean / (1 - mean)), 0.0]
     share = weight / weight.sum()
-    # TNC calls no BLAS, whose threads would wait far longer than they work on busy cores
+    # TNC does not call BLAS, whose threads mostly wait on busy cores
     limits = {"ftol": 1e-15, "gtol": 1e-9, "xtol": 1e-10, "maxfun": 1000}
-    found = minimize(_loss, start, (s, n, share), "TNC", True, bounds=bounds, options=limits)
-    alpha, beta = _shape(found.x)
+    fit = minimize(_loss, start, (s, n, share), "TNC", True, bounds=bounds, options=limits)
+    alpha, beta = _shape(fit.x)
     low, high = CONCENTRATION
     if alpha + beta > 0.99 * high:
-        return Prior(alpha, beta, "no more spread over prompts than chance makes")
+        return Prior(alpha, beta, "no more variance between prompts than expected by chance")
     if alpha + beta < 1.01 * low:
-        return Prior(alpha, beta, "every prompt is all right or all wrong")
+        return Prior(alpha, beta, "every prompt is all correct or all wrong")
     return Prior(alpha, beta)
 
 
@@ -132,7 +134,7 @@ def expected_learnability(
 def reliability(prior: Prior, samples: int) -> float:
     """Correlation of the pass rates of two probes of K samples (Spearman-Brown on the ICC).
 
-    It is of the pool as a whole: the tail that a policy takes may be far less certain.
+    It describes the whole pool: the tail that a policy selects may be far less reliable.
     """
     return samples * prior.icc / (1 + (samples - 1) * prior.icc)
 
@@ -144,10 +146,10 @@ def rates(
     s, total, back = _distinct(successes, n)
     low, high = wilson(s, total)
     with np.errstate(invalid="ignore"):
-        found = {"pass_rate": s / total, "low": low, "high": high}
-    found["posterior"] = posterior_mean(s, total, prior)
-    found["learnability"] = expected_learnability(s, total, prior, group_size)
-    return {name: pa.array(column[back], mask=n == 0) for name, column in found.items()}
+        columns = {"pass_rate": s / total, "low": low, "high": high}
+    columns["posterior"] = posterior_mean(s, total, prior)
+    columns["learnability"] = expected_learnability(s, total, prior, group_size)
+    return {name: pa.array(column[back], mask=n == 0) for name, column in columns.items()}
 
 
 def _distinct(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -161,9 +163,9 @@ def _distinct(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndar
 class _Reprobes:
     """Draws further probes of a difficulty table's prompts, K samples each.
 
-    A prompt's pass rate is drawn from its posterior, its failures' kinds from its own shares
-    (smoothed by one failure of the pool's). The share of its samples that cannot be scored stays,
-    and so does the prior: a pool's shape hardly moves.
+    A prompt's pass rate is drawn from its posterior, the kinds of its failures from its own shares
+    (smoothed by one average failure of the pool). The share of unscorable samples and the prior are
+    kept: a pool's distribution hardly changes.
     """
 
     def __init__(self, table: pa.Table, samples: int, group_size: int) -> None:
@@ -207,7 +209,7 @@ class _Reprobes:
 
 
 def _smoothed(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Shares part/whole, each pulled by the weight of one towards that of all."""
+    """Shares part/whole, smoothed towards the share of all with the weight of one failure."""
     return np.asarray((part + part.sum() / max(whole.sum(), 1)) / (whole + 1))
 
 
@@ -229,9 +231,9 @@ def in_subset_probability(
 ) -> np.ndarray:
     """[prompts]: the share of `repeats` further probes of `samples` each that choose the prompt.
 
-    `table` has the schema DIFFICULTY. Ties fall anew in every probe, or with `same_ties` always as
-    `seed` makes them fall. A probe from which the policy cannot fill the subset (PolicyError)
-    chooses nothing.
+    `table` has the schema DIFFICULTY. Ties are broken anew in every probe, or, with `same_ties`,
+    always by `seed`. A probe from which the policy cannot fill the subset (PolicyError) chooses
+    nothing.
     """
     probes = _Reprobes(table, samples, group_size)
     times = np.zeros(table.num_rows)

@@ -1,4 +1,4 @@
-"""Marked samples -> one row of difficulty per prompt, and what to tell of it. Pure."""
+"""Marked samples -> a difficulty table with one row per prompt, and its summary. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,11 +48,11 @@ def difficulty(
     """One row per prompt, sorted by prompt_id: counts by outcome, pass rate, interval, estimates.
 
     `samples` needs the columns prompt_id and outcome; without `sample`, `first` is null. `tiers`
-    maps prompt_id to tier; all its prompts are in the table, sampled or not. An error is no
-    judgement: it counts in `n` and `error`, and is left out of `scorable` and the pass rate; so is
-    a truncated sample with count_truncated="exclude". `posterior` and `learnability` (of groups of
-    `group_size`) rest on the prior fitted to this pool. `short` marks prompts with fewer than
-    `samples_per_prompt` samples. Raises ValueError on an outcome that is none.
+    maps prompt_id to tier; all its prompts are in the table, sampled or not. An error counts in `n`
+    and `error`, but not in `scorable` and the pass rate; so does a truncated sample with
+    count_truncated="exclude". `posterior` and `learnability` (of groups of `group_size`) are based
+    on the prior fitted to this pool. `short` marks prompts with fewer than `samples_per_prompt`
+    samples. Raises ValueError on an unknown outcome.
     """
     prompt = samples["prompt_id"].cast(pa.string())
     ids = pc.unique(pa.chunked_array([*prompt.chunks, pa.array([*(tiers or {})], pa.string())]))
@@ -61,26 +61,26 @@ def difficulty(
     code = _outcome_codes(samples["outcome"])
     table = np.bincount(row * len(OUTCOMES) + code, minlength=len(ids) * len(OUTCOMES))
     table = table.reshape(-1, len(OUTCOMES))
-    ended: dict[str, np.ndarray] = dict(zip(OUTCOMES, table.T, strict=True))
+    by_outcome: dict[str, np.ndarray] = dict(zip(OUTCOMES, table.T, strict=True))
     n = table.sum(axis=1)
-    scorable = n - np.sum([ended[name] for name in UNSCORED[count_truncated]], axis=0)
-    prior = fit_prior(ended["correct"], scorable)
+    scorable = n - np.sum([by_outcome[name] for name in UNSCORED[count_truncated]], axis=0)
+    prior = fit_prior(by_outcome["correct"], scorable)
     columns: dict[str, Any] = {
-        **ended,
-        **rates(ended["correct"], scorable, prior, group_size),
+        **by_outcome,
+        **rates(by_outcome["correct"], scorable, prior, group_size),
         "prompt_id": ids,
         "tier": [(tiers or {}).get(i, "") for i in ids.to_pylist()],
         "n": n,
-        "successes": ended["correct"],
+        "successes": by_outcome["correct"],
         "scorable": scorable,
-        "first": _first(samples, row, code, len(ids)),
+        "first": _first_outcomes(samples, row, code, len(ids)),
         "short": n < (samples_per_prompt or 0),
     }
     return pa.table({f.name: pa.array(columns[f.name]).cast(f.type) for f in DIFFICULTY})
 
 
 def _outcome_codes(outcome: pa.ChunkedArray) -> np.ndarray:
-    """Each outcome as its place in OUTCOMES."""
+    """Each outcome as its index in OUTCOMES."""
     code = pc.index_in(outcome.cast(pa.string()), value_set=pa.array(OUTCOMES))
     if code.null_count:
         unknown = outcome.filter(pc.is_null(code))[0]
@@ -88,13 +88,13 @@ def _outcome_codes(outcome: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(code.to_numpy())
 
 
-def _first(samples: pa.Table, row: np.ndarray, code: np.ndarray, prompts: int) -> pa.Array:
+def _first_outcomes(samples: pa.Table, row: np.ndarray, code: np.ndarray, prompts: int) -> pa.Array:
     """The outcome of each prompt's sample 0."""
-    found = np.full(prompts, -1)
+    first = np.full(prompts, -1)
     if "sample" in samples.column_names:
         at = pc.equal(samples["sample"], 0).to_numpy()
-        found[row[at]] = code[at]
-    return pa.array(OUTCOMES).take(pa.array(found, mask=found < 0))
+        first[row[at]] = code[at]
+    return pa.array(OUTCOMES).take(pa.array(first, mask=first < 0))
 
 
 def pass_rate_histogram(table: pa.Table, bins: int) -> np.ndarray:
@@ -104,22 +104,22 @@ def pass_rate_histogram(table: pa.Table, bins: int) -> np.ndarray:
 
 
 def outcome_histogram(table: pa.Table, bins: int) -> np.ndarray:
-    """[bins + 2, outcomes]: prompts by pass rate 0, 1/bins, …, 1 (nearest), by how samples ended.
+    """[bins + 2, outcomes]: prompts by pass rate 0, 1/bins, …, 1 (nearest) and outcome.
 
-    A prompt counts as one, divided over OUTCOMES as its samples are. The last row holds the prompts
-    without a pass rate.
+    Each prompt counts as one, distributed over OUTCOMES like its samples. The last row holds the
+    prompts without a pass rate.
     """
     by_outcome = np.array([counts(table, o) for o in ("successes", *OUTCOMES[1:])]).T
     rate = table["pass_rate"].to_numpy()
-    place = np.where(np.isnan(rate), bins + 1, np.rint(np.nan_to_num(rate) * bins)).astype(int)
-    found = np.zeros((bins + 2, len(OUTCOMES)))
-    np.add.at(found, place, by_outcome / np.maximum(by_outcome.sum(axis=1, keepdims=True), 1))
-    return found
+    bin_of = np.where(np.isnan(rate), bins + 1, np.rint(np.nan_to_num(rate) * bins)).astype(int)
+    histogram = np.zeros((bins + 2, len(OUTCOMES)))
+    np.add.at(histogram, bin_of, by_outcome / np.maximum(by_outcome.sum(axis=1, keepdims=True), 1))
+    return histogram
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What to know of a probe, and of the subset that a policy takes from it; plain values."""
+    """Summary of a probe and of the subset that a policy selects from it; plain values."""
 
     policy: str
     size: int
@@ -130,8 +130,8 @@ class Summary:
     failures: dict[str, float]  # of the subset's samples: shares of FAILURES
     learnable: float | None  # the subset's expected share of live groups, before training
     ties: Ties | None  # None for a policy without scores
-    overlap: float  # expected share that a second probe chooses again, ties falling anew
-    overlap_same_ties: float  # the same where the seed lets ties fall as they did
+    overlap: float  # expected share that a second probe would choose again, ties broken anew
+    overlap_same_ties: float  # the same with ties broken by the same lottery numbers
 
 
 def summarise(
@@ -144,12 +144,11 @@ def summarise(
     repeats: int = 50,
     group_size: int = 8,
 ) -> Summary:
-    """The summary of a difficulty table and of the `size` prompts the policy takes with this seed.
+    """The summary of a difficulty table and of the `size` prompts that the policy selects.
 
-    `samples` is K, `repeats` how many second probes are simulated with new ties, and with the same;
-    each draws K of every prompt. Where this probe stopped early, give the table whose pass rates
-    decide as those of the full probe (`adaptive.complete_pass_rates`).
-    Raises PolicyError when the subset cannot be filled.
+    `samples` is K. `repeats` second probes of K samples per prompt are simulated with new
+    tie-breaking, and as many with the same. If this probe stopped early, give the table of
+    `adaptive.complete_pass_rates`. Raises PolicyError if the subset cannot be filled.
     """
     rule = get_policy(policy) if isinstance(policy, str) else policy
     chosen = rule(table, size, np.random.default_rng(seed))
@@ -181,13 +180,13 @@ def summarise(
 
 
 def summary_lines(summary: Summary) -> list[str]:
-    """The summary for people, one plain line each."""
+    """The summary as text, one line per fact."""
     s, k = summary, summary.samples
-    prompts, ended = np.sum(s.histogram, axis=1), np.sum(s.histogram, axis=0)
-    outcomes = dict(zip(OUTCOMES, ended / ended.sum(), strict=True))
+    prompts, by_outcome = np.sum(s.histogram, axis=1), np.sum(s.histogram, axis=0)
+    outcomes = dict(zip(OUTCOMES, by_outcome / by_outcome.sum(), strict=True))
     unknown = f"; {prompts[-1]:.0f} without a scorable sample" if prompts[-1] else ""
     note = f" ({s.prior.note})" if s.prior.note else ""
-    lots = (
+    ties = (
         f"{s.ties.chosen} chosen at random among {s.ties.pool} tied at the cutoff; "
         if (s.ties and s.ties.chosen < s.ties.pool)
         else ""
@@ -195,13 +194,13 @@ def summary_lines(summary: Summary) -> list[str]:
     learnable = "unknown" if s.learnable is None else f"{100 * s.learnable:.1f} %"
     return [
         f"prompts at 0…{k} of {k} correct: {' '.join(f'{c:.0f}' for c in prompts[:-1])}{unknown}",
-        f"samples of the average prompt: {_shares(outcomes)}",
+        f"outcomes of the average prompt: {_shares(outcomes)}",
         f"pass rates ~ Beta({s.prior.alpha:.2g}, {s.prior.beta:.2g}){note}; "
         f"reliability at {k} samples {s.reliability:.2f}",
-        f"{s.policy} takes {s.size} prompts; their failures: {_shares(s.failures)}",
-        f"{lots}a second probe would choose {100 * s.overlap:.0f} % again "
-        f"({100 * s.overlap_same_ties:.0f} % with the same lots)",
-        f"expected learnable before training: {learnable} of their groups",
+        f"{s.policy} selects {s.size} prompts; their failures: {_shares(s.failures)}",
+        f"{ties}a second probe would choose {100 * s.overlap:.0f} % of them again "
+        f"({100 * s.overlap_same_ties:.0f} % with the same tie-breaking)",
+        f"expected learnable groups before training: {learnable}",
     ]
 
 

@@ -1,1 +1,1 @@
-"""Prompts -> marked samples -> difficulty -> subsets: what happens before anything is trained."""
+"""Probing: prompts -> marked samples in the store."""

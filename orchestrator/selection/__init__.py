@@ -1,1 +1,1 @@
-"""Difficulty -> subset."""
+"""Selection: difficulty table -> subset."""
