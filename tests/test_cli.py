@@ -251,3 +251,13 @@ def test_an_invalid_seed_is_named(capsys) -> None:
     with pytest.raises(SystemExit):
         main(["select", "--seed", "one"])
     assert "invalid seed: expected an integer ≥ 0" in capsys.readouterr().err
+
+
+def test_an_interrupted_command_says_how_to_resume(file: Path, monkeypatch, capsys) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("orchestrator.cli.plan_summary.plan_summary", interrupted)
+    assert main(["plan", str(file), "-e", "small"]) == 130
+    error = capsys.readouterr().err
+    assert error == "decile: interrupted; rerun the same command to resume\n"
