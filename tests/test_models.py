@@ -70,14 +70,16 @@ def test_lora_adapts_the_familys_layers_unless_the_experiment_says_others(tmp_pa
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", COMMIT[:8], COMMIT.upper()])
 def test_a_revision_that_may_move_is_refused(tmp_path: Path, revision: str) -> None:
-    with pytest.raises(UserError, match=r"models\.m\.revision.* is no commit.* 40 hex digits"):
+    with pytest.raises(
+        UserError, match=r"models\.m\.revision.* is not a full commit hash.* 40 hex digits"
+    ):
         plan_of(tmp_path, {"hub": "org/name", "revision": revision})
     [cell] = plan_of(tmp_path, {"hub": "org/name", "revision": COMMIT}).cells
     assert cell.probe.model.identity == f"org/name@{COMMIT}"
 
 
 def test_four_bits_and_vllm_do_not_go_together(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"grid\.model\.0: model 'm' is in 4 bits"):
+    with pytest.raises(UserError, match=r"grid\.model\.0: model 'm' is loaded in 4 bits"):
         plan_of(tmp_path, {"embedded": "tiny", "load_in_4bit": True}, probe={"engine": "vllm"})
 
 

@@ -171,9 +171,8 @@ def _refuse_credentials(uri: str) -> None:
     """Refuse addresses that contain credentials, because addresses are logged and stored."""
     address = urlsplit(uri)
     user, separator, _ = address.netloc.rpartition("@")
-    if separator and (
-        address.scheme == "s3" or ":" in user
-    ):  # in abfs://CONTAINER@… it is a container
+    # In abfs://CONTAINER@… the user part names a container.
+    if separator and (address.scheme == "s3" or ":" in user):
         raise StoreError(
             f"storage {address.scheme}://… contains credentials: remove them from the address and "
             "export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or your cloud's own) instead"
