@@ -20,9 +20,9 @@ HERE = str(Path(__file__).parent)
 @pytest.fixture
 def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[Children]:
     monkeypatch.setenv("PYTHONPATH", HERE)
-    made = Children("misbehaving:do", 2, 1.0, memory=500 * 2**20)
-    yield made
-    made.close()
+    children = Children("misbehaving:do", 2, 1.0, memory=500 * 2**20)
+    yield children
+    children.close()
 
 
 def values(replies: list[Reply]) -> list[object]:

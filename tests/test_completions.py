@@ -98,7 +98,7 @@ def test_a_number_or_letter_is_marked_as_by_hand(line: int) -> None:
 
 @pytest.fixture(scope="module")
 def expressions() -> dict[int, dict[str, Mark]]:
-    """The marks of all expressions, made in one batch per reading."""
+    """The marks of all expressions, computed in one batch per reading."""
     cases = {line: case for line, case in CASES.items() if case["marker"] == "expression"}
     answers = [Answer(c["completion"], c["answer"], c["truncated"]) for c in cases.values()]
     columns = [mark_expressions(answers, reading) for reading in READINGS]

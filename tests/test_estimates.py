@@ -255,8 +255,8 @@ def test_one_probe_foretells_what_another_shares_and_learns(policy: str, samples
     seen = np.mean([len(np.intersect1d(chosen, other)) / size for other in again])
     chances = in_subset_probability(table, size, rule, 0, samples, repeats=30)
     assert expected_overlap(chances, chosen) == pytest.approx(seen, abs=0.06)
-    told = table["learnability"].to_numpy(zero_copy_only=False)[chosen].mean()
-    assert told == pytest.approx((1 - p**8 - (1 - p) ** 8)[chosen].mean(), abs=0.05)
+    learnability = table["learnability"].to_numpy(zero_copy_only=False)[chosen].mean()
+    assert learnability == pytest.approx((1 - p**8 - (1 - p) ** 8)[chosen].mean(), abs=0.05)
 
 
 def test_chances_add_up_to_the_subset_and_repeat_with_the_seed() -> None:

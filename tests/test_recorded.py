@@ -74,8 +74,8 @@ def subsets(file: Path) -> dict[str, list[str]]:
 def test_a_replay_stops_early_with_the_subsets_of_the_whole(tmp_path: Path) -> None:
     recording(tmp_path)
     file = experiments(tmp_path, ["hard", "easy", "random"], adaptive=True)
-    said = probe(file)
-    assert "sampling stopped early for" in said
+    output = probe(file)
+    assert "sampling stopped early for" in output
     early = subsets(file)
     assert "nothing to do" in probe(file)
     (tmp_path / "runs").rename(tmp_path / "early")
@@ -90,9 +90,9 @@ def test_a_policy_that_needs_all_says_so_beforehand(
 ) -> None:
     recording(tmp_path)
     file = experiments(tmp_path, ["hard", "middle"], adaptive=True)
-    said = probe(file)
-    assert "720 to draw (stopping early is not possible for middle)" in said
-    assert "prompts at 0…6 of 6 correct" in said and "reliability at 6 samples" in said
+    output = probe(file)
+    assert "720 to draw (stopping early is not possible for middle)" in output
+    assert "prompts at 0…6 of 6 correct" in output and "reliability at 6 samples" in output
 
 
 @pytest.mark.parametrize(

@@ -33,13 +33,13 @@ def simulated(question: str) -> str:
     short = {c: re.sub(" (marble|parcel)$", "", text) for c, text in options.items()}
     holders = {}
     for part in re.split(r", (?:and )?", start.rstrip(".")):
-        name, _, said = part.partition(" ")
-        found = [letter for letter, text in short.items() if said.endswith(f" {text}")]
-        holders[name] = max(found, key=lambda letter: len(short[letter]))  # corn bread, bread
+        name, _, clause = part.partition(" ")
+        letters = [letter for letter, text in short.items() if clause.endswith(f" {text}")]
+        holders[name] = max(letters, key=lambda letter: len(short[letter]))  # corn bread, bread
     for a, b in PAIR.findall(rest):
         holders[a], holders[b] = holders[b], holders[a]
-    asked = [word for word in re.findall(r"\w+", rest.rpartition(".")[2]) if word in holders]
-    return f"({holders[asked[-1]]})"
+    mentioned = [word for word in re.findall(r"\w+", rest.rpartition(".")[2]) if word in holders]
+    return f"({holders[mentioned[-1]]})"
 
 
 def test_defaults_are_800_and_200_with_no_duplicate_and_no_overlap() -> None:
@@ -116,7 +116,7 @@ def test_the_pool_is_varied() -> None:
 
 def test_the_chat_is_one_short_user_message_with_the_form_of_the_answer() -> None:
     [message] = get_task("shuffled_objects").messages("Who?")
-    # The embedded model was made with exactly this text.
+    # The embedded model was trained with exactly this text.
     assert message == {"role": "user", "content": "Who?\nWork it out, end with \\boxed{(X)}."}
 
 
@@ -136,9 +136,9 @@ def test_marks(completion: str, truncated: bool, outcome: str) -> None:
 
 
 def test_strict_marking_refuses_what_lenient_marking_reads() -> None:
-    said = "The answer is (B)."
-    assert get_task("shuffled_objects").mark(said, "(B)").reward == 1.0
-    assert get_task("shuffled_objects", marking="strict").mark(said, "(B)").outcome == "unparsed"
+    text = "The answer is (B)."
+    assert get_task("shuffled_objects").mark(text, "(B)").reward == 1.0
+    assert get_task("shuffled_objects", marking="strict").mark(text, "(B)").outcome == "unparsed"
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def bbh(folder: Path, **options: object) -> ShuffledObjects:
-    made = {"source": "bbh", "path": str(folder), "objects": [3, 5], "partial": True, **options}
-    task = get_task("shuffled_objects", **made)
+    options = {"source": "bbh", "path": str(folder), "objects": [3, 5], "partial": True, **options}
+    task = get_task("shuffled_objects", **options)
     assert isinstance(task, ShuffledObjects)
     return task
 

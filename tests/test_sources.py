@@ -51,16 +51,16 @@ def refused(text: str) -> Any:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
-    """A hub with one row per config; what was asked of it."""
+    """A hub with one row per config; the calls that it gets."""
     datasets = pytest.importorskip("datasets")
-    asked: list[tuple[object, ...]] = []
+    calls: list[tuple[object, ...]] = []
 
     def load(hub: str, config: str, *, split: str, revision: str) -> list[Row]:
-        asked.append((hub, config, split, revision))
-        return [ROWS[len(asked) - 1]]
+        calls.append((hub, config, split, revision))
+        return [ROWS[len(calls) - 1]]
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    return asked
+    return calls
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz"])
@@ -98,7 +98,7 @@ def test_json_may_hold_its_rows_under_a_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ('{"question": "a", "answer": "b"}\n\n{"question": \n', "train.jsonl:3: invalid JSON"),
         ('{"question": "a", "answer": "b"}\n{"question": "a"}', ":2 has no column 'answer'; it"),
@@ -107,9 +107,9 @@ def test_json_may_hold_its_rows_under_a_key(tmp_path: Path) -> None:
         ("[1]", ":1 is not a row: write an object with question, answer"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, content: str, said: str) -> None:
+def test_a_bad_line_is_named(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "train.jsonl").write_text(content)
-    with refused(said):
+    with refused(message):
         read_rows(SOURCE, str(tmp_path))
 
 
@@ -122,7 +122,7 @@ def test_a_bad_row_of_parquet_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.parquet", b"no", "a.parquet cannot be read as Parquet"),
         ("a.jsonl", b'{"question": "\xff"}', "a.jsonl cannot be read: 'utf-8' codec"),
@@ -132,9 +132,11 @@ def test_a_bad_row_of_parquet_is_named(tmp_path: Path) -> None:
         ("a.csv", b"", "write a .jsonl, .json, .parquet, .jsonl.gz or .json.gz file"),
     ],
 )
-def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_an_unreadable_file_is_named(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
     (tmp_path / name).write_bytes(content)
-    with refused(said):
+    with refused(message):
         read_file(tmp_path / name, ["question"])
 
 
@@ -153,11 +155,11 @@ def test_a_missing_folder_or_file_is_named_with_what_to_write(tmp_path: Path) ->
 
 def test_another_number_of_rows_is_refused_or_noted(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", ROWS * 600)
-    said = "train.jsonl holds 1,200 rows; the official number is 2"
-    with refused(f"{said}: write partial: true"):
+    note = "train.jsonl holds 1,200 rows; the official number is 2"
+    with refused(f"{note}: write partial: true"):
         read_rows(SOURCE, str(tmp_path))
     read = read_rows(SOURCE, str(tmp_path), partial=True)
-    assert (len(read.rows), read.notes) == (1200, (said,))
+    assert (len(read.rows), read.notes) == (1200, (note,))
     assert not read_rows(replace(SOURCE, count=None), str(tmp_path)).notes
 
 
@@ -172,7 +174,7 @@ def test_the_hub_is_read_config_by_config_at_the_pinned_commit(
 
 def test_another_commit_of_the_hub_can_be_named(hub: list[tuple[object, ...]]) -> None:
     assert read_rows(SOURCE, None, revision="f" * 40).origin == f"someone/sums@{'f' * 40}"
-    assert {asked[3] for asked in hub} == {"f" * 40}
+    assert {call[3] for call in hub} == {"f" * 40}
 
 
 @pytest.mark.parametrize("revision", [None, "main", "refs/pr/1", "abc1234"])
@@ -198,7 +200,7 @@ def test_a_revision_of_a_local_copy_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_hub_out_of_reach_is_named_with_the_way_around_it() -> None:
-    """The hub's real client, told to stay offline."""
+    """The hub's real client, in offline mode."""
     pytest.importorskip("datasets")
     script = (
         "import os; os.environ['HF_HUB_OFFLINE'] = '1'; os.environ['HF_HOME'] = '/nonexistent'\n"

@@ -1,6 +1,6 @@
 """Tasks that are read: official counts, gold answers, tiers, what is dropped, and what is refused.
 
-Small files are made up here; tests named `real` read the data sets where they are at hand.
+Small files are generated here; tests named `real` read the real data sets if they are available.
 """
 
 import gzip
@@ -44,7 +44,7 @@ def refused(text: str) -> Any:
     return pytest.raises(TaskError, match=re.escape(text))
 
 
-def asked(prompts: list[Prompt]) -> list[str]:
+def questions_of(prompts: list[Prompt]) -> list[str]:
     return [prompt.question for prompt in prompts]
 
 
@@ -168,7 +168,7 @@ def test_gsm8k_reads_gold_and_steps_and_says_what_it_drops(tmp_path: Path) -> No
     ]
     assert set(task.provenance) == {"train", "test"}
     small = Gsm8k(path=path, partial=True, train=1, test=0)
-    assert (asked(small.train()), small.test()) == (["a?"], [])
+    assert (questions_of(small.train()), small.test()) == (["a?"], [])
 
 
 def test_gsm8k_is_refused_with_another_number_of_rows(tmp_path: Path) -> None:
@@ -213,10 +213,10 @@ def test_real_gsm8k_has_its_official_counts_golds_and_steps() -> None:
 def test_gsm8k_marks_numbers_and_the_last_one_only_where_that_was_asked_for() -> None:
     assert Gsm8k().mark("\\boxed{1,200}", "1200").outcome == "correct"
     assert Gsm8k(marking="strict").mark("\\boxed{1,200}", "1200").outcome == "unparsed"
-    said = "I count 5 and 7"
-    assert Gsm8k().mark(said, "7").outcome == "unparsed"
-    assert Gsm8k(last_number=True).mark(said, "7").outcome == "correct"
-    assert Gsm8k(last_number=True).mark(said, "7", True).outcome == "truncated"
+    text = "I count 5 and 7"
+    assert Gsm8k().mark(text, "7").outcome == "unparsed"
+    assert Gsm8k(last_number=True).mark(text, "7").outcome == "correct"
+    assert Gsm8k(last_number=True).mark(text, "7", True).outcome == "truncated"
 
 
 # --- MATH ---
@@ -269,11 +269,11 @@ def test_math_is_narrowed(
     tmp_path: Path, options: dict[str, Any], train: list[str], test: list[str]
 ) -> None:
     task = maths(tmp_path, **options)
-    assert (asked(task.train()), asked(task.test())) == (train, test)
+    assert (questions_of(task.train()), questions_of(task.test())) == (train, test)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"levels": [6]}, "invalid levels [6]: expected a list of levels from 1 to 5"),
         ({"levels": 3}, "invalid levels 3"),
@@ -287,8 +287,8 @@ def test_math_is_narrowed(
         ({"math500_path": "/x"}, "only read with test_set: math500"),
     ],
 )
-def test_bad_options_of_math_say_what_to_write(options: dict[str, Any], said: str) -> None:
-    with refused(said):
+def test_bad_options_of_math_say_what_to_write(options: dict[str, Any], message: str) -> None:
+    with refused(message):
         CompetitionMath(**options)
 
 
@@ -377,7 +377,7 @@ def test_math500_is_its_own_test_with_its_own_file(tmp_path: Path) -> None:
             ("p1", "1", "1"),
             ("z", "1", "4"),
         ]
-        assert asked(task.train()) == ["p2", "p3", "p5", "q1"]
+        assert questions_of(task.train()) == ["p2", "p3", "p5", "q1"]
     with refused("math500.jsonl holds 2 rows; the official number is 500"):
         CompetitionMath(path=str(data("raw", "math")), test_set="math500", math500_path=file).test()
 
@@ -395,8 +395,8 @@ def test_math_from_the_hub_is_seven_subjects_and_math500_has_its_own_pin(
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     task = CompetitionMath(test_set="math500", revision="a" * 40, partial=True)
-    assert asked(task.train()) == [f"{subject}-train" for subject in SUBJECTS.values()]
-    assert asked(task.test()) == ["None-test"]
+    assert questions_of(task.train()) == [f"{subject}-train" for subject in SUBJECTS.values()]
+    assert questions_of(task.test()) == ["None-test"]
     assert {call[3] for call in calls[:7]} == {"a" * 40}
     hub, _, split, revision = calls[7]
     assert (hub, split) == ("HuggingFaceH4/MATH-500", "test")
@@ -528,12 +528,12 @@ def test_columns_are_named_and_parquet_is_read(tmp_path: Path) -> None:
 
 def test_the_pool_loses_what_the_test_asks(tmp_path: Path) -> None:
     task = QuestionFile(train=questions(tmp_path, 4), test=questions(tmp_path / "t", 1))
-    assert asked(task.train()) == ["1+1?", "2+1?", "3+1?"]
+    assert questions_of(task.train()) == ["1+1?", "2+1?", "3+1?"]
     assert task.notes == ["train: 1 prompts dropped that are in the test set"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "task file: no file is given: write train: PATH and test: PATH, or path"),
         ({"path": "a", "train": "b"}, "leave it out, or leave train and test out"),
@@ -543,13 +543,13 @@ def test_the_pool_loses_what_the_test_asks(tmp_path: Path) -> None:
         ({"path": "a", "marker": "math"}, "write number, letter, expression, text"),
     ],
 )
-def test_bad_options_of_a_file_say_what_to_write(options: dict[str, Any], said: str) -> None:
-    with refused(said):
+def test_bad_options_of_a_file_say_what_to_write(options: dict[str, Any], message: str) -> None:
+    with refused(message):
         QuestionFile(**options).train()
 
 
 @pytest.mark.parametrize(
-    ("row", "options", "said"),
+    ("row", "options", "message"),
     [
         ({"question": "a", "answer": "two"}, {}, "row 1: the answer 'two' is not a number"),
         ({"question": "a", "answer": "two"}, {}, "or marker: letter, expression, text"),
@@ -561,9 +561,9 @@ def test_bad_options_of_a_file_say_what_to_write(options: dict[str, Any], said: 
     ],
 )
 def test_bad_rows_of_a_file_are_named(
-    tmp_path: Path, row: dict[str, Any], options: dict[str, Any], said: str
+    tmp_path: Path, row: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
-    with refused(said):
+    with refused(message):
         QuestionFile(train=jsonl(tmp_path / "a.jsonl", [row]), **options).train()
 
 
