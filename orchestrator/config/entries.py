@@ -80,7 +80,7 @@ class ModelEntry(Settings):
             )
         if self.hub and not _COMMIT.fullmatch(str(self.revision)):
             raise setting_error(
-                f"revision {self.revision!r} is not a full commit hash, and branches and tags can move: "
+                f"revision {self.revision!r} is not a full commit hash, so it could move: "
                 "write the commit's 40 hex digits",
                 "revision",
             )
