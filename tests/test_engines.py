@@ -13,6 +13,8 @@ from orchestrator.sampling import find_sampler
 from orchestrator.sampling.transformers import TransformersSampler
 from orchestrator.storage.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 ENGINE = '''
 from orchestrator.sampling import Completion, Sampler
 

@@ -31,6 +31,8 @@ from orchestrator.cost.memory import (
 from orchestrator.embedded import embedded_path
 from orchestrator.sampling.model import ModelSource
 
+pytestmark = pytest.mark.slow
+
 LOAD = TrainingLoad(generated=256, updated=8, prompt=256, completion=512, r=32)
 
 

@@ -20,6 +20,8 @@ from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.hashing import canonical_hash
 
+pytestmark = pytest.mark.slow
+
 FOLDER = embedded_path("tiny")
 SOURCE = ModelSource("tiny", str(FOLDER), "folder:test")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

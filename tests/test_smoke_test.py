@@ -6,6 +6,8 @@ import torch
 from orchestrator.cli.main import main
 from orchestrator.cli.smoke_test import smoke_test
 
+pytestmark = pytest.mark.slow
+
 HAS_GPU = torch.cuda.is_available()
 
 

@@ -16,6 +16,8 @@ from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.hashing import folder_identity
 from tasks import get_task
 
+pytestmark = pytest.mark.slow
+
 FOLDER = embedded_path("tiny")
 SOURCE = ModelSource("tiny", str(FOLDER), folder_identity(FOLDER), revision=None)
 SETTINGS = SamplingSettings(temperature=0.7, top_p=0.9, top_k=5, max_completion_length=8, seed=3)
