@@ -82,7 +82,7 @@ def test_a_probe_by_an_engine_of_the_users_own(tmp_path: Path) -> None:
     [
         ("vlm", "unknown engine 'vlm': write one of transformers, vllm, or package.module:Class"),
         ("absent:Sayer", "engine 'absent:Sayer' cannot be imported: No module named 'absent'"),
-        ("engine_of_mine:no_class", "is no Sampler"),
+        ("engine_of_mine:no_class", "is not a Sampler"),
         ("engine_of_mine:Other", "cannot be imported"),
     ],
 )

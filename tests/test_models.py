@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from orchestrator.config.catalog import load_config
 from orchestrator.embedded import embedded_path
 from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.sampling.loading import four_bits, load_model
+from orchestrator.sampling.loading import load_model, nf4_config
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.hashing import canonical_hash
@@ -134,10 +134,10 @@ def test_four_bits_want_bitsandbytes_and_a_gpu(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_four_bits_are_those_of_qlora() -> None:
-    config = four_bits("auto")
+    config = nf4_config("auto")
     assert (config.bnb_4bit_quant_type, config.bnb_4bit_use_double_quant) == ("nf4", True)
     assert config.bnb_4bit_compute_dtype == torch.bfloat16
-    assert four_bits("float16").bnb_4bit_compute_dtype == torch.float16
+    assert nf4_config("float16").bnb_4bit_compute_dtype == torch.float16
 
 
 def test_lora_finds_the_layers_that_the_catalogue_names() -> None:

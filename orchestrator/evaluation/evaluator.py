@@ -1,4 +1,4 @@
-"""A cell's test sets, answered by whatever holds its weights: its trainer, or an engine later."""
+"""Evaluates a cell on its test sets, with its trainer's model or with an engine afterwards."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def is_due(cell: Cell, update: int) -> bool:
 
 
 class Evaluator:
-    """Asks a cell's test sets; `rank` of `workers` processes that share the questions."""
+    """A cell's evaluations; `rank` is one of `workers` processes that share the questions."""
 
     def __init__(self, cell: Cell, pool: Pool, rank: int = 0, workers: int = 1) -> None:
         self.cell, self.pool, self.rank, self.workers = cell, pool, rank, workers
@@ -31,44 +31,46 @@ class Evaluator:
         """The base model's evaluation, taken from its probes (schema EVALUATIONS)."""
         samples = read_samples(store, self.cell.baseline, self.pool.task, self.pool.test)
         tables = [as_evaluation(samples, 0, self.pool.tiers("test"))]
-        for asked in self.cell.extra_evals:
-            pool = self._pool_of(asked)
-            samples = read_samples(store, asked.probe, pool.task, pool.test)
-            tables.append(self._rows(samples, 0, asked))
+        for extra in self.cell.extra_evals:
+            pool = self._pool_of(extra)
+            samples = read_samples(store, extra.probe, pool.task, pool.test)
+            tables.append(self._rows(samples, 0, extra))
         return pa.concat_tables(tables)
 
     def evaluate(self, sampler: Sampler, update: int) -> pa.Table:
         """The test set under the sampler's weights, and at the end all other sets."""
         samples = self._sampled(sampler, self.pool, self.cell.baseline)
         tables = [as_evaluation(samples, update, self.pool.tiers("test"))]
-        for asked in self.cell.extra_evals:
-            if asked.greedy or update == self.cell.updates:
-                samples = self._sampled(sampler, self._pool_of(asked), asked.probe)
-                tables.append(self._rows(samples, update, asked))
+        for extra in self.cell.extra_evals:
+            if extra.greedy or update == self.cell.updates:
+                samples = self._sampled(sampler, self._pool_of(extra), extra.probe)
+                tables.append(self._rows(samples, update, extra))
         return pa.concat_tables(tables)
 
     def _sampled(self, sampler: Any, pool: Pool, spec: ProbeSpec) -> pa.Table:
         """Marked samples of a test set; workers share the questions."""
-        mine = pool.test[self.rank :: self.workers]
-        wanted = [(prompt, range(spec.settings.samples)) for prompt in mine]
-        most = spec.dataset.max_marking_errors
-        # What another set's wording asks of the chat template holds for its questions only.
+        questions = pool.test[self.rank :: self.workers]
+        requests = [(prompt, range(spec.settings.samples)) for prompt in questions]
+        max_errors = spec.dataset.max_marking_errors
+        # Another dataset may need other chat template settings.
         sampler.chat_template_kwargs = spec.model.chat_template_kwargs
-        samples = sample_and_mark(sampler, pool.task, wanted, spec.settings.sampling(), most)
+        samples = sample_and_mark(
+            sampler, pool.task, requests, spec.settings.sampling(), max_errors
+        )
         if self.workers > 1:
             from accelerate.utils import gather_object
 
             samples = pa.Table.from_pylist(gather_object(samples.to_pylist()), schema=SAMPLES)
         return samples
 
-    def _pool_of(self, asked: ExtraEval) -> Pool:
+    def _pool_of(self, extra: ExtraEval) -> Pool:
         """The test set of another evaluation, loaded once."""
-        if not asked.dataset:
+        if not extra.dataset:
             return self.pool
-        if asked.dataset not in self.others:
-            self.others[asked.dataset] = load_pool(asked.probe.dataset)
-        return self.others[asked.dataset]
+        if extra.dataset not in self.others:
+            self.others[extra.dataset] = load_pool(extra.probe.dataset)
+        return self.others[extra.dataset]
 
-    def _rows(self, samples: pa.Table, update: int, asked: ExtraEval) -> pa.Table:
-        tiers = self._pool_of(asked).tiers("test")
-        return as_evaluation(samples, update, tiers, dataset=asked.dataset, greedy=asked.greedy)
+    def _rows(self, samples: pa.Table, update: int, extra: ExtraEval) -> pa.Table:
+        tiers = self._pool_of(extra).tiers("test")
+        return as_evaluation(samples, update, tiers, dataset=extra.dataset, greedy=extra.greedy)

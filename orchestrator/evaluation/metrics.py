@@ -95,8 +95,8 @@ def evaluation_metrics(
         metrics["eval/greedy_accuracy"] = accuracy(greedy)
     for name in pc.unique(evaluation["dataset"]).to_pylist():
         if name:
-            found = _set_metrics(part(evaluation, name, greedy=False), pass_at)
-            metrics |= {f"ood/{name}/{key}": value for key, value in found.items()}
+            ood = _set_metrics(part(evaluation, name, greedy=False), pass_at)
+            metrics |= {f"ood/{name}/{key}": value for key, value in ood.items()}
     bands = by_band(base, own) if base is not None else {}
     return metrics | _tier_metrics(own) | {f"band/{n}/accuracy": v for n, v in bands.items()}
 
@@ -106,21 +106,21 @@ def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:
     counts = [(n, c) for n, c in per_prompt(rows).values() if n]
     most = min((n for n, _ in counts), default=0)
     tokens = rows["tokens"].to_numpy()
-    found = {"accuracy": accuracy(rows)}
+    metrics = {"accuracy": accuracy(rows)}
     for k in (k for k in pass_at if k <= most):
-        found[f"pass_at_{k}"] = float(np.mean([pass_at_k(n, c, k) for n, c in counts]))
+        metrics[f"pass_at_{k}"] = float(np.mean([pass_at_k(n, c, k) for n, c in counts]))
     if len(tokens):
-        found["mean_tokens"] = float(np.mean(tokens))
-        found["p95_tokens"] = float(np.quantile(tokens, 0.95))
-    return found
+        metrics["mean_tokens"] = float(np.mean(tokens))
+        metrics["p95_tokens"] = float(np.quantile(tokens, 0.95))
+    return metrics
 
 
 def bands(base: pa.Table) -> tuple[dict[str, str], dict[str, tuple[int, int]]]:
-    """prompt_id -> low, middle or high third of the base model's pass rate; and counts beside it.
+    """prompt_id -> low, middle or high third of the base model's pass rate; and held-out counts.
 
     The bands come from the base model's even samples, the counts (as `per_prompt`) from its odd
-    ones: the same samples would flatter the low band's gain (regression to the mean). Both are
-    empty where the base has one sample per question.
+    ones: with the same samples the low band would seem to gain (regression to the mean). Both are
+    empty where the base model has one sample per question.
     """
     base = main(base)
     odd = pc.equal(pc.bit_wise_and(base["sample"], 1), 1)
@@ -136,13 +136,13 @@ def by_band(base: pa.Table, evaluation: pa.Table) -> dict[str, float]:
     named, held_out = bands(base)
     own = main(evaluation)
     counts = held_out if pc.max(own["update"]).as_py() == 0 else per_prompt(own)
-    found = {}
+    accuracies = {}
     for name, _, _ in BANDS:
         ids = [i for i, band in named.items() if band == name]
         if ids:
             rates = [counts[i][1] / counts[i][0] for i in ids if counts.get(i, (0, 0))[0]]
-            found[name] = float(np.mean(rates)) if rates else float("nan")
-    return found
+            accuracies[name] = float(np.mean(rates)) if rates else float("nan")
+    return accuracies
 
 
 def _tier_metrics(evaluation: pa.Table) -> dict[str, float]:

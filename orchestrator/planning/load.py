@@ -7,7 +7,7 @@ from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.experiment import Experiment
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.planning.resolve import Resolved
-from orchestrator.sampling.recorded import recorded_rows, shortage
+from orchestrator.sampling.recorded import missing_responses, recorded_rows
 from tasks import TaskError
 
 
@@ -39,7 +39,7 @@ def load_pools(
             raise loaded.error(str(error), "models", model.name) from error
         for name in resolved.datasets:
             questions = [prompt.question for prompt in pools[name].train]
-            if missing := shortage(rows, questions, experiment.probe.samples):
+            if missing := missing_responses(rows, questions, experiment.probe.samples):
                 message = f"{model.location} {missing} (dataset {name})"
                 raise loaded.error(message, "models", model.name)
     return pools

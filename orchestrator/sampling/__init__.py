@@ -1,6 +1,6 @@
-"""Prompts in, completions out, one engine per module; `base` says what every engine promises.
+"""Prompts in, completions out: one engine per module, with the interface in `base`.
 
-An engine's libraries are heavy (or not installed at all), so its module is imported when asked for.
+An engine's libraries are heavy, or not installed at all, so its module is imported on demand.
 """
 
 import inspect
@@ -44,12 +44,12 @@ def find_sampler(name: str) -> type[Sampler]:
             )
         target = installed[0].value
     try:
-        found: Any = EntryPoint(name, target, GROUP).load()
+        engine: Any = EntryPoint(name, target, GROUP).load()
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"engine {name!r} cannot be imported: {error}") from error
-    if not (inspect.isclass(found) and issubclass(found, Sampler)):
-        raise ValueError(f"engine {name!r} is no Sampler: write package.module:Class of one")
-    return found
+    if not (inspect.isclass(engine) and issubclass(engine, Sampler)):
+        raise ValueError(f"engine {name!r} is not a Sampler: write package.module:Class of one")
+    return engine
 
 
 def load_sampler(
@@ -60,13 +60,13 @@ def load_sampler(
 ) -> Sampler:
     """The named engine with the model loaded; `device` None takes the GPU where there is one.
 
-    A recorded model is always replayed. `lora_rank` is for an engine that adapters will be swapped
-    in. Raises ValueError for an unknown engine, one that cannot do that, and for a model that
-    cannot be loaded.
+    A recorded model is always replayed. With `lora_rank`, adapters can be swapped in. Raises
+    ValueError for an unknown engine, one that cannot swap adapters, and a model that cannot be
+    loaded.
     """
-    found: Any = find_sampler(RECORDED if source.recorded else engine)
+    sampler: Any = find_sampler(RECORDED if source.recorded else engine)
     if not lora_rank:
-        return cast(Sampler, found.load(source, device))
-    if not found.adapts:
+        return cast(Sampler, sampler.load(source, device))
+    if not sampler.adapts:
         raise ValueError(f"engine {engine!r} cannot swap adapters")
-    return cast(Sampler, found.load(source, device, lora_rank))
+    return cast(Sampler, sampler.load(source, device, lora_rank))

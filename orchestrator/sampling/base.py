@@ -1,9 +1,9 @@
-"""Prompts in, completions out: what every sampling engine promises.
+"""Prompts in, completions out: the interface of every sampling engine.
 
-Sample (prompt, i) draws its randomness from (seed, prompt_id, i) alone, so which samples exist
-never depends on batching, order or the number of actors. Engines compute in floating point, and a
-different batch shape may round differently and now and then turn a token: the promise is replay
-from the store, not regeneration bit for bit.
+The randomness of sample i of a prompt depends on (seed, prompt_id, i) alone, so a sample does not
+depend on batching, order or the number of actors. Engines compute in floating point: another batch
+shape may round differently and change a token now and then. Results are reproduced from the store,
+not by sampling again.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class SamplingSettings:
 
 
 class Request(NamedTuple):
-    """One prompt and the sample indices wanted of it; the bare question is for recordings."""
+    """One prompt and the indices of its samples to draw; recordings look up the bare question."""
 
     prompt_id: str
     messages: list[dict[str, str]]
@@ -40,8 +40,8 @@ class Request(NamedTuple):
 class Completion(NamedTuple):
     """One sampled answer: its text without special tokens, its length, and why it ended.
 
-    `tokens` counts the end token where there is one. `finish` is "length" when the limit cut it,
-    and "error" where the engine could not answer (a prompt longer than the model's window).
+    `tokens` counts the end token, if any. `finish` is "length" when the limit cut the answer, and
+    "error" when the engine could not answer (a prompt longer than the model's window).
     """
 
     text: str
@@ -50,13 +50,13 @@ class Completion(NamedTuple):
 
 
 def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:
-    """The text before the first stop string in it, or None where there is none."""
-    found = [place for place in map(text.find, stop) if place >= 0]
-    return text[: min(found)] if found else None
+    """The text before its first stop string; None where it has none."""
+    positions = [position for position in map(text.find, stop) if position >= 0]
+    return text[: min(positions)] if positions else None
 
 
 def stream_key(seed: int, prompt_id: str, sample: int) -> int:
-    """128 bits that the triple alone decides: where a sample's randomness begins."""
+    """The 128-bit seed of one sample, a hash of the three values."""
     digest = hashlib.sha256(f"{seed}\x1f{prompt_id}\x1f{sample}".encode()).digest()
     return int.from_bytes(digest[:16], "little")
 
@@ -66,9 +66,9 @@ def render(
     messages: list[dict[str, str]],
     chat_template_kwargs: dict[str, Any],
 ) -> list[int]:
-    """Token ids of a chat up to where the answer begins: the ids that TRL's GRPO trains on."""
-    wanted = {"add_generation_prompt": True, "tokenize": True, "return_dict": True}
-    rendered = tokenizer.apply_chat_template(messages, **wanted, **chat_template_kwargs)
+    """Token ids of a chat up to the start of the answer: the same as in TRL's GRPO."""
+    options = {"add_generation_prompt": True, "tokenize": True, "return_dict": True}
+    rendered = tokenizer.apply_chat_template(messages, **options, **chat_template_kwargs)
     return list(rendered["input_ids"])
 
 
@@ -76,9 +76,9 @@ class Sampler(ABC):
     """An engine that holds one model."""
 
     chat_template_kwargs: dict[str, Any]
-    """Handed to the chat template; may be set anew between two calls."""
+    """Passed to the chat template; may be changed between two calls."""
     adapts: bool = False
-    """Whether `load` takes a `lora_rank`, and adapters can be swapped while the engine is warm."""
+    """Whether `load` takes a `lora_rank`, and adapters can be swapped without reloading."""
 
     @classmethod
     @abstractmethod
@@ -89,9 +89,9 @@ class Sampler(ABC):
         """
 
     def adapt(self, folder: Path) -> None:
-        """Answer with the LoRA adapter in this folder (PEFT's layout) from now on.
+        """Sample with the LoRA adapter in this folder (PEFT's layout) from now on.
 
-        Only where `adapts`, and after a `load` with `lora_rank`, the largest rank to come.
+        Only where `adapts`, and after `load` with `lora_rank`, the largest rank of all adapters.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot swap adapters")
 
@@ -99,7 +99,7 @@ class Sampler(ABC):
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
-        """Per request, one completion per wanted sample index, in the order asked."""
+        """Per request, one completion per sample index, in the order of the request."""
 
     @abstractmethod
     def count_tokens(self, requests: Sequence[Request]) -> list[int]:

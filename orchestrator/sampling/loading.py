@@ -1,4 +1,4 @@
-"""One way of loading a model, for probe and trainer alike: weights, precision, attention, bits."""
+"""Loads a model in the same way for probe and trainer: weights, precision, attention, 4 bits."""
 
 import importlib.util
 from pathlib import Path
@@ -21,8 +21,8 @@ def load_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Model in eval mode and its tokenizer (pads left); safetensors only, no remote code.
 
-    `device` None takes the GPU where there is one. Raises ValueError where the folder is absent,
-    the files cannot be had, or the machine lacks what the source asks for.
+    `device` None takes the GPU where there is one. Raises ValueError where the folder is missing,
+    the files cannot be loaded, or the machine lacks what the source needs.
     """
     if source.revision is None and not Path(source.location).is_dir():
         raise ValueError(
@@ -30,38 +30,38 @@ def load_model(
             "with config.json, model.safetensors and the tokenizer, or a hub id with its revision"
         )
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    how = _how(source, device)
-    wanted: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}
+    options = _load_options(source, device)
+    common: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source.location, padding_side="left", **wanted)
-        model: Any = AutoModelForCausalLM.from_pretrained(source.location, **how, **wanted)
+        tokenizer = AutoTokenizer.from_pretrained(source.location, padding_side="left", **common)
+        model: Any = AutoModelForCausalLM.from_pretrained(source.location, **options, **common)
     except (OSError, ImportError) as error:
-        raise ValueError(_why_not_loaded(source, error)) from error
+        raise ValueError(_load_error(source, error)) from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    if not source.load_in_4bit:  # those lie where they are meant to already
+    if not source.load_in_4bit:  # quantized weights are loaded onto the device
         model.to(device)
     return model.eval(), tokenizer
 
 
-def _how(source: ModelSource, device: str) -> dict[str, Any]:
-    """What `from_pretrained` is told of the weights besides where they are."""
-    how: dict[str, Any] = {"dtype": source.dtype, "use_safetensors": True}
+def _load_options(source: ModelSource, device: str) -> dict[str, Any]:
+    """Arguments of `from_pretrained` for precision, attention and quantization."""
+    options: dict[str, Any] = {"dtype": source.dtype, "use_safetensors": True}
     if source.attn_implementation != "auto":
         _check_attention(source)
-        how["attn_implementation"] = source.attn_implementation
+        options["attn_implementation"] = source.attn_implementation
     if source.load_in_4bit:
         _check_4bit(source, device)
-        how |= {"quantization_config": four_bits(source.dtype), "device_map": {"": device}}
-    return how
+        options |= {"quantization_config": nf4_config(source.dtype), "device_map": {"": device}}
+    return options
 
 
 def _check_attention(source: ModelSource) -> None:
-    """Without the package, transformers would fetch a kernel from the hub: foreign code."""
-    wanted = source.attn_implementation
-    if wanted.startswith("flash") and importlib.util.find_spec("flash_attn") is None:
+    """Without the package, transformers would download and run a kernel from the hub."""
+    attention = source.attn_implementation
+    if attention.startswith("flash") and importlib.util.find_spec("flash_attn") is None:
         raise ValueError(
-            f"model {source.name}: attn_implementation: {wanted} needs the package flash-attn: "
+            f"model {source.name}: attn_implementation: {attention} needs the package flash-attn: "
             "install it, or write attn_implementation: sdpa"
         )
 
@@ -79,8 +79,8 @@ def _check_4bit(source: ModelSource, device: str) -> None:
         )
 
 
-def four_bits(dtype: str) -> BitsAndBytesConfig:
-    """NF4 with quantised scales, as QLoRA has it (arXiv 2305.14314); computes in `dtype`."""
+def nf4_config(dtype: str) -> BitsAndBytesConfig:
+    """NF4 with quantized scales, as in QLoRA (arXiv 2305.14314); computes in `dtype`."""
     compute = "bfloat16" if dtype == "auto" else dtype
     return BitsAndBytesConfig(
         load_in_4bit=True,
@@ -90,10 +90,10 @@ def four_bits(dtype: str) -> BitsAndBytesConfig:
     )
 
 
-def _why_not_loaded(source: ModelSource, error: Exception) -> str:
-    advice = "write a folder that save_pretrained has made, with its weights as safetensors"
+def _load_error(source: ModelSource, error: Exception) -> str:
+    advice = "write a folder that save_pretrained wrote, with its weights as safetensors"
     if isinstance(error, ImportError):
-        advice = "install what is missing, or write attn_implementation: sdpa"
+        advice = "install the missing package, or write attn_implementation: sdpa"
     elif source.revision is not None:
         advice = "check id, revision and HF_TOKEN (gated models), or write a downloaded folder"
     reason = str(error).strip().partition("\n")[0]

@@ -1,4 +1,4 @@
-"""What a model is before anything heavy is imported: where it lies, and what identifies it."""
+"""Where a model is and what identifies it, before anything heavy is imported."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +11,8 @@ class ModelSource:
     `location` is a folder, a hub id, or a file of `recorded` completions; `revision` a hub commit
     (None for the others). `identity` is what keys hash: hub id and revision, or the content of the
     files, the chat template among them. `chat_template_kwargs` reaches `apply_chat_template`
-    (`enable_thinking: false`). `target_modules` are the layers that LoRA adapts in this family,
-    empty where an experiment says it for all.
+    (`enable_thinking: false`). `target_modules` are the layers that LoRA adapts in this family;
+    empty where the experiment sets them.
     """
 
     name: str
@@ -27,10 +27,10 @@ class ModelSource:
     target_modules: tuple[str, ...] = ()
 
     def key(self) -> dict[str, Any]:
-        """What decides which completions this model gives; part of probe keys and cell ids.
+        """What decides the model's completions; part of probe keys and cell ids.
 
-        Settings that came later are in it only where they are not at their default, so that keys of
-        what is stored stay as they are.
+        Settings that were added later are left out at their defaults, so that stored keys stay
+        valid.
         """
         later = {"attn_implementation": "auto", "load_in_4bit": False}
         return {

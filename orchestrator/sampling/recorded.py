@@ -1,8 +1,8 @@
-"""Replaying completions that were recorded before: a probe without a model.
+"""Replays recorded completions: a probe without a model.
 
 A file of recorded completions (Parquet or JSON lines) has the columns `question` and `responses` (a
-list of texts); optional lists beside it are `tokens` (lengths) and `finish` ("stop" or "length").
-Sample i of a prompt is its i-th response, so a replay is the same however it is batched or stopped.
+list of texts), and optionally the lists `tokens` (lengths) and `finish` ("stop" or "length").
+Sample i of a prompt is its i-th response, so a replay does not depend on batching or resuming.
 """
 
 from collections.abc import Sequence
@@ -23,17 +23,17 @@ class RecordedSampler(Sampler):
 
     @classmethod
     def load(cls, source: ModelSource, device: str | None = None) -> Self:
-        """The file that the source names; TaskError where it is of another form."""
+        """The file of the source; TaskError where it has another format."""
         return cls(Path(source.location))
 
     def count_tokens(self, requests: Sequence[Request]) -> list[int]:
-        """0 of each: a recording does not say how its prompts were cut into tokens."""
+        """0 for each: a recording has no prompt lengths."""
         return [0] * len(requests)
 
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
-        """Per request, the recorded responses of the wanted indices; absent ones are errors."""
+        """Per request, the recorded responses with these indices; missing ones are errors."""
         return [[self._response(r.question, i) for i in r.samples] for r in requests]
 
     def _response(self, question: str, index: int) -> Completion:
@@ -46,16 +46,18 @@ class RecordedSampler(Sampler):
 
 
 def recorded_rows(file: Path) -> dict[str, dict[str, Any]]:
-    """A recording by question. Raises TaskError where the file is of another form."""
+    """A recording by question. Raises TaskError where the file has another format."""
     rows = read_file(file, ("question", "responses")).rows
     return {str(row["question"]): row for row in rows}
 
 
-def shortage(rows: dict[str, dict[str, Any]], questions: Sequence[str], samples: int) -> str | None:
-    """What a recording lacks of `samples` responses to each question, in words, or None."""
-    absent = sum(question not in rows for question in questions)
-    if absent:
-        return f"has no responses to {absent:,} of the {len(questions):,} training questions"
+def missing_responses(
+    rows: dict[str, dict[str, Any]], questions: Sequence[str], samples: int
+) -> str | None:
+    """A message where a recording has fewer than `samples` responses per question, or None."""
+    missing = sum(question not in rows for question in questions)
+    if missing:
+        return f"has no responses to {missing:,} of the {len(questions):,} training questions"
     fewest = min((len(rows[q]["responses"]) for q in questions), default=samples)
     if fewest < samples:
         return f"has {fewest} responses to some question: write probe: {{samples: {fewest}}}"

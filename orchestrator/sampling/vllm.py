@@ -1,7 +1,7 @@
-"""Sampling with vLLM on a GPU: continuous batching, a prompt read once for all its samples.
+"""Sampling with vLLM on a GPU: continuous batching, with the prefix cached for all samples.
 
-One engine per sampler actor. Every sample is a request of its own with its own seed, so that a
-sample depends on (seed, prompt_id, index) alone and a resumed probe asks for just what it lacks.
+One engine per sampler actor. Every sample is a request of its own with its own seed, so that it
+depends on (seed, prompt_id, index) alone and a resumed probe draws only what is missing.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from orchestrator.sampling.model import ModelSource
 
 
 class VllmSampler(Sampler):
-    """Holds a `vllm.LLM`. A prompt that leaves no room for an answer is an error, never the end."""
+    """Holds a `vllm.LLM`; a prompt that leaves no space for an answer is an error."""
 
     adapts = True
 
@@ -50,12 +50,12 @@ class VllmSampler(Sampler):
             enable_prefix_caching=True,
             tensor_parallel_size=max(1, torch.cuda.device_count()),  # an actor sees its own only
             distributed_executor_backend="mp",
-            **_room_for_adapters(lora_rank),
+            **_lora_options(lora_rank),
         )
         return cls(llm, source.chat_template_kwargs)
 
     def adapt(self, folder: Path) -> None:
-        """Answer with this adapter: vLLM keeps what it has read by number, so each has its own."""
+        """Sample with this adapter from now on; vLLM caches adapters by number."""
         from vllm.lora.request import LoRARequest
 
         self.adapters += 1
@@ -68,10 +68,10 @@ class VllmSampler(Sampler):
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
-        """Per request, one completion per wanted sample index, in the order asked."""
+        """Per request, one completion per sample index, in the order of the request."""
         prompts = self._rendered(requests)
-        room = self.window - settings.max_completion_length
-        fit = [(r, ids) for r, ids in zip(requests, prompts, strict=True) if len(ids) <= room]
+        longest = self.window - settings.max_completion_length
+        fit = [(r, ids) for r, ids in zip(requests, prompts, strict=True) if len(ids) <= longest]
         outputs = iter(
             self.llm.generate(
                 [{"prompt_token_ids": ids} for r, ids in fit for _ in r.samples],
@@ -84,7 +84,7 @@ class VllmSampler(Sampler):
         )
         too_long = Completion("", 0, "error")
         return [
-            [_completion(next(outputs)) if len(ids) <= room else too_long for _ in r.samples]
+            [_completion(next(outputs)) if len(ids) <= longest else too_long for _ in r.samples]
             for r, ids in zip(requests, prompts, strict=True)
         ]
 
@@ -92,17 +92,17 @@ class VllmSampler(Sampler):
         return [render(self.tokenizer, r.messages, self.chat_template_kwargs) for r in requests]
 
 
-RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the largest rank that vLLM may be told
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values that vLLM takes as max_lora_rank
 
 
-def _room_for_adapters(rank: int) -> dict[str, Any]:
-    """What an engine is told that will swap adapters of up to this rank, one at a time."""
+def _lora_options(rank: int) -> dict[str, Any]:
+    """Engine arguments to swap adapters of up to this rank, one at a time."""
     if not rank:
         return {}
     if rank > RANKS[-1]:
         raise ValueError(f"engine vllm takes LoRA ranks up to {RANKS[-1]}, not {rank}")
-    most = next(known for known in RANKS if known >= rank)
-    return {"enable_lora": True, "max_lora_rank": most, "max_loras": 1}
+    largest = next(known for known in RANKS if known >= rank)
+    return {"enable_lora": True, "max_lora_rank": largest, "max_loras": 1}
 
 
 def _parameters(settings: SamplingSettings, prompt_id: str, sample: int) -> Any:
@@ -120,7 +120,7 @@ def _parameters(settings: SamplingSettings, prompt_id: str, sample: int) -> Any:
 
 
 def _completion(output: Any) -> Completion:
-    """The only sequence of a request; what neither stopped nor reached the limit is an error."""
+    """The one completion of a request; an error unless it stopped or reached the limit."""
     [drawn] = output.outputs
     if drawn.finish_reason not in ("stop", "length"):
         return Completion("", 0, "error")

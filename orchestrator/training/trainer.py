@@ -31,7 +31,7 @@ def build_trainer(
 ) -> LiveGroupsTrainer:
     """A trainer for one cell; checkpoints go to `folder`, groups to `record`.
 
-    `grpo` stands for the cell's own settings where its micro-batch does not fit the machine.
+    `grpo` replaces the cell's own settings where its micro-batch does not fit the machine.
     """
     set_seed(cell.seed)  # before PEFT draws the adapter's first weights
     model, tokenizer = load_model(cell.probe.model)
@@ -49,7 +49,7 @@ def build_trainer(
 
 
 def grpo_config(cell: Cell, folder: Path, grpo: dict[str, Any]) -> GRPOConfig:
-    """The GRPO settings, completed by what Decile and the machine decide."""
+    """The GRPO settings, completed by those that Decile and the machine determine."""
     cuda = torch.cuda.is_available()
     machine = {"bf16": cuda, "gradient_checkpointing": cuda, "dataloader_pin_memory": cuda}
     ours = {
@@ -68,7 +68,7 @@ def grpo_config(cell: Cell, folder: Path, grpo: dict[str, Any]) -> GRPOConfig:
 
 
 def training_rows(task: Task, subset: Sequence[Prompt]) -> Dataset:
-    """The subset as TRL's conversational rows, with what the reward needs."""
+    """The subset as TRL's conversational rows, with the columns that the reward needs."""
     return Dataset.from_list(
         [
             {
@@ -85,12 +85,12 @@ def training_rows(task: Task, subset: Sequence[Prompt]) -> Dataset:
 def correctness(
     cell: Cell, task: Task, record: CellRecord, ends: Sequence[int]
 ) -> Callable[..., list[float | None]]:
-    """The reward: 1 for a correct completion, else 0; records every group on the way.
+    """The reward: 1 for a correct completion, else 0; it also records every group.
 
     A completion whose last token is not one of `ends` was cut by the limit.
 
-    Workers see slices of the batch; concatenated in rank order they are the whole generation, each
-    prompt's group contiguous, so every worker records the same groups.
+    Workers see slices of the batch. In rank order they are the whole generation, with each prompt's
+    group contiguous, so every worker records the same groups.
     """
     group_size, stop = int(cell.grpo["num_generations"]), cell.probe.settings.stop
 
@@ -103,35 +103,38 @@ def correctness(
         trainer_state: Any,
         **_: Any,
     ) -> list[float | None]:
-        rows: list[dict[str, Any]] = []
-        drawn = [
-            finished(message[0]["content"], ids, ends, stop)
+        sampled = [
+            as_completion(message[0]["content"], ids, ends, stop)
             for message, ids in zip(completions, completion_ids, strict=True)
         ]
-        marks = mark_completions(task, drawn, answer, cell.probe.dataset.max_marking_errors)
-        for (mark, other), made, prompt, level in zip(marks, drawn, prompt_id, tier, strict=True):
-            rows.append(
-                {
-                    "prompt_id": prompt,
-                    "tier": level,
-                    "tokens": made.tokens,
-                    "outcome": mark.outcome,
-                    "reward": mark.reward,
-                    "other_outcome": other.outcome,
-                }
+        marks = mark_completions(task, sampled, answer, cell.probe.dataset.max_marking_errors)
+        rows = [
+            {
+                "prompt_id": prompt,
+                "tier": level,
+                "tokens": completion.tokens,
+                "outcome": mark.outcome,
+                "reward": mark.reward,
+                "other_outcome": other.outcome,
+            }
+            for (mark, other), completion, prompt, level in zip(
+                marks, sampled, prompt_id, tier, strict=True
             )
-        everyone = gather_object(rows)
-        record.groups.add(trainer_state.global_step + 1, everyone, group_size)
-        filled = fill_unmarked([row["reward"] for row in everyone], group_size)
+        ]
+        gathered = gather_object(rows)
+        record.groups.add(trainer_state.global_step + 1, gathered, group_size)
+        filled = fill_unmarked([row["reward"] for row in gathered], group_size)
         return [*filled[own_rows(len(rows))]]
 
     return correctness_reward
 
 
-def finished(text: str, ids: Sequence[int], ends: Sequence[int], stop: Sequence[str]) -> Completion:
-    """A rollout as a sampler would give it.
+def as_completion(
+    text: str, ids: Sequence[int], ends: Sequence[int], stop: Sequence[str]
+) -> Completion:
+    """A rollout as a sampler would return it.
 
-    TRL cannot stop at a string, so the text behind one is cut off here, before it is marked.
+    TRL cannot stop at a string, so the text after one is cut off here, before marking.
     """
     before = cut_at_stop(text, stop)
     if before is not None:
@@ -142,8 +145,8 @@ def finished(text: str, ids: Sequence[int], ends: Sequence[int], stop: Sequence[
 def fill_unmarked(rewards: Sequence[float | None], group_size: int) -> list[float]:
     """Rewards for the loss: an unmarked completion gets its group's mean, hence no advantage.
 
-    Counted as 0 it would be "wrong", and null must never be that. Filled from other groups it would
-    have an advantage, and make a dead group live.
+    As 0 it would count as wrong, which a marking error never is. With a value from other groups it
+    would have an advantage, and make a dead group live.
     """
     filled: list[float] = []
     for start in range(0, len(rewards), group_size):
