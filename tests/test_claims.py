@@ -109,38 +109,38 @@ def test_the_whole_interval_decides(claim: str, low: float, high: float, verdict
 
 @given(st.floats(-50, 50), st.floats(0, 50), st.integers(0, 20))
 def test_a_claim_and_its_mirror_agree(low: float, width: float, points: int) -> None:
-    found = difference(low, low + width)
-    turned = difference(-found.high, -found.low, "random", "hard")
+    outcome = difference(low, low + width)
+    turned = difference(-outcome.high, -outcome.low, "random", "hard")
     one, two = (
         parse_claim(t)
         for t in (f"hard > random on d by {points}", f"random < hard on d by {points}")
     )
-    verdicts = {judge_claim(claim, n).verdict for claim in (one, two) for n in (found, turned)}
+    verdicts = {judge_claim(claim, n).verdict for claim in (one, two) for n in (outcome, turned)}
     assert len(verdicts) == 1
 
 
 def test_the_reason_has_the_numbers_in_the_order_of_the_claim() -> None:
-    found = judge_claim(parse_claim("random > hard on d by 3"), difference(1, 3))
-    assert found.reason == "random − hard is −2.0 points [−3.0, −1.0]; claimed: above 3"
+    outcome = judge_claim(parse_claim("random > hard on d by 3"), difference(1, 3))
+    assert outcome.reason == "random − hard is −2.0 points [−3.0, −1.0]; claimed: above 3"
 
 
 def test_a_learnable_percentage_of_one_seed_is_judged_by_its_updates() -> None:
     by_update = replace(difference(11, 15), items=40, item="update")
-    found = judge_claim(parse_claim("learnable hard > random on d by 10"), by_update)
-    assert found.verdict == "supported"
-    assert found.reason.endswith("; claimed: above 10; over 40 updates of one seed")
+    outcome = judge_claim(parse_claim("learnable hard > random on d by 10"), by_update)
+    assert outcome.verdict == "supported"
+    assert outcome.reason.endswith("; claimed: above 10; over 40 updates of one seed")
 
 
 def test_without_a_shared_question_the_verdict_is_inconclusive() -> None:
     empty: Run = ([], np.array([]))
     [pair] = compare_policies(dict.fromkeys(("hard", "random"), {0: empty}))
-    found = judge_claim(parse_claim("hard > random on d"), pair)
-    assert found[1:] == ("inconclusive", "no question was scored in every run of both")
+    outcome = judge_claim(parse_claim("hard > random on d"), pair)
+    assert outcome[1:] == ("inconclusive", "no question was scored in every run of both")
 
 
 def test_without_finished_cells_the_verdict_is_inconclusive() -> None:
-    found = judge_claim(parse_claim("hard > random on d"), None)
-    assert found[1:] == ("inconclusive", "no finished cells of both policies")
+    outcome = judge_claim(parse_claim("hard > random on d"), None)
+    assert outcome[1:] == ("inconclusive", "no finished cells of both policies")
 
 
 def test_numbers_of_another_pair_are_refused() -> None:

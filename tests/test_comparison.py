@@ -1,4 +1,4 @@
-"""Pairs of policies, and what is said of them in words."""
+"""Comparisons of pairs of policies, and their sentences."""
 
 import re
 from dataclasses import replace
@@ -31,14 +31,14 @@ def runs(points: float, seeds: range, *, samples: int = 1, key: int = 0) -> Scor
     return {seed: (IDS, rng.binomial(samples, rates) / samples) for seed in seeds}
 
 
-def test_a_large_difference_is_found_and_said() -> None:
-    (found,) = compare_policies({"hard": runs(25, range(3)), "easy": runs(0, range(3))})
-    assert found.verdict == "a" and found.low > 0
-    assert (found.seeds, found.items, found.left_out, found.same_seeds) == (3, 400, 0, True)
-    assert found.low < found.bootstrap.low < found.effect < found.bootstrap.high < found.high
-    p = p_in_words(found.p)
-    assert sentence(found, "GSM8K") == (
-        f"hard beats easy by {found.effect:.1f} points [{found.low:.1f}, {found.high:.1f}] "
+def test_a_large_difference_has_a_verdict() -> None:
+    (result,) = compare_policies({"hard": runs(25, range(3)), "easy": runs(0, range(3))})
+    assert result.verdict == "a" and result.low > 0
+    assert (result.seeds, result.items, result.left_out, result.same_seeds) == (3, 400, 0, True)
+    assert result.low < result.bootstrap.low < result.effect < result.bootstrap.high < result.high
+    p = p_in_words(result.p)
+    assert sentence(result, "GSM8K") == (
+        f"hard beats easy by {result.effect:.1f} points [{result.low:.1f}, {result.high:.1f}] "
         f"on GSM8K (3 seeds × 400 questions, p {p}, Holm {p.removeprefix('= ')})"
     )
 
@@ -50,15 +50,15 @@ def p_in_words(p: float) -> str:
 def test_the_effect_is_that_of_the_paired_runs() -> None:
     one, two = runs(25, range(3)), runs(0, range(3))
     differences = np.array([one[s][1] - two[s][1] for s in range(3)])
-    (found,) = compare_policies({"hard": one, "easy": two})
+    (result,) = compare_policies({"hard": one, "easy": two})
     expected = mean_effect(differences)
-    assert (found.effect, found.low, found.high) == pytest.approx(
+    assert (result.effect, result.low, result.high) == pytest.approx(
         tuple(100 * x for x in expected[:3])
     )
-    assert found.p == expected.p and found.p_runs == permutation_p(differences)
+    assert result.p == expected.p and result.p_runs == permutation_p(differences)
 
 
-def test_the_order_of_policies_turns_the_sign() -> None:
+def test_the_order_of_policies_flips_the_sign() -> None:
     one, two = runs(25, range(3)), runs(0, range(3))
     (forth,) = compare_policies({"hard": one, "easy": two})
     (back,) = compare_policies({"easy": two, "hard": one})
@@ -71,40 +71,40 @@ def test_the_order_of_policies_turns_the_sign() -> None:
 
 def test_one_seed_of_one_sample_uses_mcnemars_test() -> None:
     one, two = runs(25, range(1)), runs(0, range(1))
-    (found,) = compare_policies({"hard": one, "easy": two})
+    (result,) = compare_policies({"hard": one, "easy": two})
     a, b = one[0][1], two[0][1]
     other = scipy.stats.binomtest(int((a > b).sum()), int((a != b).sum())).pvalue
-    assert found.test == "McNemar" and found.p == pytest.approx(other, abs=1e-9)
-    assert found.needed.seeds is None
+    assert result.test == "McNemar" and result.p == pytest.approx(other, abs=1e-9)
+    assert result.needed.seeds is None
 
 
 def test_one_seed_of_many_samples_flips_whole_questions() -> None:
     pair = {"hard": runs(20, range(1), samples=4), "easy": runs(0, range(1), samples=4)}
-    (found,) = compare_policies(pair)
-    assert found.test == "permutation of questions" and found.verdict == "a"
+    (result,) = compare_policies(pair)
+    assert result.test == "permutation of questions" and result.verdict == "a"
 
 
-def test_what_cannot_be_told_says_what_would_be_needed() -> None:
-    (found,) = compare_policies({"hard": runs(2, range(3)), "middle": runs(0, range(3))})
-    assert found.verdict == "inconclusive" and found.low < 0 < found.high
-    said = sentence(found, "GSM8K")
-    assert said.startswith("hard vs. middle on GSM8K: inconclusive (")
-    assert "would be needed" in said or "would be enough" in said
+def test_inconclusive_pairs_name_the_sample_size_needed() -> None:
+    (result,) = compare_policies({"hard": runs(2, range(3)), "middle": runs(0, range(3))})
+    assert result.verdict == "inconclusive" and result.low < 0 < result.high
+    text = sentence(result, "GSM8K")
+    assert text.startswith("hard vs. middle on GSM8K: inconclusive (")
+    assert "would be needed" in text or "would be enough" in text
 
 
-def test_questions_that_a_run_lacks_are_left_out_and_counted() -> None:
+def test_questions_missing_from_a_run_are_left_out_and_counted() -> None:
     one, two = runs(25, range(2)), runs(0, range(2))
     ids, values = one[1]
     one = {**one, 1: (ids[::-1][:390], values[::-1][:390])}  # in another order, ten fewer
-    (found,) = compare_policies({"hard": one, "easy": two})
-    assert (found.items, found.left_out) == (390, 10)
+    (result,) = compare_policies({"hard": one, "easy": two})
+    assert (result.items, result.left_out) == (390, 10)
     kept = np.array([one[0][1][10:] - two[0][1][10:], values[10:] - two[1][1][10:]])
-    assert found.effect == pytest.approx(100 * kept.mean())
+    assert result.effect == pytest.approx(100 * kept.mean())
 
 
-def test_other_seeds_are_paired_in_order_and_it_says_so() -> None:
-    (found,) = compare_policies({"hard": runs(9, range(3)), "easy": runs(0, range(5, 9))})
-    assert (found.seeds, found.same_seeds) == (3, False)
+def test_unshared_seeds_are_paired_by_rank_and_flagged() -> None:
+    (result,) = compare_policies({"hard": runs(9, range(3)), "easy": runs(0, range(5, 9))})
+    assert (result.seeds, result.same_seeds) == (3, False)
 
 
 @given(st.sets(st.integers(0, 9), min_size=1), st.sets(st.integers(0, 9), min_size=1))
@@ -116,35 +116,35 @@ def test_shared_seeds_come_first_and_none_twice(one: set[int], two: set[int]) ->
 
 
 def test_holm_is_over_all_pairs_and_over_a_larger_family_if_asked() -> None:
-    found = compare_policies({f"p{k}": runs(6 * k, range(3)) for k in range(4)})
-    assert [(c.a, c.b) for c in found][:3] == [("p0", "p1"), ("p0", "p2"), ("p0", "p3")]
-    assert [c.p_holm for c in found] == holm([c.p for c in found])
-    twice = adjust([*found, *found])
-    assert [c.p_holm for c in twice] == holm([c.p for c in found] * 2)
+    result = compare_policies({f"p{k}": runs(6 * k, range(3)) for k in range(4)})
+    assert [(c.a, c.b) for c in result][:3] == [("p0", "p1"), ("p0", "p2"), ("p0", "p3")]
+    assert [c.p_holm for c in result] == holm([c.p for c in result])
+    twice = adjust([*result, *result])
+    assert [c.p_holm for c in twice] == holm([c.p for c in result] * 2)
     assert all(c.verdict == "inconclusive" for c in twice if c.p_holm > 0.05)
 
 
-def test_what_does_not_outlive_holms_correction_says_so_and_what_it_would_take() -> None:
+def test_a_difference_lost_to_holms_correction_is_inconclusive() -> None:
     (alone,) = compare_policies({"hard": runs(9, range(3)), "easy": runs(0, range(3))})
     assert alone.verdict == "a" and 0.001 < alone.p < 0.05
-    found = adjust([alone] * 60)[0]
-    assert found.verdict == "inconclusive" and found.tests == 60
-    said = sentence(found, "GSM8K")
-    assert said.startswith(
-        f"hard is ahead of easy by {found.effect:.1f} points [{found.low:.1f}, {found.high:.1f}] "
-        "on GSM8K, but not significantly after Holm's correction over 60 comparisons: "
+    result = adjust([alone] * 60)[0]
+    assert result.verdict == "inconclusive" and result.tests == 60
+    text = sentence(result, "GSM8K")
+    assert text.startswith(
+        f"hard is ahead of easy by {result.effect:.1f} points "
+        f"[{result.low:.1f}, {result.high:.1f}] on GSM8K, but not significantly after Holm's correction over 60 comparisons: "
         "inconclusive (3 seeds × "
     )
-    assert re.search(r"about [\d,]+ (seeds|questions).* would be needed$", said)
-    assert found.needed.seeds and alone.needed.seeds
-    assert found.needed.seeds > alone.needed.seeds > 3
+    assert re.search(r"about [\d,]+ (seeds|questions).* would be needed$", text)
+    assert result.needed.seeds and alone.needed.seeds
+    assert result.needed.seeds > alone.needed.seeds > 3
 
 
-def test_the_one_who_leads_is_named_first() -> None:
-    (found,) = compare_policies({"easy": runs(0, range(3)), "hard": runs(9, range(3))})
-    said = sentence(adjust([found] * 60)[0])
-    assert said.startswith(
-        f"hard is ahead of easy by {-found.effect:.1f} points [{-found.high:.1f}, "
+def test_the_policy_ahead_is_named_first() -> None:
+    (result,) = compare_policies({"easy": runs(0, range(3)), "hard": runs(9, range(3))})
+    text = sentence(adjust([result] * 60)[0])
+    assert text.startswith(
+        f"hard is ahead of easy by {-result.effect:.1f} points [{-result.high:.1f}, "
     )
 
 
@@ -153,33 +153,33 @@ def of_questions(right: int, of: int = 15) -> Scores:
     return {0: ([f"q{i}" for i in range(of)], (np.arange(of) < right) * 1.0)}
 
 
-def test_six_of_aimes_fifteen_against_five_cannot_be_told() -> None:
+def test_six_of_aimes_fifteen_against_five_is_inconclusive() -> None:
     """Paper A, table 4: pass@8 of 40.0 % and 33.3 %, whichever questions these were."""
-    (found,) = compare_policies({"hard": of_questions(6), "base": of_questions(5)})
-    assert (found.test, found.p, found.verdict) == ("McNemar", 1.0, "inconclusive")
-    assert sentence(found, "AIME2025-I") == (
+    (result,) = compare_policies({"hard": of_questions(6), "base": of_questions(5)})
+    assert (result.test, result.p, result.verdict) == ("McNemar", 1.0, "inconclusive")
+    assert sentence(result, "AIME2025-I") == (
         "hard vs. base on AIME2025-I: inconclusive (+6.7 points [−7.6, +21.0], 1 seed × 15 "
         "questions, p = 1, Holm 1); about 120 questions would be needed"
     )
 
 
-def test_what_the_exact_test_does_not_find_is_not_found() -> None:
-    (found,) = compare_policies({"hard": of_questions(5), "base": of_questions(0)})
-    assert found.low > 0 and found.p == pytest.approx(2 * 0.5**5)
-    assert "but not significantly by the exact test (McNemar): inconclusive" in sentence(found)
-    (found,) = compare_policies({"hard": of_questions(6), "base": of_questions(0)})
-    assert found.verdict == "a"
+def test_the_exact_test_decides_with_one_seed() -> None:
+    (result,) = compare_policies({"hard": of_questions(5), "base": of_questions(0)})
+    assert result.low > 0 and result.p == pytest.approx(2 * 0.5**5)
+    assert "but not significantly by the exact test (McNemar): inconclusive" in sentence(result)
+    (result,) = compare_policies({"hard": of_questions(6), "base": of_questions(0)})
+    assert result.verdict == "a"
 
 
 def test_policies_that_never_differ_need_no_number() -> None:
-    (found,) = compare_policies({"hard": of_questions(6), "base": of_questions(6)})
-    assert "no difference was observed" in sentence(found)
+    (result,) = compare_policies({"hard": of_questions(6), "base": of_questions(6)})
+    assert "no difference was observed" in sentence(result)
 
 
-def test_where_neither_alone_would_do_both_are_named() -> None:
+def test_seeds_and_questions_are_named_where_neither_alone_suffices() -> None:
     parts = Variances(seed=0.0004, item=0.04, rest=0.09)
-    (found,) = compare_policies({"hard": runs(2, range(3)), "easy": runs(0, range(3))})
-    small = replace(found, effect=1.0, low=-9.0, high=11.0, variances=parts, items=100)
+    (result,) = compare_policies({"hard": runs(2, range(3)), "easy": runs(0, range(3))})
+    small = replace(result, effect=1.0, low=-9.0, high=11.0, variances=parts, items=100)
     assert small.needed.seeds is None and small.needed.items is None
     assert re.search(r"about \d+ seeds × [\d,]+ questions would be needed$", sentence(small))
     tiny = replace(small, effect=1e-6)
@@ -192,10 +192,10 @@ def test_a_pair_without_a_shared_question_is_inconclusive() -> None:
         "y": {0: (["c"], np.array([1.0]))},
         "z": {0: ([], np.array([]))},
     }
-    for found in compare_policies(runs_by_policy):
-        assert (found.items, found.verdict, found.p_holm) == (0, "inconclusive", 1.0)
-        assert found.spans_zero and not any(found.needed)
-        assert sentence(found).endswith(
+    for result in compare_policies(runs_by_policy):
+        assert (result.items, result.verdict, result.p_holm) == (0, "inconclusive", 1.0)
+        assert result.spans_zero and not any(result.needed)
+        assert sentence(result).endswith(
             "inconclusive (no question was scored in every run of both)"
         )
 
@@ -214,13 +214,13 @@ def test_learnable_of_one_seed_is_compared_by_updates() -> None:
         }
         for policy, of in shares.items()
     }
-    (found,) = compare_learnable(percentages, shares)
-    assert (found.verdict, found.seeds, found.items, found.item) == ("a", 1, 40, "update")
-    assert found.effect == pytest.approx(percentages["hard"][0] - percentages["easy"][0])
+    (result,) = compare_learnable(percentages, shares)
+    assert (result.verdict, result.seeds, result.items, result.item) == ("a", 1, 40, "update")
+    assert result.effect == pytest.approx(percentages["hard"][0] - percentages["easy"][0])
     differences = np.array([shares["hard"][0][u] - shares["easy"][0][u] for u in range(1, 41)])
     expected = scipy.stats.ttest_1samp(differences, 0).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((100 * expected.low, 100 * expected.high))
-    assert "1 seed × 40 updates" in sentence(found)
+    assert (result.low, result.high) == pytest.approx((100 * expected.low, 100 * expected.high))
+    assert "1 seed × 40 updates" in sentence(result)
 
 
 def test_learnable_of_several_seeds_is_compared_by_seeds() -> None:
@@ -231,8 +231,8 @@ def test_learnable_of_several_seeds_is_compared_by_seeds() -> None:
 
 def test_learnable_without_groups_stays_inconclusive() -> None:
     percentages = {"hard": {0: 78.0}, "easy": {0: 15.8}}
-    (found,) = compare_learnable(percentages, {"hard": {0: {}}, "easy": {0: {}}})
-    assert found.effect == pytest.approx(62.2) and found.verdict == "inconclusive"
+    (result,) = compare_learnable(percentages, {"hard": {0: {}}, "easy": {0: {}}})
+    assert result.effect == pytest.approx(62.2) and result.verdict == "inconclusive"
 
 
 def test_no_run_and_a_question_twice_are_refused() -> None:
@@ -245,15 +245,15 @@ def test_no_run_and_a_question_twice_are_refused() -> None:
 
 def test_numbers_of_runs_are_compared_by_a_paired_t_test() -> None:
     hard, easy = {0: 34.0, 1: 36.0, 2: 31.5}, {0: 4.0, 1: 3.5, 2: 5.0}
-    (found,) = compare_numbers({"hard": hard, "easy": easy})
+    (result,) = compare_numbers({"hard": hard, "easy": easy})
     other = scipy.stats.ttest_rel(list(hard.values()), list(easy.values()))
     ends = other.confidence_interval(0.95)
     expected = (ends.low, ends.high, other.pvalue)
-    assert (found.low, found.high, found.p) == pytest.approx(expected, abs=1e-9)
-    assert "(3 seeds, p = " in sentence(found)
+    assert (result.low, result.high, result.p) == pytest.approx(expected, abs=1e-9)
+    assert "(3 seeds, p = " in sentence(result)
 
 
-def test_one_number_each_says_nothing() -> None:
-    (found,) = compare_numbers({"hard": {0: 34.0}, "easy": {0: 4.0}})
-    assert found.verdict == "inconclusive" and found.p == 1
-    assert "[−∞, +∞]" in sentence(found) and "at least two seeds are needed" in sentence(found)
+def test_one_number_each_is_inconclusive() -> None:
+    (result,) = compare_numbers({"hard": {0: 34.0}, "easy": {0: 4.0}})
+    assert result.verdict == "inconclusive" and result.p == 1
+    assert "[−∞, +∞]" in sentence(result) and "at least two seeds are needed" in sentence(result)

@@ -1,4 +1,4 @@
-"""Which cells may be compared, and how they compare at equal cost."""
+"""Which cells are comparable, and comparisons at equal cost."""
 
 from itertools import combinations
 
@@ -35,11 +35,11 @@ def test_what_the_experiment_fixes_must_be_equal(axis: str) -> None:
     assert flag.difference == pytest.approx(1 / SAME[axis])
 
 
-def test_two_that_differ_are_both_flagged_and_the_flag_says_so() -> None:
+def test_two_cells_that_differ_are_both_flagged() -> None:
     [flag] = check_comparable({"a": SAME, "b": SAME | {"generated_tokens": 1500.0}})
     assert flag.cells == ("a", "b")
-    said = "not comparable on generated tokens (1,000 to 1,500, 33 % apart): a, b"
-    assert str(flag) == said
+    text = "not comparable on generated tokens (1,000 to 1,500, 33 % apart): a, b"
+    assert str(flag) == text
 
 
 def test_of_two_majorities_only_what_they_share_stands() -> None:
@@ -48,7 +48,7 @@ def test_of_two_majorities_only_what_they_share_stands() -> None:
     assert flag.cells == ("a", "c")
 
 
-def test_a_number_that_is_none_is_refused() -> None:
+def test_invalid_ledger_values_are_refused() -> None:
     for value in (float("nan"), float("inf"), -1.0):
         with pytest.raises(ValueError, match="ledger of b has updates"):
             check_comparable({"a": SAME, "b": SAME | {"updates": value}})
@@ -137,7 +137,7 @@ COST = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.sampled_from("abc"), st.tuples(COST, st.integers(1, 3)), min_size=1))
-def test_each_cell_stands_at_its_last_evaluation_within_what_all_reach(
+def test_each_cell_is_read_at_its_last_evaluation_within_the_common_budget(
     drawn: dict[str, tuple[list[int], int]],
 ) -> None:
     costs = {name: np.cumsum([0.0, *each]) for name, (each, _) in drawn.items()}
@@ -154,7 +154,7 @@ def test_each_cell_stands_at_its_last_evaluation_within_what_all_reach(
         assert all(costs[name][u] > budget for u in later)
 
 
-def test_a_budget_of_ones_own_and_a_cell_that_was_not_evaluated_in_it() -> None:
+def test_a_given_budget_without_an_evaluation_is_an_error() -> None:
     costs = {"a": np.array([0.0, 10.0, 20.0])}
     curve = {"a": {0: 0.1, 1: 0.2, 2: 0.3}}
     assert truncate_at(curve, costs, 15)["a"] == (1, 0.2, 10.0)

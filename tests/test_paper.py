@@ -40,9 +40,9 @@ def rows(folder: Path) -> list[Row]:
 def test_r_squared_of_the_papers_own_tables(
     published: tuple[paper.Published, ...], cells: int, value: float
 ) -> None:
-    found = paper.published_r_squared(published)
-    assert (found.cells, round(found.value, 3)) == (cells, value)
-    assert found.low < value < found.high
+    result = paper.published_r_squared(published)
+    assert (result.cells, round(result.value, 3)) == (cells, value)
+    assert result.low < value < result.high
 
 
 def test_the_numbers_are_the_papers() -> None:
@@ -75,7 +75,7 @@ def test_an_interval_is_that_of_questions_that_all_changed_to_one_side() -> None
         (0, "easy", "hard", "contrary"),
     ],
 )
-def test_what_a_published_gain_says_at_best(row: int, a: str, b: str, says: str) -> None:
+def test_best_case_verdicts_on_published_gains(row: int, a: str, b: str, says: str) -> None:
     """Phi-4 on shuffled objects: 32.8 against 28.8 is five questions of 125."""
     assert paper.PUBLISHED[row].difference("gain", a, b)[1] == says
 
@@ -92,8 +92,8 @@ def test_learnable_percentages_are_compared_as_shares_of_a_thousand_groups() -> 
 
 
 def test_published_and_measured_stand_in_the_same_columns(rows: list[Row]) -> None:
-    found = families(rows)
-    table = paper_comparison.gains(found)
+    result = families(rows)
+    table = paper_comparison.gains(result)
     assert table.head == ("data", "model", "source", *paper.POLICIES)
     assert [line[1:3] for line in table.body] == [
         ("Qwen3-4B", "paper A"),
@@ -101,10 +101,10 @@ def test_published_and_measured_stand_in_the_same_columns(rows: list[Row]) -> No
         ("Phi-4", "paper A"),
         ("stub", "measured"),
     ]
-    mine = dict(zip(tables.gains(found).head, tables.gains(found).body[0], strict=True))
+    mine = dict(zip(tables.gains(result).head, tables.gains(result).body[0], strict=True))
     assert table.body[-1][3:] == tuple(mine[policy] for policy in paper.POLICIES)
     assert table.body[0][5].startswith("+13.6 [+7.")
-    assert paper_comparison.learnable(found).body[0][4] == "5.7 [4.3, 7.1]"
+    assert paper_comparison.learnable(result).body[0][4] == "5.7 [4.3, 7.1]"
 
 
 def test_policies_are_matched_by_their_rule(rows: list[Row]) -> None:
@@ -128,39 +128,42 @@ def test_orderings_are_judged_by_the_pairs_of_the_report(rows: list[Row]) -> Non
     (family,) = families(rows)
     table = paper_comparison.orderings([family])
     assert len(table.body) == len(paper.ORDERINGS) + 3 + 1
-    said = {line[0]: line[1:] for line in table.body}
+    cells_by_claim = {line[0]: line[1:] for line in table.body}
     pair = next(c for c in family.accuracy if {c.a, c.b} == {"hard", "random"})
     verdict = "inconclusive" if pair.spans_zero else ("supported" if pair.low > 0 else "refuted")
-    assert said["hard gains more than random"][1].startswith(f"{verdict} (")
-    assert said["hard gains more than random"][0] == "holds in 6 of 7, inconclusive in 1"
-    assert said["hard leads easy early on"][1].endswith(" after 2")
-    assert said["learnable % explains gain, R²"][0] == "0.670 of 24 points and 0.641 of 28 points"
-    assert "(8 cells)" in said["learnable % explains gain, R²"][1]
+    assert cells_by_claim["hard gains more than random"][1].startswith(f"{verdict} (")
+    assert cells_by_claim["hard gains more than random"][0] == "holds in 6 of 7, inconclusive in 1"
+    assert cells_by_claim["hard leads easy early on"][1].endswith(" after 2")
+    assert (
+        cells_by_claim["learnable % explains gain, R²"][0]
+        == "0.670 of 24 points and 0.641 of 28 points"
+    )
+    assert "(8 cells)" in cells_by_claim["learnable % explains gain, R²"][1]
 
 
-def test_one_seed_says_so_and_no_evaluation_between_says_nothing_early(rows: list[Row]) -> None:
+def test_one_seed_compares_learnable_by_updates_and_has_no_early_verdict(rows: list[Row]) -> None:
     one = [row for row in rows if row.cell.seed == 0]
     ends = [dataclasses.replace(r, counts={"": {u: r.counts[""][u] for u in (0, 4)}}) for r in one]
-    said = {line[0]: line[2] for line in paper_comparison.orderings(families(ends)).body}
-    assert not said["hard gains more than easy"].endswith("one seed)")
-    assert said["hard is more learnable than easy"].endswith("; 4 updates of one seed)")
-    assert said["hard leads easy early on"] == "–"
+    cells_by_claim = {line[0]: line[2] for line in paper_comparison.orderings(families(ends)).body}
+    assert not cells_by_claim["hard gains more than easy"].endswith("one seed)")
+    assert cells_by_claim["hard is more learnable than easy"].endswith("; 4 updates of one seed)")
+    assert cells_by_claim["hard leads easy early on"] == "–"
 
 
 def with_aime(row: Row, right: int) -> Row:
-    """A row whose cell was also asked 15 questions of AIME, 8 samples each."""
+    """A row whose cell was also evaluated on 15 questions of AIME, 8 samples each."""
     task = dataclasses.replace(row.cell.probe.dataset, name="aime", task="aime2025")
     probe = row.cell.probe.model_copy(update={"dataset": task})
-    asked = ExtraEval(probe=probe, dataset="aime", greedy=False, test_hash="")
+    evaluated = ExtraEval(probe=probe, dataset="aime", greedy=False, test_hash="")
     base, final = ({f"q{i}": (8, int(i < n)) for i in range(15)} for n in (5, right))
     counts = {**row.counts, "aime": {0: base, row.cell.updates: final}}
-    cell = row.cell.model_copy(update={"extra_evals": [asked]})
+    cell = row.cell.model_copy(update={"extra_evals": [evaluated]})
     return dataclasses.replace(row, cell=cell, counts=counts)
 
 
-def test_aime_stands_beside_the_papers_six_questions_against_five(rows: list[Row]) -> None:
-    asked = [with_aime(row, 6 if row.cell.policy == "hard" else 5) for row in rows]
-    published, measured = paper_comparison.aime(families(asked)).body
+def test_aime_is_compared_with_the_papers_six_questions_against_five(rows: list[Row]) -> None:
+    evaluated = [with_aime(row, 6 if row.cell.policy == "hard" else 5) for row in rows]
+    published, measured = paper_comparison.aime(families(evaluated)).body
     assert published[3:5] == ("pass@8", "33.3")
     assert published[7].startswith("40.0 (+6.7 [−7.6, +21.0]): inconclusive")
     assert all(entry.endswith("inconclusive") for entry in published[5:])
@@ -169,7 +172,7 @@ def test_aime_stands_beside_the_papers_six_questions_against_five(rows: list[Row
     assert not paper_comparison.aime(families(rows)).body
 
 
-def test_data_that_the_paper_does_not_know(rows: list[Row]) -> None:
+def test_data_without_published_numbers(rows: list[Row]) -> None:
     other = []
     for row in rows:
         dataset = dataclasses.replace(row.cell.probe.dataset, task="arithmetic")
@@ -189,12 +192,12 @@ def test_the_command_puts_the_paper_on_the_page_and_in_the_terminal(
     rows: list[Row], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, page = str(folder / "experiments.yaml"), tmp_path / "page.html"
-    wanted = ["report", file, "-e", "small", "--out", str(page)]
-    assert main(wanted) == 0
+    arguments = ["report", file, "-e", "small", "--out", str(page)]
+    assert main(arguments) == 0
     assert "paper A" not in capsys.readouterr().out and 'id="paper"' not in page.read_text()
-    assert main([*wanted, "--paper", "A"]) == 0
+    assert main([*arguments, "--paper", "A"]) == 0
     assert "Which orderings of paper A hold" in capsys.readouterr().out
     assert '<section id="paper"><h2>Comparison with paper A</h2>' in page.read_text()
     with pytest.raises(SystemExit) as stopped:
-        main([*wanted, "--paper", "C"])
+        main([*arguments, "--paper", "C"])
     assert stopped.value.code == 2

@@ -27,13 +27,13 @@ from orchestrator.storage.store import Store
 @given(st.integers(2, 2000), st.integers(1, 8), st.integers(1, 16))
 @settings(max_examples=30, deadline=None)
 def test_more_questions_and_samples_resolve_more(items: int, seeds: int, samples: int) -> None:
-    found = minimum_detectable(items, seeds, samples)
+    result = minimum_detectable(items, seeds, samples)
     # two seeds: Cochran's quantile grows as seeds bring more of the variance, up to 3 %
     slack = 1.04 if seeds == 2 else 1.0
-    assert 0 < minimum_detectable(2 * items, seeds, samples) <= slack * found <= 100 * slack
-    assert minimum_detectable(items, seeds, samples + 1) <= found
+    assert 0 < minimum_detectable(2 * items, seeds, samples) <= slack * result <= 100 * slack
+    assert minimum_detectable(items, seeds, samples + 1) <= result
     if seeds > 1:
-        assert minimum_detectable(items, seeds + 1, samples) <= found
+        assert minimum_detectable(items, seeds + 1, samples) <= result
 
 
 def test_one_seed_is_the_power_of_the_t_test() -> None:
@@ -53,12 +53,12 @@ def test_seeds_alone_are_the_power_of_the_t_test_over_seeds() -> None:
 
 def test_a_found_difference_is_found_in_80_of_100() -> None:
     parts, rng = Variances(0.0004, 0.04, 0.09), np.random.default_rng(0)
-    size, found = detectable(parts, 3, 60), []
+    size, result = detectable(parts, 3, 60), []
     for _ in range(1000):
         shape = ((3, 1), (1, 60), (3, 60))
         noise = [rng.normal(0, np.sqrt(v), s) for v, s in zip(parts, shape, strict=True)]
-        found.append(mean_effect(size + sum(noise, np.zeros(shape[2]))).low > 0)
-    assert np.mean(found) == pytest.approx(0.8, abs=0.04)
+        result.append(mean_effect(size + sum(noise, np.zeros(shape[2]))).low > 0)
+    assert np.mean(result) == pytest.approx(0.8, abs=0.04)
 
 
 def test_aime_resolves_little() -> None:
@@ -79,7 +79,7 @@ def test_many_comparisons_resolve_less() -> None:
 
 
 @pytest.mark.parametrize(("differ", "p"), [(5, 0.0625), (6, 0.03125)])
-def test_five_questions_say_nothing_however_they_fall_and_six_may(differ: int, p: float) -> None:
+def test_five_questions_are_never_significant_and_six_may_be(differ: int, p: float) -> None:
     a, b = (np.arange(15) < differ) * 1.0, np.zeros(15)
     assert mcnemar_p(a, b) == permutation_p(a - b) == p
     assert (p < 0.05) == (differ >= fewest())
@@ -97,11 +97,11 @@ def test_one_seed_of_one_sample_has_the_power_of_mcnemars_test(items: int) -> No
     drawn = rng.choice(
         [1, -1, 0], (2000, items), p=[(share + size) / 2, (share - size) / 2, 1 - share]
     )
-    found = [mcnemar_p(d == 1, d == -1) <= 0.05 and d.sum() > 0 for d in drawn]
-    assert np.mean(found) == pytest.approx(0.8, abs=0.03)
+    result = [mcnemar_p(d == 1, d == -1) <= 0.05 and d.sum() > 0 for d in drawn]
+    assert np.mean(result) == pytest.approx(0.8, abs=0.03)
 
 
-def test_no_noise_resolves_all_and_wrong_counts_are_refused() -> None:
+def test_no_noise_detects_everything_and_invalid_counts_are_refused() -> None:
     assert minimum_detectable(9, 2, accuracy=1.0, seed_points=0) == 0
     with pytest.raises(ValueError, match="at least 1"):
         minimum_detectable(0)
@@ -118,15 +118,15 @@ def test_what_is_needed_is_enough_and_one_less_is_not() -> None:
 
 
 @pytest.mark.parametrize("effect", [0.0, float("nan"), 1e-9])
-def test_no_number_would_do_for_no_difference(effect: float) -> None:
+def test_no_sample_size_detects_no_difference(effect: float) -> None:
     assert needed(Variances(0.0004, 0.04, 0.09), effect, 3, 100) == Needed(None, None, None)
 
 
-def test_seeds_and_questions_together_do_what_neither_does_alone() -> None:
+def test_seeds_and_questions_together_suffice_where_neither_does() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
-    found = needed(parts, 0.01, 3, 100)
-    assert found.seeds is None and found.items is None and found.both
-    seeds, items = found.both
+    result = needed(parts, 0.01, 3, 100)
+    assert result.seeds is None and result.items is None and result.both
+    seeds, items = result.both
     assert detectable(parts, seeds, items) <= 0.01 < detectable(parts, seeds - 3, items - 100)
 
 

@@ -100,7 +100,7 @@ def only_verdict(rows: list[Row], compare_at: str = "updates") -> FamilyVerdict:
     return family_verdict(family)
 
 
-def test_a_row_holds_what_the_result_says(rows: list[Row]) -> None:
+def test_a_row_agrees_with_the_result(rows: list[Row]) -> None:
     row = rows[0]
     assert row.curve[0] == pytest.approx(row.result["accuracy_base"])
     assert row.curve[row.cell.updates] == pytest.approx(row.result["accuracy_final"])
@@ -197,12 +197,12 @@ def test_a_sweep_whose_questions_cannot_be_scored_is_analysed(tmp_path: Path) ->
 
 
 def test_gains_are_those_of_the_results(rows: list[Row]) -> None:
-    found = families(rows)
-    table = tables.gains(found)
+    compared = families(rows)
+    table = tables.gains(compared)
     assert table.head == ("model and data", *POLICIES)
     mean = 100 * np.mean([r.result["gain"] for r in rows if r.cell.policy == "hard"])
     assert table.body[0][1].startswith(f"{mean:+.1f} [".replace("-", "−"))
-    assert tables.learnable(found).body[0][1].count("[") == 1
+    assert tables.learnable(compared).body[0][1].count("[") == 1
     one = tables.learnable(families([r for r in rows if r.cell.seed == 0]))
     assert "[" not in one.body[0][1]  # one number has no interval
 
@@ -319,13 +319,11 @@ def test_the_same_store_gives_the_same_page(plan: Plan, store: Store, tmp_path: 
 
 
 def test_user_text_is_escaped(tmp_path: Path) -> None:
-    plan, store = finished_sweep(
-        tmp_path, name="<i>sweep</i>", about="<img src=x> & more", claims=[CLAIMS[0]]
-    )
+    plan, store = finished_sweep(tmp_path, about="<img src=x> & <i>more</i>", claims=[CLAIMS[0]])
     page = tmp_path / "page.html"
     write_page(analyse(plan, store), page)
     text, reader = read(page)
-    assert "&lt;img src=x&gt; &amp; more" in text
+    assert "&lt;img src=x&gt; &amp; &lt;i&gt;more" in text
     assert "<i>" not in text and "hard > random" not in text
     assert reader.loads == []
 
@@ -376,9 +374,9 @@ def test_models_and_datasets_are_families_of_their_own(rows: list[Row]) -> None:
     model = dataclasses.replace(cell.probe.model, name="other")
     probe = cell.probe.model_copy(update={"model": model})
     other = dataclasses.replace(rows[0], cell=cell.model_copy(update={"probe": probe}))
-    found = families([*rows, other])
-    assert [f.title for f in found] == ["stub on small", "other on small"]
-    assert tables.gains(found).body[1][2:] == ("–", "–", "–")
+    compared = families([*rows, other])
+    assert [f.title for f in compared] == ["stub on small", "other on small"]
+    assert tables.gains(compared).body[1][2:] == ("–", "–", "–")
 
 
 def test_another_set_in_the_store_reaches_the_row(plan: Plan, tmp_path: Path) -> None:

@@ -37,10 +37,10 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
 
 
 def test_tiers_and_bands_have_the_interval_of_the_main_comparison(rows: list[Row]) -> None:
-    found = families(rows)
-    assert [line[1] for line in breakdown.tiers(found).body] == ["3", "5", "7"]
-    assert [line[1] for line in breakdown.bands(found).body] == ["low", "middle", "high"]
-    hard = found[0].by_policy()["hard"]
+    compared = families(rows)
+    assert [line[1] for line in breakdown.tiers(compared).body] == ["3", "5", "7"]
+    assert [line[1] for line in breakdown.bands(compared).body] == ["low", "middle", "high"]
+    hard = compared[0].by_policy()["hard"]
     of = {i for i, tier in hard[0].kinds["tier"].items() if tier == "5"}
     gains = [
         [row.scores(row.cell.updates)[i] - row.scores(0)[i] for i in sorted(of)] for row in hard
@@ -48,15 +48,15 @@ def test_tiers_and_bands_have_the_interval_of_the_main_comparison(rows: list[Row
     expected = mean_effect(np.array(gains))
     change = breakdown.change_in(hard, "tier", "5")
     assert change and change.effect == pytest.approx(expected) and change.questions == len(of)
-    line = breakdown.tiers(found).body[1]
+    line = breakdown.tiers(compared).body[1]
     assert line[2:4] == (str(len(of)), f"{100 * change.base:.1f}")
     assert line[4] == f"{100 * change.final:.1f} ({tables.effect_text(expected)})"
 
 
 def test_a_bands_base_comes_from_the_samples_that_did_not_choose_it(rows: list[Row]) -> None:
     row = rows[0]
-    found = breakdown.change_in([row], "band", "low")
-    assert found and 100 * found.base == pytest.approx(
+    change = breakdown.change_in([row], "band", "low")
+    assert change and 100 * change.base == pytest.approx(
         100 * row.result["base"]["band/low/accuracy"]
     )
     low = [i for i, band in row.kinds["band"].items() if band == "low"]
@@ -217,8 +217,8 @@ def test_steps_to_match_in_words(steps: Steps, text: str) -> None:
 
 def test_variance_between_probes_and_between_training_seeds(rows: list[Row]) -> None:
     again = [with_policy(row, row.cell.policy, probe_seed=1) for row in rows]
-    found = families([*rows, *again])
-    spread = probe_spread.spreads(found)
+    compared = families([*rows, *again])
+    spread = probe_spread.spreads(compared)
     assert [(s.policy, s.measure) for s in spread[:2]] == [
         ("hard", "accuracy"),
         ("hard", "learnable %"),
@@ -226,16 +226,16 @@ def test_variance_between_probes_and_between_training_seeds(rows: list[Row]) -> 
     results = [[100 * r.curve[4] for r in rows if r.cell.policy == "hard"]] * 2
     expected = variance_components([np.array(result) for result in results])
     assert spread[0].variance == expected
-    assert probe_spread.table(found).body[0][3:5] == ("2", "4")
+    assert probe_spread.table(compared).body[0][3:5] == ("2", "4")
     assert not probe_spread.spreads(families(rows)) and not probe_spread.missing(families(rows))
 
 
-def test_several_probes_with_one_training_seed_say_what_is_missing(rows: list[Row]) -> None:
+def test_several_probes_with_one_training_seed_name_the_missing_seeds(rows: list[Row]) -> None:
     one = [row for row in rows if row.cell.seed == 0]
     again = [with_policy(row, row.cell.policy, probe_seed=1) for row in one]
-    found = families([*one, *again])
-    assert not probe_spread.spreads(found)
-    assert "set seed: [0, 1]" in probe_spread.missing(found)[0]
-    missing = probe_spread.missing(found)
-    notes = sections.gains(found, probe_spread.table(found), missing).blocks[-1]
+    compared = families([*one, *again])
+    assert not probe_spread.spreads(compared)
+    assert "set seed: [0, 1]" in probe_spread.missing(compared)[0]
+    missing = probe_spread.missing(compared)
+    notes = sections.gains(compared, probe_spread.table(compared), missing).blocks[-1]
     assert isinstance(notes, Paragraph) and missing[0] in notes.text

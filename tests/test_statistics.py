@@ -1,4 +1,4 @@
-"""What may be said of a gain, of differences over seeds and questions, of a family of tests."""
+"""Intervals of gains, of differences over seeds and questions, and multiple testing."""
 
 from typing import Any
 
@@ -87,12 +87,12 @@ def test_pairing_takes_out_what_questions_share() -> None:
 
 
 @pytest.mark.parametrize("gain", [-0.25, 0.0, 0.5])
-def test_equal_differences_leave_no_doubt(gain: float) -> None:
+def test_equal_differences_have_an_interval_without_width(gain: float) -> None:
     before = np.linspace(0, 1, 11)
     assert paired_gain(before, before + gain) == pytest.approx((gain, gain))
 
 
-def test_one_question_is_no_more_than_itself() -> None:
+def test_one_question_has_an_interval_without_width() -> None:
     assert paired_gain(np.array([0.25]), np.array([1.0])) == (0.75, 0.75)
 
 
@@ -128,15 +128,15 @@ def drawn(seeds: int, items: int, key: int = 0) -> np.ndarray:
 def test_one_seed_is_the_t_test_over_questions() -> None:
     values = drawn(1, 40)
     other = scipy.stats.ttest_1samp(values[0], 0)
-    found, ends = mean_effect(values), other.confidence_interval(0.95)
-    assert found == pytest.approx((values.mean(), ends.low, ends.high, other.pvalue), abs=1e-9)
+    result, ends = mean_effect(values), other.confidence_interval(0.95)
+    assert result == pytest.approx((values.mean(), ends.low, ends.high, other.pvalue), abs=1e-9)
 
 
 def test_questions_that_agree_leave_the_t_test_over_seeds() -> None:
     values = np.repeat(np.array([[0.1], [0.3], [0.25]]), 20, axis=1)
     other = scipy.stats.ttest_1samp(values[:, 0], 0)
-    found, ends = mean_effect(values), other.confidence_interval(0.95)
-    assert found == pytest.approx((values.mean(), ends.low, ends.high, other.pvalue), abs=1e-9)
+    result, ends = mean_effect(values), other.confidence_interval(0.95)
+    assert result == pytest.approx((values.mean(), ends.low, ends.high, other.pvalue), abs=1e-9)
 
 
 @pytest.mark.parametrize(("seeds", "items"), [(2, 7), (3, 40), (5, 15)])
@@ -150,18 +150,18 @@ def test_mean_squares_are_those_of_least_squares(seeds: int, items: int) -> None
         x, y = np.hstack([dummies[n] for n in names]), values.ravel()
         return float(((y - x @ np.linalg.lstsq(x, y, rcond=None)[0]) ** 2).sum())
 
-    found = mean_squares(values)
-    assert found.rest == pytest.approx(left("si") / ((seeds - 1) * (items - 1)), abs=1e-9)
-    assert found.seed == pytest.approx((left("i") - left("si")) / (seeds - 1), abs=1e-9)
-    assert found.item == pytest.approx((left("s") - left("si")) / (items - 1), abs=1e-9)
+    result = mean_squares(values)
+    assert result.rest == pytest.approx(left("si") / ((seeds - 1) * (items - 1)), abs=1e-9)
+    assert result.seed == pytest.approx((left("i") - left("si")) / (seeds - 1), abs=1e-9)
+    assert result.item == pytest.approx((left("s") - left("si")) / (items - 1), abs=1e-9)
 
 
 @pytest.mark.parametrize(("seeds", "items"), [(2, 7), (3, 40), (5, 1319)])
 def test_p_is_the_level_whose_interval_ends_at_zero(seeds: int, items: int) -> None:
     values = drawn(seeds, items)
-    found = mean_effect(values)
-    assert half_width(mean_squares(values), found.p) == pytest.approx(abs(found.mean), abs=1e-9)
-    assert half_width(mean_squares(values)) == pytest.approx(found.high - found.mean, abs=1e-12)
+    result = mean_effect(values)
+    assert half_width(mean_squares(values), result.p) == pytest.approx(abs(result.mean), abs=1e-9)
+    assert half_width(mean_squares(values)) == pytest.approx(result.high - result.mean, abs=1e-12)
 
 
 # Seeds of equal means, and items that the rest hides.
@@ -187,14 +187,14 @@ def test_the_order_of_seeds_and_questions_does_not_matter(values: np.ndarray, ra
     assert mean_effect(values[seeds][:, items]) == pytest.approx(mean_effect(values))
 
 
-def test_one_run_at_one_question_says_nothing() -> None:
+def test_one_run_at_one_question_has_an_infinite_interval() -> None:
     assert mean_effect(np.array([[0.5]])) == (0.5, -np.inf, np.inf, 1.0)
 
 
 def test_questions_that_never_differ_may_yet_differ() -> None:
-    found = mean_effect(np.zeros((1, 15)))
-    assert (found.mean, found.p) == (0, 1)
-    assert found.high == pytest.approx(scipy.stats.binomtest(0, 15).proportion_ci().high)
+    result = mean_effect(np.zeros((1, 15)))
+    assert (result.mean, result.p) == (0, 1)
+    assert result.high == pytest.approx(scipy.stats.binomtest(0, 15).proportion_ci().high)
 
 
 @pytest.mark.parametrize("values", [np.zeros(3), np.zeros((0, 3)), np.array([[np.nan, 1.0]])])
@@ -205,14 +205,14 @@ def test_what_is_not_seeds_by_items_is_refused(values: np.ndarray) -> None:
 
 def test_the_bootstrap_over_many_seeds_has_the_same_width() -> None:
     values = drawn(20, 200)
-    found = mean_effect(values)
+    result = mean_effect(values)
     low, high = hierarchical_bootstrap(values, 4000, np.random.default_rng(0))
-    assert high - low == pytest.approx(found.high - found.low, rel=0.12)
+    assert high - low == pytest.approx(result.high - result.low, rel=0.12)
 
 
 def test_components_are_found_again() -> None:
-    found = np.mean([variances(mean_squares(drawn(4, 100, key))) for key in range(200)], axis=0)
-    assert found == pytest.approx([0.03**2, 0.2**2, 0.3**2], rel=0.2)
+    result = np.mean([variances(mean_squares(drawn(4, 100, key))) for key in range(200)], axis=0)
+    assert result == pytest.approx([0.03**2, 0.2**2, 0.3**2], rel=0.2)
 
 
 def test_expected_mean_squares_give_their_components_back() -> None:
@@ -227,7 +227,7 @@ def test_expected_mean_squares_give_their_components_back() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from([-1.0, -0.25, 0.0, 0.5, 1.0]), min_size=2, max_size=10))
 def test_permutation_is_scipys(values: list[float]) -> None:
-    found = permutation_p(np.array(values))
+    result = permutation_p(np.array(values))
     pairs = (np.array(values), np.zeros(len(values)))
     other = scipy.stats.permutation_test(
         pairs,
@@ -236,7 +236,7 @@ def test_permutation_is_scipys(values: list[float]) -> None:
         vectorized=True,
         n_resamples=np.inf,
     )
-    assert found == pytest.approx(other.pvalue, abs=1e-9)
+    assert result == pytest.approx(other.pvalue, abs=1e-9)
 
 
 def test_many_questions_are_sampled_and_close_to_exact() -> None:
@@ -263,7 +263,7 @@ def test_mcnemar_of_few_questions_is_their_permutation() -> None:
 
 
 @pytest.mark.parametrize("other", [np.array([0.5, 1]), np.array([1, 0, 1])])
-def test_mcnemar_wants_one_sample_of_each_question(other: np.ndarray) -> None:
+def test_mcnemar_needs_one_sample_of_each_question(other: np.ndarray) -> None:
     with pytest.raises(ValueError, match="0 or 1"):
         mcnemar_p(np.array([1, 0]), other)
 
@@ -272,10 +272,10 @@ def test_mcnemar_wants_one_sample_of_each_question(other: np.ndarray) -> None:
 def test_holm_is_its_definition(p_values: list[float]) -> None:
     """Adjusted p: the smallest level at which Holm's steps reject that test."""
     m = len(p_values)
-    for p, found in zip(p_values, holm(p_values), strict=True):
+    for p, result in zip(p_values, holm(p_values), strict=True):
         before = sorted(q for q in p_values if q <= p)
         steps = [(m - k) * q for k, q in enumerate(before)]
-        assert found == pytest.approx(min(1.0, max(steps)))
+        assert result == pytest.approx(min(1.0, max(steps)))
 
 
 def test_holm_of_a_textbook_family() -> None:
@@ -292,25 +292,25 @@ GAIN += [0.80, -3.20, 13.60, -1.60, 3.20, 10.12, 22.40, 12.52, 29.60, 28.80, 32.
 
 
 def test_r_squared_of_the_papers_tables() -> None:
-    found = r_squared(np.array(LEARNABLE), np.array(GAIN))
+    result = r_squared(np.array(LEARNABLE), np.array(GAIN))
     other = scipy.stats.linregress(LEARNABLE, GAIN).rvalue ** 2
-    assert found.value == pytest.approx(other, abs=1e-9)
-    assert round(found.value, 2) == 0.67
-    assert 0.3 < found.low < 0.6 < 0.7 < found.high < 0.95
-    assert found.cells == 24
+    assert result.value == pytest.approx(other, abs=1e-9)
+    assert round(result.value, 2) == 0.67
+    assert 0.3 < result.low < 0.6 < 0.7 < result.high < 0.95
+    assert result.cells == 24
 
 
 @pytest.mark.parametrize("y", [[1.0, 2.0], [2.0, 2.0, 2.0], []])
 def test_too_few_or_equal_cells_have_no_line(y: list[float]) -> None:
-    found = r_squared(np.arange(len(y)), np.array(y))
-    assert np.isnan(found.value) and (found.low, found.high) == (0, 1)
+    result = r_squared(np.arange(len(y)), np.array(y))
+    assert np.isnan(result.value) and (result.low, result.high) == (0, 1)
 
 
 @given(st.integers(3, 12), st.floats(-3, 3).filter(lambda x: abs(x) > 0.1))
 @settings(max_examples=20, deadline=None)
 def test_a_line_explains_everything(cells: int, slope: float) -> None:
-    found = r_squared(np.arange(cells), slope * np.arange(cells) + 1, resamples=200)
-    assert found[:3] == pytest.approx((1, 1, 1))
+    result = r_squared(np.arange(cells), slope * np.arange(cells) + 1, resamples=200)
+    assert result[:3] == pytest.approx((1, 1, 1))
 
 
 def test_cells_come_in_pairs() -> None:
@@ -332,23 +332,23 @@ def test_no_variance_between_probes_is_tested_as_scipy_does() -> None:
 
 
 def test_variances_of_probes_and_of_seeds_are_found_and_covered() -> None:
-    found = [variance_components(probes(2, 1, key)) for key in range(400)]
-    assert np.mean([f.between for f in found]) == pytest.approx(4, rel=0.15)
-    assert np.mean([f.within for f in found]) == pytest.approx(1, rel=0.1)
+    result = [variance_components(probes(2, 1, key)) for key in range(400)]
+    assert np.mean([f.between for f in result]) == pytest.approx(4, rel=0.15)
+    assert np.mean([f.within for f in result]) == pytest.approx(1, rel=0.1)
     for name, truth in (("between_interval", 4.0), ("within_interval", 1.0)):
-        ends = [getattr(f, name) for f in found]
+        ends = [getattr(f, name) for f in result]
         assert 0.92 < np.mean([e.low <= truth <= e.high for e in ends]) < 0.98
 
 
 def test_equal_results_vary_in_nothing() -> None:
-    found = variance_components([np.full(2, 60.0), np.full(2, 60.0)])
-    assert (found.between, found.within, found.p) == (0, 0, 1)
+    result = variance_components([np.full(2, 60.0), np.full(2, 60.0)])
+    assert (result.between, result.within, result.p) == (0, 0, 1)
 
 
 def test_probes_that_differ_and_seeds_that_do_not() -> None:
-    found = variance_components([np.full(2, 60.0), np.full(2, 62.0)])
-    assert (found.between, found.within, found.p) == (2, 0, 0)
-    assert found.between_interval.low > 0
+    result = variance_components([np.full(2, 60.0), np.full(2, 62.0)])
+    assert (result.between, result.within, result.p) == (2, 0, 0)
+    assert result.between_interval.low > 0
 
 
 @pytest.mark.parametrize("sizes", [[3], [1, 1, 1]])
@@ -369,8 +369,8 @@ def test_the_interval_holds_the_truth_in_95_of_100(seeds: int) -> None:
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_intervals_of_identical_policies_leave_out_zero_in_5_of_100(seeds: int) -> None:
     same = World(seeds, items=120, samples=2, seed_points=2.0)
-    found = [mean_effect(sweep.a - sweep.b).p for sweep in sweeps(same, 400)]
-    assert 0.015 <= np.mean(np.array(found) < 0.05) <= 0.075
+    result = [mean_effect(sweep.a - sweep.b).p for sweep in sweeps(same, 400)]
+    assert 0.015 <= np.mean(np.array(result) < 0.05) <= 0.075
 
 
 def test_identical_policies_rarely_have_a_winner() -> None:

@@ -1,4 +1,4 @@
-"""Steps to match: at which update a curve reaches a mark, and how sure that is."""
+"""Steps to match: the update at which a curve reaches a target, and its interval."""
 
 import numpy as np
 import pytest
@@ -12,28 +12,28 @@ def curve(*marks: float, items: int = 300) -> dict[int, np.ndarray]:
     return {10 * k: (order < round(m * items))[None] * 1.0 for k, m in enumerate(marks)}
 
 
-def test_the_mark_is_reached_between_two_evaluations() -> None:
+def test_the_target_is_reached_between_two_evaluations() -> None:
     target = curve(0.6)[0]
-    found = steps_to_match(curve(0.2, 0.4, 0.8, 0.9), target)
-    assert found.update == pytest.approx(15)
-    assert found.low is not None and found.high is not None
-    assert 10 < found.low < 15 < found.high < 20 and found.reached == 1
+    crossing = steps_to_match(curve(0.2, 0.4, 0.8, 0.9), target)
+    assert crossing.update == pytest.approx(15)
+    assert crossing.low is not None and crossing.high is not None
+    assert 10 < crossing.low < 15 < crossing.high < 20 and crossing.reached == 1
 
 
-def test_a_mark_that_is_never_reached_has_no_update() -> None:
+def test_a_target_that_is_never_reached_has_no_update() -> None:
     assert steps_to_match(curve(0.2, 0.3), curve(0.9)[0]) == (None, None, None, 0)
 
 
-def test_a_base_above_the_mark_is_there_at_once() -> None:
+def test_a_base_above_the_target_reaches_it_at_once() -> None:
     assert steps_to_match(curve(0.9, 0.9), curve(0.5)[0]) == (0, 0, 0, 1)
 
 
-def test_a_mark_hardly_reached_has_an_open_end() -> None:
+def test_a_target_barely_reached_has_an_open_end() -> None:
     rng = np.random.default_rng(0)
     target = (rng.random((1, 200)) < 0.6) * 1.0
     last = rng.permutation(target, axis=1)
-    found = steps_to_match({0: np.zeros((1, 200)), 10: last}, target)
-    assert found.high is None and 0.3 < found.reached < 0.7
+    crossing = steps_to_match({0: np.zeros((1, 200)), 10: last}, target)
+    assert crossing.high is None and 0.3 < crossing.reached < 0.7
 
 
 def test_other_questions_in_curve_and_target_are_refused() -> None:
@@ -55,11 +55,11 @@ def test_seeds_that_differ_widen_the_interval() -> None:
 
 
 def test_the_interval_holds_the_truth_in_about_95_of_100() -> None:
-    held = 0
+    covered = 0
     for key in range(100):
         rng = np.random.default_rng(key)
         base = rng.random((1, 400))
         side = {u: (base < 0.3 + 0.01 * u)[:, :] * 1.0 for u in range(0, 51, 10)}
-        found = steps_to_match(side, (rng.permutation(base, axis=1) < 0.55) * 1.0, 400)
-        held += (found.low or 0) <= 25 <= (found.high or 99)
-    assert held >= 88
+        crossing = steps_to_match(side, (rng.permutation(base, axis=1) < 0.55) * 1.0, 400)
+        covered += (crossing.low or 0) <= 25 <= (crossing.high or 99)
+    assert covered >= 88

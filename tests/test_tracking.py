@@ -1,4 +1,4 @@
-"""The store seen through a real MLflow: SQLite files, a server on loopback, and dead ones."""
+"""The store in a real MLflow: SQLite files, a server on loopback, and unavailable ones."""
 
 import dataclasses
 import json
@@ -256,7 +256,7 @@ def test_live_points_are_written_together(
     monkeypatch.setattr(tracking_runs, "FLUSH_SECONDS", 3600.0)
     for update in range(1, 51):
         tracker.live(cell, update, {"train/live_pct": 1.0, "train/loss": float("nan")})
-    tracker.sync(cell)  # unfinished: only what was held back
+    tracker.sync(cell)  # unfinished: only the queued values
     assert sum(writes) == 50  # nan is skipped
     assert len(writes) <= 2
 
@@ -343,7 +343,7 @@ def test_a_dead_tracker_costs_one_warning(
     assert "hunter2" not in messages[0]
 
 
-def test_what_is_no_failure_of_mlflow_is_raised(
+def test_exceptions_other_than_mlflows_are_raised(
     store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracker = opened(store, plan)
@@ -352,7 +352,7 @@ def test_what_is_no_failure_of_mlflow_is_raised(
         tracker.start(plan.cells[0])
 
 
-def test_a_torn_table_is_told_and_the_others_are_shown(
+def test_a_corrupt_table_is_logged_and_other_cells_are_shown(
     store: Store, plan: Plan, caplog: pytest.LogCaptureFixture
 ) -> None:
     for cell in plan.cells:
@@ -403,7 +403,7 @@ def test_a_real_server_and_its_death(
     assert [r.name for r in caplog.records] == ["orchestrator.tracking"]
 
 
-def test_the_ui_says_what_is_missing(tmp_path: Path, store: Store) -> None:
+def test_the_ui_reports_missing_databases_and_used_ports(tmp_path: Path, store: Store) -> None:
     with pytest.raises(UserError, match="run a sweep first"):
         serve_ui(Store(str(tmp_path / "nothing")))
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -415,7 +415,7 @@ def test_the_ui_says_what_is_missing(tmp_path: Path, store: Store) -> None:
     assert command[command.index("--workers") + 1] == "1"
 
 
-def test_a_run_says_where_its_curves_are(store: Store) -> None:
+def test_a_run_prints_where_its_curves_are(store: Store) -> None:
     assert _comparison_links(None, store, "#/x") == [
         f"decile ui --storage {store.uri}",
         "http://127.0.0.1:5000/#/x",

@@ -65,9 +65,9 @@ def parent_of(store: Store, plan: Plan) -> Run:
     client = client_of(store)
     experiment = client.get_experiment_by_name(f"decile/{plan.name}")
     assert experiment is not None
-    found = client.search_runs([experiment.experiment_id], "tags.decile.sweep != ''")
-    assert len(found) == 1
-    return found[0]
+    runs = client.search_runs([experiment.experiment_id], "tags.decile.sweep != ''")
+    assert len(runs) == 1
+    return runs[0]
 
 
 def artifacts_of(store: Store, run: Run) -> Path:
@@ -217,7 +217,7 @@ def test_the_parent_runs_only_while_a_trial_does(store: Store, plan: Plan) -> No
     assert (run.info.status, run.info.end_time >= ended) == ("FINISHED", True)
 
 
-def test_what_a_person_wrote_stays(store: Store, plan: Plan) -> None:
+def test_user_edits_are_kept(store: Store, plan: Plan) -> None:
     fill(store, plan)
     run_again(store, plan)
     client, run = client_of(store), parent_of(store, plan)
@@ -267,12 +267,12 @@ def test_the_gain_over_random_is_read_in_either_order(store: Store, tmp_path: Pa
     assert (a.points, a.low, a.high) == pytest.approx((b.points, b.low, b.high))
 
 
-def test_the_whole_pool_is_no_best_subset(store: Store, tmp_path: Path) -> None:
+def test_the_whole_pool_is_not_a_subset(store: Store, tmp_path: Path) -> None:
     plan = small_plan(tmp_path, policies=("full", "hard", "random"))
     fill(store, plan)
     (family,) = families(read_rows(store, plan.cells))
-    found = best_over_baseline(family)
-    assert found is not None and found.policy == "hard"
+    best = best_over_baseline(family)
+    assert best is not None and best.policy == "hard"
 
 
 def test_a_long_description_is_cut_between_lines(store: Store, plan: Plan) -> None:
