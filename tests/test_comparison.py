@@ -132,8 +132,8 @@ def test_a_difference_lost_to_holms_correction_is_inconclusive() -> None:
     text = sentence(result, "GSM8K")
     assert text.startswith(
         f"hard is ahead of easy by {result.effect:.1f} points "
-        f"[{result.low:.1f}, {result.high:.1f}] on GSM8K, but not significantly after Holm's correction over 60 comparisons: "
-        "inconclusive (3 seeds × "
+        f"[{result.low:.1f}, {result.high:.1f}] on GSM8K, but not significantly "
+        "after Holm's correction over 60 comparisons: inconclusive (3 seeds × "
     )
     assert re.search(r"about [\d,]+ (seeds|questions).* would be needed$", text)
     assert result.needed.seeds and alone.needed.seeds
