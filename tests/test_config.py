@@ -1,4 +1,4 @@
-"""experiments.yaml: what loads, and what each mistake is told."""
+"""experiments.yaml: what loads, and the error for each mistake."""
 
 import subprocess
 import sys
@@ -193,7 +193,9 @@ def test_an_item_of_a_block_list_is_found_on_its_own_line(tmp_path: Path) -> Non
     assert "experiments.yaml:12: experiments.q.grid.policy.2: unknown policy 'easiest'" in message
 
 
-def test_a_group_that_does_not_divide_the_batch_is_told_one_that_does(tmp_path: Path) -> None:
+def test_the_error_for_a_group_that_does_not_divide_the_batch_suggests_a_batch(
+    tmp_path: Path,
+) -> None:
     message = refusal(tmp_path, "size: 16", "size: 12")
     assert "write a batch of 16 completions" in message
     file = written(tmp_path, GOOD.replace("size: 16", "size: 12, gradient_accumulation_steps: 2"))

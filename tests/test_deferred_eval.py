@@ -77,7 +77,7 @@ def test_a_kill_between_training_and_evaluation_costs_no_training(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"evaluate": {"engine": "transformer"}}, "unknown engine 'transformer'"),
         (
@@ -86,12 +86,12 @@ def test_a_kill_between_training_and_evaluation_costs_no_training(
         ),
         (
             {"evaluate": {"every": 6, "engine": "vllm"}, "stop_hopeless": True},
-            "too late to stop a cell",
+            "evaluate.engine runs after it",
         ),
     ],
 )
-def test_what_cannot_be_asked_after_training_is_refused(
-    changes: dict[str, object], said: str, tmp_path: Path
+def test_settings_that_deferred_evaluation_does_not_support_are_refused(
+    changes: dict[str, object], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         make_plan(load_config(experiments(tmp_path, **changes)), NAME)
