@@ -19,6 +19,7 @@ from orchestrator.report.drawing import (
     wrapped,
 )
 from orchestrator.report.rows import Row
+from orchestrator.report.tables import learnable_gain_points
 from orchestrator.stats.inference import r_squared
 from tasks import OUTCOMES
 
@@ -73,12 +74,6 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]]) -> str:
     axes.set_ylabel("gain, points")
     legend_above(axes, 4 if len(groups) == 1 else 3)
     return svg(figure)
-
-
-def learnable_gain_points(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, float]]]:
-    """Rows with their learnable % and gain in points; without rows that have no scored question."""
-    pairs = [(row, (row.result["learnable_pct"], 100 * row.result["gain"])) for row in rows]
-    return [(row, point) for row, point in pairs if np.isfinite(point).all()]
 
 
 def _line(axes: "Axes", x: np.ndarray, y: np.ndarray) -> None:

@@ -11,9 +11,15 @@ from orchestrator.config.claims import Claim
 from orchestrator.report import paper
 from orchestrator.report.content import Table
 from orchestrator.report.families import Family
-from orchestrator.report.figures import learnable_gain_points
 from orchestrator.report.rows import Row
-from orchestrator.report.tables import NONE, gain_text, learnable_text, levels, measures
+from orchestrator.report.tables import (
+    NONE,
+    gain_text,
+    learnable_gain_points,
+    learnable_text,
+    levels,
+    measures,
+)
 from orchestrator.stats.claims import judge_claim
 from orchestrator.stats.comparison import Comparison, compare_policies, in_points
 from orchestrator.stats.inference import Interval, r_squared

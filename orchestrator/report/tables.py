@@ -86,6 +86,12 @@ def learnable_text(rows: Sequence[Row]) -> str:
     return f"{mean.mean:.1f} [{max(0.0, mean.low):.1f}, {min(100.0, mean.high):.1f}]"
 
 
+def learnable_gain_points(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, float]]]:
+    """Rows with their learnable % and gain in points; without rows that have no scored question."""
+    pairs = [(row, (row.result["learnable_pct"], 100 * row.result["gain"])) for row in rows]
+    return [(row, point) for row, point in pairs if all(map(isfinite, point))]
+
+
 def gains(families: Sequence[Family]) -> Table:
     """Paper A, tables 1 and 3: the gain in accuracy of each policy."""
     caption = (
