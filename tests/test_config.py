@@ -118,7 +118,7 @@ def test_the_catalogue_of_the_project_loads() -> None:
             5,
             "set it on the experiment",
         ),
-        ("[shuffled_objects]", "['os:sep']", 8, "is no task"),
+        ("[shuffled_objects]", "['os:sep']", 8, "is not a subclass of tasks.Task"),
         ("[shuffled_objects]", "['mine:']", 8, "cannot be imported"),
         ("[hard, random]", "['os:sep']", 9, "is not callable"),
         ("[hard, random]", "['os:PathLike']", 9, "cannot be built"),
