@@ -12,7 +12,7 @@ from sweeps import decile
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import make_plan
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
 from tasks import get_task
 

@@ -43,7 +43,7 @@ from orchestrator.probing.probe import ROWS_PER_PART
 from orchestrator.probing.probes import pending_samples
 from orchestrator.probing.sample_store import load_samples
 from orchestrator.sampling.model import ModelSource
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
 
 Results = Mapping[str, dict[str, Any]]  # result.json by cell_id

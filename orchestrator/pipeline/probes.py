@@ -27,7 +27,7 @@ from orchestrator.probing.probes import (
     pending_samples,
     sample,
 )
-from orchestrator.selection.subsets import read_subset, store_subset
+from orchestrator.selection.stored import read_subset, store_subset
 from orchestrator.storage.store import Store
 
 

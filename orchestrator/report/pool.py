@@ -12,7 +12,7 @@ from orchestrator.probing.probes import targets_of
 from orchestrator.probing.sample_store import COUNTED, read_samples
 from orchestrator.report.content import Figure, FigureRow, Paragraph, Section
 from orchestrator.report.figures import failure_histogram, outcome_bars
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
 
 ADAPTIVE = (

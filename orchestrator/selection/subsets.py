@@ -1,4 +1,4 @@
-"""A difficulty table and a policy -> a stored subset: which prompts, and why they were chosen."""
+"""A difficulty table and a policy -> a subset: which prompts, and why they were chosen. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -8,13 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.config.entries import PolicyEntry, build_policy
-from orchestrator.planning.cells import Cell
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
-from orchestrator.storage.store import Store
 from policies import (
     Policy,
-    PolicyError,
     capacity_of,
     checked_rows,
     get_policy,
@@ -109,26 +106,3 @@ def with_reason(table: pa.Table, why: dict[str, Any]) -> pa.Table:
 def reason(table: pa.Table) -> dict[str, Any]:
     """The reason that `with_reason` wrote."""
     return dict(json.loads((table.schema.metadata or {}).get(b"decile", b"{}")))
-
-
-def store_subset(store: Store, cell: Cell, difficulty: pa.Table) -> pa.Table:
-    """The cell's subset: read from the store, or selected now and written. Raises PolicyError."""
-    stored = read_subset(store, cell)
-    if stored is not None:
-        return stored
-    probe = cell.probe.settings
-    request = SubsetRequest(
-        cell.rule, cell.size, cell.seed, cell.match, probe.samples, probe.count_truncated
-    )
-    try:
-        table, why = select(difficulty, request)
-    except PolicyError as error:
-        raise PolicyError(f"cell {cell.name}: {error}") from error
-    table = with_reason(table, {**cell.subset_identity, **why})
-    store.write_table(table, "subsets", f"{cell.subset_key}.parquet")
-    return table
-
-
-def read_subset(store: Store, cell: Cell) -> pa.Table | None:
-    """The cell's subset, or None where none was selected yet."""
-    return store.read_table(SUBSET, "subsets", f"{cell.subset_key}.parquet")

@@ -15,7 +15,7 @@ from orchestrator.evaluation.groups import Tally
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store, exclusive
 from orchestrator.training.cell_state import STARTED, CellState, cell_state
 from orchestrator.training.checkpoints import Checkpoints
