@@ -64,7 +64,9 @@ def pool(seed: int, prompts: int, k: int, alpha: float = 0.24, beta: float = 0.2
 
 @pytest.mark.parametrize("rule", EARLY, ids=lambda rule: rule.policy)
 @pytest.mark.parametrize("batch", [1, 16, 1000])
-def test_one_policy_alone(rule: PolicyEntry, batch: int) -> None:
+def test_adaptive_probing_selects_the_subset_of_the_full_probe(
+    rule: PolicyEntry, batch: int
+) -> None:
     outcomes = pool(1, 120, 6)
     full = np.full(120, 6)
     for seed in (0, 1):
@@ -72,7 +74,7 @@ def test_one_policy_alone(rule: PolicyEntry, batch: int) -> None:
         assert subset(outcomes, drawn, rule, 12, seed) == subset(outcomes, full, rule, 12, seed)
 
 
-def test_several_policies_and_seeds_at_once() -> None:
+def test_several_policies_and_seeds_select_the_subsets_of_the_full_probe() -> None:
     outcomes = pool(2, 150, 8)
     requests = [(rule, 15, seed) for rule in EARLY for seed in (0, 3)]
     drawn = simulate(outcomes, [target(*r) for r in requests], batch=32).drawn
@@ -92,7 +94,9 @@ def test_several_policies_and_seeds_at_once() -> None:
     flat=st.booleans(),
     names=st.sets(st.sampled_from(["hard", "easy", "random"]), min_size=1),
 )
-def test_any_pool_in_any_batches(seed, prompts, k, share, batch, flat, names) -> None:
+def test_any_pool_and_batch_size_select_the_subset_of_the_full_probe(
+    seed, prompts, k, share, batch, flat, names
+) -> None:
     outcomes = pool(seed, prompts, k, *((1.0, 1.0) if flat else (0.2, 0.2)))
     size = max(1, int(share * prompts))
     rules = [PolicyEntry(policy=name) for name in sorted(names)]
@@ -102,7 +106,7 @@ def test_any_pool_in_any_batches(seed, prompts, k, share, batch, flat, names) ->
         assert subset(outcomes, drawn, rule, size, seed) == subset(outcomes, full, rule, size, seed)
 
 
-def test_the_samples_not_drawn_may_have_any_outcome() -> None:
+def test_samples_that_were_not_drawn_cannot_change_the_subset() -> None:
     """The subset of what was drawn is that of every way to fill in the rest."""
     outcomes, rule = pool(3, 40, 5), PolicyEntry(policy="hard")
     drawn = simulate(outcomes, [target(rule, 6, 0)], batch=4).drawn
@@ -113,14 +117,14 @@ def test_the_samples_not_drawn_may_have_any_outcome() -> None:
         assert subset(other, np.full(40, 5), rule, 6, 0) == expected
 
 
-def test_a_random_subset_needs_no_sample_and_a_first_outcome_one() -> None:
+def test_random_needs_no_samples_and_base_wrong_needs_one() -> None:
     outcomes = pool(4, 50, 4)
     assert simulate(outcomes, [target(PolicyEntry(policy="random"), 5, 0)], 8).drawn.sum() == 0
     wrong = simulate(outcomes, [target(PolicyEntry(policy="base_wrong"), 5, 0)], 8)
     assert set(wrong.drawn.tolist()) == {1}
 
 
-def test_hard_and_easy_alone_save_much_of_the_draws() -> None:
+def test_hard_and_easy_need_less_than_half_of_the_samples() -> None:
     outcomes = pool(5, 500, 10)
     shares = {
         name: simulate(outcomes, [target(PolicyEntry(policy=name), 50, 0)], 8).drawn.sum()
@@ -130,7 +134,7 @@ def test_hard_and_easy_alone_save_much_of_the_draws() -> None:
     assert shares["hard"] < 0.5 and shares["easy"] < 0.5
 
 
-def test_errors_are_neither_right_nor_wrong() -> None:
+def test_errors_count_as_neither_correct_nor_wrong() -> None:
     none = np.zeros(3, dtype=np.int64)
     first = np.array(["error", None, "correct"], dtype=object)
     counts = Counts(np.array([0, 0, 1]), np.array([1, 0, 0]), np.array([1, 0, 1]), first)
@@ -140,7 +144,7 @@ def test_errors_are_neither_right_nor_wrong() -> None:
     assert undecided_rows([], counts._replace(drawn=none), [""] * 3, 2).size == 0
 
 
-def test_full_tables_are_left_as_they_are() -> None:
+def test_complete_tables_are_unchanged() -> None:
     outcomes = pool(6, 20, 4)
     table = difficulty(samples(outcomes, np.full(20, 4)), samples_per_prompt=4)
     assert complete_pass_rates(table, 4)["pass_rate"].equals(table["pass_rate"])

@@ -88,7 +88,7 @@ def pure_modules() -> list[str]:
 
 
 @pytest.mark.parametrize("top", ["tasks", "policies", "cluster"])
-def test_packages_beside_the_orchestrator_import_no_other(top: str) -> None:
+def test_other_top_level_packages_are_independent(top: str) -> None:
     others = set(TOPS) - {top}
     for each in all_imports():
         if package(each.module) == top:
@@ -108,7 +108,7 @@ def test_no_import_points_upward() -> None:
     assert upward == UPWARD_EXCEPTIONS
 
 
-def test_packages_import_each_other_in_no_cycle() -> None:
+def test_package_imports_have_no_cycles() -> None:
     allowed = {
         (f"orchestrator.{importer}", f"orchestrator.{imported}")
         for importer, imported in UPWARD_EXCEPTIONS
@@ -116,11 +116,11 @@ def test_packages_import_each_other_in_no_cycle() -> None:
     layers(package_graph(without=allowed))
 
 
-def test_modules_import_each_other_in_no_cycle() -> None:
+def test_module_imports_have_no_cycles() -> None:
     layers(module_graph())
 
 
-def test_the_root_of_the_orchestrator_holds_no_modules() -> None:
+def test_the_root_of_the_orchestrator_contains_no_modules() -> None:
     assert {f.name for f in (ROOT / "orchestrator").glob("*.py")} == {"__init__.py", "__main__.py"}
 
 

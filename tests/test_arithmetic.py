@@ -119,19 +119,19 @@ def test_questions_are_well_formed(drawn: tuple[Scenario, int, int]) -> None:
         assert word.endswith("s") == (number != "1"), question
 
 
-def test_a_pronoun_has_one_reading() -> None:
+def test_pronouns_are_unambiguous() -> None:
     rng = random.Random(0)
     for _ in range(200):
         scenario = draw(rng, [3], 100)
         assert scenario.person.he != scenario.friend.he
 
 
-def test_every_sentence_fits_the_number_one() -> None:
+def test_sentences_avoid_plural_pronouns() -> None:
     for sentence in sentences():
         assert "them" not in sentence.replace("themselves", "") or "{parts}" in sentence, sentence
 
 
-def test_every_sentence_says_its_number_once_and_uses_known_words() -> None:
+def test_every_sentence_has_one_number_and_known_fields() -> None:
     numbers = {"things", "more", "times", "friends", "parts"}
     others = {"who", "he", "him", "his", "himself", "friend", "many", "boxes"}
     for sentence in sentences():
@@ -168,12 +168,12 @@ def test_defaults_are_800_and_200_with_no_duplicate_and_no_overlap() -> None:
     assert find_overlap(train, test) == []
 
 
-def test_the_same_seed_gives_the_same_pool_and_another_seed_another() -> None:
+def test_the_pool_is_determined_by_the_seed() -> None:
     assert Arithmetic().train() == Arithmetic().train()
     assert not set(ids(Arithmetic(seed=1).train())) & set(ids(Arithmetic().train()))
 
 
-def test_the_default_pool_never_changes_unnoticed() -> None:
+def test_the_default_pool_has_the_pinned_hash() -> None:
     """Stored probes name these ids; a change here must come with a new `version`."""
     script = (
         "import hashlib; from tasks.arithmetic import Arithmetic; t = Arithmetic();"
@@ -186,7 +186,7 @@ def test_the_default_pool_never_changes_unnoticed() -> None:
     assert run.stdout.strip() == here == "f0c10999457941f9"
 
 
-def test_neither_split_depends_on_the_others_size() -> None:
+def test_each_split_is_independent_of_the_size_of_the_other() -> None:
     small, large = Arithmetic(train=10, test=5), Arithmetic(train=300, test=90)
     assert small.train() == large.train()[:10]
     assert small.test() == large.test()[:5]
@@ -194,13 +194,13 @@ def test_neither_split_depends_on_the_others_size() -> None:
 
 
 @given(st.integers(0, 10**6))
-def test_no_seed_trains_on_what_another_seed_tests(seed: int) -> None:
+def test_training_prompts_of_one_seed_are_never_test_prompts_of_another(seed: int) -> None:
     task = Arithmetic(seed=seed, train=20, test=20)
     assert all(map(in_test_split, task.test()))
     assert not any(map(in_test_split, task.train()))
 
 
-def test_steps_and_the_bound_are_as_asked() -> None:
+def test_steps_and_the_bound_follow_the_options() -> None:
     task = Arithmetic(steps=[2, 7, 2], largest=20, train=200)
     assert {p.tier for p in task.train()} == {"2", "7"}
     numbers = [int(n) for p in task.train() for n in re.findall(r"\d+", p.question + p.answer)]
@@ -227,12 +227,14 @@ def test_steps_and_the_bound_are_as_asked() -> None:
         ({"prompt": {"preset": "long"}}, "plain, paper"),
     ],
 )
-def test_bad_options_say_what_to_write(options: dict[str, object], advice: str) -> None:
+def test_errors_for_invalid_options_say_what_to_write(
+    options: dict[str, object], advice: str
+) -> None:
     with pytest.raises(TaskError, match=re.escape(advice)):
         Arithmetic(**options)
 
 
-def test_a_pool_larger_than_the_questions_there_are_is_refused(
+def test_a_pool_larger_than_the_number_of_questions_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scenario = draw(random.Random(0), [1], 10)
@@ -264,7 +266,9 @@ def test_both_presets_put_the_question_first_and_ask_for_a_box() -> None:
     ],
 )
 @pytest.mark.parametrize("marking", ["strict", "lenient"])
-def test_marks(marking: str, completion: str, truncated: bool, outcome: str) -> None:
+def test_each_reading_marks_completions_as_expected(
+    marking: str, completion: str, truncated: bool, outcome: str
+) -> None:
     assert Arithmetic(marking=marking).mark(completion, "17", truncated).outcome == outcome
 
 
@@ -275,7 +279,7 @@ def test_a_perturbed_answer_is_marked_wrong() -> None:
         assert task.mark(f"\\boxed{{{task.perturb(prompt)}}}", prompt.answer).outcome == "wrong"
 
 
-def test_the_task_imports_nothing_heavy() -> None:
+def test_the_task_imports_no_heavy_library() -> None:
     script = (
         "import sys, tasks.arithmetic; print({'torch', 'datasets', 'numpy'} & set(sys.modules))"
     )

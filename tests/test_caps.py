@@ -71,7 +71,7 @@ def test_without_a_cap_every_cell_is_handed_out(tmp_path: Path) -> None:
         ({"max_hours": 2.5, "max_gpu_hours": 2}, [0]),
     ],
 )
-def test_a_cap_drops_seeds_and_never_a_policy(
+def test_a_cap_drops_whole_seeds_and_never_a_policy(
     tmp_path: Path, caps: dict[str, float], seeds: list[int]
 ) -> None:
     queue = make(planned(tmp_path, **caps))

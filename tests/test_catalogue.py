@@ -28,7 +28,9 @@ PAPERS = [name for name, e in CONFIG.experiments.items() if e.resources.gpus]
 GIB = 2**30
 
 
-def test_what_needs_no_network_needs_none(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_offline_experiments_plan_without_a_network(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     def refused(*_: object, **__: object) -> None:
         raise AssertionError("nobody may open a connection here")
 
@@ -56,7 +58,7 @@ def test_every_hub_model_is_pinned_and_its_shape_known() -> None:
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_a_sweep_on_gpus_says_what_it_claims_and_costs(name: str) -> None:
+def test_gpu_sweeps_state_their_claims_and_costs(name: str) -> None:
     experiment = CONFIG.experiments[name]
     cells = re.search(r"(\d+) cells, (\d+) GPU-hours\.$", experiment.about)
     assert cells, experiment.about
@@ -96,7 +98,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plan]:
     return {name: make_plan(source, name) for name in PAPERS}
 
 
-def test_the_papers_sweeps_plan_with_data_at_hand(plans: dict[str, Plan]) -> None:
+def test_the_papers_sweeps_can_be_planned_with_local_data(plans: dict[str, Plan]) -> None:
     sizes = {
         name: {
             c.probe.dataset.name: c.size for c in plan.cells if not is_whole(build_policy(c.rule))
@@ -111,7 +113,7 @@ def test_the_papers_sweeps_plan_with_data_at_hand(plans: dict[str, Plan]) -> Non
         assert f"{len(plan.cells)} cells" in plan.experiment.about, name
 
 
-def test_the_hours_are_those_of_the_plan(plans: dict[str, Plan], tmp_path: Path) -> None:
+def test_documented_hours_match_the_plan(plans: dict[str, Plan], tmp_path: Path) -> None:
     site = Site.from_options({"GPU": 8, "CPU": 64}, "h100", None)
     for name, plan in plans.items():
         hours = plan_summary(plan, Store(str(tmp_path)), site)["gpu_hours"]

@@ -46,7 +46,7 @@ def test_replies_come_in_the_order_of_the_calls(children: Children) -> None:
         ("eat memory", "MemoryError"),
     ],
 )
-def test_a_call_that_fails_says_why_and_the_next_is_answered(
+def test_a_failed_call_gives_its_reason_and_the_next_call_succeeds(
     children: Children, what: str, failure: str
 ) -> None:
     calls = [["echo", 1], [what, None], ["echo", 2], ["echo", 3]]
@@ -54,7 +54,7 @@ def test_a_call_that_fails_says_why_and_the_next_is_answered(
     assert values(children.map([["echo", 4]])) == [4]
 
 
-def test_what_a_library_prints_is_no_reply(children: Children) -> None:
+def test_output_printed_by_a_library_is_not_a_reply(children: Children) -> None:
     assert values(children.map([["print", 7], ["echo", 8]])) == [7, 8]
 
 
@@ -63,14 +63,14 @@ def test_a_long_argument_and_a_long_reply_pass(children: Children) -> None:
     assert values(children.map([["echo", text]])) == [text]
 
 
-def test_a_child_killed_while_idle_costs_nothing(children: Children) -> None:
+def test_a_child_killed_while_idle_is_replaced(children: Children) -> None:
     [pid] = values(children.map([["pid", None]]))
     os.kill(int(str(pid)), signal.SIGKILL)
     psutil.wait_procs([p for p in psutil.Process().children() if p.pid == pid], timeout=5)
     assert values(children.map([["echo", 1], ["echo", 2]])) == [1, 2]
 
 
-def test_threads_may_ask_at_once(children: Children) -> None:
+def test_several_threads_can_call_at_once(children: Children) -> None:
     found: dict[int, list[object]] = {}
 
     def ask(name: int) -> None:
@@ -84,7 +84,7 @@ def test_threads_may_ask_at_once(children: Children) -> None:
     assert found == {name: [name] * 50 for name in range(4)}
 
 
-def test_what_cannot_start_is_an_error_of_its_own() -> None:
+def test_a_child_that_cannot_start_is_an_error() -> None:
     children = Children("nowhere.at_all:do", 1, 1.0)
     with pytest.raises(RuntimeError, match=r"nowhere\.at_all:do cannot start"):
         children.map([[1]])

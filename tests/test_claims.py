@@ -103,7 +103,9 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
         ("hard > random on d", float("-inf"), float("inf"), "inconclusive"),
     ],
 )
-def test_the_whole_interval_decides(claim: str, low: float, high: float, verdict: str) -> None:
+def test_the_verdict_follows_the_whole_interval(
+    claim: str, low: float, high: float, verdict: str
+) -> None:
     assert judge_claim(parse_claim(claim), difference(low, high)).verdict == verdict
 
 

@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "experiments.yaml"
 
 
-def test_plan_prints_what_would_run_as_text_and_as_json(file: Path, capsys) -> None:
+def test_plan_prints_the_cells_as_text_and_as_json(file: Path, capsys) -> None:
     assert main(["plan", str(file), "-e", "small"]) == 0
     assert "2 cells, 2 to run" in capsys.readouterr().out
     assert main(["plan", str(file), "-e", "small", "--json"]) == 0
@@ -78,7 +78,7 @@ def test_ls_lists_names_with_their_first_lines(file: Path, capsys) -> None:
         assert name in capsys.readouterr().out
 
 
-def test_help_loads_nothing_heavy() -> None:
+def test_help_loads_no_heavy_library() -> None:
     heavy = "{'torch', 'ray', 'mlflow', 'trl', 'pyarrow', 'pydantic', 'numpy'}"
     script = (
         "import sys\nfrom orchestrator.cli.main import main\n"
@@ -220,7 +220,7 @@ def test_ls_describes_the_models_and_experiments_of_the_catalogue(capsys) -> Non
     assert "embedded tiny" in capsys.readouterr().out
 
 
-def test_the_module_is_the_command_and_its_code_is_the_exit_code(tmp_path: Path) -> None:
+def test_running_the_module_is_the_same_as_the_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "orchestrator"]
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, cwd=ROOT)
     assert (version.returncode, version.stdout.split()[0]) == (0, "decile")

@@ -51,7 +51,7 @@ def containers(spec: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", ["RayCluster", "RayJob"])
-def test_a_file_meets_the_schema_of_its_kind(name: str) -> None:
+def test_files_meet_the_schema_of_their_kind(name: str) -> None:
     found = load(f"{name.lower()}.yaml")
     jsonschema.validate(found, resource(name))
     for wrong in ({"rayVersoin": "2"}, {"rayVersion": 2}, {"suspend": "no"}):
@@ -73,12 +73,12 @@ def test_pods_meet_the_schema_of_kubernetes(spec: Any) -> None:
 
 
 @pytest.mark.parametrize("file", [KUBERAY / "storage.yaml", MLFLOW / "kubernetes.yaml"])
-def test_what_is_plain_kubernetes_meets_its_schema(file: Path) -> None:
+def test_plain_kubernetes_objects_meet_their_schema(file: Path) -> None:
     for each in yaml.safe_load_all(file.read_text()):
         kubernetes_validate.validate(each, desired_version="1.34", strict=True)
 
 
-def test_the_tracking_server_and_the_job_fit_each_other() -> None:
+def test_the_job_uses_the_address_of_the_tracking_server() -> None:
     claim, deployment, service = yaml.safe_load_all((MLFLOW / "kubernetes.yaml").read_text())
     pod = deployment["spec"]["template"]
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
@@ -96,11 +96,11 @@ def test_the_tracking_server_and_the_job_fit_each_other() -> None:
     assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
 
 
-def test_the_job_makes_the_cluster_of_the_other_file(spec: Any) -> None:
+def test_the_job_creates_the_cluster_of_the_cluster_file(spec: Any) -> None:
     assert load("rayjob.yaml")["spec"]["rayClusterSpec"] == spec
 
 
-def test_the_job_cleans_up_and_is_tried_again() -> None:
+def test_the_job_cleans_up_and_is_retried() -> None:
     job = load("rayjob.yaml")["spec"]
     assert job["shutdownAfterJobFinishes"] is True
     assert job["ttlSecondsAfterFinished"] > 0
@@ -108,7 +108,7 @@ def test_the_job_cleans_up_and_is_tried_again() -> None:
     assert job["activeDeadlineSeconds"] > 0
 
 
-def test_the_entrypoint_is_one_that_the_command_line_takes(
+def test_the_entrypoint_is_a_valid_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its options are known; what is refused is the file, which a pod would mount."""
@@ -126,18 +126,18 @@ def test_the_cluster_runs_the_ray_that_is_installed(spec: Any) -> None:
     assert spec["rayVersion"] == ray.__version__
 
 
-def test_ray_asks_for_a_token_from_a_secret(spec: Any) -> None:
+def test_ray_takes_its_token_from_a_secret(spec: Any) -> None:
     assert spec["authOptions"] == {"mode": "token", "secretName": "decile-ray-token"}
 
 
-def test_the_dashboard_is_reached_inside_the_cluster_only(spec: Any) -> None:
+def test_the_dashboard_is_reachable_only_inside_the_cluster(spec: Any) -> None:
     head = spec["headGroupSpec"]
     assert head["rayStartParams"]["dashboard-host"] == "0.0.0.0"
     assert head["serviceType"] == "ClusterIP"
     assert "enableIngress" not in head
 
 
-def test_secrets_come_by_reference_only(spec: Any) -> None:
+def test_secrets_are_only_referenced(spec: Any) -> None:
     variables = [variable for each in containers(spec) for variable in each["env"]]
     secret = [v for v in variables if re.search("PASSWORD|TOKEN|KEY|USERNAME", v["name"])]
     assert {v["name"] for v in secret} == {"MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"}
@@ -147,7 +147,7 @@ def test_secrets_come_by_reference_only(spec: Any) -> None:
         assert not re.search("^kind: Secret|^ *(stringData|data):", file.read_text(), re.MULTILINE)
 
 
-def test_workers_grow_and_have_gpus(spec: Any) -> None:
+def test_workers_autoscale_and_have_gpus(spec: Any) -> None:
     assert spec["enableInTreeAutoscaling"] is True
     (workers,) = spec["workerGroupSpecs"]
     assert 0 <= workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
@@ -174,7 +174,7 @@ def test_the_login_file_has_no_password() -> None:
 
 
 @pytest.mark.parametrize("script", [SERVE, SWEEP])
-def test_a_script_is_good_bash(script: Path) -> None:
+def test_scripts_pass_bash_and_shellcheck(script: Path) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
     lint(["shellcheck", "--severity=warning", str(script)])
     assert os.access(script, os.X_OK)
@@ -189,7 +189,7 @@ def lint(command: list[str]) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_the_image_is_linted_and_holds_what_is_there() -> None:
+def test_the_image_is_linted_and_copies_existing_files() -> None:
     file = CLUSTER / "Dockerfile"
     lint(["hadolint", str(file)])
     lines = file.read_text().replace("\\\n", " ").splitlines()
@@ -224,7 +224,9 @@ def slurm(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_slurm_job_starts_head_and_workers_and_gives_the_sweeps_code(slurm: Path) -> None:
+def test_a_slurm_job_starts_head_and_workers_and_returns_the_exit_code_of_the_sweep(
+    slurm: Path,
+) -> None:
     calls = slurm / "calls"
     given = {
         "CALLS": str(calls),
@@ -259,7 +261,9 @@ def test_a_slurm_job_starts_head_and_workers_and_gives_the_sweeps_code(slurm: Pa
         (["no.yaml", "x", "s"], {"SLURM_JOB_NODELIST": "n1"}, "no.yaml cannot be read"),
     ],
 )
-def test_a_slurm_job_says_what_it_lacks(words: list[str], more: dict[str, str], said: str) -> None:
+def test_a_slurm_job_names_missing_settings(
+    words: list[str], more: dict[str, str], said: str
+) -> None:
     run = subprocess.run(
         [str(SWEEP), *words],
         env={"PATH": os.environ["PATH"]} | more,
@@ -296,7 +300,7 @@ def environment(**more: str) -> dict[str, str]:
         ),
     ],
 )
-def test_the_script_refuses_and_says_what_to_set(
+def test_the_mlflow_script_names_missing_settings(
     given: dict[str, str], said: list[str], tmp_path: Path
 ) -> None:
     run = subprocess.run(
@@ -374,7 +378,7 @@ def status(url: str, password: str | None = None) -> int:
         return 0
 
 
-def test_a_server_wants_the_password(
+def test_the_mlflow_server_requires_the_password(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow import MlflowClient

@@ -84,7 +84,7 @@ def check(line: int, marks: dict[str, Mark]) -> None:
 
 
 @pytest.mark.parametrize("line", lines("number", "letter"))
-def test_a_number_or_letter_is_marked_as_by_hand(line: int) -> None:
+def test_marks_of_numbers_and_letters_match_manual_labels(line: int) -> None:
     case = CASES[line]
     mark = ONE_BY_ONE[case["marker"]]
     check(
@@ -109,13 +109,13 @@ def expressions() -> dict[int, dict[str, Mark]]:
 
 
 @pytest.mark.parametrize("line", lines("expression"))
-def test_an_expression_is_marked_as_by_hand(
+def test_marks_of_expressions_match_manual_labels(
     line: int, expressions: dict[int, dict[str, Mark]]
 ) -> None:
     check(line, expressions[line])
 
 
-def test_the_last_number_counts_only_where_it_is_asked_for_and_nothing_was_cut() -> None:
+def test_the_last_number_counts_only_with_last_number_and_without_truncation() -> None:
     text = "She sells 9 eggs for $2 each, which gives $18"
     assert mark_number(text, "18", "lenient", False).outcome == "unparsed"
     mark = mark_number(text, "18", "lenient", False, last_number=True)
@@ -146,12 +146,12 @@ def test_the_fixture_is_large_and_well_formed() -> None:
 
 
 @pytest.mark.parametrize("marker", RULES)
-def test_every_rule_occurs_and_no_other(marker: str) -> None:
+def test_exactly_the_known_rules_occur(marker: str) -> None:
     cases = [case for case in CASES.values() if case["marker"] == marker]
     assert {case[f"{r}_rule"] for case in cases for r in READINGS} == RULES[marker]
 
 
-def test_what_strict_calls_correct_lenient_calls_correct_unless_it_was_only_thought() -> None:
+def test_lenient_accepts_what_strict_accepts_except_inside_thinking() -> None:
     for line, case in CASES.items():
         aloud = "\\boxed" in without_thinking(case["completion"])
         if case["strict"] == "correct" and aloud:

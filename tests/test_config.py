@@ -46,7 +46,7 @@ def refusal(folder: Path, old: str, new: str) -> str:
     return str(caught.value)
 
 
-def test_a_good_file_loads_with_what_it_says(tmp_path: Path) -> None:
+def test_a_valid_file_loads_with_its_values(tmp_path: Path) -> None:
     experiment = load_config(written(tmp_path, GOOD)).experiment("q")
     assert experiment.grid.seed == [0]
     assert experiment.full_grpo()["learning_rate"] == pytest.approx(1e-4)
@@ -160,7 +160,7 @@ def test_the_catalogue_of_the_project_loads() -> None:
         ("tiny: {emb", "a b: {emb", 3, "models.a b: 'a b' is not a valid name"),
     ],
 )
-def test_each_mistake_is_named_with_its_line_and_a_way_out(
+def test_each_error_names_its_line_and_a_fix(
     tmp_path: Path, old: str, new: str, line: int, words: str
 ) -> None:
     message = refusal(tmp_path, old, new)
@@ -240,7 +240,7 @@ def test_pass_at_needs_as_many_samples_only_where_it_is_written(tmp_path: Path) 
         assert load_config(file).experiment("q")
 
 
-def test_names_of_common_forms_are_valid(tmp_path: Path) -> None:
+def test_common_forms_of_names_are_valid(tmp_path: Path) -> None:
     for name in ("q-1", "qwen3_4b", "a.b", "lr1e-4+beta", "größe"):
         assert load_config(written(tmp_path, GOOD.replace("  q:", f"  {name}:"))).experiment(name)
 
@@ -250,19 +250,21 @@ def test_an_option_on_the_command_line_is_read_like_the_file(text: str) -> None:
     assert named_values([f"low={text}", "levels=1-3"]) == {"low": 0.1, "levels": "1-3"}
 
 
-def test_a_word_that_only_looks_like_a_number_stays_a_word(tmp_path: Path) -> None:
+def test_text_that_only_looks_like_a_number_stays_text(tmp_path: Path) -> None:
     for word in ("1e", "e4", "1e-", "1e4x"):
         file = written(tmp_path, GOOD.replace("lora: {r: 8}", f"about: {word}"))
         assert load_config(file).experiment("q").about == word
 
 
-def test_a_count_and_a_share_of_one_differ(tmp_path: Path) -> None:
+def test_a_budget_of_1_and_of_100_percent_differ(tmp_path: Path) -> None:
     whole = load_config(written(tmp_path, GOOD.replace("0.1", "1.0"))).experiment("q")
     single = load_config(written(tmp_path, GOOD.replace("0.1", "1"))).experiment("q")
     assert (whole.subset_size(800), single.subset_size(800)) == (800, 1)
 
 
-def test_an_evaluation_takes_the_probes_length_unless_it_says_its_own(tmp_path: Path) -> None:
+def test_an_evaluation_uses_the_probes_completion_length_unless_it_sets_its_own(
+    tmp_path: Path,
+) -> None:
     probe = "probe: {max_completion_length: 77}"
     file = written(tmp_path, GOOD.replace("lora: {r: 8}", probe))
     experiment = load_config(file).experiment("q")
@@ -302,12 +304,14 @@ experiments:
         ("{few_shot: [{question: a}]}", "few_shot holds {'question': 'a'}"),
     ],
 )
-def test_a_wrong_wording_is_refused_with_its_line(tmp_path: Path, prompt: str, words: str) -> None:
+def test_an_invalid_wording_is_refused_with_its_line(
+    tmp_path: Path, prompt: str, words: str
+) -> None:
     message = refusal(tmp_path, "experiments:\n", DATASET.replace("PROMPT", prompt))
     assert f"experiments.yaml:5: datasets.mine.prompt: {words}" in message
 
 
-def test_wording_belongs_beside_the_options(tmp_path: Path) -> None:
+def test_wording_is_not_an_option_of_the_task(tmp_path: Path) -> None:
     options = "datasets: {m: {task: gsm8k, options: {prompt: {}}}}\nexperiments:\n"
     assert "prompt belongs next to options" in refusal(tmp_path, "experiments:\n", options)
 
@@ -319,7 +323,7 @@ def test_wording_belongs_beside_the_options(tmp_path: Path) -> None:
         ("max_marking_errors: 1.5", "less than or equal to 1"),
     ],
 )
-def test_odd_stops_and_shares_are_refused(tmp_path: Path, line: str, words: str) -> None:
+def test_invalid_stop_strings_and_shares_are_refused(tmp_path: Path, line: str, words: str) -> None:
     assert words in refusal(tmp_path, "budget: 0.1", f"{line}\n    budget: 0.1")
 
 
@@ -330,7 +334,7 @@ def test_stop_strings_serve_probe_and_evaluation(tmp_path: Path) -> None:
     assert experiment.evaluate.as_probe(experiment.probe).sampling().stop == ("Q",)
 
 
-def test_a_mistake_in_a_merged_block_is_named_where_it_stands(tmp_path: Path) -> None:
+def test_an_error_in_a_merged_block_is_reported_at_its_own_line(tmp_path: Path) -> None:
     text = GOOD.replace("  q:\n", "  q: &q\n") + "  r: {<<: *q, lora: {r: 4}}\n"
     assert load_config(written(tmp_path, text)).experiment("r").full_lora()["r"] == 4
     for old, new, line in (

@@ -64,7 +64,7 @@ def tally(
         ({}, None),
     ],
 )
-def test_an_update_that_teaches_nothing_says_why(
+def test_updates_without_live_groups_are_explained(
     cell: Cell, counts: dict[str, int], explanation: str | None
 ) -> None:
     assert explain_dead_groups(cell, tally(**counts)) == explanation
@@ -83,7 +83,7 @@ def test_an_update_that_teaches_nothing_says_why(
         ("my.own:policy", "use policy middle or hard, or ", "use policy middle, or "),
     ],
 )
-def test_no_cell_is_told_to_use_the_policy_that_it_has(
+def test_advice_never_suggests_the_cells_own_policy(
     cell: Cell, policy: str, too_easy: str, too_hard: str
 ) -> None:
     cell = cell.model_copy(update={"rule": PolicyEntry.model_construct(policy=policy)})

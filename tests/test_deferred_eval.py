@@ -38,7 +38,7 @@ def say(line):
 '''
 
 
-def test_one_engine_answers_for_all_checkpoints_of_all_cells(
+def test_one_engine_evaluates_all_checkpoints_of_all_cells(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "counted.py").write_text(ENGINE)
@@ -58,7 +58,7 @@ def test_one_engine_answers_for_all_checkpoints_of_all_cells(
     assert "nothing to do" in run(file)
 
 
-def test_a_kill_between_training_and_evaluation_costs_no_training(
+def test_a_kill_between_training_and_evaluation_does_not_repeat_training(
     finished: Path, tmp_path: Path
 ) -> None:
     file = experiments(tmp_path, evaluate=EVALUATE | {"engine": "transformers"})

@@ -43,7 +43,7 @@ def test_counts_rates_and_intervals() -> None:
     assert table[1]["high"] == pytest.approx(0.4345, abs=1e-4)
 
 
-def test_an_error_is_no_wrong_answer() -> None:
+def test_an_error_is_not_a_wrong_answer() -> None:
     table = difficulty(samples({"a": ["correct", "error"], "b": ["error", "error"]})).to_pylist()
     assert table[0]["pass_rate"] == 1.0
     assert table[1]["pass_rate"] is None
@@ -87,7 +87,9 @@ def test_the_interval_agrees_with_published_values(
 
 @settings(max_examples=50, deadline=None)
 @given(n=st.integers(1, 200), data=st.data())
-def test_the_interval_holds_the_rate_mirrors_and_narrows(n: int, data: st.DataObject) -> None:
+def test_the_interval_contains_the_rate_and_is_symmetric_and_narrows(
+    n: int, data: st.DataObject
+) -> None:
     c = data.draw(st.integers(0, n))
     low, high = (bound.item() for bound in wilson(np.array([c]), np.array([n])))
     assert 0 <= low <= c / n + 1e-12 and c / n - 1e-12 <= high <= 1
@@ -112,13 +114,13 @@ def test_every_sample_is_counted_once_under_its_outcome(rows: list[tuple[str, st
         assert row["pass_rate"] == (mine.count("correct") / judged if judged else None)
 
 
-def test_only_errors_give_no_interval_either() -> None:
+def test_a_prompt_with_only_errors_has_no_interval() -> None:
     [row] = difficulty(samples({"a": ["error"] * 3})).to_pylist()
     assert (row["pass_rate"], row["low"], row["high"]) == (None, None, None)
     assert row["successes"] == 0
 
 
-def test_an_error_narrows_nothing() -> None:
+def test_an_error_does_not_narrow_the_interval() -> None:
     plain, noisy = difficulty(
         samples({"a": ["correct", "wrong"], "b": ["correct", "wrong", "error", "error"]})
     ).to_pylist()
@@ -127,7 +129,7 @@ def test_an_error_narrows_nothing() -> None:
     ]
 
 
-def test_a_tier_that_is_not_known_is_empty() -> None:
+def test_an_unknown_tier_is_empty() -> None:
     table = difficulty(samples({"a": ["wrong"], "b": ["wrong"]}), {"a": "7"})
     assert table["tier"].to_pylist() == ["7", ""]
 
@@ -152,7 +154,7 @@ MIXED = {
         ("exclude", [2, 0, 4, 0], [0.5, None, 0.5, None]),
     ],
 )
-def test_what_cannot_be_scored_is_counted_and_left_out(
+def test_unscorable_samples_are_counted_and_left_out(
     count_truncated: str, scorable: list[int], pass_rate: list[float | None]
 ) -> None:
     table = difficulty(samples(MIXED), count_truncated=count_truncated)  # type: ignore[arg-type]
@@ -164,7 +166,7 @@ def test_what_cannot_be_scored_is_counted_and_left_out(
         assert [x is None for x in table[name].to_pylist()] == [x is None for x in pass_rate]
 
 
-def test_the_first_sample_is_that_of_index_0() -> None:
+def test_first_is_the_outcome_of_sample_0() -> None:
     table = samples(MIXED).append_column("sample", pa.array([3, 2, 1, 0] * 4))
     shuffled = table.take([5, 3, 1, 15, 7, 0, 2, 4, 6, 8, 9, 10, 11, 12, 13, 14])
     assert difficulty(shuffled)["first"].to_pylist() == ["error", "error", "wrong", "error"]
@@ -172,7 +174,7 @@ def test_the_first_sample_is_that_of_index_0() -> None:
     assert difficulty(samples(MIXED))["first"].to_pylist() == [None] * 4
 
 
-def test_a_prompt_with_fewer_samples_than_asked_for_is_short() -> None:
+def test_prompts_with_too_few_samples_are_counted() -> None:
     table = samples({"a": ["correct"], "b": ["wrong", "error", "wrong"]})
     assert difficulty(table, samples_per_prompt=3)["short"].to_pylist() == [True, False]
     assert difficulty(table)["short"].to_pylist() == [False, False]
@@ -242,7 +244,7 @@ def pool_of(successes: list[int], failures: list[str], samples_each: int) -> pa.
     )
 
 
-def test_the_summary_says_what_a_second_probe_would() -> None:
+def test_the_summary_predicts_a_second_probe() -> None:
     table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
     summary = summarise(table, 10, "hard", 0, 4)
     assert summary == summarise(table, 10, "hard", 0, 4)

@@ -44,7 +44,7 @@ def test_a_cell_far_below_is_stopped_and_the_best_rival_is_named() -> None:
 
 
 @pytest.mark.parametrize("below", [0.0, 0.02])
-def test_a_cell_not_that_far_below_is_rarely_stopped(below: float) -> None:
+def test_a_cell_slightly_below_is_rarely_stopped(below: float) -> None:
     rng, stopped = np.random.default_rng(1), 0
     for _ in range(400):
         rivals = {str(i): drawn(rng, 0.5) for i in range(3)}
@@ -84,12 +84,12 @@ def test_rivals_are_the_blocks_other_cells_and_change_no_id(tmp_path: Path) -> N
         assert interim_updates(cell) == 1
 
 
-def test_it_needs_an_evaluation_on_the_way(tmp_path: Path) -> None:
+def test_early_stopping_requires_an_evaluation_during_training(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"experiments\.yaml:\d+: .*stop_hopeless: no cell is eval"):
         stopping_plan(tmp_path, evaluate={"samples": 8})
 
 
-def test_scores_are_found_of_running_and_of_finished_cells(tmp_path: Path) -> None:
+def test_scores_are_read_from_running_and_finished_cells(tmp_path: Path) -> None:
     plan, store = stopping_plan(tmp_path), Store(str(tmp_path / "runs"))
     first, second = plan.cells[0], plan.cells[1]
     record = cell_record(plan, first)

@@ -65,7 +65,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     assert tuple(LESSONS) == EMBEDDED == ("tiny", "tiny-arithmetic")
 
 
-def test_naming_the_model_imports_nothing_heavy() -> None:
+def test_naming_the_model_imports_no_heavy_library() -> None:
     script = (
         "import sys, orchestrator.embedded; print({'torch', 'transformers'} & set(sys.modules))"
     )
@@ -73,7 +73,7 @@ def test_naming_the_model_imports_nothing_heavy() -> None:
     assert run.stdout.strip() == "set()"
 
 
-def test_training_text_holds_no_question_of_any_test_set() -> None:
+def test_training_text_contains_no_question_of_any_test_set() -> None:
     assert not any(in_test_split(prompt_of(item)) for item in drawn(300))
     assert not any(in_test_split(sums_prompt_of(item)) for item in sums(300))
 
@@ -86,7 +86,7 @@ def test_every_stage_of_sums_draws_from_the_training_side() -> None:
         assert not any(in_test_split(sums_prompt_of(item)) for item in drawn)
 
 
-def test_every_careful_trace_is_right_about_each_swap_and_the_answer() -> None:
+def test_careful_traces_are_correct_in_each_swap_and_the_answer() -> None:
     task = ShuffledObjects()
     for item in drawn(300):
         text = careful(item)
@@ -124,7 +124,7 @@ def test_care_is_rarer_with_more_objects_and_all_styles_occur() -> None:
     assert set(styles) == {"careful", "guess", "ramble"}
 
 
-def test_every_sum_of_a_trace_is_right_and_the_box_holds_the_gold() -> None:
+def test_traces_compute_every_sum_correctly_and_box_the_gold() -> None:
     task = LESSONS["tiny-arithmetic"].task
     for item in sums(300):
         text, value = arithmetic.careful(item), item.start
@@ -211,7 +211,7 @@ def test_a_few_steps_of_each_kind_of_stage_lower_the_loss(name: str, tokenizer: 
         assert losses[-1] < losses[0]
 
 
-def test_first_layer_begins_by_looking_back(tokenizer: Any) -> None:
+def test_the_first_layer_attends_to_its_initial_offsets(tokenizer: Any) -> None:
     model = make_model(tokenizer, 0)
     model.config._attn_implementation = "eager"
     ids = torch.randint(0, len(tokenizer), (2, 40), generator=torch.Generator().manual_seed(0))
@@ -223,24 +223,24 @@ def test_first_layer_begins_by_looking_back(tokenizer: Any) -> None:
         ).float().mean() > 0.9
 
 
-def test_the_folder_is_small_and_holds_no_pickle(name: str) -> None:
+def test_the_folder_is_small_and_contains_no_pickle(name: str) -> None:
     files = list(folder(name).iterdir())
     assert sum(file.stat().st_size for file in files) <= 3e6
     assert {f.suffix for f in files} <= {".safetensors", ".json", ".jinja"}
 
 
-def test_the_first_model_never_changes() -> None:
+def test_the_weights_of_tiny_have_the_pinned_hash() -> None:
     weights = (folder("tiny") / "model.safetensors").read_bytes()
     assert hashlib.sha256(weights).hexdigest() == TINY_WEIGHTS
 
 
-def test_the_recipe_still_makes_the_tokenizer_of_the_folder(name: str) -> None:
+def test_the_recipe_reproduces_the_stored_tokenizer(name: str) -> None:
     made = make_tokenizer(LESSONS[name], 0)
     stored = json.loads((folder(name) / "tokenizer.json").read_text(encoding="utf-8"))
     assert json.loads(made.backend_tokenizer.to_str()) == stored
 
 
-def test_it_loads_through_the_auto_classes_and_generates(name: str) -> None:
+def test_the_model_loads_through_the_auto_classes_and_generates(name: str) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(folder(name))
@@ -265,7 +265,9 @@ def test_weights_are_finite_and_fit_their_configuration(name: str) -> None:
 @pytest.mark.parametrize(
     ("model", "size", "samples"), [("tiny", 120, 8), ("tiny-arithmetic", 60, 4)]
 )
-def test_pass_rates_are_spread_and_care_pays(model: str, size: int, samples: int) -> None:
+def test_pass_rates_are_spread_and_careful_traces_are_more_accurate(
+    model: str, size: int, samples: int
+) -> None:
     """What a model is for: prompts of every difficulty, and a style worth moving to."""
     torch.set_num_threads(1)
     task = LESSONS[model].task

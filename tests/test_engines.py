@@ -59,7 +59,7 @@ def experiments(folder: Path, engine: str) -> Path:
 
 
 @pytest.mark.cluster
-def test_a_probe_by_an_engine_of_the_users_own(tmp_path: Path) -> None:
+def test_a_probe_can_use_a_custom_engine(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(ENGINE)
     file = experiments(tmp_path, "mine:Sayer")
     process = decile("probe", str(file), "-e", "own", folder=tmp_path)
@@ -86,7 +86,7 @@ def test_a_probe_by_an_engine_of_the_users_own(tmp_path: Path) -> None:
         ("engine_of_mine:Other", "cannot be imported"),
     ],
 )
-def test_what_is_no_engine_is_refused_with_its_line(
+def test_an_invalid_engine_is_refused_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, message: str
 ) -> None:
     (tmp_path / "engine_of_mine.py").write_text(ENGINE)

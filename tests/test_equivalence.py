@@ -34,12 +34,12 @@ SAME = [
 
 
 @pytest.mark.parametrize(("one", "two"), SAME)
-def test_spellings_of_one_expression(one: str, two: str) -> None:
+def test_spellings_of_one_expression_are_equal(one: str, two: str) -> None:
     assert same_text(split_answer(one), split_answer(two))
     assert mark_expression(rf"\boxed{{{two}}}", one, "strict", truncated=False).outcome == "correct"
 
 
-def test_one_spelling() -> None:
+def test_normalization_removes_differences_of_spelling() -> None:
     assert normalize_latex(r"\dfrac12") == normalize_latex(r"\frac{1}{2}")
     assert normalize_latex("5 6") != normalize_latex("56")
     assert normalize_latex("1,234,567") == "1234567"
@@ -63,7 +63,7 @@ def test_one_spelling() -> None:
         (r"\text{Alice}\text{ Bob}", r"\text{Alice}\text{ Bob}", ""),
     ],
 )
-def test_units_are_set_apart(latex: str, value: str, unit: str) -> None:
+def test_units_are_split_off(latex: str, value: str, unit: str) -> None:
     assert split_unit(latex) == (value, unit)
 
 
@@ -84,12 +84,14 @@ def test_units_are_set_apart(latex: str, value: str, unit: str) -> None:
         (r"\frac{12}{5,\!525}", r"\frac{12}{5525}", "correct"),
     ],
 )
-def test_meaning_decides_where_text_does_not(gold: str, answer: str, outcome: str) -> None:
+def test_expressions_with_different_texts_are_compared_by_value(
+    gold: str, answer: str, outcome: str
+) -> None:
     mark = mark_expression(rf"So it is \boxed{{{answer}}}.", gold, "lenient", truncated=False)
     assert (mark.outcome, mark.extracted) == (outcome, answer)
 
 
-def test_what_math_verify_cannot_read_is_no_answer() -> None:
+def test_an_answer_that_math_verify_cannot_parse_is_unparsed() -> None:
     for truncated, outcome in ((False, "unparsed"), (True, "truncated")):
         mark = mark_expression(r"\boxed{???}", "5", "lenient", truncated)
         assert mark == (outcome, None, "lenient:boxed-unreadable")
@@ -105,7 +107,7 @@ def test_a_long_answer_is_normalized_in_linear_time(piece: str) -> None:
 
 
 @pytest.mark.slow
-def test_bombs_are_errors_and_the_next_answer_is_marked() -> None:
+def test_expressions_that_exceed_the_time_limit_are_errors_and_marking_continues() -> None:
     answers = [Answer(bomb, "7") for bomb in BOMBS] + [Answer(r"\boxed{x+7}", "7+x")]
     *bombs, last = mark_expressions(answers, "lenient")
     assert {mark.outcome for mark in bombs} <= {"error", "unparsed", "wrong"}
@@ -113,7 +115,7 @@ def test_bombs_are_errors_and_the_next_answer_is_marked() -> None:
     assert last.outcome == "correct"
 
 
-def test_a_thread_may_ask() -> None:
+def test_expressions_can_be_marked_in_a_thread() -> None:
     found: list[str] = []
     ask = threading.Thread(
         target=lambda: found.append(
@@ -152,7 +154,7 @@ def test_every_gold_of_math_is_correct(golds: list[str], marking: str) -> None:
 
 
 @pytest.mark.slow
-def test_math_verify_itself_knows_every_tenth_gold(golds: list[str]) -> None:
+def test_math_verify_parses_every_tenth_gold(golds: list[str]) -> None:
     verifiers = Children("tasks.math_verifier:equivalent", 2, 10.0)
     some = golds[::10]
     replies = verifiers.map([(gold, gold) for gold in some])
@@ -181,7 +183,7 @@ print([text for text, a, b in zip(latex, two, read()) if a != b])
 
 
 @pytest.mark.slow
-def test_parsing_in_two_stages_reads_what_the_full_parser_reads(golds: list[str]) -> None:
+def test_two_stage_parsing_agrees_with_the_full_parser(golds: list[str]) -> None:
     some = [gold.replace("\n", " ") for gold in golds[::25]]
     done = subprocess.run(
         [sys.executable, "-c", TWICE],

@@ -72,7 +72,7 @@ def rates_only(p: np.ndarray, samples: int, rng: np.random.Generator) -> pa.Tabl
 
 @settings(max_examples=100, deadline=None)
 @given(POOLS)
-def test_the_prior_of_any_pool_is_finite_and_does_not_see_the_order(
+def test_the_prior_of_any_pool_is_finite_and_ignores_the_order(
     rows: list[tuple[int, int]],
 ) -> None:
     found = fit_prior(*arrays(rows))
@@ -120,27 +120,27 @@ def test_the_prior_is_the_most_likely_one() -> None:
         assert likelihood(found.alpha * factor, found.beta * factor) < best
 
 
-def test_the_prior_is_found_again_in_a_million_prompts() -> None:
+def test_the_prior_is_recovered_from_a_million_prompts() -> None:
     p, rng = pool(1_000_000, 0)
     found = fit_prior(rng.binomial(10, p), np.full(len(p), 10))
     assert found[:2] == pytest.approx(GSM8K[:2], rel=0.01)
 
 
-def test_the_public_histogram_has_the_published_prior() -> None:
+def test_the_public_histogram_gives_the_published_prior() -> None:
     counts = [599, 162, 123, 83, 92, 90, 86, 88, 95, 146, 764]
     found = fit_prior(np.repeat(np.arange(11), counts), np.full(sum(counts), 10))
     assert found[:2] == pytest.approx(GSM8K[:2], abs=0.006)
     assert found.icc == pytest.approx(0.69, abs=0.005)
 
 
-def test_a_prior_mirrors_with_its_pool() -> None:
+def test_swapping_successes_and_failures_swaps_alpha_and_beta() -> None:
     p, rng = pool(500, 3)
     s = rng.binomial(6, p)
     one, other = (fit_prior(x, np.full(500, 6)) for x in (s, 6 - s))
     assert one[:2] == pytest.approx(other[1::-1], rel=1e-4)
 
 
-def test_stopping_at_the_first_success_leaves_the_prior_where_it_is() -> None:
+def test_stopping_at_the_first_success_does_not_bias_the_prior() -> None:
     p, rng = pool(20_000, 1)
     right = rng.random((len(p), 10)) < p[:, None]
     n = np.where(right.any(axis=1), right.argmax(axis=1) + 1, 10)
@@ -153,7 +153,7 @@ def test_stopping_at_the_first_success_leaves_the_prior_where_it_is() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(prior=PRIORS, n=st.integers(0, 40), data=st.data())
-def test_the_posterior_lies_between_the_pool_and_the_pass_rate(
+def test_the_posterior_mean_is_between_the_prior_mean_and_the_pass_rate(
     prior: Prior, n: int, data: st.DataObject
 ) -> None:
     s = data.draw(st.integers(0, n))
@@ -165,7 +165,7 @@ def test_the_posterior_lies_between_the_pool_and_the_pass_rate(
 
 @settings(max_examples=100, deadline=None)
 @given(prior=PRIORS, n=st.integers(0, 40), group=st.integers(1, 64), data=st.data())
-def test_learnability_is_a_chance_that_mirrors_and_grows_with_the_group(
+def test_learnability_is_a_symmetric_probability_that_grows_with_the_group_size(
     prior: Prior, n: int, group: int, data: st.DataObject
 ) -> None:
     s = data.draw(st.integers(0, n))
@@ -181,7 +181,7 @@ def test_learnability_is_a_chance_that_mirrors_and_grows_with_the_group(
 
 @settings(max_examples=40, deadline=None)
 @given(a=st.floats(0.05, 20), b=st.floats(0.05, 20), n=st.integers(0, 10), group=st.integers(1, 16))
-def test_learnability_is_the_integral_over_the_posterior(
+def test_learnability_equals_the_integral_over_the_posterior(
     a: float, b: float, n: int, group: int
 ) -> None:
     for s in {0, n // 2, n}:
@@ -198,7 +198,7 @@ def test_a_small_learnability_keeps_its_digits() -> None:
     assert found == pytest.approx(1e-9 * (1 / np.arange(6, 14)).sum(), rel=1e-6)
 
 
-def test_no_extreme_prior_makes_it_warn() -> None:
+def test_extreme_priors_give_finite_learnability() -> None:
     for prior in (Prior(1e-30, 1.0), Prior(1e-30, 1e-30), Prior(1e9, 1e9)):
         found = expected_learnability(np.array([0, 3]), np.array([0, 3]), prior, 8)
         assert np.isfinite(found).all()
@@ -207,7 +207,7 @@ def test_no_extreme_prior_makes_it_warn() -> None:
 # Intervals and reliability
 
 
-def test_the_wilson_interval_covers_nineteen_times_in_twenty() -> None:
+def test_the_wilson_interval_covers_95_percent() -> None:
     rng = np.random.default_rng(0)
     for n in (5, 10, 32):
         p = rng.random(40_000)
@@ -232,7 +232,7 @@ def test_reliability_is_the_correlation_of_two_probes() -> None:
     ("samples", "shared", "learnable"),
     [(1, None, 0.40), (5, 0.28, 0.216), (10, 0.31, 0.135), (32, 0.42, 0.056)],
 )
-def test_the_hardest_tenth_is_a_lottery_and_hardly_learnable(
+def test_two_probes_share_few_of_the_hardest_prompts_and_few_are_learnable(
     samples: int, shared: float | None, learnable: float
 ) -> None:
     size, overlap, chance = 747, [], []
@@ -246,7 +246,7 @@ def test_the_hardest_tenth_is_a_lottery_and_hardly_learnable(
 
 
 @pytest.mark.parametrize(("policy", "samples"), [("hard", 5), ("middle", 5), ("learnable", 10)])
-def test_one_probe_foretells_what_another_shares_and_learns(policy: str, samples: int) -> None:
+def test_one_probe_predicts_overlap_and_learnability_of_another(policy: str, samples: int) -> None:
     rule, size = get_policy(policy), 300
     p, rng = pool(3000, 7)
     table = probe(p, samples, rng)
@@ -259,7 +259,7 @@ def test_one_probe_foretells_what_another_shares_and_learns(policy: str, samples
     assert learnability == pytest.approx((1 - p**8 - (1 - p) ** 8)[chosen].mean(), abs=0.05)
 
 
-def test_chances_add_up_to_the_subset_and_repeat_with_the_seed() -> None:
+def test_inclusion_probabilities_sum_to_the_subset_size_and_follow_the_seed() -> None:
     p, rng = pool(200, 0)
     table = probe(p, 5, rng)
     one, again = (in_subset_probability(table, 20, HARD, 3, 5, repeats=20) for _ in range(2))
@@ -268,7 +268,7 @@ def test_chances_add_up_to_the_subset_and_repeat_with_the_seed() -> None:
     assert (one != in_subset_probability(table, 20, HARD, 4, 5, repeats=20)).any()
 
 
-def test_ties_that_fall_the_same_hide_the_lottery() -> None:
+def test_reusing_tie_breakers_raises_the_expected_overlap() -> None:
     p, rng = pool(400, 0)
     table = probe(p, 5, rng)
     chosen = HARD(table, 40, np.random.default_rng(1))
@@ -284,7 +284,7 @@ def test_ties_that_fall_the_same_hide_the_lottery() -> None:
     assert expected_overlap(chances, blind(table, 40, np.random.default_rng(1))) == 1
 
 
-def test_a_second_probe_that_cannot_fill_the_subset_chooses_nothing() -> None:
+def test_a_second_probe_that_cannot_fill_the_subset_selects_nothing() -> None:
     def never(table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
         raise PolicyError("too few")
 
@@ -294,7 +294,7 @@ def test_a_second_probe_that_cannot_fill_the_subset_chooses_nothing() -> None:
 
 
 @pytest.mark.parametrize("count_truncated", ["wrong", "exclude"])
-def test_a_simulated_probe_is_a_difficulty_table_like_any_other(count_truncated: str) -> None:
+def test_a_simulated_probe_is_a_valid_difficulty_table(count_truncated: str) -> None:
     seen: list[pa.Table] = []
 
     def spy(table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:

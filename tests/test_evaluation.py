@@ -26,13 +26,15 @@ from tasks import OUTCOMES
 
 @settings(max_examples=50, deadline=None)
 @given(n=st.integers(1, 8), data=st.data())
-def test_pass_at_k_is_the_share_of_draws_with_a_hit(n: int, data: st.DataObject) -> None:
+def test_pass_at_k_is_the_fraction_of_draws_with_a_correct_sample(
+    n: int, data: st.DataObject
+) -> None:
     c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
     draws = list(combinations([True] * c + [False] * (n - c), k))
     assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, draws)) / len(draws))
 
 
-def test_pass_at_k_refuses_what_has_no_meaning() -> None:
+def test_pass_at_k_refuses_invalid_counts() -> None:
     for n, c, k in ((4, 5, 1), (4, -1, 1), (4, 1, 0), (4, 1, 5)):
         with pytest.raises(ValueError, match="pass_at_k needs"):
             pass_at_k(n, c, k)
@@ -57,7 +59,7 @@ def test_accuracy_is_the_mean_over_prompts_and_leaves_errors_out() -> None:
     assert accuracy(table) == 0.5
 
 
-def test_metrics_hold_tiers_outcomes_and_pass_at_k() -> None:
+def test_metrics_include_tiers_outcomes_and_pass_at_k() -> None:
     table = evaluation({"3x": ["correct", "wrong"], "5x": ["truncated", "wrong"]})
     metrics = evaluation_metrics(table)
     assert metrics["eval/accuracy"] == 0.25
@@ -67,7 +69,7 @@ def test_metrics_hold_tiers_outcomes_and_pass_at_k() -> None:
     assert "eval/pass_at_4" not in metrics
 
 
-def test_an_interval_holds_the_gain_repeats_and_narrows() -> None:
+def test_the_interval_of_the_gain_is_deterministic_and_narrows_with_questions() -> None:
     rng = np.random.default_rng(0)
     before, after = rng.random(400), rng.random(400) + 0.1
     wide, narrow = paired_gain(before[:50], after[:50]), paired_gain(before, after)
@@ -97,7 +99,7 @@ def test_pass_at_k_has_its_known_values(n: int, c: int, k: int, expected: float)
 
 @settings(max_examples=50, deadline=None)
 @given(n=st.integers(2, 30), data=st.data())
-def test_pass_at_k_never_falls_with_k_or_with_hits(n: int, data: st.DataObject) -> None:
+def test_pass_at_k_never_decreases_with_k_or_correct_samples(n: int, data: st.DataObject) -> None:
     c, k = data.draw(st.integers(0, n - 1)), data.draw(st.integers(1, n - 1))
     assert pass_at_k(n, c, k) <= pass_at_k(n, c, k + 1)
     assert pass_at_k(n, c, k) <= pass_at_k(n, c + 1, k)
@@ -108,12 +110,12 @@ def test_a_prompt_weighs_the_same_whatever_its_number_of_samples() -> None:
     assert accuracy(table) == 0.5
 
 
-def test_only_errors_are_no_accuracy() -> None:
+def test_only_errors_give_no_accuracy() -> None:
     assert isnan(accuracy(evaluation({"a": ["error"] * 3})))
     assert per_prompt(evaluation({"a": ["error"] * 3})) == {"a": (0, 0)}
 
 
-def test_errors_leave_pass_at_k_and_its_k_to_the_samples_that_count() -> None:
+def test_errors_do_not_count_for_pass_at_k_or_the_largest_k() -> None:
     table = evaluation({"a": ["correct", "wrong", "error", "error"], "b": ["wrong"] * 4})
     metrics = evaluation_metrics(table)
     assert metrics["eval/pass_at_2"] == 0.5
@@ -129,13 +131,13 @@ def test_outcome_shares_add_up_to_one(rows: list[tuple[str, str]]) -> None:
     assert sum(metrics[f"eval/{outcome}"] for outcome in OUTCOMES) == pytest.approx(1)
 
 
-def test_questions_without_a_tier_make_no_tier() -> None:
+def test_questions_without_a_tier_give_no_tier_metric() -> None:
     table = evaluation({"a": ["correct"], "b": ["wrong"]})
     bare = table.set_column(table.column_names.index("tier"), "tier", pa.array(["", ""]))
     assert not [name for name in evaluation_metrics(bare) if name.startswith("tier/")]
 
 
-def test_an_evaluation_carries_its_update_and_tiers_and_is_found_by_update() -> None:
+def test_an_evaluation_has_its_update_and_tiers_and_is_grouped_by_update() -> None:
     row = dict.fromkeys(SAMPLES.names) | {"prompt_id": "a", "sample": 0, "tokens": 1}
     samples = pa.Table.from_pylist([row], schema=SAMPLES)
     both = pa.concat_tables([as_evaluation(samples, update, {"a": "5"}) for update in (0, 20)])
@@ -146,7 +148,7 @@ def test_an_evaluation_carries_its_update_and_tiers_and_is_found_by_update() -> 
         as_evaluation(samples, 0, {"b": "5"})
 
 
-def test_other_sets_and_greedy_answers_have_numbers_of_their_own() -> None:
+def test_other_test_sets_and_greedy_samples_have_separate_metrics() -> None:
     table = pa.concat_tables(
         [
             evaluation({"3x": ["correct", "wrong"]}),
@@ -162,13 +164,13 @@ def test_other_sets_and_greedy_answers_have_numbers_of_their_own() -> None:
     assert main(table).num_rows == 2
 
 
-def test_the_ks_of_pass_at_k_are_the_users() -> None:
+def test_pass_at_k_is_reported_for_the_configured_ks() -> None:
     table = evaluation({"3x": ["correct", "wrong", "wrong"]})
     found = evaluation_metrics(table, pass_at=(3, 5))
     assert [name for name in found if "pass_at" in name] == ["eval/pass_at_3"]
 
 
-def test_base_difficulty_is_told_by_other_samples_than_the_gain() -> None:
+def test_base_difficulty_bands_and_gains_use_disjoint_samples() -> None:
     right, mixed = ["correct"] * 4, ["correct", "wrong"] * 2
     base = evaluation({"a": right, "b": mixed, "c": ["wrong"] * 4}, update=0)
     assert by_band(base, base) == {"low": 0.0, "high": 0.5}, "b's even samples are all right"

@@ -95,7 +95,7 @@ def test_several_rate_columns_need_a_hint(tmp_path: Path) -> None:
     assert rates(imported(tmp_path, [row], TASK, hints=Hints(rate=names[1]))) == {"2+2": 0.9}
 
 
-def test_big_math(tmp_path: Path) -> None:
+def test_big_math_solve_rates_are_read(tmp_path: Path) -> None:
     row = {"source": "orca_math", "domain": ["Algebra"]}
     rows = [
         row | {"problem": "2+2", "answer": "4", "llama8b_solve_rate": 0.15625},

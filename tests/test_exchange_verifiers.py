@@ -30,7 +30,7 @@ def v0_row(text: str, **more: Any) -> dict:
     } | more
 
 
-def test_verifiers_results(tmp_path: Path) -> None:
+def test_verifiers_results_are_read(tmp_path: Path) -> None:
     parts = [{"type": "text", "text": "so "}, {"type": "text", "text": RIGHT}]
     rows = [
         v0_row(RIGHT),
@@ -67,7 +67,7 @@ def trace(text: str, **more: Any) -> dict:
     } | more
 
 
-def test_verifiers_traces_and_episodes(tmp_path: Path) -> None:
+def test_verifiers_traces_and_episodes_are_read(tmp_path: Path) -> None:
     cut = [{"node": 1, "finish_reason": "length"}]
     rows = [
         trace(RIGHT),

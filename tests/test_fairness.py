@@ -42,7 +42,7 @@ def test_two_cells_that_differ_are_both_flagged() -> None:
     assert str(flag) == text
 
 
-def test_of_two_majorities_only_what_they_share_stands() -> None:
+def test_with_two_majorities_only_common_flags_remain() -> None:
     cells = {"a": {"t": 91.0}, "b": {"t": 100.0}, "c": {"t": 110.0}}
     [flag] = check_comparable(cells, {"t": 0.10})
     assert flag.cells == ("a", "c")
@@ -63,7 +63,7 @@ def agree(one: float, other: float, most: float) -> bool:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(0, 12), max_size=6), st.sampled_from([0.0, 0.1, 0.25]))
-def test_flags_are_those_of_every_pair(numbers: list[int], most: float) -> None:
+def test_flags_agree_with_comparing_every_pair(numbers: list[int], most: float) -> None:
     cells = {f"c{i}": {"t": float(n)} for i, n in enumerate(numbers)}
     flags = check_comparable(cells, {"t": most})
     pairs = combinations(numbers, 2)
@@ -154,7 +154,7 @@ def test_each_cell_is_read_at_its_last_evaluation_within_the_common_budget(
         assert all(costs[name][u] > budget for u in later)
 
 
-def test_a_given_budget_without_an_evaluation_is_an_error() -> None:
+def test_a_budget_without_an_evaluation_is_an_error() -> None:
     costs = {"a": np.array([0.0, 10.0, 20.0])}
     curve = {"a": {0: 0.1, 1: 0.2, 2: 0.3}}
     assert truncate_at(curve, costs, 15)["a"] == (1, 0.2, 10.0)
@@ -166,5 +166,5 @@ def test_a_given_budget_without_an_evaluation_is_an_error() -> None:
     assert truncate_at({"a": {0: 0.0, 2: 1.0}, "b": {0: 0.0, 2: 1.0}}, third)["a"].update == 2
 
 
-def test_every_axis_of_the_tolerance_is_in_the_ledger() -> None:
+def test_every_tolerance_axis_is_a_ledger_column() -> None:
     assert set(TOLERANCE) == set(SAME)

@@ -37,7 +37,7 @@ def lines(folder: Path, gpu: str, **settings: object) -> list[str]:
         ("l40s", 1, "1 at once fit L40S 48GB"),
     ],
 )
-def test_a_plan_says_how_many_cells_a_gpu_holds(
+def test_a_plan_states_how_many_cells_fit_on_a_gpu(
     tmp_path: Path, gpu: str, gpus: float, words: str
 ) -> None:
     [line] = lines(tmp_path, gpu, resources={"gpus": gpus})

@@ -50,7 +50,7 @@ def test_a_probe_is_extrapolated_at_its_own_speed(cells: list[Cell]) -> None:
     assert forecast.seconds_left() == 7
 
 
-def test_evaluations_are_counted_where_they_are_due(cells: list[Cell]) -> None:
+def test_evaluations_are_counted_at_their_updates(cells: list[Cell]) -> None:
     cell = cells[0]
     assert [evaluations_until(cell, u) for u in range(5)] == [0, 0, 1, 1, 2]
     once = cell.model_copy(update={"evaluate_every": 0})

@@ -61,7 +61,7 @@ def sound(mark: Mark, truncated: bool) -> bool:
     )
 
 
-def test_numbers_and_letters_are_read_from_anything() -> None:
+def test_any_text_gets_a_consistent_mark_for_numbers_and_letters() -> None:
     for text, truncated in texts(COUNT, seed=0):
         with hang_limit():  # a reader that is not linear needs hours for some of these
             for marking in ("strict", "lenient"):
@@ -71,7 +71,7 @@ def test_numbers_and_letters_are_read_from_anything() -> None:
                 assert sound(letter, truncated), (text, letter)
 
 
-def test_expressions_are_marked_from_anything() -> None:
+def test_any_text_gets_a_consistent_mark_for_expressions() -> None:
     rng = random.Random(1)
     golds = [case["answer"] for case in CASES if case["marker"] == "expression"]
     answers = [Answer(t, rng.choice(golds), cut) for t, cut in texts(EXPRESSIONS, seed=2)]

@@ -86,7 +86,7 @@ def growing() -> Iterator[str]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def test_a_sweep_makes_a_cluster_grow_from_nothing(
+def test_a_sweep_scales_a_cluster_up_from_zero_workers(
     growing: str, finished: Path, tmp_path: Path
 ) -> None:
     file = experiments(tmp_path)

@@ -53,7 +53,7 @@ def test_several_groups_count_by_their_share_of_the_update() -> None:
     assert learnable_pct(table) == 75.0
 
 
-def test_a_mark_that_failed_is_neither_right_nor_wrong() -> None:
+def test_a_failed_mark_is_neither_correct_nor_wrong() -> None:
     assert not is_live([None, 1.0])
     assert not is_live([None, None])
     assert is_live([None, 0.0, 1.0])
@@ -98,7 +98,9 @@ REWARDS = st.lists(st.sampled_from([0.0, 1.0, None]), min_size=1, max_size=5)
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=6), min_size=1))
-def test_one_group_per_update_counts_the_spread_ones(rewards: list[list[float]]) -> None:
+def test_one_group_per_update_counts_updates_with_spread_rewards(
+    rewards: list[list[float]],
+) -> None:
     table = groups(*enumerate(rewards, 1))
     expected = 100 / len(rewards) * sum(float(np.std(r)) > 0 for r in rewards)
     assert learnable_pct(table) == pytest.approx(expected)
@@ -118,7 +120,7 @@ def test_every_group_is_of_one_kind_and_the_last_mean_is_the_result(
     assert last == pytest.approx(learnable_pct(table))
 
 
-def test_an_update_weighs_the_same_whatever_its_number_of_groups() -> None:
+def test_each_update_has_the_same_weight_for_any_number_of_groups() -> None:
     table = groups((1, [0, 1]), (2, [0, 0]), (2, [1, 1]), (2, [0, 0]))
     assert learnable_pct(table) == 50.0
 
@@ -242,7 +244,7 @@ def test_an_update_is_split_into_percentages() -> None:
     }
 
 
-def test_each_reading_leaves_its_own_errors_out() -> None:
+def test_each_reading_excludes_its_own_errors() -> None:
     both = row(1, "a", [("correct", 1), ("error", 1), ("wrong", 1), ("wrong", 1)])
     both["other_outcomes"] = ["correct", "error", "error", "error"]
     metrics = training_metrics(table_of([both]))[1]

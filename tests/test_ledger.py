@@ -82,7 +82,7 @@ def test_the_ledger_is_a_plain_count(cell: Cell, rows: list[dict]) -> None:
     assert (found["updates"], found["seconds"], found["gpu_seconds"]) == (5, 12.346, 0)
 
 
-def test_the_ledger_of_a_whole_cell(tmp_path: Path) -> None:
+def test_the_ledger_of_a_finished_cell(tmp_path: Path) -> None:
     plan = small_plan(tmp_path, policies=["hard"], resources={"gpus": 0.5, "workers": 2})
     [cell] = plan.cells
     record: CellRecord = cell_record(plan, cell)
@@ -95,7 +95,7 @@ def test_the_ledger_of_a_whole_cell(tmp_path: Path) -> None:
     assert made == record.running_ledger(cell)
 
 
-def test_epochs_count_the_prompts_that_are_there(cell: Cell) -> None:
+def test_epochs_are_counted_over_the_prompts_of_the_subset(cell: Cell) -> None:
     right = ["correct", "correct"]
     assert cell.size == 8
     once = [group(1, p, right) for p in "abcd"]
@@ -105,7 +105,7 @@ def test_epochs_count_the_prompts_that_are_there(cell: Cell) -> None:
     assert of(cell, [])["epochs"] == 0
 
 
-def test_updates_by_kl_alone(cell: Cell) -> None:
+def test_updates_driven_only_by_kl_are_counted(cell: Cell) -> None:
     dead, live = ["wrong", "wrong"], ["correct", "wrong"]
     rows = [group(1, "a", dead), group(2, "a", dead), group(2, "b", live), group(3, "c", dead)]
     pulled = with_grpo(cell, beta=0.1)
@@ -123,5 +123,5 @@ def test_updates_that_reuse_a_generation_share_its_groups(cell: Cell) -> None:
     assert of(with_grpo(cell, beta=0.1), rows, last=4)["updates"] == 5
 
 
-def test_without_the_trainers_count_no_prompt_token_is_told(cell: Cell) -> None:
+def test_prompt_tokens_are_unknown_without_the_trainers_count(cell: Cell) -> None:
     assert of(cell, [group(1, "a", ["correct"] * 2)], last=1)["prompt_tokens"] == 0

@@ -55,7 +55,7 @@ def test_parquet_is_read_too(tmp_path: Path) -> None:
     assert (counts["correct"], counts["wrong"]) == (3, 3)
 
 
-def test_many_processes_give_the_marks_of_one(tmp_path: Path) -> None:
+def test_several_processes_give_the_same_marks_as_one(tmp_path: Path) -> None:
     rows = [{"answer": str(i % 7), "completion": rf"\boxed{{{i % 5}}}"} for i in range(CHUNK + 50)]
     source = written(tmp_path, rows)
     for processes, name in ((1, "one.jsonl"), (2, "two.jsonl")):
@@ -73,7 +73,7 @@ def test_many_processes_give_the_marks_of_one(tmp_path: Path) -> None:
         ([{"answer": "1", "completion": "a", "truncated": "yes"}], "true or false"),
     ],
 )
-def test_wrong_input_is_named_and_nothing_is_written(
+def test_invalid_input_is_named_and_nothing_is_written(
     tmp_path: Path, rows: list[dict], words: str
 ) -> None:
     target = tmp_path / "out.jsonl"
@@ -102,7 +102,7 @@ def test_the_command_counts_outcomes(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--input", "nowhere.jsonl"], "nowhere.jsonl does not exist"),
     ],
 )
-def test_a_wrong_argument_ends_with_code_2(
+def test_an_invalid_argument_ends_with_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: list[str], words: str
 ) -> None:
     arguments = [

@@ -64,7 +64,7 @@ def test_too_many_errors_stop_the_probe_with_the_reason(tmp_path: Path) -> None:
     assert Store(str(tmp_path / "runs")).folders("cells") == []
 
 
-def test_the_doctor_tries_every_marker_inside_a_ray_worker(
+def test_doctor_tries_every_marker_in_a_ray_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from orchestrator.config.catalog import load_config

@@ -71,17 +71,17 @@ def test_each_reading_gives_its_outcome_and_names_its_rule(
         assert mark.reward == float(outcome == "correct")
 
 
-def test_truncated_means_cut_without_an_answer() -> None:
+def test_truncated_completions_without_an_answer_are_truncated() -> None:
     assert mark_letter("and then", "(A)", "strict", truncated=True).outcome == "truncated"
     assert mark_letter(r"\boxed{(A)} and", "(A)", "strict", truncated=True).outcome == "correct"
 
 
-def test_a_megabyte_of_braces_is_read() -> None:
+def test_a_megabyte_of_braces_is_unparsed() -> None:
     assert last_box("\\boxed{" * 20_000) is None
     assert mark_letter("{" * 1_000_000, "(A)", "lenient", truncated=False).outcome == "unparsed"
 
 
-def test_every_gold_of_the_task_marks_correct_in_both_readings() -> None:
+def test_gold_answers_are_correct_in_both_readings() -> None:
     for marking in ("strict", "lenient"):
         task = get_task("shuffled_objects", marking=marking, train=0, test=50)
         for prompt in task.test():
@@ -94,9 +94,7 @@ def test_every_gold_of_the_task_marks_correct_in_both_readings() -> None:
     letter=st.sampled_from("ABCDEFG"),
     marking=st.sampled_from(["strict", "lenient"]),
 )
-def test_whatever_stands_before_a_box_the_box_is_read(
-    before: str, letter: str, marking: str
-) -> None:
+def test_a_box_is_read_after_any_text(before: str, letter: str, marking: str) -> None:
     mark = mark_letter(f"{before} \\boxed{{({letter})}}", "(B)", marking, truncated=False)
     assert mark.extracted == f"({letter})"
     assert mark.outcome == ("correct" if letter == "B" else "wrong")
@@ -111,7 +109,7 @@ PIECES = [r"\boxed{", "}", r"\boxed{(B)}", r"\text{", "(", ")", "B", "a", ".", "
     truncated=st.booleans(),
     marking=st.sampled_from(["strict", "lenient"]),
 )
-def test_any_text_has_one_outcome_and_lenient_reads_all_that_strict_does(
+def test_any_text_has_one_outcome_and_lenient_agrees_with_every_strict_answer(
     text: str, truncated: bool, marking: str
 ) -> None:
     mark = mark_letter(text, "(B)", marking, truncated)
@@ -128,7 +126,7 @@ def test_the_gold_letter_may_be_bare_or_in_brackets() -> None:
         assert mark_letter(r"\boxed{(B)}", gold, "strict", truncated=False).outcome == "correct"
 
 
-def test_the_rule_names_reading_and_place() -> None:
+def test_the_rule_names_the_reading_and_the_location() -> None:
     rules = {
         (r"\boxed{B}", "strict"): "strict:boxed-letter",
         (r"\boxed{B}", "lenient"): "lenient:boxed-letter",
@@ -139,7 +137,7 @@ def test_the_rule_names_reading_and_place() -> None:
         assert mark_letter(text, "(B)", marking, truncated=False).rule == rule
 
 
-def test_a_failed_judgement_has_no_reward() -> None:
+def test_an_error_has_no_reward() -> None:
     assert {o: Mark(o, None, "r").reward for o in OUTCOMES} == {
         **{"correct": 1.0, "wrong": 0.0, "unparsed": 0.0, "truncated": 0.0, "error": None},
     }
@@ -215,29 +213,29 @@ def test_a_degenerate_text_is_read_in_linear_time(before: str, piece: str) -> No
         ("<think>a</think>b<think>c</think>d", "d"),
     ],
 )
-def test_thoughts_are_not_spoken(text: str, aloud: str) -> None:
+def test_thinking_is_removed(text: str, aloud: str) -> None:
     assert without_thinking(text) == aloud
 
 
-def test_an_empty_box_is_passed_over_when_spoken_and_decides_when_strict() -> None:
+def test_last_box_returns_an_empty_box_and_last_filled_box_skips_it() -> None:
     text = r"\boxed{5}, in \boxed{} or \boxed{ }"
     assert last_box(text) == ""
     assert last_filled_box(text) == "5"
     assert last_filled_box(r"\boxed{}") is None
 
 
-def test_fbox_counts_where_there_is_no_boxed() -> None:
+def test_fbox_is_read_only_without_boxed() -> None:
     assert last_filled_box(r"\fbox{5}") == "5"
     assert last_filled_box(r"\boxed{6} \fbox{5}") == "6"
 
 
-def test_backslashes_escape_braces_but_no_command() -> None:
+def test_a_backslash_escapes_a_brace_but_not_a_command() -> None:
     assert last_box(r"\\boxed{5}") == "5"
     assert last_box(r"\\boxed{\{5\}}") == r"\{5\}"
     assert last_box(r"\boxed{a \\} b}") == "a \\\\"
 
 
-def test_a_statement_counts_when_it_is_meant_and_has_ended() -> None:
+def test_conditional_and_unfinished_statements_do_not_count() -> None:
     assert (
         find_statement("The answer is 5. If the answer is 6, no.") == "5. If the answer is 6, no."
     )
@@ -248,7 +246,7 @@ def test_a_statement_counts_when_it_is_meant_and_has_ended() -> None:
     assert first_sentence("5?", truncated=False) is None
 
 
-def test_hashes_are_no_headings() -> None:
+def test_a_hash_line_is_an_answer_and_a_numbered_heading_is_not() -> None:
     assert find_hash_line("#### 18\nbabble", truncated=True) == "18"
     assert find_hash_line("#### 18", truncated=True) == ""
     assert find_hash_line("#### 2. Count", truncated=False) is None
@@ -275,7 +273,7 @@ def test_hashes_are_no_headings() -> None:
         ("5 " + "and so on " * 20, None),
     ],
 )
-def test_the_one_number_of_a_span(span: str, value: int | None) -> None:
+def test_a_span_with_exactly_one_number_gives_it(span: str, value: int | None) -> None:
     assert only_number(span) == value
 
 
@@ -301,7 +299,7 @@ NUMBERS = [
 
 @settings(max_examples=300, deadline=None)
 @given(text=st.lists(st.sampled_from(NUMBERS), max_size=12).map("".join), truncated=st.booleans())
-def test_a_number_that_is_right_by_the_paper_is_right_for_a_teacher(
+def test_a_number_that_is_correct_in_strict_is_correct_in_lenient(
     text: str, truncated: bool
 ) -> None:
     if mark_number(text, "18", "strict", truncated).outcome == "correct":

@@ -35,11 +35,11 @@ def ray() -> Iterator[object]:
         yield ray
 
 
-def test_in_this_process() -> None:
+def test_expressions_are_marked_in_this_process() -> None:
     assert outcomes(ANSWERS) == OUTCOMES
 
 
-def test_in_a_ray_actor_with_threads(ray) -> None:
+def test_expressions_are_marked_in_a_threaded_ray_actor(ray) -> None:
     class Marker:
         def mark(self) -> list[str]:
             return [m.outcome for m in get_task("math").mark_all(ANSWERS)]
@@ -48,7 +48,7 @@ def test_in_a_ray_actor_with_threads(ray) -> None:
     assert ray.get([actor.mark.remote() for _ in range(2)]) == [OUTCOMES] * 2
 
 
-def test_in_a_ray_data_worker(ray) -> None:
+def test_expressions_are_marked_in_a_ray_data_worker(ray) -> None:
     import ray.data
 
     def mark(batch: pa.Table) -> pa.Table:
@@ -61,7 +61,7 @@ def test_in_a_ray_data_worker(ray) -> None:
     assert [row["outcome"] for row in marked.take_all()] == OUTCOMES
 
 
-def test_in_a_reward_of_trl(tmp_path) -> None:
+def test_expressions_are_marked_in_a_trl_reward_function(tmp_path) -> None:
     from types import SimpleNamespace
 
     from factories import small_plan

@@ -165,7 +165,7 @@ def test_bytes_per_token_agree_with_counted_tensors(
     st.integers(1, 2048),
     st.booleans(),
 )
-def test_a_larger_load_never_takes_less(
+def test_a_larger_load_never_takes_less_memory(
     name: str, groups: int, updated: int, prompt: int, completion: int, bits: bool
 ) -> None:
     load = TrainingLoad(8 * groups, updated, prompt, completion, 16, load_in_4bit=bits)
@@ -184,7 +184,7 @@ def test_a_larger_load_never_takes_less(
         assert training_memory(SHAPES[name], replace(load, **more)).peak >= memory.peak, more
 
 
-def test_four_bits_and_8bit_optimisers_take_less() -> None:
+def test_four_bits_and_8bit_optimizers_take_less_memory() -> None:
     shape = SHAPES["Qwen/Qwen3-14B"]
     whole, small = weight_bytes(shape, "bfloat16", False), weight_bytes(shape, "bfloat16", True)
     assert 2.5 < whole / small < 4.0, "embedding and head stay as they are"
@@ -207,7 +207,7 @@ def test_a_training_load_follows_the_cells_settings(tmp_path: Path) -> None:
     assert training_load(steps, 100).generated == 160
 
 
-def test_shapes_are_read_from_the_table_a_folder_or_the_cache(
+def test_model_shapes_are_read_from_the_table_a_folder_or_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = "a" * 40

@@ -27,14 +27,14 @@ SOURCE = ModelSource("tiny", str(FOLDER), "folder:test")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-def test_settings_that_came_later_leave_the_keys_of_stored_probes_alone() -> None:
+def test_later_settings_keep_the_keys_of_stored_probes() -> None:
     old = {"identity": "folder:test", "dtype": "auto", "chat_template_kwargs": {}}
     assert SOURCE.key() == old
     assert canonical_hash(SOURCE.key()) == "9ba0255a49a0305b"
     assert replace(SOURCE, target_modules=("q_proj",)).key() == old, "LoRA never probes"
 
 
-def test_what_changes_completions_changes_the_key() -> None:
+def test_every_setting_that_changes_completions_changes_the_key() -> None:
     changed = [
         replace(SOURCE, load_in_4bit=True),
         replace(SOURCE, attn_implementation="eager"),
@@ -59,7 +59,7 @@ def plan_of(folder: Path, model: dict[str, Any], **experiment: Any) -> Plan:
     return make_plan(load_config(file), "q")
 
 
-def test_lora_adapts_the_familys_layers_unless_the_experiment_says_others(tmp_path: Path) -> None:
+def test_lora_adapts_the_layers_of_the_model_family_unless_configured(tmp_path: Path) -> None:
     phi = {"embedded": "tiny", "target_modules": ["qkv_proj", "o_proj"]}
     [own] = plan_of(tmp_path, phi).cells
     assert own.lora["target_modules"] == ["qkv_proj", "o_proj"]
@@ -71,7 +71,7 @@ def test_lora_adapts_the_familys_layers_unless_the_experiment_says_others(tmp_pa
 
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", COMMIT[:8], COMMIT.upper()])
-def test_a_revision_that_may_move_is_refused(tmp_path: Path, revision: str) -> None:
+def test_a_revision_that_is_not_a_commit_is_refused(tmp_path: Path, revision: str) -> None:
     with pytest.raises(
         UserError, match=r"models\.m\.revision.* is not a full commit hash.* 40 hex digits"
     ):
@@ -80,12 +80,12 @@ def test_a_revision_that_may_move_is_refused(tmp_path: Path, revision: str) -> N
     assert cell.probe.model.identity == f"org/name@{COMMIT}"
 
 
-def test_four_bits_and_vllm_do_not_go_together(tmp_path: Path) -> None:
+def test_4bit_models_cannot_use_vllm(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"grid\.model\.0: model 'm' is loaded in 4 bits"):
         plan_of(tmp_path, {"embedded": "tiny", "load_in_4bit": True}, probe={"engine": "vllm"})
 
 
-def test_loading_says_what_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_errors_say_what_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"there is no folder .*gone; write"):
         load_model(ModelSource("gone", str(tmp_path / "gone"), "folder:none"))
     for file in FOLDER.iterdir():
@@ -104,7 +104,7 @@ def _no_network(*_: Any, **__: Any) -> None:
     raise OSError("no network\nand more")
 
 
-def test_attention_and_precision_are_those_asked_for() -> None:
+def test_attention_and_precision_follow_the_configuration() -> None:
     for attention in ("eager", "sdpa"):
         model, _ = load_model(replace(SOURCE, attn_implementation=attention), "cpu")
         assert model.config._attn_implementation == attention
@@ -117,13 +117,13 @@ def _without(package: str) -> Callable[[str], Any]:
     return lambda name, *rest: None if name == package else found(name, *rest)
 
 
-def test_a_machine_without_flash_attention_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_flash_attention_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", _without("flash_attn"))
     with pytest.raises(ValueError, match=r"model tiny: .*flash-attn.*sdpa"):
         load_model(replace(SOURCE, attn_implementation="flash_attention_2"), "cpu")
 
 
-def test_four_bits_want_bitsandbytes_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_4bit_models_require_bitsandbytes_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     small = replace(SOURCE, load_in_4bit=True)
     monkeypatch.setattr(importlib.util, "find_spec", _without("bitsandbytes"))
     with pytest.raises(ValueError, match=r"model tiny: .*pip install 'decile\[4bit\]'"):
@@ -133,14 +133,14 @@ def test_four_bits_want_bitsandbytes_and_a_gpu(monkeypatch: pytest.MonkeyPatch) 
         load_model(small, "cpu")
 
 
-def test_four_bits_are_those_of_qlora() -> None:
+def test_4bit_models_use_the_qlora_settings() -> None:
     config = nf4_config("auto")
     assert (config.bnb_4bit_quant_type, config.bnb_4bit_use_double_quant) == ("nf4", True)
     assert config.bnb_4bit_compute_dtype == torch.bfloat16
     assert nf4_config("float16").bnb_4bit_compute_dtype == torch.float16
 
 
-def test_lora_finds_the_layers_that_the_catalogue_names() -> None:
+def test_lora_finds_the_layers_of_the_catalogue() -> None:
     named = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     counts = []
     for target in (named, "all-linear"):

@@ -59,9 +59,7 @@ def vanish(cluster: Cluster, node: Any) -> None:
     cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY)
 
 
-def test_nodes_that_vanish_cost_nothing_but_time(
-    cluster: Cluster, finished: Path, tmp_path: Path
-) -> None:
+def test_lost_nodes_do_not_change_results(cluster: Cluster, finished: Path, tmp_path: Path) -> None:
     file, log = experiments(tmp_path), tmp_path / "driver.log"
     # A Ray that an earlier test started in this process switched tokens on for later ones.
     mode = os.environ.get("RAY_AUTH_MODE", "disabled")

@@ -59,7 +59,7 @@ def storage(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str
     return bucket(server, "decile-" + "".join(c for c in tmp_path.name if c.isalnum())[-40:])
 
 
-def test_files_are_written_found_renamed_and_deleted(storage: str) -> None:
+def test_files_are_written_listed_renamed_and_deleted(storage: str) -> None:
     store = Store(storage)
     store.check_writable()
     store.write_table(ROWS, "a", "t.parquet")
@@ -78,7 +78,7 @@ def test_files_are_written_found_renamed_and_deleted(storage: str) -> None:
     assert store.names("a") == []
 
 
-def test_a_bucket_that_is_not_there_is_refused(storage: str) -> None:
+def test_a_missing_bucket_is_refused(storage: str) -> None:
     with pytest.raises(StoreError, match=r"decile-nowhere.* cannot be written"):
         Store(storage.replace("s3://decile-", "s3://decile-nowhere-")).check_writable()
 
@@ -96,9 +96,7 @@ def samples(spec: ProbeSpec, prompts: list[Prompt], indices: range) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SAMPLES)
 
 
-def test_parts_of_a_probe_are_resumed_compacted_and_distrusted(
-    storage: str, tmp_path: Path
-) -> None:
+def test_parts_of_a_probe_are_resumed_compacted_and_verified(storage: str, tmp_path: Path) -> None:
     plan = small_plan(tmp_path)
     spec, store = plan.cells[0].probe, Store(storage)
     pool = plan.pool(spec)
@@ -141,7 +139,7 @@ def write_checkpoint(place: Checkpoints, update: int, content: str) -> Path:
     return folder
 
 
-def test_a_checkpoint_counts_once_its_manifest_is_there(storage: str, tmp_path: Path) -> None:
+def test_a_checkpoint_is_valid_only_with_its_manifest(storage: str, tmp_path: Path) -> None:
     plan, store = small_plan(tmp_path), Store(storage)
     cell = plan.cells[0]
     record = cell_record(plan, cell)
@@ -171,14 +169,14 @@ def test_a_checkpoint_counts_once_its_manifest_is_there(storage: str, tmp_path: 
     assert latest_checkpoint(store, cell.cell_id) is None
 
 
-def test_scratch_of_somebody_else_is_refused(storage: str, tmp_path: Path) -> None:
+def test_a_scratch_folder_of_another_user_is_refused(storage: str, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "scratch" / f"decile-{os.getuid()}").symlink_to(tmp_path / "theirs")
     with pytest.raises(StoreError, match="TMPDIR"):
         Checkpoints(Store(storage), "cell")
 
 
-def test_a_sweep_in_a_bucket_outlives_a_kill_and_ends_as_in_a_folder(
+def test_a_killed_sweep_in_a_bucket_resumes_with_the_results_of_a_folder(
     storage: str, finished: Path, tmp_path: Path
 ) -> None:
     """Driver and all its processes die by SIGKILL in the second epoch of a cell.

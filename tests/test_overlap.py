@@ -63,7 +63,7 @@ def brute(train: Sequence[Prompt], evaluation: Sequence[Prompt], threshold: floa
 
 
 @given(QUESTIONS, QUESTIONS, st.sampled_from([0.05, 0.3, 0.5, 2 / 3, 0.8, 1.0]))
-def test_the_search_finds_what_comparing_every_pair_finds(
+def test_the_search_agrees_with_comparing_every_pair(
     train: list[str], evaluation: list[str], threshold: float
 ) -> None:
     pool, held = prompts(*train), prompts(*evaluation)
@@ -71,13 +71,15 @@ def test_the_search_finds_what_comparing_every_pair_finds(
 
 
 @given(QUESTIONS, QUESTIONS)
-def test_the_evaluation_sets_order_never_matters(train: list[str], evaluation: list[str]) -> None:
+def test_the_order_of_the_evaluation_set_does_not_matter(
+    train: list[str], evaluation: list[str]
+) -> None:
     pool, held = prompts(*train), prompts(*evaluation)
     assert find_overlap(pool, held) == find_overlap(pool, held[::-1])
 
 
 @given(QUESTIONS, QUESTIONS)
-def test_a_pool_without_its_overlap_has_none(train: list[str], evaluation: list[str]) -> None:
+def test_removing_the_overlap_leaves_none(train: list[str], evaluation: list[str]) -> None:
     pool, held = prompts(*train), prompts(*evaluation)
     kept = without_overlap(pool, find_overlap(pool, held))
     assert find_overlap(kept, held) == []
@@ -95,7 +97,7 @@ def test_a_pool_without_its_overlap_has_none(train: list[str], evaluation: list[
         ("3 − 2", "3 - 2"),
     ],
 )
-def test_spelling_that_means_the_same_is_exact(one: str, other: str) -> None:
+def test_equivalent_spellings_match_exactly(one: str, other: str) -> None:
     [overlap] = find_overlap(prompts(one), prompts(other))
     assert (overlap.kind, overlap.similarity) == ("exact", 1.0)
 
@@ -112,7 +114,7 @@ def test_spelling_that_means_the_same_is_exact(one: str, other: str) -> None:
         ("有三个苹果", "有四个苹果"),
     ],
 )
-def test_spelling_that_means_another_thing_is_no_overlap(one: str, other: str) -> None:
+def test_spellings_with_another_meaning_do_not_overlap(one: str, other: str) -> None:
     assert find_overlap(prompts(one), prompts(other)) == []
 
 
@@ -126,7 +128,7 @@ def test_one_changed_word_in_a_long_question_is_near() -> None:
     assert overlap.similarity == 33 / 39 >= NEAR
 
 
-def test_a_template_with_other_numbers_is_no_duplicate() -> None:
+def test_a_template_with_other_numbers_is_not_a_duplicate() -> None:
     other = STORY.replace("14 jars", "25 jars").replace("twice", "3 times").replace("Nora", "Ivan")
     assert find_overlap(prompts(STORY), prompts(other)) == []
     assert (
@@ -141,7 +143,7 @@ def test_an_exact_match_comes_before_near_ones_and_the_smallest_id_wins() -> Non
     assert (overlap.kind, overlap.evaluation_id) == ("exact", min(p.prompt_id for p in held))
 
 
-def test_empty_sides_and_questions_without_words() -> None:
+def test_empty_pools_and_questions_without_words_are_compared() -> None:
     assert find_overlap([], prompts("a")) == find_overlap(prompts("a"), []) == []
     assert find_overlap([], []) == []
     [overlap] = find_overlap(prompts("?"), prompts("...", "a"))
@@ -149,12 +151,12 @@ def test_empty_sides_and_questions_without_words() -> None:
 
 
 @pytest.mark.parametrize("threshold", [0, -1, 1.1, float("nan")])
-def test_a_threshold_that_is_none_is_refused(threshold: float) -> None:
+def test_an_invalid_threshold_is_refused(threshold: float) -> None:
     with pytest.raises(ValueError, match=r"\(0, 1\]"):
         find_overlap([], [], threshold=threshold)
 
 
-def test_the_line_counts_both_kinds() -> None:
+def test_the_description_counts_exact_and_near_matches() -> None:
     found = [Overlap("a", "x", "exact", 1.0), Overlap("b", "x", "near", 0.9)]
     near = Overlap("c", "y", "near", 0.8)
     line = "overlap with test: 3 of 7,473 training prompts (1 exact, 2 near)"

@@ -37,7 +37,7 @@ def rows(folder: Path) -> list[Row]:
 @pytest.mark.parametrize(
     ("published", "cells", "value"), [(paper.PUBLISHED, 24, 0.670), (paper.ALL, 28, 0.641)]
 )
-def test_r_squared_of_the_papers_own_tables(
+def test_r_squared_agrees_with_the_papers_tables(
     published: tuple[paper.Published, ...], cells: int, value: float
 ) -> None:
     result = paper.published_r_squared(published)
@@ -45,7 +45,7 @@ def test_r_squared_of_the_papers_own_tables(
     assert result.low < value < result.high
 
 
-def test_the_numbers_are_the_papers() -> None:
+def test_the_stored_numbers_agree_with_the_paper() -> None:
     """Gains are whole questions but for two, learnable percentages whole groups of 1,000."""
     odd = [
         (row.model, gain)
@@ -58,7 +58,7 @@ def test_the_numbers_are_the_papers() -> None:
     assert groups == pytest.approx(np.round(groups), abs=1e-9)
 
 
-def test_an_interval_is_that_of_questions_that_all_changed_to_one_side() -> None:
+def test_a_published_gain_has_the_interval_of_one_sided_changes() -> None:
     low, high = paper.published_interval(34.19, 1319)
     changed = np.arange(1319) < 451
     ends = scipy.stats.ttest_1samp(changed, 0).confidence_interval(0.95)
@@ -91,7 +91,7 @@ def test_learnable_percentages_are_compared_as_shares_of_a_thousand_groups() -> 
 # ---- beside a store
 
 
-def test_published_and_measured_stand_in_the_same_columns(rows: list[Row]) -> None:
+def test_published_and_measured_numbers_share_columns(rows: list[Row]) -> None:
     result = families(rows)
     table = paper_comparison.gains(result)
     assert table.head == ("data", "model", "source", *paper.POLICIES)
@@ -172,7 +172,7 @@ def test_aime_is_compared_with_the_papers_six_questions_against_five(rows: list[
     assert not paper_comparison.aime(families(rows)).body
 
 
-def test_data_without_published_numbers(rows: list[Row]) -> None:
+def test_data_without_published_numbers_gives_no_comparison(rows: list[Row]) -> None:
     other = []
     for row in rows:
         dataset = dataclasses.replace(row.cell.probe.dataset, task="arithmetic")

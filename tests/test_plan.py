@@ -31,7 +31,7 @@ def test_the_grid_is_the_product_of_its_axes(tmp_path: Path) -> None:
     assert len(plan.probes) == 2
 
 
-def test_what_cannot_change_a_result_does_not_change_the_id(tmp_path: Path) -> None:
+def test_settings_that_cannot_change_a_result_keep_the_id(tmp_path: Path) -> None:
     plain = only(tmp_path)
     assert only(tmp_path, name="other").cell_id == plain.cell_id
     assert only(tmp_path, resources={"cpus": 0.5}).cell_id == plain.cell_id
@@ -65,11 +65,11 @@ def test_what_cannot_change_a_result_does_not_change_the_id(tmp_path: Path) -> N
         {"grpo": GRPO | {"gradient_accumulation_steps": 2}},
     ],
 )
-def test_what_can_change_a_result_changes_the_id(tmp_path: Path, change: dict) -> None:
+def test_settings_that_can_change_a_result_change_the_id(tmp_path: Path, change: dict) -> None:
     assert only(tmp_path, **change).cell_id != only(tmp_path).cell_id
 
 
-def test_a_new_marker_of_another_test_set_is_another_cell(
+def test_a_new_marker_of_an_ood_test_set_changes_the_cell_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ids() -> list[str]:
@@ -91,13 +91,13 @@ def test_a_probe_is_shared_across_k_and_marking_but_not_across_sampling(tmp_path
         assert only(tmp_path, probe=base | change).probe.key != key
 
 
-def test_other_weights_are_another_probe(tmp_path: Path) -> None:
+def test_changed_weights_change_the_probe_key(tmp_path: Path) -> None:
     first = only(tmp_path).probe.key
     (tmp_path / "model" / "model.safetensors").write_bytes(b"other")
     assert only(tmp_path).probe.key != first
 
 
-def test_a_cell_survives_its_own_json_which_keeps_its_keys(tmp_path: Path) -> None:
+def test_a_cell_round_trips_through_json_with_its_keys(tmp_path: Path) -> None:
     cell = only(tmp_path, evaluate={"greedy": True, "ood": ["arithmetic"]})
     content = cell.model_dump_json()
     assert '"also":[' in content
@@ -128,7 +128,7 @@ def changed(folder: Path, change: Callable[[dict], None]) -> Plan:
     return make_plan(load_config(file), "small")
 
 
-def test_all_four_axes_multiply_and_probes_are_shared(tmp_path: Path) -> None:
+def test_the_grid_multiplies_four_axes_and_shares_probes(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text('{"other": 1}')
 
@@ -149,7 +149,7 @@ def test_all_four_axes_multiply_and_probes_are_shared(tmp_path: Path) -> None:
     assert len(plan.probes) == 2 * 2 * 2, "a training pool and a test set per model and dataset"
 
 
-def test_policy_and_seed_are_part_of_the_id_and_their_order_is_not(tmp_path: Path) -> None:
+def test_the_id_depends_on_policy_and_seed_but_not_on_their_order(tmp_path: Path) -> None:
     def ids(policies: list[str], seeds: list[int]) -> dict[str, str]:
         return {
             c.name: c.cell_id for c in small_plan(tmp_path, policies=policies, seeds=seeds).cells
@@ -160,7 +160,7 @@ def test_policy_and_seed_are_part_of_the_id_and_their_order_is_not(tmp_path: Pat
     assert len(set(forth.values())) == 6
 
 
-def test_a_datasets_name_is_free_and_its_prompts_are_not(tmp_path: Path) -> None:
+def test_the_id_depends_on_the_prompts_but_not_on_the_name_of_a_dataset(tmp_path: Path) -> None:
     plain = {cell.cell_id for cell in small_plan(tmp_path).cells}
 
     def rename(content: dict) -> None:
@@ -175,7 +175,7 @@ def test_a_datasets_name_is_free_and_its_prompts_are_not(tmp_path: Path) -> None
     assert not {cell.cell_id for cell in grown.cells} & plain
 
 
-def test_a_larger_pool_is_the_same_probe(tmp_path: Path) -> None:
+def test_a_larger_pool_keeps_the_probe_key(tmp_path: Path) -> None:
     def grow(content: dict) -> None:
         content["datasets"]["small"]["options"]["train"] = 80
 
@@ -183,7 +183,7 @@ def test_a_larger_pool_is_the_same_probe(tmp_path: Path) -> None:
     assert {cell.probe.key for cell in changed(tmp_path, grow).cells} == {before}
 
 
-def test_precision_and_chat_settings_of_a_model_are_another_probe(tmp_path: Path) -> None:
+def test_precision_and_chat_settings_change_the_probe_key(tmp_path: Path) -> None:
     keys = {only(tmp_path).probe.key}
     for entry in ({"dtype": "float32"}, {"chat_template_kwargs": {"enable_thinking": False}}):
         plan = changed(tmp_path, lambda c, e=entry: c["models"]["stub"].update(e))
@@ -210,7 +210,7 @@ def test_two_names_of_one_model_are_refused(tmp_path: Path) -> None:
         ("trian", 40, "no option 'trian': it takes"),
     ],
 )
-def test_a_dataset_that_cannot_work_is_refused_with_its_line(
+def test_an_invalid_dataset_is_refused_with_its_line(
     tmp_path: Path, option: str, value: object, words: str
 ) -> None:
     with pytest.raises(UserError, match=r"experiments\.yaml:\d+: ") as caught:
@@ -218,25 +218,25 @@ def test_a_dataset_that_cannot_work_is_refused_with_its_line(
     assert words in str(caught.value)
 
 
-def test_a_folder_that_is_no_model_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"experiments\.yaml:\d+: models\.stub.*config\.json"):
         changed(tmp_path, lambda c: c["models"]["stub"].update(path=str(tmp_path / "none")))
 
 
-def test_the_named_line_is_where_the_budget_stands(tmp_path: Path) -> None:
+def test_the_error_names_the_line_of_the_budget(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         only(tmp_path, budget=41)
     number = int(str(caught.value).split("experiments.yaml:")[1].split(":")[0])
     assert "budget: 41" in (tmp_path / "experiments.yaml").read_text().splitlines()[number - 1]
 
 
-def test_a_share_that_makes_nothing_is_refused_and_the_whole_pool_is_not(tmp_path: Path) -> None:
+def test_a_share_of_zero_prompts_is_refused_and_the_whole_pool_is_valid(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="selects 0 prompts from a pool of 40"):
         only(tmp_path, budget=0.01)
     assert only(tmp_path, budget=1.0).size == only(tmp_path, budget=40).size == 40
 
 
-def test_a_cell_counts_its_own_work(tmp_path: Path) -> None:
+def test_a_cell_counts_its_updates_and_rollouts(tmp_path: Path) -> None:
     grpo = GRPO | {"gradient_accumulation_steps": 3}
     cell = only(tmp_path, grpo=grpo, resources={"workers": 2}, budget=12)
     assert cell.prompts_per_update == 8 * 3 * 2 // 4 == 12
@@ -264,7 +264,7 @@ def test_the_wording_is_part_of_every_key(tmp_path: Path, prompt: dict) -> None:
     assert plain.train_hash == other.train_hash
 
 
-def test_the_papers_wording_turns_thinking_off_unless_the_model_says_otherwise(
+def test_the_papers_wording_disables_thinking_unless_the_model_sets_it(
     tmp_path: Path,
 ) -> None:
     def papers(content: dict) -> None:
@@ -281,7 +281,7 @@ def test_the_papers_wording_turns_thinking_off_unless_the_model_says_otherwise(
     }
 
 
-def test_dropping_overlap_makes_another_pool_and_says_so(tmp_path: Path) -> None:
+def test_dropping_overlap_changes_the_pool_and_adds_a_note(tmp_path: Path) -> None:
     file = tmp_path / "train.jsonl"
     rows = [f'{{"question": "How many apples are {i}?", "answer": "{i}"}}' for i in range(40)]
     file.write_text("\n".join(rows))
@@ -301,7 +301,7 @@ def test_dropping_overlap_makes_another_pool_and_says_so(tmp_path: Path) -> None
     assert kept.cells[0].cell_id != dropped.cells[0].cell_id
 
 
-def test_the_doctor_looks_at_a_dataset_once_and_at_one_experiment_where_asked() -> None:
+def test_datasets_are_listed_once_for_all_experiments_or_for_one() -> None:
     source = load_config(Path(__file__).parents[1] / "experiments.yaml")
     assert list(datasets_of(source, "quickstart")) == ["quickstart/shuffled_objects"]
     names = [dataset.name for dataset in datasets_of(source).values()]

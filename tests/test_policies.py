@@ -90,7 +90,7 @@ def ties(rates: list[float | None], policy: str, size: int) -> Any:
     require=st.sampled_from([None, "parsed"]),
     data=st.data(),
 )
-def test_exactly_so_many_distinct_eligible_rows_and_the_same_for_the_same_seed(
+def test_a_subset_has_distinct_eligible_rows_and_is_determined_by_the_seed(
     rows: list[dict[str, Any]], seed: int, policy: str, require: str | None, data: st.DataObject
 ) -> None:
     difficulty, rule = full_table(rows), made(policy, require=require)
@@ -108,7 +108,7 @@ def test_exactly_so_many_distinct_eligible_rows_and_the_same_for_the_same_seed(
 
 @settings(max_examples=200, deadline=None)
 @given(rows=ROWS, seed=st.integers(0, 3), policy=st.sampled_from(SCORED), data=st.data())
-def test_the_choice_is_that_of_a_full_sort_by_score_and_lottery(
+def test_the_subset_agrees_with_a_full_sort_by_score_and_tie_breaker(
     rows: list[dict[str, Any]], seed: int, policy: str, data: st.DataObject
 ) -> None:
     difficulty, rule = full_table(rows), made(policy)
@@ -123,7 +123,7 @@ def test_the_choice_is_that_of_a_full_sort_by_score_and_lottery(
 
 @settings(max_examples=200, deadline=None)
 @given(rows=ROWS, policy=st.sampled_from(SCORED), data=st.data())
-def test_scores_and_eligibility_move_with_their_rows(
+def test_scores_and_eligibility_do_not_depend_on_the_order_of_rows(
     rows: list[dict[str, Any]], policy: str, data: st.DataObject
 ) -> None:
     order = np.array(data.draw(st.permutations(range(len(rows)))))
@@ -143,7 +143,7 @@ KEPT = {
 
 @settings(max_examples=300, deadline=None)
 @given(rows=ROWS, others=ROWS, policy=st.sampled_from(SCORED))
-def test_what_a_policy_does_not_need_never_changes_a_rows_score_or_eligibility(
+def test_values_that_a_policy_does_not_need_never_change_score_or_eligibility(
     rows: list[dict[str, Any]], others: list[dict[str, Any]], policy: str
 ) -> None:
     rule = made(policy)
@@ -155,7 +155,7 @@ def test_what_a_policy_does_not_need_never_changes_a_rows_score_or_eligibility(
     assert rule.eligible(before)[0] == rule.eligible(after)[0]
 
 
-def test_what_each_policy_needs_of_the_samples() -> None:
+def test_each_policy_declares_the_samples_it_needs() -> None:
     needs = {name: needs_of(made(name)) for name in policy_names()}
     assert needs == {
         **dict.fromkeys(("random", "full", "tiers"), "nothing"),
@@ -169,7 +169,7 @@ def test_what_each_policy_needs_of_the_samples() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(rates=RATES, seed=st.integers(0, 3), policy=st.sampled_from(PLAIN))
-def test_a_larger_subset_holds_the_smaller_one_in_the_same_order(
+def test_a_larger_subset_starts_with_the_smaller_one(
     rates: list[float | None], seed: int, policy: str
 ) -> None:
     every = chosen(rates, policy, len(rates), seed)
@@ -180,7 +180,7 @@ def test_a_larger_subset_holds_the_smaller_one_in_the_same_order(
 
 @settings(max_examples=50, deadline=None)
 @given(rates=RATES, seed=st.integers(0, 3))
-def test_random_never_looks_and_its_order_is_the_lottery(
+def test_random_ignores_pass_rates_and_orders_by_tie_breaker(
     rates: list[float | None], seed: int
 ) -> None:
     numbers = np.random.default_rng(seed).permutation(len(rates))
@@ -199,7 +199,7 @@ def test_ties_are_broken_by_seed_and_counted() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(rates=RATES, policy=st.sampled_from(["hard", "easy", "middle"]))
-def test_ties_are_those_that_chance_decided(rates: list[float | None], policy: str) -> None:
+def test_ties_are_the_rows_decided_by_chance(rates: list[float | None], policy: str) -> None:
     size = 1 + len(rates) // 3
     pool, taken = ties(rates, policy, size)
     assert 1 <= taken <= min(pool, size)
@@ -214,7 +214,7 @@ def test_ties_count_eligible_rows_only() -> None:
     assert ties_of(rule, difficulty, got) == (3, 2)
 
 
-def test_with_no_rate_known_all_rows_tie() -> None:
+def test_all_rows_tie_without_known_pass_rates() -> None:
     for name in ("hard", "easy", "middle"):
         assert ties([None, None, None], name, 2) == (3, 2)
 
@@ -230,13 +230,13 @@ def test_over_many_seeds_chance_reaches_every_tied_prompt() -> None:
 
 
 @pytest.mark.parametrize("size", [0, -1, 3])
-def test_no_subset_of_nothing_or_of_more_than_there_is(size: int) -> None:
+def test_an_empty_or_too_large_subset_is_refused(size: int) -> None:
     for policy in set(policy_names()) - {"full"}:
         with pytest.raises(PolicyError, match="between 1 and 2"):
             chosen([0.1, 0.2], policy, size)
 
 
-def test_one_generator_call_decides_whatever_the_policy() -> None:
+def test_every_policy_makes_exactly_one_generator_call() -> None:
     for policy in ("hard", "middle", "random", "band"):
         rng, other = np.random.default_rng(4), np.random.default_rng(4)
         made(policy)(table([0.3, 0.4, 0.5]), 2, rng)
@@ -244,7 +244,7 @@ def test_one_generator_call_decides_whatever_the_policy() -> None:
         assert rng.integers(1000) == other.integers(1000)
 
 
-def test_the_users_own_policy_is_found_by_module_and_attribute(
+def test_a_custom_policy_is_imported_by_module_and_attribute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.py").write_text(
@@ -269,7 +269,7 @@ def test_the_users_own_policy_is_found_by_module_and_attribute(
         get_policy("harder")
 
 
-def test_the_users_own_scores_are_ranked_and_their_ties_counted(
+def test_scores_of_a_custom_policy_are_ranked_and_their_ties_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "scored_by_me.py").write_text(
@@ -311,14 +311,14 @@ def test_the_users_own_scores_are_ranked_and_their_ties_counted(
     sys.modules.pop("scored_by_me")
 
 
-def test_the_reason_travels_with_the_subset() -> None:
+def test_the_reason_is_stored_with_the_subset() -> None:
     got, why = select(table([0.1, 0.2]), SubsetRequest(PolicyEntry(policy="easy"), 1, 5))
     assert reason(with_reason(got, why)) == why
     assert reason(table([0.1])) == {}
 
 
 @pytest.mark.parametrize("rows", [[0], [0, 0], [0, 9], [-1, 0], [0.0, 1.0], [[0, 1]]])
-def test_rows_of_the_users_own_policy_are_checked(
+def test_rows_of_a_custom_policy_are_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[float]
 ) -> None:
     (tmp_path / "own_rows.py").write_text("rows = []\ndef own(t, n, rng): return rows\n")
@@ -330,7 +330,7 @@ def test_rows_of_the_users_own_policy_are_checked(
         select(table([0.1, 0.2, 0.3]), SubsetRequest(PolicyEntry(policy="own_rows:own"), 2))
 
 
-def test_every_policy_says_in_one_line_what_it_is() -> None:
+def test_every_policy_has_a_one_line_description() -> None:
     for name in policy_names():
         assert len(policy_line(name)) > 30
         assert not policy_line(name).startswith(("Takes the lowest", "A policy of the house"))

@@ -44,7 +44,7 @@ def test_parts_fill_exactly_the_size_with_distinct_rows(
 
 @settings(max_examples=100, deadline=None)
 @given(rates=RATES, names=NAMES, seed=st.integers(0, 3))
-def test_the_first_part_takes_what_it_would_take_alone(
+def test_the_first_part_selects_the_same_rows_as_alone(
     rates: list[float | None], names: list[str], seed: int
 ) -> None:
     policy, size = mixture(evenly(names)), len(rates)
@@ -62,7 +62,7 @@ def test_counts_add_up_and_are_within_one_of_the_share(weights: list[int], size:
     assert all(abs(c - s * size) < 1 for c, s in zip(counts, shares, strict=True))
 
 
-def test_the_largest_remainder_comes_first_and_ties_in_the_order_written() -> None:
+def test_the_largest_remainder_is_rounded_up_first_and_ties_follow_the_written_order() -> None:
     assert mixture({"hard": 0.5, "random": 0.5}).counts(3) == [2, 1]
     assert mixture({"hard": 0.2, "easy": 0.3, "random": 0.5}).counts(3) == [1, 1, 1]
     assert mixture({"hard": 0.29, "random": 0.71}).counts(100) == [29, 71]
@@ -71,7 +71,7 @@ def test_the_largest_remainder_comes_first_and_ties_in_the_order_written() -> No
         assert rounded.counts(3000) == [1000, 1000, 1000]
 
 
-def test_a_later_part_takes_from_what_is_left() -> None:
+def test_a_later_part_selects_from_the_remaining_rows() -> None:
     rates: list[float | None] = [0.0, 0.1, 0.9, 1.0]
     rows = mixture({"hard": 0.5, "easy": 0.5})(table(rates), 4, np.random.default_rng(0))
     assert rows.tolist() == [0, 1, 3, 2]
@@ -79,7 +79,7 @@ def test_a_later_part_takes_from_what_is_left() -> None:
     assert twice.tolist() == [0, 1, 2, 3]
 
 
-def test_who_lost_a_tie_in_the_first_part_may_still_win_in_random() -> None:
+def test_rows_that_lost_a_tie_in_the_first_part_may_be_selected_by_random() -> None:
     """Half of what is left ties with the first part's edge, so half of `random` comes from it."""
     rates: list[float | None] = [0.0] * 60 + [1.0] * 50
     policy = mixture({"hard": 0.5, "random": 0.5})
@@ -87,7 +87,7 @@ def test_who_lost_a_tie_in_the_first_part_may_still_win_in_random() -> None:
     assert np.mean(np.concatenate(drawn) < 60) == pytest.approx(0.5, abs=0.04)
 
 
-def test_parts_have_options_and_the_whole_may_require() -> None:
+def test_parts_have_options_and_the_mixture_may_require() -> None:
     difficulty = pa.table(
         {
             "pass_rate": [0.0, 0.1, 0.5, 0.6, 1.0],
@@ -106,7 +106,7 @@ def test_parts_have_options_and_the_whole_may_require() -> None:
     assert capacity_of(mixture({"band": {"share": 1, "low": 0.4, "high": 0.7}}), difficulty) == 2
 
 
-def test_a_part_that_runs_short_says_which() -> None:
+def test_a_part_without_enough_rows_is_named() -> None:
     policy = mixture({"random": 0.5, "band": {"share": 0.5, "low": 0, "high": 0.2}})
     with pytest.raises(
         PolicyError, match=r"mixture: band has \d of 2 prompts .* among the remaining ones"
@@ -114,14 +114,14 @@ def test_a_part_that_runs_short_says_which() -> None:
         policy(table([0.1, 0.9, 0.9, 0.9]), 4, np.random.default_rng(0))
 
 
-def test_it_needs_nothing_where_no_part_does() -> None:
+def test_a_mixture_needs_no_samples_when_no_part_does() -> None:
     levels = {"share": 0.5, "levels": "1-3"}
     assert needs_of(mixture({"random": 0.5, "tiers": levels})) == "nothing"
     assert needs_of(mixture({"random": 0.5, "tiers": levels}, require="parsed")) == "all"
     assert needs_of(mixture({"random": 0.5, "base_wrong": 0.5})) == "all"
 
 
-def test_mixtures_of_mixtures_and_of_the_users_own(
+def test_mixtures_can_contain_mixtures_and_custom_policies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_part.py").write_text(
@@ -158,12 +158,12 @@ def test_mixtures_of_mixtures_and_of_the_users_own(
         ({"band": 1}, "mixture: policy 'band' needs low and high"),
     ],
 )
-def test_wrong_shares_are_refused(shares: Any, words: str) -> None:
+def test_invalid_shares_are_refused(shares: Any, words: str) -> None:
     with pytest.raises(PolicyError, match=words):
         get_policy("mixture", shares=shares)
 
 
-def test_settled_shares_keep_their_order_in_json_and_make_the_same_mixture() -> None:
+def test_settled_shares_keep_their_order_in_json_and_give_the_same_mixture() -> None:
     shares = {"random": 0.25, "hard": 0.5, "tiers": {"levels": "1-2", "share": 0.25}}
     policy = mixture(shares)
     settled = settled_options(policy, {"shares": shares})

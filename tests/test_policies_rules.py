@@ -23,7 +23,7 @@ def pick(difficulty: pa.Table, name: str, size: int, seed: int = 0, **options: A
 
 @settings(max_examples=50, deadline=None)
 @given(rates=RATES)
-def test_hard_takes_the_lowest_easy_the_highest(rates: list[float | None]) -> None:
+def test_hard_selects_the_lowest_and_easy_the_highest_pass_rates(rates: list[float | None]) -> None:
     size = 1 + len(rates) // 4
     for policy, score in (("hard", np.array(rates)), ("easy", -np.array(rates, dtype=float))):
         rows = chosen(rates, policy, size)
@@ -34,7 +34,7 @@ def test_hard_takes_the_lowest_easy_the_highest(rates: list[float | None]) -> No
 
 @settings(max_examples=100, deadline=None)
 @given(rates=RATES)
-def test_middle_takes_the_interquartile_range_first_then_the_nearest(
+def test_middle_selects_the_interquartile_range_first_and_then_the_nearest(
     rates: list[float | None],
 ) -> None:
     values = np.array(rates, dtype=float)
@@ -52,12 +52,12 @@ def test_middle_prefers_a_far_prompt_within_the_range_to_a_near_one_outside() ->
     assert sorted(chosen(rates, "middle", 4)) == [1, 2, 3, 4]
 
 
-def test_middle_takes_both_sides_of_the_median_alike() -> None:
+def test_middle_selects_from_both_sides_of_the_median_equally() -> None:
     rates: list[float | None] = [0.0, 0.4, 0.5, 0.6, 1.0]
     assert {chosen(rates, "middle", 2, seed)[1] for seed in range(9)} == {1, 3}
 
 
-def test_band_and_hardest_nonzero_never_take_what_is_outside_or_unknown() -> None:
+def test_band_and_hardest_nonzero_never_select_rows_outside_or_unknown() -> None:
     rates: list[float | None] = [0.0, None, 0.1, 0.2, 0.5, 0.8, 0.9, 1.0]
     assert sorted(pick(table(rates), "band", 3, low=0.2, high=0.8)) == [3, 4, 5]
     assert pick(table(rates), "hardest_nonzero", 6) == [2, 3, 4, 5, 6, 7]
@@ -71,12 +71,12 @@ def test_band_and_hardest_nonzero_never_take_what_is_outside_or_unknown() -> Non
         pick(table(rates), "hardest_nonzero", 7)
 
 
-def test_a_bands_ends_belong_to_it_however_the_rate_was_computed() -> None:
+def test_a_band_includes_its_ends_despite_rounding_errors() -> None:
     assert pick(table([0.1 + 0.2]), "band", 1, low=0, high=0.3) == [0]
     assert pick(table([1 - 0.9]), "band", 1, low=0.1, high=0.1) == [0]
 
 
-def test_base_wrong_and_base_right_go_by_the_first_sample() -> None:
+def test_base_wrong_and_base_right_use_the_first_sample() -> None:
     first = ["correct", "wrong", "unparsed", "truncated", "error", None, "correct"]
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
         difficulty = pa.table({"first": pa.array(first).cast(kind)})
@@ -90,13 +90,13 @@ def test_base_wrong_and_base_right_go_by_the_first_sample() -> None:
         pick(difficulty, "base_right", 3)
 
 
-def test_full_takes_every_eligible_prompt_whatever_the_size() -> None:
+def test_full_selects_every_eligible_prompt_for_any_size() -> None:
     assert sorted(pick(table([0.1, None, 0.3]), "full", 1)) == [0, 1, 2]
     mixed = pa.table({"wrong": [0, 1], "unparsed": [1, 0], "truncated": [0, 0]})
     assert pick(mixed, "full", 2, require="parsed") == [1]
 
 
-def test_learnable_takes_the_most_learnable_and_unknown_ones_last() -> None:
+def test_learnable_selects_the_most_learnable_first_and_unknown_ones_last() -> None:
     difficulty = pa.table({"learnability": [0.2, None, 0.9, 0.5]})
     assert pick(difficulty, "learnable", 4) == [2, 3, 0, 1]
 
@@ -113,16 +113,16 @@ def test_learnable_takes_the_most_learnable_and_unknown_ones_last() -> None:
         (["1-2"], [5]),
     ],
 )
-def test_tiers_takes_the_levels_asked_for(levels: Any, rows: list[int]) -> None:
+def test_tiers_selects_the_requested_levels(levels: Any, rows: list[int]) -> None:
     difficulty = pa.table({"tier": ["1", "2", "3", "easy", None, "1-2"]})
     assert sorted(pick(difficulty, "tiers", len(rows), levels=levels)) == rows
 
 
-def test_tiers_that_are_numbers_are_found_too() -> None:
+def test_numeric_tiers_match() -> None:
     assert pick(pa.table({"tier": [3, 1]}), "tiers", 1, levels=[1]) == [1]
 
 
-def test_tiers_says_what_the_table_has_instead() -> None:
+def test_tiers_lists_the_tiers_of_the_table_when_short() -> None:
     difficulty = pa.table({"tier": [str(i) for i in range(12)]})
     with pytest.raises(PolicyError) as refused:
         pick(difficulty, "tiers", 3, levels=["hard", 1])
@@ -134,7 +134,9 @@ def test_tiers_says_what_the_table_has_instead() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(failures=FAILURES)
-def test_required_are_prompts_whose_failures_are_mostly_answers(failures: dict[str, int]) -> None:
+def test_require_parsed_keeps_prompts_whose_failures_are_mostly_answers(
+    failures: dict[str, int],
+) -> None:
     row = {"pass_rate": 0.5, "tier": "1", "first": "wrong", "learnability": 0.1, **failures}
     total = sum(failures.values())
     kept = get_policy("hard", require="parsed").eligible(full_table([row]))[0]
@@ -142,7 +144,7 @@ def test_required_are_prompts_whose_failures_are_mostly_answers(failures: dict[s
     assert get_policy("hard").eligible(full_table([row]))[0]
 
 
-def test_what_is_left_out_is_never_chosen_and_a_shortage_says_so() -> None:
+def test_excluded_prompts_are_never_selected_and_a_shortage_names_the_requirement() -> None:
     difficulty = pa.table(
         {
             "pass_rate": [0.0, 0.1, 0.2],
@@ -156,7 +158,7 @@ def test_what_is_left_out_is_never_chosen_and_a_shortage_says_so() -> None:
         pick(difficulty, "hard", 3, require="parsed")
 
 
-def test_the_median_of_what_is_required_is_its_own() -> None:
+def test_middle_uses_the_median_of_the_required_prompts() -> None:
     row = {"tier": "1", "first": None, "learnability": None, "unparsed": 0, "truncated": 0}
     rows = [{**row, "pass_rate": p, "wrong": 1} for p in (0.7, 0.8, 0.9)]
     rows += [{**row, "pass_rate": 0.0, "wrong": 0, "truncated": 9}] * 7
@@ -176,14 +178,14 @@ def test_the_median_of_what_is_required_is_its_own() -> None:
         ("mixture", {"shares": {"random": 1}, "require": "parsed"}, "wrong"),
     ],
 )
-def test_a_column_that_is_not_there_is_named_with_where_it_comes_from(
+def test_a_missing_column_is_named_with_its_origin(
     name: str, options: dict[str, Any], missing: str
 ) -> None:
     with pytest.raises(PolicyError, match=f"{name} needs the column {missing} .*probe's folder"):
         pick(pa.table({"prompt_id": ["a", "b"]}), name, 1, **options)
 
 
-def test_a_column_of_another_kind_is_refused() -> None:
+def test_a_column_of_another_type_is_refused() -> None:
     with pytest.raises(PolicyError, match="hard needs numbers in the column pass_rate"):
         pick(pa.table({"pass_rate": ["0.1"]}), "hard", 1)
     with pytest.raises(PolicyError, match="base_wrong needs text in the column first, which"):
@@ -214,14 +216,14 @@ def test_a_column_of_another_kind_is_refused() -> None:
         ("easy", {"require": "answers"}, "unknown require: 'answers': write parsed"),
     ],
 )
-def test_wrong_options_are_refused_with_what_to_write(
+def test_invalid_options_are_refused_with_what_to_write(
     name: str, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(PolicyError, match=words):
         get_policy(name, **options)
 
 
-def test_options_that_mean_the_same_settle_alike() -> None:
+def test_equivalent_options_settle_to_the_same_value() -> None:
     forms = ["1-3", "1–3", [3, 1, 2], ["1", "2", "3"], [1, 1, 2, 3]]
     settled = [settled_options(get_policy("tiers", levels=f), {"levels": f}) for f in forms]
     assert settled == [{"levels": ["1", "2", "3"]}] * len(forms)

@@ -51,7 +51,7 @@ def test_seeds_alone_are_the_power_of_the_t_test_over_seeds() -> None:
     assert power == pytest.approx(0.8, abs=1e-3)
 
 
-def test_a_found_difference_is_found_in_80_of_100() -> None:
+def test_the_detectable_difference_is_detected_in_80_of_100() -> None:
     parts, rng = Variances(0.0004, 0.04, 0.09), np.random.default_rng(0)
     size, result = detectable(parts, 3, 60), []
     for _ in range(1000):
@@ -85,7 +85,7 @@ def test_five_questions_are_never_significant_and_six_may_be(differ: int, p: flo
     assert (p < 0.05) == (differ >= fewest())
 
 
-def test_under_six_questions_of_one_seed_nothing_is_found() -> None:
+def test_fewer_than_six_questions_of_one_seed_detect_nothing() -> None:
     assert minimum_detectable(5, 1, 8) == minimum_detectable(5) == 100
     assert minimum_detectable(9, 1, 8) < 100
 
@@ -109,7 +109,7 @@ def test_no_noise_detects_everything_and_invalid_counts_are_refused() -> None:
         minimum_detectable(9, agreement=1.5)
 
 
-def test_what_is_needed_is_enough_and_one_less_is_not() -> None:
+def test_the_required_number_suffices_and_one_less_does_not() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
     assert needed(parts, 0.03, 3, 100).seeds is None  # at 100 questions no number would do
     seeds, items = needed(parts, 0.04, 3, 500).seeds, needed(parts, 0.05, 5, 100).items
@@ -136,7 +136,7 @@ def test_a_stricter_level_needs_more() -> None:
     assert one and many and many > one
 
 
-def test_the_plan_says_it_once_for_each_test_set(tmp_path: Path) -> None:
+def test_the_plan_states_the_detectable_difference_once_per_test_set(tmp_path: Path) -> None:
     plan = small_plan(tmp_path, policies=("hard", "easy", "middle"), seeds=(0, 1, 2))
     store = Store(str(tmp_path / "runs"))
     view = plan_summary(plan, store, Site({"CPU": 2.0}))

@@ -10,7 +10,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.record import CellRecord, finish, latest_checkpoint
 
 
-def test_the_newest_whole_checkpoint_is_found_with_its_record(tmp_path: Path) -> None:
+def test_the_newest_complete_checkpoint_is_loaded_with_its_record(tmp_path: Path) -> None:
     plan = small_plan(tmp_path, policies=["hard"])
     store, [cell] = Store(str(tmp_path / "runs")), plan.cells
     assert latest_checkpoint(store, cell.cell_id) is None
@@ -24,7 +24,7 @@ def test_the_newest_whole_checkpoint_is_found_with_its_record(tmp_path: Path) ->
     assert found[1].seconds == record.seconds
 
 
-def test_a_torn_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
+def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None:
     plan = small_plan(tmp_path, policies=["hard"])
     store, [cell] = Store(str(tmp_path / "runs")), plan.cells
     record = cell_record(plan, cell)
@@ -75,7 +75,9 @@ def dies_writing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["groups", "evaluations", "log"])
 @pytest.mark.parametrize("damage", ["torn", "absent", "foreign"])
-def test_each_table_of_a_checkpoint_must_be_whole(tmp_path: Path, name: str, damage: str) -> None:
+def test_each_table_of_a_checkpoint_must_be_complete(
+    tmp_path: Path, name: str, damage: str
+) -> None:
     store, cell, record = one_cell(tmp_path)
     for update in (2, 4):
         record.save(store, cell.cell_id, update)
@@ -92,7 +94,7 @@ def test_each_table_of_a_checkpoint_must_be_whole(tmp_path: Path, name: str, dam
     assert found[0] == "checkpoint-2"
 
 
-def test_only_torn_checkpoints_begin_anew(tmp_path: Path) -> None:
+def test_without_a_complete_checkpoint_training_starts_over(tmp_path: Path) -> None:
     store, cell, record = one_cell(tmp_path)
     record.save(store, cell.cell_id, 2)
     (Path(store.path("cells", cell.cell_id)) / "checkpoint-2" / "decile.json").unlink()
@@ -128,7 +130,7 @@ def test_a_kill_while_finishing_keeps_the_checkpoint_and_shows_no_result(
     assert found[1].tables() == record.tables()
 
 
-def test_finishing_keeps_the_tables_and_what_is_no_checkpoint(tmp_path: Path) -> None:
+def test_finishing_keeps_the_tables_and_folders_other_than_checkpoints(tmp_path: Path) -> None:
     store, cell, record = one_cell(tmp_path)
     store.write_json({}, "cells", cell.cell_id, "adapter", "adapter_config.json")
     record.save(store, cell.cell_id, 2)
@@ -142,7 +144,7 @@ def test_finishing_keeps_the_tables_and_what_is_no_checkpoint(tmp_path: Path) ->
     assert result["policy"] == "hard"
 
 
-def test_a_record_goes_on_where_its_checkpoint_ended(tmp_path: Path) -> None:
+def test_a_record_continues_from_its_checkpoint(tmp_path: Path) -> None:
     store, cell, record = one_cell(tmp_path)
     record.save(store, cell.cell_id, 4)
     found = latest_checkpoint(store, cell.cell_id)
@@ -162,7 +164,7 @@ def test_a_record_goes_on_where_its_checkpoint_ended(tmp_path: Path) -> None:
     assert not found[1].has_evaluation(5)
 
 
-def test_a_checkpoint_holds_the_ledger_so_far(tmp_path: Path) -> None:
+def test_a_checkpoint_contains_the_running_ledger(tmp_path: Path) -> None:
     store, cell, record = one_cell(tmp_path)
     record.save(store, cell.cell_id, 2)
     assert store.read_json("cells", cell.cell_id, "checkpoint-2", "ledger.json") is None

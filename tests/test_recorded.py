@@ -57,7 +57,6 @@ def probe(file: Path) -> str:
     return process.stdout + process.stderr
 
 
-@pytest.mark.cluster
 def subsets(file: Path) -> dict[str, list[str]]:
     plan = make_plan(load_config(file), "study")
     store = Store(str(file.parent / "runs"))
@@ -70,8 +69,7 @@ def subsets(file: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.cluster
-@pytest.mark.cluster
-def test_a_replay_stops_early_with_the_subsets_of_the_whole(tmp_path: Path) -> None:
+def test_a_replay_stops_early_with_the_subsets_of_the_full_recording(tmp_path: Path) -> None:
     recording(tmp_path)
     file = experiments(tmp_path, ["hard", "easy", "random"], adaptive=True)
     output = probe(file)
@@ -85,7 +83,7 @@ def test_a_replay_stops_early_with_the_subsets_of_the_whole(tmp_path: Path) -> N
 
 
 @pytest.mark.cluster
-def test_a_policy_that_needs_all_says_so_beforehand(
+def test_a_policy_that_needs_all_samples_is_reported_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recording(tmp_path)
@@ -102,7 +100,7 @@ def test_a_policy_that_needs_all_says_so_beforehand(
         ({}, "has no responses to 20 of the 120 training questions"),
     ],
 )
-def test_a_recording_that_lacks_something_is_refused_beforehand(
+def test_an_incomplete_recording_is_refused_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict, words: str
 ) -> None:
     recording(tmp_path, 120 if change else 100)

@@ -109,7 +109,7 @@ def test_a_row_agrees_with_the_result(rows: list[Row]) -> None:
     assert set(row.shares) == {1, 2, 3, 4}
 
 
-def test_every_pair_is_one_sentence(rows: list[Row]) -> None:
+def test_every_pair_of_policies_gets_one_sentence(rows: list[Row]) -> None:
     verdict = only_verdict(rows)
     assert {frozenset((p.comparison.a, p.comparison.b)) for p in verdict.pairs} == {
         frozenset((a, b)) for a in POLICIES for b in POLICIES if a != b
@@ -196,7 +196,7 @@ def test_a_sweep_whose_questions_cannot_be_scored_is_analysed(tmp_path: Path) ->
     )
 
 
-def test_gains_are_those_of_the_results(rows: list[Row]) -> None:
+def test_gains_agree_with_the_results(rows: list[Row]) -> None:
     compared = families(rows)
     table = tables.gains(compared)
     assert table.head == ("model and data", *POLICIES)
@@ -215,7 +215,7 @@ def with_far_set(row: Row, right: int) -> Row:
     return dataclasses.replace(row, counts=counts)
 
 
-def test_pass_at_8_on_another_test_set(rows: list[Row]) -> None:
+def test_pass_at_8_is_shown_for_another_test_set(rows: list[Row]) -> None:
     table = tables.pass_at(families([with_far_set(r, right=0) for r in rows]))
     lines = {(line[1], line[2]): line for line in table.body}
     assert set(lines) == {
@@ -226,7 +226,7 @@ def test_pass_at_8_on_another_test_set(rows: list[Row]) -> None:
     assert lines["far", "accuracy"][3] == "12.5"
 
 
-def test_the_largest_k_that_every_question_has(rows: list[Row]) -> None:
+def test_the_largest_k_is_one_that_every_question_has(rows: list[Row]) -> None:
     assert tables.best_k(rows, OWN) == 8
     few = dataclasses.replace(rows[0], counts={OWN: {0: {"q": (5, 1)}}})
     assert tables.best_k([few], OWN) == 4
@@ -265,7 +265,7 @@ def read(page: Path) -> tuple[str, Reader]:
     return text, reader
 
 
-def test_the_page_has_every_section_and_loads_nothing(
+def test_the_page_has_every_section_and_no_external_resources(
     plan: Plan, store: Store, tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
@@ -328,7 +328,7 @@ def test_user_text_is_escaped(tmp_path: Path) -> None:
     assert reader.loads == []
 
 
-def test_the_page_of_an_empty_store(plan: Plan, tmp_path: Path) -> None:
+def test_an_empty_store_gives_a_page(plan: Plan, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     analysis = analyse(plan, Store(str(tmp_path / "nothing")))
     assert terminal_report(analysis) == "no cell has a result yet"
@@ -338,7 +338,7 @@ def test_the_page_of_an_empty_store(plan: Plan, tmp_path: Path) -> None:
     assert reader.headings[-1] == "How to reproduce"
 
 
-def test_a_figure_takes_the_colour_of_the_page(rows: list[Row]) -> None:
+def test_a_figure_uses_the_text_colour_of_the_page(rows: list[Row]) -> None:
     for svg in (
         figures.accuracy_curves(rows),
         figures.learnable_against_gain({"a": rows, "b": rows[:2]}),
@@ -369,7 +369,7 @@ def test_r_squared_needs_three_cells(rows: list[Row]) -> None:
     assert "stroke-dasharray" in figures.learnable_against_gain({"a": rows})
 
 
-def test_models_and_datasets_are_families_of_their_own(rows: list[Row]) -> None:
+def test_each_model_and_dataset_is_a_separate_family(rows: list[Row]) -> None:
     cell = rows[0].cell
     model = dataclasses.replace(cell.probe.model, name="other")
     probe = cell.probe.model_copy(update={"model": model})
@@ -379,7 +379,7 @@ def test_models_and_datasets_are_families_of_their_own(rows: list[Row]) -> None:
     assert tables.gains(compared).body[1][2:] == ("–", "–", "–")
 
 
-def test_another_set_in_the_store_reaches_the_row(plan: Plan, tmp_path: Path) -> None:
+def test_evaluations_of_another_set_in_the_store_are_read(plan: Plan, tmp_path: Path) -> None:
     cell, store = plan.cells[0], Store(str(tmp_path / "runs"))
     finished_cell(store, plan, cell)
     record = cell_record(plan, cell)

@@ -13,7 +13,7 @@ from cluster.resources import (
 )
 
 
-def test_a_probe_takes_every_gpu_and_leaves_a_cpu_free() -> None:
+def test_a_probe_uses_every_gpu_and_leaves_one_cpu_free() -> None:
     assert probe_share({"CPU": 16, "GPU": 4}, 100)[::2] == (4, 1.0)
     for cpus in (1, 2, 3, 8):
         share = probe_share({"CPU": cpus}, 100)
@@ -30,7 +30,7 @@ def test_a_sampler_may_take_several_gpus() -> None:
         probe_share({"CPU": 16, "GPU": 4}, 100, 8)
 
 
-def test_trials_share_what_there_is() -> None:
+def test_trials_share_the_available_resources() -> None:
     assert trials_at_once({"CPU": 2}, 1, 0, 1) == 2
     assert trials_at_once({"CPU": 2}, 0.5, 0, 1) == 4
     assert trials_at_once({"CPU": 16, "GPU": 1}, 1, 0.25, 1) == 4
@@ -41,7 +41,7 @@ def test_trials_share_what_there_is() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(cpus=st.integers(1, 128), gpus=st.integers(0, 8), parts=st.integers(1, 200))
-def test_a_probe_never_takes_all_cpus_nor_more_actors_than_parts(
+def test_a_probe_never_uses_all_cpus_or_more_actors_than_parts(
     cpus: int, gpus: int, parts: int
 ) -> None:
     share = probe_share({"CPU": float(cpus), "GPU": float(gpus)}, parts)
@@ -69,7 +69,7 @@ def test_a_machine_without_counts_still_gets_one_actor() -> None:
         ({"CPU": 2, "GPU": 8}, 1, 0, 1, 2),
     ],
 )
-def test_the_scarcer_resource_decides(
+def test_the_scarcer_resource_limits_the_trials(
     cluster: dict[str, float], cpus: float, gpus: float, workers: int, fits: int
 ) -> None:
     assert trials_at_once(cluster, cpus, gpus, workers) == fits
@@ -81,7 +81,7 @@ def test_the_scarcer_resource_decides(
     cpus=st.sampled_from([0.1, 0.25, 0.3, 0.5, 1, 1.5, 2]),
     workers=st.integers(1, 4),
 )
-def test_as_many_run_as_fit_and_not_one_more(have: int, cpus: float, workers: int) -> None:
+def test_the_number_of_trials_is_the_most_that_fit(have: int, cpus: float, workers: int) -> None:
     each = cpus * workers
     if each > have:
         with pytest.raises(ResourceError, match="write smaller resources"):
@@ -101,7 +101,7 @@ def test_as_many_run_as_fit_and_not_one_more(have: int, cpus: float, workers: in
         ({}, (1, 0, 1)),
     ],
 )
-def test_what_never_fits_is_refused_with_both_counts(
+def test_a_request_that_never_fits_is_refused_with_both_counts(
     cluster: dict[str, float], asked: tuple[float, float, int]
 ) -> None:
     cpus, gpus, workers = asked
@@ -112,13 +112,13 @@ def test_what_never_fits_is_refused_with_both_counts(
     assert has in str(caught.value)
 
 
-def test_fractions_of_a_gpu_lie_on_one_gpu() -> None:
+def test_fractions_of_a_gpu_are_packed_on_one_gpu() -> None:
     assert trials_at_once({"CPU": 64, "GPU": 2}, 1, 0.6, 1) == 2
     assert trials_at_once({"CPU": 64, "GPU": 2}, 1, 0.5, 1) == 4
     assert trials_at_once({"CPU": 64, "GPU": 8}, 1, 1, 4) == 2
 
 
-def test_a_cluster_that_grows_counts_as_grown() -> None:
+def test_an_autoscaling_cluster_counts_at_its_maximum_size() -> None:
     now = {"CPU": 2.0, "node:x": 1.0}
     assert capacity(now) == now
     assert capacity(now, None, {"CPU": 1, "GPU": 8}) == {"CPU": 2, "GPU": 8, "node:x": 1}

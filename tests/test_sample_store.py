@@ -69,7 +69,7 @@ def probe(tmp_path: Path) -> Probe:
     return Probe(tmp_path)
 
 
-def test_stored_samples_are_no_longer_missing_and_k_may_grow(probe: Probe) -> None:
+def test_stored_samples_are_not_missing_and_k_may_grow(probe: Probe) -> None:
     assert probe.missing() == 24
     probe.write(0, 6, range(3))
     assert probe.missing() == 6
@@ -234,7 +234,7 @@ def test_an_incomplete_probe_is_refused_unless_partial(probe: Probe) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(have=st.sets(st.tuples(st.integers(0, 4), st.integers(0, 5))), samples=st.integers(1, 4))
-def test_stored_and_missing_samples_make_the_whole(
+def test_stored_and_missing_samples_are_complementary(
     have: set[tuple[int, int]], samples: int
 ) -> None:
     prompts = [make_prompt("t", str(i), "a", "") for i in range(5)]

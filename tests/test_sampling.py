@@ -107,20 +107,20 @@ def first_probabilities(sampler: TransformersSampler, request: Request) -> torch
 
 
 @pytest.mark.parametrize("limit", [1, 90])
-def test_greedy_is_generate(sampler: TransformersSampler, limit: int) -> None:
+def test_greedy_sampling_agrees_with_generate(sampler: TransformersSampler, limit: int) -> None:
     wanted = requests_of([0])
     found = sampler.sample(wanted, SamplingSettings(temperature=0, max_completion_length=limit))
     assert found == [[generated(sampler, request, limit)] for request in wanted]
 
 
-def test_greedy_is_generate_where_rows_end(chatty: TransformersSampler) -> None:
+def test_greedy_sampling_agrees_with_generate_when_rows_end(chatty: TransformersSampler) -> None:
     wanted = requests_of([0, 1])
     found = chatty.sample(wanted, SamplingSettings(temperature=0, max_completion_length=40))
     assert found == [[generated(chatty, request, 40)] * 2 for request in wanted]
     assert "stop" in {c.finish for row in found for c in row}
 
 
-def test_batching_and_order_change_nothing(chatty: TransformersSampler) -> None:
+def test_batching_and_order_do_not_change_completions(chatty: TransformersSampler) -> None:
     wanted, settings = requests_of(range(6)), SamplingSettings(max_completion_length=40)
     together = chatty.sample(wanted, settings)
     assert len({c.text for row in together for c in row}) > 12  # samples do differ
@@ -131,7 +131,7 @@ def test_batching_and_order_change_nothing(chatty: TransformersSampler) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_out_of_memory_makes_smaller_batches_and_loses_nothing(
+def test_running_out_of_memory_halves_the_batch_and_loses_no_completion(
     chatty: TransformersSampler, monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
     monkeypatch.setattr(transformers, "attends_plainly", lambda _: shared)
@@ -154,14 +154,14 @@ def test_out_of_memory_makes_smaller_batches_and_loses_nothing(
         chatty.sample(wanted, settings)
 
 
-def test_other_seed_other_samples(chatty: TransformersSampler) -> None:
+def test_another_seed_gives_other_samples(chatty: TransformersSampler) -> None:
     wanted = requests_of(range(4))
     assert chatty.sample(wanted, SamplingSettings(seed=0)) != chatty.sample(
         wanted, SamplingSettings(seed=1)
     )
 
 
-def test_some_samples_are_those_of_all(chatty: TransformersSampler) -> None:
+def test_a_subset_of_samples_agrees_with_all_samples(chatty: TransformersSampler) -> None:
     settings = SamplingSettings(max_completion_length=40)
     full = chatty.sample(requests_of(range(8)), settings)
     picked = [[5, 2], [], [7], [0, 1, 3, 6]]
@@ -172,7 +172,9 @@ def test_some_samples_are_those_of_all(chatty: TransformersSampler) -> None:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_first_token_follows_softmax(sampler: TransformersSampler, temperature: float) -> None:
+def test_the_first_token_follows_the_softmax_distribution(
+    sampler: TransformersSampler, temperature: float
+) -> None:
     count, request = 4000, requests_of(range(4000))[1]
     settings = SamplingSettings(temperature=temperature, max_completion_length=1, seed=3)
     [drawn] = sampler.sample([request], settings)
@@ -201,7 +203,7 @@ def test_top_k_and_top_p_bound_the_support(
     assert {c.text for c in drawn} == allowed
 
 
-def test_tokens_and_finish(chatty: TransformersSampler) -> None:
+def test_tokens_and_finish_are_recorded(chatty: TransformersSampler) -> None:
     drawn = chatty.sample(requests_of(range(8)), SamplingSettings(max_completion_length=12))
     flat = [c for row in drawn for c in row]
     assert {c.finish for c in flat} == {"stop", "length"}
@@ -211,7 +213,7 @@ def test_tokens_and_finish(chatty: TransformersSampler) -> None:
         assert len(c.text) <= c.tokens - (c.finish == "stop")
 
 
-def test_end_token_at_the_limit_is_a_stop(chatty: TransformersSampler) -> None:
+def test_an_end_token_at_the_limit_is_a_stop(chatty: TransformersSampler) -> None:
     wanted = requests_of(range(8))[:1]
     [drawn] = chatty.sample(wanted, SamplingSettings(max_completion_length=40))
     index, full = next((i, c) for i, c in enumerate(drawn) if c.finish == "stop" and c.tokens > 3)
@@ -221,7 +223,9 @@ def test_end_token_at_the_limit_is_a_stop(chatty: TransformersSampler) -> None:
     assert under[index] == Completion(full.text, full.tokens - 1, "length")
 
 
-def test_prompts_are_read_once_and_ended_rows_leave(chatty: TransformersSampler) -> None:
+def test_prompts_are_prefilled_once_and_ended_rows_leave_the_batch(
+    chatty: TransformersSampler,
+) -> None:
     sizes: list[tuple[int, ...]] = []
     chatty.model.model.embed_tokens.register_forward_hook(
         lambda _, args, __: sizes.append(tuple(args[0].shape))
@@ -233,7 +237,7 @@ def test_prompts_are_read_once_and_ended_rows_leave(chatty: TransformersSampler)
     assert len(sizes) == max(c.tokens for row in drawn for c in row)
 
 
-def test_training_goes_on_as_before(source: ModelSource) -> None:
+def test_sampling_does_not_change_training(source: ModelSource) -> None:
     base, tokenizer = load_model(source, "cpu")
     lora = LoraConfig(
         target_modules=["q_proj", "v_proj"], lora_dropout=0.5, init_lora_weights=False
@@ -275,7 +279,7 @@ def test_modes_are_restored_after_an_error(sampler: TransformersSampler) -> None
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"enable_thinking": False}])
-def test_prompts_are_those_of_the_trainer(
+def test_prompts_are_rendered_as_in_the_trainer(
     sampler: TransformersSampler, kwargs: dict[str, Any]
 ) -> None:
     from trl import GRPOTrainer
@@ -297,7 +301,7 @@ def test_prompts_are_those_of_the_trainer(
     assert sampler.count_tokens(requests_of([])) == [len(row) for row in ids]
 
 
-def test_uniforms_are_fixed() -> None:
+def test_uniforms_have_their_pinned_values() -> None:
     """A change of these numbers changes every stored sample: then the engine's name must change."""
     drawn = uniforms(0, "prompt", 1, 1000)
     assert drawn[:3].tolist() == [0.42966223834973394, 0.605923986413679, 0.5318490067429426]
@@ -307,7 +311,7 @@ def test_uniforms_are_fixed() -> None:
     assert len({float(drawn[0]), *(float(other[0]) for other in others)}) == 4
 
 
-def test_load_sampler(source: ModelSource) -> None:
+def test_load_sampler_selects_the_engine_and_pads_left(source: ModelSource) -> None:
     sampler = load_sampler(source, device="cpu")
     assert type(sampler) is TransformersSampler
     assert sampler.tokenizer.pad_token is not None  # the folder's tokenizer has none

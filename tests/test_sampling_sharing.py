@@ -61,7 +61,7 @@ def test_waiting_rows_join_a_running_batch(chatty: TransformersSampler) -> None:
 
 @pytest.mark.parametrize("rows", [1, 7, 24])
 @pytest.mark.parametrize("stop", [(), ("m", "t,")])
-def test_shared_and_repeated_prompts_give_the_same(
+def test_shared_and_repeated_prompts_give_the_same_completions(
     chatty: TransformersSampler, repeated: pytest.MonkeyPatch, rows: int, stop: tuple[str, ...]
 ) -> None:
     wanted, settings = requests_of(range(6)), replace(FORTY, stop=stop)
@@ -71,7 +71,7 @@ def test_shared_and_repeated_prompts_give_the_same(
     assert chatty.sample(wanted, settings) == expected
 
 
-def test_a_stopped_row_writes_nothing_more(chatty: TransformersSampler) -> None:
+def test_a_stopped_row_generates_no_more_tokens(chatty: TransformersSampler) -> None:
     """Where few rows have ended they stay in the batch for a while, but not in the answer."""
     stop = ("m", "t", "s")
     drawn = chatty.sample(requests_of(range(40)), replace(FORTY, stop=stop))
@@ -86,14 +86,14 @@ def test_a_stopped_row_writes_nothing_more(chatty: TransformersSampler) -> None:
     assert all(after.tokens == len(after.text) + 1 for after, _ in cut)
 
 
-def test_half_precision_runs(chatty: TransformersSampler) -> None:
+def test_sampling_works_in_half_precision(chatty: TransformersSampler) -> None:
     chatty.model.bfloat16()
     chatty.rows_per_batch = 7
     drawn = chatty.sample(requests_of(range(6)), FORTY)
     assert {c.finish for row in drawn for c in row} <= {"stop", "length"}
 
 
-def test_layers_with_a_window_keep_the_librarys_way(
+def test_sliding_window_layers_use_the_attention_of_the_library(
     chatty: TransformersSampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
@@ -126,7 +126,7 @@ def deaf() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("deaf")
-def test_attention_that_shares_nothing_is_refused(chatty: TransformersSampler) -> None:
+def test_attention_without_prefix_sharing_is_refused(chatty: TransformersSampler) -> None:
     with pytest.raises(RuntimeError, match="Qwen3ForCausalLM has layers that do not"):
         chatty.sample(requests_of(range(2)), FORTY)
     assert chatty.base.config._attn_implementation == "sdpa"
@@ -154,7 +154,7 @@ def same_rates(ours: np.ndarray, theirs: np.ndarray, count: int) -> float:
     return float(2 * stats.norm.sf(abs((ours - both / 2).sum()) / np.sqrt(variance)))
 
 
-def test_pass_rates_are_those_of_generate() -> None:
+def test_pass_rates_agree_with_generate() -> None:
     torch.set_num_threads(1)
     path = embedded_path("tiny")
     sampler = TransformersSampler.load(ModelSource("tiny", str(path), "test"), "cpu")
@@ -181,7 +181,7 @@ def test_pass_rates_are_those_of_generate() -> None:
     assert stats.ks_2samp([c.tokens for c in drawn], [c.tokens for c in theirs]).pvalue > 0.01
 
 
-def test_the_random_model_has_the_shape_it_says() -> None:
+def test_the_random_model_has_the_stated_number_of_parameters() -> None:
     with torch.device("meta"):
         model = probe.random_model(torch.device("meta"), layers=1)
     per_layer = sum(p.numel() for p in model.model.layers[0].parameters())

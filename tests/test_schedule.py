@@ -127,7 +127,7 @@ def test_a_job_that_never_fits_is_an_error() -> None:
         pack([Job("wide", 1, workers=3)], Capacity((1.0, 1.0), 2))
 
 
-def test_capacity_is_the_gpus_or_all_cpus() -> None:
+def test_capacity_is_the_number_of_gpus_or_all_cpus() -> None:
     assert cluster_capacity({"CPU": 4}, Resources(cpus=2)) == Capacity((4,), 2, "CPU")
     assert cluster_capacity({"CPU": 64, "GPU": 2}, Resources(gpus=0.5)) == Capacity((1.0, 1.0), 4)
     with pytest.raises(ResourceError, match="smaller resources"):

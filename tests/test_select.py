@@ -72,7 +72,7 @@ def run_actors(folder: Path, plan: Plan, specs: Sequence[ProbeSpec]) -> None:
         actor.draw_part([(p, range(4)) for p in pool.prompts(spec.split)])
 
 
-def test_a_probes_folder_is_enough(tmp_path: Path) -> None:
+def test_the_folder_of_a_probe_is_sufficient_input(tmp_path: Path) -> None:
     folder = probe_folder(tmp_path, samples())
     assert chosen(folder) == ["b", "d"]
     assert chosen(folder, "easy") == ["a", "c"]
@@ -82,7 +82,7 @@ def test_a_probes_folder_is_enough(tmp_path: Path) -> None:
     assert subset["rank"].to_pylist() == [0, 1]
 
 
-def test_parts_are_put_together_and_repeated_samples_count_once(tmp_path: Path) -> None:
+def test_parts_are_combined_and_repeated_samples_count_once(tmp_path: Path) -> None:
     whole = probe_folder(tmp_path / "whole", samples())
     parts = [samples("ab"), samples("cd", range(2)), samples("bcd", range(4))]
     pieces = probe_folder(tmp_path / "pieces", *parts)
@@ -92,7 +92,7 @@ def test_parts_are_put_together_and_repeated_samples_count_once(tmp_path: Path) 
     assert rates == [0.0, 0.25, 0.5, 1.0]
 
 
-def test_one_file_of_samples_and_its_difficulty_table_choose_alike(tmp_path: Path) -> None:
+def test_a_file_of_samples_and_its_difficulty_table_select_the_same_subset(tmp_path: Path) -> None:
     pq.write_table(samples(), tmp_path / "samples.parquet")
     tiers = {"a": "1", "b": "7", "c": "3", "d": "5"}
     pq.write_table(difficulty(samples(), tiers), tmp_path / "difficulty.parquet")
@@ -100,7 +100,7 @@ def test_one_file_of_samples_and_its_difficulty_table_choose_alike(tmp_path: Pat
     assert pq.read_table(tmp_path / "subset.parquet")["tier"].to_pylist() == ["7", "5"]
 
 
-def test_the_subset_is_the_policys_own_choice(tmp_path: Path) -> None:
+def test_the_subset_agrees_with_the_policy(tmp_path: Path) -> None:
     table = difficulty(samples())
     pq.write_table(table, tmp_path / "d.parquet")
     for policy in ("hard", "easy", "middle", "random"):
@@ -112,12 +112,14 @@ def test_the_subset_is_the_policys_own_choice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("budget", "size"), [("1", 1), ("4", 4), ("0.25", 1), ("0.5", 2), ("0.74", 2), ("1.0", 4)]
 )
-def test_a_share_is_floored_and_a_count_is_taken(tmp_path: Path, budget: str, size: int) -> None:
+def test_a_share_is_floored_and_a_count_is_used_directly(
+    tmp_path: Path, budget: str, size: int
+) -> None:
     pq.write_table(difficulty(samples()), tmp_path / "d.parquet")
     assert len(chosen(tmp_path / "d.parquet", budget=budget)) == size
 
 
-def test_why_is_returned_and_kept_with_the_subset(tmp_path: Path) -> None:
+def test_the_reason_is_returned_and_stored_with_the_subset(tmp_path: Path) -> None:
     folder = probe_folder(tmp_path, samples())
     out = tmp_path / "new" / "folder" / "subset.parquet"
     why = select_file([folder], PolicyEntry(policy="hard"), "0.5", 3, out)
@@ -131,7 +133,7 @@ def test_why_is_returned_and_kept_with_the_subset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("budget", ["some", "", "nan", "inf", "10%"])
-def test_a_budget_that_is_no_number_is_refused(tmp_path: Path, budget: str) -> None:
+def test_a_budget_that_is_not_a_number_is_refused(tmp_path: Path, budget: str) -> None:
     folder = probe_folder(tmp_path, samples())
     with pytest.raises(UserError, match=r"write a share \(0.1\) or a count \(80\)"):
         select_file([folder], PolicyEntry(policy="hard"), budget, 0, tmp_path / "out.parquet")
@@ -172,7 +174,7 @@ def test_a_torn_part_is_refused(tmp_path: Path) -> None:
         chosen(folder)
 
 
-def test_the_command_prints_why_as_json_or_in_one_line(tmp_path: Path, capsys) -> None:
+def test_the_command_prints_the_reason_as_json_or_in_one_line(tmp_path: Path, capsys) -> None:
     folder, out = probe_folder(tmp_path, samples()), tmp_path / "subset.parquet"
     arguments = ["select", "--probe", str(folder), "--policy", "random", "--budget", "3"]
     arguments += ["--seed", "2", "--out", str(out)]
@@ -193,7 +195,7 @@ def test_the_command_prints_why_as_json_or_in_one_line(tmp_path: Path, capsys) -
         ("hard", "x", "--budget x"),
     ],
 )
-def test_the_command_ends_wrong_input_with_code_2(
+def test_invalid_input_ends_the_command_with_code_2(
     tmp_path: Path, capsys, policy: str, budget: str, words: str
 ) -> None:
     folder, out = probe_folder(tmp_path, samples()), tmp_path / "subset.parquet"
@@ -214,7 +216,7 @@ def test_an_unwritable_output_is_refused(tmp_path: Path) -> None:
             select_file([folder], PolicyEntry(policy="hard"), "2", 0, out)
 
 
-def test_unknown_outcomes_and_rates_in_words_are_refused(tmp_path: Path) -> None:
+def test_unknown_outcomes_and_non_numeric_rates_are_refused(tmp_path: Path) -> None:
     file, out = tmp_path / "table.parquet", tmp_path / "subset.parquet"
     pq.write_table(pa.table({"prompt_id": ["a"], "pass_rate": ["high"]}), file)
     with pytest.raises(UserError, match="pass_rate holds string"):

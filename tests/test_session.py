@@ -11,7 +11,7 @@ from cluster.session import ray_session
 
 
 @pytest.mark.cluster
-def test_an_absent_cluster_is_an_error_at_once(tmp_path: Path) -> None:
+def test_an_absent_cluster_is_an_immediate_error(tmp_path: Path) -> None:
     message = refused(tmp_path, "127.0.0.1:1")
     assert "cannot connect to a Ray cluster at RAY_ADDRESS=127.0.0.1:1: start one" in message
 

@@ -49,13 +49,13 @@ def test_defaults_are_800_and_200_with_no_duplicate_and_no_overlap() -> None:
     assert len({*train, *test}) == 1000
 
 
-def test_the_same_seed_gives_the_same_pool_and_another_seed_another() -> None:
+def test_the_pool_is_determined_by_the_seed() -> None:
     assert get_task("shuffled_objects").train() == get_task("shuffled_objects").train()
     other = get_task("shuffled_objects", seed=1)
     assert not set(ids(other.train())) & set(ids(get_task("shuffled_objects").train()))
 
 
-def test_the_default_pool_never_changes_unnoticed() -> None:
+def test_the_default_pool_has_the_pinned_hash() -> None:
     """Stored probes name these ids; a change here must come with a new `version`."""
     script = (
         "import hashlib; from tasks import get_task; t = get_task('shuffled_objects');"
@@ -68,21 +68,21 @@ def test_the_default_pool_never_changes_unnoticed() -> None:
     assert run.stdout.strip() == here == "50aea9472af718a5"
 
 
-def test_neither_split_depends_on_the_others_size() -> None:
+def test_each_split_is_independent_of_the_size_of_the_other() -> None:
     small = get_task("shuffled_objects", train=10, test=5)
     large = get_task("shuffled_objects", train=300, test=90)
     assert small.train() == large.train()[:10]
     assert small.test() == large.test()[:5]
 
 
-def test_no_seed_trains_on_what_another_seed_tests() -> None:
+def test_training_prompts_of_one_seed_are_never_test_prompts_of_another() -> None:
     for seed in range(3):
         task = get_task("shuffled_objects", seed=seed, train=100, test=100)
         assert all(map(in_test_split, task.test()))
         assert not any(map(in_test_split, task.train()))
 
 
-def test_gold_answers_follow_from_the_text() -> None:
+def test_gold_answers_can_be_derived_from_the_text() -> None:
     task = get_task("shuffled_objects", train=1500, test=300)
     wrong = [p for p in task.train() + task.test() if simulated(p.question) != p.answer]
     assert not wrong, wrong[0].question
@@ -98,7 +98,7 @@ def test_options_are_lettered_in_order_distinct_and_as_many_as_the_tier() -> Non
         assert prompt.answer.strip("()") in letters
 
 
-def test_swaps_and_objects_stay_within_what_was_asked() -> None:
+def test_swaps_and_objects_follow_the_options() -> None:
     task = get_task("shuffled_objects", objects=[3, 7], swaps=[1, 2], train=200)
     assert {p.tier for p in task.train()} == {"3", "7"}
     counts = {len(PAIR.findall(p.question.partition("\nOptions")[0])) for p in task.train()}
@@ -130,12 +130,14 @@ def test_the_chat_is_one_short_user_message_with_the_form_of_the_answer() -> Non
         ("Hmm, so many swaps.", True, "truncated"),
     ],
 )
-def test_marks(completion: str, truncated: bool, outcome: str) -> None:
+def test_each_reading_marks_completions_as_expected(
+    completion: str, truncated: bool, outcome: str
+) -> None:
     task = get_task("shuffled_objects")
     assert task.mark(completion, "(B)", truncated).outcome == outcome
 
 
-def test_strict_marking_refuses_what_lenient_marking_reads() -> None:
+def test_strict_marking_does_not_read_answers_that_lenient_marking_reads() -> None:
     text = "The answer is (B)."
     assert get_task("shuffled_objects").mark(text, "(B)").reward == 1.0
     assert get_task("shuffled_objects", marking="strict").mark(text, "(B)").outcome == "unparsed"
@@ -162,7 +164,9 @@ def test_strict_marking_refuses_what_lenient_marking_reads() -> None:
         ({"swap": 3}, "has no option 'swap'"),
     ],
 )
-def test_bad_options_say_what_to_write(options: dict[str, object], advice: str) -> None:
+def test_errors_for_invalid_options_say_what_to_write(
+    options: dict[str, object], advice: str
+) -> None:
     with pytest.raises(TaskError, match=re.escape(advice)):
         get_task("shuffled_objects", **options)
 
@@ -197,14 +201,14 @@ def test_benchmark_files_are_read_plain_and_packed_without_duplicates(folder: Pa
     assert ids(bbh(folder, test=8, seed=1).test()) != ids(bbh(folder, test=8).test())
 
 
-def test_a_test_that_takes_everything_leaves_no_pool(folder: Path) -> None:
+def test_a_test_set_with_every_question_leaves_no_pool(folder: Path) -> None:
     task = bbh(folder, test=200)
     assert len(task.test()) == 8
     with pytest.raises(TaskError, match="smaller test"):
         task.train()
 
 
-def test_a_missing_file_and_a_malformed_one_are_named(folder: Path) -> None:
+def test_missing_and_malformed_files_are_named(folder: Path) -> None:
     with pytest.raises(TaskError, match=r"no tracking_shuffled_objects_seven_objects as \.jsonl"):
         bbh(folder, objects=[7]).test()
     (folder / "tracking_shuffled_objects_three_objects.json").write_text('{"rows": []}')
@@ -228,7 +232,7 @@ def test_another_repository_has_no_pinned_commit() -> None:
         get_task("shuffled_objects", source="bbh", hub="me/bbh").test()
 
 
-def test_a_part_of_the_benchmark_is_read_only_where_that_is_meant(folder: Path) -> None:
+def test_a_part_of_the_benchmark_is_read_only_with_partial(folder: Path) -> None:
     with pytest.raises(TaskError, match="5 rows; the official number is 250: write partial: true"):
         bbh(folder, partial=False).test()
     task = bbh(folder, test=3)
@@ -237,7 +241,7 @@ def test_a_part_of_the_benchmark_is_read_only_where_that_is_meant(folder: Path) 
     assert task.notes[2:] == ["bbh: 2 repeated prompts dropped"]
 
 
-def test_the_real_benchmark_is_750_questions_with_an_option_for_each_answer() -> None:
+def test_the_real_benchmark_has_750_questions_with_an_option_for_each_answer() -> None:
     task = get_task("shuffled_objects", source="bbh", path=str(data("raw", "bbh")), test=150)
     prompts = task.test() + task.train()
     assert len(prompts) == len(set(ids(prompts))) == 750
@@ -250,7 +254,7 @@ def authors(folder: Path, **options: object) -> ShuffledObjects:
     return bbh(folder, objects=[7], split="authors", partial=False, **options)
 
 
-def test_the_authors_split_is_theirs_in_their_order() -> None:
+def test_the_authors_split_has_their_questions_in_their_order() -> None:
     task = authors(data("raw", "bbh"))
     for split, pool in (("train", task.train()), ("test", task.test())):
         file = data("bbh_shuffled_objects", f"authors_{split}.jsonl")
@@ -291,7 +295,7 @@ def test_the_papers_wording_asks_for_a_short_answer_without_thinking() -> None:
     assert get_task("shuffled_objects").chat_template_kwargs == {}
 
 
-def test_the_task_imports_nothing_heavy() -> None:
+def test_the_task_imports_no_heavy_library() -> None:
     script = "import sys, tasks.shuffled_objects; print({'torch', 'datasets'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"

@@ -64,7 +64,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz"])
-def test_every_kind_of_file_gives_the_same_rows_and_its_hash(tmp_path: Path, suffix: str) -> None:
+def test_every_file_format_gives_the_same_rows_and_the_hash_of_the_file(
+    tmp_path: Path, suffix: str
+) -> None:
     file = write(tmp_path / f"train{suffix}", ROWS)
     read = read_rows(SOURCE, str(tmp_path))
     assert read.rows == ROWS
@@ -81,14 +83,14 @@ def test_a_clone_of_the_hubs_folder_is_read_config_by_config(tmp_path: Path) -> 
     assert read.origin.count("sha256:") == 2
 
 
-def test_a_lone_split_may_be_named_by_its_file_and_others_may_not(tmp_path: Path) -> None:
+def test_only_a_single_split_source_can_be_given_as_a_file(tmp_path: Path) -> None:
     file = write(tmp_path / "some.jsonl", ROWS)
     assert read_rows(replace(SOURCE, alone=True), str(file)).rows == ROWS
     with refused("some.jsonl is not a folder: write path: FOLDER with train.jsonl and test.jsonl"):
         read_rows(SOURCE, str(file))
 
 
-def test_json_may_hold_its_rows_under_a_key(tmp_path: Path) -> None:
+def test_json_rows_can_be_under_a_key(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text(json.dumps({"canary": "x", "examples": ROWS}))
     assert read_rows(replace(SOURCE, records="examples"), str(tmp_path)).rows == ROWS
     with refused("train.json is not of the form a list of rows"):
@@ -107,13 +109,13 @@ def test_json_may_hold_its_rows_under_a_key(tmp_path: Path) -> None:
         ("[1]", ":1 is not a row: write an object with question, answer"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, content: str, message: str) -> None:
+def test_an_invalid_line_is_named(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "train.jsonl").write_text(content)
     with refused(message):
         read_rows(SOURCE, str(tmp_path))
 
 
-def test_a_bad_row_of_parquet_is_named(tmp_path: Path) -> None:
+def test_an_invalid_row_of_parquet_is_named(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet", [{"question": "a"}, {"question": None}])
     with refused("a.parquet row 1 has no column 'answer'; it has: question"):
         read_file(file, ["question", "answer"])
@@ -153,7 +155,7 @@ def test_a_missing_folder_or_file_is_named_with_what_to_write(tmp_path: Path) ->
         read_file(tmp_path / "a.jsonl", [])
 
 
-def test_another_number_of_rows_is_refused_or_noted(tmp_path: Path) -> None:
+def test_an_unexpected_number_of_rows_is_refused_or_noted(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", ROWS * 600)
     note = "train.jsonl holds 1,200 rows; the official number is 2"
     with refused(f"{note}: write partial: true"):
@@ -172,7 +174,7 @@ def test_the_hub_is_read_config_by_config_at_the_pinned_commit(
     assert hub == [("someone/sums", c, "train", PIN) for c in ("easy", "hard")]
 
 
-def test_another_commit_of_the_hub_can_be_named(hub: list[tuple[object, ...]]) -> None:
+def test_another_commit_of_the_hub_can_be_chosen(hub: list[tuple[object, ...]]) -> None:
     assert read_rows(SOURCE, None, revision="f" * 40).origin == f"someone/sums@{'f' * 40}"
     assert {call[3] for call in hub} == {"f" * 40}
 
@@ -199,7 +201,7 @@ def test_a_revision_of_a_local_copy_is_refused(tmp_path: Path) -> None:
         read_rows(SOURCE, str(tmp_path), revision=PIN)
 
 
-def test_a_hub_out_of_reach_is_named_with_the_way_around_it() -> None:
+def test_an_unreachable_hub_points_to_a_local_path() -> None:
     """The hub's real client, in offline mode."""
     pytest.importorskip("datasets")
     script = (
@@ -228,5 +230,5 @@ def test_a_hub_out_of_reach_is_named_with_the_way_around_it() -> None:
         ("x", None),
     ],
 )
-def test_plain_numbers(text: str, number: str | None) -> None:
+def test_plain_numbers_are_normalized(text: str, number: str | None) -> None:
     assert normalize_number(text) == number

@@ -53,7 +53,7 @@ def test_swapping_before_and_after_mirrors_the_interval(rates: list[tuple[float,
 
 
 @pytest.mark.parametrize("count", [20, 100, 500])
-def test_the_interval_holds_the_mean_and_has_the_width_of_theory(count: int) -> None:
+def test_the_interval_contains_the_mean_and_has_the_theoretical_width(count: int) -> None:
     before, after = pairs(count)
     low, high = paired_gain(before, after)
     difference = after - before
@@ -77,7 +77,7 @@ def test_the_same_data_give_the_same_interval_and_are_left_alone() -> None:
     assert (before == copies[0]).all() and (after == copies[1]).all()
 
 
-def test_pairing_takes_out_what_questions_share() -> None:
+def test_pairing_removes_the_variance_between_questions() -> None:
     rng = np.random.default_rng(0)
     before = rng.random(200)
     after = before + rng.normal(0.05, 0.01, 200)
@@ -140,7 +140,7 @@ def test_questions_that_agree_leave_the_t_test_over_seeds() -> None:
 
 
 @pytest.mark.parametrize(("seeds", "items"), [(2, 7), (3, 40), (5, 15)])
-def test_mean_squares_are_those_of_least_squares(seeds: int, items: int) -> None:
+def test_mean_squares_agree_with_least_squares(seeds: int, items: int) -> None:
     """Residual sums of nested linear models, solved with dummy columns."""
     values = drawn(seeds, items)
     s, i = np.indices(values.shape).reshape(2, -1)
@@ -191,14 +191,14 @@ def test_one_run_at_one_question_has_an_infinite_interval() -> None:
     assert mean_effect(np.array([[0.5]])) == (0.5, -np.inf, np.inf, 1.0)
 
 
-def test_questions_that_never_differ_may_yet_differ() -> None:
+def test_questions_that_never_differed_still_have_an_interval() -> None:
     result = mean_effect(np.zeros((1, 15)))
     assert (result.mean, result.p) == (0, 1)
     assert result.high == pytest.approx(scipy.stats.binomtest(0, 15).proportion_ci().high)
 
 
 @pytest.mark.parametrize("values", [np.zeros(3), np.zeros((0, 3)), np.array([[np.nan, 1.0]])])
-def test_what_is_not_seeds_by_items_is_refused(values: np.ndarray) -> None:
+def test_an_array_that_is_not_seeds_by_items_is_refused(values: np.ndarray) -> None:
     with pytest.raises(ValueError, match="finite"):
         mean_effect(values)
 
@@ -210,12 +210,12 @@ def test_the_bootstrap_over_many_seeds_has_the_same_width() -> None:
     assert high - low == pytest.approx(result.high - result.low, rel=0.12)
 
 
-def test_components_are_found_again() -> None:
+def test_variance_components_are_recovered() -> None:
     result = np.mean([variances(mean_squares(drawn(4, 100, key))) for key in range(200)], axis=0)
     assert result == pytest.approx([0.03**2, 0.2**2, 0.3**2], rel=0.2)
 
 
-def test_expected_mean_squares_give_their_components_back() -> None:
+def test_expected_mean_squares_give_their_components() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
     assert variances(parts.expected(3, 100)) == pytest.approx(parts)
     assert variances(parts.expected(1, 100)).item == pytest.approx(0.13)
@@ -226,7 +226,7 @@ def test_expected_mean_squares_give_their_components_back() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from([-1.0, -0.25, 0.0, 0.5, 1.0]), min_size=2, max_size=10))
-def test_permutation_is_scipys(values: list[float]) -> None:
+def test_the_permutation_test_agrees_with_scipy(values: list[float]) -> None:
     result = permutation_p(np.array(values))
     pairs = (np.array(values), np.zeros(len(values)))
     other = scipy.stats.permutation_test(
@@ -239,7 +239,7 @@ def test_permutation_is_scipys(values: list[float]) -> None:
     assert result == pytest.approx(other.pvalue, abs=1e-9)
 
 
-def test_many_questions_are_sampled_and_close_to_exact() -> None:
+def test_many_questions_use_a_sampled_test_close_to_the_exact_one() -> None:
     values = np.random.default_rng(0).choice([-1.0, 1.0], 60, p=[0.35, 0.65])
     exact = scipy.stats.binomtest(int((values > 0).sum()), 60).pvalue
     assert permutation_p(values) == pytest.approx(exact, abs=0.01)
@@ -269,7 +269,7 @@ def test_mcnemar_needs_one_sample_of_each_question(other: np.ndarray) -> None:
 
 
 @given(st.lists(st.floats(0, 1), max_size=8))
-def test_holm_is_its_definition(p_values: list[float]) -> None:
+def test_holm_agrees_with_its_definition(p_values: list[float]) -> None:
     """Adjusted p: the smallest level at which Holm's steps reject that test."""
     m = len(p_values)
     for p, result in zip(p_values, holm(p_values), strict=True):
@@ -278,7 +278,7 @@ def test_holm_is_its_definition(p_values: list[float]) -> None:
         assert result == pytest.approx(min(1.0, max(steps)))
 
 
-def test_holm_of_a_textbook_family() -> None:
+def test_holm_agrees_with_a_textbook_example() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
@@ -291,7 +291,7 @@ GAIN = [3.49, 26.69, 34.19, 29.49, 8.26, 24.34, 39.42, 34.87, 14.94, 28.51, 37.3
 GAIN += [0.80, -3.20, 13.60, -1.60, 3.20, 10.12, 22.40, 12.52, 29.60, 28.80, 32.80, 28.80]
 
 
-def test_r_squared_of_the_papers_tables() -> None:
+def test_r_squared_agrees_with_the_papers_tables() -> None:
     result = r_squared(np.array(LEARNABLE), np.array(GAIN))
     other = scipy.stats.linregress(LEARNABLE, GAIN).rvalue ** 2
     assert result.value == pytest.approx(other, abs=1e-9)
@@ -301,19 +301,19 @@ def test_r_squared_of_the_papers_tables() -> None:
 
 
 @pytest.mark.parametrize("y", [[1.0, 2.0], [2.0, 2.0, 2.0], []])
-def test_too_few_or_equal_cells_have_no_line(y: list[float]) -> None:
+def test_too_few_or_equal_cells_have_no_regression_line(y: list[float]) -> None:
     result = r_squared(np.arange(len(y)), np.array(y))
     assert np.isnan(result.value) and (result.low, result.high) == (0, 1)
 
 
 @given(st.integers(3, 12), st.floats(-3, 3).filter(lambda x: abs(x) > 0.1))
 @settings(max_examples=20, deadline=None)
-def test_a_line_explains_everything(cells: int, slope: float) -> None:
+def test_points_on_a_line_have_r_squared_1(cells: int, slope: float) -> None:
     result = r_squared(np.arange(cells), slope * np.arange(cells) + 1, resamples=200)
     assert result[:3] == pytest.approx((1, 1, 1))
 
 
-def test_cells_come_in_pairs() -> None:
+def test_unpaired_cells_are_refused() -> None:
     with pytest.raises(ValueError, match="equal lengths"):
         r_squared(np.zeros(3), np.zeros(4))
 
@@ -326,12 +326,12 @@ def probes(between: float, within: float, key: int, count: int = 4) -> list[np.n
     return [rng.normal(rng.normal(60, between), within, 3) for _ in range(count)]
 
 
-def test_no_variance_between_probes_is_tested_as_scipy_does() -> None:
+def test_the_test_of_variance_between_probes_agrees_with_scipy() -> None:
     groups = [*probes(1, 1, 0), np.array([59.0, 61.0])]
     assert variance_components(groups).p == pytest.approx(scipy.stats.f_oneway(*groups).pvalue)
 
 
-def test_variances_of_probes_and_of_seeds_are_found_and_covered() -> None:
+def test_variances_of_probes_and_seeds_are_estimated_and_covered() -> None:
     result = [variance_components(probes(2, 1, key)) for key in range(400)]
     assert np.mean([f.between for f in result]) == pytest.approx(4, rel=0.15)
     assert np.mean([f.within for f in result]) == pytest.approx(1, rel=0.1)
@@ -340,12 +340,12 @@ def test_variances_of_probes_and_of_seeds_are_found_and_covered() -> None:
         assert 0.92 < np.mean([e.low <= truth <= e.high for e in ends]) < 0.98
 
 
-def test_equal_results_vary_in_nothing() -> None:
+def test_equal_results_have_no_variance() -> None:
     result = variance_components([np.full(2, 60.0), np.full(2, 60.0)])
     assert (result.between, result.within, result.p) == (0, 0, 1)
 
 
-def test_probes_that_differ_and_seeds_that_do_not() -> None:
+def test_variance_only_between_probes_is_attributed_to_probes() -> None:
     result = variance_components([np.full(2, 60.0), np.full(2, 62.0)])
     assert (result.between, result.within, result.p) == (2, 0, 0)
     assert result.between_interval.low > 0
@@ -361,13 +361,13 @@ def test_components_need_two_probes_and_two_seeds(sizes: list[int]) -> None:
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3, 5])
-def test_the_interval_holds_the_truth_in_95_of_100(seeds: int) -> None:
+def test_the_interval_covers_the_true_difference_in_95_of_100(seeds: int) -> None:
     world = World(seeds, items=120, samples=4, seed_points=1.0, shift=0.4)
     assert 0.925 <= coverage(world, 400) <= 0.985
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_intervals_of_identical_policies_leave_out_zero_in_5_of_100(seeds: int) -> None:
+def test_intervals_of_identical_policies_exclude_zero_in_5_of_100(seeds: int) -> None:
     same = World(seeds, items=120, samples=2, seed_points=2.0)
     result = [mean_effect(sweep.a - sweep.b).p for sweep in sweeps(same, 400)]
     assert 0.015 <= np.mean(np.array(result) < 0.05) <= 0.075

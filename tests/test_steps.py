@@ -36,7 +36,7 @@ def test_a_target_barely_reached_has_an_open_end() -> None:
     assert crossing.high is None and 0.3 < crossing.reached < 0.7
 
 
-def test_other_questions_in_curve_and_target_are_refused() -> None:
+def test_different_questions_in_curve_and_target_are_refused() -> None:
     for wrong in ({}, {0: np.zeros((1, 3))}, {0: np.zeros((1, 4)), 9: np.zeros((2, 4))}):
         with pytest.raises(ValueError, match="same questions"):
             steps_to_match(wrong, np.zeros((1, 4)))
@@ -54,7 +54,7 @@ def test_seeds_that_differ_widen_the_interval() -> None:
     assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
 
 
-def test_the_interval_holds_the_truth_in_about_95_of_100() -> None:
+def test_the_interval_covers_the_true_step_in_about_95_of_100() -> None:
     covered = 0
     for key in range(100):
         rng = np.random.default_rng(key)

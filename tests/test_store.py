@@ -12,7 +12,7 @@ from orchestrator.storage.store import Store, StoreError, exclusive
 ROWS = pa.Table.from_pylist([{"update": 1, "name": "loss", "value": 0.5}], schema=LOG)
 
 
-def test_tables_and_json_come_back_and_leave_nothing_else(tmp_path: Path) -> None:
+def test_tables_and_json_round_trip_without_leftover_files(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "runs"))
     store.write_table(ROWS, "a", "t.parquet")
     store.write_json({"x": 1}, "a", "j.json")
@@ -50,7 +50,7 @@ def test_a_storage_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         Store("nowhere://x")
 
 
-def test_a_relative_storage_means_the_same_folder_in_every_process(
+def test_a_relative_storage_is_the_same_folder_in_every_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -87,7 +87,7 @@ def test_metadata_of_a_table_is_kept_and_does_not_make_it_foreign(tmp_path: Path
     assert found.schema.metadata[b"why"] == b"because"
 
 
-def test_writing_again_replaces_and_deleting_twice_is_no_error(tmp_path: Path) -> None:
+def test_writing_again_replaces_and_deleting_twice_is_allowed(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     store.write_json([1], "j.json")
     store.write_json([2], "j.json")
@@ -98,7 +98,9 @@ def test_writing_again_replaces_and_deleting_twice_is_no_error(tmp_path: Path) -
     assert store.read_json("j.json") is None
 
 
-def test_names_and_folders_tell_files_from_folders_and_hide_temporary_ones(tmp_path: Path) -> None:
+def test_names_and_folders_separate_files_from_folders_and_hide_temporary_files(
+    tmp_path: Path,
+) -> None:
     store = Store(str(tmp_path))
     for name in ("b", "a"):
         store.write_json(1, "x", f"{name}.json")
@@ -111,25 +113,25 @@ def test_names_and_folders_tell_files_from_folders_and_hide_temporary_ones(tmp_p
 
 
 @pytest.mark.parametrize("name", ["with space", "per%41cent", "num#ber?", "ünïcode"])
-def test_any_folder_name_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
+def test_any_folder_name_is_used_unchanged(tmp_path: Path, name: str) -> None:
     Store(str(tmp_path / name)).write_json(1, "j.json")
     assert [p.name for p in tmp_path.iterdir()] == [name]
     assert Store(str(tmp_path / name)).read_json("j.json") == 1
 
 
-def test_a_path_and_its_uri_are_one_storage(tmp_path: Path) -> None:
+def test_a_path_and_its_uri_are_the_same_storage(tmp_path: Path) -> None:
     Store((tmp_path / "runs").as_uri()).write_json(1, "j.json")
     assert Store(str(tmp_path / "runs")).read_json("j.json") == 1
 
 
-def test_checking_a_storage_in_use_touches_nothing(tmp_path: Path) -> None:
+def test_checking_a_storage_in_use_changes_nothing(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     store.write_json(1, "j.json")
     store.check_writable()
     assert [p.name for p in tmp_path.iterdir()] == ["j.json"]
 
 
-def test_a_regular_file_is_no_storage(tmp_path: Path) -> None:
+def test_a_regular_file_is_refused_as_storage(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(StoreError, match="cannot be written"):
         Store(str(tmp_path / "file")).check_writable()
@@ -137,7 +139,7 @@ def test_a_regular_file_is_no_storage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("uri", ["s3://KEY:SECRET@bucket/runs", "s3://KEY@bucket", "gs://a:b@c/d"])
-def test_a_key_in_the_address_is_refused_and_not_repeated(uri: str) -> None:
+def test_credentials_in_the_address_are_refused_and_not_printed(uri: str) -> None:
     with pytest.raises(StoreError, match="export AWS_ACCESS_KEY_ID") as caught:
         Store(uri)
     assert not any(word in str(caught.value) for word in ("KEY:", "KEY@", "a:b"))

@@ -91,7 +91,7 @@ def test_mlflow_has_one_parent_and_one_run_per_cell_with_every_axis(finished: Pa
         assert "final/accuracy" in child.data.metrics
 
 
-def test_the_same_command_again_does_nothing_and_says_so(finished: Path) -> None:
+def test_rerunning_a_finished_sweep_reports_that_nothing_is_left(finished: Path) -> None:
     def written() -> dict[Path, int]:
         files = Path(store_of(finished).path("cells")).rglob("*.parquet")
         return {file: file.stat().st_mtime_ns for file in files}
@@ -102,7 +102,7 @@ def test_the_same_command_again_does_nothing_and_says_so(finished: Path) -> None
     assert len(mlflow_runs(finished)) == 3
 
 
-def test_killed_processes_cost_nothing_but_time(finished: Path, tmp_path: Path) -> None:
+def test_killed_processes_do_not_change_results(finished: Path, tmp_path: Path) -> None:
     """A sampler actor, a trial and the driver die by SIGKILL; the end is that of a calm run."""
     file = experiments(tmp_path)
     store, plan = store_of(file), plan_of(file)
@@ -140,7 +140,7 @@ def test_killed_processes_cost_nothing_but_time(finished: Path, tmp_path: Path) 
     assert len(mlflow_runs(file)) == 3
 
 
-def test_out_of_memory_halves_the_micro_batch_and_changes_no_group(
+def test_running_out_of_memory_halves_the_micro_batch_and_changes_no_group(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A GPU's memory ends twice, in the middle of a cell; its groups are those of a calm one."""
@@ -173,7 +173,7 @@ def test_out_of_memory_halves_the_micro_batch_and_changes_no_group(
         assert ledgers[0][name] == ledgers[1][name]
 
 
-def test_no_smaller_micro_batch_than_one_is_said(tmp_path: Path) -> None:
+def test_running_out_of_memory_with_a_micro_batch_of_one_is_reported(tmp_path: Path) -> None:
     file = experiments(tmp_path)
     cell, store = plan_of(file).cells[0], store_of(file)
     assert halvings(cell) == 4

@@ -56,7 +56,7 @@ def pairs(prompts: list[Prompt]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("task", [*READ, ShuffledObjects])
-def test_options_are_keywords_and_a_docstring_says_what_the_task_is(task: type[Task]) -> None:
+def test_options_are_keyword_only_and_a_docstring_describes_the_task(task: type[Task]) -> None:
     parameters = inspect.signature(task).parameters
     assert list(parameters)[:2] == ["marking", "prompt"]
     assert {p.kind for p in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
@@ -69,7 +69,7 @@ def questions(folder: Path, count: int = 4) -> str:
     return jsonl(folder / "questions.jsonl", rows)
 
 
-def test_questions_are_read_once_by_an_instance_and_its_copies(tmp_path: Path) -> None:
+def test_files_are_read_once_by_an_instance_and_its_copies(tmp_path: Path) -> None:
     file = questions(tmp_path)
     task = QuestionFile(
         train=file, test=jsonl(tmp_path / "t.jsonl", [{"question": 1, "answer": 1}])
@@ -81,7 +81,7 @@ def test_questions_are_read_once_by_an_instance_and_its_copies(tmp_path: Path) -
     assert task.train() == before
 
 
-def test_notes_are_said_once_and_provenance_needs_no_reading_first(tmp_path: Path) -> None:
+def test_notes_are_given_once_and_provenance_reads_the_file(tmp_path: Path) -> None:
     file = jsonl(tmp_path / "a.jsonl", [{"question": "1?", "answer": 1}] * 3)
     task = QuestionFile(train=file)
     other = task.other_reading
@@ -91,7 +91,7 @@ def test_notes_are_said_once_and_provenance_needs_no_reading_first(tmp_path: Pat
 
 
 @pytest.mark.parametrize("task", [Gsm8k, CompetitionMath, Aime2025])
-def test_wordings_ask_for_a_box_and_the_paper_turns_thinking_off(task: type[Gsm8k]) -> None:
+def test_presets_ask_for_a_box_and_paper_disables_thinking(task: type[Gsm8k]) -> None:
     [plain] = task().messages("What is {1}?")
     assert plain["content"].startswith("What is {1}?\nReason step by step")
     assert plain["content"].endswith("within \\boxed{}.")
@@ -103,7 +103,7 @@ def test_wordings_ask_for_a_box_and_the_paper_turns_thinking_off(task: type[Gsm8
 
 
 @pytest.mark.parametrize("task", READ)
-def test_a_bad_preset_and_a_bad_marking_are_refused(task: type[Gsm8k]) -> None:
+def test_an_invalid_preset_or_marking_is_refused(task: type[Gsm8k]) -> None:
     with refused("unknown preset 'short': write one of plain"):
         task(prompt={"preset": "short"})
     with refused("write strict or lenient"):
@@ -112,7 +112,7 @@ def test_a_bad_preset_and_a_bad_marking_are_refused(task: type[Gsm8k]) -> None:
 
 @pytest.mark.parametrize("marking", ["strict", "lenient"])
 @pytest.mark.parametrize("kind", READ)
-def test_markers_are_tried_on_examples_that_need_no_data(kind: type[Task], marking: Any) -> None:
+def test_marker_checks_need_no_data(kind: type[Task], marking: Any) -> None:
     marker_variants = [task.with_marking(marking) for task in kind.marker_variants()]
     assert len(marker_variants) == (4 if kind is QuestionFile else 1)
     for task in marker_variants:
@@ -123,7 +123,7 @@ def test_markers_are_tried_on_examples_that_need_no_data(kind: type[Task], marki
         assert {mark.outcome for mark in task.mark_all(wrong)} == {"wrong"}
 
 
-def test_options_that_change_a_judgement_are_in_the_markers_name() -> None:
+def test_options_that_change_marks_are_part_of_the_marker_id() -> None:
     assert Gsm8k().marker_id == "gsm8k/1/lenient"
     assert Gsm8k(last_number=True).marker_id == "gsm8k/1/lenient/last-number"
     names = {task.marker_id for task in QuestionFile.marker_variants()}
@@ -143,7 +143,7 @@ def worked(question: str, gold: str, steps: int = 2) -> dict[str, str]:
     return {"question": question, "answer": "She counts.\n\n" * steps + f"#### {gold}"}
 
 
-def test_gsm8k_reads_gold_and_steps_and_says_what_it_drops(tmp_path: Path) -> None:
+def test_gsm8k_reads_gold_and_steps_and_notes_dropped_rows(tmp_path: Path) -> None:
     train = [
         worked("a?", "1,200", 2),
         worked("b?", "-3.5", 3),
@@ -171,7 +171,7 @@ def test_gsm8k_reads_gold_and_steps_and_says_what_it_drops(tmp_path: Path) -> No
     assert (questions_of(small.train()), small.test()) == (["a?"], [])
 
 
-def test_gsm8k_is_refused_with_another_number_of_rows(tmp_path: Path) -> None:
+def test_gsm8k_with_an_unexpected_number_of_rows_is_refused(tmp_path: Path) -> None:
     path = gsm8k(tmp_path, [worked("a?", "1")], [worked("b?", "1")])
     with refused("train.jsonl holds 1 rows; the official number is 7,473: write partial: true"):
         Gsm8k(path=path).train()
@@ -188,13 +188,15 @@ def test_gsm8k_is_refused_with_another_number_of_rows(tmp_path: Path) -> None:
         ("one\n#### ", None, 1),
     ],
 )
-def test_gold_and_steps_of_a_worked_solution(solution: str, gold: str | None, steps: int) -> None:
+def test_gold_and_steps_are_read_from_a_solution(
+    solution: str, gold: str | None, steps: int
+) -> None:
     assert gold_number(solution) == gold
     assert solution_steps(solution) == steps
 
 
 @pytest.mark.parametrize("options", [{"train": -1}, {"test": 1.5}, {"train": True}])
-def test_gsm8k_sizes_are_whole_numbers(options: dict[str, Any]) -> None:
+def test_gsm8k_sizes_must_be_integers(options: dict[str, Any]) -> None:
     with refused("expected an integer ≥ 0"):
         Gsm8k(**options)
 
@@ -210,7 +212,7 @@ def test_real_gsm8k_has_its_official_counts_golds_and_steps() -> None:
         ]
 
 
-def test_gsm8k_marks_numbers_and_the_last_one_only_where_that_was_asked_for() -> None:
+def test_gsm8k_marks_numbers_and_the_last_one_only_with_last_number() -> None:
     assert Gsm8k().mark("\\boxed{1,200}", "1200").outcome == "correct"
     assert Gsm8k(marking="strict").mark("\\boxed{1,200}", "1200").outcome == "unparsed"
     text = "I count 5 and 7"
@@ -240,7 +242,7 @@ def maths(folder: Path, **options: Any) -> CompetitionMath:
     return CompetitionMath(path=path, partial=True, **options)
 
 
-def test_math_reads_boxes_and_levels_and_says_what_it_drops(tmp_path: Path) -> None:
+def test_math_reads_boxes_and_levels_and_notes_dropped_rows(tmp_path: Path) -> None:
     task = maths(tmp_path)
     assert [(p.question, p.answer, p.tier) for p in task.train()] == [
         ("p1", "1", "1"),
@@ -265,7 +267,7 @@ def test_math_reads_boxes_and_levels_and_says_what_it_drops(tmp_path: Path) -> N
         ({"numeric": True, "levels": [3], "subjects": ["Geometry"]}, ["p2"], []),
     ],
 )
-def test_math_is_narrowed(
+def test_options_of_math_filter_its_problems(
     tmp_path: Path, options: dict[str, Any], train: list[str], test: list[str]
 ) -> None:
     task = maths(tmp_path, **options)
@@ -287,7 +289,9 @@ def test_math_is_narrowed(
         ({"math500_path": "/x"}, "only read with test_set: math500"),
     ],
 )
-def test_bad_options_of_math_say_what_to_write(options: dict[str, Any], message: str) -> None:
+def test_errors_for_invalid_options_of_math_say_what_to_write(
+    options: dict[str, Any], message: str
+) -> None:
     with refused(message):
         CompetitionMath(**options)
 
@@ -302,7 +306,7 @@ def test_bad_options_of_math_say_what_to_write(options: dict[str, Any], message:
         ("nothing", ""),
     ],
 )
-def test_gold_of_a_solution(solution: str, gold: str) -> None:
+def test_gold_is_the_last_box_of_a_solution(solution: str, gold: str) -> None:
     assert boxed_gold({"solution": solution}) == gold
 
 
@@ -331,7 +335,7 @@ def test_gold_of_a_solution(solution: str, gold: str) -> None:
         "-\\$5",
     ],
 )
-def test_numeric_golds(gold: str) -> None:
+def test_numbers_are_numeric_golds(gold: str) -> None:
     assert is_numeric(gold)
 
 
@@ -364,11 +368,11 @@ def test_numeric_golds(gold: str) -> None:
         "1.2.3",
     ],
 )
-def test_golds_that_are_not_one_number(gold: str) -> None:
+def test_other_golds_are_not_numeric(gold: str) -> None:
     assert not is_numeric(gold)
 
 
-def test_math500_is_its_own_test_with_its_own_file(tmp_path: Path) -> None:
+def test_math500_is_a_test_set_with_its_own_file(tmp_path: Path) -> None:
     row = {"problem": "p1", "answer": "1", "subject": "Algebra", "level": 1, "solution": "none"}
     file = jsonl(tmp_path / "five" / "math500.jsonl", [row, {**row, "problem": "z", "level": 4}])
     for path in (file, str(Path(file).parent)):
@@ -382,7 +386,7 @@ def test_math500_is_its_own_test_with_its_own_file(tmp_path: Path) -> None:
         CompetitionMath(path=str(data("raw", "math")), test_set="math500", math500_path=file).test()
 
 
-def test_math_from_the_hub_is_seven_subjects_and_math500_has_its_own_pin(
+def test_math_loads_seven_subjects_from_the_hub_and_math500_its_pinned_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     datasets = pytest.importorskip("datasets")
@@ -429,7 +433,7 @@ def test_real_math_has_a_numeric_subset() -> None:
     assert (len(task.train()), len(task.test())) == (6089, 4038)
 
 
-def test_real_math500_is_part_of_the_test(tmp_path: Path) -> None:
+def test_real_math500_is_part_of_the_test_set(tmp_path: Path) -> None:
     rows = lines(data("math500", "test.jsonl"))
     file = jsonl(tmp_path / "test.jsonl", [{**row, "problem": row["question"]} for row in rows])
     full = CompetitionMath(path=str(data("raw", "math")))
@@ -442,7 +446,7 @@ def test_real_math500_is_part_of_the_test(tmp_path: Path) -> None:
     assert Path(file).is_file()
 
 
-def test_math_marks_expressions_one_by_one_and_all_at_once() -> None:
+def test_math_marks_expressions_singly_and_in_batches() -> None:
     answers = [
         Answer("\\boxed{\\dfrac12}", "\\frac{1}{2}"),
         Answer("\\boxed{3}", "4"),
@@ -475,12 +479,12 @@ def test_aime_is_for_evaluation_only_and_its_tier_is_the_part(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("answer", "gold"), [("033", "33"), (0, "0"), ("336^\\circ", "336"), ("336^{\\circ}", "336")]
 )
-def test_aime_answers(answer: object, gold: str) -> None:
+def test_aime_answers_are_normalized(answer: object, gold: str) -> None:
     assert whole_answer(answer) == gold
 
 
 @pytest.mark.parametrize("answer", ["1000", "-1", "3.0", "", "x", "²"])
-def test_aime_answers_that_are_none(answer: str) -> None:
+def test_invalid_aime_answers_are_refused(answer: str) -> None:
     with refused("expected an integer from 0 to 999"):
         whole_answer(answer)
 
@@ -501,7 +505,7 @@ def test_real_aime_has_fifteen_problems_in_each_part() -> None:
 # --- the user's own file ---
 
 
-def test_a_file_is_split_by_content_whatever_its_order(tmp_path: Path) -> None:
+def test_a_file_is_split_by_content_and_not_by_order(tmp_path: Path) -> None:
     rows = [{"question": f"{i}+1?", "answer": i + 1} for i in range(500)]
     task = QuestionFile(path=jsonl(tmp_path / "a.jsonl", rows))
     back = QuestionFile(path=jsonl(tmp_path / "b.jsonl", rows[::-1]))
@@ -513,7 +517,7 @@ def test_a_file_is_split_by_content_whatever_its_order(tmp_path: Path) -> None:
     assert set(task.provenance) == {"all"}
 
 
-def test_columns_are_named_and_parquet_is_read(tmp_path: Path) -> None:
+def test_columns_can_be_renamed_and_parquet_is_read(tmp_path: Path) -> None:
     rows = {"ask": ["1+1?", "2+2?"], "gold": [2.0, 4.5], "grade": [1, 2]}
     pq.write_table(pa.table(rows), tmp_path / "a.parquet")
     columns = {"question": "ask", "answer": "gold", "tier": "grade"}
@@ -526,7 +530,7 @@ def test_columns_are_named_and_parquet_is_read(tmp_path: Path) -> None:
     assert QuestionFile(path=questions(tmp_path)).train()[0].tier == "all"
 
 
-def test_the_pool_loses_what_the_test_asks(tmp_path: Path) -> None:
+def test_test_questions_are_dropped_from_the_pool(tmp_path: Path) -> None:
     task = QuestionFile(train=questions(tmp_path, 4), test=questions(tmp_path / "t", 1))
     assert questions_of(task.train()) == ["1+1?", "2+1?", "3+1?"]
     assert task.notes == ["train: 1 prompts dropped that are in the test set"]
@@ -543,7 +547,9 @@ def test_the_pool_loses_what_the_test_asks(tmp_path: Path) -> None:
         ({"path": "a", "marker": "math"}, "write number, letter, expression, text"),
     ],
 )
-def test_bad_options_of_a_file_say_what_to_write(options: dict[str, Any], message: str) -> None:
+def test_errors_for_invalid_options_of_a_file_say_what_to_write(
+    options: dict[str, Any], message: str
+) -> None:
     with refused(message):
         QuestionFile(**options).train()
 
@@ -560,7 +566,7 @@ def test_bad_options_of_a_file_say_what_to_write(options: dict[str, Any], messag
         ({"question": "a", "answer": 1}, {"tier": "t"}, "has no column 't'; it has: question, an"),
     ],
 )
-def test_bad_rows_of_a_file_are_named(
+def test_invalid_rows_of_a_file_are_named(
     tmp_path: Path, row: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     with refused(message):
@@ -584,7 +590,7 @@ def test_an_empty_or_missing_file_is_named(tmp_path: Path) -> None:
         ("text", "New York", "\\text{new  york}."),
     ],
 )
-def test_each_marker_knows_right_from_wrong(
+def test_each_marker_distinguishes_correct_from_wrong(
     tmp_path: Path, marker: Any, gold: str, right: str
 ) -> None:
     file = jsonl(tmp_path / "a.jsonl", [{"question": "?", "answer": gold}])
@@ -598,7 +604,7 @@ def test_each_marker_knows_right_from_wrong(
     assert mark.outcome == "correct"
 
 
-def test_strict_text_wants_the_same_characters() -> None:
+def test_strict_text_marking_compares_characters_exactly() -> None:
     assert mark_text("\\boxed{ Rome }", "Rome", "strict", False).outcome == "correct"
     assert mark_text("\\boxed{rome}", "Rome", "strict", False).outcome == "wrong"
     assert mark_text("\\boxed{rome.}", "Rome", "lenient", False).outcome == "correct"

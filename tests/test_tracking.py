@@ -79,7 +79,7 @@ def reports(plan: Plan, cell: Cell) -> Iterator[tuple[int, dict[str, float]]]:
         yield update, metrics
 
 
-def test_one_parent_and_one_run_per_cell_however_often(store: Store, plan: Plan) -> None:
+def test_repeated_syncs_keep_one_parent_and_one_run_per_cell(store: Store, plan: Plan) -> None:
     for cell in plan.cells:
         finished_cell(store, plan, cell)
     for _ in range(2):
@@ -121,7 +121,7 @@ def test_axes_and_settings_are_parameters(store: Store, plan: Plan) -> None:
     assert run.data.tags["policy"] == cell.policy
 
 
-def test_a_grown_grid_keeps_its_parent_and_other_settings_get_their_own(
+def test_a_larger_grid_keeps_its_parent_run_and_other_settings_get_a_new_one(
     tmp_path: Path, store: Store
 ) -> None:
     uri = default_tracking_uri(store)
@@ -141,7 +141,7 @@ def test_a_grown_grid_keeps_its_parent_and_other_settings_get_their_own(
     assert len(children) == 2
 
 
-def test_a_renamed_model_is_the_same_cell_and_no_failure(store: Store, plan: Plan) -> None:
+def test_a_renamed_model_keeps_the_run_of_its_cell(store: Store, plan: Plan) -> None:
     cell = plan.cells[0]
     opened(store, plan).start(cell)
     model = dataclasses.replace(cell.probe.model, name="renamed")
@@ -180,7 +180,7 @@ def test_live_replay_and_sync_log_each_step_once(store: Store, plan: Plan) -> No
     assert {n for n in steps if n.startswith("tier/")} == {f"tier/{t}/accuracy" for t in "357"}
 
 
-def test_a_run_that_contradicts_the_store_is_written_anew(store: Store, plan: Plan) -> None:
+def test_a_run_that_contradicts_the_store_is_rewritten(store: Store, plan: Plan) -> None:
     cell = plan.cells[0]
     uri = default_tracking_uri(store)
     tracker = opened(store, plan)
@@ -199,7 +199,7 @@ def test_a_run_that_contradicts_the_store_is_written_anew(store: Store, plan: Pl
     assert set(points_of(uri, run).values()) == {1}
 
 
-def test_the_summary_and_the_artifacts(store: Store, plan: Plan) -> None:
+def test_a_finished_run_has_its_summary_and_artifacts(store: Store, plan: Plan) -> None:
     cell = plan.cells[0]
     finished_cell(store, plan, cell)
     tracker = opened(store, plan)
@@ -227,7 +227,7 @@ def test_the_summary_and_the_artifacts(store: Store, plan: Plan) -> None:
     assert parents[0].info.status == "FAILED"
 
 
-def test_a_second_sync_asks_mlflow_nothing(
+def test_a_second_sync_writes_nothing_to_mlflow(
     store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = plan.cells[0]
@@ -239,7 +239,7 @@ def test_a_second_sync_asks_mlflow_nothing(
     assert tracker.enabled
 
 
-def test_live_points_are_written_together(
+def test_live_points_are_written_in_batches(
     store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = plan.cells[0]
@@ -261,7 +261,7 @@ def test_live_points_are_written_together(
     assert len(writes) <= 2
 
 
-def test_failing_and_running_again(store: Store, plan: Plan) -> None:
+def test_a_failed_run_can_run_again(store: Store, plan: Plan) -> None:
     cell = plan.cells[0]
     uri = default_tracking_uri(store)
     tracker = opened(store, plan)
@@ -278,7 +278,7 @@ def test_failing_and_running_again(store: Store, plan: Plan) -> None:
     assert "decile.error" not in run.data.tags
 
 
-def test_a_deleted_database_is_rebuilt_from_the_store_in_silence(
+def test_a_deleted_database_is_rebuilt_from_the_store_silently(
     store: Store, plan: Plan, tmp_path: Path
 ) -> None:
     cell = plan.cells[0]
@@ -317,7 +317,7 @@ def test_a_deleted_database_is_rebuilt_from_the_store_in_silence(
 
 
 @pytest.mark.parametrize("kind", ["refused", "not a database", "no file", "no driver"])
-def test_a_dead_tracker_costs_one_warning(
+def test_an_unavailable_tracker_gives_one_warning(
     kind: str, store: Store, plan: Plan, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "text.db").write_text("no database " * 100)
@@ -372,7 +372,7 @@ def server(store: Store) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         yield served
 
 
-def test_a_real_server_and_its_death(
+def test_tracking_to_a_server_works_until_the_server_ends(
     server: tuple[str, subprocess.Popen[bytes]],
     store: Store,
     plan: Plan,
@@ -415,7 +415,7 @@ def test_the_ui_reports_missing_databases_and_used_ports(tmp_path: Path, store: 
     assert command[command.index("--workers") + 1] == "1"
 
 
-def test_a_run_prints_where_its_curves_are(store: Store) -> None:
+def test_a_run_prints_links_to_its_curves(store: Store) -> None:
     assert _comparison_links(None, store, "#/x") == [
         f"decile ui --storage {store.uri}",
         "http://127.0.0.1:5000/#/x",
@@ -437,7 +437,7 @@ def test_a_run_prints_where_its_curves_are(store: Store) -> None:
         ("..", "_"),
     ],
 )
-def test_names_are_what_mlflow_takes(name: str, cleaned: str) -> None:
+def test_cleaned_names_are_valid_in_mlflow(name: str, cleaned: str) -> None:
     from mlflow.utils.validation import _validate_metric, _validate_param_name
 
     assert clean(name) == cleaned
@@ -453,7 +453,7 @@ def test_flat_settings_hide_secrets_and_stay_short() -> None:
     assert len(flat["c"]) == 6000
 
 
-def test_text_helpers() -> None:
+def test_redact_csv_and_html_helpers_escape_their_input() -> None:
     assert redact("postgresql://me:p@ss@host/db, http://host/a@b") == (
         "postgresql://***@host/db, http://host/a@b"
     )

@@ -108,7 +108,7 @@ def test_the_parent_run_holds_the_report_with_its_tables_and_figures(
     assert [r["cell_id"] for r in results] == [cell.cell_id for cell in plan.cells]
 
 
-def test_headline_numbers_are_those_of_the_store(store: Store, plan: Plan) -> None:
+def test_headline_numbers_agree_with_the_store(store: Store, plan: Plan) -> None:
     fill(store, plan)
     run_again(store, plan)
     run = parent_of(store, plan)
@@ -146,7 +146,7 @@ def test_a_second_run_writes_nothing(
         assert len(client.get_metric_history(after.info.run_id, name)) == 1
 
 
-def test_a_sweep_that_grows_is_shown_anew(tmp_path: Path, store: Store) -> None:
+def test_a_sweep_with_new_cells_is_updated(tmp_path: Path, store: Store) -> None:
     few = small_plan(tmp_path, policies=POLICIES)
     fill(store, few)
     run_again(store, few)
@@ -164,7 +164,9 @@ def test_a_sweep_that_grows_is_shown_anew(tmp_path: Path, store: Store) -> None:
     assert {k: second.data.metrics[k] for k in numbers} == pytest.approx(numbers)
 
 
-def test_a_lost_database_gets_the_same_parent_run(store: Store, plan: Plan, tmp_path: Path) -> None:
+def test_a_lost_database_is_rebuilt_with_the_same_parent_run(
+    store: Store, plan: Plan, tmp_path: Path
+) -> None:
     fill(store, plan)
     run_again(store, plan)
     before = parent_of(store, plan)
@@ -188,7 +190,7 @@ def test_a_lost_database_gets_the_same_parent_run(store: Store, plan: Plan, tmp_
     assert {f: (folder / f).read_bytes() for f in files_of(folder)} == files
 
 
-def test_an_unfinished_sweep_shows_what_there_is(store: Store, plan: Plan) -> None:
+def test_an_unfinished_sweep_shows_its_finished_cells(store: Store, plan: Plan) -> None:
     tracker = Tracker.open(default_tracking_uri(store), store, plan)
     tracker.show(analyse(plan, store))
     tracker.close(ok=False)
@@ -205,7 +207,7 @@ def test_an_unfinished_sweep_shows_what_there_is(store: Store, plan: Plan) -> No
     assert "final/gain/stub/small/hard" in run.data.metrics
 
 
-def test_the_parent_runs_only_while_a_trial_does(store: Store, plan: Plan) -> None:
+def test_the_parent_run_is_running_only_while_a_trial_runs(store: Store, plan: Plan) -> None:
     run_again(store, plan)  # no cell has a result
     ended = parent_of(store, plan).info.end_time
     tracker = Tracker.open(default_tracking_uri(store), store, plan)
@@ -235,7 +237,7 @@ def test_user_edits_are_kept(store: Store, plan: Plan) -> None:
     assert client.get_experiment(run.info.experiment_id).tags[view] == "mine"
 
 
-def test_a_policy_has_one_colour_that_stays_its_own(tmp_path: Path, store: Store) -> None:
+def test_a_policy_keeps_its_colour(tmp_path: Path, store: Store) -> None:
     for policies in (("hard", "random"), ("easy", "hard", "random")):
         plan = small_plan(tmp_path, policies=policies, seeds=(0, 1))
         tracker = Tracker.open(default_tracking_uri(store), store, plan)
@@ -247,7 +249,7 @@ def test_a_policy_has_one_colour_that_stays_its_own(tmp_path: Path, store: Store
     assert colours == {("hard", COLOURS[0]), ("random", COLOURS[1]), ("easy", COLOURS[2])}
 
 
-def test_views_are_what_mlflow_reads() -> None:
+def test_views_have_the_format_that_mlflow_reads() -> None:
     tags = experiment_tags({}, 1234)
     view = json.loads(tags["mlflow.sharedViewState.by-policy"])
     assert (view["name"], view["createdAt"]) == ("By policy", 1234)

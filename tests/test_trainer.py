@@ -111,7 +111,7 @@ def only_live(batch: dict[str, Any], live: torch.Tensor) -> dict[str, Any]:
     return kept | {"num_items_in_batch": kept["completion_mask"].sum()}
 
 
-def test_out_of_memory_while_writing_writes_a_part_at_a_time(
+def test_running_out_of_memory_while_generating_splits_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes, whole = [], GRPOTrainer._generate_single_turn
@@ -145,7 +145,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]
 
 
 @pytest.mark.parametrize("loss_type", BY_ROWS + BY_TOKENS)
-def test_the_loss_is_that_of_the_live_groups_alone(
+def test_the_loss_agrees_with_that_of_the_live_groups_alone(
     mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str
 ) -> None:
     trainer, output, live = mixed
@@ -158,7 +158,7 @@ def test_the_loss_is_that_of_the_live_groups_alone(
 
 
 @pytest.mark.parametrize("loss_type", [t for t in BY_ROWS + BY_TOKENS if t != "bnpo"])
-def test_micro_batches_with_unequal_shares_of_live_rows_add_up_to_the_same(
+def test_micro_batches_with_unequal_shares_of_live_rows_give_the_same_gradient(
     mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str
 ) -> None:
     trainer, output, live = mixed
@@ -171,7 +171,7 @@ def test_micro_batches_with_unequal_shares_of_live_rows_add_up_to_the_same(
 
 
 @pytest.mark.parametrize("loss_type", BY_ROWS + BY_TOKENS)
-def test_unmasked_dead_groups_do_change_the_gradient(
+def test_unmasked_dead_groups_change_the_gradient(
     mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str
 ) -> None:
     trainer, output, live = mixed
@@ -245,7 +245,7 @@ def test_every_worker_masks_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     assert gathered == [3, 5]
 
 
-def test_a_mask_that_is_there_already_stays() -> None:
+def test_an_existing_mask_is_kept() -> None:
     trainer = SimpleNamespace(num_generations=2, accelerator=SimpleNamespace(gather=lambda t: t))
     ones, tools = torch.ones(4, 3, dtype=torch.long), torch.ones(4, 3, dtype=torch.long)
     tools[1, 2] = 0
@@ -266,7 +266,7 @@ REWARD = st.sampled_from([0.0, 1.0, None])
         )
     )
 )
-def test_filling_neither_kills_nor_revives_a_group(
+def test_filling_unmarked_rewards_keeps_groups_live_or_dead(
     drawn: tuple[int, list[list[float | None]]],
 ) -> None:
     size, groups = drawn

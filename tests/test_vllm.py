@@ -88,14 +88,14 @@ def test_the_engine_loads_safetensors_only_and_no_code(sampler: Any) -> None:
     assert Recorded.made["tensor_parallel_size"] == max(1, torch.cuda.device_count())
 
 
-def test_an_engine_for_probes_takes_no_adapter(sampler: Any) -> None:
+def test_an_engine_for_probes_has_no_adapters(sampler: Any) -> None:
     assert not {"enable_lora", "max_lora_rank"} & Recorded.made.keys()
     sampler.sample([request("a", [0])], SETTINGS)
     assert Recorded.adapters == [None]
 
 
 @pytest.mark.parametrize(("rank", "room"), [(1, 8), (8, 8), (9, 16), (32, 32), (300, 320)])
-def test_an_engine_for_checkpoints_has_room_for_the_largest_adapter(
+def test_an_engine_for_checkpoints_supports_the_largest_adapter(
     rank: int, room: int, vllm: None
 ) -> None:
     load_sampler(SOURCE, "vllm", lora_rank=rank)
@@ -103,7 +103,7 @@ def test_an_engine_for_checkpoints_has_room_for_the_largest_adapter(
     assert (Recorded.made["max_lora_rank"], Recorded.made["max_loras"]) == (room, 1)
 
 
-def test_a_rank_that_vllm_cannot_serve_is_refused(vllm: None) -> None:
+def test_a_lora_rank_that_vllm_does_not_support_is_refused(vllm: None) -> None:
     with pytest.raises(ValueError, match="LoRA ranks up to 512, not 513"):
         load_sampler(SOURCE, "vllm", lora_rank=513)
 
@@ -129,7 +129,7 @@ def test_each_sample_is_one_request_with_its_own_fixed_seed(sampler: Any) -> Non
     assert [parameters.seed for _, parameters in Recorded.asked] == [seeds[2]]
 
 
-def test_completions_come_back_in_the_order_asked(sampler: Any) -> None:
+def test_completions_are_returned_in_the_order_of_requests(sampler: Any) -> None:
     [[first, second, aborted], [last]] = sampler.sample(
         [request("a", [0, 1, 2]), request("b", [7])], SETTINGS
     )
@@ -139,7 +139,7 @@ def test_completions_come_back_in_the_order_asked(sampler: Any) -> None:
     assert last.text == "t3"
 
 
-def test_a_prompt_longer_than_the_window_is_an_error_and_not_the_end(sampler: Any) -> None:
+def test_a_prompt_longer_than_the_window_gives_an_error_completion(sampler: Any) -> None:
     [[long], [short]] = sampler.sample(
         [request("long", [0], words=500), request("short", [0])], SETTINGS
     )
@@ -148,7 +148,7 @@ def test_a_prompt_longer_than_the_window_is_an_error_and_not_the_end(sampler: An
     assert alone.finish == "error"
 
 
-def test_what_was_never_generated_is_marked_as_error(sampler: Any) -> None:
+def test_a_completion_that_was_never_generated_is_an_error(sampler: Any) -> None:
     task = get_task("shuffled_objects", train=1, test=1)
     sampler.window = 10
     samples = sample_and_mark(sampler, task, [(task.test()[0], [0, 1])], SETTINGS)

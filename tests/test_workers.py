@@ -79,7 +79,7 @@ def starts(folder: Path, cell: Cell, hidden: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("hidden", ["checkpoint-3", "micro_batch.json"])
-def test_all_workers_start_from_what_the_first_one_sees(tmp_path: Path, hidden: str) -> None:
+def test_all_workers_start_from_the_checkpoint_of_rank_0(tmp_path: Path, hidden: str) -> None:
     store, cell = two_worker_cell(tmp_path)
     store.write_json({"micro_batch": 4}, "cells", cell.cell_id, "micro_batch.json")
     first, second = starts(tmp_path, cell, hidden)
@@ -87,7 +87,7 @@ def test_all_workers_start_from_what_the_first_one_sees(tmp_path: Path, hidden: 
     assert first[0].endswith("checkpoint-3") and first[1] == 4 and first[2] > 0
 
 
-def test_no_worker_trains_a_cell_that_is_finished_for_the_first_one(tmp_path: Path) -> None:
+def test_no_worker_trains_a_cell_that_rank_0_finds_finished(tmp_path: Path) -> None:
     store, cell = two_worker_cell(tmp_path)
     plan = small_plan(tmp_path, policies=["hard"], resources={"workers": 2})
     finish(store, cell, cell_record(plan, cell), {})
@@ -95,7 +95,7 @@ def test_no_worker_trains_a_cell_that_is_finished_for_the_first_one(tmp_path: Pa
     assert not list(tmp_path.glob("error-*"))
 
 
-def test_an_error_of_the_first_worker_ends_the_others(tmp_path: Path) -> None:
+def test_an_error_in_rank_0_ends_the_other_workers(tmp_path: Path) -> None:
     _, cell = two_worker_cell(tmp_path)
     assert starts(tmp_path, cell, "everything") == []
     errors = [(tmp_path / f"error-{rank}").read_text() for rank in (0, 1)]
