@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from factories import small_plan
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cli.plan_summary import plan_summary, summary_text
@@ -25,6 +25,7 @@ from orchestrator.storage.store import Store
 
 
 @given(st.integers(2, 2000), st.integers(1, 8), st.integers(1, 16))
+@example(6, 1, 1)  # every question must differ, to one side
 @settings(max_examples=30, deadline=None)
 def test_more_questions_and_samples_resolve_more(items: int, seeds: int, samples: int) -> None:
     result = minimum_detectable(items, seeds, samples)
@@ -32,6 +33,8 @@ def test_more_questions_and_samples_resolve_more(items: int, seeds: int, samples
     slack = 1.04 if seeds == 2 else 1.0
     assert 0 < minimum_detectable(2 * items, seeds, samples) <= slack * result <= 100 * slack
     assert minimum_detectable(items, seeds, samples + 1) <= result
+    if seeds == 1:
+        assert minimum_detectable(items + 1, 1, samples) <= result
     if seeds > 1:
         assert minimum_detectable(items, seeds + 1, samples) <= result
 
@@ -99,6 +102,12 @@ def test_one_seed_of_one_sample_has_the_power_of_mcnemars_test(items: int) -> No
     )
     result = [mcnemar_p(d == 1, d == -1) <= 0.05 and d.sum() > 0 for d in drawn]
     assert np.mean(result) == pytest.approx(0.8, abs=0.03)
+
+
+def test_six_questions_must_all_differ_to_one_side() -> None:
+    # Independent answers: one policy solves (1 + d)/2 of the questions, the other (1 - d)/2.
+    size = minimum_detectable(6) / 100
+    assert ((1 + size) / 2) ** (2 * 6) == pytest.approx(0.8, abs=1e-4)
 
 
 def test_no_noise_detects_everything_and_invalid_counts_are_refused() -> None:

@@ -72,11 +72,15 @@ def minimum_detectable(
 
     if seeds == 1 and items < fewest(level):
         return 100.0
+    most = 1.0
+    if seeds == 1:  # more samples per question never detect less than one does
+        one = 2 * accuracy * (1 - accuracy)  # the variance of a difference of independent answers
+        most = _by_mcnemar(one * (1 - between * agreement), one, items, level)
     if seeds == 1 and samples_per_item == 1:
-        return 100 * _by_mcnemar(variances(0).item + variances(0).rest, items, level)
+        return 100 * most
     size = 0.0
     for _ in range(50):  # fixed point: the variances depend on the size
-        previous, size = size, min(1.0, detectable(variances(size), seeds, items, level))
+        previous, size = size, min(most, detectable(variances(size), seeds, items, level))
         if abs(size - previous) < 1e-6:
             break
     return 100 * size
@@ -91,17 +95,20 @@ def fewest(level: float = LEVEL) -> int:
     return ceil(1 - log2(level))
 
 
-def _by_mcnemar(noise: float, items: int, level: float) -> float:
+def _by_mcnemar(noise: float, independent: float, items: int, level: float) -> float:
     """The difference, 0 to 1, that McNemar's exact test detects with 80 % power (answers 0 or 1).
 
     `noise` is the variance of one question's difference without an effect, which is the share of
-    questions that differ. An effect of d adds d² to it. Needs at least `fewest` items.
+    questions that differ; `independent` is the same for two policies that answer independently. An
+    effect of d adds d² to the share, up to that of independent policies (a large effect leaves
+    little to disagree on). Needs at least `fewest` items.
     """
     differ = np.arange(items + 1)
     critical = binom.isf(level / 2, differ, 0.5)
 
     def excess_power(size: float) -> float:
-        share = min(1.0, max(noise + size**2, size))
+        share = min(noise + size**2, independent + size**2 / 2)
+        share = min(1.0, max(share, size))
         to_one_side = (share + size) / (2 * share)
         power = binom.pmf(differ, items, share) @ binom.sf(critical, differ, to_one_side)
         return float(power) - POWER
