@@ -19,7 +19,7 @@ from exchange_files import (
 
 from orchestrator.difficulty.table import difficulty
 from orchestrator.exchange import (
-    export_file,
+    export_subset,
     import_file,
     import_probe,
     prompts_of,
@@ -185,5 +185,5 @@ def test_a_written_import_can_be_selected_from(tmp_path: Path) -> None:
     questions = {p.prompt_id: p.question for p in texts}
     assert [questions[name] for name in chosen["prompt_id"].to_pylist()] == ["1+1", "2+2"]
     assert {p.tier for p in texts} == {"sum"}
-    why = export_file(subset, texts, TASK, "jsonl", tmp_path / "out.jsonl")
+    why = export_subset(subset, texts, TASK, "jsonl", tmp_path / "out.jsonl")
     assert why["subset"]["policy"] == "hard" and why["file"].startswith("subset.parquet sha256:")

@@ -22,9 +22,9 @@ from exchange_files import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.cli.main import main
 from orchestrator.exchange import (
     EXPORTS,
-    export_file,
     export_subset,
     import_probe,
     prompts_of,
@@ -202,12 +202,23 @@ def test_exports_refuse_what_they_cannot_write_or_read(tmp_path: Path) -> None:
         prompts_of(tmp_path / "other.parquet")
 
 
+def test_the_layout_is_checked_before_the_data_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(type(OBJECTS), "train", lambda task: pytest.fail("loaded the data"))
+    command = ["export", "--subset", str(tmp_path / "subset.parquet"), "--task", OBJECTS.name]
+    assert main([*command, "--layout", "csv", "--out", str(tmp_path / "o.csv")]) == 2
+    assert "layout 'csv' is unknown" in capsys.readouterr().err
+    assert main([*command, "--layout", "verl", "--out", str(tmp_path / "o.jsonl")]) == 2
+    assert "write a .parquet file" in capsys.readouterr().err
+
+
 def test_a_selected_subset_is_exported_with_its_ties(tmp_path: Path) -> None:
     rows = [{"question": f"{n}+1", "answer": str(n + 1), "pass_rate": 0.0} for n in range(6)]
     found = imported(tmp_path, rows, TASK)
     write_import(found, tmp_path / "probe.parquet")
     subset = select(tmp_path / "probe.parquet", "hard", "2")
     out = tmp_path / "o.jsonl"
-    provenance = export_file(subset, found.prompts, TASK, "jsonl", out)
+    provenance = export_subset(subset, found.prompts, TASK, "jsonl", out)
     assert provenance["subset"]["ties"] == {"pool": 6, "chosen": 2}
     assert all(json.loads(line)["why"] for line in out.read_text().splitlines())

@@ -153,12 +153,13 @@ def import_(arguments: argparse.Namespace) -> int:
 
 def export(arguments: argparse.Namespace) -> int:
     """Export a subset in another trainer's format."""
-    from orchestrator.exchange import export_file, prompts_of, summary_of
+    from orchestrator.exchange import export_layout, export_subset, prompts_of, summary_of
 
+    export_layout(arguments.layout, arguments.out)  # before the texts are loaded
     task, texts = _task(arguments), arguments.texts
     prompts = prompts_of(texts) if texts else task.train()
     provenance = {"import": summary_of(texts)} if texts else {"data": task.provenance}
-    summary = export_file(
+    summary = export_subset(
         arguments.subset, prompts, task, arguments.layout, arguments.out, provenance
     )
     text = f"subset: {arguments.out}\nprovenance: {arguments.out}.provenance.json"

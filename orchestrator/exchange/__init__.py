@@ -2,7 +2,7 @@
 
 from orchestrator.exchange.exports import (
     LAYOUTS,
-    export_file,
+    export_layout,
     export_subset,
     prompts_of,
     read_subset_file,
@@ -20,7 +20,7 @@ __all__ = [
     "IMPORTS",
     "Hints",
     "Imported",
-    "export_file",
+    "export_layout",
     "export_subset",
     "import_file",
     "import_probe",

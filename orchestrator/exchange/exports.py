@@ -117,40 +117,36 @@ LAYOUTS: Mapping[str, Layout] = {
 }
 
 
-def export_file(
-    subset: Path,
-    prompts: Iterable[Prompt],
-    task: Task,
-    layout: str,
-    out: Path,
-    provenance: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """`export_subset` of a subset's file; its name and sha256 go into the provenance."""
-    digest = hashlib.sha256(subset.read_bytes()).hexdigest() if subset.is_file() else ""
-    about = {"file": f"{subset.name} sha256:{digest}", **(provenance or {})}
-    return export_subset(read_subset_file(subset), prompts, task, layout, out, about)
+def export_layout(name: str, out: Path) -> Layout:
+    """The layout. Raises TaskError if it is unknown, and UserError if `out` cannot be written."""
+    if name not in LAYOUTS:
+        raise TaskError(f"layout {name!r} is unknown: write {', '.join(LAYOUTS)}")
+    check_output(out, LAYOUTS[name].suffixes)
+    return LAYOUTS[name]
 
 
 def export_subset(
-    subset: pa.Table,
+    subset: pa.Table | Path,
     prompts: Iterable[Prompt],
     task: Task,
     layout: str,
     out: Path,
     provenance: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write the subset (schema SUBSET) in a trainer's layout; returns its provenance.
+    """Write the subset (schema SUBSET, or its file) in a trainer's layout; returns its provenance.
 
     `prompts` has the texts: a task's pool, or `prompts_of` an import. Rows are ordered by rank.
     `out`.provenance.json is written too: the subset's reason (policy, size, seed, ties, probe),
-    task, marker, prompt template, `provenance`, and the sha256 of `out`. The texts are
-    `task.messages`, so that training uses the prompts of the probe. Raises TaskError, and UserError
-    where `out` cannot be written.
+    task, marker, prompt template, `provenance`, and the sha256 of `out` and of the subset's file.
+    The texts are `task.messages`, so that training uses the prompts of the probe. Raises TaskError,
+    and UserError where `out` cannot be written.
     """
-    if layout not in LAYOUTS:
-        raise TaskError(f"layout {layout!r} is unknown: write {', '.join(LAYOUTS)}")
-    shape = LAYOUTS[layout]
-    check_output(out, shape.suffixes)
+    shape = export_layout(layout, out)
+    file = {}
+    if isinstance(subset, Path):
+        path, subset = subset, read_subset_file(subset)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        file = {"file": f"{path.name} sha256:{digest}"}
     exported = _exported_prompts(subset, prompts, task)
     origin = {
         "layout": layout,
@@ -163,6 +159,7 @@ def export_subset(
             "prompt": task.prompt_settings.preset,
         },
         "decile": __version__,
+        **file,
         **(provenance or {}),
     }
     table = pa.Table.from_pylist([shape.row(item, task.name) for item in exported], shape.schema)
