@@ -9,6 +9,7 @@ from factories import small_plan
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.cli.doctor import checks
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
@@ -308,6 +309,19 @@ def test_datasets_are_listed_once_for_all_experiments_or_for_one() -> None:
     assert names.count("shuffled_objects") == names.count("gsm8k") == 1
     with pytest.raises(UserError, match="no experiment 'quick'"):
         datasets_of(source, "quick")
+
+
+def test_a_ray_that_does_not_start_fails_the_doctors_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ray_session() -> None:
+        raise AssertionError("no free port")
+
+    monkeypatch.setattr("cluster.session.ray_session", ray_session)
+    for name in ("_libraries", "_machine", "_embedded"):
+        monkeypatch.setattr(f"orchestrator.cli.doctor.{name}", str)
+    monkeypatch.setattr("orchestrator.cli.doctor._mlflow", str)
+    assert list(checks())[-1] == ("ray", False, "AssertionError: no free port")
 
 
 def planned(folder: Path, grid: dict, evaluate: dict, probe: dict) -> Plan:
