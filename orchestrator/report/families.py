@@ -35,9 +35,10 @@ class BudgetMismatch(NamedTuple):
             f"{policy} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
             for policy, seeds in self.policies.items()
         )
+        compare_at = "; set compare_at: tokens to compare at equal tokens"
         return (
             f"not comparable on {self.axis.replace('_', ' ')}: {policies}; they differ by up to "
-            f"{100 * self.difference:.0f} %"
+            f"{100 * self.difference:.0f} %{compare_at * (self.axis == 'generated_tokens')}"
         )
 
 

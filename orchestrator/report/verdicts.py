@@ -98,8 +98,6 @@ def _pair_text(comparison: Comparison, family: Family) -> str:
 
 def _caveats(family: Family) -> list[str]:
     caveats = [str(mismatch) for mismatch in family.mismatches]
-    if any(mismatch.axis == "generated_tokens" for mismatch in family.mismatches):
-        caveats.append("set compare_at: tokens to compare all cells at an equal number of tokens")
     by_policy = family.by_policy()
     seeds = {policy: len(rows) for policy, rows in by_policy.items()}
     if min(seeds.values()) == 1:
