@@ -52,7 +52,22 @@ def checked_rows(chosen: Any, policy: str, size: int, pool: int) -> Rows:
     return rows
 
 
-class ScorePolicy(ABC):
+class SubsetPolicy(ABC):
+    """Selects from the whole table, or from those rows that others have left `free`."""
+
+    def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
+        """Row numbers of the subset, best first. PolicyError if it cannot be filled."""
+        check_size(difficulty, size)
+        return self.pick(difficulty, size, rng)
+
+    @abstractmethod
+    def pick(
+        self, difficulty: pa.Table, size: int, rng: np.random.Generator, free: Bools | None = None
+    ) -> Rows:
+        """Row numbers, best first, of rows that are `free` (one boolean per row; None: all)."""
+
+
+class ScorePolicy(SubsetPolicy):
     """Selects the rows with the lowest scores; ties are broken at random.
 
     A custom policy implements `score`, and `eligible` if some rows must not be selected. It may
@@ -81,19 +96,10 @@ class ScorePolicy(ABC):
         """The number of eligible rows: the largest subset that can be filled."""
         return int(np.count_nonzero(self.eligible(difficulty)))
 
-    def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Row numbers of the subset, best first. PolicyError if it cannot be filled."""
-        check_size(difficulty, size)
-        return self.pick(difficulty, size, rng)
-
     def pick(
-        self,
-        difficulty: pa.Table,
-        size: int,
-        rng: np.random.Generator,
-        free: Bools | None = None,
+        self, difficulty: pa.Table, size: int, rng: np.random.Generator, free: Bools | None = None
     ) -> Rows:
-        """The best `size` of the eligible rows that are `free` (one boolean per row)."""
+        """The eligible and free rows with the lowest scores."""
         ranks = tie_breakers(difficulty.num_rows, rng)
         open_rows = self._per_row(self.eligible(difficulty), difficulty, "eligibilities")
         open_rows = open_rows if free is None else open_rows & free

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from policies.arrays import Bools, Rows
-from policies.base import Needs, Policy, PolicyError, ScorePolicy, check_size, checked_rows
+from policies.base import Needs, Policy, PolicyError, SubsetPolicy, checked_rows
 from policies.parsed import Requiring
 from policies.registry import get_policy
 from policies.traits import eligible_of, needs_of, settled_options
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Mixture(Requiring):
+class Mixture(Requiring, SubsetPolicy):
     """Shares of other policies, such as {hard: 0.5, random: 0.5}, selected one after another.
 
     `shares` maps a policy's name to its share, or to {share: …, option: …}; a list of such maps may
@@ -71,10 +71,6 @@ class Mixture(Requiring):
             rows |= eligible_of(part.policy, difficulty)
         return rows & self.required(difficulty, self.name)
 
-    def capacity(self, difficulty: pa.Table) -> int:
-        """The number of eligible rows; a part may run short before all of them are selected."""
-        return int(np.count_nonzero(self.eligible(difficulty)))
-
     def counts(self, size: int) -> list[int]:
         """Rows per part: largest remainder method, ties in the order written."""
         exact = np.round([part.share * size for part in self.parts], 9)
@@ -83,19 +79,10 @@ class Mixture(Requiring):
         counts[most[: size - int(counts.sum())]] += 1
         return [int(count) for count in counts]
 
-    def __call__(self, difficulty: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Row numbers, those of the first part first. PolicyError if a part runs short."""
-        check_size(difficulty, size)
-        return self.pick(difficulty, size, rng)
-
     def pick(
-        self,
-        difficulty: pa.Table,
-        size: int,
-        rng: np.random.Generator,
-        free: Bools | None = None,
+        self, difficulty: pa.Table, size: int, rng: np.random.Generator, free: Bools | None = None
     ) -> Rows:
-        """`size` of the rows that are `free` and meet the requirement."""
+        """Free rows that meet the requirement, those of the first part first."""
         left = self.required(difficulty, self.name)
         if free is not None:
             left &= free
@@ -112,7 +99,7 @@ def _pick(
 ) -> Rows:
     """The part's rows, selected from the remaining ones."""
     try:
-        if isinstance(part.policy, ScorePolicy | Mixture):
+        if isinstance(part.policy, SubsetPolicy):
             return part.policy.pick(difficulty, count, rng, left)
         return _call(part, difficulty, count, rng, left)
     except PolicyError as error:

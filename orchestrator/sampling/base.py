@@ -104,3 +104,17 @@ class Sampler(ABC):
     @abstractmethod
     def count_tokens(self, requests: Sequence[Request]) -> list[int]:
         """Length in tokens of each rendered prompt."""
+
+
+class TokenSampler(Sampler):
+    """An engine that is passed token ids: prompts are rendered with the model's `tokenizer`."""
+
+    tokenizer: Any
+
+    def count_tokens(self, requests: Sequence[Request]) -> list[int]:
+        """Length in tokens of each rendered prompt."""
+        return [len(ids) for ids in self.rendered(requests)]
+
+    def rendered(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Token ids of each prompt."""
+        return [render(self.tokenizer, r.messages, self.chat_template_kwargs) for r in requests]

@@ -23,10 +23,9 @@ from transformers import PreTrainedTokenizerBase
 from orchestrator.sampling.base import (
     Completion,
     Request,
-    Sampler,
     SamplingSettings,
+    TokenSampler,
     cut_at_stop,
-    render,
 )
 from orchestrator.sampling.decoding import (
     SHRINK_BELOW,
@@ -70,7 +69,7 @@ class Row(NamedTuple):
 Prefill = Callable[[list[Row]], DecodeBatch]
 
 
-class TransformersSampler(Sampler):
+class TransformersSampler(TokenSampler):
     """Holds a loaded model, which may be a PEFT model in the middle of its training.
 
     `rows_per_batch` bounds memory; results depend on it through rounding alone. None is 256 on a
@@ -113,15 +112,11 @@ class TransformersSampler(Sampler):
         self.model.set_adapter(new)
         self.model.delete_adapter(old)
 
-    def count_tokens(self, requests: Sequence[Request]) -> list[int]:
-        """Length in tokens of each rendered prompt."""
-        return [len(ids) for ids in self._rendered(requests)]
-
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
         """Per request, one completion per sample index, in the order of the request."""
-        prompts = self._rendered(requests)
+        prompts = self.rendered(requests)
         prefill = partial(self._prefill, requests, prompts, settings)
         done: dict[Row, Completion] = {}
         # The longest prompts come first: too little memory shows early, and lengths are similar.
@@ -132,9 +127,6 @@ class TransformersSampler(Sampler):
                 done |= self._sample_rows(todo[: self._batch_size(len(todo))], prefill, settings)
                 todo = [row for row in todo if row not in done]
         return [[done[Row(i, s)] for s in r.samples] for i, r in enumerate(requests)]
-
-    def _rendered(self, requests: Sequence[Request]) -> list[list[int]]:
-        return [render(self.tokenizer, r.messages, self.chat_template_kwargs) for r in requests]
 
     def _batch_size(self, rows: int) -> int:
         """All rows where rows can join a batch later, else batches of nearly equal size."""

@@ -11,15 +11,14 @@ from typing import Any, Self
 from orchestrator.sampling.base import (
     Completion,
     Request,
-    Sampler,
     SamplingSettings,
-    render,
+    TokenSampler,
     stream_key,
 )
 from orchestrator.sampling.model import ModelSource
 
 
-class VllmSampler(Sampler):
+class VllmSampler(TokenSampler):
     """Holds a `vllm.LLM`; a prompt that leaves no space for an answer is an error."""
 
     adapts = True
@@ -61,15 +60,11 @@ class VllmSampler(Sampler):
         self.adapters += 1
         self.adapter = LoRARequest(str(folder), self.adapters, str(folder))
 
-    def count_tokens(self, requests: Sequence[Request]) -> list[int]:
-        """Length in tokens of each rendered prompt."""
-        return [len(ids) for ids in self._rendered(requests)]
-
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
         """Per request, one completion per sample index, in the order of the request."""
-        prompts = self._rendered(requests)
+        prompts = self.rendered(requests)
         longest = self.window - settings.max_completion_length
         fit = [(r, ids) for r, ids in zip(requests, prompts, strict=True) if len(ids) <= longest]
         outputs = iter(
@@ -87,9 +82,6 @@ class VllmSampler(Sampler):
             [_completion(next(outputs)) if len(ids) <= longest else too_long for _ in r.samples]
             for r, ids in zip(requests, prompts, strict=True)
         ]
-
-    def _rendered(self, requests: Sequence[Request]) -> list[list[int]]:
-        return [render(self.tokenizer, r.messages, self.chat_template_kwargs) for r in requests]
 
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values that vLLM takes as max_lora_rank
