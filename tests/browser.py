@@ -31,7 +31,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 def program() -> str | None:
     """The first Chromium on PATH."""
-    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 
 class Browser:

@@ -8,10 +8,17 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 
+@contextmanager
+def used_port() -> Iterator[int]:
+    """A port of loopback on which a socket listens in the meantime."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield int(server.getsockname()[1])
+
+
 def free_port() -> int:
     """A port of loopback on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    with used_port() as port:
+        return port
 
 
 def listens(port: int) -> bool:

@@ -34,8 +34,8 @@ def s3_server() -> Iterator[str]:
 
 def bucket(server: str, name: str) -> str:
     """A new bucket; the address of a storage in it."""
-    made = pafs.S3FileSystem(
+    filesystem = pafs.S3FileSystem(
         endpoint_override=server, scheme="http", region="us-east-1", allow_bucket_creation=True
     )
-    made.create_dir(name)
+    filesystem.create_dir(name)
     return f"s3://{name}/runs?endpoint_override={quote(server)}&scheme=http&region=us-east-1"

@@ -59,8 +59,8 @@ def read(question: str) -> int:
 
 def understood(sentence: str) -> tuple[int, str]:
     for pattern, sign in READINGS:
-        if found := re.search(pattern.replace("{n}", r"(\d+)"), sentence):
-            number = int(found[1])
+        if match := re.search(pattern.replace("{n}", r"(\d+)"), sentence):
+            number = int(match[1])
             return (number + 1, "/") if sign == "share" else (number, sign)
     raise AssertionError(f"no number in {sentence!r}")
 

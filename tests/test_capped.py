@@ -68,8 +68,8 @@ def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_continues(
     store = Store(str(probed / "runs"))
     plan = with_settings(probed, max_hours=1.0)
     seed_0 = [cell.cell_id for cell in plan.cells if cell.seed == 0]
-    spent = {"seconds": 7200.0, "gpu_seconds": 0.0, "begun": seed_0[:1]}
-    store.write_json({"spent": spent}, "sweeps", "stubs.json")
+    usage = {"seconds": 7200.0, "gpu_seconds": 0.0, "begun": seed_0[:1]}
+    store.write_json({"spent": usage}, "sweeps", "stubs.json")
 
     outcome = run(plan, probed, failing())
     assert sorted(outcome.finished) == sorted(seed_0), "only the block that had started"

@@ -71,7 +71,7 @@ def test_gpu_sweeps_state_their_claims_and_costs(name: str) -> None:
     assert batch / grpo["num_generations"] == per_update.get(name, 32)
 
 
-def at_hand(folder: Path) -> Path:
+def with_local_data(folder: Path) -> Path:
     """The catalogue with the data sets read from local files; skips where those are absent."""
     paths = {
         "gsm8k": data("raw", "gsm8k"),
@@ -94,7 +94,7 @@ def at_hand(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plan]:
-    source = load_config(at_hand(tmp_path_factory.mktemp("catalogue")))
+    source = load_config(with_local_data(tmp_path_factory.mktemp("catalogue")))
     return {name: make_plan(source, name) for name in PAPERS}
 
 
@@ -121,11 +121,11 @@ def test_documented_hours_match_the_plan(plans: dict[str, Plan], tmp_path: Path)
 
 
 def test_the_four_ks_share_one_probe_and_their_baseline(plans: dict[str, Plan]) -> None:
-    found = [plans[f"k_paradox_{k}"] for k in (1, 5, 10, 32)]
-    assert [plan.experiment.probe.samples for plan in found] == [1, 5, 10, 32]
-    assert len({cell.probe.key for plan in found for cell in plan.cells}) == 1
-    assert len({cell.baseline.key for plan in found for cell in plan.cells}) == 1
-    assert len({cell.cell_id for plan in found for cell in plan.cells}) == 24
+    sweeps = [plans[f"k_paradox_{k}"] for k in (1, 5, 10, 32)]
+    assert [plan.experiment.probe.samples for plan in sweeps] == [1, 5, 10, 32]
+    assert len({cell.probe.key for plan in sweeps for cell in plan.cells}) == 1
+    assert len({cell.baseline.key for plan in sweeps for cell in plan.cells}) == 1
+    assert len({cell.cell_id for plan in sweeps for cell in plan.cells}) == 24
 
 
 def test_fewer_steps_are_45_percent_of_the_steps(plans: dict[str, Plan]) -> None:

@@ -1,4 +1,4 @@
-"""Children that hang, crash, eat memory or die: who asks gets an answer, and so does the next."""
+"""Children that hang, crash, use too much memory or are killed: every call gets a reply."""
 
 import os
 import signal
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import wait_until
 
 from tasks.children import Children, Reply
 
@@ -71,17 +72,17 @@ def test_a_child_killed_while_idle_is_replaced(children: Children) -> None:
 
 
 def test_several_threads_can_call_at_once(children: Children) -> None:
-    found: dict[int, list[object]] = {}
+    replies: dict[int, list[object]] = {}
 
-    def ask(name: int) -> None:
-        found[name] = values(children.map([["echo", name]] * 50))
+    def call(name: int) -> None:
+        replies[name] = values(children.map([["echo", name]] * 50))
 
-    threads = [threading.Thread(target=ask, args=(name,)) for name in range(4)]
+    threads = [threading.Thread(target=call, args=(name,)) for name in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {name: [name] * 50 for name in range(4)}
+    assert replies == {name: [name] * 50 for name in range(4)}
 
 
 def test_a_child_that_cannot_start_is_an_error() -> None:
@@ -102,11 +103,9 @@ def test_a_hanging_child_does_not_outlive_a_killed_parent(tmp_path: Path) -> Non
         [sys.executable, "-c", script],
         env=os.environ | {"PYTHONPATH": f"{HERE}:{Path(HERE).parent}"},
     )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    child = psutil.Process(int((tmp_path / "pid").read_text()))
+    file = tmp_path / "pid"
+    wait_until(lambda: file.exists() and file.read_text(), running=lambda: parent.poll() is None)
+    child = psutil.Process(int(file.read_text()))
     time.sleep(0.3)  # it hangs by now
     parent.kill()
     parent.wait()

@@ -8,11 +8,9 @@ import os
 import re
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
-import time
 import tomllib
 import urllib.error
 import urllib.request
@@ -25,11 +23,12 @@ import kubernetes_validate
 import pytest
 import yaml
 from kuberay import resource
+from processes import free_port, wait_until
 
 from orchestrator.cli.main import main
 
 ROOT = Path(__file__).parents[1]
-CLUSTER = Path(__file__).parents[1] / "cluster"
+CLUSTER = ROOT / "cluster"
 KUBERAY, MLFLOW, SLURM = CLUSTER / "kuberay", CLUSTER / "mlflow", CLUSTER / "slurm"
 SWEEP = SLURM / "sweep.sbatch"
 SERVE = MLFLOW / "serve.sh"
@@ -52,10 +51,10 @@ def containers(spec: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("name", ["RayCluster", "RayJob"])
 def test_files_meet_the_schema_of_their_kind(name: str) -> None:
-    found = load(f"{name.lower()}.yaml")
-    jsonschema.validate(found, resource(name))
+    content = load(f"{name.lower()}.yaml")
+    jsonschema.validate(content, resource(name))
     for wrong in ({"rayVersoin": "2"}, {"rayVersion": 2}, {"suspend": "no"}):
-        changed = copy.deepcopy(found)
+        changed = copy.deepcopy(content)
         spec = changed["spec"] if name == "RayCluster" else changed["spec"]["rayClusterSpec"]
         spec.update(wrong)
         with pytest.raises(jsonschema.ValidationError):
@@ -87,10 +86,10 @@ def test_the_job_uses_the_address_of_the_tracking_server() -> None:
     address = f"{service['metadata']['name']}:{port['port']}"
     assert f"--tracking-uri http://{address}" in load("rayjob.yaml")["spec"]["entrypoint"]
     assert container["command"] == ["/opt/decile/cluster/mlflow/serve.sh"]
-    given = {v["name"]: v for v in container["env"]}
-    assert address in given["MLFLOW_SERVER_ALLOWED_HOSTS"]["value"].split(",")
-    secret = {name for name in given if re.search("PASSWORD|KEY", name)}
-    assert all(set(given[name]) == {"name", "valueFrom"} for name in secret)
+    variables = {v["name"]: v for v in container["env"]}
+    assert address in variables["MLFLOW_SERVER_ALLOWED_HOSTS"]["value"].split(",")
+    secret = {name for name in variables if re.search("PASSWORD|KEY", name)}
+    assert all(set(variables[name]) == {"name", "valueFrom"} for name in secret)
     assert secret == {"MLFLOW_AUTH_ADMIN_PASSWORD", "MLFLOW_FLASK_SERVER_SECRET_KEY"}
     [volume] = pod["spec"]["volumes"]
     assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
@@ -207,7 +206,7 @@ def test_the_image_is_linted_and_copies_existing_files() -> None:
 @pytest.fixture
 def slurm(tmp_path: Path) -> Path:
     """A folder of commands that write down how they were called; `srun` runs what it is given."""
-    said = 'echo "$(basename "$0") $*" >> "$CALLS"\n'
+    log_call = 'echo "$(basename "$0") $*" >> "$CALLS"\n'
     bodies = {
         # In two writes: the script must not close the pipe after the first line.
         "scontrol": "[[ $1 != show ]] || { echo node1; sleep 0.2; printf 'node2\\nnode3\\n'; }",
@@ -219,7 +218,7 @@ def slurm(tmp_path: Path) -> Path:
             until (($(grep -c "^ray start" "$CALLS") > 1)); do sleep 0.1; done""",
     }
     for name, body in bodies.items():
-        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{said}{body}\n")
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{log_call}{body}\n")
         (tmp_path / name).chmod(0o755)
     return tmp_path
 
@@ -228,7 +227,7 @@ def test_a_slurm_job_starts_head_and_workers_and_returns_the_exit_code_of_the_sw
     slurm: Path,
 ) -> None:
     calls = slurm / "calls"
-    given = {
+    variables = {
         "CALLS": str(calls),
         "PATH": f"{slurm}:{os.environ['PATH']}",
         **{"SLURM_JOB_NODELIST": "node[1-3]", "SLURM_JOB_NUM_NODES": "3"},
@@ -236,25 +235,25 @@ def test_a_slurm_job_starts_head_and_workers_and_returns_the_exit_code_of_the_sw
     }
     run = subprocess.run(
         [str(SWEEP), str(ROOT / "experiments.yaml"), "quickstart", "/shared/runs", "--json"],
-        env=given,
+        env=variables,
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert run.returncode == 1, run.stderr
-    said = calls.read_text()
+    log = calls.read_text()
     head = "ray start --head --node-ip-address=10.0.0.1 --port=20077 --include-dashboard=false"
-    assert f"{head} --num-cpus=8 --num-gpus=2 --block" in said
-    assert "srun --nodes=2 --ntasks=2 --overlap --exclude=node1 bash" in said
-    assert "ray start --address=10.0.0.1:20077 --num-cpus=8 --num-gpus=2 --block" in said
-    assert "decile run " in said and "-e quickstart --storage /shared/runs --json" in said
-    assert "10.0.0.1:20077 64 token" in said
+    assert f"{head} --num-cpus=8 --num-gpus=2 --block" in log
+    assert "srun --nodes=2 --ntasks=2 --overlap --exclude=node1 bash" in log
+    assert "ray start --address=10.0.0.1:20077 --num-cpus=8 --num-gpus=2 --block" in log
+    assert "decile run " in log and "-e quickstart --storage /shared/runs --json" in log
+    assert "10.0.0.1:20077 64 token" in log
     token = re.compile("[0-9a-f]{64}")
-    assert not token.search(said + run.stdout + run.stderr), "the token is in no command line"
+    assert not token.search(log + run.stdout + run.stderr), "the token is in no command line"
 
 
 @pytest.mark.parametrize(
-    ("words", "more", "said"),
+    ("arguments", "variables", "message"),
     [
         ([], {}, "usage: sbatch"),
         (["no.yaml", "x", "s"], {}, "start it with sbatch"),
@@ -262,26 +261,28 @@ def test_a_slurm_job_starts_head_and_workers_and_returns_the_exit_code_of_the_sw
     ],
 )
 def test_a_slurm_job_names_missing_settings(
-    words: list[str], more: dict[str, str], said: str
+    arguments: list[str], variables: dict[str, str], message: str
 ) -> None:
     run = subprocess.run(
-        [str(SWEEP), *words],
-        env={"PATH": os.environ["PATH"]} | more,
+        [str(SWEEP), *arguments],
+        env={"PATH": os.environ["PATH"]} | variables,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert run.returncode == 2 and said in run.stderr
+    assert run.returncode == 2 and message in run.stderr
 
 
 def environment(**more: str) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    return kept | {"PATH": path} | more
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")
+    }
+    return inherited | {"PATH": path} | more
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("variables", "messages"),
     [
         ({}, ["MLFLOW_AUTH_ADMIN_PASSWORD is not set", "MLFLOW_FLASK_SERVER_SECRET_KEY is not"]),
         ({"MLFLOW_FLASK_SERVER_SECRET_KEY": KEY}, ["export MLFLOW_AUTH_ADMIN_PASSWORD=…"]),
@@ -301,17 +302,17 @@ def environment(**more: str) -> dict[str, str]:
     ],
 )
 def test_the_mlflow_script_names_missing_settings(
-    given: dict[str, str], said: list[str], tmp_path: Path
+    variables: dict[str, str], messages: list[str], tmp_path: Path
 ) -> None:
     run = subprocess.run(
         [str(SERVE)],
-        env=environment(DECILE_MLFLOW_HOME=str(tmp_path / "home"), **given),
+        env=environment(DECILE_MLFLOW_HOME=str(tmp_path / "home"), **variables),
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert run.returncode == 2, run.stderr
-    assert all(words in run.stderr for words in said), run.stderr
+    assert all(message in run.stderr for message in messages), run.stderr
     assert not any(value in run.stdout + run.stderr for value in (PASSWORD, KEY, "tiny-one"))
 
 
@@ -320,8 +321,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     """serve.sh in a process group of its own, which ends with the test; gives its address."""
     if importlib.util.find_spec("flask_wtf") is None:
         pytest.skip("flask_wtf is not installed: pip install 'mlflow[auth]'")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     log = tmp_path / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -339,11 +339,11 @@ def server(tmp_path: Path) -> Iterator[str]:
         )
     try:
         address = f"http://127.0.0.1:{port}"
-        until = time.monotonic() + 120
-        while status(f"{address}/health") != 200:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < until, log.read_text()
-            time.sleep(0.3)
+        wait_until(
+            lambda: status(f"{address}/health") == 200,
+            running=lambda: process.poll() is None or pytest.fail(log.read_text()),
+            seconds=120,
+        )
         yield address
         assert PASSWORD not in log.read_text()
         assert KEY not in log.read_text()

@@ -78,9 +78,9 @@ def judged(case: dict[str, Any], outcome: str, rule: str) -> tuple[str, str]:
 def check(line: int, marks: dict[str, Mark]) -> None:
     """The judgements of one case against its line."""
     case = CASES[line]
-    got = {r: judged(case, marks[r].outcome, marks[r].rule) for r in READINGS}
+    marked = {r: judged(case, marks[r].outcome, marks[r].rule) for r in READINGS}
     want = {r: judged(case, case[r], case[f"{r}_rule"]) for r in READINGS}
-    assert got == want, f"{FILE.name}:{line}: {case['note']}"
+    assert marked == want, f"{FILE.name}:{line}: {case['note']}"
 
 
 @pytest.mark.parametrize("line", lines("number", "letter"))
@@ -138,11 +138,11 @@ def test_the_fixture_is_large_and_well_formed() -> None:
             assert case[f"{reading}_rule"].endswith(("no-answer", "-unreadable")) == unanswered, (
                 line
             )
-    seen = {
+    distinct = {
         (case["marker"], case["completion"], case["answer"], case["truncated"])
         for case in CASES.values()
     }
-    assert len(seen) == len(CASES)
+    assert len(distinct) == len(CASES)
 
 
 @pytest.mark.parametrize("marker", RULES)

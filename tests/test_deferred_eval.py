@@ -47,11 +47,11 @@ def test_one_engine_evaluates_all_checkpoints_of_all_cells(
     text = run(file)
     assert text.count("its checkpoints are evaluated after all cells") == 2
     assert "evaluations: 4/4 checkpoints" in text
-    said = (tmp_path / "calls").read_text().splitlines()
+    calls = (tmp_path / "calls").read_text().splitlines()
     cells = [cell.cell_id for cell in plan_of(file).cells]
-    swapped = [line for line in said if line.startswith("adapt")]
+    swapped = [line for line in calls if line.startswith("adapt")]
     assert sorted(swapped) == sorted(f"adapt {c} {u}" for c in cells for u in (6, 12))
-    assert said.count("load 4") <= 2, "an actor loads the base model once"
+    assert calls.count("load 4") <= 2, "an actor loads the base model once"
     assert same_results(file, finished)
     for cell in cells:
         assert store_of(file).folders("cells", cell) == ["adapter"], "nothing else is left"

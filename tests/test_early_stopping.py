@@ -35,10 +35,10 @@ def drawn(rng: np.random.Generator, rate: float, questions: int = 100) -> dict[s
 def test_a_cell_far_below_is_stopped_and_the_best_rival_is_named() -> None:
     rng = np.random.default_rng(0)
     rivals = {"good": drawn(rng, 0.8), "fair": drawn(rng, 0.6)}
-    found = stop_decision(drawn(rng, 0.3), rivals, checks=3)
-    assert found is not None
-    assert found.rival == "good"
-    assert found.difference < found.upper < -0.02
+    decision = stop_decision(drawn(rng, 0.3), rivals, checks=3)
+    assert decision is not None
+    assert decision.rival == "good"
+    assert decision.difference < decision.upper < -0.02
     assert stop_decision(drawn(rng, 0.8), rivals, checks=3) is None
     assert stop_decision(drawn(rng, 0.3), {}, checks=3) is None
 
@@ -63,8 +63,8 @@ def test_more_rivals_and_more_checks_need_a_larger_difference() -> None:
         for rivals, looks in ((1, 1), (3, 1), (3, 9))
     ]
     assert [each is not None for each in uppers] == [True] * 3
-    found = [each.upper for each in uppers if each]
-    assert found == sorted(found) and len(set(found)) == 3
+    bounds = [each.upper for each in uppers if each]
+    assert bounds == sorted(bounds) and len(set(bounds)) == 3
 
 
 def stopping_plan(folder: Path, **more: object) -> Plan:
@@ -110,8 +110,8 @@ def stopped(store: Store, plan: Plan, number: int) -> None:
 def test_a_stopped_cell_is_settled_only_while_its_experiment_stops_cells(tmp_path: Path) -> None:
     plan, store = stopping_plan(tmp_path), Store(str(tmp_path / "runs"))
     stopped(store, plan, 0)
-    said = store.read_json("cells", plan.cells[0].cell_id, STOPPED_EARLY)
-    assert (said["censored"], said["updates"], said["of_updates"]) == (True, 2, 4)
+    stored = store.read_json("cells", plan.cells[0].cell_id, STOPPED_EARLY)
+    assert (stored["censored"], stored["updates"], stored["of_updates"]) == (True, 2, 4)
     assert cell_state(store, plan.cells[0]) is CellState.STOPPED
     plain = small_plan(tmp_path, policies=["hard", "easy", "random"], seeds=[0, 1])
     assert cell_state(store, plain.cells[0]) is CellState.PENDING
@@ -159,8 +159,8 @@ def test_a_stopped_cell_later_finishes_as_if_it_had_never_stopped(
 
     text = run(file)
     assert "stopped early: clearly below the best policy of its block" in text
-    said = store.read_json("cells", hard.cell_id, STOPPED_EARLY)
-    assert (said["updates"], said["why"]["rival"]) == (6, rival.cell_id)
+    stored = store.read_json("cells", hard.cell_id, STOPPED_EARLY)
+    assert (stored["updates"], stored["why"]["rival"]) == (6, rival.cell_id)
     assert "nothing to do" in run(file)
 
     content = yaml.safe_load(file.read_text())

@@ -41,11 +41,11 @@ def folder(name: str) -> Path:
     return path
 
 
-def drawn(count: int, seed: int = 0) -> list[Scenario]:
+def shuffled_scenarios(count: int, seed: int = 0) -> list[Scenario]:
     return list(islice(scenarios(random.Random(seed), (3, 5, 7), (2, 7)), count))
 
 
-def sums(count: int, seed: int = 0) -> list[arithmetic.Scenario]:
+def arithmetic_scenarios(count: int, seed: int = 0) -> list[arithmetic.Scenario]:
     return list(islice(arithmetic.scenarios(random.Random(seed), (1, 2, 3, 4, 5)), count))
 
 
@@ -74,45 +74,47 @@ def test_naming_the_model_imports_no_heavy_library() -> None:
 
 
 def test_training_text_contains_no_question_of_any_test_set() -> None:
-    assert not any(in_test_split(prompt_of(item)) for item in drawn(300))
-    assert not any(in_test_split(sums_prompt_of(item)) for item in sums(300))
+    assert not any(in_test_split(prompt_of(item)) for item in shuffled_scenarios(300))
+    assert not any(in_test_split(sums_prompt_of(item)) for item in arithmetic_scenarios(300))
 
 
 def test_every_stage_of_sums_draws_from_the_training_side() -> None:
     lesson = LESSONS["tiny-arithmetic"]
     stages = [stage.source for cycle in lesson.cycles for stage in cycle]
     for source in (*stages, lesson.vocabulary):
-        drawn = islice(source(random.Random(1)), 100)
-        assert not any(in_test_split(sums_prompt_of(item)) for item in drawn)
+        shuffled_scenarios = islice(source(random.Random(1)), 100)
+        assert not any(in_test_split(sums_prompt_of(item)) for item in shuffled_scenarios)
 
 
 def test_careful_traces_are_correct_in_each_swap_and_the_answer() -> None:
     task = ShuffledObjects()
-    for item in drawn(300):
+    for item in shuffled_scenarios(300):
         text = careful(item)
         assert task.mark(text, item.letter()).outcome == "correct"
         states = list(item.states())
-        wanted = states[-1][item.target]
+        answer = states[-1][item.target]
         line = r"^(\d)\) (\w+) (\w+): (\w+) (\(\w\))$"
         for step, a, b, holder, letter in re.findall(line, text, re.MULTILINE):
             assert letter == f"({LETTERS[item.names.index(holder)]})"
             first, second = item.swaps[int(step) - 1]
             assert (a, b) == (item.names[first], item.names[second])
-            assert states[int(step) - 1][item.names.index(holder)] == wanted
+            assert states[int(step) - 1][item.names.index(holder)] == answer
         assert len(re.findall(r"^\d\)", text, re.MULTILINE)) == len(item.swaps)
 
 
 def test_guesses_are_blind_and_rambles_never_answer() -> None:
     task, rng = ShuffledObjects(), random.Random(0)
-    item = next(i for i in drawn(50) if len(i.names) == 5)
+    item = next(i for i in shuffled_scenarios(50) if len(i.names) == 5)
     letters = Counter(task.mark(guess(item, rng), "(A)").extracted for _ in range(1000))
     assert set(letters) == {f"({c})" for c in LETTERS[:5]}
     assert min(letters.values()) > 140
-    assert all(task.mark(ramble(i, rng), i.letter()).outcome == "unparsed" for i in drawn(200))
+    assert all(
+        task.mark(ramble(i, rng), i.letter()).outcome == "unparsed" for i in shuffled_scenarios(200)
+    )
 
 
 def test_care_is_rarer_with_more_objects_and_all_styles_occur() -> None:
-    items, rng = drawn(2000), random.Random(0)
+    items, rng = shuffled_scenarios(2000), random.Random(0)
     share = {
         n: sum(careful_share(i) for i in items if len(i.names) == n)
         / sum(len(i.names) == n for i in items)
@@ -126,27 +128,29 @@ def test_care_is_rarer_with_more_objects_and_all_styles_occur() -> None:
 
 def test_traces_compute_every_sum_correctly_and_box_the_gold() -> None:
     task = LESSONS["tiny-arithmetic"].task
-    for item in sums(300):
+    for item in arithmetic_scenarios(300):
         text, value = arithmetic.careful(item), item.start
         *lines, box = text.splitlines()
         assert len(lines) == len(item.actions)
         for index, line in enumerate(lines, start=1):
-            step, a, sign, b, found = re.fullmatch(r"(\d)\) (\d+) (.) (\d+) = (\d+)", line).groups()
+            step, a, sign, b, result = re.fullmatch(
+                r"(\d)\) (\d+) (.) (\d+) = (\d+)", line
+            ).groups()
             assert (int(step), int(a)) == (index, value)
             value = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "/": int.__floordiv__}[
                 sign
             ](int(a), int(b))
-            assert int(found) == value <= 100
+            assert int(result) == value <= 100
         assert box == f"\\boxed{{{item.answer()}}}"
         assert task.mark(text, str(item.answer())).outcome == "correct"
 
 
 def test_blurted_numbers_are_of_the_story_and_idle_talk_never_answers() -> None:
     lesson, rng = LESSONS["tiny-arithmetic"], random.Random(0)
-    items = sums(400)
+    items = arithmetic_scenarios(400)
     for item in items:
-        said = lesson.task.mark(lesson.guess(item, rng), "0").extracted
-        assert int(said) in {item.start, *(action.number for action in item.actions)}
+        guessed = lesson.task.mark(lesson.guess(item, rng), "0").extracted
+        assert int(guessed) in {item.start, *(action.number for action in item.actions)}
         talk = lesson.task.mark(lesson.ramble(item, rng), str(item.answer()))
         assert talk.outcome == "unparsed"
     right = [lesson.task.mark(lesson.guess(i, rng), str(i.answer())).reward for i in items]
@@ -154,7 +158,7 @@ def test_blurted_numbers_are_of_the_story_and_idle_talk_never_answers() -> None:
 
 
 def test_sums_are_written_out_more_rarely_with_more_steps_and_all_styles_occur() -> None:
-    lesson, items, rng = LESSONS["tiny-arithmetic"], sums(2000), random.Random(0)
+    lesson, items, rng = LESSONS["tiny-arithmetic"], arithmetic_scenarios(2000), random.Random(0)
     shares = [
         [lesson.careful_share(i) for i in items if len(i.actions) == n] for n in (1, 2, 3, 4, 5)
     ]
@@ -172,8 +176,10 @@ def test_a_question_of_sums_is_short_and_each_digit_is_a_token() -> None:
     digits = set(tokenizer("0123456789")["input_ids"])
     assert len(digits) == 10
     assert [tokenizer.decode([i]) for i in tokenizer(" 100")["input_ids"]] == [" ", "1", "0", "0"]
-    asked = [lesson.task.messages(item.question())[0]["content"] for item in sums(300)]
-    assert max(len(tokenizer(text)["input_ids"]) for text in asked) < 80
+    messages = [
+        lesson.task.messages(item.question())[0]["content"] for item in arithmetic_scenarios(300)
+    ]
+    assert max(len(tokenizer(text)["input_ids"]) for text in messages) < 80
 
 
 @pytest.mark.parametrize(
@@ -192,7 +198,10 @@ def test_any_text_survives_the_tokenizer(tokenizer: Any, text: str) -> None:
 
 
 def test_nearly_all_careful_traces_fit_the_limit(name: str, tokenizer: Any) -> None:
-    lesson, items = LESSONS[name], drawn(500) if name == "tiny" else sums(500)
+    lesson, items = (
+        LESSONS[name],
+        shuffled_scenarios(500) if name == "tiny" else arithmetic_scenarios(500),
+    )
     lengths = [len(tokenizer(lesson.careful(item) + CLOSE)["input_ids"]) for item in items]
     assert sum(length > LIMIT for length in lengths) <= 5
 
@@ -235,9 +244,9 @@ def test_the_weights_of_tiny_have_the_pinned_hash() -> None:
 
 
 def test_the_recipe_reproduces_the_stored_tokenizer(name: str) -> None:
-    made = make_tokenizer(LESSONS[name], 0)
+    tokenizer = make_tokenizer(LESSONS[name], 0)
     stored = json.loads((folder(name) / "tokenizer.json").read_text(encoding="utf-8"))
-    assert json.loads(made.backend_tokenizer.to_str()) == stored
+    assert json.loads(tokenizer.backend_tokenizer.to_str()) == stored
 
 
 def test_the_model_loads_through_the_auto_classes_and_generates(name: str) -> None:
@@ -273,11 +282,11 @@ def test_pass_rates_are_spread_and_careful_traces_are_more_accurate(
     task = LESSONS[model].task
     pool = task.train()[:size]
     sampler = TransformersSampler.load(ModelSource(model, str(folder(model)), "test"))
-    asked = [Request(p.prompt_id, task.messages(p.question), range(samples)) for p in pool]
-    said = sampler.sample(asked, SamplingSettings(max_completion_length=LIMIT))
+    requests = [Request(p.prompt_id, task.messages(p.question), range(samples)) for p in pool]
+    completions = sampler.sample(requests, SamplingSettings(max_completion_length=LIMIT))
     marks = [
         [(c.text, task.mark(c.text, p.answer, c.finish == "length").outcome) for c in row]
-        for p, row in zip(pool, said, strict=True)
+        for p, row in zip(pool, completions, strict=True)
     ]
     rates = [sum(outcome == "correct" for _, outcome in row) / samples for row in marks]
     assert sum(rate == 0 for rate in rates) / len(pool) <= 0.45

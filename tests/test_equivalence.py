@@ -116,15 +116,15 @@ def test_expressions_that_exceed_the_time_limit_are_errors_and_marking_continues
 
 
 def test_expressions_can_be_marked_in_a_thread() -> None:
-    found: list[str] = []
-    ask = threading.Thread(
-        target=lambda: found.append(
+    outcomes: list[str] = []
+    thread = threading.Thread(
+        target=lambda: outcomes.append(
             mark_expression(r"\boxed{4i+8}", "8+4i", "lenient", truncated=False).outcome
         )
     )
-    ask.start()
-    ask.join()
-    assert found == ["correct"]
+    thread.start()
+    thread.join()
+    assert outcomes == ["correct"]
 
 
 def test_only_the_completion_is_marked() -> None:
@@ -138,12 +138,12 @@ def test_only_the_completion_is_marked() -> None:
 def golds() -> list[str]:
     from tasks.reading import last_box
 
-    found = []
+    boxed = []
     for split in ("train", "test"):
         with gzip.open(data("raw", "math", f"{split}.jsonl.gz"), "rt", encoding="utf-8") as file:
             boxes = [last_box(json.loads(line)["solution"], ("boxed", "fbox")) for line in file]
-            found += [box for box in boxes if box]
-    return found
+            boxed += [box for box in boxes if box]
+    return boxed
 
 
 @pytest.mark.parametrize("marking", ["strict", "lenient"])
@@ -185,7 +185,7 @@ print([text for text, a, b in zip(latex, two, read()) if a != b])
 @pytest.mark.slow
 def test_two_stage_parsing_agrees_with_the_full_parser(golds: list[str]) -> None:
     some = [gold.replace("\n", " ") for gold in golds[::25]]
-    done = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", TWICE],
         input="\n".join(some),
         capture_output=True,
@@ -193,4 +193,4 @@ def test_two_stage_parsing_agrees_with_the_full_parser(golds: list[str]) -> None
         check=True,
         cwd=Path(__file__).parents[1],
     )
-    assert done.stdout.strip() == "[]"
+    assert run.stdout.strip() == "[]"

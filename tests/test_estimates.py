@@ -75,12 +75,12 @@ def rates_only(p: np.ndarray, samples: int, rng: np.random.Generator) -> pa.Tabl
 def test_the_prior_of_any_pool_is_finite_and_ignores_the_order(
     rows: list[tuple[int, int]],
 ) -> None:
-    found = fit_prior(*arrays(rows))
-    assert 0 < found.alpha < np.inf and 0 < found.beta < np.inf
+    prior = fit_prior(*arrays(rows))
+    assert 0 < prior.alpha < np.inf and 0 < prior.beta < np.inf
     low, high = CONCENTRATION
-    assert low * 0.999 <= found.alpha + found.beta <= high * 1.001
-    assert fit_prior(*arrays(rows[::-1])) == found
-    assert fit_prior(*arrays([*rows, (0, 0)])) == found
+    assert low * 0.999 <= prior.alpha + prior.beta <= high * 1.001
+    assert fit_prior(*arrays(rows[::-1])) == prior
+    assert fit_prior(*arrays([*rows, (0, 0)])) == prior
 
 
 @pytest.mark.parametrize(
@@ -98,39 +98,39 @@ def test_the_prior_of_any_pool_is_finite_and_ignores_the_order(
 def test_the_prior_of_a_degenerate_pool_says_why(
     successes: list[int], n: list[int], alpha: float, beta: float, note: str
 ) -> None:
-    found = fit_prior(np.array(successes, int), np.array(n, int))
-    assert (found.alpha, found.beta) == pytest.approx((alpha, beta), rel=1e-3)
-    assert note in found.note
+    prior = fit_prior(np.array(successes, int), np.array(n, int))
+    assert (prior.alpha, prior.beta) == pytest.approx((alpha, beta), rel=1e-3)
+    assert note in prior.note
 
 
 def test_the_prior_is_the_most_likely_one() -> None:
     p, rng = pool(300, 0, Prior(0.6, 1.3))
     n = rng.integers(1, 12, 300)
     s = rng.binomial(n, p)
-    found = fit_prior(s, n)
+    prior = fit_prior(s, n)
 
     def likelihood(alpha: float, beta: float) -> float:
         return float(betabinom.logpmf(s, n, alpha, beta).sum())
 
-    best = likelihood(found.alpha, found.beta)
-    assert found.note == ""
+    best = likelihood(prior.alpha, prior.beta)
+    assert prior.note == ""
     for factor in (0.8, 0.98, 1.02, 1.25):
-        assert likelihood(found.alpha * factor, found.beta) < best
-        assert likelihood(found.alpha, found.beta * factor) < best
-        assert likelihood(found.alpha * factor, found.beta * factor) < best
+        assert likelihood(prior.alpha * factor, prior.beta) < best
+        assert likelihood(prior.alpha, prior.beta * factor) < best
+        assert likelihood(prior.alpha * factor, prior.beta * factor) < best
 
 
 def test_the_prior_is_recovered_from_a_million_prompts() -> None:
     p, rng = pool(1_000_000, 0)
-    found = fit_prior(rng.binomial(10, p), np.full(len(p), 10))
-    assert found[:2] == pytest.approx(GSM8K[:2], rel=0.01)
+    prior = fit_prior(rng.binomial(10, p), np.full(len(p), 10))
+    assert prior[:2] == pytest.approx(GSM8K[:2], rel=0.01)
 
 
 def test_the_public_histogram_gives_the_published_prior() -> None:
     counts = [599, 162, 123, 83, 92, 90, 86, 88, 95, 146, 764]
-    found = fit_prior(np.repeat(np.arange(11), counts), np.full(sum(counts), 10))
-    assert found[:2] == pytest.approx(GSM8K[:2], abs=0.006)
-    assert found.icc == pytest.approx(0.69, abs=0.005)
+    prior = fit_prior(np.repeat(np.arange(11), counts), np.full(sum(counts), 10))
+    assert prior[:2] == pytest.approx(GSM8K[:2], abs=0.006)
+    assert prior.icc == pytest.approx(0.69, abs=0.005)
 
 
 def test_swapping_successes_and_failures_swaps_alpha_and_beta() -> None:
@@ -144,8 +144,8 @@ def test_stopping_at_the_first_success_does_not_bias_the_prior() -> None:
     p, rng = pool(20_000, 1)
     right = rng.random((len(p), 10)) < p[:, None]
     n = np.where(right.any(axis=1), right.argmax(axis=1) + 1, 10)
-    found = fit_prior(right.any(axis=1).astype(int), n)
-    assert found[:2] == pytest.approx(GSM8K[:2], rel=0.1)
+    prior = fit_prior(right.any(axis=1).astype(int), n)
+    assert prior[:2] == pytest.approx(GSM8K[:2], rel=0.1)
 
 
 # Posterior and learnability
@@ -157,10 +157,10 @@ def test_the_posterior_mean_is_between_the_prior_mean_and_the_pass_rate(
     prior: Prior, n: int, data: st.DataObject
 ) -> None:
     s = data.draw(st.integers(0, n))
-    mean = prior.alpha / (prior.alpha + prior.beta)
-    found = posterior_mean(np.array([s]), np.array([n]), prior).item()
-    ends = sorted([mean, s / n if n else mean])
-    assert ends[0] - 1e-12 <= found <= ends[1] + 1e-12
+    prior_mean = prior.alpha / (prior.alpha + prior.beta)
+    posterior = posterior_mean(np.array([s]), np.array([n]), prior).item()
+    ends = sorted([prior_mean, s / n if n else prior_mean])
+    assert ends[0] - 1e-12 <= posterior <= ends[1] + 1e-12
 
 
 @settings(max_examples=100, deadline=None)
@@ -189,19 +189,21 @@ def test_learnability_equals_the_integral_over_the_posterior(
         area, _ = quad(
             lambda p: 1 - p**group - (1 - p) ** group, 0, 1, weight="alg", wvar=(x - 1, y - 1)
         )
-        found = expected_learnability(np.array([s]), np.array([n]), Prior(a, b), group).item()
-        assert found == pytest.approx(area / beta_function(x, y), abs=1e-7)
+        learnability = expected_learnability(
+            np.array([s]), np.array([n]), Prior(a, b), group
+        ).item()
+        assert learnability == pytest.approx(area / beta_function(x, y), abs=1e-7)
 
 
 def test_a_small_learnability_keeps_its_digits() -> None:
-    found = expected_learnability(np.array([0]), np.array([5]), Prior(1e-9, 1.0), 8).item()
-    assert found == pytest.approx(1e-9 * (1 / np.arange(6, 14)).sum(), rel=1e-6)
+    learnability = expected_learnability(np.array([0]), np.array([5]), Prior(1e-9, 1.0), 8).item()
+    assert learnability == pytest.approx(1e-9 * (1 / np.arange(6, 14)).sum(), rel=1e-6)
 
 
 def test_extreme_priors_give_finite_learnability() -> None:
     for prior in (Prior(1e-30, 1.0), Prior(1e-30, 1e-30), Prior(1e9, 1e9)):
-        found = expected_learnability(np.array([0, 3]), np.array([0, 3]), prior, 8)
-        assert np.isfinite(found).all()
+        learnability = expected_learnability(np.array([0, 3]), np.array([0, 3]), prior, 8)
+        assert np.isfinite(learnability).all()
 
 
 # Intervals and reliability
@@ -221,8 +223,8 @@ def test_reliability_is_the_correlation_of_two_probes() -> None:
     p, rng = pool(100_000, 0)
     for samples in (1, 5, 10):
         one, other = rng.binomial(samples, p), rng.binomial(samples, p)
-        found = np.corrcoef(one, other)[0, 1]
-        assert reliability(GSM8K, samples) == pytest.approx(found, abs=0.01)
+        correlation = np.corrcoef(one, other)[0, 1]
+        assert reliability(GSM8K, samples) == pytest.approx(correlation, abs=0.01)
 
 
 # A second probe
@@ -252,9 +254,9 @@ def test_one_probe_predicts_overlap_and_learnability_of_another(policy: str, sam
     table = probe(p, samples, rng)
     chosen = rule(table, size, np.random.default_rng(0))
     again = [rule(probe(p, samples, rng), size, np.random.default_rng(s)) for s in range(1, 7)]
-    seen = np.mean([len(np.intersect1d(chosen, other)) / size for other in again])
+    overlap = np.mean([len(np.intersect1d(chosen, other)) / size for other in again])
     chances = in_subset_probability(table, size, rule, 0, samples, repeats=30)
-    assert expected_overlap(chances, chosen) == pytest.approx(seen, abs=0.06)
+    assert expected_overlap(chances, chosen) == pytest.approx(overlap, abs=0.06)
     learnability = table["learnability"].to_numpy(zero_copy_only=False)[chosen].mean()
     assert learnability == pytest.approx((1 - p**8 - (1 - p) ** 8)[chosen].mean(), abs=0.05)
 
@@ -295,19 +297,19 @@ def test_a_second_probe_that_cannot_fill_the_subset_selects_nothing() -> None:
 
 @pytest.mark.parametrize("count_truncated", ["wrong", "exclude"])
 def test_a_simulated_probe_is_a_valid_difficulty_table(count_truncated: str) -> None:
-    seen: list[pa.Table] = []
+    tables: list[pa.Table] = []
 
     def spy(table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
-        seen.append(table)
+        tables.append(table)
         return np.arange(size)
 
     p, rng = pool(2000, 0)
     table = probe(p, 10, rng, count_truncated=count_truncated)
     in_subset_probability(table, 3, spy, 0, 20, repeats=2)
-    for again in seen:
-        assert again.schema.equals(DIFFICULTY)
-        assert again["prompt_id"].equals(table["prompt_id"])
-        rows = again.to_pylist()
+    for simulated in tables:
+        assert simulated.schema.equals(DIFFICULTY)
+        assert simulated["prompt_id"].equals(table["prompt_id"])
+        rows = simulated.to_pylist()
         assert all(
             row["n"] == 20 == row["successes"] + sum(row[o] for o in OUTCOMES[1:]) for row in rows
         )
@@ -319,6 +321,6 @@ def test_a_simulated_probe_is_a_valid_difficulty_table(count_truncated: str) -> 
             assert row["successes" if row["first"] == "correct" else row["first"]] > 0
         for name in ("successes", *OUTCOMES[1:]):
             share, before = (
-                np.sum(t[name].to_numpy()) / np.sum(t["n"].to_numpy()) for t in (again, table)
+                np.sum(t[name].to_numpy()) / np.sum(t["n"].to_numpy()) for t in (simulated, table)
             )
             assert share == pytest.approx(before, abs=0.02)

@@ -166,8 +166,8 @@ def test_other_test_sets_and_greedy_samples_have_separate_metrics() -> None:
 
 def test_pass_at_k_is_reported_for_the_configured_ks() -> None:
     table = evaluation({"3x": ["correct", "wrong", "wrong"]})
-    found = evaluation_metrics(table, pass_at=(3, 5))
-    assert [name for name in found if "pass_at" in name] == ["eval/pass_at_3"]
+    metrics = evaluation_metrics(table, pass_at=(3, 5))
+    assert [name for name in metrics if "pass_at" in name] == ["eval/pass_at_3"]
 
 
 def test_base_difficulty_bands_and_gains_use_disjoint_samples() -> None:

@@ -38,17 +38,17 @@ def test_completions_are_marked_by_the_tasks_own_marker(tmp_path: Path, kind: st
         {"question": "1+1", "answer": "2", "completion": WRONG},
         {"question": "2+2", "answer": "4", "completion": "hm"},
     ]
-    found = import_probe(written(tmp_path, rows, kind), None, TASK)
-    assert found.layout == "completions"
-    assert found.samples is not None and found.samples.schema.equals(SAMPLES)
-    assert outcomes(found) == ["correct", "wrong", "unparsed"]
+    probe = import_probe(written(tmp_path, rows, kind), None, TASK)
+    assert probe.layout == "completions"
+    assert probe.samples is not None and probe.samples.schema.equals(SAMPLES)
+    assert outcomes(probe) == ["correct", "wrong", "unparsed"]
     four, two = (make_prompt("file", q, a, "all") for q, a in (("2+2", "4"), ("1+1", "2")))
-    assert found.prompts == (four, two)
-    assert found.samples["prompt_id"].to_pylist() == [p.prompt_id for p in (four, two, four)]
-    assert found.samples["sample"].to_pylist() == [0, 0, 1]
-    assert found.samples["tokens"].to_pylist() == [None] * 3
-    assert set(found.samples["marker"].to_pylist()) == {TASK.marker_id} == {found.marker}
-    assert found.source.startswith(f"{kind} sha256:")
+    assert probe.prompts == (four, two)
+    assert probe.samples["prompt_id"].to_pylist() == [p.prompt_id for p in (four, two, four)]
+    assert probe.samples["sample"].to_pylist() == [0, 0, 1]
+    assert probe.samples["tokens"].to_pylist() == [None] * 3
+    assert set(probe.samples["marker"].to_pylist()) == {TASK.marker_id} == {probe.marker}
+    assert probe.source.startswith(f"{kind} sha256:")
 
 
 def test_lists_carry_truncation_tokens_and_finish(tmp_path: Path) -> None:
@@ -63,11 +63,11 @@ def test_lists_carry_truncation_tokens_and_finish(tmp_path: Path) -> None:
         {"question": "2+3", "answer": "5", "responses": ["so", ""], "finish": ["length", "error"]},
         {"question": "3+3", "answer": "6", "completions": ["so", "or"], "truncated": True},
     ]
-    found = imported(tmp_path, rows, TASK)
-    assert outcomes(found) == ["truncated", "correct", "truncated", "error", *["truncated"] * 2]
-    assert found.samples is not None
-    assert found.samples["tokens"].to_pylist() == [9, 4, None, None, None, None]
-    assert found.samples["finish"].to_pylist()[:4] == ["length", "stop", "length", "error"]
+    probe = imported(tmp_path, rows, TASK)
+    assert outcomes(probe) == ["truncated", "correct", "truncated", "error", *["truncated"] * 2]
+    assert probe.samples is not None
+    assert probe.samples["tokens"].to_pylist() == [9, 4, None, None, None, None]
+    assert probe.samples["finish"].to_pylist()[:4] == ["length", "stop", "length", "error"]
 
 
 def test_rows_without_question_answer_or_completion_are_dropped_with_a_note(tmp_path: Path) -> None:
@@ -77,9 +77,9 @@ def test_rows_without_question_answer_or_completion_are_dropped_with_a_note(tmp_
         *[{"question": "2+2", "answer": None, "completion": RIGHT}] * 4,
         {"question": "2+2", "answer": "4", "completions": []},
     ]
-    found = imported(tmp_path, rows, TASK)
-    assert outcomes(found) == ["correct"]
-    assert found.notes[1:] == (
+    probe = imported(tmp_path, rows, TASK)
+    assert outcomes(probe) == ["correct"]
+    assert probe.notes[1:] == (
         "1 rows dropped: no question (row 2)",
         "4 rows dropped: no answer (row 3, row 4, row 5, …)",
         "1 rows dropped: no completion (row 7)",
@@ -88,8 +88,8 @@ def test_rows_without_question_answer_or_completion_are_dropped_with_a_note(tmp_
 
 def test_sample_numbers_of_the_file_are_kept(tmp_path: Path) -> None:
     row = {"question": "2+2", "answer": "4", "completion": RIGHT}
-    found = imported(tmp_path, [row | {"sample": 7}, row | {"sample": 2}], TASK)
-    assert found.samples is not None and found.samples["sample"].to_pylist() == [7, 2]
+    probe = imported(tmp_path, [row | {"sample": 7}, row | {"sample": 2}], TASK)
+    assert probe.samples is not None and probe.samples["sample"].to_pylist() == [7, 2]
     message = refusal(tmp_path, [row | {"sample": 7}, row | {"sample": 7}], TASK)
     assert "row 2 is sample 7 of the same prompt as row 1" in message
     assert "row 2 has no sample number" in refusal(tmp_path, [row | {"sample": 7}, row], TASK)
@@ -117,8 +117,8 @@ def test_an_answer_column_that_changes_with_the_completion_is_refused(tmp_path: 
 def test_an_invalid_column_is_named(tmp_path: Path, change: dict, words: str) -> None:
     row = {"question": "2+2", "answer": "4"}
     row |= change if "completion" in change or "completions" in change else {"completion": RIGHT}
-    got = refusal(tmp_path, [row | change], TASK)
-    assert words in got and "in.jsonl" in got
+    message = refusal(tmp_path, [row | change], TASK)
+    assert words in message and "in.jsonl" in message
 
 
 def test_gzipped_files_are_read(tmp_path: Path) -> None:
@@ -151,10 +151,10 @@ def test_different_numbers_of_samples_become_a_difficulty_table(tmp_path: Path) 
         {"question": "2+2", "answer": "4", "tier": "a", "completions": [RIGHT, WRONG, "hm"]},
         {"question": "1+3", "answer": "4", "tier": "b", "completion": RIGHT},
     ]
-    found = imported(tmp_path, rows, TASK)
-    assert found.kind == "difficulty" and outcomes(found)[1:3] == ["wrong", "unparsed"]
-    assert any(note.startswith("prompts have 1 to 3 samples") for note in found.notes)
-    write_import(found, tmp_path / "probe.parquet")
+    probe = imported(tmp_path, rows, TASK)
+    assert probe.kind == "difficulty" and outcomes(probe)[1:3] == ["wrong", "unparsed"]
+    assert any(note.startswith("prompts have 1 to 3 samples") for note in probe.notes)
+    write_import(probe, tmp_path / "probe.parquet")
     written_rows = pq.read_table(tmp_path / "probe.parquet").to_pylist()
     assert {(r["question"], r["n"], r["unparsed"], r["tier"]) for r in written_rows} == {
         ("2+2", 3, 1, "a"),

@@ -79,21 +79,21 @@ def test_an_export_comes_back_as_the_same_prompts(tmp_path: Path, layout: str, n
         ]
         out = written(tmp_path, rows, "results.jsonl")
     more = {"pool": pool} if layout == "trl" else {}
-    found = import_probe(out, None, OBJECTS, **more)
-    assert {p.prompt_id for p in found.prompts} == {pool[i].prompt_id for i in (1, 2, 3)}
-    assert {p.prompt_id: p for p in found.prompts} == {p.prompt_id: p for p in pool[1:4]}
+    probe = import_probe(out, None, OBJECTS, **more)
+    assert {p.prompt_id for p in probe.prompts} == {pool[i].prompt_id for i in (1, 2, 3)}
+    assert {p.prompt_id: p for p in probe.prompts} == {p.prompt_id: p for p in pool[1:4]}
     if layout in ("jsonl", "verl"):
-        assert rates(found) == {pool[i].question: i / 32 for i in (1, 2, 3)}
+        assert rates(probe) == {pool[i].question: i / 32 for i in (1, 2, 3)}
     else:
-        assert outcomes(found) == ["correct"] * 3
+        assert outcomes(probe) == ["correct"] * 3
 
 
 def test_a_verl_export_without_rates_comes_back_as_a_pool(tmp_path: Path) -> None:
     pool = OBJECTS.train()
     export_subset(subset_of(pool, [0]), pool, OBJECTS, "verl", tmp_path / "o.parquet")
-    found = import_probe(tmp_path / "o.parquet", "verl", OBJECTS)
-    assert found.kind == "prompts" and found.prompts == (pool[0],)
-    assert any(note.startswith("no solve rates") for note in found.notes)
+    probe = import_probe(tmp_path / "o.parquet", "verl", OBJECTS)
+    assert probe.kind == "prompts" and probe.prompts == (pool[0],)
+    assert any(note.startswith("no solve rates") for note in probe.notes)
 
 
 def test_verl_columns_are_those_of_its_examples(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_any_text_survives_the_round_trip(entries: list[tuple[str, int, str]]) -
     with tempfile.TemporaryDirectory() as folder:
         for layout, name in (("jsonl", "a.jsonl"), ("verl", "a.parquet")):
             export_subset(table, pool, TASK, layout, Path(folder) / name)
-            found = import_probe(Path(folder) / name, None, TASK)
-            assert {p.prompt_id: p for p in found.prompts} == prompts
+            probe = import_probe(Path(folder) / name, None, TASK)
+            assert {p.prompt_id: p for p in probe.prompts} == prompts
 
 
 def test_a_prompt_outside_the_data_is_named(tmp_path: Path) -> None:
@@ -215,10 +215,10 @@ def test_the_layout_is_checked_before_the_data_is_loaded(
 
 def test_a_selected_subset_is_exported_with_its_ties(tmp_path: Path) -> None:
     rows = [{"question": f"{n}+1", "answer": str(n + 1), "pass_rate": 0.0} for n in range(6)]
-    found = imported(tmp_path, rows, TASK)
-    write_import(found, tmp_path / "probe.parquet")
+    probe = imported(tmp_path, rows, TASK)
+    write_import(probe, tmp_path / "probe.parquet")
     subset = select(tmp_path / "probe.parquet", "hard", "2")
     out = tmp_path / "o.jsonl"
-    provenance = export_subset(subset, found.prompts, TASK, "jsonl", out)
+    provenance = export_subset(subset, probe.prompts, TASK, "jsonl", out)
     assert provenance["subset"]["ties"] == {"pool": 6, "chosen": 2}
     assert all(json.loads(line)["why"] for line in out.read_text().splitlines())

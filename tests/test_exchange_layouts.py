@@ -80,11 +80,11 @@ def test_with_a_pool_questions_get_its_ids_answers_and_tiers(tmp_path: Path) -> 
         {"question": question, "answer": prompt.answer, "solve_rate": 0.5}
         for question, prompt in zip(questions, pool, strict=False)
     ]
-    found = imported(tmp_path, rows, OBJECTS, pool=pool)
-    assert found.prompts[:3] == tuple(pool[:3])
+    probe = imported(tmp_path, rows, OBJECTS, pool=pool)
+    assert probe.prompts[:3] == tuple(pool[:3])
     long = rows[0] | {"question": "\n" * 64 + pool[0].question}
     assert imported(tmp_path, [long], OBJECTS, pool=pool).prompts[0].tier == "all"
-    assert "1 rows have a question that is not in the task's pool (row 4)" in found.notes
+    assert "1 rows have a question that is not in the task's pool (row 4)" in probe.notes
     assert imported(tmp_path, rows, OBJECTS).prompts[0].tier == "all"
 
 
@@ -95,7 +95,7 @@ def test_with_a_pool_other_answers_are_named(tmp_path: Path) -> None:
         {"question": pool[0].question, "answer": a, "completion": OBJECTS.format_answer(other)}
         for a in (pool[0].answer, pool[0].answer.strip("()"), other)
     ]
-    found = imported(tmp_path, rows, OBJECTS, pool=pool)
-    assert outcomes(found) == ["wrong"] * 3
-    (note,) = [note for note in found.notes if "differ" in note]
+    probe = imported(tmp_path, rows, OBJECTS, pool=pool)
+    assert outcomes(probe) == ["wrong"] * 3
+    (note,) = [note for note in probe.notes if "differ" in note]
     assert note.startswith("1 answers differ from the pool's, which are kept (row 3")

@@ -37,30 +37,30 @@ def test_solve_rates_are_noted_and_unknown_columns_stay_absent(tmp_path: Path) -
         {"question": "1+2", "answer": "3", "solve_rate": 0.33, "n": 8},
         {"question": "1+3", "answer": "4", "solve_rate": None},
     ]
-    found = imported(tmp_path, rows, TASK)
-    assert found.layout == "solve-rates" and found.samples is None
-    assert rates(found) == {"2+2": 0.25, "1+1": 0.875, "1+2": 0.33}
-    table = found.difficulty
+    probe = imported(tmp_path, rows, TASK)
+    assert probe.layout == "solve-rates" and probe.samples is None
+    assert rates(probe) == {"2+2": 0.25, "1+1": 0.875, "1+2": 0.33}
+    table = probe.difficulty
     assert table is not None and set(table.column_names) < set(DIFFICULTY.names)
     assert not {"wrong", "unparsed", "truncated", "error", "first"} & set(table.column_names)
     assert all(table.schema.field(n).type == DIFFICULTY.field(n).type for n in table.column_names)
-    questions = {p.prompt_id: p.question for p in found.prompts}
+    questions = {p.prompt_id: p.question for p in probe.prompts}
     rows = {questions[row["prompt_id"]]: row for row in table.to_pylist()}
     assert (rows["1+1"]["n"], rows["1+1"]["successes"]) == (8, 7)
     assert (rows["1+2"]["n"], rows["1+2"]["successes"], rows["1+2"]["low"]) == (8, None, None)
     low, high = wilson(np.array([2]), np.array([8]))
     assert (rows["2+2"]["low"], rows["2+2"]["high"]) == pytest.approx((low[0], high[0]))
-    assert "1 rows dropped: no solve rate (row 4)" in found.notes
-    assert any(note.startswith("solve rates only: no outcome detail") for note in found.notes)
+    assert "1 rows dropped: no solve rate (row 4)" in probe.notes
+    assert any(note.startswith("solve rates only: no outcome detail") for note in probe.notes)
 
 
 def test_counts_give_a_rate_and_hints_the_rest(tmp_path: Path) -> None:
     row = {"problem": "2+2", "answer": "4"}
-    found = imported(tmp_path, [row | {"samples": 8.0, "num_correct": 2}], TASK)
-    assert rates(found) == {"2+2": 0.25}
-    found = imported(tmp_path, [row | {"mine": 0.5}], TASK, hints=Hints(rate="mine", samples=4))
-    assert found.difficulty is not None
-    assert found.difficulty.select(["n", "successes"]).to_pylist() == [{"n": 4, "successes": 2}]
+    probe = imported(tmp_path, [row | {"samples": 8.0, "num_correct": 2}], TASK)
+    assert rates(probe) == {"2+2": 0.25}
+    probe = imported(tmp_path, [row | {"mine": 0.5}], TASK, hints=Hints(rate="mine", samples=4))
+    assert probe.difficulty is not None
+    assert probe.difficulty.select(["n", "successes"]).to_pylist() == [{"n": 4, "successes": 2}]
 
 
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -73,9 +73,9 @@ def test_an_exact_rate_gives_its_count(counts: tuple[int, int]) -> None:
 def test_a_repeated_prompt_keeps_its_first_rate(tmp_path: Path) -> None:
     row = {"question": "2+2", "answer": "4", "pass_rate": 0.5}
     rows = [row, row, row | {"pass_rate": 0.75}, row | {"answer": "5"}]
-    found = imported(tmp_path, rows, TASK)
-    assert len(found.prompts) == 2
-    assert found.notes[1:4] == (
+    probe = imported(tmp_path, rows, TASK)
+    assert len(probe.prompts) == 2
+    assert probe.notes[1:4] == (
         "1 rows dropped: duplicate prompt (row 2)",
         "1 rows dropped: duplicate prompt with another rate (row 3)",
         "1 questions are repeated with another answer; both are kept (row 4)",
@@ -101,10 +101,10 @@ def test_big_math_solve_rates_are_read(tmp_path: Path) -> None:
         row | {"problem": "2+2", "answer": "4", "llama8b_solve_rate": 0.15625},
         row | {"problem": "1+1", "answer": "2", "llama8b_solve_rate": None},
     ]
-    found = imported(tmp_path, rows, TASK)
-    assert found.layout == "big-math" and rates(found) == {"2+2": 0.15625}
-    assert found.difficulty is not None
-    (row,) = found.difficulty.to_pylist()
+    probe = imported(tmp_path, rows, TASK)
+    assert probe.layout == "big-math" and rates(probe) == {"2+2": 0.15625}
+    assert probe.difficulty is not None
+    (row,) = probe.difficulty.to_pylist()
     assert (row["n"], row["successes"], row["scorable"]) == (64, 10, 64)
     assert row["low"] < 0.15625 < row["high"] and 0 < row["learnability"] < 1
     assert rates(imported(tmp_path, rows, TASK, layout="solve-rates")) == {"2+2": 0.15625}
@@ -131,11 +131,11 @@ def test_skywork_counts_failures_of_sixteen(tmp_path: Path) -> None:
         skywork_row("1+1", ["2"], small=4, large=None),
         skywork_row("code", {"inputs": ["1"]}, small=1, large=1),
     ]
-    found = imported(tmp_path, rows, TASK, hints=Hints(model="small"))
-    assert found.layout == "skywork" and rates(found) == {"2+2": 0.0, "1+1": 0.75}
-    assert {p.answer for p in found.prompts} == {"4", "2"}
-    assert "1 rows dropped: no answer (row 3)" in found.notes
-    assert "where several answers are correct, the first is used" in found.notes
+    probe = imported(tmp_path, rows, TASK, hints=Hints(model="small"))
+    assert probe.layout == "skywork" and rates(probe) == {"2+2": 0.0, "1+1": 0.75}
+    assert {p.answer for p in probe.prompts} == {"4", "2"}
+    assert "1 rows dropped: no answer (row 3)" in probe.notes
+    assert "where several answers are correct, the first is used" in probe.notes
     assert rates(imported(tmp_path, rows, TASK, hints=Hints(model="large"))) == {"2+2": 1.0}
     message = refusal(tmp_path, rows, TASK)
     assert "several models are rated: write model: one of small, large" in message
@@ -161,16 +161,16 @@ def test_dapo_is_a_pool_without_rates_and_its_instructions_are_removed(
         '\n\nWhat is\n\n2+2?\n\nRemember to put your answer on its own line after "Answer:".'
     )
     file = written(tmp_path, [verl_row(wording, "4"), verl_row("1+1", "2")], kind)
-    found = import_probe(file, None, TASK)
-    assert (found.layout, found.kind) == ("verl", "prompts")
-    assert [p.question for p in found.prompts] == ["What is\n\n2+2?", "1+1"]
+    probe = import_probe(file, None, TASK)
+    assert (probe.layout, probe.kind) == ("verl", "prompts")
+    assert [p.question for p in probe.prompts] == ["What is\n\n2+2?", "1+1"]
     assert (
-        "DAPO's instructions were removed from the questions: the task adds its own" in found.notes
+        "DAPO's instructions were removed from the questions: the task adds its own" in probe.notes
     )
-    assert any(note.startswith("no solve rates: a pool of prompts only") for note in found.notes)
-    write_import(found, tmp_path / "pool.parquet")
+    assert any(note.startswith("no solve rates: a pool of prompts only") for note in probe.notes)
+    write_import(probe, tmp_path / "pool.parquet")
     assert pq.read_table(tmp_path / "pool.parquet").num_rows == 2
-    assert prompts_of(tmp_path / "pool.parquet") == list(found.prompts)
+    assert prompts_of(tmp_path / "pool.parquet") == list(probe.prompts)
 
 
 def test_verl_reads_question_and_rate_of_extra_info(tmp_path: Path) -> None:

@@ -47,30 +47,30 @@ def test_rllm_results_alone_are_rates_by_task(tmp_path: Path) -> None:
         rllm_item(1, 1, False),
         rllm_item(2, 0, False, error="x", task_id=None),
     ]
-    found = import_probe(rllm_run(tmp_path / "run", items), None, TASK)
-    assert found.layout == "rllm" and found.difficulty is not None
+    probe = import_probe(rllm_run(tmp_path / "run", items), None, TASK)
+    assert probe.layout == "rllm" and probe.difficulty is not None
     columns = ["prompt_id", "n", "successes", "pass_rate", "error", "scorable"]
-    assert [tuple(row.values()) for row in found.difficulty.select(columns).to_pylist()] == [
+    assert [tuple(row.values()) for row in probe.difficulty.select(columns).to_pylist()] == [
         ("t0", 2, 1, 1.0, 1, 1),
         ("t1", 2, 0, 0.0, 0, 2),
     ]
     assert "no episodes/ beside results.json: prompts are identified by rLLM's task ids only" in (
-        found.notes
+        probe.notes
     )
-    assert any(note.startswith("2 prompts have no text") for note in found.notes)
-    write_import(found, tmp_path / "out.parquet")
+    assert any(note.startswith("2 prompts have no text") for note in probe.notes)
+    write_import(probe, tmp_path / "out.parquet")
     assert prompts_of(tmp_path / "out.parquet") == []
 
 
 def test_rllm_ids_of_the_pool_become_its_prompts(tmp_path: Path) -> None:
     pool = OBJECTS.train()
     items = [rllm_item(0, 0, True, task_id=pool[3].prompt_id)]
-    found = import_probe(rllm_run(tmp_path / "run", items), "rllm", OBJECTS, pool=pool)
-    assert found.prompts == (pool[3],)
+    probe = import_probe(rllm_run(tmp_path / "run", items), "rllm", OBJECTS, pool=pool)
+    assert probe.prompts == (pool[3],)
 
 
-@pytest.mark.parametrize("beside", ["episodes", "results/episodes"])
-def test_rllm_episodes_are_marked_again(tmp_path: Path, beside: str) -> None:
+@pytest.mark.parametrize("folder", ["episodes", "results/episodes"])
+def test_rllm_episodes_are_marked_again(tmp_path: Path, folder: str) -> None:
     run = rllm_run(
         tmp_path / "run",
         [
@@ -82,14 +82,14 @@ def test_rllm_episodes_are_marked_again(tmp_path: Path, beside: str) -> None:
         ],
     )
     for index, text in enumerate([RIGHT, WRONG]):
-        episode(run / beside, index, "2+2", "4", text)
-    episode(run / beside, 2, "1+1", "2", "so")
+        episode(run / folder, index, "2+2", "4", text)
+    episode(run / folder, 2, "1+1", "2", "so")
     outputs = {"trajectories": [{"steps": [{"output": "so"}]}]}
-    episode(run / beside, 3, "1+1", "2", "", **outputs)
-    found = import_probe(run / "results.json", None, TASK)
-    assert outcomes(found) == ["correct", "wrong", "truncated", "error"]
-    assert "1 items dropped: no episode was saved (item 4)" in found.notes
-    assert any("agree on 2 of 3 (1 correct for the source only" in note for note in found.notes)
+    episode(run / folder, 3, "1+1", "2", "", **outputs)
+    probe = import_probe(run / "results.json", None, TASK)
+    assert outcomes(probe) == ["correct", "wrong", "truncated", "error"]
+    assert "1 items dropped: no episode was saved (item 4)" in probe.notes
+    assert any("agree on 2 of 3 (1 correct for the source only" in note for note in probe.notes)
 
 
 def test_an_invalid_rllm_run_is_refused(tmp_path: Path) -> None:

@@ -41,12 +41,12 @@ def test_verifiers_results_are_read(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     written(run, rows, "results.jsonl")
-    found = import_probe(run, None, TASK)
-    assert found.layout == "verifiers"
-    assert outcomes(found) == ["correct", "correct", "truncated", "error"]
-    assert [p.question for p in found.prompts] == ["2+2"]
-    assert found.samples is not None and found.samples["tokens"].to_pylist()[0] == 5
-    assert any("agree on 2 of 2" in note for note in found.notes)
+    probe = import_probe(run, None, TASK)
+    assert probe.layout == "verifiers"
+    assert outcomes(probe) == ["correct", "correct", "truncated", "error"]
+    assert [p.question for p in probe.prompts] == ["2+2"]
+    assert probe.samples is not None and probe.samples["tokens"].to_pylist()[0] == 5
+    assert any("agree on 2 of 2" in note for note in probe.notes)
 
 
 def trace(text: str, **more: Any) -> dict:
@@ -81,12 +81,12 @@ def test_verifiers_traces_and_episodes_are_read(tmp_path: Path) -> None:
         {"task": task_of, "traces": []},
         {"task": task_of, "traces": [trace(RIGHT), trace(RIGHT)]},
     ]
-    found = imported(tmp_path, rows, TASK)
-    assert found.layout == "verifiers"
-    assert outcomes(found) == ["correct", "truncated", "truncated", "error", "wrong", "error"]
-    assert found.samples is not None
-    assert found.samples["tokens"].to_pylist() == [7, None, 7, 7, 7, None]
-    assert "1 rows dropped: several agents answer in one episode (row 7)" in found.notes
+    probe = imported(tmp_path, rows, TASK)
+    assert probe.layout == "verifiers"
+    assert outcomes(probe) == ["correct", "truncated", "truncated", "error", "wrong", "error"]
+    assert probe.samples is not None
+    assert probe.samples["tokens"].to_pylist() == [7, None, 7, 7, 7, None]
+    assert "1 rows dropped: several agents answer in one episode (row 7)" in probe.notes
 
 
 def test_early_traces_have_flat_tasks_and_no_sampled_flag(tmp_path: Path) -> None:

@@ -163,13 +163,21 @@ ONE = st.tuples(
 )
 
 
-def row(update: int, tier: str, made: list[tuple[str, int]]) -> dict:
+def row(update: int, tier: str, completions: list[tuple[str, int]]) -> dict:
     """A group as the recorder keeps it: (outcome, tokens) of each completion."""
-    told = [o for o, _ in made]
+    outcomes = [o for o, _ in completions]
     return {
-        **{"update": update, "prompt_id": tier, "tier": tier, "tokens": [t for _, t in made]},
-        **{"outcomes": told, "other_outcomes": ["wrong" if o == "correct" else o for o in told]},
-        "rewards": [None if o == "error" else float(o == "correct") for o in told],
+        **{
+            "update": update,
+            "prompt_id": tier,
+            "tier": tier,
+            "tokens": [t for _, t in completions],
+        },
+        **{
+            "outcomes": outcomes,
+            "other_outcomes": ["wrong" if o == "correct" else o for o in outcomes],
+        },
+        "rewards": [None if o == "error" else float(o == "correct") for o in outcomes],
     }
 
 
@@ -179,14 +187,14 @@ def table_of(rows: list[dict]) -> pa.Table:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(ONE, max_size=12))
-def test_shares_are_those_of_a_plain_count(
+def test_group_shares_agree_with_a_plain_count(
     drawn: list[tuple[int, str, list[tuple[str, int]]]],
 ) -> None:
     rows = [row(*one) for one in drawn]
     table = table_of(rows)
-    for column, found in (("update", group_shares(table)), ("tier", by_tier(table))):
-        assert list(found) == sorted({r[column] for r in rows})
-        for value, shares in found.items():
+    for column, by_value in (("update", group_shares(table)), ("tier", by_tier(table))):
+        assert list(by_value) == sorted({r[column] for r in rows})
+        for value, shares in by_value.items():
             own = [r for r in rows if r[column] == value]
             kinds = [kind_of(r["rewards"]) for r in own]
             cut = [
@@ -203,13 +211,13 @@ def test_shares_are_those_of_a_plain_count(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(ONE, min_size=1, max_size=12))
-def test_metrics_kept_while_recording_are_those_of_the_table(
+def test_metrics_while_recording_agree_with_those_of_the_table(
     drawn: list[tuple[int, str, list[tuple[str, int]]]],
 ) -> None:
     rows = sorted((row(*one) for one in drawn), key=lambda r: r["update"])
     recorder, table = GroupRecorder(rows), table_of(rows)
-    wanted = training_metrics(table)
-    for update, metrics in wanted.items():
+    expected = training_metrics(table)
+    for update, metrics in expected.items():
         assert recorder.metrics(update) == pytest.approx(metrics)
         own = table_of([r for r in rows if r["update"] == update])
         assert recorder.tallies[update] == total(tallies_by(own, "update").values())
@@ -220,7 +228,7 @@ def test_metrics_kept_while_recording_are_those_of_the_table(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(ONE, max_size=12))
-def test_tokens_of_live_groups_are_those_of_a_plain_count(
+def test_tokens_of_live_groups_agree_with_a_plain_count(
     drawn: list[tuple[int, str, list[tuple[str, int]]]],
 ) -> None:
     rows = [row(*one) for one in drawn]

@@ -55,7 +55,7 @@ GROUPS_DRAWN = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(GROUPS_DRAWN)
-def test_the_ledger_is_a_plain_count(cell: Cell, rows: list[dict]) -> None:
+def test_the_ledger_agrees_with_a_plain_count(cell: Cell, rows: list[dict]) -> None:
     rows.sort(key=lambda r: r["update"])
     log = [
         {"update": u, "name": name, "value": value}
@@ -63,36 +63,36 @@ def test_the_ledger_is_a_plain_count(cell: Cell, rows: list[dict]) -> None:
         for name, value in (("num_tokens", 1000.0 * u), ("loss", -1.0))
     ]
     table = pa.Table.from_pylist(rows, schema=GROUPS)
-    found = ledger(cell, table, log, 12.3456)
-    assert found == running_ledger(cell, GroupRecorder(rows), log, 12.3456)
-    made = sum(sum(r["tokens"]) for r in rows)
-    assert found["generated_tokens"] == made
-    assert found["prompt_tokens"] == 5000 - made
-    assert found["rollouts"] == sum(len(r["tokens"]) for r in rows)
-    assert found["live_tokens"] == sum(sum(r["tokens"]) for r in rows if is_live(r["rewards"]))
+    usage = ledger(cell, table, log, 12.3456)
+    assert usage == running_ledger(cell, GroupRecorder(rows), log, 12.3456)
+    tokens = sum(sum(r["tokens"]) for r in rows)
+    assert usage["generated_tokens"] == tokens
+    assert usage["prompt_tokens"] == 5000 - tokens
+    assert usage["rollouts"] == sum(len(r["tokens"]) for r in rows)
+    assert usage["live_tokens"] == sum(sum(r["tokens"]) for r in rows if is_live(r["rewards"]))
     kinds = Counter(map(kind_of, table["rewards"].to_pylist()))
     assert all(
-        found[kind] == kinds[kind] for kind in ("live", "all_right", "all_wrong", "unmarked")
+        usage[kind] == kinds[kind] for kind in ("live", "all_right", "all_wrong", "unmarked")
     )
-    assert found["truncated_tokens"] == sum(
+    assert usage["truncated_tokens"] == sum(
         t for r in rows for t, o in zip(r["tokens"], r["outcomes"], strict=True) if o == "truncated"
     )
-    assert found["all_wrong_truncated"] <= found["all_wrong"]
-    assert found["prompts"] == len({r["prompt_id"] for r in rows})
-    assert (found["updates"], found["seconds"], found["gpu_seconds"]) == (5, 12.346, 0)
+    assert usage["all_wrong_truncated"] <= usage["all_wrong"]
+    assert usage["prompts"] == len({r["prompt_id"] for r in rows})
+    assert (usage["updates"], usage["seconds"], usage["gpu_seconds"]) == (5, 12.346, 0)
 
 
 def test_the_ledger_of_a_finished_cell(tmp_path: Path) -> None:
     plan = small_plan(tmp_path, policies=["hard"], resources={"gpus": 0.5, "workers": 2})
     [cell] = plan.cells
     record: CellRecord = cell_record(plan, cell)
-    made = record.ledger(cell)
-    assert made["rollouts"] == cell.rollouts
-    assert made["updates"] == cell.updates
-    assert made["generated_tokens"] == 20 * cell.rollouts
-    assert made["prompt_tokens"] == 1000 * cell.updates - 20 * cell.rollouts
-    assert made["gpu_seconds"] == made["seconds"] == 12.5
-    assert made == record.running_ledger(cell)
+    usage = record.ledger(cell)
+    assert usage["rollouts"] == cell.rollouts
+    assert usage["updates"] == cell.updates
+    assert usage["generated_tokens"] == 20 * cell.rollouts
+    assert usage["prompt_tokens"] == 1000 * cell.updates - 20 * cell.rollouts
+    assert usage["gpu_seconds"] == usage["seconds"] == 12.5
+    assert usage == record.running_ledger(cell)
 
 
 def test_epochs_are_counted_over_the_prompts_of_the_subset(cell: Cell) -> None:
@@ -118,8 +118,8 @@ def test_updates_driven_only_by_kl_are_counted(cell: Cell) -> None:
 def test_updates_that_reuse_a_generation_share_its_groups(cell: Cell) -> None:
     dead, live = ["wrong", "wrong"], ["correct", "wrong"]
     rows = [group(1, "a", dead), group(3, "a", live), group(5, "b", dead)]
-    found = of(with_grpo(cell, beta=0.1, num_iterations=2), rows, last=6)
-    assert (found["updates"], found["kl_only_updates"]) == (6, 4)
+    usage = of(with_grpo(cell, beta=0.1, num_iterations=2), rows, last=6)
+    assert (usage["updates"], usage["kl_only_updates"]) == (6, 4)
     assert of(with_grpo(cell, beta=0.1), rows, last=4)["updates"] == 5
 
 

@@ -45,22 +45,22 @@ def sweep(folder: Path, task: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_failing_marker_is_refused_before_anything_is_sampled(tmp_path: Path) -> None:
-    done = sweep(tmp_path, "Lying")
-    assert done.returncode == 1
-    [message] = [line for line in done.stderr.splitlines() if line.startswith("decile: ")]
+    process = sweep(tmp_path, "Lying")
+    assert process.returncode == 1
+    [message] = [line for line in process.stderr.splitlines() if line.startswith("decile: ")]
     assert "dataset few" in message and "should be wrong, but marks correct by lie" in message
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in process.stderr
     store = Store(str(tmp_path / "runs"))
     assert store.folders("probes") == [] and store.folders("cells") == []
 
 
 def test_too_many_errors_stop_the_probe_with_the_reason(tmp_path: Path) -> None:
-    done = sweep(tmp_path, "Failing")
-    assert done.returncode == 1
-    [message] = [line for line in done.stderr.splitlines() if line.startswith("decile: ")]
+    process = sweep(tmp_path, "Failing")
+    assert process.returncode == 1
+    [message] = [line for line in process.stderr.splitlines() if line.startswith("decile: ")]
     assert "answers could not be marked" in message and "× too-much-for-me" in message
     assert "max_marking_errors: 0.1" in message
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in process.stderr
     assert Store(str(tmp_path / "runs")).folders("cells") == []
 
 
@@ -75,10 +75,10 @@ def test_doctor_tries_every_marker_in_a_ray_worker(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     file = experiments(tmp_path)
     file.write_text(file.read_text().replace("task: shuffled_objects", "task: lying_task:Lying"))
-    found = {check.name: check for check in checks(None, datasets_of(load_config(file)))}
-    bad = [name for name, check in found.items() if not check.ok]
-    assert bad == ["dataset few"]
-    assert "MarkerFails" in found["dataset few"].detail
-    markers = [name for name in found if name.startswith("marker ")]
+    results = {check.name: check for check in checks(None, datasets_of(load_config(file)))}
+    failed = [name for name, check in results.items() if not check.ok]
+    assert failed == ["dataset few"]
+    assert "MarkerFails" in results["dataset few"].detail
+    markers = [name for name in results if name.startswith("marker ")]
     assert {"marker gsm8k", "marker math", "marker file"} <= set(markers)
-    assert all("bombs survived" in found[name].detail for name in markers)
+    assert all("bombs survived" in results[name].detail for name in markers)

@@ -53,8 +53,8 @@ def test_expressions_are_marked_in_a_ray_data_worker(ray) -> None:
 
     def mark(batch: pa.Table) -> pa.Table:
         answers = [Answer(**row) for row in batch.to_pylist()]
-        found = [m.outcome for m in get_task("math").mark_all(answers)]
-        return pa.table({"outcome": found})
+        outcomes = [m.outcome for m in get_task("math").mark_all(answers)]
+        return pa.table({"outcome": outcomes})
 
     rows = pa.Table.from_pylist([answer._asdict() for answer in ANSWERS])
     marked = ray.data.from_arrow(rows).map_batches(mark, batch_size=None, batch_format="pyarrow")

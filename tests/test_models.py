@@ -61,13 +61,13 @@ def plan_of(folder: Path, model: dict[str, Any], **experiment: Any) -> Plan:
 
 def test_lora_adapts_the_layers_of_the_model_family_unless_configured(tmp_path: Path) -> None:
     phi = {"embedded": "tiny", "target_modules": ["qkv_proj", "o_proj"]}
-    [own] = plan_of(tmp_path, phi).cells
-    assert own.lora["target_modules"] == ["qkv_proj", "o_proj"]
-    [told] = plan_of(tmp_path, phi, lora={"target_modules": "all-linear"}).cells
+    [family] = plan_of(tmp_path, phi).cells
+    assert family.lora["target_modules"] == ["qkv_proj", "o_proj"]
+    [configured] = plan_of(tmp_path, phi, lora={"target_modules": "all-linear"}).cells
     [plain] = plan_of(tmp_path, {"embedded": "tiny"}).cells
     assert plain.lora["target_modules"] == "all-linear"
-    assert told.cell_id == plain.cell_id != own.cell_id
-    assert told.probe.key == plain.probe.key == own.probe.key
+    assert configured.cell_id == plain.cell_id != family.cell_id
+    assert configured.probe.key == plain.probe.key == family.probe.key
 
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", COMMIT[:8], COMMIT.upper()])
@@ -113,8 +113,8 @@ def test_attention_and_precision_follow_the_configuration() -> None:
 
 
 def _without(package: str) -> Callable[[str], Any]:
-    found = importlib.util.find_spec
-    return lambda name, *rest: None if name == package else found(name, *rest)
+    find_spec = importlib.util.find_spec
+    return lambda name, *rest: None if name == package else find_spec(name, *rest)
 
 
 def test_missing_flash_attention_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,12 +151,12 @@ def test_a_checkpoint_is_valid_only_with_its_manifest(storage: str, tmp_path: Pa
         if update < 6:  # then the process dies
             record.save(store, cell.cell_id, update)
             place.forget_old()
-    found = latest_checkpoint(store, cell.cell_id)
-    assert found and found[0] == "checkpoint-4"
+    latest = latest_checkpoint(store, cell.cell_id)
+    assert latest and latest[0] == "checkpoint-4"
 
     elsewhere = Checkpoints(store, cell.cell_id, rank=1)  # another process, maybe on another node
     assert elsewhere.folder != place.folder
-    restored = elsewhere.restored(found[0])
+    restored = elsewhere.restored(latest[0])
     assert (restored / "deep" / "state.json").read_text() == "after 4"
     assert (restored / "adapter_model.safetensors").read_text() == "after 4"
 

@@ -46,7 +46,7 @@ def shingles(question: str) -> set[tuple[str, ...]]:
 
 def brute(train: Sequence[Prompt], evaluation: Sequence[Prompt], threshold: float) -> list[Overlap]:
     """Every pair compared, with none of the search's own code but the reading of words."""
-    found = []
+    overlaps = []
     for prompt in train:
         ranked = []
         for other in evaluation:
@@ -58,31 +58,31 @@ def brute(train: Sequence[Prompt], evaluation: Sequence[Prompt], threshold: floa
         if ranked:
             near, negative, other_id = min(ranked)
             kind = "near" if near else "exact"
-            found.append(Overlap(prompt.prompt_id, other_id, kind, -negative))
-    return found
+            overlaps.append(Overlap(prompt.prompt_id, other_id, kind, -negative))
+    return overlaps
 
 
 @given(QUESTIONS, QUESTIONS, st.sampled_from([0.05, 0.3, 0.5, 2 / 3, 0.8, 1.0]))
 def test_the_search_agrees_with_comparing_every_pair(
     train: list[str], evaluation: list[str], threshold: float
 ) -> None:
-    pool, held = prompts(*train), prompts(*evaluation)
-    assert find_overlap(pool, held, threshold=threshold) == brute(pool, held, threshold)
+    pool, test_set = prompts(*train), prompts(*evaluation)
+    assert find_overlap(pool, test_set, threshold=threshold) == brute(pool, test_set, threshold)
 
 
 @given(QUESTIONS, QUESTIONS)
 def test_the_order_of_the_evaluation_set_does_not_matter(
     train: list[str], evaluation: list[str]
 ) -> None:
-    pool, held = prompts(*train), prompts(*evaluation)
-    assert find_overlap(pool, held) == find_overlap(pool, held[::-1])
+    pool, test_set = prompts(*train), prompts(*evaluation)
+    assert find_overlap(pool, test_set) == find_overlap(pool, test_set[::-1])
 
 
 @given(QUESTIONS, QUESTIONS)
 def test_removing_the_overlap_leaves_none(train: list[str], evaluation: list[str]) -> None:
-    pool, held = prompts(*train), prompts(*evaluation)
-    kept = without_overlap(pool, find_overlap(pool, held))
-    assert find_overlap(kept, held) == []
+    pool, test_set = prompts(*train), prompts(*evaluation)
+    kept = without_overlap(pool, find_overlap(pool, test_set))
+    assert find_overlap(kept, test_set) == []
     assert kept == [prompt for prompt in pool if prompt in kept]
 
 
@@ -138,9 +138,9 @@ def test_a_template_with_other_numbers_is_not_a_duplicate() -> None:
 
 
 def test_an_exact_match_comes_before_near_ones_and_the_smallest_id_wins() -> None:
-    held = [make_prompt("t", f"{STORY}{'!' * i}", str(i), "1") for i in range(4)]
-    [overlap] = find_overlap(prompts(STORY), held)
-    assert (overlap.kind, overlap.evaluation_id) == ("exact", min(p.prompt_id for p in held))
+    test_set = [make_prompt("t", f"{STORY}{'!' * i}", str(i), "1") for i in range(4)]
+    [overlap] = find_overlap(prompts(STORY), test_set)
+    assert (overlap.kind, overlap.evaluation_id) == ("exact", min(p.prompt_id for p in test_set))
 
 
 def test_empty_pools_and_questions_without_words_are_compared() -> None:
@@ -157,10 +157,10 @@ def test_an_invalid_threshold_is_refused(threshold: float) -> None:
 
 
 def test_the_description_counts_exact_and_near_matches() -> None:
-    found = [Overlap("a", "x", "exact", 1.0), Overlap("b", "x", "near", 0.9)]
+    overlaps = [Overlap("a", "x", "exact", 1.0), Overlap("b", "x", "near", 0.9)]
     near = Overlap("c", "y", "near", 0.8)
     line = "overlap with test: 3 of 7,473 training prompts (1 exact, 2 near)"
-    assert describe([*found, near], 7473) == line
+    assert describe([*overlaps, near], 7473) == line
     assert (
         describe([], 10, "aime") == "overlap with aime: 0 of 10 training prompts (0 exact, 0 near)"
     )

@@ -47,13 +47,13 @@ def test_r_squared_agrees_with_the_papers_tables(
 
 def test_the_stored_numbers_agree_with_the_paper() -> None:
     """Gains are whole questions but for two, learnable percentages whole groups of 1,000."""
-    odd = [
+    fractional = [
         (row.model, gain)
         for row in paper.ALL
         for gain in row.gain.values()
         if abs(gain - 100 * round(gain * row.questions / 100) / row.questions) > 0.0051
     ]
-    assert odd == [("Qwen3-14B", 10.12), ("Qwen3-14B", 12.52)]
+    assert fractional == [("Qwen3-14B", 10.12), ("Qwen3-14B", 12.52)]
     groups = [10 * share for row in paper.ALL for share in row.learnable.values()]
     assert groups == pytest.approx(np.round(groups), abs=1e-9)
 

@@ -283,14 +283,14 @@ def test_the_papers_wording_disables_thinking_unless_the_model_sets_it(
 
 
 def test_dropping_overlap_changes_the_pool_and_adds_a_note(tmp_path: Path) -> None:
-    file = tmp_path / "train.jsonl"
+    train_file = tmp_path / "train.jsonl"
     rows = [f'{{"question": "How many apples are {i}?", "answer": "{i}"}}' for i in range(40)]
-    file.write_text("\n".join(rows))
-    asked = tmp_path / "test.jsonl"
-    asked.write_text('{"question": "how many APPLES are 3 ?", "answer": "3"}')
+    train_file.write_text("\n".join(rows))
+    test_file = tmp_path / "test.jsonl"
+    test_file.write_text('{"question": "how many APPLES are 3 ?", "answer": "3"}')
 
     def own(content: dict) -> None:
-        options = {"train": str(file), "test": str(asked)}
+        options = {"train": str(train_file), "test": str(test_file)}
         content["datasets"]["small"] = {"task": "file", "options": options}
 
     def drop(content: dict) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from difficulty_tables import RATES, full_table, rates_table, selected_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +26,6 @@ from policies import (
     ties_of,
 )
 
-RATES = st.lists(st.sampled_from([i / 5 for i in range(6)]), min_size=1, max_size=60)
 OUTCOMES = ["correct", "wrong", "unparsed", "truncated", "error", None]
 OPTIONS: dict[str, dict[str, Any]] = {
     "band": {"low": 0.2, "high": 0.8},
@@ -49,37 +49,19 @@ ROWS = st.lists(
 )
 
 
-def table(rates: list[float | None]) -> pa.Table:
-    ids = [f"p{i}" for i in range(len(rates))]
-    return pa.table(
-        {
-            "prompt_id": ids,
-            "tier": [""] * len(rates),
-            "pass_rate": pa.array(rates, pa.float64()),
-        }
-    )
-
-
-def full_table(rows: list[dict[str, Any]]) -> pa.Table:
-    """A difficulty table with every column that a built-in policy may need."""
-    kinds = {"pass_rate": pa.float64(), "learnability": pa.float64()}
-    kinds |= dict.fromkeys(("tier", "first"), pa.string())
-    kinds |= dict.fromkeys(("wrong", "unparsed", "truncated"), pa.int32())
-    return pa.table({n: pa.array([r[n] for r in rows], kind) for n, kind in kinds.items()})
-
-
-def made(name: str, **options: Any) -> Any:
+def policy_of(name: str, **options: Any) -> Any:
+    """The policy, with the options that it requires."""
     return get_policy(name, **{**OPTIONS.get(name, {}), **options})
 
 
-def chosen(rates: list[float | None], policy: str, size: int, seed: int = 0) -> list[int]:
-    return made(policy)(table(rates), size, np.random.default_rng(seed)).tolist()
+def selected(rates: list[float | None], policy: str, size: int, seed: int = 0) -> list[int]:
+    return selected_rows(rates_table(rates), policy, size, seed, **OPTIONS.get(policy, {}))
 
 
 def ties(rates: list[float | None], policy: str, size: int) -> Any:
-    rule = made(policy)
-    found = ties_of(rule, table(rates), rule(table(rates), size, np.random.default_rng(0)))
-    return found and tuple(found)
+    rule, difficulty = policy_of(policy), rates_table(rates)
+    counts = ties_of(rule, difficulty, rule(difficulty, size, np.random.default_rng(0)))
+    return counts and tuple(counts)
 
 
 @settings(max_examples=200, deadline=None)
@@ -93,17 +75,17 @@ def ties(rates: list[float | None], policy: str, size: int) -> Any:
 def test_a_subset_has_distinct_eligible_rows_and_is_determined_by_the_seed(
     rows: list[dict[str, Any]], seed: int, policy: str, require: str | None, data: st.DataObject
 ) -> None:
-    difficulty, rule = full_table(rows), made(policy, require=require)
+    difficulty, rule = full_table(rows), policy_of(policy, require=require)
     capacity = rule.capacity(difficulty)
     size = data.draw(st.integers(1, len(rows)))
     if capacity < (1 if rule.whole else size):
         with pytest.raises(PolicyError, match=f"has {capacity} of"):
             rule(difficulty, size, np.random.default_rng(seed))
         return
-    got = rule(difficulty, size, np.random.default_rng(seed))
-    assert len(set(got.tolist())) == len(got) == (capacity if rule.whole else size)
-    assert rule.eligible(difficulty)[got].all()
-    assert got.tolist() == rule(difficulty, size, np.random.default_rng(seed)).tolist()
+    subset = rule(difficulty, size, np.random.default_rng(seed))
+    assert len(set(subset.tolist())) == len(subset) == (capacity if rule.whole else size)
+    assert rule.eligible(difficulty)[subset].all()
+    assert subset.tolist() == rule(difficulty, size, np.random.default_rng(seed)).tolist()
 
 
 @settings(max_examples=200, deadline=None)
@@ -111,14 +93,14 @@ def test_a_subset_has_distinct_eligible_rows_and_is_determined_by_the_seed(
 def test_the_subset_agrees_with_a_full_sort_by_score_and_tie_breaker(
     rows: list[dict[str, Any]], seed: int, policy: str, data: st.DataObject
 ) -> None:
-    difficulty, rule = full_table(rows), made(policy)
+    difficulty, rule = full_table(rows), policy_of(policy)
     if not (capacity := rule.capacity(difficulty)):
         return
     size = capacity if rule.whole else data.draw(st.integers(1, capacity))
-    got = rule(difficulty, size, np.random.default_rng(seed))
+    subset = rule(difficulty, size, np.random.default_rng(seed))
     numbers = tie_breakers(len(rows), np.random.default_rng(seed))
     order = np.lexsort((numbers, rule.score(difficulty), ~rule.eligible(difficulty)))
-    assert got.tolist() == order[:size].tolist()
+    assert subset.tolist() == order[:size].tolist()
 
 
 @settings(max_examples=200, deadline=None)
@@ -127,7 +109,7 @@ def test_scores_and_eligibility_do_not_depend_on_the_order_of_rows(
     rows: list[dict[str, Any]], policy: str, data: st.DataObject
 ) -> None:
     order = np.array(data.draw(st.permutations(range(len(rows)))))
-    rule, there = made(policy, require="parsed"), full_table(rows)
+    rule, there = policy_of(policy, require="parsed"), full_table(rows)
     moved = there.take(pa.array(order))
     assert np.array_equal(rule.score(moved), rule.score(there)[order], equal_nan=True)
     assert np.array_equal(rule.eligible(moved), rule.eligible(there)[order])
@@ -146,7 +128,7 @@ KEPT = {
 def test_values_that_a_policy_does_not_need_never_change_score_or_eligibility(
     rows: list[dict[str, Any]], others: list[dict[str, Any]], policy: str
 ) -> None:
-    rule = made(policy)
+    rule = policy_of(policy)
     if rule.needs == "all":
         return
     kept = {name: rows[0][name] for name in KEPT[rule.needs]}
@@ -156,14 +138,14 @@ def test_values_that_a_policy_does_not_need_never_change_score_or_eligibility(
 
 
 def test_each_policy_declares_the_samples_it_needs() -> None:
-    needs = {name: needs_of(made(name)) for name in policy_names()}
+    needs = {name: needs_of(policy_of(name)) for name in policy_names()}
     assert needs == {
         **dict.fromkeys(("random", "full", "tiers"), "nothing"),
         **dict.fromkeys(("base_wrong", "base_right"), "first"),
         **dict.fromkeys(("hard", "easy", "band", "hardest_nonzero"), "pass_rate"),
         **dict.fromkeys(("middle", "learnable", "mixture"), "all"),
     }
-    assert {needs_of(made(name, require="parsed")) for name in policy_names()} == {"all"}
+    assert {needs_of(policy_of(name, require="parsed")) for name in policy_names()} == {"all"}
     assert needs_of(lambda table, size, rng: np.arange(size)) == "all"
 
 
@@ -172,10 +154,10 @@ def test_each_policy_declares_the_samples_it_needs() -> None:
 def test_a_larger_subset_starts_with_the_smaller_one(
     rates: list[float | None], seed: int, policy: str
 ) -> None:
-    every = chosen(rates, policy, len(rates), seed)
+    every = selected(rates, policy, len(rates), seed)
     assert sorted(every) == list(range(len(rates)))
     size = 1 + len(rates) // 2
-    assert chosen(rates, policy, size, seed) == every[:size]
+    assert selected(rates, policy, size, seed) == every[:size]
 
 
 @settings(max_examples=50, deadline=None)
@@ -185,13 +167,13 @@ def test_random_ignores_pass_rates_and_orders_by_tie_breaker(
 ) -> None:
     numbers = np.random.default_rng(seed).permutation(len(rates))
     for same in (rates, [0.5] * len(rates)):
-        assert chosen(same, "random", len(rates), seed) == np.argsort(numbers).tolist()
+        assert selected(same, "random", len(rates), seed) == np.argsort(numbers).tolist()
 
 
 def test_ties_are_broken_by_seed_and_counted() -> None:
     rates: list[float | None] = [0.0] * 10 + [1.0] * 5
     assert ties(rates, "hard", 4) == (10, 4)
-    assert chosen(rates, "hard", 4, seed=0) != chosen(rates, "hard", 4, seed=1)
+    assert selected(rates, "hard", 4, seed=0) != selected(rates, "hard", 4, seed=1)
     assert ties(rates, "random", 4) is None
     assert ties(rates, "full", 4) is None
     assert ties(rates, "mixture", 4) is None
@@ -201,17 +183,17 @@ def test_ties_are_broken_by_seed_and_counted() -> None:
 @given(rates=RATES, policy=st.sampled_from(["hard", "easy", "middle"]))
 def test_ties_are_the_rows_decided_by_chance(rates: list[float | None], policy: str) -> None:
     size = 1 + len(rates) // 3
-    pool, taken = ties(rates, policy, size)
-    assert 1 <= taken <= min(pool, size)
-    if pool == taken:
-        assert set(chosen(rates, policy, size, 0)) == set(chosen(rates, policy, size, 1))
+    pool, chosen = ties(rates, policy, size)
+    assert 1 <= chosen <= min(pool, size)
+    if pool == chosen:
+        assert set(selected(rates, policy, size, 0)) == set(selected(rates, policy, size, 1))
 
 
 def test_ties_count_eligible_rows_only() -> None:
     difficulty = pa.table({"pass_rate": [0.5] * 3 + [0.1] * 4, "tier": ["1"] * 7})
     rule = get_policy("band", low=0.4, high=0.6)
-    got = rule(difficulty, 2, np.random.default_rng(0))
-    assert ties_of(rule, difficulty, got) == (3, 2)
+    subset = rule(difficulty, 2, np.random.default_rng(0))
+    assert ties_of(rule, difficulty, subset) == (3, 2)
 
 
 def test_all_rows_tie_without_known_pass_rates() -> None:
@@ -221,25 +203,25 @@ def test_all_rows_tie_without_known_pass_rates() -> None:
 
 def test_an_unknown_pass_rate_comes_last() -> None:
     for policy in ("hard", "easy", "middle"):
-        assert chosen([None, 0.2, 0.4], policy, 3)[-1] == 0
+        assert selected([None, 0.2, 0.4], policy, 3)[-1] == 0
 
 
 def test_over_many_seeds_chance_reaches_every_tied_prompt() -> None:
     for policy in ("hard", "random"):
-        assert {chosen([0.0] * 6, policy, 1, seed)[0] for seed in range(80)} == set(range(6))
+        assert {selected([0.0] * 6, policy, 1, seed)[0] for seed in range(80)} == set(range(6))
 
 
 @pytest.mark.parametrize("size", [0, -1, 3])
 def test_an_empty_or_too_large_subset_is_refused(size: int) -> None:
     for policy in set(policy_names()) - {"full"}:
         with pytest.raises(PolicyError, match="between 1 and 2"):
-            chosen([0.1, 0.2], policy, size)
+            selected([0.1, 0.2], policy, size)
 
 
 def test_every_policy_makes_exactly_one_generator_call() -> None:
     for policy in ("hard", "middle", "random", "band"):
         rng, other = np.random.default_rng(4), np.random.default_rng(4)
-        made(policy)(table([0.3, 0.4, 0.5]), 2, rng)
+        policy_of(policy)(rates_table([0.3, 0.4, 0.5]), 2, rng)
         tie_breakers(3, other)
         assert rng.integers(1000) == other.integers(1000)
 
@@ -253,12 +235,17 @@ def test_a_custom_policy_is_imported_by_module_and_attribute(
         "    return np.arange(skip, skip + size)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    got, _ = select(table([0.3, 0.2, 0.1]), SubsetRequest(PolicyEntry(policy="mine:first"), 2))
-    assert got["prompt_id"].to_pylist() == ["p0", "p1"]
+    subset, _ = select(
+        rates_table([0.3, 0.2, 0.1]), SubsetRequest(PolicyEntry(policy="mine:first"), 2)
+    )
+    assert subset["prompt_id"].to_pylist() == ["p0", "p1"]
     own = get_policy("mine:first", skip=1)
-    assert own(table([0.3, 0.2, 0.1]), 2, np.random.default_rng(0)).tolist() == [1, 2]
+    assert own(rates_table([0.3, 0.2, 0.1]), 2, np.random.default_rng(0)).tolist() == [1, 2]
     assert policy_line("mine:first") == "The first."
-    assert (capacity_of(own, table([0.1])), eligible_of(own, table([0.1])).tolist()) == (1, [True])
+    assert (
+        capacity_of(own, rates_table([0.1])),
+        eligible_of(own, rates_table([0.1])).tolist(),
+    ) == (1, [True])
     with pytest.raises(PolicyError, match="no option 'jump': it takes skip"):
         get_policy("mine:first", jump=1)
     sys.modules.pop("mine")
@@ -289,10 +276,12 @@ def test_scores_of_a_custom_policy_are_ranked_and_their_ties_counted(
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert isinstance(get_policy("scored_by_me:Late"), ScorePolicy)
-    got, why = select(table([0.1] * 6), SubsetRequest(PolicyEntry(policy="scored_by_me:Late"), 3))
-    assert got["prompt_id"][0].as_py() == "p5"
+    subset, why = select(
+        rates_table([0.1] * 6), SubsetRequest(PolicyEntry(policy="scored_by_me:Late"), 3)
+    )
+    assert subset["prompt_id"][0].as_py() == "p5"
     assert why["ties"] == {"pool": 2, "chosen": 2}
-    every = table([0.1] * 3)
+    every = rates_table([0.1] * 3)
     rows = [
         get_policy(name, **options)(every, 3, np.random.default_rng(0)).tolist()
         for name, options in (("scored_by_me:Late", {"by": 1}), ("scored_by_me:ready", {}))
@@ -312,9 +301,9 @@ def test_scores_of_a_custom_policy_are_ranked_and_their_ties_counted(
 
 
 def test_the_reason_is_stored_with_the_subset() -> None:
-    got, why = select(table([0.1, 0.2]), SubsetRequest(PolicyEntry(policy="easy"), 1, 5))
-    assert reason(with_reason(got, why)) == why
-    assert reason(table([0.1])) == {}
+    subset, why = select(rates_table([0.1, 0.2]), SubsetRequest(PolicyEntry(policy="easy"), 1, 5))
+    assert reason(with_reason(subset, why)) == why
+    assert reason(rates_table([0.1])) == {}
 
 
 @pytest.mark.parametrize("rows", [[0], [0, 0], [0, 9], [-1, 0], [0.0, 1.0], [[0, 1]]])
@@ -327,7 +316,7 @@ def test_rows_of_a_custom_policy_are_checked(
 
     monkeypatch.setattr(own_rows, "rows", rows)
     with pytest.raises(PolicyError, match="policy 'own_rows:own'"):
-        select(table([0.1, 0.2, 0.3]), SubsetRequest(PolicyEntry(policy="own_rows:own"), 2))
+        select(rates_table([0.1, 0.2, 0.3]), SubsetRequest(PolicyEntry(policy="own_rows:own"), 2))
 
 
 def test_every_policy_has_a_one_line_description() -> None:

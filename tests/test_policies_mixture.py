@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from difficulty_tables import RATES, rates_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_policies import RATES, table
 
 from policies import PolicyError, capacity_of, get_policy, needs_of, settled_options
 from policies.mixture import Mixture
@@ -36,9 +36,9 @@ def test_parts_fill_exactly_the_size_with_distinct_rows(
 ) -> None:
     size = data.draw(st.integers(1, len(rates)))
     policy = mixture(evenly(names))
-    rows = policy(table(rates), size, np.random.default_rng(seed))
+    rows = policy(rates_table(rates), size, np.random.default_rng(seed))
     assert len(set(rows.tolist())) == len(rows) == size
-    again = policy(table(rates), size, np.random.default_rng(seed))
+    again = policy(rates_table(rates), size, np.random.default_rng(seed))
     assert rows.tolist() == again.tolist()
 
 
@@ -48,8 +48,8 @@ def test_the_first_part_selects_the_same_rows_as_alone(
     rates: list[float | None], names: list[str], seed: int
 ) -> None:
     policy, size = mixture(evenly(names)), len(rates)
-    rows = policy(table(rates), size, np.random.default_rng(seed))
-    alone = get_policy(names[0])(table(rates), size, np.random.default_rng(seed))
+    rows = policy(rates_table(rates), size, np.random.default_rng(seed))
+    alone = get_policy(names[0])(rates_table(rates), size, np.random.default_rng(seed))
     count = policy.counts(size)[0]
     assert rows[:count].tolist() == alone[:count].tolist()
 
@@ -73,9 +73,9 @@ def test_the_largest_remainder_is_rounded_up_first_and_ties_follow_the_written_o
 
 def test_a_later_part_selects_from_the_remaining_rows() -> None:
     rates: list[float | None] = [0.0, 0.1, 0.9, 1.0]
-    rows = mixture({"hard": 0.5, "easy": 0.5})(table(rates), 4, np.random.default_rng(0))
+    rows = mixture({"hard": 0.5, "easy": 0.5})(rates_table(rates), 4, np.random.default_rng(0))
     assert rows.tolist() == [0, 1, 3, 2]
-    twice = mixture([{"hard": 0.5}, {"hard": 0.5}])(table(rates), 4, np.random.default_rng(0))
+    twice = mixture([{"hard": 0.5}, {"hard": 0.5}])(rates_table(rates), 4, np.random.default_rng(0))
     assert twice.tolist() == [0, 1, 2, 3]
 
 
@@ -83,7 +83,9 @@ def test_rows_that_lost_a_tie_in_the_first_part_may_be_selected_by_random() -> N
     """Half of what is left ties with the first part's edge, so half of `random` comes from it."""
     rates: list[float | None] = [0.0] * 60 + [1.0] * 50
     policy = mixture({"hard": 0.5, "random": 0.5})
-    drawn = [policy(table(rates), 20, np.random.default_rng(seed))[10:] for seed in range(200)]
+    drawn = [
+        policy(rates_table(rates), 20, np.random.default_rng(seed))[10:] for seed in range(200)
+    ]
     assert np.mean(np.concatenate(drawn) < 60) == pytest.approx(0.5, abs=0.04)
 
 
@@ -111,7 +113,7 @@ def test_a_part_without_enough_rows_is_named() -> None:
     with pytest.raises(
         PolicyError, match=r"mixture: band has \d of 2 prompts .* among the remaining ones"
     ):
-        policy(table([0.1, 0.9, 0.9, 0.9]), 4, np.random.default_rng(0))
+        policy(rates_table([0.1, 0.9, 0.9, 0.9]), 4, np.random.default_rng(0))
 
 
 def test_a_mixture_needs_no_samples_when_no_part_does() -> None:
@@ -130,7 +132,7 @@ def test_mixtures_can_contain_mixtures_and_custom_policies(
         "def twice(t, n, rng): return [0] * n\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    rates = table([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    rates = rates_table([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     rows = mixture({"easy": 0.5, "own_part:last": 0.5})(rates, 4, np.random.default_rng(0))
     assert rows.tolist() == [5, 4, 3, 2]
     nested = {"easy": 0.5, "mixture": {"share": 0.5, "shares": {"hard": 0.5, "easy": 0.5}}}

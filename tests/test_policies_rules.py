@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from difficulty_tables import RATES, full_table, rates_table, selected_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_policies import RATES, chosen, full_table, table
 
 from policies import PolicyError, capacity_of, get_policy, settled_options
 
@@ -16,17 +16,12 @@ FAILURES = st.fixed_dictionaries(
 )
 
 
-def pick(difficulty: pa.Table, name: str, size: int, seed: int = 0, **options: Any) -> list[int]:
-    rows = get_policy(name, **options)(difficulty, size, np.random.default_rng(seed))
-    return [int(row) for row in rows]
-
-
 @settings(max_examples=50, deadline=None)
 @given(rates=RATES)
 def test_hard_selects_the_lowest_and_easy_the_highest_pass_rates(rates: list[float | None]) -> None:
     size = 1 + len(rates) // 4
     for policy, score in (("hard", np.array(rates)), ("easy", -np.array(rates, dtype=float))):
-        rows = chosen(rates, policy, size)
+        rows = selected_rows(rates_table(rates), policy, size)
         rest = np.delete(score, rows)
         assert not len(rest) or score[rows].max() <= rest.min()
         assert score[rows].tolist() == sorted(score[rows])
@@ -41,64 +36,64 @@ def test_middle_selects_the_interquartile_range_first_and_then_the_nearest(
     low, median, high = np.percentile(values, [25, 50, 75]).round(12)
     distance = np.abs(values - median).round(12)
     outside = (values < low) | (values > high)
-    rows = chosen(rates, "middle", len(rates))
+    rows = selected_rows(rates_table(rates), "middle", len(rates))
     keys = [(bool(outside[row]), float(distance[row])) for row in rows]
     assert keys == sorted(keys)
 
 
 def test_middle_prefers_a_far_prompt_within_the_range_to_a_near_one_outside() -> None:
     rates = [0.1, 0.3, 0.3, 0.3, 0.4, 0.9, 0.9, 0.9]  # quartiles 0.3, 0.35, 0.9
-    assert chosen(rates, "middle", 8)[-1] == 0
-    assert sorted(chosen(rates, "middle", 4)) == [1, 2, 3, 4]
+    assert selected_rows(rates_table(rates), "middle", 8)[-1] == 0
+    assert sorted(selected_rows(rates_table(rates), "middle", 4)) == [1, 2, 3, 4]
 
 
 def test_middle_selects_from_both_sides_of_the_median_equally() -> None:
     rates: list[float | None] = [0.0, 0.4, 0.5, 0.6, 1.0]
-    assert {chosen(rates, "middle", 2, seed)[1] for seed in range(9)} == {1, 3}
+    assert {selected_rows(rates_table(rates), "middle", 2, seed)[1] for seed in range(9)} == {1, 3}
 
 
 def test_band_and_hardest_nonzero_never_select_rows_outside_or_unknown() -> None:
     rates: list[float | None] = [0.0, None, 0.1, 0.2, 0.5, 0.8, 0.9, 1.0]
-    assert sorted(pick(table(rates), "band", 3, low=0.2, high=0.8)) == [3, 4, 5]
-    assert pick(table(rates), "hardest_nonzero", 6) == [2, 3, 4, 5, 6, 7]
+    assert sorted(selected_rows(rates_table(rates), "band", 3, low=0.2, high=0.8)) == [3, 4, 5]
+    assert selected_rows(rates_table(rates), "hardest_nonzero", 6) == [2, 3, 4, 5, 6, 7]
     with pytest.raises(
         PolicyError,
         match=r"band has 3 of 4 prompts with a pass rate from 0.2 to 0.8: "
         r"write a smaller budget or a wider band$",
     ):
-        pick(table(rates), "band", 4, low=0.2, high=0.8)
+        selected_rows(rates_table(rates), "band", 4, low=0.2, high=0.8)
     with pytest.raises(PolicyError, match="hardest_nonzero has 6 of 7 .* or more samples per"):
-        pick(table(rates), "hardest_nonzero", 7)
+        selected_rows(rates_table(rates), "hardest_nonzero", 7)
 
 
 def test_a_band_includes_its_ends_despite_rounding_errors() -> None:
-    assert pick(table([0.1 + 0.2]), "band", 1, low=0, high=0.3) == [0]
-    assert pick(table([1 - 0.9]), "band", 1, low=0.1, high=0.1) == [0]
+    assert selected_rows(rates_table([0.1 + 0.2]), "band", 1, low=0, high=0.3) == [0]
+    assert selected_rows(rates_table([1 - 0.9]), "band", 1, low=0.1, high=0.1) == [0]
 
 
 def test_base_wrong_and_base_right_use_the_first_sample() -> None:
     first = ["correct", "wrong", "unparsed", "truncated", "error", None, "correct"]
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
         difficulty = pa.table({"first": pa.array(first).cast(kind)})
-        assert sorted(pick(difficulty, "base_wrong", 3)) == [1, 2, 3]
-        assert sorted(pick(difficulty, "base_right", 2)) == [0, 6]
+        assert sorted(selected_rows(difficulty, "base_wrong", 3)) == [1, 2, 3]
+        assert sorted(selected_rows(difficulty, "base_right", 2)) == [0, 6]
         sizes = [capacity_of(get_policy(n), difficulty) for n in ("base_wrong", "base_right")]
         assert sizes == [3, 2]
     with pytest.raises(
         PolicyError, match="base_right has 2 of 3 .* whose first sample was correct"
     ):
-        pick(difficulty, "base_right", 3)
+        selected_rows(difficulty, "base_right", 3)
 
 
 def test_full_selects_every_eligible_prompt_for_any_size() -> None:
-    assert sorted(pick(table([0.1, None, 0.3]), "full", 1)) == [0, 1, 2]
+    assert sorted(selected_rows(rates_table([0.1, None, 0.3]), "full", 1)) == [0, 1, 2]
     mixed = pa.table({"wrong": [0, 1], "unparsed": [1, 0], "truncated": [0, 0]})
-    assert pick(mixed, "full", 2, require="parsed") == [1]
+    assert selected_rows(mixed, "full", 2, require="parsed") == [1]
 
 
 def test_learnable_selects_the_most_learnable_first_and_unknown_ones_last() -> None:
     difficulty = pa.table({"learnability": [0.2, None, 0.9, 0.5]})
-    assert pick(difficulty, "learnable", 4) == [2, 3, 0, 1]
+    assert selected_rows(difficulty, "learnable", 4) == [2, 3, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -115,17 +110,17 @@ def test_learnable_selects_the_most_learnable_first_and_unknown_ones_last() -> N
 )
 def test_tiers_selects_the_requested_levels(levels: Any, rows: list[int]) -> None:
     difficulty = pa.table({"tier": ["1", "2", "3", "easy", None, "1-2"]})
-    assert sorted(pick(difficulty, "tiers", len(rows), levels=levels)) == rows
+    assert sorted(selected_rows(difficulty, "tiers", len(rows), levels=levels)) == rows
 
 
 def test_numeric_tiers_match() -> None:
-    assert pick(pa.table({"tier": [3, 1]}), "tiers", 1, levels=[1]) == [1]
+    assert selected_rows(pa.table({"tier": [3, 1]}), "tiers", 1, levels=[1]) == [1]
 
 
 def test_tiers_lists_the_tiers_of_the_table_when_short() -> None:
     difficulty = pa.table({"tier": [str(i) for i in range(12)]})
     with pytest.raises(PolicyError) as refused:
-        pick(difficulty, "tiers", 3, levels=["hard", 1])
+        selected_rows(difficulty, "tiers", 3, levels=["hard", 1])
     assert "tiers has 1 of 3 prompts in the tiers 1, hard" in str(refused.value)
     assert "(the table has '0', '1', '10', '11', '2', '3', '4', '5' and 4 more)" in str(
         refused.value
@@ -139,8 +134,8 @@ def test_require_parsed_keeps_prompts_whose_failures_are_mostly_answers(
 ) -> None:
     row = {"pass_rate": 0.5, "tier": "1", "first": "wrong", "learnability": 0.1, **failures}
     total = sum(failures.values())
-    kept = get_policy("hard", require="parsed").eligible(full_table([row]))[0]
-    assert kept == (total == 0 or failures["wrong"] / total >= 0.5)
+    eligible = get_policy("hard", require="parsed").eligible(full_table([row]))[0]
+    assert eligible == (total == 0 or failures["wrong"] / total >= 0.5)
     assert get_policy("hard").eligible(full_table([row]))[0]
 
 
@@ -153,16 +148,16 @@ def test_excluded_prompts_are_never_selected_and_a_shortage_names_the_requiremen
             "truncated": pa.array([0, 0, None], pa.int32()),
         }
     )
-    assert pick(difficulty, "hard", 2, require="parsed") == [1, 2]
+    assert selected_rows(difficulty, "hard", 2, require="parsed") == [1, 2]
     with pytest.raises(PolicyError, match="hard has 2 of 3 .*leave out require: parsed"):
-        pick(difficulty, "hard", 3, require="parsed")
+        selected_rows(difficulty, "hard", 3, require="parsed")
 
 
 def test_middle_uses_the_median_of_the_required_prompts() -> None:
     row = {"tier": "1", "first": None, "learnability": None, "unparsed": 0, "truncated": 0}
     rows = [{**row, "pass_rate": p, "wrong": 1} for p in (0.7, 0.8, 0.9)]
     rows += [{**row, "pass_rate": 0.0, "wrong": 0, "truncated": 9}] * 7
-    assert pick(full_table(rows), "middle", 1, require="parsed") == [1]
+    assert selected_rows(full_table(rows), "middle", 1, require="parsed") == [1]
 
 
 @pytest.mark.parametrize(
@@ -182,14 +177,14 @@ def test_a_missing_column_is_named_with_its_origin(
     name: str, options: dict[str, Any], missing: str
 ) -> None:
     with pytest.raises(PolicyError, match=f"{name} needs the column {missing} .*probe's folder"):
-        pick(pa.table({"prompt_id": ["a", "b"]}), name, 1, **options)
+        selected_rows(pa.table({"prompt_id": ["a", "b"]}), name, 1, **options)
 
 
 def test_a_column_of_another_type_is_refused() -> None:
     with pytest.raises(PolicyError, match="hard needs numbers in the column pass_rate"):
-        pick(pa.table({"pass_rate": ["0.1"]}), "hard", 1)
+        selected_rows(pa.table({"pass_rate": ["0.1"]}), "hard", 1)
     with pytest.raises(PolicyError, match="base_wrong needs text in the column first, which"):
-        pick(pa.table({"first": [[1]]}), "base_wrong", 1)
+        selected_rows(pa.table({"first": [[1]]}), "base_wrong", 1)
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ def test_the_newest_complete_checkpoint_is_loaded_with_its_record(tmp_path: Path
     record = cell_record(plan, cell)
     for update in (2, 10):
         record.save(store, cell.cell_id, update)
-    found = latest_checkpoint(store, cell.cell_id)
-    assert found is not None
-    assert found[0] == "checkpoint-10"
-    assert found[1].tables() == record.tables()
-    assert found[1].seconds == record.seconds
+    checkpoint = latest_checkpoint(store, cell.cell_id)
+    assert checkpoint is not None
+    assert checkpoint[0] == "checkpoint-10"
+    assert checkpoint[1].tables() == record.tables()
+    assert checkpoint[1].seconds == record.seconds
 
 
 def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None:
@@ -34,9 +34,9 @@ def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None
     (folder / "checkpoint-6" / "decile.json").unlink()
     groups = folder / "checkpoint-4" / "groups.parquet"
     groups.write_bytes(groups.read_bytes()[:-9])
-    found = latest_checkpoint(store, cell.cell_id)
-    assert found is not None
-    assert found[0] == "checkpoint-2"
+    checkpoint = latest_checkpoint(store, cell.cell_id)
+    assert checkpoint is not None
+    assert checkpoint[0] == "checkpoint-2"
 
 
 def test_finishing_writes_the_result_and_drops_checkpoints(tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_each_table_of_a_checkpoint_must_be_complete(
     else:
         other = "log" if name == "groups" else "groups"
         file.write_bytes((file.parent / f"{other}.parquet").read_bytes())
-    found = latest_checkpoint(store, cell.cell_id)
-    assert found is not None
-    assert found[0] == "checkpoint-2"
+    checkpoint = latest_checkpoint(store, cell.cell_id)
+    assert checkpoint is not None
+    assert checkpoint[0] == "checkpoint-2"
 
 
 def test_without_a_complete_checkpoint_training_starts_over(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_a_kill_while_saving_leaves_the_checkpoint_before(
     dies_writing(monkeypatch, at)
     with pytest.raises(OSError, match="killed"):
         record.save(store, cell.cell_id, 4)
-    found = latest_checkpoint(store, cell.cell_id)
-    assert found is not None
-    assert found[0] == "checkpoint-2"
+    checkpoint = latest_checkpoint(store, cell.cell_id)
+    assert checkpoint is not None
+    assert checkpoint[0] == "checkpoint-2"
 
 
 @pytest.mark.parametrize("at", ["evaluations.parquet", "ledger.json", "result.json"])
@@ -125,9 +125,9 @@ def test_a_kill_while_finishing_keeps_the_checkpoint_and_shows_no_result(
     with pytest.raises(OSError, match="killed"):
         finish(store, cell, record, {})
     assert store.read_json("cells", cell.cell_id, "result.json") is None
-    found = latest_checkpoint(store, cell.cell_id)
-    assert found is not None
-    assert found[1].tables() == record.tables()
+    checkpoint = latest_checkpoint(store, cell.cell_id)
+    assert checkpoint is not None
+    assert checkpoint[1].tables() == record.tables()
 
 
 def test_finishing_keeps_the_tables_and_folders_other_than_checkpoints(tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_finishing_keeps_the_tables_and_folders_other_than_checkpoints(tmp_path:
 def test_a_record_continues_from_its_checkpoint(tmp_path: Path) -> None:
     store, cell, record = one_cell(tmp_path)
     record.save(store, cell.cell_id, 4)
-    found = latest_checkpoint(store, cell.cell_id)
-    assert found is not None
+    checkpoint = latest_checkpoint(store, cell.cell_id)
+    assert checkpoint is not None
     groups = len(record.groups.rows)
     row = {
         "prompt_id": "p",
@@ -158,10 +158,10 @@ def test_a_record_continues_from_its_checkpoint(tmp_path: Path) -> None:
         "other_outcome": "correct",
         "tokens": 9,
     }
-    found[1].groups.add(5, [row, row], 2)
-    assert len(found[1].groups.rows) == groups + 1
-    assert found[1].has_evaluation(4)
-    assert not found[1].has_evaluation(5)
+    checkpoint[1].groups.add(5, [row, row], 2)
+    assert len(checkpoint[1].groups.rows) == groups + 1
+    assert checkpoint[1].has_evaluation(4)
+    assert not checkpoint[1].has_evaluation(5)
 
 
 def test_a_checkpoint_contains_the_running_ledger(tmp_path: Path) -> None:
@@ -169,10 +169,10 @@ def test_a_checkpoint_contains_the_running_ledger(tmp_path: Path) -> None:
     record.save(store, cell.cell_id, 2)
     assert store.read_json("cells", cell.cell_id, "checkpoint-2", "ledger.json") is None
     record.save(store, cell.cell_id, 4, record.running_ledger(cell))
-    spent = store.read_json("cells", cell.cell_id, "checkpoint-4", "ledger.json")
-    assert spent == record.ledger(cell)
-    found = latest_checkpoint(store, cell.cell_id)
-    assert found is not None
-    assert found[1].running_ledger(cell) == spent
+    usage = store.read_json("cells", cell.cell_id, "checkpoint-4", "ledger.json")
+    assert usage == record.ledger(cell)
+    checkpoint = latest_checkpoint(store, cell.cell_id)
+    assert checkpoint is not None
+    assert checkpoint[1].running_ledger(cell) == usage
     finish(store, cell, record, {})
-    assert store.read_json("cells", cell.cell_id, "ledger.json") == spent
+    assert store.read_json("cells", cell.cell_id, "ledger.json") == usage

@@ -60,12 +60,12 @@ def probe(file: Path) -> str:
 def subsets(file: Path) -> dict[str, list[str]]:
     plan = make_plan(load_config(file), "study")
     store = Store(str(file.parent / "runs"))
-    found = {}
+    by_policy = {}
     for cell in plan.cells:
         table = read_subset(store, cell)
         assert table is not None
-        found[cell.policy] = sorted(table["prompt_id"].to_pylist())
-    return found
+        by_policy[cell.policy] = sorted(table["prompt_id"].to_pylist())
+    return by_policy
 
 
 @pytest.mark.cluster

@@ -439,17 +439,17 @@ def test_the_notebook_shows_every_figure_and_table_of_the_page(
     monkeypatch.setenv("DECILE_FILE", str(tmp_path / "experiments.yaml"))
     monkeypatch.setenv("DECILE_STORAGE", store.root)
     monkeypatch.setenv("DECILE_EXPERIMENT", plan.name)
-    shown = "".join(executed(Path(__file__).parents[1] / "notebooks" / "results.ipynb"))
+    html = "".join(executed(Path(__file__).parents[1] / "notebooks" / "results.ipynb"))
     assert len(analysis.figures) == 7
-    assert all(figure.svg in shown for figure in analysis.figures.values())
+    assert all(figure.svg in html for figure in analysis.figures.values())
     titles = {table.title for table in analysis.tables.values()} - {"Cells"}  # how to reproduce
-    assert len(titles) >= 8 and all(f"<h3>{title}</h3>" in shown for title in titles)
+    assert len(titles) >= 8 and all(f"<h3>{title}</h3>" in html for title in titles)
 
 
 def executed(notebook: Path) -> list[str]:
     """Run a notebook's code; the HTML of its cells' last expressions."""
     names: dict[str, object] = {}
-    shown = []
+    outputs = []
     for cell in json.loads(notebook.read_text())["cells"]:
         if cell["cell_type"] == "code":
             tree = ast.parse("".join(cell["source"]))
@@ -457,5 +457,5 @@ def executed(notebook: Path) -> list[str]:
             exec(compile(tree, notebook.name, "exec"), names)
             if isinstance(last, ast.Expr):
                 value = eval(compile(ast.Expression(last.value), notebook.name, "eval"), names)
-                shown.append(value._repr_html_() if hasattr(value, "_repr_html_") else "")
-    return shown
+                outputs.append(value._repr_html_() if hasattr(value, "_repr_html_") else "")
+    return outputs

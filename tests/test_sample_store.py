@@ -217,9 +217,9 @@ def test_damaged_cached_marks_are_recomputed(probe: Probe) -> None:
     probe.write(0, 6, range(4))
     strict = get_task("shuffled_objects", marking="strict", **probe.spec.dataset.options)
     right = read_samples(probe.store, probe.spec, strict, probe.prompts)
-    [beside] = probe.folder.glob("marks-*/*.parquet")
+    [cached] = probe.folder.glob("marks-*/*.parquet")
     for damage in (damage_edited, damage_torn, damage_empty):
-        damage(beside)
+        damage(cached)
         assert read_samples(probe.store, probe.spec, strict, probe.prompts).equals(right)
         assert probe.missing() == 0
 

@@ -1,7 +1,6 @@
 """The sampler against `generate`, against the model's own probabilities, and against itself."""
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +9,15 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from scipy import stats
-from tokenizers import Tokenizer, decoders, models
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from tiny_sampler import (
+    ENDS,
+    greedy_completion,
+    model_folder,
+    requests_of,
+    sampler,
+    short_sampler,
+    source,
+)
 
 from orchestrator.sampling import Completion, Request, SamplingSettings, load_sampler, transformers
 from orchestrator.sampling.base import cut_at_stop, render
@@ -22,81 +28,7 @@ from orchestrator.sampling.transformers import TransformersSampler
 
 pytestmark = pytest.mark.slow
 
-CHAT = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
-    "{% endif %}"
-)
-ENDS = "aeiou"  # letters that also end an answer in `chatty`, so that lengths vary
-QUESTIONS = ["Hi", "What is 2 + 3?", "Name a colour.", "Who has the ball after all the swaps?"]
-
-
-def requests_of(samples: Any) -> list[Request]:
-    return [Request(q, [{"role": "user", "content": q}], samples) for q in QUESTIONS]
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random two-layer Qwen3 over single characters: every text has one spelling in tokens."""
-    torch.set_num_threads(1)
-    made = tmp_path_factory.mktemp("model")
-    characters = ["\n", *map(chr, range(32, 127))]
-    bare = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(characters)}, merges=[]))
-    bare.decoder = decoders.Fuse()  # type: ignore[assignment]
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bare, eos_token="<|im_end|>")
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
-    tokenizer.chat_template = CHAT
-    tokenizer.save_pretrained(made)
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        initializer_range=0.4,
-        tie_word_embeddings=False,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(made)
-    return made
-
-
-@pytest.fixture
-def source(folder: Path) -> ModelSource:
-    return ModelSource("tiny", str(folder), "folder:test", dtype="float32")
-
-
-@pytest.fixture
-def sampler(source: ModelSource) -> TransformersSampler:
-    return TransformersSampler.load(source, "cpu")
-
-
-@pytest.fixture
-def chatty(source: ModelSource) -> TransformersSampler:
-    """Ends after some ten tokens: the vowels are end tokens too, and end tokens are a list."""
-    model, tokenizer = load_model(source, "cpu")
-    ends = [tokenizer.eos_token_id, *tokenizer.convert_tokens_to_ids(list(ENDS))]
-    model.generation_config.eos_token_id = ends
-    return TransformersSampler(model, tokenizer)
-
-
-def generated(sampler: TransformersSampler, request: Request, limit: int) -> Completion:
-    """What `generate` gives for one prompt alone, greedily."""
-    ids = torch.tensor([render(sampler.tokenizer, request.messages, {})])
-    out = sampler.model.generate(
-        input_ids=ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        max_new_tokens=limit,
-        pad_token_id=0,
-    )[0, ids.shape[1] :].tolist()
-    ended = out[-1] in sampler.eos
-    text = sampler.tokenizer.decode(out[:-1] if ended else out, skip_special_tokens=True)
-    return Completion(text, len(out), "stop" if ended else "length")
+__all__ = ["short_sampler", "model_folder", "sampler", "source"]  # fixtures
 
 
 def first_probabilities(sampler: TransformersSampler, request: Request) -> torch.Tensor:
@@ -108,65 +40,73 @@ def first_probabilities(sampler: TransformersSampler, request: Request) -> torch
 
 @pytest.mark.parametrize("limit", [1, 90])
 def test_greedy_sampling_agrees_with_generate(sampler: TransformersSampler, limit: int) -> None:
-    wanted = requests_of([0])
-    found = sampler.sample(wanted, SamplingSettings(temperature=0, max_completion_length=limit))
-    assert found == [[generated(sampler, request, limit)] for request in wanted]
+    requests = requests_of([0])
+    completions = sampler.sample(
+        requests, SamplingSettings(temperature=0, max_completion_length=limit)
+    )
+    assert completions == [[greedy_completion(sampler, request, limit)] for request in requests]
 
 
-def test_greedy_sampling_agrees_with_generate_when_rows_end(chatty: TransformersSampler) -> None:
-    wanted = requests_of([0, 1])
-    found = chatty.sample(wanted, SamplingSettings(temperature=0, max_completion_length=40))
-    assert found == [[generated(chatty, request, 40)] * 2 for request in wanted]
-    assert "stop" in {c.finish for row in found for c in row}
+def test_greedy_sampling_agrees_with_generate_when_rows_end(
+    short_sampler: TransformersSampler,
+) -> None:
+    requests = requests_of([0, 1])
+    completions = short_sampler.sample(
+        requests, SamplingSettings(temperature=0, max_completion_length=40)
+    )
+    assert completions == [
+        [greedy_completion(short_sampler, request, 40)] * 2 for request in requests
+    ]
+    assert "stop" in {c.finish for row in completions for c in row}
 
 
-def test_batching_and_order_do_not_change_completions(chatty: TransformersSampler) -> None:
-    wanted, settings = requests_of(range(6)), SamplingSettings(max_completion_length=40)
-    together = chatty.sample(wanted, settings)
-    assert len({c.text for row in together for c in row}) > 12  # samples do differ
+def test_batching_and_order_do_not_change_completions(short_sampler: TransformersSampler) -> None:
+    requests, settings = requests_of(range(6)), SamplingSettings(max_completion_length=40)
+    expected = short_sampler.sample(requests, settings)
+    assert len({c.text for row in expected for c in row}) > 12  # samples do differ
     for rows in (1, 5):
-        chatty.rows_per_batch = rows
-        assert chatty.sample(wanted, settings) == together
-    assert chatty.sample(wanted[::-1], settings) == together[::-1]
+        short_sampler.rows_per_batch = rows
+        assert short_sampler.sample(requests, settings) == expected
+    assert short_sampler.sample(requests[::-1], settings) == expected[::-1]
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_running_out_of_memory_halves_the_batch_and_loses_no_completion(
-    chatty: TransformersSampler, monkeypatch: pytest.MonkeyPatch, shared: bool
+    short_sampler: TransformersSampler, monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
     monkeypatch.setattr(transformers, "attends_plainly", lambda _: shared)
-    wanted, settings = requests_of(range(6)), SamplingSettings(max_completion_length=40)
-    calm = chatty.sample(wanted, settings)
+    requests, settings = requests_of(range(6)), SamplingSettings(max_completion_length=40)
+    expected = short_sampler.sample(requests, settings)
     rows, forward = 24, TransformersSampler._forward
 
-    def small(self: TransformersSampler, **given: object) -> torch.Tensor:
-        logits = forward(self, **given)
+    def limited(self: TransformersSampler, **inputs: object) -> torch.Tensor:
+        logits = forward(self, **inputs)
         if len(logits) > rows:
             raise torch.OutOfMemoryError("as a GPU would")
         return logits
 
-    monkeypatch.setattr(TransformersSampler, "_forward", small)
+    monkeypatch.setattr(TransformersSampler, "_forward", limited)
     rows = 5
-    assert chatty.sample(wanted, settings) == calm
-    assert chatty.rows_per_batch <= 5
+    assert short_sampler.sample(requests, settings) == expected
+    assert short_sampler.rows_per_batch <= 5
     rows = 0
     with pytest.raises(torch.OutOfMemoryError):
-        chatty.sample(wanted, settings)
+        short_sampler.sample(requests, settings)
 
 
-def test_another_seed_gives_other_samples(chatty: TransformersSampler) -> None:
-    wanted = requests_of(range(4))
-    assert chatty.sample(wanted, SamplingSettings(seed=0)) != chatty.sample(
-        wanted, SamplingSettings(seed=1)
+def test_another_seed_gives_other_samples(short_sampler: TransformersSampler) -> None:
+    requests = requests_of(range(4))
+    assert short_sampler.sample(requests, SamplingSettings(seed=0)) != short_sampler.sample(
+        requests, SamplingSettings(seed=1)
     )
 
 
-def test_a_subset_of_samples_agrees_with_all_samples(chatty: TransformersSampler) -> None:
+def test_a_subset_of_samples_agrees_with_all_samples(short_sampler: TransformersSampler) -> None:
     settings = SamplingSettings(max_completion_length=40)
-    full = chatty.sample(requests_of(range(8)), settings)
+    full = short_sampler.sample(requests_of(range(8)), settings)
     picked = [[5, 2], [], [7], [0, 1, 3, 6]]
-    wanted = [r._replace(samples=s) for r, s in zip(requests_of([]), picked, strict=True)]
-    assert chatty.sample(wanted, settings) == [
+    requests = [r._replace(samples=s) for r, s in zip(requests_of([]), picked, strict=True)]
+    assert short_sampler.sample(requests, settings) == [
         [f[i] for i in s] for f, s in zip(full, picked, strict=True)
     ]
 
@@ -183,9 +123,9 @@ def test_the_first_token_follows_the_softmax_distribution(
     names = sorted(set(texts))
     expected = np.zeros(len(names))
     np.add.at(expected, [names.index(t) for t in texts], count * p / p.sum())
-    seen = np.bincount([names.index(c.text) for c in drawn], minlength=len(names))
+    counts = np.bincount([names.index(c.text) for c in drawn], minlength=len(names))
     common = expected >= 5
-    observed = [*seen[common], seen[~common].sum()]
+    observed = [*counts[common], counts[~common].sum()]
     assert common.sum() >= 8
     assert stats.chisquare(observed, [*expected[common], expected[~common].sum()]).pvalue > 0.001
 
@@ -203,8 +143,8 @@ def test_top_k_and_top_p_bound_the_support(
     assert {c.text for c in drawn} == allowed
 
 
-def test_tokens_and_finish_are_recorded(chatty: TransformersSampler) -> None:
-    drawn = chatty.sample(requests_of(range(8)), SamplingSettings(max_completion_length=12))
+def test_tokens_and_finish_are_recorded(short_sampler: TransformersSampler) -> None:
+    drawn = short_sampler.sample(requests_of(range(8)), SamplingSettings(max_completion_length=12))
     flat = [c for row in drawn for c in row]
     assert {c.finish for c in flat} == {"stop", "length"}
     for c in flat:
@@ -213,25 +153,27 @@ def test_tokens_and_finish_are_recorded(chatty: TransformersSampler) -> None:
         assert len(c.text) <= c.tokens - (c.finish == "stop")
 
 
-def test_an_end_token_at_the_limit_is_a_stop(chatty: TransformersSampler) -> None:
-    wanted = requests_of(range(8))[:1]
-    [drawn] = chatty.sample(wanted, SamplingSettings(max_completion_length=40))
+def test_an_end_token_at_the_limit_is_a_stop(short_sampler: TransformersSampler) -> None:
+    requests = requests_of(range(8))[:1]
+    [drawn] = short_sampler.sample(requests, SamplingSettings(max_completion_length=40))
     index, full = next((i, c) for i, c in enumerate(drawn) if c.finish == "stop" and c.tokens > 3)
-    [at] = chatty.sample(wanted, SamplingSettings(max_completion_length=full.tokens))
-    [under] = chatty.sample(wanted, SamplingSettings(max_completion_length=full.tokens - 1))
+    [at] = short_sampler.sample(requests, SamplingSettings(max_completion_length=full.tokens))
+    [under] = short_sampler.sample(
+        requests, SamplingSettings(max_completion_length=full.tokens - 1)
+    )
     assert at[index] == full
     assert under[index] == Completion(full.text, full.tokens - 1, "length")
 
 
 def test_prompts_are_prefilled_once_and_ended_rows_leave_the_batch(
-    chatty: TransformersSampler,
+    short_sampler: TransformersSampler,
 ) -> None:
     sizes: list[tuple[int, ...]] = []
-    chatty.model.model.embed_tokens.register_forward_hook(
+    short_sampler.model.model.embed_tokens.register_forward_hook(
         lambda _, args, __: sizes.append(tuple(args[0].shape))
     )
-    drawn = chatty.sample(requests_of(range(8)), SamplingSettings(max_completion_length=60))
-    longest = max(chatty.count_tokens(requests_of([])))
+    drawn = short_sampler.sample(requests_of(range(8)), SamplingSettings(max_completion_length=60))
+    longest = max(short_sampler.count_tokens(requests_of([])))
     assert sizes[:2] == [(4, longest), (32, 1)]
     assert sizes[-1][0] < 8
     assert len(sizes) == max(c.tokens for row in drawn for c in row)
@@ -252,7 +194,7 @@ def test_sampling_does_not_change_training(source: ModelSource) -> None:
     settings = SamplingSettings(temperature=0, max_completion_length=30)
     graphs: list[bool] = []
     watch = base.lm_head.register_forward_hook(lambda *_: graphs.append(torch.is_grad_enabled()))
-    found = sampler.sample(requests_of([0]), settings)
+    completions = sampler.sample(requests_of([0]), settings)
     watch.remove()
     assert set(graphs) == {False}
     assert torch.equal(random, torch.get_rng_state())
@@ -263,9 +205,9 @@ def test_sampling_does_not_change_training(source: ModelSource) -> None:
     assert grads
     assert all(g is not None and g.abs().sum() > 0 for g in grads)
     model.eval()
-    assert found == [[generated(sampler, r, 30)] for r in requests_of([0])]
+    assert completions == [[greedy_completion(sampler, r, 30)] for r in requests_of([0])]
     with model.disable_adapter():
-        assert found != sampler.sample(requests_of([0]), settings)
+        assert completions != sampler.sample(requests_of([0]), settings)
 
 
 def test_modes_are_restored_after_an_error(sampler: TransformersSampler) -> None:
@@ -320,12 +262,12 @@ def test_load_sampler_selects_the_engine_and_pads_left(source: ModelSource) -> N
         load_sampler(source, engine="fast")
 
 
-def test_a_stop_string_ends_a_row_and_is_cut_off(chatty: TransformersSampler) -> None:
+def test_a_stop_string_ends_a_row_and_is_cut_off(short_sampler: TransformersSampler) -> None:
     free = SamplingSettings(max_completion_length=40, seed=3)
-    whole = chatty.sample(requests_of(range(6)), free)
+    whole = short_sampler.sample(requests_of(range(6)), free)
     texts = [c.text for row in whole for c in row if len(c.text) > 4]
     stop = (texts[0][2:4], texts[1][1:3])
-    stopped = chatty.sample(requests_of(range(6)), replace(free, stop=stop))
+    stopped = short_sampler.sample(requests_of(range(6)), replace(free, stop=stop))
     met = 0
     for before, after in zip(
         *[[c for row in w for c in row] for w in (whole, stopped)], strict=True

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from test_sampling import chatty, folder, generated, requests_of, sampler, source
+from tiny_sampler import (
+    greedy_completion,
+    model_folder,
+    requests_of,
+    sampler,
+    short_sampler,
+    source,
+)
 from transformers import AttentionInterface, MistralConfig, MistralForCausalLM
 
 from benchmarks import probe
@@ -25,7 +32,7 @@ from tasks import get_task
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["chatty", "folder", "sampler", "source"]  # fixtures
+__all__ = ["short_sampler", "model_folder", "sampler", "source"]  # fixtures
 FORTY = SamplingSettings(max_completion_length=40)
 
 
@@ -45,10 +52,10 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_waiting_rows_join_a_running_batch(chatty: TransformersSampler) -> None:
-    chatty.rows_per_batch = 12
-    shapes = shapes_of(chatty)
-    drawn = chatty.sample(requests_of(range(6)), FORTY)
+def test_waiting_rows_join_a_running_batch(short_sampler: TransformersSampler) -> None:
+    short_sampler.rows_per_batch = 12
+    shapes = shapes_of(short_sampler)
+    drawn = short_sampler.sample(requests_of(range(6)), FORTY)
     read = [i for i, (_, tokens) in enumerate(shapes) if tokens > 1]
     assert read[0] == 0
     assert shapes[0][0] == 2  # two prompts of six rows
@@ -62,20 +69,23 @@ def test_waiting_rows_join_a_running_batch(chatty: TransformersSampler) -> None:
 @pytest.mark.parametrize("rows", [1, 7, 24])
 @pytest.mark.parametrize("stop", [(), ("m", "t,")])
 def test_shared_and_repeated_prompts_give_the_same_completions(
-    chatty: TransformersSampler, repeated: pytest.MonkeyPatch, rows: int, stop: tuple[str, ...]
+    short_sampler: TransformersSampler,
+    repeated: pytest.MonkeyPatch,
+    rows: int,
+    stop: tuple[str, ...],
 ) -> None:
-    wanted, settings = requests_of(range(6)), replace(FORTY, stop=stop)
-    expected = chatty.sample(wanted, settings)
+    requests, settings = requests_of(range(6)), replace(FORTY, stop=stop)
+    expected = short_sampler.sample(requests, settings)
     repeated.undo()
-    chatty.rows_per_batch = rows
-    assert chatty.sample(wanted, settings) == expected
+    short_sampler.rows_per_batch = rows
+    assert short_sampler.sample(requests, settings) == expected
 
 
-def test_a_stopped_row_generates_no_more_tokens(chatty: TransformersSampler) -> None:
+def test_a_stopped_row_generates_no_more_tokens(short_sampler: TransformersSampler) -> None:
     """Where few rows have ended they stay in the batch for a while, but not in the answer."""
     stop = ("m", "t", "s")
-    drawn = chatty.sample(requests_of(range(40)), replace(FORTY, stop=stop))
-    free = chatty.sample(requests_of(range(40)), FORTY)
+    drawn = short_sampler.sample(requests_of(range(40)), replace(FORTY, stop=stop))
+    free = short_sampler.sample(requests_of(range(40)), FORTY)
     pairs = [p for rows in zip(drawn, free, strict=True) for p in zip(*rows, strict=True)]
     cut = [
         (after, before)
@@ -86,19 +96,19 @@ def test_a_stopped_row_generates_no_more_tokens(chatty: TransformersSampler) -> 
     assert all(after.tokens == len(after.text) + 1 for after, _ in cut)
 
 
-def test_sampling_works_in_half_precision(chatty: TransformersSampler) -> None:
-    chatty.model.bfloat16()
-    chatty.rows_per_batch = 7
-    drawn = chatty.sample(requests_of(range(6)), FORTY)
+def test_sampling_works_in_half_precision(short_sampler: TransformersSampler) -> None:
+    short_sampler.model.bfloat16()
+    short_sampler.rows_per_batch = 7
+    drawn = short_sampler.sample(requests_of(range(6)), FORTY)
     assert {c.finish for row in drawn for c in row} <= {"stop", "length"}
 
 
 def test_sliding_window_layers_use_the_attention_of_the_library(
-    chatty: TransformersSampler, monkeypatch: pytest.MonkeyPatch
+    short_sampler: TransformersSampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
     config = MistralConfig(
-        vocab_size=len(chatty.tokenizer),
+        vocab_size=len(short_sampler.tokenizer),
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=2,
@@ -106,18 +116,20 @@ def test_sliding_window_layers_use_the_attention_of_the_library(
         num_key_value_heads=2,
         sliding_window=8,
         initializer_range=0.4,
-        eos_token_id=chatty.eos,
+        eos_token_id=short_sampler.eos,
     )
     windowed = TransformersSampler(
-        MistralForCausalLM(config).eval(), chatty.tokenizer, rows_per_batch=3
+        MistralForCausalLM(config).eval(), short_sampler.tokenizer, rows_per_batch=3
     )
     assert not transformers.attends_plainly(windowed.base)
-    found = windowed.sample(requests_of([0, 1]), replace(FORTY, temperature=0))
-    assert found == [[generated(windowed, request, 40)] * 2 for request in requests_of([0])]
+    completions = windowed.sample(requests_of([0, 1]), replace(FORTY, temperature=0))
+    assert completions == [
+        [greedy_completion(windowed, request, 40)] * 2 for request in requests_of([0])
+    ]
 
 
 @pytest.fixture
-def deaf() -> Iterator[None]:
+def sdpa_attention() -> Iterator[None]:
     """An attention that knows nothing of shared prompts in the place of ours."""
     ours = AttentionInterface()[ATTENTION]
     AttentionInterface.register(ATTENTION, AttentionInterface()["sdpa"])
@@ -126,15 +138,20 @@ def deaf() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("deaf")
-def test_attention_without_prefix_sharing_is_refused(chatty: TransformersSampler) -> None:
+def test_attention_without_prefix_sharing_is_refused(short_sampler: TransformersSampler) -> None:
     with pytest.raises(RuntimeError, match="Qwen3ForCausalLM has layers that do not"):
-        chatty.sample(requests_of(range(2)), FORTY)
-    assert chatty.base.config._attn_implementation == "sdpa"
+        short_sampler.sample(requests_of(range(2)), FORTY)
+    assert short_sampler.base.config._attn_implementation == "sdpa"
 
 
-def test_a_batch_is_wider_on_a_cpu(chatty: TransformersSampler) -> None:
-    assert chatty.rows_per_batch == 256
-    assert TransformersSampler(chatty.model, chatty.tokenizer, rows_per_batch=7).rows_per_batch == 7
+def test_a_batch_is_wider_on_a_cpu(short_sampler: TransformersSampler) -> None:
+    assert short_sampler.rows_per_batch == 256
+    assert (
+        TransformersSampler(
+            short_sampler.model, short_sampler.tokenizer, rows_per_batch=7
+        ).rows_per_batch
+        == 7
+    )
 
 
 def successes(task: Any, texts: list[str], lengths: list[int], prompts: list[Any]) -> np.ndarray:
@@ -161,24 +178,24 @@ def test_pass_rates_agree_with_generate() -> None:
     sampler.rows_per_batch = 64  # rows join
     task = get_task("shuffled_objects", train=48)
     pool = task.train()
-    asked = [Request(p.prompt_id, task.messages(p.question), range(8)) for p in pool]
-    drawn = [
-        c for row in sampler.sample(asked, replace(FORTY, max_completion_length=96)) for c in row
+    requests = [Request(p.prompt_id, task.messages(p.question), range(8)) for p in pool]
+    ours = [
+        c for row in sampler.sample(requests, replace(FORTY, max_completion_length=96)) for c in row
     ]
     torch.manual_seed(0)
     rows = [
         r
         for i in range(0, 48, 16)
-        for r in probe.generated(sampler, asked[i : i + 16], 96).tolist()
+        for r in probe.generated(sampler, requests[i : i + 16], 96).tolist()
     ]
     theirs = sampler._completions(rows, ())
     counts = [
-        successes(task, [c.text for c in said], [c.tokens for c in said], pool)
-        for said in (drawn, theirs)
+        successes(task, [c.text for c in completions], [c.tokens for c in completions], pool)
+        for completions in (ours, theirs)
     ]
     assert 0.2 < counts[0].mean() / 8 < 0.8
     assert same_rates(*counts, 8) > 0.01
-    assert stats.ks_2samp([c.tokens for c in drawn], [c.tokens for c in theirs]).pvalue > 0.01
+    assert stats.ks_2samp([c.tokens for c in ours], [c.tokens for c in theirs]).pvalue > 0.01
 
 
 def test_the_random_model_has_the_stated_number_of_parameters() -> None:

@@ -82,9 +82,9 @@ def test_a_table_of_other_types_under_the_same_names_reads_as_none(tmp_path: Pat
 def test_metadata_of_a_table_is_kept_and_does_not_make_it_foreign(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     store.write_table(ROWS.replace_schema_metadata({"why": "because"}), "t.parquet")
-    found = store.read_table(LOG, "t.parquet")
-    assert found is not None
-    assert found.schema.metadata[b"why"] == b"because"
+    table = store.read_table(LOG, "t.parquet")
+    assert table is not None
+    assert table.schema.metadata[b"why"] == b"because"
 
 
 def test_writing_again_replaces_and_deleting_twice_is_allowed(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -18,7 +17,7 @@ from factories import cell_record, finished_cell, small_plan
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow_server import serving
-from processes import free_port, hang_limit
+from processes import free_port, hang_limit, used_port
 
 from orchestrator.cli.commands import _comparison_links
 from orchestrator.evaluation.groups import training_metrics
@@ -301,14 +300,14 @@ def test_a_deleted_database_is_rebuilt_from_the_store_silently(
         "[tracker.sync(cell) for cell in plan.cells]; tracker.close(True)\n"
     )
     paths = os.pathsep.join([str(HERE), str(HERE.parent)])
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": paths},
         timeout=120,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
     copy = tmp_path / "copy.db"  # MLflow keeps a connection to the file that was deleted
     shutil.copyfile(database, copy)
     rebuilt = points_of(f"sqlite:///{copy}", runs_of(f"sqlite:///{copy}", plan)[1][cell.cell_id])
@@ -380,17 +379,17 @@ def test_tracking_to_a_server_works_until_the_server_ends(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     uri, process = server
-    done, running = plan.cells
-    finished_cell(store, plan, done)
+    finished, running = plan.cells
+    finished_cell(store, plan, finished)
     tracker = Tracker.open(uri, store, plan)
     tracker.start(running)
     tracker.live(running, 1, {"train/live_pct": 50.0})
-    tracker.sync(done)
+    tracker.sync(finished)
     assert tracker.enabled, caplog.text
     children = runs_of(uri, plan)[1]
-    assert set(points_of(uri, children[done.cell_id]).values()) == {1}
+    assert set(points_of(uri, children[finished.cell_id]).values()) == {1}
     assert points_of(uri, children[running.cell_id]) == {("train/live_pct", 1, 50.0): 1}
-    folder = Path(MlflowClient(uri).download_artifacts(children[done.cell_id].info.run_id, ""))
+    folder = Path(MlflowClient(uri).download_artifacts(children[finished.cell_id].info.run_id, ""))
     assert (folder / "samples.html").is_file()
     process.terminate()
     process.wait(30)
@@ -406,10 +405,11 @@ def test_tracking_to_a_server_works_until_the_server_ends(
 def test_the_ui_reports_missing_databases_and_used_ports(tmp_path: Path, store: Store) -> None:
     with pytest.raises(UserError, match="run a sweep first"):
         serve_ui(Store(str(tmp_path / "nothing")))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=f"port {port} .* choose another port"):
-            serve_ui(store, port=port)
+    with (
+        used_port() as port,
+        pytest.raises(UserError, match=f"port {port} .* choose another port"),
+    ):
+        serve_ui(store, port=port)
     command = ui_command(store)
     assert command[command.index("--host") + 1] == "127.0.0.1"
     assert command[command.index("--workers") + 1] == "1"

@@ -45,8 +45,8 @@ class Fixed:
         self.messages, self.other_reading = task.messages, self
 
     def mark_all(self, answers: list[Any]) -> list[Mark]:
-        told = [answer.answer.split(" or ") for answer in answers]
-        return [Mark(words[i % len(words)], None, "fixed") for i, words in enumerate(told)]
+        alternatives = [answer.answer.split(" or ") for answer in answers]
+        return [Mark(words[i % len(words)], None, "fixed") for i, words in enumerate(alternatives)]
 
 
 def trainer_of(
@@ -106,23 +106,23 @@ def rows_of(batch: dict[str, Any], rows: torch.Tensor) -> dict[str, Any]:
 
 def only_live(batch: dict[str, Any], live: torch.Tensor) -> dict[str, Any]:
     """The batch as if its dead groups had never been drawn."""
-    kept = rows_of({k: v for k, v in batch.items() if k != "tool_mask"}, live)
-    del kept["live_share"]
-    return kept | {"num_items_in_batch": kept["completion_mask"].sum()}
+    selected = rows_of({k: v for k, v in batch.items() if k != "tool_mask"}, live)
+    del selected["live_share"]
+    return selected | {"num_items_in_batch": selected["completion_mask"].sum()}
 
 
 def test_running_out_of_memory_while_generating_splits_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes, whole = [], GRPOTrainer._generate_single_turn
+    sizes, original = [], GRPOTrainer._generate_single_turn
 
-    def small(self: Any, prompt_ids: Any, *given: Any, **named: Any) -> Any:
+    def limited(self: Any, prompt_ids: Any, *arguments: Any, **options: Any) -> Any:
         sizes.append(len(prompt_ids))
         if len(prompt_ids) > 5:
             raise torch.OutOfMemoryError("as a GPU would")
-        return whole(self, prompt_ids, *given, **named)
+        return original(self, prompt_ids, *arguments, **options)
 
-    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", small)
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", limited)
     trainer, record = trainer_of(tmp_path, [LIVE, "wrong", LIVE], masked=False)
     assert generation(trainer)["completion_ids"].shape[0] == 3 * GROUP
     assert sizes == [12, 6, 3, 3, 3, 3]
@@ -150,10 +150,10 @@ def test_the_loss_agrees_with_that_of_the_live_groups_alone(
 ) -> None:
     trainer, output, live = mixed
     trainer.loss_type, trainer.beta = loss_type, 0.1
-    found = gradient(trainer, [output], LiveGroupsTrainer._compute_loss)
-    wanted = gradient(trainer, [only_live(output, live)], GRPOTrainer._compute_loss)
-    assert found.abs().max() > 1e-6
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
+    masked = gradient(trainer, [output], LiveGroupsTrainer._compute_loss)
+    expected = gradient(trainer, [only_live(output, live)], GRPOTrainer._compute_loss)
+    assert masked.abs().max() > 1e-6
+    torch.testing.assert_close(masked, expected, rtol=1e-4, atol=1e-7)
     assert trainer.beta == 0.1
 
 
@@ -165,9 +165,9 @@ def test_micro_batches_with_unequal_shares_of_live_rows_give_the_same_gradient(
     trainer.loss_type, trainer.beta = loss_type, 0.1
     order = torch.argsort(live.int(), stable=True)  # the first half holds dead rows only
     halves = [rows_of(output, order[:10]), rows_of(output, order[10:])]
-    found = gradient(trainer, halves, LiveGroupsTrainer._compute_loss)
-    wanted = gradient(trainer, [only_live(output, live)], GRPOTrainer._compute_loss)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
+    masked = gradient(trainer, halves, LiveGroupsTrainer._compute_loss)
+    expected = gradient(trainer, [only_live(output, live)], GRPOTrainer._compute_loss)
+    torch.testing.assert_close(masked, expected, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("loss_type", BY_ROWS + BY_TOKENS)
@@ -178,9 +178,9 @@ def test_unmasked_dead_groups_change_the_gradient(
     trainer.loss_type, trainer.beta = loss_type, 0.1
     plain = {k: v for k, v in output.items() if k not in ("tool_mask", "live_share")}
     plain["num_items_in_batch"] = plain["completion_mask"].sum()
-    found = gradient(trainer, [plain], LiveGroupsTrainer._compute_loss)
-    wanted = gradient(trainer, [only_live(output, live)], GRPOTrainer._compute_loss)
-    assert (found - wanted).norm() > 0.01 * wanted.norm()
+    unmasked = gradient(trainer, [plain], LiveGroupsTrainer._compute_loss)
+    expected = gradient(trainer, [only_live(output, live)], GRPOTrainer._compute_loss)
+    assert (unmasked - expected).norm() > 0.01 * expected.norm()
 
 
 @pytest.mark.parametrize("loss_type", BY_ROWS + BY_TOKENS)
@@ -209,9 +209,9 @@ def test_updates_of_dead_groups_move_the_weights_by_kl_unless_masked(
 ) -> None:
     answers = ["correct", "wrong", "correct"]
     trainer, record = trainer_of(tmp_path, answers, masked, max_steps=2, loss_type=loss_type)
-    told: list[int] = []
+    updates: list[int] = []
     trainer.add_callback(
-        CellCallback(record, lambda update: (bool(told.append(update)), False), told.append)
+        CellCallback(record, lambda update: (bool(updates.append(update)), False), updates.append)
     )
     before = [p.detach().clone() for p in trained(trainer)]
     trainer.train()
@@ -273,10 +273,10 @@ def test_filling_unmarked_rewards_keeps_groups_live_or_dead(
     filled = fill_unmarked([r for group in groups for r in group], size)
     assert len(filled) == size * len(groups)
     for i, group in enumerate(groups):
-        made = filled[i * size : (i + 1) * size]
-        assert is_live(made) == is_live(group)
-        mean = sum(made) / size
-        for reward, original in zip(made, group, strict=True):
+        rewards = filled[i * size : (i + 1) * size]
+        assert is_live(rewards) == is_live(group)
+        mean = sum(rewards) / size
+        for reward, original in zip(rewards, group, strict=True):
             if original is None:
                 assert reward == pytest.approx(mean)
             else:

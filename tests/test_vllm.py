@@ -25,14 +25,14 @@ WINDOW = 128
 
 
 class Recorded:
-    """The part of vllm.LLM that is used; answers with what it was asked."""
+    """The part of vllm.LLM that is used; records its calls."""
 
-    made: dict[str, Any]
-    asked: list[tuple[dict[str, Any], Any]]
+    options: dict[str, Any]
+    requests: list[tuple[dict[str, Any], Any]]
     adapters: list[Any]
 
-    def __init__(self, **made: Any) -> None:
-        Recorded.made, Recorded.asked, Recorded.adapters = made, [], []
+    def __init__(self, **options: Any) -> None:
+        Recorded.options, Recorded.requests, Recorded.adapters = options, [], []
         self.model_config = SimpleNamespace(max_model_len=WINDOW)
 
     def get_tokenizer(self) -> Any:
@@ -42,7 +42,7 @@ class Recorded:
         self, prompts: Any, parameters: Any, use_tqdm: bool, lora_request: Any
     ) -> list[Any]:
         Recorded.adapters.append(lora_request)
-        Recorded.asked += list(zip(prompts, parameters, strict=True))
+        Recorded.requests += list(zip(prompts, parameters, strict=True))
         ends = ["stop", "length", "abort"]
         return [
             SimpleNamespace(
@@ -81,26 +81,26 @@ def request(name: str, samples: list[int], words: int = 4) -> Request:
 
 
 def test_the_engine_loads_safetensors_only_and_no_code(sampler: Any) -> None:
-    assert Recorded.made["load_format"] == "safetensors"
-    assert Recorded.made["trust_remote_code"] is False
-    assert Recorded.made["enable_prefix_caching"] is True
-    assert Recorded.made["model"] == str(FOLDER)
-    assert Recorded.made["tensor_parallel_size"] == max(1, torch.cuda.device_count())
+    assert Recorded.options["load_format"] == "safetensors"
+    assert Recorded.options["trust_remote_code"] is False
+    assert Recorded.options["enable_prefix_caching"] is True
+    assert Recorded.options["model"] == str(FOLDER)
+    assert Recorded.options["tensor_parallel_size"] == max(1, torch.cuda.device_count())
 
 
 def test_an_engine_for_probes_has_no_adapters(sampler: Any) -> None:
-    assert not {"enable_lora", "max_lora_rank"} & Recorded.made.keys()
+    assert not {"enable_lora", "max_lora_rank"} & Recorded.options.keys()
     sampler.sample([request("a", [0])], SETTINGS)
     assert Recorded.adapters == [None]
 
 
-@pytest.mark.parametrize(("rank", "room"), [(1, 8), (8, 8), (9, 16), (32, 32), (300, 320)])
+@pytest.mark.parametrize(("rank", "supported"), [(1, 8), (8, 8), (9, 16), (32, 32), (300, 320)])
 def test_an_engine_for_checkpoints_supports_the_largest_adapter(
-    rank: int, room: int, vllm: None
+    rank: int, supported: int, vllm: None
 ) -> None:
     load_sampler(SOURCE, "vllm", lora_rank=rank)
-    assert Recorded.made["enable_lora"] is True
-    assert (Recorded.made["max_lora_rank"], Recorded.made["max_loras"]) == (room, 1)
+    assert Recorded.options["enable_lora"] is True
+    assert (Recorded.options["max_lora_rank"], Recorded.options["max_loras"]) == (supported, 1)
 
 
 def test_a_lora_rank_that_vllm_does_not_support_is_refused(vllm: None) -> None:
@@ -119,14 +119,14 @@ def test_each_adapter_has_its_own_number(vllm: None) -> None:
 
 def test_each_sample_is_one_request_with_its_own_fixed_seed(sampler: Any) -> None:
     sampler.sample([request("a", [0, 1, 2]), request("b", [7])], SETTINGS)
-    seeds = [parameters.seed for _, parameters in Recorded.asked]
+    seeds = [parameters.seed for _, parameters in Recorded.requests]
     assert len(set(seeds)) == 4
     assert all(0 <= seed < 2**63 for seed in seeds)
-    one = Recorded.asked[0][1]
+    one = Recorded.requests[0][1]
     assert (one.n, one.temperature, one.top_p, one.top_k, one.max_tokens) == (1, 0.7, 0.9, 5, 8)
-    Recorded.asked.clear()
+    Recorded.requests.clear()
     sampler.sample([request("a", [2])], SETTINGS)
-    assert [parameters.seed for _, parameters in Recorded.asked] == [seeds[2]]
+    assert [parameters.seed for _, parameters in Recorded.requests] == [seeds[2]]
 
 
 def test_completions_are_returned_in_the_order_of_requests(sampler: Any) -> None:

@@ -33,10 +33,10 @@ def stale(method: Any, hidden: str) -> Any:
     """A method of the store that does not see one name yet."""
 
     def read(self: Store, *parts: str) -> Any:
-        found = method(self, *parts)
-        if isinstance(found, list):
-            return [name for name in found if name != hidden]
-        return found and parts[-1] != hidden
+        value = method(self, *parts)
+        if isinstance(value, list):
+            return [name for name in value if name != hidden]
+        return value and parts[-1] != hidden
 
     return read
 
