@@ -93,7 +93,7 @@ def test_the_number_of_trials_is_the_most_that_fit(have: int, cpus: float, worke
 
 
 @pytest.mark.parametrize(
-    ("cluster", "request"),
+    ("cluster", "shares"),
     [
         ({"CPU": 2}, (1, 1, 1)),
         ({"CPU": 2, "GPU": 1}, (1, 1, 2)),
@@ -102,9 +102,9 @@ def test_the_number_of_trials_is_the_most_that_fit(have: int, cpus: float, worke
     ],
 )
 def test_a_request_that_never_fits_is_refused_with_both_counts(
-    cluster: dict[str, float], request: tuple[float, float, int]
+    cluster: dict[str, float], shares: tuple[float, float, int]
 ) -> None:
-    cpus, gpus, workers = request
+    cpus, gpus, workers = shares
     with pytest.raises(ResourceError) as caught:
         trials_at_once(cluster, cpus, gpus, workers)
     assert f"{workers} × ({cpus:g} CPUs, {gpus:g} GPUs)" in str(caught.value)
