@@ -10,6 +10,7 @@ from factories import cell_record, finished_cell, small_plan
 from sweeps import NAME, evaluations, experiments, groups, plan_of, run, store_of
 
 from orchestrator.planning.plan import Plan
+from orchestrator.report.analysis import analyse
 from orchestrator.report.families import families
 from orchestrator.report.page import write_page
 from orchestrator.report.rows import read_rows
@@ -135,7 +136,7 @@ def test_the_report_compares_no_policy_that_has_a_stopped_cell(tmp_path: Path) -
         "stub/small/easy/s0 (at least 12.0); hard is not compared"
     )
     assert stopped_lines(store, plan.cells) == [line]
-    write_page(plan, store, tmp_path / "page.html")
+    write_page(analyse(plan, store), tmp_path / "page.html")
     assert line in (tmp_path / "page.html").read_text()
 
 
