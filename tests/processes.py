@@ -1,11 +1,27 @@
-"""Ports and waiting for tests, and a limit that ends a test that hangs."""
+"""Fresh interpreters, ports and waiting for tests, and a limit that ends a test that hangs."""
 
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
+
+
+def output_of(code: str) -> str:
+    """What the code prints in a fresh interpreter, run in the root of the repository."""
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=root).stdout
+
+
+def loaded_libraries(code: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has loaded after it ran the code."""
+    output = output_of(f"{code}\nimport sys; print(*(name for name in sys.modules))")
+    return {name.partition(".")[0] for name in output.splitlines()[-1].split()}
 
 
 @contextmanager

@@ -1,17 +1,16 @@
 """The arithmetic task: its questions read well, and its gold answers follow from the steps."""
 
-import hashlib
 import random
 import re
 import string
-import subprocess
-import sys
 from collections.abc import Iterator
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pools import pool_hash
+from processes import loaded_libraries, output_of
 
 from orchestrator.planning.overlap import find_overlap
 from tasks import Prompt, TaskError
@@ -175,15 +174,9 @@ def test_the_pool_is_determined_by_the_seed() -> None:
 
 def test_the_default_pool_has_the_pinned_hash() -> None:
     """Stored probes name these ids; a change here must come with a new `version`."""
-    script = (
-        "import hashlib; from tasks.arithmetic import Arithmetic; t = Arithmetic();"
-        "print(hashlib.sha256(' '.join(p.prompt_id for p in t.train() + t.test()).encode())"
-        ".hexdigest()[:16])"
-    )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    task = Arithmetic()
-    here = hashlib.sha256(" ".join(ids(task.train() + task.test())).encode()).hexdigest()[:16]
-    assert run.stdout.strip() == here == "f0c10999457941f9"
+    code = "from pools import pool_hash; print(pool_hash('arithmetic'))"
+    in_new_process = output_of(f"import sys; sys.path.insert(0, 'tests'); {code}").strip()
+    assert in_new_process == pool_hash("arithmetic") == "f0c10999457941f9"
 
 
 def test_each_split_is_independent_of_the_size_of_the_other() -> None:
@@ -280,8 +273,4 @@ def test_a_perturbed_answer_is_marked_wrong() -> None:
 
 
 def test_the_task_imports_no_heavy_library() -> None:
-    script = (
-        "import sys, tasks.arithmetic; print({'torch', 'datasets', 'numpy'} & set(sys.modules))"
-    )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "set()"
+    assert not loaded_libraries("import tasks.arithmetic") & {"torch", "datasets", "numpy"}

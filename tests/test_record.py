@@ -1,4 +1,4 @@
-"""What a trial measured outlives a kill."""
+"""Records of cells: saved with each checkpoint, and kept when a process is killed."""
 
 from pathlib import Path
 
@@ -10,39 +10,43 @@ from orchestrator.storage.store import Store
 from orchestrator.training.record import CellRecord, finish, latest_checkpoint
 
 
-def test_the_newest_complete_checkpoint_is_loaded_with_its_record(tmp_path: Path) -> None:
-    plan = small_plan(tmp_path, policies=["hard"])
-    store, [cell] = Store(str(tmp_path / "runs")), plan.cells
-    assert latest_checkpoint(store, cell.cell_id) is None
-    record = cell_record(plan, cell)
-    for update in (2, 10):
-        record.save(store, cell.cell_id, update)
+def one_cell(folder: Path, **settings: object) -> tuple[Store, Cell, CellRecord]:
+    """A store, the only cell of a small plan, and its record."""
+    plan = small_plan(folder, policies=["hard"], **settings)
+    [cell] = plan.cells
+    return Store(str(folder / "runs")), cell, cell_record(plan, cell)
+
+
+def latest(store: Store, cell: Cell) -> tuple[str, CellRecord]:
     checkpoint = latest_checkpoint(store, cell.cell_id)
     assert checkpoint is not None
-    assert checkpoint[0] == "checkpoint-10"
-    assert checkpoint[1].tables() == record.tables()
-    assert checkpoint[1].seconds == record.seconds
+    return checkpoint
+
+
+def test_the_newest_complete_checkpoint_is_loaded_with_its_record(tmp_path: Path) -> None:
+    store, cell, record = one_cell(tmp_path)
+    assert latest_checkpoint(store, cell.cell_id) is None
+    for update in (2, 10):
+        record.save(store, cell.cell_id, update)
+    name, saved = latest(store, cell)
+    assert name == "checkpoint-10"
+    assert saved.tables() == record.tables()
+    assert saved.seconds == record.seconds
 
 
 def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None:
-    plan = small_plan(tmp_path, policies=["hard"])
-    store, [cell] = Store(str(tmp_path / "runs")), plan.cells
-    record = cell_record(plan, cell)
+    store, cell, record = one_cell(tmp_path)
     for update in (2, 4, 6):
         record.save(store, cell.cell_id, update)
     folder = Path(store.path("cells", cell.cell_id))
     (folder / "checkpoint-6" / "decile.json").unlink()
     groups = folder / "checkpoint-4" / "groups.parquet"
     groups.write_bytes(groups.read_bytes()[:-9])
-    checkpoint = latest_checkpoint(store, cell.cell_id)
-    assert checkpoint is not None
-    assert checkpoint[0] == "checkpoint-2"
+    assert latest(store, cell)[0] == "checkpoint-2"
 
 
 def test_finishing_writes_the_result_and_drops_checkpoints(tmp_path: Path) -> None:
-    plan = small_plan(tmp_path, policies=["hard"])
-    store, [cell] = Store(str(tmp_path / "runs")), plan.cells
-    record = cell_record(plan, cell)
+    store, cell, record = one_cell(tmp_path)
     record.save(store, cell.cell_id, 2)
     finish(store, cell, record, {"torch": "1"})
     result = store.read_json("cells", cell.cell_id, "result.json")
@@ -52,13 +56,6 @@ def test_finishing_writes_the_result_and_drops_checkpoints(tmp_path: Path) -> No
     groups = record.groups.rows
     assert result["ledger"]["rollouts"] == sum(len(g["rewards"]) for g in groups)
     assert result["ledger"]["generated_tokens"] == sum(sum(g["tokens"]) for g in groups)
-
-
-def one_cell(folder: Path, **settings: object) -> tuple[Store, Cell, CellRecord]:
-    """A store, the only cell of a small plan, and its record."""
-    plan = small_plan(folder, policies=["hard"], **settings)
-    [cell] = plan.cells
-    return Store(str(folder / "runs")), cell, cell_record(plan, cell)
 
 
 def dies_writing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -89,9 +86,7 @@ def test_each_table_of_a_checkpoint_must_be_complete(
     else:
         other = "log" if name == "groups" else "groups"
         file.write_bytes((file.parent / f"{other}.parquet").read_bytes())
-    checkpoint = latest_checkpoint(store, cell.cell_id)
-    assert checkpoint is not None
-    assert checkpoint[0] == "checkpoint-2"
+    assert latest(store, cell)[0] == "checkpoint-2"
 
 
 def test_without_a_complete_checkpoint_training_starts_over(tmp_path: Path) -> None:
@@ -110,9 +105,7 @@ def test_a_kill_while_saving_leaves_the_checkpoint_before(
     dies_writing(monkeypatch, at)
     with pytest.raises(OSError, match="killed"):
         record.save(store, cell.cell_id, 4)
-    checkpoint = latest_checkpoint(store, cell.cell_id)
-    assert checkpoint is not None
-    assert checkpoint[0] == "checkpoint-2"
+    assert latest(store, cell)[0] == "checkpoint-2"
 
 
 @pytest.mark.parametrize("at", ["evaluations.parquet", "ledger.json", "result.json"])
@@ -125,9 +118,7 @@ def test_a_kill_while_finishing_keeps_the_checkpoint_and_shows_no_result(
     with pytest.raises(OSError, match="killed"):
         finish(store, cell, record, {})
     assert store.read_json("cells", cell.cell_id, "result.json") is None
-    checkpoint = latest_checkpoint(store, cell.cell_id)
-    assert checkpoint is not None
-    assert checkpoint[1].tables() == record.tables()
+    assert latest(store, cell)[1].tables() == record.tables()
 
 
 def test_finishing_keeps_the_tables_and_folders_other_than_checkpoints(tmp_path: Path) -> None:
@@ -147,8 +138,7 @@ def test_finishing_keeps_the_tables_and_folders_other_than_checkpoints(tmp_path:
 def test_a_record_continues_from_its_checkpoint(tmp_path: Path) -> None:
     store, cell, record = one_cell(tmp_path)
     record.save(store, cell.cell_id, 4)
-    checkpoint = latest_checkpoint(store, cell.cell_id)
-    assert checkpoint is not None
+    _, saved = latest(store, cell)
     groups = len(record.groups.rows)
     row = {
         "prompt_id": "p",
@@ -158,10 +148,10 @@ def test_a_record_continues_from_its_checkpoint(tmp_path: Path) -> None:
         "other_outcome": "correct",
         "tokens": 9,
     }
-    checkpoint[1].groups.add(5, [row, row], 2)
-    assert len(checkpoint[1].groups.rows) == groups + 1
-    assert checkpoint[1].has_evaluation(4)
-    assert not checkpoint[1].has_evaluation(5)
+    saved.groups.add(5, [row, row], 2)
+    assert len(saved.groups.rows) == groups + 1
+    assert saved.has_evaluation(4)
+    assert not saved.has_evaluation(5)
 
 
 def test_a_checkpoint_contains_the_running_ledger(tmp_path: Path) -> None:
@@ -171,8 +161,6 @@ def test_a_checkpoint_contains_the_running_ledger(tmp_path: Path) -> None:
     record.save(store, cell.cell_id, 4, record.running_ledger(cell))
     usage = store.read_json("cells", cell.cell_id, "checkpoint-4", "ledger.json")
     assert usage == record.ledger(cell)
-    checkpoint = latest_checkpoint(store, cell.cell_id)
-    assert checkpoint is not None
-    assert checkpoint[1].running_ledger(cell) == usage
+    assert latest(store, cell)[1].running_ledger(cell) == usage
     finish(store, cell, record, {})
     assert store.read_json("cells", cell.cell_id, "ledger.json") == usage

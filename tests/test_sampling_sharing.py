@@ -13,6 +13,7 @@ import pytest
 import torch
 from scipy import stats
 from tiny_sampler import (
+    SIZES,
     greedy_completion,
     model_folder,
     requests_of,
@@ -109,13 +110,8 @@ def test_sliding_window_layers_use_the_attention_of_the_library(
     torch.manual_seed(0)
     config = MistralConfig(
         vocab_size=len(short_sampler.tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        **SIZES,
         sliding_window=8,
-        initializer_range=0.4,
         eos_token_id=short_sampler.eos,
     )
     windowed = TransformersSampler(

@@ -1,16 +1,15 @@
 """The shuffled-objects task: its questions are well formed, and its gold answers are right."""
 
 import gzip
-import hashlib
 import json
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from data import data
+from pools import pool_hash
+from processes import loaded_libraries, output_of
 
 from tasks import Prompt, TaskError, get_task
 from tasks.base import in_test_split, make_prompt
@@ -57,15 +56,9 @@ def test_the_pool_is_determined_by_the_seed() -> None:
 
 def test_the_default_pool_has_the_pinned_hash() -> None:
     """Stored probes name these ids; a change here must come with a new `version`."""
-    script = (
-        "import hashlib; from tasks import get_task; t = get_task('shuffled_objects');"
-        "print(hashlib.sha256(' '.join(p.prompt_id for p in t.train() + t.test()).encode())"
-        ".hexdigest()[:16])"
-    )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    task = get_task("shuffled_objects")
-    here = hashlib.sha256(" ".join(ids(task.train() + task.test())).encode()).hexdigest()[:16]
-    assert run.stdout.strip() == here == "50aea9472af718a5"
+    code = "from pools import pool_hash; print(pool_hash('shuffled_objects'))"
+    in_new_process = output_of(f"import sys; sys.path.insert(0, 'tests'); {code}").strip()
+    assert in_new_process == pool_hash("shuffled_objects") == "50aea9472af718a5"
 
 
 def test_each_split_is_independent_of_the_size_of_the_other() -> None:
@@ -296,6 +289,4 @@ def test_the_papers_wording_asks_for_a_short_answer_without_thinking() -> None:
 
 
 def test_the_task_imports_no_heavy_library() -> None:
-    script = "import sys, tasks.shuffled_objects; print({'torch', 'datasets'} & set(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "set()"
+    assert not loaded_libraries("import tasks.shuffled_objects") & {"torch", "datasets"}

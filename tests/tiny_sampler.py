@@ -20,6 +20,14 @@ CHAT = (
     "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
     "{% endif %}"
 )
+SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.4,
+}
 ENDS = "aeiou"  # letters that also end an answer in `short_sampler`, so that lengths vary
 QUESTIONS = ["Hi", "What is 2 + 3?", "Name a colour.", "Who has the ball after all the swaps?"]
 
@@ -43,13 +51,8 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        **SIZES,
         head_dim=8,
-        initializer_range=0.4,
         tie_word_embeddings=False,
         eos_token_id=tokenizer.eos_token_id,
     )
