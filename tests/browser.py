@@ -110,9 +110,9 @@ class Browser:
         return answer["result"].get("value")
 
     def wait_for(self, script: str, seconds: float = 60) -> Any:
-        """Poll an expression until it is true; what throws is not there yet.
+        """Poll an expression until it is true; one that throws counts as false.
 
-        Fails with what the page says instead.
+        Fails with the text of the page.
         """
         deadline, last = time.monotonic() + seconds, ""
         while time.monotonic() < deadline:

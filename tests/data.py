@@ -1,4 +1,4 @@
-"""Where real data sets lie: a folder beside the repository, or the one that DECILE_DATA names."""
+"""The folder of real data sets: next to the repository, or the one that DECILE_DATA names."""
 
 import os
 from pathlib import Path

@@ -66,7 +66,7 @@ def rllm_run(folder: Path, items: list[dict], attempts: int = 2) -> Path:
 
 
 def select(probe: Path, policy: str, budget: str) -> Path:
-    """Run `decile select` on an import; returns the subset's file, which is beside it."""
+    """Run `decile select` on an import; returns the subset's file, in the same folder."""
     out = probe.with_name("subset.parquet")
     arguments = ["--probe", str(probe), "--policy", policy, "--budget", budget, "--seed", "1"]
     assert main(["select", *arguments, "--out", str(out)]) == 0

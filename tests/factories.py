@@ -62,7 +62,7 @@ def small_plan(
 
 
 def cell_record(plan: Plan, cell: Cell, seed: int = 0) -> CellRecord:
-    """A record of a whole cell whose accuracy rises; the same seed gives the same numbers."""
+    """A record of a finished cell whose accuracy rises; the same seed gives the same numbers."""
     rng = np.random.default_rng([seed, cell.seed])
     pool = plan.pool(cell.probe)
     record = CellRecord(seconds=12.5)
@@ -97,7 +97,7 @@ def _group(cell: Cell, prompt: Prompt, rng: np.random.Generator) -> list[dict[st
 
 
 def evaluation(cell: Cell, test: list[Prompt], update: int, rng: np.random.Generator) -> pa.Table:
-    """Marked samples of the test set, right more often the later the update."""
+    """Marked samples of the test set, with an accuracy that rises with the update."""
     rows = []
     for prompt in test:
         for sample in range(cell.baseline.settings.samples):
@@ -132,7 +132,7 @@ def finished_sweep(folder: Path, **settings: object) -> tuple[Plan, Store]:
 
 
 def finished_cell(store: Store, plan: Plan, cell: Cell, seed: int = 0) -> CellRecord:
-    """Write all that a finished cell leaves in a store."""
+    """Write all files of a finished cell."""
     chosen = plan.pool(cell.probe).train[: cell.size]
     subset = pa.Table.from_pylist(
         [

@@ -1,4 +1,4 @@
-"""What a verifier can do wrong, for tests: run in a child process only."""
+"""Misbehaving verifiers for tests: run in a child process only."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A real MLflow server for tests: `decile ui` of a store, on loopback, as its own process."""
+"""A real MLflow server for tests: `decile ui` of a store, on loopback, in its own process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Adaptive probing gives the subsets of the full probe, whatever was drawn, in any batches."""
+"""Adaptive probing selects the subsets of the full probe for any outcomes and batch size."""
 
 import numpy as np
 import pyarrow as pa
@@ -107,7 +107,7 @@ def test_any_pool_and_batch_size_select_the_subset_of_the_full_probe(
 
 
 def test_samples_that_were_not_drawn_cannot_change_the_subset() -> None:
-    """The subset of what was drawn is that of every way to fill in the rest."""
+    """The subset stays the same for all outcomes of the samples that were not drawn."""
     outcomes, rule = pool(3, 40, 5), PolicyEntry(policy="hard")
     drawn = simulate(outcomes, [target(rule, 6, 0)], batch=4).drawn
     expected = subset(outcomes, drawn, rule, 6, 0)

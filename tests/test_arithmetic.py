@@ -1,4 +1,4 @@
-"""The arithmetic task: its questions read well, and its gold answers follow from the steps."""
+"""The arithmetic task: well-formed questions, and gold answers that follow from the steps."""
 
 import random
 import re
@@ -46,7 +46,7 @@ def ids(prompts: list[Prompt]) -> list[str]:
 
 
 def read(question: str) -> int:
-    """The answer read from the wording alone, with none of the generator's own code."""
+    """The answer, computed from the text without the generator's own code."""
     first, *changes, _ = re.split(r"(?<=[.?]) ", question.replace("twice", WORDS["twice"]))
     value = Fraction(re.search(r"\d+", first)[0])
     for sentence in changes:

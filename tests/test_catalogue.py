@@ -1,4 +1,4 @@
-"""The project's own experiments.yaml: it loads anywhere, and what it promises of a sweep holds."""
+"""The project's own experiments.yaml: it loads anywhere, and its descriptions match the plans."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The files of `cluster`: against the schemas that they must meet, what they promise, and tried."""
+"""The files of `cluster`: validated against their schemas, checked for consistency, and run."""
 
 import base64
 import contextlib
@@ -110,7 +110,7 @@ def test_the_job_cleans_up_and_is_retried() -> None:
 def test_the_entrypoint_is_a_valid_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its options are known; what is refused is the file, which a pod would mount."""
+    """All options are accepted; only the file is missing, which a pod would mount."""
     program, *arguments = load("rayjob.yaml")["spec"]["entrypoint"].split()
     assert program == "decile"
     assert arguments[arguments.index("--storage") + 1].startswith("/storage/")
@@ -180,7 +180,7 @@ def test_scripts_pass_bash_and_shellcheck(script: Path) -> None:
 
 
 def lint(command: list[str]) -> None:
-    """Run a linter that lies beside the interpreter; fails with what it says."""
+    """Run a linter that is installed next to the interpreter; fails with its output."""
     tool = shutil.which(command[0], path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if tool is None:
         pytest.skip(f"{command[0]} is not installed: pip install -e '.[dev]'")
@@ -205,7 +205,7 @@ def test_the_image_is_linted_and_copies_existing_files() -> None:
 
 @pytest.fixture
 def slurm(tmp_path: Path) -> Path:
-    """A folder of commands that write down how they were called; `srun` runs what it is given."""
+    """A folder of commands that log their arguments; `srun` runs its command."""
     log_call = 'echo "$(basename "$0") $*" >> "$CALLS"\n'
     bodies = {
         # In two writes: the script must not close the pipe after the first line.
@@ -318,7 +318,7 @@ def test_the_mlflow_script_names_missing_settings(
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """serve.sh in a process group of its own, which ends with the test; gives its address."""
+    """The address of serve.sh, which runs in its own process group until the test ends."""
     if importlib.util.find_spec("flask_wtf") is None:
         pytest.skip("flask_wtf is not installed: pip install 'mlflow[auth]'")
     port = free_port()
@@ -352,7 +352,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM first, so that MLflow ends its workers; then whatever the group still has."""
+    """Send SIGTERM, so that MLflow ends its workers, and then kill the rest of the group."""
     process.terminate()
     try:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -364,7 +364,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def status(url: str, password: str | None = None) -> int:
-    """The answer's HTTP status; 0 where nobody answers."""
+    """The HTTP status of the response; 0 without a response."""
     request = urllib.request.Request(url)
     if password is not None:
         login = base64.b64encode(f"admin:{password}".encode()).decode()

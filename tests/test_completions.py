@@ -1,4 +1,4 @@
-"""Hand-checked completions: what a fair teacher and the paper's rule say of each, and why.
+"""Manually labelled completions: the lenient and the strict mark of each, and why.
 
 `completions.jsonl` was judged by hand before any code was run on it. Where the code disagrees with
 a line, the code is wrong until somebody has argued otherwise in that line's note.
@@ -61,7 +61,7 @@ RULES = {
 
 
 def lines(*markers: str) -> list[Any]:
-    """The line numbers of these markers' cases, each with an id that says where it stands."""
+    """The line numbers of these markers' cases, each with an id that names its location."""
     return [
         pytest.param(line, id=f"{line}-{case['marker']}")
         for line, case in CASES.items()

@@ -333,8 +333,8 @@ def test_an_error_in_a_merged_block_is_reported_at_its_own_line(tmp_path: Path) 
     text = GOOD.replace("  q:\n", "  q: &q\n") + "  r: {<<: *q, lora: {r: 4}}\n"
     assert load_config(written(tmp_path, text)).experiment("r").full_lora()["r"] == 4
     for old, new, line in (
-        ("budget: 0.1", "budget: 0", 10),  # both have it: the first is told
-        ("lora: {r: 4}", "lora: {r: 0}", 13),  # written over what was merged
+        ("budget: 0.1", "budget: 0", 10),  # both contain it: the first is reported
+        ("lora: {r: 4}", "lora: {r: 0}", 13),  # overrides a merged value
         ("lora: {r: 4}", "budget: 2.5, lora: {r: 4}", 13),
     ):
         with pytest.raises(UserError, match=rf"experiments\.yaml:{line}: experiments\.[qr]\."):

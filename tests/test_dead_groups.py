@@ -1,4 +1,4 @@
-"""Updates that teach nothing: the explanation, and advice that can help the very cell."""
+"""Updates without live groups: the explanation, and advice that applies to the cell."""
 
 import pytest
 from factories import small_plan

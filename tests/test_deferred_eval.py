@@ -1,4 +1,4 @@
-"""Checkpoints answered after training, by one engine for all cells: the same results."""
+"""Checkpoints evaluated after training by one engine for all cells give the same results."""
 
 from pathlib import Path
 

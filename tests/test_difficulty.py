@@ -1,4 +1,4 @@
-"""Marked samples -> difficulty."""
+"""Difficulty tables from marked samples."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Stopping early: rarely by mistake, never counted as complete, and resumed where it stopped."""
+"""Early stopping: rarely wrong, never counted as complete, and resumed from the same update."""
 
 from pathlib import Path
 
@@ -143,7 +143,7 @@ def test_the_report_compares_no_policy_that_has_a_stopped_cell(tmp_path: Path) -
 def test_a_stopped_cell_later_finishes_as_if_it_had_never_stopped(
     finished: Path, tmp_path: Path
 ) -> None:
-    """The rival is made up: finished, and right every time."""
+    """The rival is simulated: finished, and always correct."""
     file = experiments(tmp_path, stop_hopeless=True)
     plan, store = plan_of(file), store_of(file)
     hard, rival = plan.cells

@@ -1,4 +1,4 @@
-"""The embedded models: what they were taught to say, their tokenizers, what the weights can do."""
+"""The embedded models: their training texts, tokenizers and pass rates."""
 
 import hashlib
 import json
@@ -272,7 +272,7 @@ def test_weights_are_finite_and_fit_their_configuration(name: str) -> None:
 def test_pass_rates_are_spread_and_careful_traces_are_more_accurate(
     model: str, size: int, samples: int
 ) -> None:
-    """What a model is for: prompts of every difficulty, and a style worth moving to."""
+    """Prompts of every difficulty, and a style of completion that training can shift to."""
     torch.set_num_threads(1)
     task = LESSONS[model].task
     pool = task.train()[:size]

@@ -1,4 +1,4 @@
-"""Engines by name: built in, installed, or the user's own; what is no engine is refused by line."""
+"""Engines by name: built in, installed or custom; an invalid one is refused with its line."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def no_class():
 
 @pytest.mark.cluster
 def experiments(folder: Path, engine: str) -> Path:
-    """A probe of twelve sums, answered 0 to 2 whatever they ask."""
+    """A probe of twelve sums whose engine always answers 0 to 2."""
     content = {
         "models": {"none": {"embedded": "tiny"}},
         "datasets": {"sums": {"task": "arithmetic", "options": {"train": 12, "test": 4}}},

@@ -1,4 +1,4 @@
-r"""Expressions: equal by text, by value, or by math-verify; and whoever asks, from wherever."""
+r"""Expressions: equal by text, by value or by math-verify, in any process and thread."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What a probe says of pass rates, and how far a second one would agree."""
+"""Estimates of pass rates from a probe, and of the agreement with a second probe."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Accuracy, pass@k, and what may be said of a gain."""
+"""Accuracy, pass@k, and intervals of gains."""
 
 from itertools import combinations
 from math import isnan

@@ -29,7 +29,7 @@ EXPRESSIONS = 3_000
 
 
 def fuzzed(rng: random.Random) -> str:
-    """A text of pieces, or a real completion with a few characters gone, doubled or replaced."""
+    """Random pieces, or a real completion with a few characters removed, repeated or replaced."""
     if rng.random() < 0.4:
         return "".join(rng.choices(PIECES, k=rng.randrange(30)))
     text = rng.choice(CASES)["completion"][:2_000]

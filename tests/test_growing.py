@@ -1,4 +1,4 @@
-"""A cluster whose autoscaler starts from no worker at all: real nodes of Ray on this machine."""
+"""A cluster whose autoscaler starts without workers: real nodes of Ray on this machine."""
 
 import json
 import os
@@ -42,7 +42,7 @@ DEFAULTS: dict[str, object] = {
 
 @pytest.fixture
 def growing() -> Iterator[str]:
-    """A head that computes nothing, and an autoscaler of up to two nodes; gives the address."""
+    """The address of a head node without CPUs, with an autoscaler of up to two nodes."""
     home = Path("/tmp") / f"decile-grow-{os.getpid()}"
     home.mkdir()
     port = free_ray_port(28379)

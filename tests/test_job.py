@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A head node with token authentication on loopback; gives the environment of its users."""
+    """The environment for a head node with token authentication on loopback."""
     home = Path("/tmp") / f"decile-job-{os.getpid()}"
     home.mkdir()
     with token_head(home) as env:

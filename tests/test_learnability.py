@@ -164,7 +164,7 @@ ONE = st.tuples(
 
 
 def row(update: int, tier: str, completions: list[tuple[str, int]]) -> dict:
-    """A group as the recorder keeps it: (outcome, tokens) of each completion."""
+    """A group as the recorder stores it, from the (outcome, tokens) of each completion."""
     outcomes = [o for o, _ in completions]
     return {
         **{

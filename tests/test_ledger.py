@@ -1,4 +1,4 @@
-"""What a cell consumed."""
+"""The ledger: tokens, rollouts, groups and seconds of a cell."""
 
 from collections import Counter
 from pathlib import Path

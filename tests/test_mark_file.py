@@ -1,4 +1,4 @@
-"""`decile mark`: completions of any source in, marks out, whole or not at all."""
+"""`decile mark`: completions of any source are marked; the output is complete or absent."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A marker that cannot be trusted stops a sweep before it costs anything, and says why.
+"""An unreliable marker stops a sweep before it costs anything, with the reason.
 
 Real sweeps on the embedded model, with tasks of a user's own from a file beside the YAML.
 """

@@ -1,4 +1,4 @@
-"""Which letter or number a text answers with, in both readings, and where it stands."""
+"""The letter or number that a text gives as its answer, in both readings."""
 
 import pytest
 from hypothesis import given, settings

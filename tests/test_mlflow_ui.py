@@ -1,4 +1,4 @@
-"""MLflow's own pages of a small stored sweep, in a real browser: what a person finds there."""
+"""MLflow's pages of a small stored sweep in a real browser."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def browser(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Br
 
 @pytest.fixture(autouse=True)
 def _picture(request: pytest.FixtureRequest, browser: Browser) -> Iterator[None]:
-    """With DECILE_SCREENSHOTS, the folder there gets a picture of what each test saw last."""
+    """With DECILE_SCREENSHOTS set, save the last page of each test in that folder."""
     yield
     if folder := os.environ.get("DECILE_SCREENSHOTS"):
         browser.screenshot(Path(folder, f"{request.node.name}.png"))

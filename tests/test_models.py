@@ -1,4 +1,4 @@
-"""Models: what their keys hold, how they are loaded, and what each lack is told."""
+"""Models: their keys, how they are loaded, and the errors for missing parts."""
 
 import importlib.util
 from collections.abc import Callable

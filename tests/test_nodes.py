@@ -1,4 +1,4 @@
-"""A cluster of several nodes on one machine: nodes vanish, the sweep ends with the same table."""
+"""A cluster of several nodes on one machine: a sweep that loses nodes has the same results."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ MEMORY = 100_000_000  # bytes of each node's object store
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A head that computes nothing, and two nodes of one and of two CPUs."""
+    """A head node without CPUs, and two nodes with one and two CPUs."""
     head = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     for cpus in (1, 2):
@@ -50,7 +50,7 @@ def busy(cluster: Cluster, title: str) -> Any:
 
 
 def vanish(cluster: Cluster, node: Any) -> None:
-    """Kill a node as a spot instance is lost, and add another of its kind."""
+    """Kill a node, as when a spot instance is lost, and add another of the same kind."""
     cpus = node.get_resource_and_label_spec().num_cpus
     processes = psutil.Process(raylet(node)).children(recursive=True)  # its agents would live on
     os.kill(raylet(node), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A storage that is no folder: a real S3-compatible server on loopback, and a whole sweep in it."""
+"""Object storage: a real S3-compatible server on loopback, and a whole sweep in it."""
 
 import os
 import shutil
@@ -51,7 +51,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def storage(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a storage in a bucket of its own; scratch lies in the test's folder."""
+    """The address of a storage in a new bucket; scratch files are in the test's folder."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
@@ -131,7 +131,7 @@ def test_subsets_and_results_are_read_back(storage: str, tmp_path: Path) -> None
 
 
 def write_checkpoint(place: Checkpoints, update: int, content: str) -> Path:
-    """What a trainer leaves in its folder."""
+    """Write the files that a trainer writes for a checkpoint."""
     folder = place.folder / f"checkpoint-{update}"
     (folder / "deep").mkdir(parents=True)
     (folder / "adapter_model.safetensors").write_text(content)

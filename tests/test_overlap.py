@@ -1,4 +1,4 @@
-"""Overlap of a pool with an evaluation set: every duplicate is found, and no template is one."""
+"""Overlap of a pool with an evaluation set: duplicates are detected, shared templates are not."""
 
 import gzip
 import json
@@ -36,14 +36,14 @@ def prompts(*questions: str) -> list[Prompt]:
 
 
 def shingles(question: str) -> set[tuple[str, ...]]:
-    """The definition, word for word."""
+    """The shingles by their definition."""
     edge = [""] * (SHINGLE - 1)
     padded = [*edge, *words(question), *edge]
     return {tuple(padded[i : i + SHINGLE]) for i in range(len(padded) - SHINGLE + 1)}
 
 
 def brute(train: Sequence[Prompt], evaluation: Sequence[Prompt], threshold: float) -> list[Overlap]:
-    """Every pair compared, with none of the search's own code but the reading of words."""
+    """Compare every pair, using only `words` of the search's own code."""
     overlaps = []
     for prompt in train:
         ranked = []

@@ -88,7 +88,7 @@ def test_learnable_percentages_are_compared_as_shares_of_a_thousand_groups() -> 
     assert paper.tally(paper.Ordering("learnable", "hard", "easy")) == "holds in 7 of 7"
 
 
-# ---- beside a store
+# ---- with a store
 
 
 def test_published_and_measured_numbers_share_columns(rows: list[Row]) -> None:

@@ -1,4 +1,4 @@
-"""Cells and their ids: equal content, equal id; anything that can change a result, another."""
+"""Cells and their ids: equal content gives the same id; a changed result needs another id."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -80,7 +80,7 @@ def test_a_later_part_selects_from_the_remaining_rows() -> None:
 
 
 def test_rows_that_lost_a_tie_in_the_first_part_may_be_selected_by_random() -> None:
-    """Half of what is left ties with the first part's edge, so half of `random` comes from it."""
+    """Half of the remaining rows tied in the first part, and so do half of those of `random`."""
     rates: list[float | None] = [0.0] * 60 + [1.0] * 50
     policy = mixture({"hard": 0.5, "random": 0.5})
     drawn = [

@@ -1,4 +1,4 @@
-"""Each policy's own rule, its options, and what is said where they are wrong."""
+"""The rule of each policy, its options, and the errors for invalid ones."""
 
 from typing import Any
 

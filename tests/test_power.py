@@ -1,4 +1,4 @@
-"""The power of a grid: what it can find, and what would be needed."""
+"""The power of a grid: the detectable difference, and the required sample size."""
 
 import re
 from pathlib import Path

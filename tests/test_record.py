@@ -59,7 +59,7 @@ def test_finishing_writes_the_result_and_drops_checkpoints(tmp_path: Path) -> No
 
 
 def dies_writing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Make the store fail at the file of that name, as a kill just before it would."""
+    """Make writing the file of that name fail, as a kill just before would."""
     write = Store._write
 
     def failing(self: Store, path: str, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A recording replayed as a probe: real Ray, no model; adaptive and whole give the same subsets."""
+"""A recording replayed as a probe, on Ray without a model: adaptive and full replay agree."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ SAMPLES = 6
 
 
 def recording(folder: Path, prompts: int = 120) -> Path:
-    """Responses to a task's training questions, right as often as a Beta(.3, .3) says."""
+    """Responses to a task's training questions with pass rates from Beta(.3, .3)."""
     rng = np.random.default_rng(0)
     rows = []
     for prompt in get_task("arithmetic", train=prompts, test=5).train():

@@ -52,7 +52,7 @@ def full_sweep(folder: Path) -> tuple[Plan, Store]:
 
 
 def lopsided_store(folder: Path) -> Store:
-    """A finished sweep where hard ends all correct with long answers, the others all wrong."""
+    """A finished sweep: hard ends all correct with long answers, the others all wrong."""
     plan, store = full_sweep(folder)
     for number, cell in enumerate(plan.cells):
         record = cell_record(plan, cell, seed=number)
@@ -401,7 +401,7 @@ def test_evaluations_of_another_set_in_the_store_are_read(plan: Plan, tmp_path: 
 
 
 def probed(plan: Plan, store: Store) -> None:
-    """Every prompt of the pools sampled as often as the probes ask; each other sample is right."""
+    """Store all samples of the probes; every second sample is correct."""
     for spec in (spec for spec in plan.probes if spec.split == "train"):
         rows = [
             {

@@ -131,7 +131,7 @@ def test_truncated_groups_are_drawn_separately(rows: list[Row]) -> None:
 
 
 def labels(svg: str) -> str:
-    """The texts of a figure, which stand in it as comments."""
+    """The texts of a figure, which its SVG contains as comments."""
     return "\n".join(re.findall(r"<!-- (.*?) -->", svg))
 
 

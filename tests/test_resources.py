@@ -1,4 +1,4 @@
-"""How much fits."""
+"""Resources: actors of a probe, trials at once, and the capacity of a cluster."""
 
 import pytest
 from hypothesis import given, settings

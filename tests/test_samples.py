@@ -1,4 +1,4 @@
-"""Completions are marked in batches: both readings, errors counted, and a failed batch says why."""
+"""Completions are marked in batches: both readings, counted errors, the reason of a failure."""
 
 import pytest
 

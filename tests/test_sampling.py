@@ -1,4 +1,4 @@
-"""The sampler against `generate`, against the model's own probabilities, and against itself."""
+"""The sampler, compared with `generate`, with the model's probabilities and with itself."""
 
 from dataclasses import replace
 from types import SimpleNamespace

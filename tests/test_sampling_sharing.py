@@ -1,6 +1,6 @@
-"""Rows that share prompts and join a running batch: against the library's own way and `generate`.
+"""Rows that share prompts and join a running batch, compared with unshared rows and `generate`.
 
-Two samplers of one model must agree on what is said, not only on how fast: pass rates and lengths
+Two samplers of one model must give equally distributed completions: pass rates and lengths
 of the embedded model are compared with those of the loop that the benchmark takes as its baseline.
 """
 
@@ -83,7 +83,7 @@ def test_shared_and_repeated_prompts_give_the_same_completions(
 
 
 def test_a_stopped_row_generates_no_more_tokens(short_sampler: TransformersSampler) -> None:
-    """Where few rows have ended they stay in the batch for a while, but not in the answer."""
+    """Ended rows stay in the batch until there are several, without adding to the completion."""
     stop = ("m", "t", "s")
     drawn = short_sampler.sample(requests_of(range(40)), replace(FORTY, stop=stop))
     free = short_sampler.sample(requests_of(range(40)), FORTY)
@@ -126,7 +126,7 @@ def test_sliding_window_layers_use_the_attention_of_the_library(
 
 @pytest.fixture
 def sdpa_attention() -> Iterator[None]:
-    """An attention that knows nothing of shared prompts in the place of ours."""
+    """Replace our attention by one that ignores shared prompts."""
     ours = AttentionInterface()[ATTENTION]
     AttentionInterface.register(ATTENTION, AttentionInterface()["sdpa"])
     yield

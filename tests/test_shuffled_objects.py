@@ -25,7 +25,7 @@ def ids(prompts: list[Prompt]) -> list[str]:
 
 
 def simulated(question: str) -> str:
-    """The answer read from the wording alone, with none of the generator's own code."""
+    """The answer, computed from the text without the generator's own code."""
     story, _, listed = question.partition("\nOptions:\n")
     options = dict(OPTION.findall(listed))
     start, _, rest = story.partition("At the start, ")[2].partition("\n")

@@ -1,4 +1,4 @@
-"""Rows are read in one way, from files or the hub, and whatever is wrong with them is named."""
+"""Rows from files or the hub are read and checked in the same way, and errors are named."""
 
 import gzip
 import hashlib

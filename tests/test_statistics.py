@@ -318,7 +318,7 @@ def test_unpaired_cells_are_refused() -> None:
         r_squared(np.zeros(3), np.zeros(4))
 
 
-# ---- probe seeds beside training seeds
+# ---- probe seeds and training seeds
 
 
 def probes(between: float, within: float, key: int, count: int = 4) -> list[np.ndarray]:

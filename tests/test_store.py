@@ -1,4 +1,4 @@
-"""Files are whole or absent."""
+"""The store: files are complete or absent."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The whole way on real parts: Ray, TRL, MLflow, the embedded model, and processes that die."""
+"""Whole sweeps with Ray, TRL, MLflow and the embedded model, also with killed processes."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def test_rerunning_a_finished_sweep_reports_that_nothing_is_left(finished: Path)
 
 
 def test_killed_processes_do_not_change_results(finished: Path, tmp_path: Path) -> None:
-    """A sampler actor, a trial and the driver die by SIGKILL; the end is that of a calm run."""
+    """A sampler actor, a trial and the driver are killed; the results are those of a normal run."""
     file = experiments(tmp_path)
     store, plan = store_of(file), plan_of(file)
     log = tmp_path / "driver.log"
@@ -143,7 +143,7 @@ def test_killed_processes_do_not_change_results(finished: Path, tmp_path: Path) 
 def test_running_out_of_memory_halves_the_micro_batch_and_changes_no_group(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A GPU's memory ends twice, in the middle of a cell; its groups are those of a calm one."""
+    """A cell runs out of memory twice; its groups are those of a normal run."""
     file = experiments(tmp_path)
     for folder in ("probes", "subsets"):
         shutil.copytree(finished.parent / "runs" / folder, tmp_path / "runs" / folder)

@@ -1,4 +1,4 @@
-"""Tasks that are read: official counts, gold answers, tiers, what is dropped, and what is refused.
+"""Tasks with data files: counts, gold answers, tiers, dropped rows and refused options.
 
 Small files are generated here; tests named `real` read the real data sets if they are available.
 """

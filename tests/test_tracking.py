@@ -69,7 +69,7 @@ def points_of(uri: str, run: Run) -> Counter[tuple[str, int, float]]:
 
 
 def reports(plan: Plan, cell: Cell) -> Iterator[tuple[int, dict[str, float]]]:
-    """What a trial of the cell reports, update by update."""
+    """The metrics that a trial of the cell reports, update by update."""
     record = cell_record(plan, cell)
     evaluations = by_update(record.evaluations)
     for update, metrics in training_metrics(record.groups.table()).items():
@@ -170,7 +170,7 @@ def test_live_replay_and_sync_log_each_step_once(store: Store, plan: Plan) -> No
     finished_cell(store, plan, cell)
     resumed.sync(cell)
     again = runs_of(uri, plan)[1][cell.cell_id]
-    assert again.info.run_id == run.info.run_id  # completed, not written anew
+    assert again.info.run_id == run.info.run_id  # completed, not rewritten
     points = points_of(uri, again)
     assert set(points.values()) == {1}
     steps = Counter(name for name, _, _ in points)

@@ -42,7 +42,7 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def run_again(store: Store, plan: Plan) -> Tracker:
-    """What a driver does when all cells are finished."""
+    """Sync the sweep, as a driver does when all cells are finished."""
     tracker = Tracker.open(default_tracking_uri(store), store, plan)
     for cell in plan.cells:
         tracker.sync(cell)

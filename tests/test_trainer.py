@@ -1,4 +1,4 @@
-"""What reaches the loss: unmarked completions, and dead groups where they are masked."""
+"""The input of the loss: unmarked completions, and masked dead groups."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +54,7 @@ def trainer_of(
 ) -> tuple[LiveGroupsTrainer, CellRecord]:
     """A real trainer of one update of len(answers) groups on the embedded model.
 
-    Its adapter stands away from the base model, so that the KL term has a gradient.
+    Its adapter differs from the base model, so that the KL term has a gradient.
     """
     plan = sweeps.plan_of(sweeps.experiments(folder))
     [cell, *_] = plan.cells

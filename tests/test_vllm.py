@@ -1,4 +1,4 @@
-"""What the vLLM engine is asked, with a recorded stand-in for its transport: no GPU is here."""
+"""Requests to the vLLM engine, recorded by a fake engine: no GPU is needed."""
 
 import sys
 from pathlib import Path

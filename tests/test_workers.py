@@ -1,4 +1,4 @@
-"""Several workers of one cell start from what the first of them sees in the store."""
+"""Several workers of one cell start from the checkpoint that rank 0 reads from the store."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def unreadable(self: Store, *parts: str) -> bool:
 
 
 def worker(rank: int, folder: str, cell_json: str, hidden: str) -> None:
-    """Run the cell as one of two workers; training itself writes down where it would start."""
+    """Run the cell as one of two workers; the training is replaced by a record of its start."""
     os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
     os.environ["WORLD_SIZE"] = "2"
     rendezvous, timeout = f"file://{folder}/rendezvous", timedelta(seconds=60)
