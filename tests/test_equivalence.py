@@ -169,13 +169,13 @@ from tasks import latex_parsing, math_verifier
 latex = [line.strip() for line in sys.stdin]
 def read():
     math_verifier._parsed.cache_clear()
-    found = []
+    results = []
     for text in latex:
         try:
-            found.append(repr(math_verifier._parsed(text)))
+            results.append(repr(math_verifier._parsed(text)))
         except Exception as error:
-            found.append(type(error).__name__)
-    return found
+            results.append(type(error).__name__)
+    return results
 two = read()
 latex_parsing.PredictionMode = type("Full", (), {"SLL": PredictionMode.LL, "LL": PredictionMode.LL})
 print([text for text, a, b in zip(latex, two, read()) if a != b])

@@ -113,8 +113,8 @@ def test_killed_processes_do_not_change_results(finished: Path, tmp_path: Path) 
     sampler.send_signal(signal.SIGKILL)
 
     def whole_checkpoint() -> Path | None:
-        found = Path(store.path("cells")).glob("*/checkpoint-6/decile.json")  # in the second epoch
-        return next(found, None)
+        """A checkpoint of the second epoch."""
+        return next(Path(store.path("cells")).glob("*/checkpoint-6/decile.json"), None)
 
     saved = wait_for(whole_checkpoint, driver, log)
     lock = saved.parents[1] / ".lock"
