@@ -139,7 +139,7 @@ class Task(ABC):
         return dict(self.templates[self.prompt_settings.preset].chat_template_kwargs)
 
     def with_marking(self, marking: Marking) -> Self:
-        """The same task under the given reading; no data is loaded again."""
+        """The same task with another reading of answers; no data is loaded again."""
         task = copy.copy(self)
         task.marking = marking
         return task

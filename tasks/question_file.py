@@ -68,7 +68,7 @@ class QuestionFile(ReadTask):
         """The two files, or the two parts of one file."""
         if self.path is None and not any(self.files.values()):
             raise TaskError(
-                "task file: no file is given: write train: PATH and test: PATH, or path"
+                "task file: the options name no file: write train: PATH and test: PATH, or path"
             )
         if self.path is None:
             return self._prompts("train"), self._prompts("test")
@@ -104,7 +104,7 @@ class QuestionFile(ReadTask):
         return [cls(marker=marker) for marker in get_args(Marker)]
 
     def check_prompts(self) -> list[Prompt]:
-        """Made-up answers of the marker's kind."""
+        """Synthetic answers of the marker's kind."""
         return [make_prompt(self.name, f"example {a}", a, "") for a in EXAMPLES[self.marker]]
 
     def _prompts(self, split: str) -> list[Prompt]:

@@ -57,7 +57,7 @@ REFUSED = {
     "hard > random on gsm8k by three": "cannot parse 'by three'",
     "hard > random on gsm8k by -3": "cannot parse 'by -3'",
     "hard > random > easy on gsm8k": "cannot parse '> easy on gsm8k'",
-    "hard > random on gsm8k on math": "'on' is given twice",
+    "hard > random on gsm8k on math": "'on' appears twice",
     "hard > random on gsm8k within 3": "'>' takes 'by', not 'within'",
     "hard = random on gsm8k by 3": "'=' takes 'within', not 'by'",
     "hard = random on gsm8k": "add 'within 2'",

@@ -81,7 +81,7 @@ def test_the_catalogue_of_the_project_loads() -> None:
         ("{embedded: tiny}", "{embedded: huge}", 3, "tiny"),
         ("lora: {r: 8}", "resources: {gpus: 2}", 12, "workers: 2"),
         ("lora: {r: 8}", "lora: {r: 8", 13, "not valid YAML"),
-        ("lora: {r: 8}", "budget: 0.2", 12, "given twice (first in line 10)"),
+        ("lora: {r: 8}", "budget: 0.2", 12, "appears twice (first in line 10)"),
         ("lora: {r: 8}", "probe: {samples: 0}", 12, "samples"),
         ("lora: {r: 8}", "probe: {sample: 5}", 12, "did you mean 'samples'"),
         ("lora: {r: 8}", "probe: {top_p: 0}", 12, "greater than 0"),

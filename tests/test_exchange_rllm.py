@@ -54,7 +54,7 @@ def test_rllm_results_alone_are_rates_by_task(tmp_path: Path) -> None:
         ("t0", 2, 1, 1.0, 1, 1),
         ("t1", 2, 0, 0.0, 0, 2),
     ]
-    assert "no episodes/ beside results.json: prompts are identified by rLLM's task ids only" in (
+    assert "no episodes/ next to results.json: prompts are identified by rLLM's task ids only" in (
         probe.notes
     )
     assert any(note.startswith("2 prompts have no text") for note in probe.notes)

@@ -539,7 +539,7 @@ def test_test_questions_are_dropped_from_the_pool(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "task file: no file is given: write train: PATH and test: PATH, or path"),
+        ({}, "task file: the options name no file: write train: PATH and test: PATH, or path"),
         ({"path": "a", "train": "b"}, "leave it out, or leave train and test out"),
         ({"train": "b", "test_share": 0.5}, "test_share is only read with path"),
         ({"path": "a", "test_share": 1}, "invalid test_share 1: expected a number between 0 and 1"),

@@ -257,7 +257,7 @@ def _progress(plan: "Plan", store: "Store") -> "ProgressDisplay":
 
 
 def _cluster_size(arguments: argparse.Namespace) -> dict[str, float]:
-    """The CPUs and GPUs given by --cpus and --gpus, by Ray's names."""
+    """The CPUs and GPUs of --cpus and --gpus, by Ray's names."""
     from orchestrator.storage.errors import UserError
 
     options = {"CPU": arguments.cpus, "GPU": arguments.gpus}

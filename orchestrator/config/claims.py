@@ -77,7 +77,7 @@ def parse_claim(
             raise ClaimError(text, f"cannot parse {text[start:].strip()!r}")
         word = clause["size"] or clause["axis"]
         if word in clauses:
-            raise ClaimError(text, f"{word!r} is given twice")
+            raise ClaimError(text, f"{word!r} appears twice")
         clauses[word] = clause["points"] or clause["name"]
         start = clause.end()
     if "on" not in clauses:

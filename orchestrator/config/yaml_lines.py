@@ -29,7 +29,7 @@ _Loader.add_implicit_resolver(
 def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
     """The file's content, and the line (from 1) of every path of keys and indices in it.
 
-    Raises UserError with the line of what is not valid YAML, or of a key that is given twice.
+    Raises UserError with the line of what is not valid YAML, or of a duplicate key.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ def _lines_below(
             here = (*path, str(key.value))
             if here in lines:
                 raise UserError(
-                    f"{file}:{key.start_mark.line + 1}: {key.value!r} is given twice "
+                    f"{file}:{key.start_mark.line + 1}: {key.value!r} appears twice "
                     f"(first in line {lines[here]}): remove one"
                 )
             lines[here] = key.start_mark.line + 1

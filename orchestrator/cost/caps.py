@@ -17,7 +17,7 @@ from orchestrator.planning.cells import Cell
 
 
 class Usage(NamedTuple):
-    """Wall-clock seconds of an experiment's runs, and the GPU-seconds its probes and cells held."""
+    """Wall-clock seconds of an experiment's runs, and GPU-seconds of its probes and cells."""
 
     seconds: float = 0.0
     gpu_seconds: float = 0.0

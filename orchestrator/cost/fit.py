@@ -11,7 +11,7 @@ from orchestrator.cost.throughput import CHARACTERS_PER_TOKEN, TEMPLATE_TOKENS, 
 from orchestrator.planning.plan import Plan
 
 GIB = 2**30
-CUDA_CONTEXT_GIB = 0.75  # taken beside what a process allocates; a round number, not measured
+CUDA_CONTEXT_GIB = 0.75  # on top of what a process allocates; a round number, not measured
 
 
 def memory_fit(

@@ -1,4 +1,4 @@
-"""The remaining time of a running sweep. Pure: it is given events and their times.
+"""The remaining time of a running sweep. Pure: it receives events and their times.
 
 Each cell's estimated cost is corrected by how long running cells really take: by its own speed, the
 more of it is done, and by the average of all cells otherwise. What remains is then packed in the
@@ -38,7 +38,7 @@ def evaluations_until(cell: Cell, update: int) -> int:
 
 
 def expected_until(cell: Cell, update: int, cost: Cost) -> float:
-    """Estimated seconds from a cell's start until it has made this many updates."""
+    """Estimated seconds from a cell's start until it has completed this many updates."""
     evaluated = evaluations_until(cell, update) / evaluations_until(cell, cell.updates)
     return cost.until(update / cell.updates, evaluated)
 
@@ -75,7 +75,7 @@ class Forecast:
             self.probes[probe_id] = seconds_per_sample * (total - done)
 
     def cell_progress(self, cell: Cell, update: int) -> None:
-        """A cell has made this many updates, with the evaluations that were due."""
+        """A cell has completed this many updates, with the evaluations that were due."""
         if cell.cell_id not in self.costs:
             return
         expected = expected_until(cell, update, self.costs[cell.cell_id])

@@ -131,7 +131,7 @@ class Summary:
     learnable: float | None  # the subset's expected share of live groups, before training
     ties: Ties | None  # None for a policy without scores
     overlap: float  # expected share that a second probe would choose again, ties broken anew
-    overlap_same_ties: float  # the same with ties broken by the same lottery numbers
+    overlap_same_ties: float  # the same with the same random tie-breakers
 
 
 def summarise(

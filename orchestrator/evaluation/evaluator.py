@@ -28,7 +28,7 @@ class Evaluator:
         self.others: dict[str, Pool] = {}
 
     def base(self, store: Store) -> pa.Table:
-        """The base model's evaluation, taken from its probes (schema EVALUATIONS)."""
+        """The base model's evaluation, read from its probes (schema EVALUATIONS)."""
         samples = read_samples(store, self.cell.baseline, self.pool.task, self.pool.test)
         tables = [as_evaluation(samples, 0, self.pool.tiers("test"))]
         for extra in self.cell.extra_evals:

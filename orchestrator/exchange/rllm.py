@@ -31,7 +31,7 @@ TRUNCATED = (
 def read_rllm(
     content: Row, file: Path, notes: Notes
 ) -> list[CompletionRecord] | list[SolveRateRecord]:
-    """Completions where episodes/ beside the file holds them, else rates by task.
+    """Completions where episodes/ next to the file has them, else rates by task.
 
     As rllm/eval/results.py (at 0038684) and episode_store.py (at 198c8e4) write it: items of idx,
     attempt, task_id, is_correct, error, termination_reason; episode_NNNNNN_TASK.json with task
@@ -41,12 +41,12 @@ def read_rllm(
     items = content["items"]
     if not isinstance(items, list) or not all(isinstance(i, dict) and "idx" in i for i in items):
         raise TaskError('invalid items: write a list of {"idx": …, "is_correct": …}')
-    # Older runs write NAME.json beside the folder NAME.
+    # Older runs write NAME.json next to the folder NAME.
     folders = (file.parent / "episodes", file.parent / file.stem / "episodes")
     episodes = next(filter(None, map(_episode_files, folders)), None)
     if episodes:
         return _completions(items, int(content.get("attempts") or 1), episodes, notes)
-    notes.add("no episodes/ beside results.json: prompts are identified by rLLM's task ids only")
+    notes.add("no episodes/ next to results.json: prompts are identified by rLLM's task ids only")
     groups: dict[str, list[Row]] = {}
     for item in items:
         name = item.get("task_id") or f"idx {_index(item, 'items')}"

@@ -107,7 +107,7 @@ def _read_trace(trace: Row, source: SourceQuestion) -> CompletionRecord:
 def _record(
     source: SourceQuestion, text: str, tokens: int | None, finish: Any, reward: Any
 ) -> CompletionRecord:
-    # Only a plain 0 or 1 tells what the source's grader decided; a weighted sum does not.
+    # Only a plain 0 or 1 states what the source's grader decided; a weighted sum does not.
     correct = bool(reward) if reward in (0, 1) else None
     return CompletionRecord(source, Completion(text, tokens or 0, finish), tokens, None, correct)
 

@@ -102,7 +102,7 @@ def probe_id(spec: ProbeSpec) -> str:
 
 
 def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
-    """Display names by `probe_id`; settings are named only where they tell probes apart."""
+    """Display names by `probe_id`; settings are named only where probes differ in them."""
     labels = {probe_id(s): f"{s.model.name}/{s.dataset.name} {s.split}" for s in specs}
     qualifiers: tuple[Callable[[ProbeSpec], str], ...] = (
         lambda spec: "" if spec.settings.temperature else "greedy",

@@ -57,7 +57,7 @@ class ProgressDisplay:
         self._draw(line, force=done in (0, total))
 
     def update(self, cell: Cell, report: Mapping[str, Any]) -> None:
-        """Show that a running cell has made another update.
+        """Show that a running cell has completed another update.
 
         `report` has `update`, `metrics`, and an `explanation` if nothing could be learned from the
         update; that is printed once per reason.

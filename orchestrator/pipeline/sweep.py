@@ -94,7 +94,7 @@ def save_usage(plan: Plan, store: Store, meter: UsageMeter) -> None:
 
 
 def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
-    """Write and return the cells that the experiment declares, and when each claim was first made.
+    """Write and return the declared cells, and when each claim was first declared.
 
     Keeps the usage of earlier runs, but not what an earlier cap dropped.
     """
@@ -170,7 +170,7 @@ class Sweep:
         return cell
 
     def updated(self, cell: Cell, report: Mapping[str, Any]) -> None:
-        """A cell has made another update."""
+        """A cell has completed another update."""
         self.tracker.live(cell, report["update"], report["metrics"])
         self.progress.update(cell, report)
         if time.monotonic() - self._saved_at > SAVE_SECONDS:

@@ -1,7 +1,7 @@
 """Exact adaptive probing: which samples can still change a subset. Pure: Arrow and NumPy only.
 
 A policy that scores each prompt by its own pass rate takes the prompts with the lowest key (score,
-lottery number). The possible final counts of a partly sampled prompt bound its key. It is certainly
+tie-breaker). The possible final counts of a partly sampled prompt bound its key. It is certainly
 chosen when fewer prompts than the subset's size can come before its worst key, and certainly left
 out when at least that many surely come before its best. Further samples cannot change the subset
 then, so it is not sampled again. With all K samples drawn every bound is a point, so the result is
@@ -92,7 +92,7 @@ def _undecided(
 
 
 def _ranks(bounds: Bounds, chance: Ints) -> tuple[Ints, Ints]:
-    """Each row's best and worst (score, lottery) as integer ranks in one common order."""
+    """Each row's best and worst (score, tie-breaker) as integer ranks in one common order."""
     scores, twice = np.concatenate(bounds), np.concatenate([chance, chance])
     order = np.lexsort((twice, scores))
     sorted_scores, sorted_chance = scores[order], twice[order]

@@ -134,7 +134,7 @@ def load_samples(
 ) -> pa.Table:
     """The stored rows of these prompts in the probe's split, each once, sorted.
 
-    With `task`, marked by its current marker. One part at a time is held whole: for a large probe,
+    With `task`, marked by its current marker. One part at a time is in memory: for a large probe,
     ask only for the `columns` that are needed. Parts without a split belong to both splits.
     """
     columns = [*PAIR, *(name for name in columns if name not in PAIR)]
@@ -170,7 +170,7 @@ def _without_duplicates(rows: pa.Table) -> pa.Table:
 def _with_current_marks(
     store: Store, key: str, name: str, rows: pa.Table, task: Task, golds: Mapping[str, str]
 ) -> pa.Table:
-    """Rows of a part under the task's marker; updated marks are cached beside the part.
+    """Rows of a part under the task's marker; updated marks are cached next to the part.
 
     Two readings of answers share a probe's texts: each finds its own marks the second time.
     """
@@ -199,7 +199,7 @@ def missing_samples(
 
 
 def missing_indices(rows: pa.Table, prompts: Sequence[Prompt], samples: int) -> list[SampleRequest]:
-    """The sample indices below `samples` that `rows` lacks, per prompt that lacks any."""
+    """Per prompt, the sample indices below `samples` that are missing from `rows`, if any."""
     ids = pa.array([p.prompt_id for p in prompts], pa.string())
     row = pc.fill_null(pc.index_in(rows["prompt_id"], value_set=ids), -1).to_numpy()
     index = rows["sample"].to_numpy()

@@ -58,7 +58,7 @@ class SweepAnalysis:
 
     @property
     def paper(self) -> Section | None:
-        """The comparison with a paper, where it was asked for."""
+        """The comparison with a paper, if requested."""
         return next((s for s in self.sections if s.anchor == sections.PAPER_ANCHOR), None)
 
     @cached_property

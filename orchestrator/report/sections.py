@@ -18,7 +18,7 @@ METHOD = (
     "interval; p is two-sided. This report makes {count}: every pair of policies, by accuracy on "
     "their own test set, for each model, dataset and probe. Holm's p is corrected for all of them. "
     "A policy is named the better one where the interval excludes zero and Holm's p is at most "
-    ".05. The sample size given as needed detects a difference of the observed size with 80 % "
+    ".05. The sample size stated as needed detects a difference of the observed size with 80 % "
     "power at Holm's strictest level. Learnable %, tiers, other test sets and claims have "
     "intervals, but no verdict by p."
 )

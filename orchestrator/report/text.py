@@ -7,7 +7,7 @@ from orchestrator.report.content import Paragraph, Section, Table
 
 
 def terminal_report(analysis: SweepAnalysis) -> str:
-    """Results, conclusions, stopped cells and, where asked for, the comparison with a paper."""
+    """Results, conclusions, stopped cells and, if requested, the comparison with a paper."""
     if not analysis.rows:
         return "no cell has a result yet"
     parts = [as_text(analysis.results), verdict_text(analysis), *analysis.stopped]

@@ -22,7 +22,7 @@ def load_model(
     """Model in eval mode and its tokenizer (pads left); safetensors only, no remote code.
 
     `device` None takes the GPU where there is one. Raises ValueError where the folder is missing,
-    the files cannot be loaded, or the machine lacks what the source needs.
+    the files cannot be loaded, or the machine does not support the source.
     """
     if source.revision is None and not Path(source.location).is_dir():
         raise ValueError(

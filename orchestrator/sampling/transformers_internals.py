@@ -15,7 +15,7 @@ from transformers.cache_utils import DynamicLayer
 
 
 class PreallocatedLayer(DynamicLayer):
-    """A cache layer with room for more tokens; `keys` and `values` are views of its buffers.
+    """A cache layer with capacity for more tokens; `keys` and `values` are views of its buffers.
 
     The library's own layer copies everything it holds for every token, which took 59 % of a small
     model's time on a CPU. Each buffer is [B, heads, tokens + spare, head size].

@@ -105,7 +105,7 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
 def _training_tables(files: Sequence[tuple[Path, pa.Table]]) -> list[pa.Table]:
     """The tables of the training split, and those that are no part of a probe.
 
-    Raises UserError where training prompts cannot be told from test questions.
+    Raises UserError where training prompts cannot be distinguished from test questions.
     """
     train: list[pa.Table] = []
     test: list[pa.Table] = []
@@ -114,8 +114,8 @@ def _training_tables(files: Sequence[tuple[Path, pa.Table]]) -> list[pa.Table]:
         if _key(table) and split is None:
             raise UserError(
                 f"{probe}: an older version wrote these samples without their split, so training "
-                f"prompts cannot be told from test questions: {_OWN_SUBSET}, or probe again into "
-                "another --storage"
+                f"prompts cannot be distinguished from test questions: {_OWN_SUBSET}, or probe "
+                "again into another --storage"
             )
         (test if split == "test" else train).append(table)
     if not train:

@@ -74,7 +74,7 @@ def _subset_table(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> p
     """The chosen prompts with the reason for each."""
     rows = difficulty.take(pa.array(chosen))
     ties = ties_of(policy, difficulty, chosen)
-    if ties is None:  # a lottery, or a policy without scores
+    if ties is None:  # a random policy, or one without scores
         tied = [needs_of(policy) == "nothing" and not is_whole(policy)] * len(chosen)
     else:
         first = len(chosen) - ties.chosen if ties.pool > ties.chosen else len(chosen)

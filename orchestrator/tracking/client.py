@@ -30,7 +30,7 @@ _ENVIRONMENT = {
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Exceptions of a tracker that is unavailable, full or broken, or lacks a database driver.
+    """Exceptions of a tracker that is unavailable, full or broken, or without its database driver.
 
     The exceptions of requests are OSErrors.
     """

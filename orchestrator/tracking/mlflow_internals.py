@@ -47,7 +47,7 @@ def compare_page(experiment_id: str) -> str:
 
 
 def experiment_tags(known: Mapping[str, str], now: int) -> dict[str, str]:
-    """The tags that an experiment lacks; views that a user has changed are kept.
+    """The tags missing from an experiment; views that a user has changed are kept.
 
     `now`: milliseconds since the epoch.
     """

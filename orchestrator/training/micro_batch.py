@@ -1,6 +1,6 @@
 """Out of memory: the next try uses a smaller micro-batch and the same effective batch.
 
-The micro-batch depends on the machine, not on the cell: it is stored beside the cell and is not
+The micro-batch depends on the machine, not on the cell: it is stored next to the cell and is not
 part of its id. Groups, rollouts and updates stay the same; only rounding may differ. TRL generates
 a whole batch of completions at a time regardless: see LiveGroupsTrainer.
 """
@@ -14,7 +14,7 @@ FILE = "micro_batch.json"
 
 
 def halvings(cell: Cell) -> int:
-    """How many times the micro-batch can be made smaller."""
+    """How many times the micro-batch can be reduced."""
     steps, size = 0, int(cell.grpo["per_device_train_batch_size"])
     while size > 1:
         steps, size = steps + 1, _smaller(size)
