@@ -140,17 +140,13 @@ def _parts(written: list[tuple[str, dict[str, Any]]]) -> list[Part]:
     parts = []
     for (name, options), share in zip(written, shares, strict=True):
         own = {option: value for option, value in options.items() if option != "share"}
-        policy = _build(name, own)
+        try:
+            policy = get_policy(name, **own)
+        except PolicyError as error:
+            raise PolicyError(f"mixture: {error}") from error
         settled = settled_options(policy, own)
         parts.append(Part(name, share / sum(shares), policy, share, settled))
     return parts
-
-
-def _build(name: str, options: dict[str, Any]) -> Policy:
-    try:
-        return get_policy(name, **options)
-    except PolicyError as error:
-        raise PolicyError(f"mixture: {error}") from error
 
 
 def _share(name: str, share: Any) -> float:

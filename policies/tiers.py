@@ -41,9 +41,11 @@ class Tiers(Uniform):
         return is_one_of(difficulty, "tier", _levels(self.levels), self.title)
 
     def holds(self, difficulty: pa.Table) -> str:
-        """What makes a row eligible, and the tiers in the table."""
-        levels = ", ".join(_levels(self.levels))
-        return f"in the tiers {levels} (the table has {_tiers_in(difficulty)})"
+        """What makes a row eligible, and the tiers in the table, at most the first few."""
+        tiers = sorted(map(str, pc.unique(column(difficulty, "tier", "tiers")).to_pylist()))
+        shown = ", ".join(map(repr, tiers[:_SHOWN]))
+        more = f" and {len(tiers) - _SHOWN} more" if len(tiers) > _SHOWN else ""
+        return f"in the tiers {', '.join(_levels(self.levels))} (the table has {shown}{more})"
 
 
 def _levels(levels: Any) -> list[str]:
@@ -57,10 +59,3 @@ def _levels(levels: Any) -> list[str]:
     if not listed or any(isinstance(one, bool) or not isinstance(one, int | str) for one in listed):
         raise PolicyError(f"tiers: levels is {levels!r}: write 1-3, or a list such as [1, 2, 3]")
     return sorted(set(map(str, listed)), key=lambda text: (len(text), text))
-
-
-def _tiers_in(difficulty: pa.Table) -> str:
-    """The tiers in the table, at most the first few."""
-    tiers = sorted(map(str, pc.unique(column(difficulty, "tier", "tiers")).to_pylist()))
-    more = f" and {len(tiers) - _SHOWN} more" if len(tiers) > _SHOWN else ""
-    return ", ".join(map(repr, tiers[:_SHOWN])) + more

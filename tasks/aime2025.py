@@ -57,18 +57,16 @@ class Aime2025(ReadTask):
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
         """An empty pool, and the problems of the parts in order."""
-        return [], [prompt for part in self.parts for prompt in self._part(part)]
+        sources = {part: replace(PARTS[part], alone=len(self.parts) == 1) for part in self.parts}
+        return [], [
+            make_prompt(self.name, str(row["question"]), whole_answer(row["answer"]), part)
+            for part, source in sources.items()
+            for row in self.rows(f"test {part}", source)
+        ]
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         """Compare the last boxed number with the gold number."""
         return mark_number(completion, answer, self.marking, truncated)
-
-    def _part(self, part: str) -> list[Prompt]:
-        source = replace(PARTS[part], alone=len(self.parts) == 1)
-        return [
-            make_prompt(self.name, str(row["question"]), whole_answer(row["answer"]), part)
-            for row in self.rows(f"test {part}", source)
-        ]
 
 
 def whole_answer(answer: object) -> str:

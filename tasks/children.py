@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -198,12 +198,10 @@ def serve(target: str, memory: int, cpu_seconds: int) -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         soft = int(used.ru_utime + used.ru_stime) + cpu_seconds
         resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
-        replies.write(json.dumps(_call(function, json.loads(line))) + "\n")
+        arguments = json.loads(line)
+        try:
+            reply = Reply(function(*arguments))
+        except (Exception, RecursionError, MemoryError) as error:  # noqa: BLE001 the answer's fault
+            reply = Reply(None, type(error).__name__)
+        replies.write(json.dumps(reply) + "\n")
         replies.flush()
-
-
-def _call(function: Callable[..., Any], arguments: Sequence[Any]) -> Reply:
-    try:
-        return Reply(function(*arguments))
-    except (Exception, RecursionError, MemoryError) as error:  # noqa: BLE001 the answer's fault
-        return Reply(None, type(error).__name__)

@@ -128,7 +128,8 @@ class CompetitionMath(ReadTask):
             return train, self._prompts("test", self.rows("test", TEST), boxed_gold)
         # A revision of MATH does not exist in the other repository, which has its own pin.
         read = read_rows(MATH500, self.math500_path, partial=self.partial)
-        return train, self._prompts("test", self.keep("test", read), _answer_gold)
+        rows = self.keep("test", read)
+        return train, self._prompts("test", rows, lambda row: str(row["answer"]).strip())
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         """Compare the last boxed expression with the gold expression."""
@@ -141,7 +142,12 @@ class CompetitionMath(ReadTask):
     def _prompts(
         self, split: str, rows: Sequence[Row], gold_of: Callable[[Row], str]
     ) -> list[Prompt]:
-        golds = [(row, gold_of(row)) for row in rows if self._selected(row)]
+        golds = [
+            (row, gold_of(row))
+            for row in rows
+            if self.tiers is None or _tier(row) in self.tiers
+            if self.subjects is None or row.get("type", row.get("subject")) in self.subjects
+        ]
         kept = [(row, gold) for row, gold in golds if gold]
         if dropped := len(golds) - len(kept):
             self.note(f"{split}: {dropped:,} rows dropped without a boxed answer in the solution")
@@ -151,11 +157,6 @@ class CompetitionMath(ReadTask):
             if not self.numeric or is_numeric(gold)
         ]
 
-    def _selected(self, row: Row) -> bool:
-        subject = row["type"] if "type" in row else row["subject"]
-        in_level = self.tiers is None or _tier(row) in self.tiers
-        return in_level and (self.subjects is None or subject in self.subjects)
-
 
 def boxed_gold(row: Row) -> str:
     r"""The content of the solution's last box, also `\fbox{}` and `\boxed 5`; "" without one."""
@@ -164,10 +165,6 @@ def boxed_gold(row: Row) -> str:
     if braced is None and (bare := _BARE_BOX.findall(solution)):
         return str(bare[-1])
     return (braced or "").strip()
-
-
-def _answer_gold(row: Row) -> str:
-    return str(row["answer"]).strip()
 
 
 def _tier(row: Row) -> str:

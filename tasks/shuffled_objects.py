@@ -151,7 +151,9 @@ class ShuffledObjects(ReadTask):
         super().__init__(
             marking=marking, prompt=prompt, path=path, revision=revision, partial=partial
         )
-        self.objects = _check_objects(objects)
+        if not objects or any(count not in SIZES for count in objects):
+            raise TaskError(f"invalid objects {list(objects)}: expected a list of 3, 5 or 7")
+        self.objects = tuple(dict.fromkeys(objects))
         self.swaps = _check_swaps(swaps)
         self.sizes = check_integer("train", train), check_integer("test", test)
         self.seed, self.source, self.split, self.hub = seed, source, split, hub
@@ -165,7 +167,9 @@ class ShuffledObjects(ReadTask):
         if self.split == "authors":
             pool, questions = self._authors()
             return pool[:train], questions[:test]
-        ordered = self._ordered()
+        prompts = [prompt for count in self.objects for prompt in self._benchmark(count)]
+        ordered = sorted(self._distinct(prompts, "bbh"), key=lambda prompt: prompt.prompt_id)
+        random.Random(f"{_NAME}/bbh/{self.seed}").shuffle(ordered)
         return ordered[test:][:train], ordered[:test]
 
     def train(self) -> list[Prompt]:
@@ -198,13 +202,6 @@ class ShuffledObjects(ReadTask):
                 kept.setdefault(prompt.prompt_id, prompt)
         return list(kept.values())
 
-    def _ordered(self) -> list[Prompt]:
-        """All questions with `objects` objects, once each, in the seed's order."""
-        prompts = [prompt for count in self.objects for prompt in self._benchmark(count)]
-        ordered = sorted(self._distinct(prompts, "bbh"), key=lambda prompt: prompt.prompt_id)
-        random.Random(f"{_NAME}/bbh/{self.seed}").shuffle(ordered)
-        return ordered
-
     def _authors(self) -> tuple[list[Prompt], list[Prompt]]:
         """The authors' order is a list of row numbers, so it fits the official file only."""
         order = json.loads(files("tasks").joinpath("authors_split.json").read_text("utf-8"))
@@ -235,12 +232,6 @@ class ShuffledObjects(ReadTask):
             make_prompt(self.name, str(row["input"]), str(row["target"]), str(count))
             for row in self.rows(str(count), source)
         ]
-
-
-def _check_objects(objects: Sequence[int]) -> tuple[int, ...]:
-    if not objects or any(count not in SIZES for count in objects):
-        raise TaskError(f"invalid objects {list(objects)}: expected a list of 3, 5 or 7")
-    return tuple(dict.fromkeys(objects))
 
 
 def _check_swaps(swaps: Sequence[int]) -> tuple[int, int]:

@@ -64,7 +64,10 @@ def read_rows(
     elif revision is not None:
         raise TaskError("revision is only read from the hub: leave it out, or leave path out")
     else:
-        read = _from_files(source, _files(source, Path(path)))
+        files = _files(source, Path(path))
+        parts = [read_file(file, source.columns, source.records) for file in files]
+        rows = [row for part in parts for row in part.rows]
+        read = Rows(rows, "; ".join(part.origin for part in parts))
     return _check_count(source, read, partial)
 
 
@@ -159,12 +162,6 @@ def _files(source: Source, path: Path) -> list[Path]:
 
 def _or(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
-
-
-def _from_files(source: Source, files: Sequence[Path]) -> Rows:
-    read = [read_file(file, source.columns, source.records) for file in files]
-    rows = [row for part in read for row in part.rows]
-    return Rows(rows, "; ".join(part.origin for part in read))
 
 
 def _from_hub(source: Source, revision: str | None) -> Rows:

@@ -190,15 +190,11 @@ def _lanes(placements: Sequence[Placement]) -> dict[tuple[int, int], list[Placem
     lanes: dict[tuple[int, int], list[Placement]] = {}
     for placement in sorted(placements, key=lambda placement: placement.start):
         for device in placement.devices:
-            number = 0
-            while _is_busy(lanes.get((device, number)), placement.start):
+            number, busy = 0, placement.start + ROUNDING
+            while (lane := lanes.get((device, number))) and lane[-1].end > busy:
                 number += 1
             lanes.setdefault((device, number), []).append(placement)
     return dict(sorted(lanes.items()))
-
-
-def _is_busy(lane: Sequence[Placement] | None, time: float) -> bool:
-    return lane is not None and lane[-1].end > time + ROUNDING
 
 
 def _bars(lane: Sequence[Placement], total: float, width: int) -> str:

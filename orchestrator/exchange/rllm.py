@@ -51,7 +51,15 @@ def read_rllm(
     for item in items:
         name = item.get("task_id") or f"idx {_index(item, 'items')}"
         groups.setdefault(str(name), []).append(item)
-    return [_rate_record(name, group) for name, group in groups.items()]
+    records = []
+    for name, group in groups.items():
+        scored = [item for item in group if not item.get("error")]
+        successes = sum(bool(item.get("is_correct")) for item in scored)
+        rate = successes / len(scored) if scored else None
+        source = SourceQuestion(f"task {name}", "", "", "", name)
+        failed = len(group) - len(scored)
+        records.append(SolveRateRecord(source, rate, len(group), successes, failed))
+    return records
 
 
 def _completions(
@@ -95,14 +103,6 @@ def _index(item: Row, place: str) -> int:
     if index is None:
         raise TaskError(f"{place}: idx is null: write the task's number")
     return index
-
-
-def _rate_record(name: str, group: Sequence[Row]) -> SolveRateRecord:
-    scored = [item for item in group if not item.get("error")]
-    successes = sum(bool(item.get("is_correct")) for item in scored)
-    rate = successes / len(scored) if scored else None
-    source = SourceQuestion(f"task {name}", "", "", "", name)
-    return SolveRateRecord(source, rate, len(group), successes, len(group) - len(scored))
 
 
 def _episode_files(folder: Path) -> dict[int, Path]:

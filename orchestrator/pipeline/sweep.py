@@ -192,7 +192,12 @@ class Sweep:
             self.outcome.finished.append(cell.cell_id)
             self.tracker.sync(cell)
             result = self.store.read_json("cells", cell.cell_id, "result.json")
-            self.progress.finished(cell, _result_text(result))
+            self.progress.finished(
+                cell,
+                f"accuracy {result['accuracy_base']:.3f} → {result['accuracy_final']:.3f}, "
+                f"learnable {result['learnable_pct']:.1f} %, "
+                f"{duration(result['ledger']['seconds'])}",
+            )
         elif error is None and state is CellState.STOPPED:
             self.tracker.stop(cell, stopped_lines(self.store, [cell])[0])
             self.progress.finished(
@@ -210,10 +215,3 @@ class Sweep:
         if dropped := self.queue.dropped_json():
             self.manifest["dropped"] = dropped
         self.store.write_json(self.manifest, "sweeps", f"{self.plan.name}.json")
-
-
-def _result_text(result: Mapping[str, Any]) -> str:
-    return (
-        f"accuracy {result['accuracy_base']:.3f} → {result['accuracy_final']:.3f}, "
-        f"learnable {result['learnable_pct']:.1f} %, {duration(result['ledger']['seconds'])}"
-    )

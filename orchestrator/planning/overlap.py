@@ -19,7 +19,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -206,12 +206,7 @@ def _shingles(texts: Sequence[list[str]]) -> tuple[Ints, Ints]:
     codes = numbers[: len(stream)]
     for step in range(1, SHINGLE):
         longer = codes * (len(vocabulary) + 1) + numbers[step : step + len(stream)]
-        codes = _renumbered(longer)
+        # Renumbered from 0 without gaps, so that the next step cannot overflow.
+        codes = np.asarray(np.unique(longer, return_inverse=True)[1], dtype=np.int64)
     lengths = [len(text) + SHINGLE - 1 for text in texts]
     return codes, np.repeat(np.arange(len(texts)), lengths)
-
-
-def _renumbered(codes: Ints) -> Ints:
-    """The numbers renumbered from 0 without gaps, so that the next step cannot overflow."""
-    inverse: Any = np.unique(codes, return_inverse=True)[1]
-    return np.asarray(inverse, dtype=np.int64)

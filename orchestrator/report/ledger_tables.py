@@ -91,18 +91,25 @@ def _amount(value: float | None) -> str:
 
 def groups(families: Sequence[Family]) -> Table:
     """Live and dead groups, and the shares of tokens and updates with a learning signal."""
-    body = [
-        (
-            family.title,
-            policy,
-            *_split([_shares(row.result["ledger"]) for row in rows]),
-            _percent([_live_token_share(row) for row in rows]),
-            _percent([_dead_update_share(row) for row in rows]),
-            _kl_only(rows),
-        )
-        for family in families
-        for policy, rows in family.by_policy().items()
-    ]
+    body = []
+    for family in families:
+        for policy, rows in family.by_policy().items():
+            ledgers = [row.result["ledger"] for row in rows]
+            live = [each["live_tokens"] / max(1, each["generated_tokens"]) for each in ledgers]
+            dead = [[shares.live == 0 for shares in row.shares.values()] for row in rows]
+            kl_only = NONE
+            if any(pulls_to_base(row.cell) for row in rows):
+                kl_only = _percent([e["kl_only_updates"] / max(1, e["updates"]) for e in ledgers])
+            body.append(
+                (
+                    family.title,
+                    policy,
+                    *_split([_shares(ledger) for ledger in ledgers]),
+                    _percent(live),
+                    _percent([float(np.mean(updates or [False])) for updates in dead]),
+                    kl_only,
+                )
+            )
     return Table(
         "Live and dead groups",
         ("model and data", "policy", *SPLIT, "live tokens", "dead updates", "KL only"),
@@ -145,25 +152,6 @@ def _shares(ledger: dict[str, Any]) -> GroupShares:
 def _split(shares: Sequence[GroupShares]) -> list[str]:
     """live, all correct, all wrong and truncated in %, mean over seeds."""
     return [f"{100 * value:.1f}" for value in np.mean(np.array(shares), axis=0)[:4]]
-
-
-def _live_token_share(row: Row) -> float:
-    """Share of the generated tokens that belong to live groups."""
-    ledger = row.result["ledger"]
-    return float(ledger["live_tokens"] / max(1, ledger["generated_tokens"]))
-
-
-def _dead_update_share(row: Row) -> float:
-    """Share of updates without a live group."""
-    dead = [float(shares.live == 0) for shares in row.shares.values()]
-    return float(np.mean(dead)) if dead else 0.0
-
-
-def _kl_only(rows: Sequence[Row]) -> str:
-    if not any(pulls_to_base(row.cell) for row in rows):
-        return NONE
-    ledgers = [row.result["ledger"] for row in rows]
-    return _percent([each["kl_only_updates"] / max(1, each["updates"]) for each in ledgers])
 
 
 def _percent(shares: Sequence[float]) -> str:

@@ -1,6 +1,5 @@
 """The analysis as one self-contained HTML page, without scripts or network; see templates/."""
 
-from collections.abc import Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -45,13 +44,11 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"runs": _runs, "split_bracket": _split_bracket}
+    environment.filters["runs"] = lambda body: [  # consecutive lines with the same first cell
+        list(lines) for _, lines in groupby(body, key=lambda line: line[0])
+    ]
+    environment.filters["split_bracket"] = _split_bracket
     return environment
-
-
-def _runs(body: Sequence[Sequence[str]]) -> list[list[Sequence[str]]]:
-    """Consecutive lines with the same first cell, together."""
-    return [list(lines) for _, lines in groupby(body, key=lambda line: line[0])]
 
 
 def _split_bracket(text: str) -> tuple[str, str]:

@@ -123,7 +123,9 @@ def aime(families: Sequence[Family]) -> Table:
     for family in families:
         names = policy_names(family)
         columns = [names.get(policy, "") for policy in paper.POLICIES]
-        for test_set in _aime_sets(family):
+        extra = [evaluation for row in family.rows for evaluation in row.cell.extra_evals]
+        sampled = (e for e in extra if e.probe.dataset.task == "aime2025" and not e.greedy)
+        for test_set in dict.fromkeys(evaluation.dataset for evaluation in sampled):
             measure, value = measures(family.rows, test_set)[-1]
             entries = levels(family, test_set, value, columns)
             source = (family.dataset, _model(family), MEASURED)
@@ -150,22 +152,17 @@ def _published_aime(solved: int) -> str:
     return f"{share:.1f} ({_with_interval(difference, interval)}): inconclusive"
 
 
-def _aime_sets(family: Family) -> list[str]:
-    """The names of the family's AIME test sets."""
-    extra = [evaluation for row in family.rows for evaluation in row.cell.extra_evals]
-    sampled = (e for e in extra if e.probe.dataset.task == "aime2025" and not e.greedy)
-    return list(dict.fromkeys(evaluation.dataset for evaluation in sampled))
-
-
 def orderings(families: Sequence[Family]) -> Table:
     """The paper's claims about pairs of policies: judged by its own and by the measured numbers."""
     shown = [family for family in families if len(policy_names(family)) > 1]
     body: list[tuple[str, ...]] = []
     if shown:
-        body = [
-            (str(claim), paper.tally(claim), *(_judged(claim, family) for family in shown))
-            for claim in paper.ORDERINGS
-        ]
+        for claim in paper.ORDERINGS:
+            learnable = claim.metric == "learnable"
+            verdicts = (
+                _verdict_text(claim, f, f.learnable if learnable else f.accuracy) for f in shown
+            )
+            body.append((str(claim), paper.tally(claim), *verdicts))
         for other in ("random", "middle", "easy"):
             early = (_judged_early(other, family) for family in shown)
             body.append((f"hard leads {other} early on", "stated without numbers", *early))
@@ -188,11 +185,6 @@ def orderings(families: Sequence[Family]) -> Table:
             else ""
         ),
     )
-
-
-def _judged(ordering: paper.Ordering, family: Family) -> str:
-    pairs = family.learnable if ordering.metric == "learnable" else family.accuracy
-    return _verdict_text(ordering, family, pairs)
 
 
 def _judged_early(other: str, family: Family) -> str:

@@ -1,9 +1,7 @@
 """The analysis in the terminal: the result table, then the conclusions as plain text."""
 
-from collections.abc import Sequence
-
 from orchestrator.report.analysis import SweepAnalysis
-from orchestrator.report.content import Paragraph, Section, Table
+from orchestrator.report.content import Paragraph, Table
 
 
 def terminal_report(analysis: SweepAnalysis) -> str:
@@ -11,8 +9,10 @@ def terminal_report(analysis: SweepAnalysis) -> str:
     if not analysis.rows:
         return "no cell has a result yet"
     parts = [as_text(analysis.results), verdict_text(analysis), *analysis.stopped]
-    if analysis.paper:
-        parts.append(_section_text(analysis.paper))
+    if paper := analysis.paper:
+        paragraphs = (block.text for block in paper.blocks if isinstance(block, Paragraph))
+        tables = [f"{table.title}\n{as_text(table)}" for table in paper.tables]
+        parts += [paper.title, *(tables or paragraphs)]
     return "\n\n".join(parts)
 
 
@@ -41,11 +41,3 @@ def as_text(table: Table) -> str:
     rule = "  ".join("─" * width for width in widths)
     text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in lines]
     return "\n".join([text[0].rstrip(), rule, *(line.rstrip() for line in text[1:])])
-
-
-def _section_text(section: Section) -> str:
-    """A section's tables; its paragraphs where it has none."""
-    texts: Sequence[str] = [f"{table.title}\n{as_text(table)}" for table in section.tables]
-    if not texts:
-        texts = [block.text for block in section.blocks if isinstance(block, Paragraph)]
-    return "\n\n".join([section.title, *texts])

@@ -91,7 +91,10 @@ class SweepRuns:
     def __init__(self, uri: str, store: Store, plan: Plan) -> None:
         """Connect; find or create the experiment and the parent run; list the cells' runs."""
         self._client = connect(uri)
-        self.experiment_id = self._find_experiment(f"decile/{plan.name}", _artifacts(uri, store))
+        artifacts = None
+        if uri.startswith(DATABASES) and store.local:  # a server chooses its own location
+            artifacts = Path(store.path("mlartifacts", canonical_hash(uri))).as_uri()
+        self.experiment_id = self._find_experiment(f"decile/{plan.name}", artifacts)
         self.parent = ParentRun.of(self._client, self.experiment_id, plan)
         where = f"tags.mlflow.parentRunId = '{self.parent.run_id}'"
         children = search_runs(self._client, self.experiment_id, where)
@@ -209,10 +212,3 @@ class SweepRuns:
         if run.error:
             self._client.delete_tag(run.run_id, "decile.error")
             run.error = False
-
-
-def _artifacts(uri: str, store: Store) -> str | None:
-    """The location of artifacts where MLflow is a database; a server chooses its own."""
-    if not uri.startswith(DATABASES) or not store.local:
-        return None
-    return Path(store.path("mlartifacts", canonical_hash(uri))).as_uri()

@@ -99,19 +99,15 @@ def _evaluate(
     ]
     settings = cells[0].baseline.settings
     share = probe_share(cluster, len(parts), settings.gpus)
+    ranks = [(cell.lora["r"], *(cell.lora.get("rank_pattern") or {}).values()) for cell in cells]
     arguments = {
         "model": _base_model(cells[0]),
         "engine": settings.engine,
-        "rank": max(_max_rank(cell.lora) for cell in cells),
+        "rank": max(1, *(int(rank) for own in ranks for rank in own)),
         "storage": store.uri,
         "cpus": share.cpus,
     }
     return map_over_actors(parts, CheckpointActor, arguments, share)
-
-
-def _max_rank(lora: Mapping[str, Any]) -> int:
-    """The largest LoRA rank of any layer."""
-    return max(int(lora["r"]), *map(int, (lora.get("rank_pattern") or {}).values()), 1)
 
 
 class CheckpointActor:

@@ -35,12 +35,14 @@ def running_ledger(
     """The ledger so far, from counts that are kept while recording."""
     counts = total(groups.tallies.values())
     logged = log[-1]["update"] if log else 0
+    processed = (int(row["value"]) for row in reversed(log) if row["name"] == "num_tokens")
+    all_tokens = next(processed, counts.generated_tokens)  # with those of prompts
     updates = max([logged, *groups.tallies])
     return {
         "prompts": len(groups.seen),
         "epochs": _epochs(groups.seen, cell.size),
         "rollouts": counts.rollouts,
-        "prompt_tokens": _processed(log, counts.generated_tokens) - counts.generated_tokens,
+        "prompt_tokens": all_tokens - counts.generated_tokens,
         "generated_tokens": counts.generated_tokens,
         "live_tokens": counts.live_tokens,
         "truncated_tokens": counts.truncated_tokens,
@@ -69,12 +71,6 @@ def _epochs(seen: Counter[str], size: int) -> float:
     """
     came_twice = max(seen.values(), default=0) > 1
     return seen.total() / (len(seen) if came_twice else size)
-
-
-def _processed(log: Sequence[LogRow], least: int) -> int:
-    """Prompt and generated tokens together, as the trainer last logged them."""
-    numbers = (row["value"] for row in reversed(log) if row["name"] == "num_tokens")
-    return int(next(numbers, least))
 
 
 def _kl_only(tallies: Mapping[int, Tally], updates: int) -> int:
