@@ -134,7 +134,14 @@ def _written(shares: Any) -> list[tuple[str, dict[str, Any]]]:
 
 def _parts(written: list[tuple[str, dict[str, Any]]]) -> list[Part]:
     """The parts with their policies. PolicyError unless the shares sum to 1."""
-    shares = [_share(name, options.get("share")) for name, options in written]
+    shares = []
+    for name, options in written:
+        share = options.get("share")
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise PolicyError(
+                f"mixture: the share of {name} is {share!r}: write a number above 0, at most 1"
+            )
+        shares.append(float(share))
     if not shares or abs(sum(shares) - 1) > SLACK:
         raise PolicyError(f"mixture: the shares sum to {sum(shares):g}, not 1: {_HOW}")
     parts = []
@@ -147,11 +154,3 @@ def _parts(written: list[tuple[str, dict[str, Any]]]) -> list[Part]:
         settled = settled_options(policy, own)
         parts.append(Part(name, share / sum(shares), policy, share, settled))
     return parts
-
-
-def _share(name: str, share: Any) -> float:
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise PolicyError(
-            f"mixture: the share of {name} is {share!r}: write a number above 0, at most 1"
-        )
-    return float(share)

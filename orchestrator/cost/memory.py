@@ -201,9 +201,14 @@ def training_memory(shape: ModelShape, load: TrainingLoad) -> Memory:
         saved = shape.layers * shape.hidden * size + RECOMPUTED_BYTES * shape.width
     else:
         saved = shape.layers * SAVED_BYTES * shape.width
+    # TRL keeps adapters in four bytes, those of a 4-bit model in two; Adam has two states.
+    adapter_size = 2 if load.load_in_4bit else 4
+    states = 2 if "8bit" in load.optim else 2 * adapter_size
+    buckets = adapter_size if load.workers > 1 else 0  # gradients that the workers exchange
+    adapter_bytes = 2 * adapter_size + states + buckets
     return Memory(
         weights=weight_bytes(shape, load.dtype, load.load_in_4bit),
-        adapter=_adapter_bytes(shape, load),
+        adapter=shape.lora_parameters(load.r, load.target_modules) * adapter_bytes,
         reading=load.generated * load.prompt * prefill,
         kv_cache=load.generated * length * kv_bytes(shape, size),
         logits=max(load.generated * shape.vocab * SAMPLING_BYTES, 2 * LOSS_LOGITS),
@@ -224,11 +229,3 @@ def weight_bytes(shape: ModelShape, dtype: str, load_in_4bit: bool) -> int:
 def kv_bytes(shape: ModelShape, size: int) -> int:
     """Bytes of the KV cache per token, with `size` bytes per number."""
     return 2 * shape.layers * shape.kv_heads * shape.head_dim * size
-
-
-def _adapter_bytes(shape: ModelShape, load: TrainingLoad) -> int:
-    """TRL keeps adapters in four bytes, those of a 4-bit model in two; Adam has two states."""
-    size = 2 if load.load_in_4bit else 4
-    states = 2 if "8bit" in load.optim else 2 * size
-    buckets = size if load.workers > 1 else 0  # gradients that the workers exchange
-    return shape.lora_parameters(load.r, load.target_modules) * (2 * size + states + buckets)

@@ -31,7 +31,15 @@ class PromptMatcher:
     def match(self, source: SourceQuestion) -> Prompt:
         """The prompt of a question; the first question with an id decides its tier."""
         if source not in self._matched:
-            prompt = self._find(source) if source.question else self._find_by_id(source)
+            if source.question:
+                prompt = self._find(source)
+            else:  # the pool's prompt of that id, or one without text
+                known_id = str(source.known_id)
+                if known_id not in self._by_id:
+                    self.notes.count(
+                        "prompts have no text, so subsets cannot be exported", source.place
+                    )
+                prompt = self._by_id.get(known_id, Prompt(known_id, "", "", source.tier))
             self._matched[source] = self.prompts.setdefault(prompt.prompt_id, prompt)
         return self._matched[source]
 
@@ -64,13 +72,6 @@ class PromptMatcher:
         if prompt.answer != source.answer:
             self._other_answers.setdefault((source.answer, prompt.answer), source.place)
         return prompt
-
-    def _find_by_id(self, source: SourceQuestion) -> Prompt:
-        """The prompt of a source without texts: the pool's of that id, or one without text."""
-        known_id = str(source.known_id)
-        if known_id not in self._by_id:
-            self.notes.count("prompts have no text, so subsets cannot be exported", source.place)
-        return self._by_id.get(known_id, Prompt(known_id, "", "", source.tier))
 
 
 def _line_blocks(text: str) -> Iterable[str]:

@@ -124,6 +124,11 @@ def claim_results(
         covered = [
             f for f in families if f.dataset == claim.dataset and claim.model in (None, f.model)
         ]
+        declaration, when = declared.get(text), "not yet declared by a run"
+        if declaration is not None:
+            results_then = declaration["results"]
+            before = f"after {results_then} results" if results_then else "before any result"
+            when = f"declared {declaration['at']}, {before}"
         judged_on: list[Family | None] = [*covered] or [None]
         for family in judged_on:
             pair = None
@@ -132,13 +137,5 @@ def claim_results(
                 pair = next((c for c in pairs if {c.a, c.b} == {claim.a, claim.b}), None)
             judged = judge_claim(claim, pair)
             title = family.title if family else ""
-            when = _declared_when(declared.get(text))
             results.append(ClaimResult(text, title, judged.verdict, judged.reason, when))
     return results
-
-
-def _declared_when(declared: Mapping[str, Any] | None) -> str:
-    if declared is None:
-        return "not yet declared by a run"
-    before = f"after {declared['results']} results" if declared["results"] else "before any result"
-    return f"declared {declared['at']}, {before}"

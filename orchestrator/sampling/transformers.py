@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
@@ -124,15 +125,13 @@ class TransformersSampler(TokenSampler):
         todo = [Row(i, sample) for i in order for sample in requests[i].samples]
         with evaluating(self.model):
             while todo:
-                done |= self._sample_rows(todo[: self._batch_size(len(todo))], prefill, settings)
+                # All rows where rows can join a batch later, else batches of nearly equal size.
+                joins = attends_plainly(self.base)
+                batches = 1 if joins else ceil(len(todo) / self.rows_per_batch)
+                rows = todo[: ceil(len(todo) / batches)]
+                done |= self._sample_rows(rows, prefill, settings)
                 todo = [row for row in todo if row not in done]
         return [[done[Row(i, s)] for s in r.samples] for i, r in enumerate(requests)]
-
-    def _batch_size(self, rows: int) -> int:
-        """All rows where rows can join a batch later, else batches of nearly equal size."""
-        if attends_plainly(self.base):
-            return rows
-        return -(-rows // -(-rows // self.rows_per_batch))
 
     def _sample_rows(
         self, rows: list[Row], prefill: Prefill, settings: SamplingSettings

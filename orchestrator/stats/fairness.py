@@ -102,7 +102,11 @@ def cost_curve(
     if axis == "updates":
         return np.arange(updates + 1, dtype=float)
     if axis == "seconds":
-        return _seconds(updates, log, seconds)
+        rows = [row for row in log.to_pylist() if row["name"] == "step_time"]
+        steps = _cumulative([r["update"] for r in rows], [r["value"] for r in rows], updates)
+        if {r["update"] for r in rows} >= set(range(1, updates + 1)) and steps[-1] > 0:
+            return np.asarray(steps * (seconds / steps[-1]))
+        return np.linspace(0.0, seconds, updates + 1)
     if axis not in AXES:
         raise ValueError(f"compare_at is {axis!r}: expected one of {', '.join(AXES)}")
     tokens = groups["tokens"].to_pylist()
@@ -113,14 +117,6 @@ def cost_curve(
 def _cumulative(at: Sequence[int], costs: Sequence[float], updates: int) -> np.ndarray:
     each = np.bincount(np.array(at, dtype=int), np.array(costs, dtype=float), updates + 1)
     return np.asarray(np.cumsum(each)[: updates + 1])
-
-
-def _seconds(updates: int, log: pa.Table, seconds: float) -> np.ndarray:
-    rows = [row for row in log.to_pylist() if row["name"] == "step_time"]
-    steps = _cumulative([r["update"] for r in rows], [r["value"] for r in rows], updates)
-    if {r["update"] for r in rows} >= set(range(1, updates + 1)) and steps[-1] > 0:
-        return np.asarray(steps * (seconds / steps[-1]))
-    return np.linspace(0.0, seconds, updates + 1)
 
 
 class Point(NamedTuple):
