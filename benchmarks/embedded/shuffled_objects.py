@@ -51,7 +51,7 @@ def guess(scenario: Scenario, rng: random.Random) -> str:
 
 
 def ramble(scenario: Scenario, rng: random.Random) -> str:
-    """Two to five musings and no answer; one in eight goes on past any limit of a probe."""
+    """Two to five musings and no answer; one in eight exceeds any limit of a probe."""
     count = 30 if rng.random() < 0.125 else rng.randint(2, 5)
     return " ".join(
         rng.choice(MUSINGS).format(

@@ -222,5 +222,5 @@ class GroupRecorder:
         """The `training_metrics` of this update, without counting all groups again."""
         if update not in self.tallies:
             return {}
-        lives = [t.live / t.groups for u, t in self.tallies.items() if u <= update]
-        return _metrics(self.tallies[update], sum(lives) / len(lives))
+        live = [t.live / t.groups for u, t in self.tallies.items() if u <= update]
+        return _metrics(self.tallies[update], sum(live) / len(live))

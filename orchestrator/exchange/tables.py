@@ -143,7 +143,7 @@ def difficulty_table(
 
 
 def _known_columns(records: dict[str, SolveRateRecord], matcher: PromptMatcher) -> pa.Table:
-    """The columns of DIFFICULTY that are known: a policy reports the ones that it misses."""
+    """The columns of DIFFICULTY that are known; a policy that needs another one reports it."""
     rows = list(records.values())
     columns: dict[str, Sequence[Any] | pa.Array] = {
         "prompt_id": list(records),

@@ -18,7 +18,7 @@ from orchestrator.stats.power import fewest
 POLICIES = ("easy", "middle", "hard", "random")
 GROUPS = 1000  # behind each learnable %: one per step, so all are multiples of 0.1
 STATED_R_SQUARED = 0.66
-EARLY = 0.3  # of the updates: the paper has hard in the lead by checkpoint 300 of 1,000 (figure 2)
+EARLY = 0.3  # of the updates: the paper states that hard leads by checkpoint 300 of 1,000
 Z = 1.959963984540054
 Metric = Literal["gain", "learnable"]
 Holds = Literal["holds", "contrary", "inconclusive"]

@@ -33,7 +33,7 @@ class CellSource(Protocol):
         """A trial reported an update."""
 
     def ended(self, cell: Cell, error: str | None) -> None:
-        """A trial ended, with the reason where it failed for good."""
+        """A trial ended, with the reason if it failed permanently."""
 
 
 class Driver:
