@@ -70,6 +70,9 @@ def worker(rank: int, folder: str, cell_json: str, hidden: str) -> None:
         run_cell(Cell.model_validate_json(cell_json), f"{folder}/runs", lambda _: None)
     except (OSError, RuntimeError) as error:
         Path(folder, f"error-{rank}").write_text(str(error))
+    finally:
+        dist.barrier()  # gloo aborts a process whose peer exits while a message is in flight
+        dist.destroy_process_group()
 
 
 def starts(folder: Path, cell: Cell, hidden: str) -> list[Any]:
