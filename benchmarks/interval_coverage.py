@@ -96,15 +96,15 @@ def sweeps(world: World, count: int) -> Iterator[Sweep]:
         yield Sweep(sides[0], sides[1], truths[0] - truths[1])
 
 
-def named_a_winner(world: World, count: int) -> float:
-    """Share of sweeps whose comparison names a winner; the policies share no seed."""
+def significant(world: World, count: int) -> float:
+    """Share of sweeps whose comparison is significant; the policies share no seed."""
     ids = [str(i) for i in range(world.items)]
-    named = 0
+    number = 0
     for sweep in sweeps(world, count):
         a: Scores = {seed: (ids, row) for seed, row in enumerate(sweep.a)}
         b: Scores = {100 + seed: (ids, row) for seed, row in enumerate(sweep.b)}
-        named += compare_policies({"a": a, "b": b})[0].verdict != "inconclusive"
-    return named / count
+        number += compare_policies({"a": a, "b": b})[0].significant
+    return number / count
 
 
 def coverage(world: World, count: int) -> float:
@@ -170,7 +170,7 @@ def planned(seeds: int, items: int, samples: int, count: int) -> tuple[float, fl
         a, b = _assumed(rng, points / 100, (seeds, items), samples)
         runs = [{s: (range(items), side[s]) for s in range(seeds)} for side in (a, b)]
         (pair,) = compare_policies({"a": runs[0], "b": runs[1]})
-        detections += pair.verdict == "a"
+        detections += pair.significant and pair.effect > 0
     return points, detections / count
 
 
@@ -216,7 +216,7 @@ def main() -> None:
             shifted = world._replace(shift=0.4)
             size, share = power(world, arguments.coverage_sweeps // 2)
             row = (
-                f"{named_a_winner(world, arguments.sweeps):.1%}",
+                f"{significant(world, arguments.sweeps):.1%}",
                 f"{coverage(shifted, arguments.coverage_sweeps):.1%}",
                 f"{bootstrap_coverage(shifted, arguments.sweeps):.1%}",
                 f"{size:.1f}",

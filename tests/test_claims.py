@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from orchestrator.config.claims import Claim, ClaimError, parse_claim
 from orchestrator.stats.claims import judge_claim
 from orchestrator.stats.comparison import Comparison, Run, compare_policies
+from orchestrator.stats.inference import SeedSpread
 
-EQUAL = compare_policies(dict.fromkeys(("hard", "random"), {0: ("ab", np.array([0.0, 1.0]))}))
+RUN: Run = ("ab", np.array([0.0, 1.0]))
+EQUAL = compare_policies(dict.fromkeys(("hard", "random"), {0: RUN, 1: RUN}))
 
 
 def difference(low: float, high: float, a: str = "hard", b: str = "random") -> Comparison:
@@ -127,10 +129,22 @@ def test_the_reason_has_the_numbers_in_the_order_of_the_claim() -> None:
 
 
 def test_a_learnable_percentage_of_one_seed_is_judged_by_its_updates() -> None:
-    by_update = replace(difference(11, 15), items=40, item="update")
-    outcome = judge_claim(parse_claim("learnable hard > random on d by 10"), by_update)
+    by_update = replace(difference(11, 15), seeds=1, items=40, item="update")
+    claim = parse_claim("learnable hard > random on d by 10")
+    outcome = judge_claim(claim, by_update)
+    assert outcome.verdict == "inconclusive"
+    assert outcome.reason.endswith("above 10; over 40 updates of one seed; needs more seeds")
+    outcome = judge_claim(claim, replace(by_update, spread=SeedSpread(1e-4, 8, 12)))
     assert outcome.verdict == "supported"
-    assert outcome.reason.endswith("; claimed: above 10; over 40 updates of one seed")
+    assert outcome.reason.endswith("of one seed; spread between seeds from 12 cells")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.5, 3), (-3, -0.5)])
+def test_a_single_seed_decides_no_claim(low: float, high: float) -> None:
+    outcome = judge_claim(
+        parse_claim("hard > random on d"), replace(difference(low, high), seeds=1)
+    )
+    assert outcome.verdict == "inconclusive" and outcome.reason.endswith("; needs more seeds")
 
 
 def test_without_a_shared_question_the_verdict_is_inconclusive() -> None:

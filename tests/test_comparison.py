@@ -16,9 +16,9 @@ from orchestrator.stats.comparison import (
     compare_numbers,
     compare_policies,
     pair_seeds,
-    sentence,
 )
-from orchestrator.stats.inference import Variances, holm, mean_effect, permutation_p
+from orchestrator.stats.inference import SeedSpread, Variances, holm, mean_effect, permutation_p
+from orchestrator.stats.sentences import sentence
 
 BASE = np.random.default_rng(9).beta(0.6, 0.5, 400)
 IDS = [f"q{i}" for i in range(400)]
@@ -81,7 +81,39 @@ def test_one_seed_of_one_sample_uses_mcnemars_test() -> None:
 def test_one_seed_of_many_samples_flips_whole_questions() -> None:
     pair = {"hard": runs(20, range(1), samples=4), "easy": runs(0, range(1), samples=4)}
     (result,) = compare_policies(pair)
-    assert result.test == "permutation of questions" and result.verdict == "a"
+    assert result.test == "permutation of questions" and result.p < 0.001
+
+
+def test_a_single_seed_names_no_winner() -> None:
+    (result,) = compare_policies({"hard": runs(25, range(1)), "easy": runs(0, range(1))})
+    assert result.low > 0 and result.p_holm < 0.001
+    assert result.verdict == "inconclusive" and not result.covers_seeds
+    assert sentence(result, "GSM8K") == (
+        f"hard is ahead of easy by {result.effect:.1f} points [{result.low:.1f}, "
+        f"{result.high:.1f}] on GSM8K in this seed: inconclusive (1 seed × 400 questions, "
+        f"p < .001, Holm < .001); needs more seeds"
+    )
+
+
+def test_a_known_spread_between_seeds_decides_with_one_seed() -> None:
+    pair = {"hard": runs(25, range(1)), "easy": runs(0, range(1))}
+    small, large = SeedSpread(0.01**2, 8, 12), SeedSpread(0.15**2, 8, 12)
+    (alone,) = compare_policies(pair)
+    (result,) = compare_policies(pair, small)
+    assert (result.verdict, result.covers_seeds) == ("a", True)
+    assert result.low < alone.low < alone.high < result.high and result.p > 0
+    assert sentence(result).startswith("hard beats easy by ")
+    assert "1 seed × 400 questions, sd between seeds 1.0 points from 12 cells, p" in sentence(
+        result
+    )
+    (result,) = compare_policies(pair, large)
+    assert result.verdict == "inconclusive" and result.low < 0 < result.high
+    assert sentence(result).endswith("; needs more seeds")
+
+
+def test_the_spread_of_other_cells_does_not_replace_that_of_the_pairs_own_seeds() -> None:
+    pair = {"hard": runs(25, range(3)), "easy": runs(0, range(3))}
+    assert compare_policies(pair, SeedSpread(0.2, 8, 12)) == compare_policies(pair)
 
 
 def test_inconclusive_pairs_name_the_sample_size_needed() -> None:
@@ -159,16 +191,16 @@ def test_six_of_aimes_fifteen_against_five_is_inconclusive() -> None:
     assert (result.test, result.p, result.verdict) == ("McNemar", 1.0, "inconclusive")
     assert sentence(result, "AIME2025-I") == (
         "hard vs. base on AIME2025-I: inconclusive (+6.7 points [−7.6, +21.0], 1 seed × 15 "
-        "questions, p = 1, Holm 1); about 120 questions would be needed"
+        "questions, p = 1, Holm 1); needs more seeds and about 120 questions"
     )
 
 
-def test_the_exact_test_decides_with_one_seed() -> None:
+def test_the_exact_test_gives_p_with_one_seed() -> None:
     (result,) = compare_policies({"hard": of_questions(5), "base": of_questions(0)})
     assert result.low > 0 and result.p == pytest.approx(2 * 0.5**5)
-    assert "but not significantly by the exact test (McNemar): inconclusive" in sentence(result)
+    assert "ahead of base" in sentence(result) and "in this seed: inconclusive" in sentence(result)
     (result,) = compare_policies({"hard": of_questions(6), "base": of_questions(0)})
-    assert result.verdict == "a"
+    assert result.p == pytest.approx(2 * 0.5**6)
 
 
 def test_policies_that_never_differ_need_no_number() -> None:
@@ -215,7 +247,10 @@ def test_learnable_of_one_seed_is_compared_by_updates() -> None:
         for policy, of in shares.items()
     }
     (result,) = compare_learnable(percentages, shares)
-    assert (result.verdict, result.seeds, result.items, result.item) == ("a", 1, 40, "update")
+    assert (result.seeds, result.items, result.item) == (1, 40, "update")
+    assert result.verdict == "inconclusive"
+    (known,) = compare_learnable(percentages, shares, SeedSpread(0.02**2, 4, 6))
+    assert (known.verdict, known.spread and known.spread.cells) == ("a", 6)
     assert result.effect == pytest.approx(percentages["hard"][0] - percentages["easy"][0])
     differences = np.array([shares["hard"][0][u] - shares["easy"][0][u] for u in range(1, 41)])
     expected = scipy.stats.ttest_1samp(differences, 0).confidence_interval(0.95)
@@ -256,4 +291,4 @@ def test_numbers_of_runs_are_compared_by_a_paired_t_test() -> None:
 def test_one_number_each_is_inconclusive() -> None:
     (result,) = compare_numbers({"hard": {0: 34.0}, "easy": {0: 4.0}})
     assert result.verdict == "inconclusive" and result.p == 1
-    assert "[−∞, +∞]" in sentence(result) and "at least two seeds are needed" in sentence(result)
+    assert "[−∞, +∞]" in sentence(result) and sentence(result).endswith("; needs more seeds")

@@ -67,7 +67,7 @@ def test_the_detectable_difference_is_detected_in_80_of_100() -> None:
 def test_aime_resolves_little() -> None:
     assert resolution("AIME-15", 15) == (
         "AIME-15: detects differences from 48 points (1 seed × 15 questions); "
-        "single seed: test questions only"
+        "a single seed names no winner"
     )
     assert resolution("AIME-15", 15, 3) == (
         "AIME-15: detects differences from 44 points (3 seeds × 15 questions)"

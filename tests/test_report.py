@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from factories import cell_record, finished_cell, finished_sweep
+from factories import cell_record, finished_cell, finished_sweep, small_plan
 
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.metrics import as_evaluation
+from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import write_part
 from orchestrator.report import breakdown, drawing, figures, group_figures, tables
@@ -24,8 +25,10 @@ from orchestrator.report.content import Figure, FigureRow, Section, Table, by_fi
 from orchestrator.report.families import families
 from orchestrator.report.page import section_html, write_page
 from orchestrator.report.rows import OWN, Row, read_rows
+from orchestrator.report.seed_spreads import read_spreads, settings_key
 from orchestrator.report.text import terminal_report, verdict_text
 from orchestrator.report.verdicts import FamilyVerdict, claim_results, family_verdict
+from orchestrator.stats.spread import pooled_spread
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.training.record import CellRecord, finish
@@ -162,12 +165,47 @@ def test_the_terminal_shows_the_analysis(plan: Plan, store: Store) -> None:
 
 def test_single_and_unequal_seeds_are_one_caveat_each(rows: list[Row]) -> None:
     verdict = only_verdict([r for r in rows if r.cell.seed == 0])
-    assert verdict.caveats == ("single seed: intervals cover test questions only",)
+    assert verdict.caveats == (
+        "single seed: intervals cover test questions only, so that no policy is named better",
+    )
     assert not any("single seed" in pair.text for pair in verdict.pairs)
     assert (
         "policies have different numbers of finished seeds: hard 2, easy 2, middle 2, random 1"
         in only_verdict(rows[:-1]).caveats
     )
+
+
+def test_with_one_seed_the_leader_is_ahead_but_not_better(lopsided: list[Row]) -> None:
+    verdict = only_verdict([r for r in lopsided if r.cell.seed == 0])
+    assert not any(pair.decided for pair in verdict.pairs)
+    assert verdict.pairs[0].text.startswith("hard is ahead of ")
+    assert " in this seed: inconclusive (1 seed × 12 questions" in verdict.pairs[0].text
+    assert not any("beats" in line for line in verdict.lines)
+
+
+def test_the_spread_between_seeds_comes_from_the_stores_other_cells(tmp_path: Path) -> None:
+    finished_sweep(tmp_path, policies=("easy", "middle"), seeds=(0, 1, 2), name="other")
+    few, store = finished_sweep(tmp_path, policies=("hard", "random"))
+    unlike, _ = finished_sweep(tmp_path, policies=("hard", "random"), updates=6)
+    cells = few.cells
+    spreads = read_spreads(store, cells)[settings_key(cells[0])]
+    finals = [
+        [row.result["accuracy_final"] for row in read_rows(store, group)]
+        for group in (few_cells(tmp_path, "easy"), few_cells(tmp_path, "middle"))
+    ]
+    assert spreads.accuracy == pooled_spread(finals)
+    analysis = analyse(few, store)
+    (pair,) = analysis.verdicts[0].pairs
+    assert "points from 6 cells" in pair.text
+    assert analysis.verdicts[0].caveats == (
+        "single seed: the spread between seeds is that of other cells with these settings",
+    )
+    (alone,) = analyse(unlike, store).verdicts[0].pairs
+    assert "from 6 cells" not in alone.text and "needs more seeds" in alone.text
+
+
+def few_cells(folder: Path, policy: str) -> list[Cell]:
+    return small_plan(folder, policies=(policy,), seeds=(0, 1, 2), name="other").cells
 
 
 def test_a_single_policy_has_no_comparison(rows: list[Row]) -> None:

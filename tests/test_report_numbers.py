@@ -23,7 +23,8 @@ from orchestrator.report.matching import StepsToMatch
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.steps import Steps
 from orchestrator.report.verdicts import family_verdict
-from orchestrator.stats.inference import holm, mean_effect, variance_components
+from orchestrator.stats.inference import holm, mean_effect
+from orchestrator.stats.spread import variance_components
 
 POLICIES = ("hard", "easy", "middle", "random")
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmarks.interval_coverage import World, coverage, named_a_winner, sweeps
+from benchmarks.interval_coverage import World, coverage, significant, sweeps
 from orchestrator.stats.inference import (
     Variances,
     half_width,
@@ -21,9 +21,9 @@ from orchestrator.stats.inference import (
     paired_gain,
     permutation_p,
     r_squared,
-    variance_components,
     variances,
 )
+from orchestrator.stats.spread import pooled_spread, variance_components
 
 RATES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40)
 
@@ -374,4 +374,29 @@ def test_intervals_of_identical_policies_exclude_zero_in_5_of_100(seeds: int) ->
 
 
 def test_identical_policies_rarely_have_a_winner() -> None:
-    assert named_a_winner(World(3, items=60, samples=2, seed_points=1.0), 30) <= 0.075
+    assert significant(World(3, items=60, samples=2, seed_points=1.0), 30) <= 0.075
+
+
+def test_the_spread_between_seeds_is_pooled_over_policies() -> None:
+    one, two = [0.5, 0.54, 0.52], [0.7, 0.72]
+    spread = pooled_spread([one, two, [0.9]])
+    assert spread is not None and (spread.df, spread.cells) == (3, 5)
+    squares = 2 * np.var(one, ddof=1) + np.var(two, ddof=1)
+    assert spread.variance == pytest.approx(squares / 3)
+    assert pooled_spread([[0.5, 0.6], [0.7]]) is None, "one degree of freedom"
+    assert pooled_spread([[0.5, 0.5, 0.5]]) is None and pooled_spread([]) is None
+
+
+def test_one_seed_with_a_known_spread_covers_new_seeds() -> None:
+    """Two identical policies whose accuracy varies by 3 points between seeds."""
+    rng, sd, covered, naive = np.random.default_rng(5), 0.03, 0, 0
+    for _ in range(400):
+        shift = rng.normal(0, sd, 2)
+        noise = rng.normal(0, 0.3, (1, 100))
+        differences = shift[0] - shift[1] + noise
+        spread = pooled_spread(rng.normal(0, sd, (4, 3)).tolist())
+        known, alone = mean_effect(differences, spread), mean_effect(differences)
+        covered += known.low <= 0 <= known.high
+        naive += alone.low <= 0 <= alone.high
+        assert (known.p <= 0.05) == (not known.low <= 0 <= known.high)
+    assert naive / 400 < 0.9 < 0.93 < covered / 400

@@ -1,7 +1,7 @@
 """The analysis of a sweep, computed once; page, terminal, MLflow and notebook only render it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from orchestrator.report.content import (
 from orchestrator.report.families import Family, families
 from orchestrator.report.pool import pool_section
 from orchestrator.report.rows import Row, read_rows
+from orchestrator.report.seed_spreads import Spreads, read_spreads
 from orchestrator.report.verdicts import (
     ClaimResult,
     FamilyVerdict,
@@ -31,7 +32,7 @@ from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import stopped_lines
 
-FORM = 2  # increase to have the views of finished sweeps rendered again
+FORM = 3  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
     `paper`: "A" adds the comparison with the numbers that paper A published.
     """
     rows = read_rows(store, plan.cells)
-    compared = families(rows, plan.experiment.compare_at)
+    spreads = read_spreads(store, [row.cell for row in rows])
+    compared = families(rows, plan.experiment.compare_at, spreads)
     manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
     verdicts = tuple(map(family_verdict, compared))
     claims = tuple(claim_results(plan.experiment.claims, compared, manifest.get("claims", {})))
@@ -112,12 +114,16 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
         spread,
         tuple(missing),
         sections=tuple(filter(None, [*content, *pools, _reproduce(plan, rows)])),
-        digest=_digest(plan, rows, manifest, stopped),
+        digest=_digest(plan, rows, manifest, stopped, spreads),
     )
 
 
 def _digest(
-    plan: Plan, rows: Sequence[Row], manifest: dict[str, Any], stopped: Sequence[str]
+    plan: Plan,
+    rows: Sequence[Row],
+    manifest: dict[str, Any],
+    stopped: Sequence[str],
+    spreads: Mapping[str, Spreads],
 ) -> str:
     return canonical_hash(
         {
@@ -128,6 +134,7 @@ def _digest(
             "claims": manifest.get("claims"),
             "dropped": manifest.get("dropped"),
             "stopped": list(stopped),
+            "spreads": spreads,
         }
     )
 

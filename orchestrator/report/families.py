@@ -6,12 +6,14 @@ family of tests, however many tables it has.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from orchestrator.report.matching import StepsToMatch, steps_to_match_whole_pool
 from orchestrator.report.rows import Row
+from orchestrator.report.seed_spreads import Spreads, settings_key
 from orchestrator.stats.comparison import Comparison, adjust, compare_learnable, compare_policies
 from orchestrator.stats.fairness import TOLERANCE, Axis, Point, check_comparable, truncate_at
 
@@ -80,12 +82,17 @@ def _by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {p: sorted(group, key=lambda row: row.cell.seed) for p, group in groups.items()}
 
 
-def families(rows: Sequence[Row], compare_at: Axis = "updates") -> list[Family]:
+def families(
+    rows: Sequence[Row],
+    compare_at: Axis = "updates",
+    spreads: Mapping[str, Spreads] = MappingProxyType({}),
+) -> list[Family]:
     """Rows by model, dataset and probe, compared; in the order in which they first appear.
 
     Every pair of policies of each family is one test of accuracy; Holm's correction covers all of
     them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. A
     policy with a cell that was stopped early is not compared: its other seeds would favour it.
+    `spreads` (by `settings_key`): how much results vary between seeds, for pairs with one seed.
     """
     groups: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:
@@ -93,12 +100,17 @@ def families(rows: Sequence[Row], compare_at: Axis = "updates") -> list[Family]:
             probe = row.cell.probe
             key = (probe.model.name, probe.dataset.name, probe.settings.seed)
             groups.setdefault(key, []).append(row)
-    uncorrected = [_family(key, group, compare_at) for key, group in groups.items()]
+    uncorrected = [
+        _family(key, group, compare_at, spreads.get(settings_key(group[0].cell), Spreads()))
+        for key, group in groups.items()
+    ]
     corrected = iter(adjust([c for family in uncorrected for c in family.accuracy]))
     return [replace(f, accuracy=[next(corrected) for _ in f.accuracy]) for f in uncorrected]
 
 
-def _family(key: tuple[str, str, int], rows: Sequence[Row], compare_at: Axis) -> Family:
+def _family(
+    key: tuple[str, str, int], rows: Sequence[Row], compare_at: Axis, spreads: Spreads
+) -> Family:
     points = _points(rows, compare_at)
     scores: dict[str, dict[int, tuple[list[str], np.ndarray]]] = {}
     learnable: dict[str, dict[int, float]] = {}
@@ -113,8 +125,8 @@ def _family(key: tuple[str, str, int], rows: Sequence[Row], compare_at: Axis) ->
         live_shares.setdefault(policy, {})[seed] = shares
     return Family(
         *(*key, tuple(rows), compare_at, points),
-        accuracy=compare_policies(scores),
-        learnable=compare_learnable(learnable, live_shares),
+        accuracy=compare_policies(scores, spreads.accuracy),
+        learnable=compare_learnable(learnable, live_shares, spreads.learnable),
         mismatches=budget_mismatches(rows, compare_at),
         matches=steps_to_match_whole_pool(_by_policy(rows)),
     )

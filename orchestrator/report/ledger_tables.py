@@ -11,7 +11,7 @@ from orchestrator.report.content import Table
 from orchestrator.report.families import Family
 from orchestrator.report.rows import Row
 from orchestrator.report.tables import NONE
-from orchestrator.stats.comparison import in_points
+from orchestrator.stats.sentences import in_points
 from orchestrator.training.ledger import pulls_to_base
 
 LEDGER = (

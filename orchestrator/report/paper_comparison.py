@@ -21,8 +21,9 @@ from orchestrator.report.tables import (
     measures,
 )
 from orchestrator.stats.claims import judge_claim
-from orchestrator.stats.comparison import Comparison, compare_policies, in_points
+from orchestrator.stats.comparison import Comparison, compare_policies
 from orchestrator.stats.inference import Interval, r_squared
+from orchestrator.stats.sentences import in_points
 
 TASKS = {"gsm8k": "GSM8K", "shuffled_objects": "shuffled objects", "aime2025": "AIME2025-I"}
 PUBLISHED = "paper A"
@@ -179,8 +180,8 @@ def orderings(families: Sequence[Family]) -> Table:
         "the updates, its checkpoint 300 of 1,000. R²: learnable % against gain over all "
         f"cells; the paper states {paper.STATED_R_SQUARED}, its tables give the value shown."
         + (
-            " Single seed: intervals of accuracies cover test questions only; those of learnable % "
-            "compare the groups of both runs, paired by update."
+            " A single seed decides nothing: intervals of accuracies cover test questions only, "
+            "those of learnable % compare the groups of both runs, paired by update."
             if single
             else ""
         ),

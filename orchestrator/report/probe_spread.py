@@ -8,7 +8,8 @@ import numpy as np
 
 from orchestrator.report.content import Table
 from orchestrator.report.families import Family
-from orchestrator.stats.inference import Interval, ProbeVariance, variance_components
+from orchestrator.stats.inference import Interval
+from orchestrator.stats.spread import ProbeVariance, variance_components
 
 
 class Spread(NamedTuple):

@@ -19,13 +19,16 @@ METHOD = (
     "their own test set, for each model, dataset and probe. Holm's p is corrected for all of them. "
     "A policy is named the better one where the interval excludes zero and Holm's p is at most "
     ".05. The sample size stated as needed detects a difference of the observed size with 80 % "
-    "power at Holm's strictest level. Learnable %, tiers, other test sets and claims have "
-    "intervals, but no verdict by p."
+    "power at Holm's strictest level. A single seed names no winner, because its interval covers "
+    "test questions only; where cells in the store with the same settings show how much results "
+    "vary between seeds, that variance is added. Learnable %, tiers, other test sets and claims "
+    "have intervals, but no verdict by p."
 )
 CLAIMS = (
     "As stated in the experiment file. A claim is supported where the whole interval lies on its "
     "side of the stated size. Claims are declared in advance and not corrected for multiple "
-    "testing. The store records when a run first saw each claim."
+    "testing. A single seed decides none, unless the spread between seeds is known from other "
+    "cells. The store records when a run first saw each claim."
 )
 
 

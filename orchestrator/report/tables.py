@@ -10,8 +10,8 @@ from orchestrator.evaluation.metrics import pass_at_k
 from orchestrator.report.content import Table
 from orchestrator.report.families import Family
 from orchestrator.report.rows import OWN, Row
-from orchestrator.stats.comparison import in_points
 from orchestrator.stats.inference import Effect, mean_effect
+from orchestrator.stats.sentences import in_points
 
 NONE = "–"
 PREFERRED_K = 8  # as in paper A, table 4

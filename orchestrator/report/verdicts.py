@@ -8,9 +8,11 @@ from orchestrator.config.claims import parse_claim
 from orchestrator.report.families import Family, budget_mismatches
 from orchestrator.report.matching import whole_pool_policy
 from orchestrator.stats.claims import judge_claim
-from orchestrator.stats.comparison import Comparison, sentence
+from orchestrator.stats.comparison import Comparison
+from orchestrator.stats.sentences import sentence
 
-SINGLE_SEED = "single seed: intervals cover test questions only"
+SINGLE_SEED = "single seed: intervals cover test questions only, so that no policy is named better"
+KNOWN_SPREAD = "single seed: the spread between seeds is that of other cells with these settings"
 
 # claim -> {"at": when a run first saw it, "results": cells that had results by then}
 Declared = Mapping[str, Mapping[str, Any]]
@@ -101,7 +103,8 @@ def _caveats(family: Family) -> list[str]:
     by_policy = family.by_policy()
     seeds = {policy: len(rows) for policy, rows in by_policy.items()}
     if min(seeds.values()) == 1:
-        caveats.append(SINGLE_SEED)
+        unknown = any(not c.covers_seeds for c in family.accuracy)
+        caveats.append(SINGLE_SEED if unknown else KNOWN_SPREAD)
     if len(set(seeds.values())) > 1:
         counts = ", ".join(f"{policy} {count}" for policy, count in seeds.items())
         caveats.append(f"policies have different numbers of finished seeds: {counts}")

@@ -3,7 +3,8 @@
 from typing import Literal, NamedTuple
 
 from orchestrator.config.claims import Claim
-from orchestrator.stats.comparison import Comparison, in_points
+from orchestrator.stats.comparison import Comparison
+from orchestrator.stats.sentences import in_points
 
 Verdict = Literal["supported", "refuted", "inconclusive"]
 
@@ -23,7 +24,8 @@ def judge_claim(claim: Claim, comparison: Comparison | None) -> ClaimVerdict:
     otherwise inconclusive. A = B within N: supported if it lies inside [−N, N], refuted if it lies
     outside. A claim is stated in advance, so it is not corrected for the number of claims. The
     caller chooses the numbers: accuracy and gain share them (the base model is the same), learnable
-    has its own. None means that no finished cells exist. Raises ValueError for another pair.
+    has its own. None means that no finished cells exist. A single seed decides nothing, unless the
+    spread between seeds is known from other cells. Raises ValueError for another pair.
     """
     if comparison is None:
         return ClaimVerdict(claim, "inconclusive", "no finished cells of both policies")
@@ -38,9 +40,15 @@ def judge_claim(claim: Claim, comparison: Comparison | None) -> ClaimVerdict:
     else:
         inside, outside = low > claim.points, high < claim.points
     verdict: Verdict = "supported" if inside else "refuted" if outside else "inconclusive"
+    if not comparison.covers_seeds:
+        verdict = "inconclusive"
     difference = f"{in_points(effect)} points [{in_points(low)}, {in_points(high)}]"
     bound = f"within {claim.points:g}" if claim.sign == "=" else f"above {claim.points:g}"
     reason = f"{claim.a} − {claim.b} is {difference}; claimed: {bound}"
     if comparison.item == "update":
         reason += f"; over {comparison.items} updates of one seed"
+    if comparison.spread is not None:
+        reason += f"; spread between seeds from {comparison.spread.cells} cells"
+    elif comparison.seeds == 1:
+        reason += "; needs more seeds"
     return ClaimVerdict(claim, verdict, reason)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from math import floor, inf, isfinite, log10, nan
+from math import inf, nan
 from typing import Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from orchestrator.stats.inference import (
     LEVEL,
     Interval,
+    SeedSpread,
     Variances,
     hierarchical_bootstrap,
     holm,
@@ -40,7 +41,8 @@ class Comparison:
     """Policy `a` minus policy `b`, in points.
 
     effect, low, high: the mean difference and its 95 % interval, for new seeds and new items; with
-        one seed, for new items under that seed only. Without shared items: nan, −∞ and ∞.
+        one seed and no `spread`, for new items under that seed only. Without shared items: nan, −∞
+        and ∞.
     p, p_holm: two-sided, uncorrected and corrected for all `tests` comparisons; computed by `test`.
     p_runs: conditional on these runs, from permuting items, or McNemar's test.
     bootstrap: percentile bootstrap over seeds and items, as a cross-check of low and high.
@@ -48,6 +50,7 @@ class Comparison:
     same_seeds: False where some runs are paired by rank because too few seeds are shared.
     variances: components of the differences (as shares, not points).
     item: what an item is: a test "question", or an "update" of training.
+    spread: with one seed, the variance between seeds, where other cells determine it.
     """
 
     a: str
@@ -68,6 +71,17 @@ class Comparison:
     variances: Variances
     tests: int = 1
     item: Item = "question"
+    spread: SeedSpread | None = None
+
+    @property
+    def covers_seeds(self) -> bool:
+        """Whether the interval holds for other training seeds; otherwise nothing is decided."""
+        return self.seeds > 1 or self.spread is not None
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval excludes zero and Holm's p is at most .05."""
+        return not self.spans_zero and self.p_holm <= LEVEL
 
     @property
     def spans_zero(self) -> bool:
@@ -90,47 +104,55 @@ class Comparison:
         return -self.effect, -self.high, -self.low
 
 
-def compare_policies(scores_by_policy: Mapping[str, Scores]) -> list[Comparison]:
+def compare_policies(
+    scores_by_policy: Mapping[str, Scores], spread: SeedSpread | None = None
+) -> list[Comparison]:
     """All pairs of policies of one (model, dataset), in the given order, Holm-corrected together.
 
     Runs are paired by seed and item. Seeds that only one policy has are paired by rank, which
-    widens the interval but does not bias it. A pair without a shared item is inconclusive.
+    widens the interval but does not bias it. A pair without a shared item is inconclusive, and so
+    is a pair with one seed, unless `spread` says how much results vary between seeds.
     Raises ValueError where a policy has no run, or a run contains an item twice.
     """
     pairs = combinations(scores_by_policy.items(), 2)
-    return adjust([_compare(a, b, scores_a, scores_b) for (a, scores_a), (b, scores_b) in pairs])
+    return adjust([_compare(a, b, one, two, spread) for (a, one), (b, two) in pairs])
 
 
-def compare_numbers(numbers: Mapping[str, Mapping[int, float]]) -> list[Comparison]:
+def compare_numbers(
+    numbers: Mapping[str, Mapping[int, float]], spread: SeedSpread | None = None
+) -> list[Comparison]:
     """The same for one number per run in points (learnable %): policy -> seed -> number.
 
-    Only seeds vary: a t interval over paired seeds, infinite with one seed.
+    Only seeds vary: a t interval over paired seeds; infinite with one seed, unless their spread is
+    known.
     """
     scores = {
         policy: {seed: (("",), np.array([value / 100])) for seed, value in by_seed.items()}
         for policy, by_seed in numbers.items()
     }
-    return compare_policies(scores)
+    return compare_policies(scores, spread)
 
 
 def compare_learnable(
     percentages: Mapping[str, Mapping[int, float]],
     live_shares: Mapping[str, Mapping[int, Mapping[int, float]]],
+    spread: SeedSpread | None = None,
 ) -> list[Comparison]:
     """Learnable % of all pairs: policy -> seed -> percentage; … -> update -> share of live groups.
 
     With two seeds or more the interval is over seeds. A pair with one seed is compared by its live
-    groups, paired by update: that interval covers other updates (groups) of this seed only.
+    groups, paired by update: that interval covers other updates (groups) of this seed only, unless
+    `spread` (of learnable shares) is known.
     """
     pairs = []
-    for c in compare_numbers(percentages):
+    for c in compare_numbers(percentages, spread):
         if c.seeds == 1:
             [(seed_a, seed_b)] = pair_seeds(list(percentages[c.a]), list(percentages[c.b]))
             run_a, run_b = (
                 (list(map(str, shares)), np.array(list(shares.values())))
                 for shares in (live_shares[c.a][seed_a], live_shares[c.b][seed_b])
             )
-            by_update = _compare(c.a, c.b, {0: run_a}, {0: run_b}, "update")
+            by_update = _compare(c.a, c.b, {0: run_a}, {0: run_b}, spread, "update")
             c = by_update if by_update.items > 1 else c
         pairs.append(c)
     return adjust(pairs)
@@ -139,21 +161,30 @@ def compare_learnable(
 def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Holm's correction over all given comparisons, for example those of a whole report.
 
-    A policy is named the better one where the interval excludes zero and Holm's p is at most .05.
+    A policy is named the better one where the interval excludes zero and Holm's p is at most .05,
+    but never by a single seed whose spread is unknown.
     """
     adjusted = holm([c.p for c in comparisons])
-    verdicts: list[Verdict] = [
-        "inconclusive" if c.spans_zero or p > LEVEL else "a" if c.effect > 0 else "b"
+    corrected = (
+        replace(c, p_holm=p, tests=len(comparisons))
         for c, p in zip(comparisons, adjusted, strict=True)
-    ]
-    return [
-        replace(c, p_holm=p, verdict=verdict, tests=len(comparisons))
-        for c, p, verdict in zip(comparisons, adjusted, verdicts, strict=True)
-    ]
+    )
+    return [replace(c, verdict=_verdict(c)) for c in corrected]
+
+
+def _verdict(c: Comparison) -> Verdict:
+    if not (c.significant and c.covers_seeds):
+        return "inconclusive"
+    return "a" if c.effect > 0 else "b"
 
 
 def _compare(
-    a: str, b: str, scores_a: Scores, scores_b: Scores, item: Item = "question"
+    a: str,
+    b: str,
+    scores_a: Scores,
+    scores_b: Scores,
+    spread: SeedSpread | None = None,
+    item: Item = "question",
 ) -> Comparison:
     seed_pairs = pair_seeds(list(scores_a), list(scores_b))
     sides = [
@@ -173,12 +204,15 @@ def _compare(
             variances=Variances(0.0, 0.0, 0.0),
             item=item,
         )
+    spread = spread if len(seed_pairs) == 1 else None
     first, second = (np.array([[run[i] for i in shared] for run in side], float) for side in sides)
     differences = first - second
-    mean = mean_effect(differences)
+    mean = mean_effect(differences, spread)
     test, p_runs = _test(first, second, item)
+    if spread is not None:
+        test = f"t over {item}s, seeds as in {spread.cells} cells"
     effect, low, high = (100 * x for x in (mean.mean, mean.low, mean.high))
-    p = mean.p if len(seed_pairs) > 1 else p_runs
+    p = p_runs if len(seed_pairs) == 1 and spread is None else mean.p
     seeds, items = differences.shape
     ends = hierarchical_bootstrap(differences, RESAMPLES, np.random.default_rng(0))
     return Comparison(
@@ -188,6 +222,7 @@ def _compare(
         bootstrap=Interval(100 * ends.low, 100 * ends.high),
         variances=variances(mean_squares(differences)),
         item=item,
+        spread=spread,
     )
 
 
@@ -219,77 +254,3 @@ def _test(first: np.ndarray, second: np.ndarray, item: Item) -> tuple[str, float
         return "McNemar", mcnemar_p(first[0], second[0])
     test = f"permutation of {item}s" if seeds == 1 else f"t over seeds and {item}s"
     return test, permutation_p(first - second)
-
-
-def sentence(comparison: Comparison, dataset: str = "") -> str:
-    """One comparison in words: effect, interval, sample, p; where inconclusive, what is needed."""
-    c = comparison
-    on = f" on {dataset}" if dataset else ""
-    if not c.items:
-        return f"{c.a} vs. {c.b}{on}: inconclusive (no question was scored in every run of both)"
-    sample = _count(c.seeds, "seed")
-    if c.items > 1:
-        sample += f" × {_count(c.items, c.item)}"
-    sample += f", p {_p(c.p)}, Holm {_p(c.p_holm, sign=False)}"
-    if c.spans_zero:
-        size = f"{in_points(c.effect)} points [{in_points(c.low)}, {in_points(c.high)}]"
-        return f"{c.a} vs. {c.b}{on}: inconclusive ({size}, {sample}); {_required_sample(c)}"
-    better, worse = (c.a, c.b) if c.effect > 0 else (c.b, c.a)
-    effect, low, high = (in_points(x, plus=False) for x in c.oriented(better))
-    size = f"{effect} points [{low}, {high}]"
-    if c.verdict != "inconclusive":
-        return f"{better} beats {worse} by {size}{on} ({sample})"
-    obstacle = (
-        f"by the exact test ({c.test})"
-        if c.p > LEVEL
-        else f"after Holm's correction over {c.tests:,} comparisons"
-    )
-    return (
-        f"{better} is ahead of {worse} by {size}{on}, but not significantly {obstacle}: "
-        f"inconclusive ({sample}); {_required_sample(c)}"
-    )
-
-
-def _required_sample(c: Comparison) -> str:
-    """The sample sizes that would detect a difference of the observed size."""
-    if not isfinite(c.high):
-        return "at least two seeds are needed"
-    if c.effect == 0:
-        return "no difference was observed, so the sample size needed cannot be estimated"
-    options = []
-    if c.needed.seeds is not None:
-        options.append(f"{max(c.needed.seeds, c.seeds + 1):,} seeds")
-    if c.needed.items is not None:
-        options.append(f"{_two_digits(max(c.needed.items, c.items + 1)):,} {c.item}s")
-    if options:
-        return f"about {' or '.join(options)} would be needed"
-    if c.needed.both is None:
-        kinds = ["seeds"] * (c.seeds > 1) + [f"{c.item}s"] * (c.items > 1)
-        return f"no realistic number of {' and '.join(kinds)} would be enough"
-    seeds, items = c.needed.both
-    return f"about {seeds:,} seeds × {_two_digits(items):,} {c.item}s would be needed"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
-def _two_digits(number: int) -> int:
-    """Rounded up to two significant digits, the precision of such an estimate."""
-    unit: int = 10 ** max(0, floor(log10(number)) - 1)
-    return -(-number // unit) * unit
-
-
-def in_points(value: float, plus: bool = True) -> str:
-    """One decimal, with a typographic minus, and no minus before zero."""
-    rounded = round(value, 1) + 0.0
-    text = f"{rounded:+.1f}" if plus else f"{rounded:.1f}"
-    return text.replace("-", "−").replace("inf", "∞")
-
-
-def _p(value: float, sign: bool = True) -> str:
-    """As in journals: = .003, < .001."""
-    if value < 0.001:
-        return "< .001"
-    text = "1" if round(value, 3) == 1 else f"{value:.3f}".lstrip("0")
-    return f"= {text}" if sign else text

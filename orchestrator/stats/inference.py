@@ -20,6 +20,9 @@ SMALLEST = 1e-100  # lower bound of reported p values; stdtrit overflows at 1e-3
 ZERO_WIDTH = 1e-12  # half widths below count as zero
 
 
+Part = tuple[float, int]  # a component of a mean's variance, and its degrees of freedom
+
+
 class Interval(NamedTuple):
     """A 95 % interval."""
 
@@ -65,6 +68,14 @@ class Variances(NamedTuple):
         return MeanSquares(by_seed, by_item, self.rest, seeds, items)
 
 
+class SeedSpread(NamedTuple):
+    """Variance of one policy's result (a share) between training seeds, from `cells` cells."""
+
+    variance: float
+    df: int
+    cells: int
+
+
 class Effect(NamedTuple):
     """A mean difference, its 95 % interval, and the matching p value."""
 
@@ -81,18 +92,6 @@ class RSquared(NamedTuple):
     low: float
     high: float
     cells: int
-
-
-class ProbeVariance(NamedTuple):
-    """Variance between probes, and between training seeds of one probe; p: of no former."""
-
-    between: float
-    between_interval: Interval
-    within: float
-    within_interval: Interval
-    p: float
-    probes: int
-    results: int
 
 
 def paired_gain(before: np.ndarray, after: np.ndarray, resamples: int = 4000) -> Interval:
@@ -149,52 +148,61 @@ def variances(squares: MeanSquares) -> Variances:
 
 
 def half_width(squares: MeanSquares, level: float = LEVEL) -> float:
-    """Half the interval of the mean: its standard error times Cochran's quantile.
+    """Half the interval of the mean; with one seed only items count."""
+    return _half_width(_parts(squares), level)
 
-    The seed part has seeds − 1 degrees of freedom, the item part items − 1. The quantile is the
-    mean of both t quantiles, weighted by their variances (Cochran and Cox 1950): exact where one
-    of them is zero, slightly conservative otherwise. With one seed only items count.
+
+def _parts(squares: MeanSquares) -> tuple[Part, Part]:
+    return (squares.seed_part, squares.seeds - 1), (squares.item_part, squares.items - 1)
+
+
+def _half_width(parts: Sequence[Part], level: float = LEVEL) -> float:
+    """The standard error times Cochran's quantile.
+
+    The quantile is the mean of the parts' t quantiles, weighted by their variances (Cochran and Cox
+    1950): exact where only one part is positive, slightly conservative otherwise.
     """
-    parts = ((squares.seed_part, squares.seeds - 1), (squares.item_part, squares.items - 1))
     weighted = sum(-v * float(stdtrit(df, level / 2)) for v, df in parts if v > 0)
-    total = squares.seed_part + squares.item_part
+    total = sum(v for v, _ in parts)
     return weighted / sqrt(total) if total > 0 else 0.0
 
 
-def mean_effect(differences: np.ndarray) -> Effect:
+def mean_effect(differences: np.ndarray, spread: SeedSpread | None = None) -> Effect:
     """Mean of differences [seeds, items] with an interval for new seeds and new items.
 
-    With one seed it covers new items under that seed only; with one item, new seeds only; with one
-    of both the interval is infinite. Where all seeds have the same mean and the residual hides the
-    item variance, items alone count. Where no two items differ, the interval is that of the share
-    of items that may still differ: 1 − .025^(1/items) to each side.
+    With one seed it covers new items under that seed only, unless the spread of both policies'
+    results between seeds is known from other cells; with one item, new seeds only; with one of both
+    the interval is infinite. Where all seeds have the same mean and the residual hides the item
+    variance, items alone count. Where no two items differ, the interval is that of the share of
+    items that may still differ: 1 − .025^(1/items) to each side.
     Raises ValueError unless all values are finite.
     """
     if differences.ndim != 2 or not differences.size or not np.isfinite(differences).all():
         raise ValueError(f"expected finite differences [seeds, items], got {differences.shape}")
     mean, squares = float(differences.mean()), mean_squares(differences)
-    if squares.seeds * squares.items == 1:
+    parts = _parts(squares)
+    if squares.seeds == 1 and spread is not None:  # seeds of both policies vary independently
+        parts = (2 * spread.variance, spread.df), parts[1]
+    elif squares.seeds * squares.items == 1:
         return Effect(mean, -inf, inf, 1.0)
-    if half_width(squares) < ZERO_WIDTH:
-        squares = squares._replace(rest=0.0)
-    half = half_width(squares)
+    if _half_width(parts) < ZERO_WIDTH:
+        parts = _parts(squares._replace(rest=0.0))
+    half = _half_width(parts)
     if half < ZERO_WIDTH:
         half = 1 - (LEVEL / 2) ** (1 / squares.items)
         return Effect(mean, mean - half, mean + half, permutation_p(differences))
-    return Effect(mean, mean - half, mean + half, _p(abs(mean), squares))
+    return Effect(mean, mean - half, mean + half, _p(abs(mean), parts))
 
 
-def _p(size: float, squares: MeanSquares) -> float:
-    """The level at which the interval of `half_width` just touches zero."""
-    for part, other, df in (
-        (squares.seed_part, squares.item_part, squares.seeds - 1),
-        (squares.item_part, squares.seed_part, squares.items - 1),
-    ):
-        if other == 0:
-            return float(2 * stats.t.sf(size / sqrt(part), df))
-    if half_width(squares, SMALLEST) <= size:
+def _p(size: float, parts: Sequence[Part]) -> float:
+    """The level at which the interval of `_half_width` just touches zero."""
+    positive = [part for part in parts if part[0] > 0]
+    if len(positive) == 1:
+        [(variance, df)] = positive
+        return float(2 * stats.t.sf(size / sqrt(variance), df))
+    if _half_width(parts, SMALLEST) <= size:
         return SMALLEST
-    return exp(brentq(lambda x: half_width(squares, exp(x)) - size, log(SMALLEST), 0.0, xtol=1e-12))
+    return exp(brentq(lambda x: _half_width(parts, exp(x)) - size, log(SMALLEST), 0.0, xtol=1e-12))
 
 
 def permutation_p(
@@ -263,37 +271,3 @@ def _squared(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     xx, yy, xy = (x * x).sum(axis=-1), (y * y).sum(axis=-1), (x * y).sum(axis=-1)
     varies = (xx > 1e-18) & (yy > 1e-18)
     return np.asarray(np.where(varies, xy**2 / np.where(varies, xx * yy, 1.0), nan))
-
-
-def variance_components(results: Sequence[np.ndarray]) -> ProbeVariance:
-    """Variances from one array per probe: the results (e.g. in points) of its training seeds.
-
-    One-way random effects: `between` is the variance that selecting by another probe adds, `within`
-    that of another training seed (and of the evaluation's samples). Probes may have unequal numbers
-    of seeds. Intervals: chi-squared for `within`, Williams (1962) for `between`. Raises ValueError
-    with fewer than two probes, or where no probe has two seeds.
-    """
-    sizes = np.array([len(group) for group in results])
-    probes, total = len(sizes), int(sizes.sum())
-    if probes < 2 or total <= probes:
-        raise ValueError(
-            "needs at least two probes, and at least two training seeds of one of them"
-        )
-    means = np.array([group.mean() for group in results])
-    grand, df = float(sizes @ means) / total, (probes - 1, total - probes)
-    among = float(sizes @ (means - grand) ** 2)
-    inside = float(sum(((group - group.mean()) ** 2).sum() for group in results))
-    each = (total - float((sizes**2).sum()) / total) / df[0]  # effective seeds per probe
-    within = inside / df[1]
-    ratio = among / df[0] / within if within else (inf if among else 0.0)
-    between = max(0.0, (among / df[0] - within) / each)
-    low, high = (_williams(among / each, ratio, df, q) for q in (1 - LEVEL / 2, LEVEL / 2))
-    ends = (inside / float(stats.chi2.isf(q, df[1])) for q in (LEVEL / 2, 1 - LEVEL / 2))
-    p = float(stats.f.sf(ratio, *df))
-    return ProbeVariance(between, Interval(low, high), within, Interval(*ends), p, probes, total)
-
-
-def _williams(among: float, ratio: float, df: tuple[int, int], q: float) -> float:
-    """One bound of Williams' interval of the variance between groups."""
-    cut = 1 - float(stats.f.ppf(q, *df)) / ratio if ratio > 0 else 0.0
-    return max(0.0, among * cut / float(stats.chi2.ppf(q, df[0])))

@@ -132,7 +132,7 @@ def resolution(
     if comparisons > 1:
         strict = minimum_detectable(items, seeds, samples_per_item, level=LEVEL / comparisons)
         text += f"; {in_points(strict)} after Holm's correction over {comparisons:,} comparisons"
-    return text + ")" + ("; single seed: test questions only" if seeds == 1 else "")
+    return text + ")" + ("; a single seed names no winner" if seeds == 1 else "")
 
 
 def detectable(variances: Variances, seeds: int, items: int, level: float = LEVEL) -> float:

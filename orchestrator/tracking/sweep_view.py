@@ -29,7 +29,7 @@ DESCRIPTION_LIMIT = 6000  # characters; MLflow truncates tags at 8000
 class GainOverBaseline(NamedTuple):
     """A policy's accuracy minus that of `random`, in points, with a 95 % interval.
 
-    `verdict`: "beats random", "behind random" or "inconclusive".
+    `verdict`: "beats random", "behind random", "inconclusive" or "inconclusive (one seed)".
     """
 
     policy: str
@@ -99,7 +99,7 @@ def best_over_baseline(family: Family) -> GainOverBaseline | None:
             points, low, high = c.oriented(policy)
             verdict = f"{'beats' if points > 0 else 'behind'} {BASELINE}"
             if c.verdict == "inconclusive":
-                verdict = c.verdict
+                verdict = c.verdict if c.covers_seeds else f"{c.verdict} (one seed)"
             if policy != whole_pool:
                 gains.append(GainOverBaseline(policy, points, low, high, c.p_holm, verdict))
     return max(gains, key=lambda gain: gain.points, default=None)

@@ -1,0 +1,91 @@
+"""A comparison in words. Pure."""
+
+from math import floor, isfinite, log10, sqrt
+
+from orchestrator.stats.comparison import Comparison
+from orchestrator.stats.inference import LEVEL
+
+
+def sentence(comparison: Comparison, dataset: str = "") -> str:
+    """One comparison in words: effect, interval, sample, p; where inconclusive, what is needed."""
+    c = comparison
+    on = f" on {dataset}" if dataset else ""
+    if not c.items:
+        return f"{c.a} vs. {c.b}{on}: inconclusive (no question was scored in every run of both)"
+    sample = _count(c.seeds, "seed")
+    if c.items > 1:
+        sample += f" × {_count(c.items, c.item)}"
+    if c.spread is not None:
+        deviation = in_points(100 * sqrt(c.spread.variance), plus=False)
+        sample += f", sd between seeds {deviation} points from {c.spread.cells} cells"
+    sample += f", p {_p(c.p)}, Holm {_p(c.p_holm, sign=False)}"
+    if c.spans_zero:
+        size = f"{in_points(c.effect)} points [{in_points(c.low)}, {in_points(c.high)}]"
+        return f"{c.a} vs. {c.b}{on}: inconclusive ({size}, {sample}); {_required_sample(c)}"
+    better, worse = (c.a, c.b) if c.effect > 0 else (c.b, c.a)
+    effect, low, high = (in_points(x, plus=False) for x in c.oriented(better))
+    size = f"{effect} points [{low}, {high}]"
+    if c.verdict != "inconclusive":
+        return f"{better} beats {worse} by {size}{on} ({sample})"
+    if not c.covers_seeds:
+        ahead = f"{better} is ahead of {worse} by {size}{on} in this seed"
+        return f"{ahead}: inconclusive ({sample}); needs more seeds"
+    obstacle = (
+        f"by the exact test ({c.test})"
+        if c.p > LEVEL
+        else f"after Holm's correction over {c.tests:,} comparisons"
+    )
+    return (
+        f"{better} is ahead of {worse} by {size}{on}, but not significantly {obstacle}: "
+        f"inconclusive ({sample}); {_required_sample(c)}"
+    )
+
+
+def _required_sample(c: Comparison) -> str:
+    """The sample sizes that would detect a difference of the observed size."""
+    if not isfinite(c.high):
+        return "needs more seeds"
+    if c.effect == 0:
+        return "no difference was observed, so the sample size needed cannot be estimated"
+    if c.seeds == 1:
+        more = c.needed.items if c.spread is None else None
+        if not more:
+            return "needs more seeds"
+        return f"needs more seeds and about {_two_digits(max(more, c.items + 1)):,} {c.item}s"
+    options = []
+    if c.needed.seeds is not None:
+        options.append(f"{max(c.needed.seeds, c.seeds + 1):,} seeds")
+    if c.needed.items is not None:
+        options.append(f"{_two_digits(max(c.needed.items, c.items + 1)):,} {c.item}s")
+    if options:
+        return f"about {' or '.join(options)} would be needed"
+    if c.needed.both is None:
+        kinds = ["seeds"] * (c.seeds > 1) + [f"{c.item}s"] * (c.items > 1)
+        return f"no realistic number of {' and '.join(kinds)} would be enough"
+    seeds, items = c.needed.both
+    return f"about {seeds:,} seeds × {_two_digits(items):,} {c.item}s would be needed"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _two_digits(number: int) -> int:
+    """Rounded up to two significant digits, the precision of such an estimate."""
+    unit: int = 10 ** max(0, floor(log10(number)) - 1)
+    return -(-number // unit) * unit
+
+
+def in_points(value: float, plus: bool = True) -> str:
+    """One decimal, with a typographic minus, and no minus before zero."""
+    rounded = round(value, 1) + 0.0
+    text = f"{rounded:+.1f}" if plus else f"{rounded:.1f}"
+    return text.replace("-", "−").replace("inf", "∞")
+
+
+def _p(value: float, sign: bool = True) -> str:
+    """As in journals: = .003, < .001."""
+    if value < 0.001:
+        return "< .001"
+    text = "1" if round(value, 3) == 1 else f"{value:.3f}".lstrip("0")
+    return f"= {text}" if sign else text
