@@ -3,7 +3,6 @@
 from itertools import combinations
 from math import isnan
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -19,7 +18,6 @@ from orchestrator.evaluation.metrics import (
     pass_at_k,
     per_prompt,
 )
-from orchestrator.stats.inference import paired_gain
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from tasks import OUTCOMES
 
@@ -67,18 +65,6 @@ def test_metrics_include_tiers_outcomes_and_pass_at_k() -> None:
     assert metrics["eval/truncated"] == 0.25
     assert (metrics["tier/3/accuracy"], metrics["tier/5/accuracy"]) == (0.5, 0.0)
     assert "eval/pass_at_4" not in metrics
-
-
-def test_the_interval_of_the_gain_is_deterministic_and_narrows_with_questions() -> None:
-    rng = np.random.default_rng(0)
-    before, after = rng.random(400), rng.random(400) + 0.1
-    wide, narrow = paired_gain(before[:50], after[:50]), paired_gain(before, after)
-    assert narrow.low < (after - before).mean() < narrow.high
-    assert narrow == paired_gain(before, after)
-    assert narrow.high - narrow.low < wide.high - wide.low
-    assert paired_gain(before, before + 0.25) == pytest.approx((0.25, 0.25))
-    with pytest.raises(ValueError, match="equal lengths"):
-        paired_gain(before, after[:3])
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from factories import cell_record, finished_cell, finished_sweep, small_plan
 
@@ -19,7 +20,7 @@ from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import write_part
-from orchestrator.report import breakdown, drawing, figures, group_figures, tables
+from orchestrator.report import breakdown, drawing, figures, group_figures, ledger_tables, tables
 from orchestrator.report.analysis import analyse
 from orchestrator.report.content import Figure, FigureRow, Section, Table, by_file_name
 from orchestrator.report.families import families
@@ -43,6 +44,7 @@ SECTIONS = (
     "Cells and ledger",
     "How to reproduce",
 )
+STYLES = drawing.policy_styles(POLICIES)
 CLAIMS = (
     "hard > random on small by 3",
     "learnable easy < hard on small by 10",
@@ -378,12 +380,13 @@ def test_an_empty_store_gives_a_page(plan: Plan, tmp_path: Path) -> None:
 
 def test_a_figure_uses_the_text_colour_of_the_page(rows: list[Row]) -> None:
     for svg in (
-        figures.accuracy_curves(rows),
-        figures.learnable_against_gain({"a": rows, "b": rows[:2]}),
+        figures.accuracy_curves(rows, STYLES),
+        figures.learnable_against_gain({"a": rows, "b": rows[:2]}, STYLES),
         group_figures.group_areas(families(rows)[0].by_policy()),
         group_figures.group_tiers(families(rows)[0].by_policy()),
         figures.tier_bars(
-            {"base": {"3": breakdown.Bar(50.0)}, "hard": {"3": breakdown.Bar(60.0, 55, 65)}}
+            {"base": {"3": breakdown.Bar(50.0)}, "hard": {"3": breakdown.Bar(60.0, 55, 65)}},
+            STYLES,
         ),
     ):
         assert svg.startswith('<svg fill="currentColor"')
@@ -396,15 +399,67 @@ def test_more_policies_than_colours_are_all_drawn(rows: list[Row]) -> None:
         cell = rows[0].cell.model_copy(update={"policy": f"p{number}"})
         many.append(dataclasses.replace(rows[0], cell=cell))
     assert len({drawing.style(n) for n in range(49)}) == 49
-    assert figures.accuracy_curves(many).count("<use") > figures.accuracy_curves(many[:7]).count(
-        "<use"
-    )
+    styles = drawing.policy_styles(row.cell.policy for row in many)
+    nine, seven = (figures.accuracy_curves(some, styles) for some in (many, many[:7]))
+    assert nine.count("<use") > seven.count("<use")
 
 
-def test_r_squared_needs_three_cells(rows: list[Row]) -> None:
-    few = figures.learnable_against_gain({"a": rows[:2]})
-    assert "stroke-dasharray" not in few  # no line through two points
-    assert "stroke-dasharray" in figures.learnable_against_gain({"a": rows})
+def test_r_squared_needs_eight_cells(rows: list[Row]) -> None:
+    few = figures.learnable_against_gain({"a": rows[:7]}, STYLES)
+    assert "stroke-dasharray" not in few and "R²" not in few
+    many = figures.learnable_against_gain({"a": rows}, STYLES)
+    assert "stroke-dasharray" in many and "R²" in many
+
+
+def test_a_gain_has_one_interval_in_all_tables(rows: list[Row]) -> None:
+    one = [row for row in rows if row.cell.seed == 0]
+    by_cell = ledger_tables.results(one)
+    column = by_cell.head.index("gain in points [95 %]")
+    compared = families(one)
+    levels = tables.pass_at(compared).body[0]
+    for number, text in enumerate(tables.gains(compared).body[0][1:]):
+        assert by_cell.body[number][column] == text
+        assert levels[4 + number].endswith(f"({text})")
+
+
+def test_a_policy_that_changes_nothing_has_an_interval_of_its_own(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path, policies=("hard",))
+    (cell,) = plan.cells
+    record = cell_record(plan, cell)
+    base = record.evaluations.filter(pc.equal(record.evaluations["update"], 0)).to_pylist()
+    same = [row | {"update": update} for update in (0, 2, 4) for row in base]
+    evaluations = pa.Table.from_pylist(same, schema=EVALUATIONS)
+    finish(store, cell, CellRecord(record.groups, evaluations, seconds=2.0), {})
+    (row,) = read_rows(store, plan.cells)
+    low = 100 * (1 - 0.025 ** (1 / 12))  # questions whose answers might still change
+    assert ledger_tables.results([row]).body[0][5] == f"+0.0 [−{low:.1f}, +{low:.1f}]"
+
+
+def test_the_tokens_of_a_cell_are_those_it_generated(rows: list[Row]) -> None:
+    table = ledger_tables.results(rows)
+    line = dict(zip(table.head, table.body[0], strict=True))
+    assert line["generated tokens"] == f"{rows[0].result['ledger']['generated_tokens']:,}"
+
+
+def test_a_policy_has_the_same_colour_in_every_figure_and_sweep() -> None:
+    few, many = (drawing.policy_styles(p) for p in (("random", "mine"), ("mine", *POLICIES)))
+    assert few["random"] == many["random"] == (drawing.COLOURS[3], drawing.MARKERS[3])
+    assert [many[p][0] for p in POLICIES] == list(drawing.COLOURS[:4])
+    assert list(few) == ["random", "mine"]
+    lots = drawing.policy_styles(f"p{n}" for n in range(20))
+    assert len(set(lots.values())) == 20
+
+
+def test_figures_draw_a_policy_in_its_colour(rows: list[Row]) -> None:
+    random = [row for row in rows if row.cell.policy == "random"]
+    bars = {"base": {"3": breakdown.Bar(50.0)}, "random": {"3": breakdown.Bar(60.0)}}
+    for svg in (
+        figures.accuracy_curves(random, STYLES),
+        figures.learnable_against_gain({"a": random}, STYLES),
+        figures.tier_bars(bars, STYLES),
+    ):
+        assert drawing.COLOURS[3].lower() in svg.lower()
+        assert drawing.COLOURS[0].lower() not in svg.lower()
 
 
 def test_each_model_and_dataset_is_a_separate_family(rows: list[Row]) -> None:

@@ -10,6 +10,7 @@ from factories import finished_sweep
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.report import (
     breakdown,
+    drawing,
     figures,
     group_figures,
     ledger_tables,
@@ -27,6 +28,7 @@ from orchestrator.stats.inference import holm, mean_effect
 from orchestrator.stats.spread import variance_components
 
 POLICIES = ("hard", "easy", "middle", "random")
+STYLES = drawing.policy_styles(POLICIES)
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +74,9 @@ def test_error_bars_of_tiers_are_those_of_the_difference_to_the_base(rows: list[
     bar = bars["hard"]["3"]
     assert change and bar.value == pytest.approx(100 * change.final)
     assert bar.low == pytest.approx(100 * (change.base + change.effect.low))
-    assert figures.tier_bars(bars).count("<path") > figures.tier_bars(
-        {name: {t: breakdown.Bar(b.value) for t, b in of.items()} for name, of in bars.items()}
+    assert figures.tier_bars(bars, STYLES).count("<path") > figures.tier_bars(
+        {name: {t: breakdown.Bar(b.value) for t, b in of.items()} for name, of in bars.items()},
+        STYLES,
     ).count("<path")
 
 
@@ -238,5 +241,5 @@ def test_several_probes_with_one_training_seed_name_the_missing_seeds(rows: list
     assert not probe_spread.spreads(compared)
     assert "set seed: [0, 1]" in probe_spread.missing(compared)[0]
     missing = probe_spread.missing(compared)
-    notes = sections.gains(compared, probe_spread.table(compared), missing).blocks[-1]
+    notes = sections.gains(compared, probe_spread.table(compared), missing, STYLES).blocks[-1]
     assert isinstance(notes, Paragraph) and missing[0] in notes.text

@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from benchmarks.interval_coverage import World, coverage, significant, sweeps
 from orchestrator.stats.inference import (
+    Interval,
     Variances,
     half_width,
     hierarchical_bootstrap,
@@ -18,7 +19,6 @@ from orchestrator.stats.inference import (
     mcnemar_p,
     mean_effect,
     mean_squares,
-    paired_gain,
     permutation_p,
     r_squared,
     variances,
@@ -26,6 +26,12 @@ from orchestrator.stats.inference import (
 from orchestrator.stats.spread import pooled_spread, variance_components
 
 RATES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40)
+
+
+def bootstrap(before: np.ndarray, after: np.ndarray, resamples: int = 4000) -> Interval:
+    """Of one seed: whole questions are drawn."""
+    differences = (after - before)[None, :]
+    return hierarchical_bootstrap(differences, resamples, np.random.default_rng(0))
 
 
 def pairs(count: int, gain: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
@@ -39,7 +45,7 @@ def test_the_interval_lies_between_the_smallest_and_the_largest_difference(
     rates: list[tuple[float, float]],
 ) -> None:
     before, after = np.array(rates).T
-    low, high = paired_gain(before, after, resamples=200)
+    low, high = bootstrap(before, after, resamples=200)
     difference = after - before
     assert difference.min() - 1e-12 <= low <= high <= difference.max() + 1e-12
 
@@ -48,14 +54,14 @@ def test_the_interval_lies_between_the_smallest_and_the_largest_difference(
 @given(RATES)
 def test_swapping_before_and_after_mirrors_the_interval(rates: list[tuple[float, float]]) -> None:
     before, after = np.array(rates).T
-    forth, back = (paired_gain(*pair, resamples=200) for pair in ((before, after), (after, before)))
+    forth, back = (bootstrap(*pair, resamples=200) for pair in ((before, after), (after, before)))
     assert (back.low, back.high) == pytest.approx((-forth.high, -forth.low))
 
 
 @pytest.mark.parametrize("count", [20, 100, 500])
 def test_the_interval_contains_the_mean_and_has_the_theoretical_width(count: int) -> None:
     before, after = pairs(count)
-    low, high = paired_gain(before, after)
+    low, high = bootstrap(before, after)
     difference = after - before
     assert low < difference.mean() < high
     normal = 2 * 1.96 * difference.std() / np.sqrt(count)
@@ -64,8 +70,7 @@ def test_the_interval_contains_the_mean_and_has_the_theoretical_width(count: int
 
 def test_more_questions_narrow_the_interval() -> None:
     widths = [
-        interval.high - interval.low
-        for interval in (paired_gain(*pairs(n)) for n in (25, 100, 400))
+        interval.high - interval.low for interval in (bootstrap(*pairs(n)) for n in (25, 100, 400))
     ]
     assert widths[0] > 1.5 * widths[1] > 1.5**2 * widths[2]
 
@@ -73,7 +78,7 @@ def test_more_questions_narrow_the_interval() -> None:
 def test_the_same_data_give_the_same_interval_and_are_left_alone() -> None:
     before, after = pairs(50)
     copies = before.copy(), after.copy()
-    assert paired_gain(before, after) == paired_gain(before, after)
+    assert bootstrap(before, after) == bootstrap(before, after)
     assert (before == copies[0]).all() and (after == copies[1]).all()
 
 
@@ -81,30 +86,18 @@ def test_pairing_removes_the_variance_between_questions() -> None:
     rng = np.random.default_rng(0)
     before = rng.random(200)
     after = before + rng.normal(0.05, 0.01, 200)
-    paired, unpaired = paired_gain(before, after), paired_gain(before, rng.permutation(after))
+    paired, unpaired = (
+        bootstrap(before, after),
+        bootstrap(before, rng.permutation(after)),
+    )
     assert 10 * (paired.high - paired.low) < unpaired.high - unpaired.low
     assert paired.low > 0
 
 
-@pytest.mark.parametrize("gain", [-0.25, 0.0, 0.5])
-def test_equal_differences_have_an_interval_without_width(gain: float) -> None:
-    before = np.linspace(0, 1, 11)
-    assert paired_gain(before, before + gain) == pytest.approx((gain, gain))
-
-
-def test_one_question_has_an_interval_without_width() -> None:
-    assert paired_gain(np.array([0.25]), np.array([1.0])) == (0.75, 0.75)
-
-
 @pytest.mark.parametrize("resamples", [1, 499, 501])
 def test_any_number_of_resamples_fills_its_last_block(resamples: int) -> None:
-    low, high = paired_gain(*pairs(30), resamples=resamples)
+    low, high = bootstrap(*pairs(30), resamples=resamples)
     assert -2 < low <= high < 2
-
-
-def test_unequal_lengths_are_refused_with_both_shapes() -> None:
-    with pytest.raises(ValueError, match=r"equal lengths, not \(3,\) and \(4,\)"):
-        paired_gain(np.zeros(3), np.zeros(4))
 
 
 # ---- seeds and items together
@@ -300,13 +293,13 @@ def test_r_squared_agrees_with_the_papers_tables() -> None:
     assert result.cells == 24
 
 
-@pytest.mark.parametrize("y", [[1.0, 2.0], [2.0, 2.0, 2.0], []])
+@pytest.mark.parametrize("y", [[1.0, 2.0, 4.0] * 2 + [3.0], [2.0] * 8, []])
 def test_too_few_or_equal_cells_have_no_regression_line(y: list[float]) -> None:
     result = r_squared(np.arange(len(y)), np.array(y))
     assert np.isnan(result.value) and (result.low, result.high) == (0, 1)
 
 
-@given(st.integers(3, 12), st.floats(-3, 3).filter(lambda x: abs(x) > 0.1))
+@given(st.integers(8, 12), st.floats(-3, 3).filter(lambda x: abs(x) > 0.1))
 @settings(max_examples=20, deadline=None)
 def test_points_on_a_line_have_r_squared_1(cells: int, slope: float) -> None:
     result = r_squared(np.arange(cells), slope * np.arange(cells) + 1, resamples=200)

@@ -237,7 +237,7 @@ def test_user_edits_are_kept(store: Store, plan: Plan) -> None:
     assert client.get_experiment(run.info.experiment_id).tags[view] == "mine"
 
 
-def test_a_policy_keeps_its_colour(tmp_path: Path, store: Store) -> None:
+def test_a_policy_has_the_colour_of_the_report(tmp_path: Path, store: Store) -> None:
     for policies in (("hard", "random"), ("easy", "hard", "random")):
         plan = small_plan(tmp_path, policies=policies, seeds=(0, 1))
         tracker = Tracker.open(default_tracking_uri(store), store, plan)
@@ -246,7 +246,7 @@ def test_a_policy_keeps_its_colour(tmp_path: Path, store: Store) -> None:
     experiment = parent_of(store, plan).info.experiment_id
     runs = client_of(store).search_runs([experiment], "params.policy != ''")
     colours = {(r.data.tags["policy"], r.data.tags["mlflow.runColor"]) for r in runs}
-    assert colours == {("hard", COLOURS[0]), ("random", COLOURS[1]), ("easy", COLOURS[2])}
+    assert colours == {("hard", COLOURS[0]), ("easy", COLOURS[1]), ("random", COLOURS[3])}
 
 
 def test_views_have_the_format_that_mlflow_reads() -> None:

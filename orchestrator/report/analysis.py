@@ -18,6 +18,7 @@ from orchestrator.report.content import (
     Table,
     by_file_name,
 )
+from orchestrator.report.drawing import policy_styles
 from orchestrator.report.families import Family, families
 from orchestrator.report.pool import pool_section
 from orchestrator.report.rows import Row, read_rows
@@ -88,12 +89,13 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
     status = [f"{len(rows)} of {len(plan.cells)} cells finished", dropped_summary(manifest)]
     results, spread = ledger_tables.results(rows), probe_spread.table(compared)
     missing = probe_spread.missing(compared)
+    styles = policy_styles(cell.policy for cell in plan.cells)
     content: list[Section | None] = [
         sections.verdicts(compared, verdicts, claims),
-        sections.gains(compared, spread, missing),
-        sections.learnable(compared),
+        sections.gains(compared, spread, missing, styles),
+        sections.learnable(compared, styles),
         sections.test_sets(compared),
-        sections.breakdown(compared),
+        sections.breakdown(compared, styles),
         sections.paper_a(compared) if paper == "A" else None,
         sections.cells(rows, results),
     ]

@@ -2,9 +2,11 @@
 
 import io
 import re
+from collections.abc import Iterable
 from html import escape
 from textwrap import fill
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, distinguishable with colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+FREQUENT = ("hard", "easy", "middle", "random", "full")
 MARKERS = "os^DvPX"  # in addition to colours, for greyscale print
 SMALL = (5.4, 3.3)  # inches: at phone width the text is still about 9 pixels high
 
@@ -46,6 +49,28 @@ def as_file(element: str) -> str:
 def style(number: int) -> tuple[str, str]:
     """Colour and marker of the n-th policy; the first 49 combinations are distinct."""
     return COLOURS[number % len(COLOURS)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
+
+
+def policy_styles(policies: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Policy -> colour and marker, equal in every view and, as far as possible, in every sweep.
+
+    They follow from the policy's name, so that a grid that grows changes none of the frequent ones.
+    """
+    slots: dict[str, int] = {}
+    policies = list(dict.fromkeys(policies))
+    for policy in sorted(policies, key=lambda name: (_preferred(name), name)):
+        taken, size = set(slots.values()), len(COLOURS)
+        free = [k for k in range(size) if k not in taken]
+        after = [k for k in free if k >= _preferred(policy) % size]
+        slots[policy] = (after or free or [len(slots)])[0]
+    return {policy: style(slots[policy]) for policy in policies}
+
+
+def _preferred(policy: str) -> int:
+    """Slots 0 to 4 are those of frequent policies; the others start their search by their name."""
+    if policy in FREQUENT:
+        return FREQUENT.index(policy)
+    return len(COLOURS) + crc32(policy.encode()) % len(COLOURS)
 
 
 def new_axes(width: float = 6.4, height: float = 3.6) -> "tuple[Figure, Axes]":

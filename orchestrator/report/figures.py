@@ -14,7 +14,6 @@ from orchestrator.report.drawing import (
     SMALL,
     legend_above,
     new_axes,
-    style,
     svg,
     wrapped,
 )
@@ -27,17 +26,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def accuracy_curves(rows: Sequence[Row]) -> str:
+Styles = Mapping[str, tuple[str, str]]  # policy -> colour, marker
+
+
+def accuracy_curves(rows: Sequence[Row], styles: Styles) -> str:
     """Accuracy on the test set by update, one line per policy: the mean over its seeds.
 
     The band spans the seeds. Only updates at which all of them were evaluated are shown.
     """
     figure, axes = new_axes(*SMALL)
-    for number, policy in enumerate(dict.fromkeys(row.cell.policy for row in rows)):
+    for policy in dict.fromkeys(row.cell.policy for row in rows):
         curves = [row.curve for row in rows if row.cell.policy == policy]
         updates = sorted(set.intersection(*(set(c) for c in curves)))
         values = 100 * np.array([[c[u] for u in updates] for c in curves])
-        colour, marker = style(number)
+        colour, marker = styles[policy]
         axes.plot(updates, values.mean(axis=0), color=colour, marker=marker, ms=4, label=policy)
         if len(curves) > 1:
             low, high = values.min(axis=0), values.max(axis=0)
@@ -49,11 +51,11 @@ def accuracy_curves(rows: Sequence[Row]) -> str:
     return svg(figure)
 
 
-def learnable_against_gain(groups: Mapping[str, Sequence[Row]]) -> str:
+def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) -> str:
     """Learnable % against gain in points, one mark per cell (paper A, figure 3), and R².
 
     `groups`: model and data -> rows. Each group has its own marker, each policy its colour. The
-    line and R² need at least three cells.
+    line and R² need at least eight cells.
     """
     figure, axes = new_axes(*SMALL)
     rows = [row for group in groups.values() for row in group]
@@ -61,10 +63,9 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]]) -> str:
     for number, group in enumerate(groups.values()):
         marker = MARKERS[number % len(MARKERS)]
         for row, point in learnable_gain_points(group):
-            colour = COLOURS[policies.index(row.cell.policy) % len(COLOURS)]
-            axes.plot(*point, marker, color=colour, ms=6, alpha=0.85)
-    for number, policy in enumerate(policies):
-        axes.plot([], [], "o", color=COLOURS[number % len(COLOURS)], label=policy)
+            axes.plot(*point, marker, color=styles[row.cell.policy][0], ms=6, alpha=0.85)
+    for policy in policies:
+        axes.plot([], [], "o", color=styles[policy][0], label=policy)
     for number, name in enumerate(groups if len(groups) > 1 else []):
         axes.plot([], [], MARKERS[number % len(MARKERS)], color="#000000", mfc="none", label=name)
     axes.set_xlabel("learnable %")
@@ -88,7 +89,7 @@ def _line(axes: "Axes", x: np.ndarray, y: np.ndarray) -> None:
     axes.set_xlabel(f"learnable % ({text})")
 
 
-def tier_bars(accuracies: Mapping[str, Mapping[str, Bar]]) -> str:
+def tier_bars(accuracies: Mapping[str, Mapping[str, Bar]], styles: Styles) -> str:
     """Accuracy in % by tier, one group of bars per tier, one bar per name (base, each policy).
 
     `accuracies` is name -> tier -> bar.
@@ -96,11 +97,11 @@ def tier_bars(accuracies: Mapping[str, Mapping[str, Bar]]) -> str:
     figure, axes = new_axes(*SMALL)
     tiers = list(dict.fromkeys(tier for by_tier in accuracies.values() for tier in by_tier))
     width = 0.8 / max(1, len(accuracies))
-    colours = ("#9aa0a6", *COLOURS)
     for number, (name, by_tier) in enumerate(accuracies.items()):
         positions = np.arange(len(tiers)) - 0.4 + width * (number + 0.5)
         heights = [by_tier[tier].value if tier in by_tier else 0.0 for tier in tiers]
-        axes.bar(positions, heights, width, color=colours[number % len(colours)], label=name)
+        colour = styles[name][0] if name in styles else "#9aa0a6"  # the base model
+        axes.bar(positions, heights, width, color=colour, label=name)
         for position, tier in zip(positions, tiers, strict=True):
             bar = by_tier.get(tier)
             if bar is not None and bar.low is not None and bar.high is not None:

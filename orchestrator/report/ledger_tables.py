@@ -10,8 +10,7 @@ from orchestrator.evaluation.groups import GroupShares
 from orchestrator.report.content import Table
 from orchestrator.report.families import Family
 from orchestrator.report.rows import Row
-from orchestrator.report.tables import NONE
-from orchestrator.stats.sentences import in_points
+from orchestrator.report.tables import NONE, effect_text
 from orchestrator.training.ledger import pulls_to_base
 
 LEDGER = (
@@ -35,31 +34,30 @@ def results(rows: Sequence[Row]) -> Table:
     """Every cell by itself."""
     head = (
         *("model", "dataset", "policy", "seed", "accuracy", "gain in points [95 %]"),
-        *("learnable %", "updates", "tokens", "seconds", "tied at cutoff"),
+        *("learnable %", "updates", "generated tokens", "seconds", "tied at cutoff"),
     )
     return Table(
         "Every cell",
         head,
         [_result(row) for row in rows],
-        "Gain: final minus base accuracy of this run, with a 95 % bootstrap interval over "
-        "questions; it does not cover other seeds. Tied at cutoff: prompts chosen at random among "
-        "those whose score equals that of the last chosen one.",
+        "Gain: final minus base accuracy of this run, with its 95 % interval over questions; it "
+        "does not cover other seeds. Generated tokens: those of training. Tied at cutoff: prompts "
+        "chosen at random among those whose score equals that of the last chosen one.",
     )
 
 
 def _result(row: Row) -> tuple[str, ...]:
     result, ledger = row.result, row.result["ledger"]
-    gain, low, high = (in_points(100 * x) for x in (result["gain"], *row.gain))
     return (
         *(result["model"], result["dataset"], result["policy"], str(result["seed"])),
         " → ".join(
             f"{value:.3f}" if isfinite(value) else NONE
             for value in (result["accuracy_base"], result["accuracy_final"])
         ),
-        f"{gain} [{low}, {high}]" if isfinite(row.gain.low) else NONE,
+        effect_text(row.gain),
         f"{result['learnable_pct']:.1f}",
         str(result["updates"]),
-        f"{ledger['prompt_tokens'] + ledger['generated_tokens']:,}",
+        f"{ledger['generated_tokens']:,}",
         f"{ledger['seconds']:.0f}",
         f"{row.ties['chosen']} of {row.ties['pool']}" if row.ties else NONE,
     )

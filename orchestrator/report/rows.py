@@ -15,7 +15,7 @@ from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import read_subset
 from orchestrator.selection.subsets import reason
 from orchestrator.stats.fairness import AXES, cost_curve
-from orchestrator.stats.inference import Interval, paired_gain
+from orchestrator.stats.inference import Effect, mean_effect
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import CellState, cell_state
@@ -30,17 +30,17 @@ Counts = Mapping[int, Mapping[str, tuple[int, int]]]
 class Row:
     """A finished cell.
 
-    gain: 95 % interval of final minus base accuracy, as shares; nan where no question could be
-    scored in both. counts: test set (OWN, or its name) -> sample counts. kinds: "tier" and "band"
-    -> question of the own test set -> its tier or band. held_out: base counts from samples that
-    were not used to assign bands. shares, tier_shares: update, tier -> its groups by kind. costs:
-    axis of `fairness.AXES` -> cumulative cost after each update. policy_stopped: some cell of its
-    policy was stopped early, so comparing the others would favour the policy.
+    gain: final minus base accuracy with its 95 % interval, as shares; nan where no question could
+    be scored in both. counts: test set (OWN, or its name) -> sample counts. kinds: "tier" and
+    "band" -> question of the own test set -> its tier or band. held_out: base counts from samples
+    that were not used to assign bands. shares, tier_shares: update, tier -> its groups by kind.
+    costs: axis of `fairness.AXES` -> cumulative cost after each update. policy_stopped: some cell
+    of its policy was stopped early, so comparing the others would favour the policy.
     """
 
     cell: Cell
     result: dict[str, Any]
-    gain: Interval
+    gain: Effect
     counts: Mapping[str, Counts]
     kinds: Mapping[str, Mapping[str, str]]
     held_out: Mapping[str, tuple[int, int]]
@@ -119,14 +119,14 @@ def _counts(evaluations: pa.Table) -> dict[str, Counts]:
     return dict(counts)
 
 
-def _gain(counts: Counts, updates: int) -> Interval:
-    """Interval of final minus base accuracy over the questions that were scored in both."""
+def _gain(counts: Counts, updates: int) -> Effect:
+    """Final minus base accuracy over the questions that were scored in both."""
     final_counts = counts[updates]
     scored = [i for i, (n, _) in counts[0].items() if n and final_counts.get(i, (0, 0))[0]]
     if not scored:
-        return Interval(np.nan, np.nan)
+        return Effect(np.nan, np.nan, np.nan, 1.0)
     before, after = (
         np.array([c / n for n, c in map(side.__getitem__, scored)])
         for side in (counts[0], final_counts)
     )
-    return paired_gain(before, after)
+    return mean_effect((after - before)[None, :])

@@ -7,7 +7,12 @@ from orchestrator.report import breakdown as accuracy_breakdown
 from orchestrator.report import ledger_tables, paper_comparison, tables
 from orchestrator.report.content import Block, Claims, Figure, FigureRow, Paragraph, Section, Table
 from orchestrator.report.families import Family
-from orchestrator.report.figures import accuracy_curves, learnable_against_gain, tier_bars
+from orchestrator.report.figures import (
+    Styles,
+    accuracy_curves,
+    learnable_against_gain,
+    tier_bars,
+)
 from orchestrator.report.group_figures import group_areas, group_tiers
 from orchestrator.report.rows import Row
 from orchestrator.report.verdicts import ClaimResult, FamilyVerdict
@@ -49,12 +54,14 @@ def verdicts(
     )
 
 
-def gains(families: Sequence[Family], spread: Table, missing: Sequence[str]) -> Section:
+def gains(
+    families: Sequence[Family], spread: Table, missing: Sequence[str], styles: Styles
+) -> Section:
     """Tables 1 and 3, and figure 2, of paper A; steps to match of paper B; spread over probes."""
     curves = (
         Figure(
             f"Test accuracy by update, {family.title}: mean over seeds; the band spans the seeds",
-            partial(accuracy_curves, family.rows),
+            partial(accuracy_curves, family.rows, styles),
         )
         for family in families
     )
@@ -70,12 +77,12 @@ def gains(families: Sequence[Family], spread: Table, missing: Sequence[str]) -> 
     )
 
 
-def learnable(families: Sequence[Family]) -> Section:
+def learnable(families: Sequence[Family], styles: Styles) -> Section:
     """Table 2 and figure 3 of paper A, and the groups by kind."""
     scatter = Figure(
-        "Learnable % against gain, one mark per cell. The interval of R² resamples cells; "
-        "correlation does not imply causation",
-        partial(learnable_against_gain, {family.title: family.rows for family in families}),
+        "Learnable % against gain, one mark per cell. R² needs at least eight cells, which its "
+        "interval resamples; correlation does not imply causation",
+        partial(learnable_against_gain, {f.title: f.rows for f in families}, styles),
     )
     areas = (
         Figure(
@@ -112,7 +119,7 @@ def test_sets(families: Sequence[Family]) -> Section:
     return Section("tests", "Test sets", (tables.pass_at(families),))
 
 
-def breakdown(families: Sequence[Family]) -> Section | None:
+def breakdown(families: Sequence[Family], styles: Styles) -> Section | None:
     """Accuracy by tier (paper B) and by base difficulty; None where neither is known."""
     both = (accuracy_breakdown.tiers(families), accuracy_breakdown.bands(families))
     shown = [table for table in both if table.body]
@@ -120,7 +127,7 @@ def breakdown(families: Sequence[Family]) -> Section | None:
         Figure(
             f"Accuracy by tier, {family.title}, mean over seeds. Error bars: 95 % interval of the "
             "difference to the base model",
-            partial(tier_bars, by_name),
+            partial(tier_bars, by_name, styles),
         )
         for family in families
         if (by_name := accuracy_breakdown.tier_bars(family))

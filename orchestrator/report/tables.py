@@ -1,7 +1,7 @@
 """The tables of both papers, from rows: text in cells, for every view."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from math import isfinite
+from math import isfinite, isnan
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +66,9 @@ def policies_of(families: Sequence[Family]) -> list[str]:
 
 
 def effect_text(effect: Effect) -> str:
-    """A difference with its interval, in points."""
+    """A difference with its interval, in points; the interval is left out where it is infinite."""
+    if isnan(effect.mean):
+        return NONE
     mean, low, high = (in_points(100 * x) for x in effect[:3])
     return f"{mean} [{low}, {high}]" if isfinite(effect.low) else mean
 
@@ -96,7 +98,8 @@ def gains(families: Sequence[Family]) -> Table:
     """Paper A, tables 1 and 3: the gain in accuracy of each policy."""
     caption = (
         "Final minus base accuracy on the same test questions, in points: mean over seeds with a "
-        "95 % interval. With two seeds or more the interval covers new seeds and new questions."
+        "95 % interval. With two seeds or more the interval covers new seeds and new questions. "
+        "Where no answer changed, it covers the questions that might."
     )
     return _by_policy(families, "Gain in accuracy", gain_text, caption)
 

@@ -15,6 +15,7 @@ from scipy.special import stdtrit
 
 LEVEL = 0.05
 EXACT = 14  # items up to which all 2^14 sign patterns are tried
+FEWEST_CELLS = 8  # of a straight line; the interval of fewer says nothing
 BLOCK = 2_000_000  # random numbers in memory at once
 SMALLEST = 1e-100  # lower bound of reported p values; stdtrit overflows at 1e-300
 ZERO_WIDTH = 1e-12  # half widths below count as zero
@@ -92,17 +93,6 @@ class RSquared(NamedTuple):
     low: float
     high: float
     cells: int
-
-
-def paired_gain(before: np.ndarray, after: np.ndarray, resamples: int = 4000) -> Interval:
-    """95 % percentile bootstrap interval of mean(after − before) over test questions.
-
-    Both are [questions], the mean correctness of each question's samples: a question is one
-    cluster, so its samples never count as independent. Raises ValueError on unequal lengths.
-    """
-    if before.shape != after.shape:
-        raise ValueError(f"pairs need equal lengths, not {before.shape} and {after.shape}")
-    return hierarchical_bootstrap((after - before)[None, :], resamples, np.random.default_rng(0))
 
 
 def hierarchical_bootstrap(
@@ -253,13 +243,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def r_squared(x: np.ndarray, y: np.ndarray, resamples: int = 4000) -> RSquared:
     """R² of a straight line through cells, with a percentile bootstrap interval over cells.
 
-    With fewer than three cells, or where x or y is constant, the value is nan and the interval
+    With fewer than eight cells, or where x or y is constant, the value is nan and the interval
     [0, 1]. Constant resamples are left out. Raises ValueError on unequal lengths.
     """
     if x.shape != y.shape or x.ndim != 1:
         raise ValueError(f"x and y need equal lengths, not {x.shape} and {y.shape}")
     rows = np.random.default_rng(0).integers(0, max(1, len(x)), size=(resamples, len(x)))
-    if len(x) < 3 or np.isnan(value := float(_squared(x, y))):
+    if len(x) < FEWEST_CELLS or np.isnan(value := float(_squared(x, y))):
         return RSquared(nan, 0.0, 1.0, len(x))
     low, high = np.nanquantile(_squared(x[rows], y[rows]), [LEVEL / 2, 1 - LEVEL / 2])
     return RSquared(value, float(low), float(high), len(x))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
-from orchestrator.report.drawing import COLOURS
+from orchestrator.report.drawing import policy_styles
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.tracking.cell_view import (
@@ -99,10 +99,8 @@ class SweepRuns:
         where = f"tags.mlflow.parentRunId = '{self.parent.run_id}'"
         children = search_runs(self._client, self.experiment_id, where)
         self._runs = {r.data.tags.get("decile.cell_id", ""): CellRun.of(r) for r in children}
-        tags = (r.data.tags for r in reversed(children))
-        self._colours = {
-            t["policy"]: t[RUN_COLOUR] for t in tags if {"policy", RUN_COLOUR} <= t.keys()
-        }
+        styles = policy_styles(cell.policy for cell in plan.cells)
+        self._colours = {policy: colour for policy, (colour, _) in styles.items()}
 
     def digest(self, cell: Cell) -> str:
         """Digest of the result that the cell's run completely shows; empty without one."""
@@ -180,20 +178,12 @@ class SweepRuns:
         """The cell's run, created once; `started`: milliseconds since the epoch, default now."""
         if cell.cell_id not in self._runs:
             tags = cell_tags(cell) | {"mlflow.parentRunId": self.parent.run_id}
-            initial = tags | {RUN_COLOUR: self._colour(cell.policy)}  # users may change the colour
+            initial = tags | {RUN_COLOUR: self._colours[cell.policy]}  # users may change it
             name = run_name(cell)
             run = self._client.create_run(self.experiment_id, started, initial, run_name=name)
             self._runs[cell.cell_id] = CellRun(run.info.run_id)
             log_params_and_tags(self._client, run, cell_params(cell), tags)
         return self._runs[cell.cell_id]
-
-    def _colour(self, policy: str) -> str:
-        """One colour for all seeds of a policy, as in the report: the first unused one."""
-        if policy not in self._colours:
-            unused = [c for c in COLOURS if c not in self._colours.values()]
-            repeated = COLOURS[len(self._colours) % len(COLOURS)]
-            self._colours[policy] = unused[0] if unused else repeated
-        return self._colours[policy]
 
     def _read(self, run: CellRun) -> None:
         """Read the history of an earlier process: MLflow would store the same step twice."""
