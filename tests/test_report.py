@@ -4,8 +4,10 @@ import ast
 import csv
 import dataclasses
 import json
+import os
 import re
 import xml.etree.ElementTree as ET
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,16 +17,25 @@ import pyarrow.compute as pc
 import pytest
 from factories import cell_record, finished_cell, finished_sweep, small_plan
 
+from orchestrator import __version__
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import write_part
-from orchestrator.report import breakdown, drawing, figures, group_figures, ledger_tables, tables
+from orchestrator.report import (
+    breakdown,
+    drawing,
+    figures,
+    group_figures,
+    ledger_tables,
+    tables,
+    training_figures,
+)
 from orchestrator.report.analysis import analyse
-from orchestrator.report.content import Figure, FigureRow, Section, Table, by_file_name
+from orchestrator.report.content import Completions, Figure, FigureRow, Section, Table, by_file_name
 from orchestrator.report.families import families
-from orchestrator.report.page import section_html, write_page
+from orchestrator.report.page import page_html, section_html, write_page
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.seed_spreads import read_spreads, settings_key
 from orchestrator.report.text import terminal_report, verdict_text
@@ -39,8 +50,10 @@ SECTIONS = (
     "Verdicts",
     "Gains",
     "Learnable groups",
+    "Training curves",
     "Test sets",
     "Where the gain comes from",
+    "Completions before and after: stub on small",
     "Cells and ledger",
     "How to reproduce",
 )
@@ -314,9 +327,53 @@ def test_the_page_has_every_section_and_no_external_resources(
     assert [h for h in reader.headings if h in SECTIONS] == list(SECTIONS)
     assert reader.loads == []
     assert not re.search(r"https?://|url\((?!#)|@import|<script", text)
-    assert text.count("<svg") == text.count('role="img"') == 5
+    assert text.count("<svg") == text.count('role="img"') == 6
     assert all(cell.cell_id in text and cell.subset_key in text for cell in plan.cells)
     assert "hard vs. random on small" in text or "beats" in text
+
+
+def test_the_page_names_the_version_and_the_date_of_the_last_result(
+    tmp_path: Path,
+) -> None:
+    plan, store = finished_sweep(tmp_path, policies=("hard", "random"))
+    for cell, day in zip(plan.cells, (3, 2), strict=True):
+        when = datetime(2026, 1, day, 4, 5, tzinfo=UTC).timestamp()
+        os.utime(store.path("cells", cell.cell_id, "result.json"), (when, when))
+    html = page_html(analyse(plan, store))
+    assert f"Decile {__version__}, last result 2026-01-03 04:05 UTC" in html
+
+
+def test_training_curves_show_what_the_trainer_logged(rows: list[Row]) -> None:
+    groups = families(rows)[0].by_policy()
+    plain = svg_text(training_figures.training_curves(groups, STYLES))
+    assert "learnable %" in plain and "completion length, tokens" in plain
+    assert "reward" not in plain and "KL" not in plain, "not in the log of these cells"
+    logged = {"reward": {1: 0.5, 2: 0.75}, "kl": {1: 0.0, 2: 0.1}}
+    full = [dataclasses.replace(row, log=logged) for row in rows[:2]]
+    plain = svg_text(training_figures.training_curves({"hard": full}, STYLES))
+    assert {"reward", "learnable %", "KL to the base model", "hard"} <= set(plain)
+    assert "completion length, tokens" not in plain
+
+
+def svg_text(svg: str) -> list[str]:
+    """The texts of a figure, which stand in it as comments."""
+    return re.findall(r"<!-- (.*?) -->", svg)
+
+
+def test_completions_before_and_after_stand_side_by_side(plan: Plan, store: Store) -> None:
+    analysis = analyse(plan, store)
+    (section,) = (s for s in analysis.sections if s.anchor.startswith("completions"))
+    blocks = [block for block in section.blocks if isinstance(block, Completions)]
+    assert len(blocks) == 4
+    prompts = sorted(plan.pool(plan.cells[0].baseline).test, key=lambda p: p.prompt_id)
+    assert [block.question for block in blocks] == [p.question for p in prompts[:4]]
+    names = [name for name, _, _ in blocks[0].answers]
+    after = [f"after training on {policy}, seed 0" for policy in POLICIES]
+    assert names == ["before: base model", *after]
+    assert blocks[0].answers[0][2].startswith("<b>after 0</b>")
+    assert blocks[0].answers[1][2].startswith("<b>after 4</b>")
+    html = section_html(section)
+    assert "&lt;b&gt;after 4&lt;/b&gt;" in html and "<b>after" not in html
 
 
 def table_html(*tables: Table) -> str:
@@ -533,7 +590,7 @@ def test_the_notebook_shows_every_figure_and_table_of_the_page(
     monkeypatch.setenv("DECILE_STORAGE", store.root)
     monkeypatch.setenv("DECILE_EXPERIMENT", plan.name)
     html = "".join(executed(Path(__file__).parents[1] / "notebooks" / "results.ipynb"))
-    assert len(analysis.figures) == 7
+    assert len(analysis.figures) == 8
     assert all(figure.svg in html for figure in analysis.figures.values())
     titles = {table.title for table in analysis.tables.values()} - {"Cells"}  # how to reproduce
     assert len(titles) >= 8 and all(f"<h3>{title}</h3>" in html for title in titles)

@@ -32,6 +32,7 @@ from orchestrator.report.verdicts import (
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import stopped_lines
+from tasks import Prompt
 
 FORM = 3  # increase to have the views of finished sweeps rendered again
 
@@ -62,6 +63,12 @@ class SweepAnalysis:
     def paper(self) -> Section | None:
         """The comparison with a paper, if requested."""
         return next((s for s in self.sections if s.anchor == sections.PAPER_ANCHOR), None)
+
+    @property
+    def last_result(self) -> str:
+        """When the newest result was written; empty without any."""
+        newest = max((row.finished for row in self.rows if row.finished), default=None)
+        return f"{newest:%Y-%m-%d %H:%M} UTC" if newest else ""
 
     @cached_property
     def tables(self) -> dict[str, Table]:
@@ -94,9 +101,11 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
         sections.verdicts(compared, verdicts, claims),
         sections.gains(compared, spread, missing, styles),
         sections.learnable(compared, styles),
+        sections.training(compared, styles),
         sections.test_sets(compared),
         sections.breakdown(compared, styles),
         sections.paper_a(compared) if paper == "A" else None,
+        *(sections.completions(family, _test_questions(plan, family)) for family in compared),
         sections.cells(rows, results),
     ]
     if not rows:
@@ -118,6 +127,10 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
         sections=tuple(filter(None, [*content, *pools, _reproduce(plan, rows)])),
         digest=_digest(plan, rows, manifest, stopped, spreads),
     )
+
+
+def _test_questions(plan: Plan, family: Family) -> dict[str, Prompt]:
+    return {p.prompt_id: p for p in plan.pool(family.rows[0].cell.baseline).test}
 
 
 def _digest(

@@ -102,8 +102,28 @@ class Claims:
     kind: ClassVar = "claims"
 
 
+@dataclass(frozen=True)
+class Completions:
+    """One test question answered by the base model and by each policy's final model."""
+
+    question: str
+    answer: str
+    answers: tuple[tuple[str, str, str], ...]  # model, outcome, completion
+    kind: ClassVar = "completions"
+
+
 T = TypeVar("T", Table, Figure)
-Block = Table | Figure | FigureRow | Paragraph | Details | Command | Claims | FamilyVerdict
+Block = (
+    Table
+    | Figure
+    | FigureRow
+    | Paragraph
+    | Details
+    | Command
+    | Claims
+    | FamilyVerdict
+    | Completions
+)
 
 
 @dataclass(frozen=True)

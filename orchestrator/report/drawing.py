@@ -8,6 +8,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+import numpy as np
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -115,16 +117,23 @@ def wrapped(name: str, width: int = 26) -> str:
     return fill(name, width)
 
 
-def new_panels(count: int) -> "tuple[Figure, list[Axes]]":
-    """That many panels, two in a row."""
+def new_panels(count: int, same_scale: bool = True) -> "tuple[Figure, list[Axes]]":
+    """That many panels, two in a row; `same_scale`: with the same y axis."""
     from matplotlib.figure import Figure
 
     columns = min(2, count)
     lines = -(-count // columns)
     figure = Figure(figsize=(SMALL[0], 0.9 + 1.7 * lines), layout="constrained")
-    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    panels = figure.subplots(lines, columns, sharex=True, sharey=same_scale, squeeze=False).ravel()
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
     for axes in panels[count:]:
         axes.set_axis_off()
     return figure, list(panels)
+
+
+def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """Mean over `window` updates, fewer at both ends."""
+    ones = np.ones(window)
+    sums, counts = (np.convolve(v, ones, "same") for v in (values, np.ones(len(values))))
+    return np.asarray(sums / counts)

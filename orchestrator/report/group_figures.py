@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orchestrator.evaluation.groups import GroupShares
-from orchestrator.report.drawing import new_panels, svg, wrapped
+from orchestrator.report.drawing import moving_mean, new_panels, svg, wrapped
 from orchestrator.report.ledger_tables import tiers_of
 from orchestrator.report.rows import Row
 
@@ -37,7 +37,7 @@ def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> str:
         if not updates:
             continue
         by_kind = np.array([_mean_shares([row.shares[u] for row in rows]) for u in updates]).T
-        smooth = [100 * _moving_mean(shares, max(1, len(updates) // 20)) for shares in by_kind]
+        smooth = [100 * moving_mean(shares, max(1, len(updates) // 20)) for shares in by_kind]
         axes.stackplot(updates, smooth, colors=KINDS.values(), labels=KINDS, alpha=0.85, lw=0)
         axes.locator_params(axis="x", integer=True, nbins=5)
         axes.margins(x=0)
@@ -95,10 +95,3 @@ def _with_legend(
     figure.supxlabel(x_label, size=10)
     figure.supylabel("% of groups", size=10)
     return svg(figure)
-
-
-def _moving_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Mean over `window` updates, fewer at both ends."""
-    ones = np.ones(window)
-    sums, counts = (np.convolve(v, ones, "same") for v in (values, np.ones(len(values))))
-    return np.asarray(sums / counts)

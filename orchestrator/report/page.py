@@ -5,6 +5,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator import __version__
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.content import Section
 from orchestrator.storage.store import Store
@@ -20,7 +21,7 @@ def write_page(analysis: SweepAnalysis, file: Path) -> None:
 
 def page_html(analysis: SweepAnalysis) -> str:
     """The page."""
-    return render("page.html", analysis=analysis)
+    return render("page.html", analysis=analysis, version=__version__)
 
 
 def section_html(section: Section) -> str:

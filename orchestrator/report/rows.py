@@ -1,9 +1,10 @@
 """The store -> one row per finished cell: the only module of the report that reads results."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +21,18 @@ from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import CellState, cell_state
 
+SHOWN_QUESTIONS = 4
 OWN = ""  # the cell's own test set; other names are out-of-distribution test sets
 
 # update -> prompt_id -> (samples without error, correct samples); sampled answers only
 Counts = Mapping[int, Mapping[str, tuple[int, int]]]
+
+
+class Answer(NamedTuple):
+    """One completion of a test question, and its outcome."""
+
+    completion: str
+    outcome: str
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,9 @@ class Row:
     "band" -> question of the own test set -> its tier or band. held_out: base counts from samples
     that were not used to assign bands. shares, tier_shares: update, tier -> its groups by kind.
     costs: axis of `fairness.AXES` -> cumulative cost after each update. policy_stopped: some cell
-    of its policy was stopped early, so comparing the others would favour the policy.
+    of its policy was stopped early, so comparing the others would favour the policy. log: the
+    trainer's, name -> update -> value. answers: some test questions -> a completion before and
+    after training. finished: when the result was written, in UTC.
     """
 
     cell: Cell
@@ -49,6 +60,9 @@ class Row:
     costs: Mapping[str, np.ndarray]
     ties: dict[str, int] | None
     policy_stopped: bool = False
+    log: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    answers: Mapping[str, tuple[Answer, Answer]] = field(default_factory=dict)
+    finished: datetime | None = None
 
     @cached_property
     def curve(self) -> dict[int, float]:
@@ -106,7 +120,42 @@ def _read_row(store: Store, cell: Cell) -> Row | None:
             for axis in AXES
         },
         ties=reason(subset)["ties"] if subset is not None else None,
+        log=_by_name(log),
+        answers=_answers(evaluations, cell.updates),
+        finished=_finished(store, cell),
     )
+
+
+def _by_name(log: pa.Table) -> dict[str, dict[int, float]]:
+    """The trainer's log: name -> update -> value."""
+    by_name: dict[str, dict[int, float]] = {}
+    for row in log.to_pylist():
+        by_name.setdefault(row["name"], {})[row["update"]] = row["value"]
+    return by_name
+
+
+def _answers(evaluations: pa.Table, updates: int) -> dict[str, tuple[Answer, Answer]]:
+    """Some test questions -> the first completion of the base and of the final model.
+
+    The questions come first by prompt_id, a hash, so that the choice is independent of success and
+    the same for all cells of a test set.
+    """
+    steps = by_update(main(evaluations))
+    chosen = sorted(pc.unique(steps[0]["prompt_id"]).to_pylist())[:SHOWN_QUESTIONS]
+    sides = []
+    for update in (0, updates):
+        table, ids = steps[update], pa.array(chosen, pa.string())
+        rows = table.filter(pc.is_in(table["prompt_id"], ids))
+        last_to_first = sorted(rows.to_pylist(), key=lambda row: -row["sample"])
+        sides.append({r["prompt_id"]: Answer(r["completion"], r["outcome"]) for r in last_to_first})
+    before, after = sides
+    return {i: (before[i], after[i]) for i in chosen if i in after}
+
+
+def _finished(store: Store, cell: Cell) -> datetime | None:
+    """When the result was written, in UTC."""
+    info = store.fs.get_file_info(store.path("cells", cell.cell_id, "result.json"))
+    return info.mtime.astimezone(UTC) if info.mtime else None
 
 
 def _counts(evaluations: pa.Table) -> dict[str, Counts]:

@@ -1,11 +1,20 @@
 """The sections of the report that come from finished cells."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from orchestrator.report import breakdown as accuracy_breakdown
 from orchestrator.report import ledger_tables, paper_comparison, tables
-from orchestrator.report.content import Block, Claims, Figure, FigureRow, Paragraph, Section, Table
+from orchestrator.report.content import (
+    Block,
+    Claims,
+    Completions,
+    Figure,
+    FigureRow,
+    Paragraph,
+    Section,
+    Table,
+)
 from orchestrator.report.families import Family
 from orchestrator.report.figures import (
     Styles,
@@ -15,7 +24,9 @@ from orchestrator.report.figures import (
 )
 from orchestrator.report.group_figures import group_areas, group_tiers
 from orchestrator.report.rows import Row
+from orchestrator.report.training_figures import training_curves
 from orchestrator.report.verdicts import ClaimResult, FamilyVerdict
+from tasks import Prompt
 
 PAPER_ANCHOR = "paper"
 METHOD = (
@@ -28,6 +39,10 @@ METHOD = (
     "test questions only; where cells in the store with the same settings show how much results "
     "vary between seeds, that variance is added. Learnable %, tiers, other test sets and claims "
     "have intervals, but no verdict by p."
+)
+COMPLETIONS = (
+    "The first completion of each model to the test questions whose hashes come first: a choice "
+    "that does not depend on success and does not change between reports."
 )
 CLAIMS = (
     "As stated in the experiment file. A claim is supported where the whole interval lies on its "
@@ -112,6 +127,41 @@ def learnable(families: Sequence[Family], styles: Styles) -> Section:
             *tier_blocks,
         ),
     )
+
+
+def training(families: Sequence[Family], styles: Styles) -> Section:
+    """Reward, learnable %, completion length and KL during training."""
+    figures = tuple(
+        Figure(
+            f"Training by update, {family.title}: mean over seeds, smoothed over a tenth of the "
+            "updates",
+            partial(training_curves, family.by_policy(), styles),
+        )
+        for family in families
+    )
+    return Section("training", "Training curves", (FigureRow(figures),))
+
+
+def completions(family: Family, questions: Mapping[str, Prompt]) -> Section | None:
+    """Some test questions, answered before and after training; None without a question."""
+    rows = {policy: rows[0] for policy, rows in family.by_policy().items()}
+    shared = set.intersection(*(set(row.answers) for row in rows.values()))
+    blocks = []
+    for i in sorted(shared & questions.keys()):
+        base = next(iter(rows.values())).answers[i][0]
+        after = (
+            (f"after training on {policy}, seed {row.cell.seed}", row.answers[i][1])
+            for policy, row in rows.items()
+        )
+        answers = tuple(
+            (name, answer.outcome, answer.completion)
+            for name, answer in (("before: base model", base), *after)
+        )
+        blocks.append(Completions(questions[i].question, questions[i].answer, answers))
+    note = Paragraph(COMPLETIONS, "note")
+    title = f"Completions before and after: {family.title}"
+    anchor = f"completions-{family.model}-{family.dataset}-{family.probe_seed}"
+    return Section(anchor, title, (note, *blocks)) if blocks else None
 
 
 def test_sets(families: Sequence[Family]) -> Section:

@@ -66,10 +66,13 @@ def policies_of(families: Sequence[Family]) -> list[str]:
 
 
 def effect_text(effect: Effect) -> str:
-    """A difference with its interval, in points; the interval is left out where it is infinite."""
+    """A difference of shares with its interval in points, which is left out where it is infinite.
+
+    No difference exceeds 100 points, but the t interval of two questions may.
+    """
     if isnan(effect.mean):
         return NONE
-    mean, low, high = (in_points(100 * x) for x in effect[:3])
+    mean, low, high = (in_points(max(-100.0, min(100.0, 100 * x))) for x in effect[:3])
     return f"{mean} [{low}, {high}]" if isfinite(effect.low) else mean
 
 

@@ -1,0 +1,54 @@
+"""The report's page in a browser: tables fit a laptop, and a phone shows the first number."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser, program
+from factories import finished_sweep
+
+from orchestrator.report.analysis import analyse
+from orchestrator.report.page import write_page
+
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(program() is None, reason="no Chromium")]
+
+# Title, width of the box, width of its table, and each cell of the first line: text, right edge.
+TABLES = """[...document.querySelectorAll(".scroll")].map(box => [
+    box.getAttribute("aria-label"), box.clientWidth, box.scrollWidth,
+    [...(box.querySelectorAll("tr")[1]?.children ?? [])].map(cell => [
+        cell.innerText.trim(),
+        cell.getBoundingClientRect().right - box.getBoundingClientRect().left])])"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    policies = ("hard", "easy", "middle", "random")
+    write_page(analyse(*finished_sweep(folder, policies=policies)), folder / "page.html")
+    return folder / "page.html"
+
+
+def tables_at(page: Path, width: int, profile: Path) -> list[Any]:
+    chromium = program()
+    assert chromium
+    with Browser(chromium, profile) as browser:
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.call("Emulation.setDeviceMetricsOverride", **size)
+        browser.open(page.as_uri())
+        browser.wait_for("document.querySelector('#reproduce') !== null")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        tables: list[Any] = browser.evaluate(TABLES)
+        return tables
+
+
+def test_all_columns_are_visible_on_a_laptop(page: Path, tmp_path: Path) -> None:
+    tables = tables_at(page, 1400, tmp_path)
+    assert "Ledger" in {title for title, *_ in tables}
+    assert [title for title, box, table, _ in tables if table > box] == []
+
+
+def test_a_phone_shows_the_first_number_of_every_table(page: Path, tmp_path: Path) -> None:
+    for title, box, _, cells in tables_at(page, 400, tmp_path):
+        numbers = [right for text, right in cells if re.match(r"[+−]?\d+[.,]?\d", text)]
+        assert title == "Cells" or not numbers or numbers[0] <= box, title
