@@ -1,5 +1,6 @@
 """Records of cells: saved with each checkpoint, and kept when a process is killed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from factories import cell_record, small_plan
 
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.store import Store
+from orchestrator.training.model_card import model_card
 from orchestrator.training.record import CellRecord, finish, latest_checkpoint
 
 
@@ -43,6 +45,21 @@ def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None
     groups = folder / "checkpoint-4" / "groups.parquet"
     groups.write_bytes(groups.read_bytes()[:-9])
     assert latest(store, cell)[0] == "checkpoint-2"
+
+
+def test_a_finished_cell_has_a_readme_of_its_own(tmp_path: Path) -> None:
+    store, cell, record = one_cell(tmp_path)
+    finish(store, cell, record, {"torch": "1"})
+    readme = store.read_bytes("cells", cell.cell_id, "README.md").decode()
+    assert readme.startswith("# stub/small/hard/s0\n")
+    assert "A LoRA adapter for `stub`" in readme and "`hard` selected (training seed 0" in readme
+    result = store.read_json("cells", cell.cell_id, "result.json")
+    assert f"{result['accuracy_base']:.3f} → {result['accuracy_final']:.3f}" in readme
+    assert cell.cell_id in readme and "| versions | torch 1 |" in readme and "None" not in readme
+    on_hub = replace(cell.probe.model, location="org/model", revision="abc")
+    probe = cell.probe.model_copy(update={"model": on_hub})
+    card = model_card(cell.model_copy(update={"probe": probe}), result)
+    assert '"org/model", revision="abc"' in card and "org/model @ abc" in card
 
 
 def test_finishing_writes_the_result_and_drops_checkpoints(tmp_path: Path) -> None:

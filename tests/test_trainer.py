@@ -116,6 +116,13 @@ def only_live(batch: dict[str, Any], live: torch.Tensor) -> dict[str, Any]:
     return selected | {"num_items_in_batch": selected["completion_mask"].sum()}
 
 
+def test_the_trainer_writes_no_model_card(tmp_path: Path) -> None:
+    trainer, _ = trainer_of(tmp_path, ["correct or wrong"], masked=False)
+    (tmp_path / "out").mkdir(exist_ok=True)
+    trainer.create_model_card(model_name="out")
+    assert not (tmp_path / "out" / "README.md").exists()
+
+
 def test_running_out_of_memory_while_generating_splits_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

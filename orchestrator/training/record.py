@@ -21,6 +21,7 @@ from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import MANIFEST, RESULT, STOPPED_EARLY
 from orchestrator.training.ledger import ledger, running_ledger
+from orchestrator.training.model_card import model_card
 
 ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, for evaluation after training
 
@@ -155,6 +156,7 @@ def finish(store: Store, cell: Cell, record: CellRecord, versions: dict[str, str
         store.write_table(table, *place, f"{name}.parquet")
     store.write_json(record.ledger(cell), *place, "ledger.json")
     result = summary(cell, record, cell.updates) | {"versions": versions}
+    store.write_bytes(model_card(cell, result).encode(), *place, "README.md")
     store.write_json(result, *place, RESULT)
     store.delete(*place, STOPPED_EARLY)
     store.delete_folder(*place, "scores")  # evaluations.parquet holds them, too

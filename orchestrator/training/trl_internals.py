@@ -64,6 +64,14 @@ class LiveGroupsTrainer(GRPOTrainer):
         self.recorder = recorder
         self.max_batch = sys.maxsize  # completions generated at once
 
+    def create_model_card(  # type: ignore[override]  # TRL's differs from that of transformers
+        self,
+        model_name: str | None = None,
+        dataset_name: str | None = None,
+        tags: str | list[str] | None = None,
+    ) -> None:
+        """Nothing: a finished cell gets its own README.md (`training.model_card`)."""
+
     def _get_train_sampler(self, dataset: Any = None) -> EpochOrder:
         return EpochOrder(super()._get_train_sampler(dataset))
 
