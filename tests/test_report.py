@@ -40,6 +40,7 @@ from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.seed_spreads import read_spreads, settings_key
 from orchestrator.report.text import terminal_report, verdict_text
 from orchestrator.report.verdicts import FamilyVerdict, claim_results, family_verdict
+from orchestrator.stats.inference import Effect
 from orchestrator.stats.spread import pooled_spread
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store
@@ -490,6 +491,12 @@ def test_a_policy_that_changes_nothing_has_an_interval_of_its_own(tmp_path: Path
     (row,) = read_rows(store, plan.cells)
     low = 100 * (1 - 0.025 ** (1 / 12))  # questions whose answers might still change
     assert ledger_tables.results([row]).body[0][5] == f"+0.0 [−{low:.1f}, +{low:.1f}]"
+
+
+def test_no_interval_of_a_difference_exceeds_100_points() -> None:
+    assert tables.effect_text(Effect(0.5, -2.7, 3.7, 0.5)) == "+50.0 [−100.0, +100.0]"
+    assert tables.effect_text(Effect(0.5, -np.inf, np.inf, 1.0)) == "+50.0"
+    assert tables.effect_text(Effect(np.nan, np.nan, np.nan, 1.0)) == "–"
 
 
 def test_the_tokens_of_a_cell_are_those_it_generated(rows: list[Row]) -> None:
