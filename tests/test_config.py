@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from processes import loaded_libraries
 
+from orchestrator.config import library_settings
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.library_settings import check_batch, prompts_per_update
@@ -130,7 +131,7 @@ def test_the_catalogue_of_the_project_loads() -> None:
         ("learning_rate: 1e-4", "max_steps: -1", 11, "at least 1"),
         ("learning_rate: 1e-4", "gradient_accumulation_steps: 0", 11, "at least 1"),
         ("learning_rate: 1e-4", "temperature: -1", 11, "above 0"),
-        ("learning_rate: 1e-4", "loss_type: 5", 11, "write a string"),
+        ("learning_rate: 1e-4", "loss_type: 5", 11, "write one of bnpo, cispo, dapo"),
         ("lora: {r: 8}", "lora: {r: 0}", 12, "at least 1"),
         ("lora: {r: 8}", "lora: {r: null}", 12, "is null"),
         ("lora: {r: 8}", "about: 2001-99-99", 1, "put it in quotes"),
@@ -165,6 +166,82 @@ def test_each_error_names_its_line_and_a_fix(
     message = refusal(tmp_path, old, new)
     assert f"experiments.yaml:{line}: " in message
     assert words in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("loss_type: drgrpo", "'drgrpo': write one of bnpo, cispo, dapo, dr_grpo"),
+        ("loss_type: drgrpo", "did you mean 'dr_grpo'?"),
+        ("scale_rewards: nne", "write one of batch, group, none; did you mean 'none'?"),
+        ("lr_scheduler_type: cosin", "did you mean 'cosine'?"),
+        ("lr_scheduler_type: 3", "write one of linear, cosine"),
+        ("optim: adamw_trch", "did you mean 'adamw_torch'?"),
+        ("importance_sampling_level: tokn", "write one of sequence, token"),
+        ("vllm_mode: remote", "write one of colocate, server"),
+        ("beta: .nan", "beta is nan: write a finite number"),
+        ("beta: .inf", "write a finite number"),
+        ("temperature: .inf", "write a number above 0"),
+        ("delta: .nan", "write a finite number"),
+        ("generation_kwargs: {min_new: [1, .nan]}", "write a finite number"),
+        ("warmup_steps: -3", "at least 0"),
+        ("top_p: 1.5", "at most 1"),
+        ("adam_beta2: 1", "below 1"),
+        ("max_steps: 1000000000", "at most 10,000,000"),
+        (f"max_steps: {'9' * 500}", "…: write at most 10,000,000"),
+        ("ddp_timeout: 10000000000", "at most 1,000,000,000"),
+        ("reward_weights: [1, 2]", "write one weight"),
+        ("use_vllm: true", "pip install 'decile[vllm]'"),
+        ("model_init_kwargs: {trust_remote_code: true}", "set dtype, attn_implementation"),
+    ],
+)
+def test_values_that_trl_would_refuse_after_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, words: str
+) -> None:
+    monkeypatch.setattr(library_settings, "_is_installed", lambda package: package != "vllm")
+    message = refusal(tmp_path, "learning_rate: 1e-4", setting)
+    assert "experiments.yaml:11: experiments.q.grpo." in message
+    assert words in message
+    assert len(message) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("lora_dropout: 5", "write a number below 1"),
+        ("lora_dropout: 1", "write a number below 1"),
+        ("lora_dropout: .nan", "write a finite number"),
+        ("bias: some", "write one of none, all, lora_only"),
+        ("init_lora_weights: pisa", "did you mean 'pissa'?"),
+        ("r: 1000000", "at most 10,000"),
+    ],
+)
+def test_values_that_peft_would_refuse_after_the_probe(
+    tmp_path: Path, setting: str, words: str
+) -> None:
+    message = refusal(tmp_path, "r: 8", setting)
+    assert "experiments.yaml:12: experiments.q.lora." in message
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("loss_type: grpo", "scale_rewards: batch", "lr_scheduler_type: cosine", "optim: sgd"),
+        *("beta: 0.04", "warmup_steps: 0.1", "reward_weights: [2.0]", "use_vllm: false"),
+        *("top_p: 1", "delta: null", "pad_to_multiple_of: 8", "optim: paged_adamw_8bit"),
+    ],
+)
+def test_values_that_trl_accepts_are_accepted(tmp_path: Path, setting: str) -> None:
+    name = setting.partition(":")[0]
+    file = written(tmp_path, GOOD.replace("learning_rate: 1e-4", setting))
+    assert name in load_config(file).experiment("q").grpo
+
+
+@pytest.mark.parametrize("setting", ["bias: all", "init_lora_weights: pissa_niter_4"])
+def test_values_that_peft_accepts_are_accepted(tmp_path: Path, setting: str) -> None:
+    file = written(tmp_path, GOOD.replace("r: 8", setting))
+    assert setting.partition(":")[0] in load_config(file).experiment("q").lora
 
 
 def test_a_missing_file_and_a_list_are_refused(tmp_path: Path) -> None:
