@@ -258,10 +258,14 @@ def _progress(plan: "Plan", store: "Store") -> "ProgressDisplay":
 
 def _cluster_size(arguments: argparse.Namespace) -> dict[str, float]:
     """The CPUs and GPUs of --cpus and --gpus, by Ray's names."""
-    from orchestrator.storage.errors import UserError
+    from orchestrator.config.entries import MAX_RESOURCES
+    from orchestrator.storage.errors import UserError, shortened
 
     options = {"CPU": arguments.cpus, "GPU": arguments.gpus}
     for name, count in options.items():
-        if count is not None and count < 1:
-            raise UserError(f"--{name.lower()}s {count}: expected an integer ≥ 1")
+        if count is not None and not 1 <= count <= MAX_RESOURCES:
+            raise UserError(
+                f"--{name.lower()}s {shortened(count)}: expected an integer from 1 to "
+                f"{MAX_RESOURCES:,}"
+            )
     return {name: float(count) for name, count in options.items() if count is not None}
