@@ -1,5 +1,6 @@
 """experiments.yaml: what loads, and the error for each mistake."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from orchestrator.config import library_settings
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.library_settings import check_batch, prompts_per_update
-from orchestrator.config.yaml_lines import load, named_values
+from orchestrator.config.yaml_lines import MAX_VALUES, load, named_values
 from orchestrator.storage.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -135,7 +136,7 @@ def test_the_catalogue_of_the_project_loads() -> None:
         ("lora: {r: 8}", "lora: {r: 0}", 12, "at least 1"),
         ("lora: {r: 8}", "lora: {r: null}", 12, "is null"),
         ("lora: {r: 8}", "about: 2001-99-99", 1, "put it in quotes"),
-        ("lora: {r: 8}", "about: &a [*a]", 1, "alias contains itself"),
+        ("lora: {r: 8}", "about: &a [*a]", 12, "alias contains itself"),
         ("lora: {r: 8}", "about: äöü中中中\n    # \0\n\n\n", 13, "not valid YAML"),
         (
             "learning_rate: 1e-4",
@@ -294,11 +295,58 @@ def test_a_missing_file_and_a_list_are_refused(tmp_path: Path) -> None:
         load_config(written(tmp_path, yaml.safe_dump([1])))
 
 
-@pytest.mark.parametrize("alias", ["[*{0}, *{0}]", "{{<<: [*{0}, *{0}]}}"])
+TWICE, NINE_TIMES = "[*{0}, *{0}]", f"[{', '.join(['*{0}'] * 9)}]"
+
+
+@pytest.mark.parametrize("alias", [TWICE, NINE_TIMES, "{{<<: " + TWICE, "{{<<: " + NINE_TIMES])
 def test_nested_aliases_that_expand_without_end_are_refused(tmp_path: Path, alias: str) -> None:
+    alias += "}}" * alias.count("{{")
     bomb = ["a0: &a0 {x: 1}", *(f"a{i}: &a{i} {alias.format(f'a{i - 1}')}" for i in range(1, 40))]
     with pytest.raises(UserError, match=r"yaml:\d+: aliases expand to more than 100,000"):
         load(written(tmp_path, "\n".join(bomb)))
+
+
+def test_keys_that_are_merged_again_and_again_are_counted(tmp_path: Path) -> None:
+    keys = ", ".join(f"k{i}: 1" for i in range(400))
+    text = f"a: &a {{{keys}}}\nb: {{<<: [{', '.join(['*a'] * 400)}]}}"
+    with pytest.raises(UserError, match="aliases expand to more than 100,000"):
+        load(written(tmp_path, text))
+
+
+def test_an_alias_bomb_is_refused_after_a_bounded_number_of_steps(tmp_path: Path) -> None:
+    bomb = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    bomb += [f"a{i}: &a{i} {NINE_TIMES.format(f'a{i - 1}')}" for i in range(1, 13)]
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        with pytest.raises(UserError, match="aliases expand"):
+            load_config(written(tmp_path, "\n".join(bomb)))
+    finally:
+        sys.setprofile(None)
+    assert calls < 6 * MAX_VALUES
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"a: {'[' * depth}{']' * depth}" for depth in (100, 5_000)),
+        *("[" * 100_000, "{a: " * 100_000, "- " * 500 + "x"),
+        "a0: &a0 [x]\n" + "\n".join(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 150)),
+        "a0: &a0 {}\n" + "\n".join(f"a{i}: &a{i} {{<<: *a{i - 1}}}" for i in range(1, 150)),
+    ],
+    ids=["100", "5000", "open lists", "open mappings", "blocks", "aliases", "merges"],
+)
+def test_deep_nesting_is_named_as_such(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError, match=r"yaml:\d+: values are nested more than 100 levels deep"):
+        load(written(tmp_path, text))
+    if "&" not in text:
+        with pytest.raises(UserError, match="--option x: values are nested more than 100 levels"):
+            named_values([f"x={text}"])
 
 
 def test_an_unknown_experiment_lists_the_known_ones(tmp_path: Path) -> None:
