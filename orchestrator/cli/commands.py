@@ -212,14 +212,15 @@ def _model_line(entry: "ModelEntry") -> str:
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Run every check, each printed as soon as it is done."""
-    from orchestrator.cli.doctor import checks
+    from orchestrator.cli.doctor import checks, setting_checks
     from orchestrator.config.catalog import load_config
     from orchestrator.planning.resolve import datasets_of
 
-    file = arguments.file
-    datasets = datasets_of(load_config(file), arguments.experiment) if file else {}
+    loaded = load_config(arguments.file) if arguments.file else None
+    datasets = datasets_of(loaded, arguments.experiment) if loaded else {}
+    settings = setting_checks(loaded, arguments.experiment) if loaded else {}
     healthy = True
-    for check in checks(arguments.tracking_uri, datasets, gpu=arguments.gpu):
+    for check in checks(arguments.tracking_uri, datasets, settings, gpu=arguments.gpu):
         healthy &= check.ok
         print(f"{'ok' if check.ok else 'FAIL':<4}  {check.name}: {check.detail}", flush=True)
     return 0 if healthy else 1
