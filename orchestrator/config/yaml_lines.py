@@ -33,7 +33,7 @@ def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
     """
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte in the name
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UserError(f"{file}: cannot be read: {reason}") from error
     try:
