@@ -88,8 +88,10 @@ def test_a_rate_that_is_not_known_is_accepted(tmp_path: Path) -> None:
         (b'{"completion": ' + b"[" * 100_000, ":1: invalid JSON: its values are nested too deep"),
         (b'{"truncated": ' + b"9" * 5_000 + b"}", ":1: invalid JSON"),
         (b'{"answer": null, "completion": "x"}', ":1: column 'answer' is null"),
+        (b"", "holds no completions"),
+        (b'{"answer": "1", "completions": []}', "holds no completions"),
     ],
-    ids=["surrogate", "capitals", "bytes", "deep", "digits", "null"],
+    ids=["surrogate", "capitals", "bytes", "deep", "digits", "null", "empty", "no completion"],
 )
 def test_text_files_are_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes, words: str

@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
+from orchestrator.cli.doctor import setting_checks
 from orchestrator.cli.main import main
 from orchestrator.config import library_settings
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Resources
 from orchestrator.embedded import embedded_path
 from orchestrator.sampling.model import ModelSource
+from orchestrator.storage.errors import UserError
+from orchestrator.training import settings_check
 from orchestrator.training.settings_check import TrainingSettings, find_problem, setting_error
 
 MODEL = ModelSource("tiny", str(embedded_path("tiny")), "tiny")
@@ -80,6 +83,28 @@ def test_a_problem_is_named_at_the_line_of_its_setting(
     error = str(setting_error(load_config(file), "q", "tiny", section, message))
     assert f"experiments.yaml:{place}" in error
     assert error.endswith(": change it, or leave it out")
+
+
+@pytest.mark.parametrize(
+    ("problem", "ok", "words"),
+    [
+        ("", True, "TRL and PEFT accept them for tiny"),
+        ("grpo: optim: no bitsandbytes", False, "yaml:8: experiments.q.grpo.optim: optim: no bits"),
+    ],
+)
+def test_doctor_constructs_the_settings_of_every_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str, ok: bool, words: str
+) -> None:
+    monkeypatch.setattr(settings_check, "run_in_worker", lambda *_, **__: problem)
+    file = tmp_path / "experiments.yaml"
+    file.write_text(FILE)
+    checks = setting_checks(load_config(file))
+    assert list(checks) == ["q"]
+    if ok:
+        assert checks["q"]() == words
+    else:
+        with pytest.raises(UserError, match=words):
+            checks["q"]()
 
 
 @pytest.mark.cluster
