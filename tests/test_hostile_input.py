@@ -1,5 +1,6 @@
 """What commands refuse in one line: tables, text files, outputs, storages, custom modules."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from orchestrator.cli.main import main
 from orchestrator.planning.pools import load_prompts
+from orchestrator.sampling.recorded import recorded_rows
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store, StoreError
@@ -243,3 +245,38 @@ class Unbuildable(Gsm8k):
 def test_a_task_that_cannot_be_built_is_named() -> None:
     with pytest.raises(TaskError, match="cannot be built: ZeroDivisionError: no"):
         get_task("test_hostile_input:Unbuildable")
+
+
+@pytest.mark.parametrize("ids", [[], ["a", None], ["a", "a"]])
+def test_a_subset_has_each_prompt_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ids: list[str | None]
+) -> None:
+    table, subset = tmp_path / "table.parquet", tmp_path / "subset.parquet"
+    pq.write_table(pa.table({"prompt_id": IDS, "pass_rate": [0.1, 0.2]}), table)
+    assert main(selection(table, subset)) == 0
+    row = pq.read_table(subset).to_pylist()[0]
+    schema = pq.read_schema(subset)
+    rows = [row | {"prompt_id": prompt_id} for prompt_id in ids]
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), subset)
+    capsys.readouterr()
+    arguments = ["--subset", str(subset), "--layout", "jsonl", "--task", "shuffled_objects"]
+    line = refused(capsys, "export", *arguments, "--out", str(tmp_path / "out.jsonl"))
+    assert "prompt_ids are missing or repeated" in line
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"responses": 3}, "row 1: responses must be a list of texts"),
+        ({"responses": [3]}, "row 1: responses must be a list of texts"),
+        ({"responses": ["a"], "tokens": [1, 2]}, "row 1: tokens must be a list as long as"),
+        ({"responses": ["a"], "finish": "stop"}, "row 1: finish must be a list as long as"),
+    ],
+)
+def test_a_recording_of_another_form_is_refused(
+    tmp_path: Path, columns: dict[str, Any], words: str
+) -> None:
+    file = tmp_path / "recorded.jsonl"
+    file.write_text(json.dumps({"question": "q", **columns}))
+    with pytest.raises(TaskError, match=words):
+        recorded_rows(file)
