@@ -41,11 +41,11 @@ def map_over_actors(
         yield from batch.to_pylist()  # type: ignore[union-attr]
 
 
-def run_in_worker(function: Callable[[Any], str], argument: Any) -> str:
+def run_in_worker(function: Callable[[Any], str], argument: Any, gpus: float = 0) -> str:
     """Call the function in a Ray worker. Its own exception is raised here, unwrapped."""
     import ray
 
-    remote = ray.remote(num_cpus=0.5)(function)
+    remote = ray.remote(num_cpus=0.5, num_gpus=gpus)(function)
     try:
         return str(ray.get(remote.remote(argument)))
     except ray.exceptions.RayTaskError as error:

@@ -43,8 +43,9 @@ def find_policy(name: str) -> Any:
         target = installed[0].value
     try:
         return EntryPoint(name, target, GROUP).load()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise PolicyError(f"policy {name!r} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # a custom module may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise PolicyError(f"policy {name!r} cannot be imported: {reason}") from error
 
 
 def policy_line(name: str) -> str:

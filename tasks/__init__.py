@@ -47,8 +47,9 @@ def find_task(name: str) -> type[Task]:
         target = installed[0].value
     try:
         task: Any = EntryPoint(name, target, GROUP).load()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise TaskError(f"task {name!r} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # a custom module may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise TaskError(f"task {name!r} cannot be imported: {reason}") from error
     if not (inspect.isclass(task) and issubclass(task, Task)):
         raise TaskError(
             f"task {name!r} is not a subclass of tasks.Task: write package.module:Class"
@@ -62,4 +63,12 @@ def get_task(name: str, **options: Any) -> Task:
     known = [*inspect.signature(task).parameters]
     if unknown := sorted(options.keys() - set(known)):
         raise TaskError(f"task {name} has no option {unknown[0]!r}: it takes {', '.join(known)}")
-    return task(**options)
+    try:
+        return task(**options)
+    except TaskError:
+        raise
+    except Exception as error:
+        if name in BUILTIN:
+            raise  # a bug of ours, with its traceback
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise TaskError(f"task {name!r} cannot be built: {reason}") from error

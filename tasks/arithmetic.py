@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from tasks.arithmetic_text import MEN, OPENINGS, QUESTIONS, SCENES, WOMEN, Person, Scene
-from tasks.base import Marking, Prompt, Task, TaskError, check_integer, in_test_split, make_prompt
+from tasks.base import (
+    MAX_PROMPTS,
+    Marking,
+    Prompt,
+    Task,
+    TaskError,
+    check_integer,
+    in_test_split,
+    make_prompt,
+)
 from tasks.marking import Mark, mark_number
 from tasks.prompting import NO_THINKING, Template
 
@@ -190,7 +199,10 @@ class Arithmetic(Task):
     ) -> None:
         super().__init__(marking=marking, prompt=prompt)
         self.steps = _check_steps(steps)
-        self.sizes = (check_integer("train", train), check_integer("test", test))
+        self.sizes = (
+            check_integer("train", train, 0, MAX_PROMPTS),
+            check_integer("test", test, 0, MAX_PROMPTS),
+        )
         self.seed = check_integer("seed", seed)
         self.largest = check_integer("largest", largest, MIN_LARGEST)
 

@@ -15,6 +15,7 @@ from tasks.marking import Mark
 from tasks.prompting import Message, PromptSettings, Template, chat
 
 Marking = Literal["strict", "lenient"]
+MAX_PROMPTS = 1_000_000  # of a generated pool
 TEST_SHARE = 5  # one generated prompt in five is a test question
 
 
@@ -36,10 +37,12 @@ class Prompt:
     tier: str
 
 
-def check_integer(name: str, value: Any, minimum: int = 0) -> int:
-    """The value of an option, if it is an integer of at least `minimum`. Raises TaskError."""
+def check_integer(name: str, value: Any, minimum: int = 0, maximum: int = 2**32 - 1) -> int:
+    """The value of an option, if it is an integer in these limits. Raises TaskError."""
     if type(value) is not int or value < minimum:  # a bool is not accepted
-        raise TaskError(f"invalid {name} {value!r}: expected an integer ≥ {minimum}")
+        raise TaskError(f"invalid {name} {value!r:.80}: expected an integer ≥ {minimum}")
+    if value > maximum:
+        raise TaskError(f"invalid {name} {value!r:.80}: expected at most {maximum:,}")
     return value
 
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, ClassVar, Literal
 
-from tasks.base import Marking, Prompt, TaskError, check_integer, in_test_split, make_prompt
+from tasks.base import (
+    MAX_PROMPTS,
+    Marking,
+    Prompt,
+    TaskError,
+    check_integer,
+    in_test_split,
+    make_prompt,
+)
 from tasks.marking import Mark, mark_letter
 from tasks.prompting import NO_THINKING, Template
 from tasks.shuffled_objects_text import NAMES, ORDINALS, SCENES, Scene
@@ -155,8 +163,12 @@ class ShuffledObjects(ReadTask):
             raise TaskError(f"invalid objects {list(objects)}: expected a list of 3, 5 or 7")
         self.objects = tuple(dict.fromkeys(objects))
         self.swaps = _check_swaps(swaps)
-        self.sizes = check_integer("train", train), check_integer("test", test)
-        self.seed, self.source, self.split, self.hub = seed, source, split, hub
+        self.sizes = (
+            check_integer("train", train, 0, MAX_PROMPTS),
+            check_integer("test", test, 0, MAX_PROMPTS),
+        )
+        self.seed = check_integer("seed", seed)
+        self.source, self.split, self.hub = source, split, hub
         self._check_source()
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:

@@ -114,9 +114,16 @@ def _text(file: Path) -> str:
 
 def _json(text: str, place: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if "\\ud" in text.lower():  # only an escape can hold half of a surrogate pair
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise TaskError(f"{place}: holds half of a surrogate pair (\\ud…): remove it") from error
+    except RecursionError as error:
+        raise TaskError(f"{place}: invalid JSON: its values are nested too deep") from error
     except ValueError as error:
         raise TaskError(f"{place}: invalid JSON: {error}") from error
+    return value
 
 
 def _parquet(file: Path) -> list[Row]:

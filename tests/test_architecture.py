@@ -58,7 +58,11 @@ LIBRARY_MODULES = {
         "orchestrator.tracking.runs",
     },
     "vllm": {"orchestrator.sampling.vllm"},
-    "peft": {"orchestrator.sampling.transformers", "orchestrator.training.trainer"},
+    "peft": {
+        "orchestrator.sampling.transformers",
+        "orchestrator.training.settings_check",
+        "orchestrator.training.trainer",
+    },
 }
 HEAVY = {*LIBRARY_MODULES, "torch", "transformers", "accelerate", "datasets", "matplotlib"}
 STORE = "orchestrator.storage.store"

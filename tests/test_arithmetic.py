@@ -211,6 +211,8 @@ def test_steps_and_the_bound_follow_the_options() -> None:
         ({"steps": [1.5]}, "from 1 to 9"),
         ({"steps": "123"}, "expected a list"),
         ({"steps": 3}, "expected a list"),
+        ({"train": 10_000_000}, "invalid train 10000000: expected at most 1,000,000"),
+        ({"seed": 2**32}, "expected at most 4,294,967,295"),
         ({"train": -1}, "invalid train -1: expected an integer ≥ 0"),
         ({"test": 1.5}, "invalid test 1.5"),
         ({"train": True}, "invalid train True"),

@@ -147,9 +147,13 @@ def test_plan_prints_the_price_and_what_a_cap_would_leave_out(tmp_path: Path, ca
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--gpus", "0"], "expected an integer ≥ 1"),
+        (["--gpus", "0"], "expected an integer from 1 to 100,000"),
+        (["--cpus", "9" * 500], "99…: expected an integer from 1 to 100,000"),
         (["--gpu", "abacus"], "expected one of a100, h100"),
-        (["--gpu-price", "-1"], "expected a number ≥ 0"),
+        *[
+            (["--gpu-price", price], "expected a number from 0 to 1,000,000")
+            for price in ("-1", "nan", "inf", "1e300")
+        ],
     ],
 )
 def test_invalid_site_options_are_refused(file: Path, capsys, arguments, words) -> None:

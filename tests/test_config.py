@@ -1,5 +1,6 @@
 """experiments.yaml: what loads, and the error for each mistake."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from processes import loaded_libraries
 
+from orchestrator.config import library_settings
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.library_settings import check_batch, prompts_per_update
-from orchestrator.config.yaml_lines import load, named_values
+from orchestrator.config.yaml_lines import MAX_VALUES, load, named_values
 from orchestrator.storage.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -130,11 +132,11 @@ def test_the_catalogue_of_the_project_loads() -> None:
         ("learning_rate: 1e-4", "max_steps: -1", 11, "at least 1"),
         ("learning_rate: 1e-4", "gradient_accumulation_steps: 0", 11, "at least 1"),
         ("learning_rate: 1e-4", "temperature: -1", 11, "above 0"),
-        ("learning_rate: 1e-4", "loss_type: 5", 11, "write a string"),
+        ("learning_rate: 1e-4", "loss_type: 5", 11, "write one of bnpo, cispo, dapo"),
         ("lora: {r: 8}", "lora: {r: 0}", 12, "at least 1"),
         ("lora: {r: 8}", "lora: {r: null}", 12, "is null"),
         ("lora: {r: 8}", "about: 2001-99-99", 1, "put it in quotes"),
-        ("lora: {r: 8}", "about: &a [*a]", 1, "alias contains itself"),
+        ("lora: {r: 8}", "about: &a [*a]", 12, "alias contains itself"),
         ("lora: {r: 8}", "about: äöü中中中\n    # \0\n\n\n", 13, "not valid YAML"),
         (
             "learning_rate: 1e-4",
@@ -156,7 +158,50 @@ def test_the_catalogue_of_the_project_loads() -> None:
         ("  q:", "  '':", 5, "is not a valid name"),
         ("  q:", "  .q:", 5, "is not a valid name"),
         ("  q:", f"  {'q' * 81}:", 5, "at most 80"),
+        ("  q:", "  $q:", 5, "is not a valid name"),
+        ("  q:", '  "q\\n":', 5, "is not a valid name"),
+        ("  q:", '  "q\\e[31m":', 5, "is not a valid name"),
         ("tiny: {emb", "a b: {emb", 3, "models.a b: 'a b' is not a valid name"),
+        ("tiny: {emb", "a/b: {emb", 3, "is not a valid name"),
+        ("tiny: {emb", "a:b: {emb", 3, "is not a valid name"),
+        ("tiny: {emb", "a..b: {emb", 3, "is not a valid name"),
+        ("experiments:", "datasets: {a@b: {task: gsm8k}}\nexperiments:", 4, "is not a valid name"),
+        ("experiments:", "policies: {a$: {policy: hard}}\nexperiments:", 4, "is not a valid name"),
+        ("budget: 0.1", f"budget: {'9' * 500}", 10, "write at most"),
+        ("{embedded: tiny}", "{embedded: tiny, revision: x}", 3, "revision belongs to hub"),
+        ("{embedded: tiny}", "{embedded: tiny, load_in_4bit: 1}", 3, "valid boolean"),
+        ("lora: {r: 8}", "probe: {samples: true}", 12, "valid integer (not True)"),
+        ("lora: {r: 8}", "probe: {samples: '10'}", 12, "valid integer (not '10')"),
+        ("lora: {r: 8}", "probe: {samples: 10.0}", 12, "valid integer"),
+        ("lora: {r: 8}", "probe: {samples: 1e9}", 12, "valid integer"),
+        ("lora: {r: 8}", "probe: {samples: 1000000000}", 12, "less than or equal to 10000"),
+        ("lora: {r: 8}", "probe: {temperature: .inf}", 12, "finite number"),
+        ("lora: {r: 8}", "probe: {temperature: .nan}", 12, "finite number"),
+        ("lora: {r: 8}", "probe: {temperature: yes}", 12, "valid number (not True)"),
+        ("lora: {r: 8}", "probe: {seed: 4294967296}", 12, "less than 4294967296"),
+        ("lora: {r: 8}", "probe: {adaptive: 1}", 12, "valid boolean"),
+        ("lora: {r: 8}", "probe: {stop: [1]}", 12, "valid string"),
+        ("lora: {r: 8}", "match_sizes: 1", 12, "valid boolean (not 1)"),
+        ("lora: {r: 8}", "match_sizes: 'yes'", 12, "valid boolean"),
+        ("lora: {r: 8}", "evaluate: {ood_samples: 2147483648}", 12, "less than or equal to 10000"),
+        ("lora: {r: 8}", "resources: {cpus: .inf}", 12, "finite number"),
+        ("lora: {r: 8}", f"resources: {{workers: {'9' * 500}}}", 12, "less than or equal to"),
+        ("lora: {r: 8}", "max_hours: .inf", 12, "finite number"),
+        ("lora: {r: 8}", "max_gpu_hours: '3'", 12, "valid number"),
+        ("[hard, random]", "[hard, random]\n      seed: [4294967296]", 10, "less than 4294967296"),
+        ("[hard, random]", "[hard, random]\n      seed: [true]", 10, "valid integer"),
+        (
+            "[hard, random]",
+            f"[hard, random]\n      seed: {list(range(1001))}",
+            10,
+            "at most 1000 items",
+        ),
+        (
+            "[hard, random]",
+            f"[hard, random]\n      seed: {list(range(1000))}\n      probe_seed: {[*range(6)]}",
+            6,
+            "the grid has 12,000 cells: write at most 10,000",
+        ),
     ],
 )
 def test_each_error_names_its_line_and_a_fix(
@@ -167,6 +212,82 @@ def test_each_error_names_its_line_and_a_fix(
     assert words in message
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("loss_type: drgrpo", "'drgrpo': write one of bnpo, cispo, dapo, dr_grpo"),
+        ("loss_type: drgrpo", "did you mean 'dr_grpo'?"),
+        ("scale_rewards: nne", "write one of batch, group, none; did you mean 'none'?"),
+        ("lr_scheduler_type: cosin", "did you mean 'cosine'?"),
+        ("lr_scheduler_type: 3", "write one of linear, cosine"),
+        ("optim: adamw_trch", "did you mean 'adamw_torch'?"),
+        ("importance_sampling_level: tokn", "write one of sequence, token"),
+        ("vllm_mode: remote", "write one of colocate, server"),
+        ("beta: .nan", "beta is nan: write a finite number"),
+        ("beta: .inf", "write a finite number"),
+        ("temperature: .inf", "write a number above 0"),
+        ("delta: .nan", "write a finite number"),
+        ("generation_kwargs: {min_new: [1, .nan]}", "write a finite number"),
+        ("warmup_steps: -3", "at least 0"),
+        ("top_p: 1.5", "at most 1"),
+        ("adam_beta2: 1", "below 1"),
+        ("max_steps: 1000000000", "at most 10,000,000"),
+        (f"max_steps: {'9' * 500}", "…: write at most 10,000,000"),
+        ("ddp_timeout: 10000000000", "at most 1,000,000,000"),
+        ("reward_weights: [1, 2]", "write one weight"),
+        ("use_vllm: true", "pip install 'decile[vllm]'"),
+        ("model_init_kwargs: {trust_remote_code: true}", "set dtype, attn_implementation"),
+    ],
+)
+def test_values_that_trl_would_refuse_after_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, words: str
+) -> None:
+    monkeypatch.setattr(library_settings, "_is_installed", lambda package: package != "vllm")
+    message = refusal(tmp_path, "learning_rate: 1e-4", setting)
+    assert "experiments.yaml:11: experiments.q.grpo." in message
+    assert words in message
+    assert len(message) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("lora_dropout: 5", "write a number below 1"),
+        ("lora_dropout: 1", "write a number below 1"),
+        ("lora_dropout: .nan", "write a finite number"),
+        ("bias: some", "write one of none, all, lora_only"),
+        ("init_lora_weights: pisa", "did you mean 'pissa'?"),
+        ("r: 1000000", "at most 10,000"),
+    ],
+)
+def test_values_that_peft_would_refuse_after_the_probe(
+    tmp_path: Path, setting: str, words: str
+) -> None:
+    message = refusal(tmp_path, "r: 8", setting)
+    assert "experiments.yaml:12: experiments.q.lora." in message
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("loss_type: grpo", "scale_rewards: batch", "lr_scheduler_type: cosine", "optim: sgd"),
+        *("beta: 0.04", "warmup_steps: 0.1", "reward_weights: [2.0]", "use_vllm: false"),
+        *("top_p: 1", "delta: null", "pad_to_multiple_of: 8", "optim: paged_adamw_8bit"),
+    ],
+)
+def test_values_that_trl_accepts_are_accepted(tmp_path: Path, setting: str) -> None:
+    name = setting.partition(":")[0]
+    file = written(tmp_path, GOOD.replace("learning_rate: 1e-4", setting))
+    assert name in load_config(file).experiment("q").grpo
+
+
+@pytest.mark.parametrize("setting", ["bias: all", "init_lora_weights: pissa_niter_4"])
+def test_values_that_peft_accepts_are_accepted(tmp_path: Path, setting: str) -> None:
+    file = written(tmp_path, GOOD.replace("r: 8", setting))
+    assert setting.partition(":")[0] in load_config(file).experiment("q").lora
+
+
 def test_a_missing_file_and_a_list_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         load_config(tmp_path / "none.yaml")
@@ -174,11 +295,58 @@ def test_a_missing_file_and_a_list_are_refused(tmp_path: Path) -> None:
         load_config(written(tmp_path, yaml.safe_dump([1])))
 
 
-@pytest.mark.parametrize("alias", ["[*{0}, *{0}]", "{{<<: [*{0}, *{0}]}}"])
+TWICE, NINE_TIMES = "[*{0}, *{0}]", f"[{', '.join(['*{0}'] * 9)}]"
+
+
+@pytest.mark.parametrize("alias", [TWICE, NINE_TIMES, "{{<<: " + TWICE, "{{<<: " + NINE_TIMES])
 def test_nested_aliases_that_expand_without_end_are_refused(tmp_path: Path, alias: str) -> None:
+    alias += "}}" * alias.count("{{")
     bomb = ["a0: &a0 {x: 1}", *(f"a{i}: &a{i} {alias.format(f'a{i - 1}')}" for i in range(1, 40))]
     with pytest.raises(UserError, match=r"yaml:\d+: aliases expand to more than 100,000"):
         load(written(tmp_path, "\n".join(bomb)))
+
+
+def test_keys_that_are_merged_again_and_again_are_counted(tmp_path: Path) -> None:
+    keys = ", ".join(f"k{i}: 1" for i in range(400))
+    text = f"a: &a {{{keys}}}\nb: {{<<: [{', '.join(['*a'] * 400)}]}}"
+    with pytest.raises(UserError, match="aliases expand to more than 100,000"):
+        load(written(tmp_path, text))
+
+
+def test_an_alias_bomb_is_refused_after_a_bounded_number_of_steps(tmp_path: Path) -> None:
+    bomb = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    bomb += [f"a{i}: &a{i} {NINE_TIMES.format(f'a{i - 1}')}" for i in range(1, 13)]
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        with pytest.raises(UserError, match="aliases expand"):
+            load_config(written(tmp_path, "\n".join(bomb)))
+    finally:
+        sys.setprofile(None)
+    assert calls < 6 * MAX_VALUES
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"a: {'[' * depth}{']' * depth}" for depth in (100, 5_000)),
+        *("[" * 100_000, "{a: " * 100_000, "- " * 500 + "x"),
+        "a0: &a0 [x]\n" + "\n".join(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 150)),
+        "a0: &a0 {}\n" + "\n".join(f"a{i}: &a{i} {{<<: *a{i - 1}}}" for i in range(1, 150)),
+    ],
+    ids=["100", "5000", "open lists", "open mappings", "blocks", "aliases", "merges"],
+)
+def test_deep_nesting_is_named_as_such(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError, match=r"yaml:\d+: values are nested more than 100 levels deep"):
+        load(written(tmp_path, text))
+    if "&" not in text:
+        with pytest.raises(UserError, match="--option x: values are nested more than 100 levels"):
+            named_values([f"x={text}"])
 
 
 def test_an_unknown_experiment_lists_the_known_ones(tmp_path: Path) -> None:

@@ -81,7 +81,10 @@ def test_a_probe_can_use_a_custom_engine(tmp_path: Path) -> None:
     ("engine", "message"),
     [
         ("vlm", "unknown engine 'vlm': write one of transformers, vllm, or package.module:Class"),
-        ("absent:Sayer", "engine 'absent:Sayer' cannot be imported: No module named 'absent'"),
+        (
+            "absent:Sayer",
+            "engine 'absent:Sayer' cannot be imported: ModuleNotFoundError: ",
+        ),
         ("engine_of_mine:no_class", "is not a Sampler"),
         ("engine_of_mine:Other", "cannot be imported"),
     ],

@@ -145,6 +145,8 @@ def test_strict_marking_does_not_read_answers_that_lenient_marking_reads() -> No
         ({"swaps": [0, 2]}, "minimum, maximum"),
         ({"swaps": [2]}, "minimum, maximum"),
         ({"swaps": [2, 9]}, "minimum, maximum"),
+        ({"train": 10_000_000}, "invalid train 10000000: expected at most 1,000,000"),
+        ({"seed": 2**32}, "expected at most 4,294,967,295"),
         ({"train": -1}, "expected an integer"),
         ({"test": 1.5}, "expected an integer"),
         ({"source": "web"}, "generated or bbh"),

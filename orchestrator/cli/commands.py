@@ -95,12 +95,15 @@ def probe(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """Print the results table and write the HTML page."""
+    from orchestrator.storage.output import check_output
+
     plan, store = _open(arguments)
+    page = arguments.out or Path(f"report-{plan.name}.html")
+    check_output(page)
     from orchestrator.report.analysis import analyse
     from orchestrator.report.page import write_page
     from orchestrator.report.text import terminal_report
 
-    page = arguments.out or Path(f"report-{plan.name}.html")
     analysis = analyse(plan, store, arguments.paper)
     print(terminal_report(analysis))
     write_page(analysis, page)
@@ -136,6 +139,7 @@ def mark(arguments: argparse.Namespace) -> int:
 def import_(arguments: argparse.Namespace) -> int:
     """Import external completions or solve rates as a probe or difficulty table."""
     from orchestrator.exchange import Hints, import_file
+    from orchestrator.planning.pools import load_prompts
 
     task = _task(arguments)
     summary = import_file(
@@ -143,7 +147,7 @@ def import_(arguments: argparse.Namespace) -> int:
         task,
         arguments.out,
         layout=arguments.layout,
-        pool=task.train() if arguments.pool else None,
+        pool=load_prompts(task, "train") if arguments.pool else None,
         hints=Hints(arguments.rate, arguments.samples, arguments.model),
     )
     text = f"{summary['kind']} of {summary['prompts']:,} prompts: {arguments.out}"
@@ -154,10 +158,11 @@ def import_(arguments: argparse.Namespace) -> int:
 def export(arguments: argparse.Namespace) -> int:
     """Export a subset in another trainer's format."""
     from orchestrator.exchange import export_layout, export_subset, prompts_of, summary_of
+    from orchestrator.planning.pools import load_prompts
 
     export_layout(arguments.layout, arguments.out)  # before the texts are loaded
     task, texts = _task(arguments), arguments.texts
-    prompts = prompts_of(texts) if texts else task.train()
+    prompts = prompts_of(texts) if texts else load_prompts(task, "train")
     provenance = {"import": summary_of(texts)} if texts else {"data": task.provenance}
     summary = export_subset(
         arguments.subset, prompts, task, arguments.layout, arguments.out, provenance
@@ -212,14 +217,15 @@ def _model_line(entry: "ModelEntry") -> str:
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Run every check, each printed as soon as it is done."""
-    from orchestrator.cli.doctor import checks
+    from orchestrator.cli.doctor import checks, setting_checks
     from orchestrator.config.catalog import load_config
     from orchestrator.planning.resolve import datasets_of
 
-    file = arguments.file
-    datasets = datasets_of(load_config(file), arguments.experiment) if file else {}
+    loaded = load_config(arguments.file) if arguments.file else None
+    datasets = datasets_of(loaded, arguments.experiment) if loaded else {}
+    settings = setting_checks(loaded, arguments.experiment) if loaded else {}
     healthy = True
-    for check in checks(arguments.tracking_uri, datasets, gpu=arguments.gpu):
+    for check in checks(arguments.tracking_uri, datasets, settings, gpu=arguments.gpu):
         healthy &= check.ok
         print(f"{'ok' if check.ok else 'FAIL':<4}  {check.name}: {check.detail}", flush=True)
     return 0 if healthy else 1
@@ -227,9 +233,12 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def ui(arguments: argparse.Namespace) -> int:
     """Serve the MLflow UI on loopback until interrupted."""
+    from orchestrator.storage.errors import UserError, shortened
     from orchestrator.storage.store import Store
     from orchestrator.tracking import serve_ui
 
+    if not 1 <= arguments.port <= 65535:
+        raise UserError(f"--port {shortened(arguments.port)}: expected an integer from 1 to 65,535")
     return serve_ui(Store(arguments.storage), port=arguments.port)
 
 
@@ -258,10 +267,14 @@ def _progress(plan: "Plan", store: "Store") -> "ProgressDisplay":
 
 def _cluster_size(arguments: argparse.Namespace) -> dict[str, float]:
     """The CPUs and GPUs of --cpus and --gpus, by Ray's names."""
-    from orchestrator.storage.errors import UserError
+    from orchestrator.config.entries import MAX_RESOURCES
+    from orchestrator.storage.errors import UserError, shortened
 
     options = {"CPU": arguments.cpus, "GPU": arguments.gpus}
     for name, count in options.items():
-        if count is not None and count < 1:
-            raise UserError(f"--{name.lower()}s {count}: expected an integer ≥ 1")
+        if count is not None and not 1 <= count <= MAX_RESOURCES:
+            raise UserError(
+                f"--{name.lower()}s {shortened(count)}: expected an integer from 1 to "
+                f"{MAX_RESOURCES:,}"
+            )
     return {name: float(count) for name, count in options.items() if count is not None}

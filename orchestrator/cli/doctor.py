@@ -6,13 +6,17 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from cluster.actors import run_in_worker
 from orchestrator.cli.smoke_test import gpu_names, sample_with_vllm, smoke_test
+from orchestrator.config.catalog import LoadedConfig
 from orchestrator.planning.pools import Dataset
+from orchestrator.planning.resolve import model_source
 from orchestrator.probing.marker_check import check_dataset, check_marker
+from orchestrator.training.settings_check import check_in_worker, settings_of
 from tasks import find_task, task_names
 
 LIBRARIES = ("ray", "torch", "transformers", "trl", "peft", "datasets", "mlflow", "pyarrow")
@@ -29,21 +33,38 @@ class Check(NamedTuple):
 def checks(
     tracking_uri: str | None = None,
     datasets: Mapping[str, Dataset] | None = None,
+    settings: Mapping[str, Callable[[], str]] | None = None,
     *,
     gpu: bool = False,
 ) -> Iterator[Check]:
     """Run all checks, yielding each as soon as it is done; one that fails does not end the rest.
 
     Every task's marker is checked on the task's own examples, and the marker of each of `datasets`
-    on all its answers. With `gpu`, a small sweep also runs on a GPU.
+    on all its answers; `settings` construct what an experiment describes. With `gpu`, a small
+    sweep also runs on a GPU.
     """
     yield _guard("libraries", _libraries)
     yield _guard("machine", _machine)
     yield _guard("embedded model", _embedded)
     yield _guard("mlflow", lambda: _mlflow(tracking_uri))
-    yield from _in_ray(datasets or {})
+    yield from _in_ray(datasets or {}, settings or {})
     if gpu:
         yield from _on_gpu()
+
+
+def setting_checks(
+    loaded: LoadedConfig, experiment: str | None = None
+) -> dict[str, Callable[[], str]]:
+    """For one experiment of the file, or all: constructs what its settings describe."""
+    names = [experiment] if experiment else loaded.config.experiments
+    return {name: partial(_check_settings, loaded, name) for name in names}
+
+
+def _check_settings(loaded: LoadedConfig, name: str) -> str:
+    experiment = loaded.experiment(name)
+    models = [model_source(loaded, model) for model in experiment.grid.model]
+    check_in_worker(loaded, name, settings := settings_of(experiment, models))
+    return f"TRL and PEFT accept them for {', '.join(one.model.name for one in settings)}"
 
 
 def _on_gpu() -> Iterator[Check]:
@@ -106,14 +127,18 @@ def _mlflow(tracking_uri: str | None) -> str:
     return f"responds at {redact(tracking_uri) if tracking_uri else 'a new SQLite database'}"
 
 
-def _in_ray(datasets: Mapping[str, Dataset]) -> Iterator[Check]:
-    """Ray, then every marker inside a Ray worker, where it will run in a sweep."""
+def _in_ray(
+    datasets: Mapping[str, Dataset], settings: Mapping[str, Callable[[], str]]
+) -> Iterator[Check]:
+    """Ray, then settings and markers inside a Ray worker, where a sweep uses them."""
     from cluster.session import ray_session
 
     try:
         with ray_session() as cluster:
             counts = [f"{cluster.get(kind, 0):g} {kind}s" for kind in ("CPU", "GPU")]
             yield Check("ray", True, ", ".join(counts))
+            for name, check in settings.items():
+                yield _guard(f"settings {name}", check)
             for name in task_names():
                 yield _guard(f"marker {name}", lambda: run_in_worker(try_task, name))  # noqa: B023
             for dataset in datasets.values():

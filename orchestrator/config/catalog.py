@@ -21,13 +21,12 @@ from orchestrator.config.entries import (
 )
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.yaml_lines import YamlPath, line_of, load
-from orchestrator.storage.errors import UserError
+from orchestrator.storage.errors import UserError, shortened
 from policies import PolicyError, get_policy
 from tasks import TaskError, find_task
 
-# An experiment's name becomes a file name in the storage; the others stand in claims and metrics.
-_EXPERIMENT_NAME = re.compile(r"(?!.*\.\.)\w[\w.+-]{0,79}")
-_ENTRY_NAME = re.compile(r"[\w.+:/@-]{1,80}")
+# Names become file names in the storage, and stand in claims, metrics and figures.
+_NAME = re.compile(r"(?!.*\.\.)\w[\w.+-]{0,79}")
 
 
 class Config(Settings):
@@ -46,14 +45,12 @@ class Config(Settings):
 
     @field_validator("models", "datasets", "policies", "experiments")
     @classmethod
-    def _valid_names(cls, entries: dict[str, Any], info: Any) -> dict[str, Any]:
-        experiments = info.field_name == "experiments"
+    def _valid_names(cls, entries: dict[str, Any]) -> dict[str, Any]:
         for name in entries:
-            if not (_EXPERIMENT_NAME if experiments else _ENTRY_NAME).fullmatch(name):
-                form = "letters, digits and . _ - +" if experiments else "no spaces"
+            if not _NAME.fullmatch(name):
                 raise setting_error(
-                    f"{name!r} is not a valid name: write at most 80 characters, {form}"
-                    f"{', with no leading dot and no ..' if experiments else ''}",
+                    f"{shortened(name)} is not a valid name: write at most 80 characters, letters, "
+                    "digits and . _ - +, with no leading sign and no ..",
                     name,
                 )
         return entries
@@ -159,7 +156,7 @@ def load_config(file: Path) -> LoadedConfig:
         value, message = first["input"], first["msg"][:1].lower() + first["msg"][1:]
         own = first["type"] == "decile"
         if not own and not isinstance(value, dict | list) and repr(value) not in message:
-            message += f" (not {value!r})"
+            message += f" (not {shortened(value)})"
         raise _error_at(file, lines, path, message) from error
 
 

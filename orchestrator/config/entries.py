@@ -4,7 +4,7 @@ Every block forbids unknown keys. Error messages say what is wrong and what to w
 """
 
 import re
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -16,12 +16,25 @@ from tasks import TaskError, find_task
 from tasks.prompting import PromptSettings
 
 _COMMIT = re.compile("[0-9a-f]{40}")
+# Upper limits are far above any useful value: a typing error must not fill a disk or a queue.
+MAX_SAMPLES = 10_000
+MAX_TOKENS = 1_000_000
+MAX_UPDATES = 10_000_000
+MAX_RESOURCES = 100_000  # CPUs, GPUs or workers
+MAX_LISTED = 1_000  # values of an axis of the grid
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # NumPy's and transformers' limit
 
 
 class Settings(BaseModel):
     """Base of every block of the file: unknown keys are refused by name."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        strict=True,  # no conversion: neither 'true' nor 1 is a boolean, nor '10' a number
+        allow_inf_nan=False,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -64,7 +77,7 @@ class ModelEntry(Settings):
     """Attention implementation; auto leaves the choice to transformers (usually sdpa)."""
     load_in_4bit: bool = False
     """Load the base weights in 4 bits (NF4); needs a GPU and pip install 'decile[4bit]'."""
-    target_modules: tuple[str, ...] = ()
+    target_modules: tuple[str, ...] = Field(default=(), strict=False)
     """Layers that LoRA adapts in this model; an experiment's lora.target_modules overrides it."""
 
     @model_validator(mode="after")
@@ -73,6 +86,10 @@ class ModelEntry(Settings):
         if sum(v is not None for v in sources) != 1:
             raise setting_error(
                 "a model needs exactly one of embedded: tiny, hub: ID, path: FOLDER, recorded: FILE"
+            )
+        if self.revision and not self.hub:
+            raise setting_error(
+                "revision belongs to hub: remove it, or write hub: ID instead", "revision"
             )
         if self.hub and not self.revision:
             raise setting_error(

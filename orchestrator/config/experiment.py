@@ -1,15 +1,28 @@
 """The blocks of an experiment: grid, probe, evaluation, resources, and the experiment itself."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.entries import Settings, setting_error
+from orchestrator.config.entries import (
+    MAX_LISTED,
+    MAX_RESOURCES,
+    MAX_SAMPLES,
+    MAX_TOKENS,
+    MAX_UPDATES,
+    Seed,
+    Settings,
+    setting_error,
+)
 from orchestrator.sampling import ENGINES, Sampler, SamplingSettings, find_sampler
+from orchestrator.storage.errors import shortened
 
 PASS_AT = (2, 4, 8, 16, 32)
+_MAX_CELLS = 10_000
+_MAX_BUDGET = 1_000_000_000
 
 
 def _check_engine(name: str) -> type[Sampler] | None:
@@ -25,15 +38,15 @@ def _check_engine(name: str) -> type[Sampler] | None:
 class Grid(Settings):
     """The swept axes; a sweep has a cell for every combination."""
 
-    model: list[str] = Field(min_length=1)
+    model: list[str] = Field(min_length=1, max_length=MAX_LISTED)
     """Names from `models`."""
-    dataset: list[str] = Field(min_length=1)
+    dataset: list[str] = Field(min_length=1, max_length=MAX_LISTED)
     """Names from `datasets`, or tasks with default options."""
-    policy: list[str] = Field(min_length=1)
+    policy: list[str] = Field(min_length=1, max_length=MAX_LISTED)
     """Names from `policies`, policies with default options, or package.module:attribute."""
-    seed: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
+    seed: list[Seed] = Field(default=[0], min_length=1, max_length=MAX_LISTED)
     """Seeds of subset selection and training."""
-    probe_seed: list[Annotated[int, Field(ge=0)]] = []
+    probe_seed: list[Seed] = Field(default=[], max_length=MAX_LISTED)
     """Seeds of the probe, to measure how much results vary between probes. Default: probe.seed."""
 
     @field_validator("model", "dataset", "policy", "seed", "probe_seed")
@@ -44,23 +57,34 @@ class Grid(Settings):
                 raise setting_error(f"{value!r} is listed twice: remove one", index)
         return values
 
+    @model_validator(mode="after")
+    def _countable(self) -> Self:
+        axes = (self.model, self.dataset, self.policy, self.seed, self.probe_seed or [0])
+        cells = prod(len(axis) for axis in axes)
+        if cells > _MAX_CELLS:
+            raise setting_error(
+                f"the grid has {cells:,} cells: write at most {_MAX_CELLS:,}, "
+                "or several experiments"
+            )
+        return self
+
 
 class Probe(Settings):
     """How difficulty is measured: K completions per prompt from the base model."""
 
-    samples: int = Field(default=10, ge=1)
+    samples: int = Field(default=10, ge=1, le=MAX_SAMPLES)
     """K, completions per prompt."""
-    temperature: float = Field(default=1.0, ge=0)
+    temperature: float = Field(default=1.0, ge=0, le=100)
     """Sampling temperature; 0 means greedy."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus sampling; 1 disables it."""
-    top_k: int = Field(default=0, ge=0)
+    top_k: int = Field(default=0, ge=0, le=MAX_TOKENS)
     """Sample from the k most likely tokens only; 0 disables it."""
-    max_completion_length: int = Field(default=256, ge=1)
+    max_completion_length: int = Field(default=256, ge=1, le=MAX_TOKENS)
     """Token limit per completion; a low limit makes every prompt look hard."""
-    seed: int = 0
+    seed: Seed = 0
     """Sampling seed; another seed is another probe."""
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(default=(), strict=False)
     """Stop strings; the text before the first of them is marked."""
     adaptive: bool = False
     """Stop sampling a prompt once further samples cannot change any subset of the grid."""
@@ -68,7 +92,7 @@ class Probe(Settings):
     """Whether a completion cut at the token limit counts as wrong, or is left out."""
     engine: str = "transformers"
     """transformers, vllm (needs a GPU and decile[vllm]), or package.module:Class."""
-    gpus: int = Field(default=1, ge=1)
+    gpus: int = Field(default=1, ge=1, le=MAX_RESOURCES)
     """GPUs per sampler, if the cluster has any; vllm splits a large model across them."""
 
     @field_validator("engine")
@@ -92,23 +116,23 @@ class Probe(Settings):
 class Evaluate(Settings):
     """How accuracy is measured: on the same test questions in all cells."""
 
-    every: int = Field(default=0, ge=0)
+    every: int = Field(default=0, ge=0, le=MAX_UPDATES)
     """Updates between evaluations; 0 evaluates only the base and the final model."""
-    samples: int = Field(default=4, ge=1)
+    samples: int = Field(default=4, ge=1, le=MAX_SAMPLES)
     """Completions per test question; accuracy is their mean."""
-    temperature: float = Field(default=1.0, ge=0)
+    temperature: float = Field(default=1.0, ge=0, le=100)
     """Sampling temperature; 0 means greedy."""
-    pass_at: tuple[Annotated[int, Field(ge=2)], ...] = PASS_AT
+    pass_at: tuple[Annotated[int, Field(ge=2)], ...] = Field(default=PASS_AT, strict=False)
     """The k of pass@k; each needs at least k samples. By default, those that the samples allow."""
     greedy: bool = False
     """Also generate one answer per question at temperature 0."""
-    ood: tuple[str, ...] = ()
+    ood: tuple[str, ...] = Field(default=(), strict=False)
     """Datasets whose test sets the base and the final model also answer (out-of-distribution)."""
-    ood_samples: int | None = Field(default=None, ge=1)
+    ood_samples: int | None = Field(default=None, ge=1, le=MAX_SAMPLES)
     """Completions per question of those test sets. Default: `samples`."""
-    max_completion_length: int | None = Field(default=None, ge=1)
+    max_completion_length: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
     """Token limit per completion. Default: the probe's."""
-    seed: int = 1
+    seed: Seed = 1
     """Sampling seed, the same in every evaluation so that comparisons are paired."""
     engine: str | None = None
     """What generates the answers. Unset: the trainer's own model, during training. Set: an engine,
@@ -157,11 +181,11 @@ class Evaluate(Settings):
 class Resources(Settings):
     """Resources of one trial; as many trials run concurrently as fit."""
 
-    cpus: float = Field(default=1, gt=0)
+    cpus: float = Field(default=1, gt=0, le=MAX_RESOURCES)
     """CPUs per worker; may be a fraction."""
-    gpus: float = Field(default=0, ge=0)
+    gpus: float = Field(default=0, ge=0, le=MAX_RESOURCES)
     """GPUs per worker, at most 1 (TRL supports one GPU per process); may be a fraction."""
-    workers: int = Field(default=1, ge=1)
+    workers: int = Field(default=1, ge=1, le=MAX_RESOURCES)
     """Processes that train one cell, through Ray Train."""
 
     @model_validator(mode="after")
@@ -187,7 +211,7 @@ class Experiment(Settings):
     """What the report's comparison keeps equal between policies."""
     mask_dead_groups: bool = False
     """Exclude dead groups (all rewards equal) from the loss."""
-    claims: tuple[str, ...] = ()
+    claims: tuple[str, ...] = Field(default=(), strict=False)
     """Claims to test, stated in advance, such as "hard > random on gsm8k by 3"."""
     match_sizes: bool = False
     """If a policy cannot fill the budget, shrink all subsets to the size that it can fill."""
@@ -216,9 +240,13 @@ class Experiment(Settings):
     @classmethod
     def _budget(cls, budget: Any) -> Any:
         if isinstance(budget, bool) or not isinstance(budget, int | float) or not budget > 0:
-            raise setting_error(f"invalid budget {budget!r}: write a share (0.10) or a count (80)")
+            raise setting_error(
+                f"invalid budget {shortened(budget)}: write a share (0.10) or a count (80)"
+            )
         if isinstance(budget, float) and budget > 1:
             raise setting_error(f"budget {budget} exceeds the pool: write a share up to 1.0")
+        if budget > _MAX_BUDGET:
+            raise setting_error(f"budget {shortened(budget)}: write at most {_MAX_BUDGET:,}")
         return budget
 
     @field_validator("grpo", "lora")

@@ -1,28 +1,16 @@
 """The settings of TRL's GRPO and PEFT's LoRA: which exist, which Decile sets, Decile's defaults.
 
-Names and types are read from the installed libraries' source as text, so that checking a file of
-experiments imports neither and always matches the installed version.
+Names, types and accepted words are read from the libraries' source (`library_sources`). The ranges
+of numbers stand here, because neither library declares them.
 """
 
-import ast
 import difflib
-import importlib.util
+import importlib.metadata
 import math
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-# Where each field is declared: package, file inside it, class.
-_GRPO_SOURCES = (
-    ("transformers", "training_args.py", "TrainingArguments"),
-    ("trl", "trainer/base_config.py", "_BaseConfig"),
-    ("trl", "trainer/grpo_config.py", "GRPOConfig"),
-)
-_LORA_SOURCES = (
-    ("peft", "config.py", "PeftConfigMixin"),
-    ("peft", "config.py", "PeftConfig"),
-    ("peft", "tuners/lora/config.py", "LoraConfig"),
-)
+from orchestrator.config.library_sources import accepted_words, declared
+from orchestrator.storage.errors import shortened
 
 # Set by Decile, not by the user; the text says what to do instead.
 _RESERVED = {
@@ -48,6 +36,7 @@ _RESERVED = {
     "trust_remote_code": "code from the Hub is never run",
     "remove_unused_columns": "the reward function needs all columns",
     "chat_template_kwargs": "set it on the model",
+    "model_init_kwargs": "set dtype, attn_implementation or load_in_4bit on the model",
     "task_type": "always CAUSAL_LM",
     "base_model_name_or_path": "set grid.model",
     "inference_mode": "always false in training",
@@ -74,7 +63,7 @@ GRPO_DEFAULTS: dict[str, Any] = {
     "weight_decay": 0.0,
     "save_steps": 50,
 }
-_AT_LEAST = {
+_AT_LEAST: dict[str, float] = {
     "max_steps": 1,
     "num_generations": 2,
     "per_device_train_batch_size": 1,
@@ -82,44 +71,52 @@ _AT_LEAST = {
     "max_completion_length": 1,
     "num_iterations": 1,
     "save_steps": 1,
+    "steps_per_generation": 1,
+    "generation_batch_size": 1,
     "top_k": 0,
+    "min_p": 0,
     "beta": 0,
     "weight_decay": 0,
+    "warmup_steps": 0,
+    "adam_beta1": 0,
+    "adam_beta2": 0,
+    "dataloader_num_workers": 0,
     "lora_dropout": 0,
     "r": 1,
     "lora_alpha": 1,
 }
-_ABOVE_ZERO = {"learning_rate", "temperature", "top_p", "epsilon", "max_grad_norm"}
+_AT_MOST: dict[str, float] = {
+    "max_steps": 10_000_000,
+    "num_generations": 10_000,
+    "per_device_train_batch_size": 1_000_000,
+    "gradient_accumulation_steps": 1_000_000,
+    "max_completion_length": 1_000_000,
+    "num_iterations": 1_000,
+    "save_steps": 10_000_000,
+    "top_p": 1,
+    "top_k": 1_000_000,
+    "min_p": 1,
+    "r": 10_000,
+    "lora_alpha": 1_000_000,
+}
+_MOST = 10**9  # of any other number
+_BELOW_ONE = {"lora_dropout", "adam_beta1", "adam_beta2"}
+_ABOVE_ZERO = {
+    "learning_rate",
+    "temperature",
+    "top_p",
+    "epsilon",
+    "epsilon_high",
+    "max_grad_norm",
+    "repetition_penalty",
+    "adam_epsilon",
+}
 LORA_DEFAULTS: dict[str, Any] = {
     "r": 32,
     "lora_alpha": 32,
     "lora_dropout": 0.0,
     "target_modules": "all-linear",
 }
-
-
-@cache
-def declared(section: str) -> dict[str, str]:
-    """Setting name -> annotation text, for the section `grpo` or `lora`."""
-    fields: dict[str, str] = {}
-    for package, file, name in _GRPO_SOURCES if section == "grpo" else _LORA_SOURCES:
-        fields |= _class_fields(package, file, name)
-    return fields
-
-
-def _class_fields(package: str, file: str, name: str) -> dict[str, str]:
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"{package} is not installed: pip install -e .")
-    source = Path(spec.submodule_search_locations[0], file).read_text(encoding="utf-8")
-    body = next(
-        n.body for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == name
-    )
-    return {
-        n.target.id: ast.unparse(n.annotation)
-        for n in body
-        if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
-    }
 
 
 def check_setting(section: str, name: str, value: Any) -> str | None:
@@ -130,8 +127,12 @@ def check_setting(section: str, name: str, value: Any) -> str | None:
     if name not in fields:
         library = "TRL's GRPOConfig" if section == "grpo" else "PEFT's LoraConfig"
         return f"unknown setting {name!r}: {library} does not have it{suggest(name, fields)}"
-    expected = _expected_type(fields[name], value) or _expected_range(section, name, value)
-    shown = "null" if value is None else repr(value)
+    expected = (
+        _expected_word(section, name, value)
+        or _expected_type(fields[name], value)
+        or _expected_range(section, name, value)
+    )
+    shown = "null" if value is None else shortened(value)
     return f"{name} is {shown}: write {expected}" if expected else None
 
 
@@ -147,12 +148,51 @@ def _expected_range(section: str, name: str, value: Any) -> str | None:
         return "a value, or leave it out"
     if name == "shuffle_dataset" and value is False:
         return "true, or leave it out: the order of prompts is drawn from grid.seed"
+    if name == "use_vllm" and value is True and not _is_installed("vllm"):
+        return "false, or install vLLM: pip install 'decile[vllm]'"
+    if name == "reward_weights" and isinstance(value, list) and len(value) != 1:
+        return "one weight, such as [1.0], or leave it out: the only reward is correctness"
+    return _expected_number(name, value)
+
+
+def _is_installed(package: str) -> bool:
+    """Whether the package is installed; a folder of that name beside the file does not count."""
+    try:
+        return bool(importlib.metadata.version(package))
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+def _expected_number(name: str, value: Any) -> str | None:
+    """The valid numbers of a setting, if the value, or one inside a list or mapping, is not one."""
+    if isinstance(value, list | dict):
+        inner = value.values() if isinstance(value, dict) else value
+        return next((text for v in inner if (text := _expected_number("", v))), None)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    least = _AT_LEAST.get(name)
+    least, most = _AT_LEAST.get(name), _AT_MOST.get(name, _MOST)
     if least is not None and value < least:
         return f"at least {least}"
-    return "a number above 0" if name in _ABOVE_ZERO and not 0 < value < math.inf else None
+    if name in _ABOVE_ZERO and not 0 < value < math.inf:
+        return "a number above 0"
+    if not -math.inf < value < math.inf:
+        return "a finite number"
+    if name in _BELOW_ONE and value >= 1:
+        return "a number below 1"
+    return f"at most {most:,}" if abs(value) > most else None
+
+
+def _expected_word(section: str, name: str, value: Any) -> str | None:
+    """The words that a setting accepts, if it accepts nothing else and the value is not one."""
+    words = accepted_words(section, name)
+    if not words or value is None or value in words:
+        return None
+    if isinstance(value, bool) and "bool" in declared(section)[name]:
+        return None
+    stems = [word.partition("[")[0] for word in words if "[" in word]  # pissa_niter_[number …]
+    if isinstance(value, str) and any(value.startswith(stem) for stem in stems):
+        return None
+    return f"one of {', '.join(words)}{suggest(str(value), words)}"
 
 
 def _expected_type(annotation: str, value: Any) -> str | None:

@@ -1,8 +1,7 @@
 """Safe YAML with the line of every key and value."""
 
-import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import yaml
 from orchestrator.storage.errors import UserError
 
 YamlPath = tuple[str | int, ...]
-MAX_NODES = 100_000  # of a file with its aliases expanded; nested aliases grow exponentially
+MAX_VALUES = 100_000  # of a file with its aliases expanded; nested aliases grow exponentially
+MAX_DEPTH = 100  # of nesting; libyaml's parser overflows the stack at some thousands
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -33,16 +33,19 @@ def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
     """
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte in the name
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UserError(f"{file}: cannot be read: {reason}") from error
     try:
+        if line := _first_deep_line(text):
+            raise _too_deep(f"{file}:{line}")
         loader = _Loader(text)
         root = loader.get_single_node()
+        index = _LineIndex(file)
         if root is None:
-            return None, {(): 1}
-        lines = {(): 1, **_lines_below(root, (), file, itertools.count())}
-        return loader.construct_document(root), lines
+            return None, index.lines
+        index.add(root, ())
+        return loader.construct_document(root), index.lines
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UserError(f"{file}:{line}: not valid YAML: {error.problem}") from error
@@ -50,45 +53,82 @@ def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
         # `position` counts bytes or characters, depending on the loader.
         line = text.count("\n", 0, text.find(chr(error.character))) + 1
         raise UserError(f"{file}:{line}: not valid YAML: {error.reason}") from error
-    except RecursionError as error:
-        raise UserError(f"{file}:1: not valid YAML: an alias contains itself") from error
     except ValueError as error:
         raise UserError(f"{file}:1: not valid YAML: {error}: put it in quotes") from error
 
 
-def _lines_below(
-    node: yaml.Node, path: YamlPath, file: Path, visited: Iterator[int]
-) -> dict[YamlPath, int]:
+def _first_deep_line(text: str) -> int | None:
+    """Where values nest deeper than MAX_DEPTH, found without recursion; None if nowhere."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH and event.start_mark:
+            return int(event.start_mark.line) + 1
+    return None
+
+
+def _too_deep(place: str) -> UserError:
+    return UserError(
+        f"{place}: values are nested more than {MAX_DEPTH} levels deep: write fewer levels"
+    )
+
+
+class _LineIndex:
     """The lines of all paths below a node; those of merged keys (`<<`) are the anchor's."""
-    if next(visited) == MAX_NODES:
-        line = node.start_mark.line + 1
-        raise UserError(f"{file}:{line}: aliases expand to more than {MAX_NODES:,} values")
-    lines: dict[YamlPath, int] = {}
-    if isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            here = (*path, index)
-            lines[here] = value.start_mark.line + 1
-            lines |= _lines_below(value, here, file, visited)
-    elif isinstance(node, yaml.MappingNode):
+
+    def __init__(self, file: Path) -> None:
+        self.lines: dict[YamlPath, int] = {(): 1}
+        self.visited = 0  # values, an alias's as often as it is used
+        self._file = file
+        self._open: list[int] = []  # ids of the nodes that contain the current one
+
+    def add(self, node: yaml.Node, path: YamlPath) -> None:
+        """Add the paths below a node, which is at `path`."""
+        place = self._count(node)
+        if id(node) in self._open:
+            raise UserError(f"{place}: not valid YAML: an alias contains itself")
+        if len(self._open) > MAX_DEPTH:
+            raise _too_deep(place)
+        self._open.append(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                self.lines[*path, index] = value.start_mark.line + 1
+                self.add(value, (*path, index))
+        elif isinstance(node, yaml.MappingNode):
+            self._add_keys(node, path)
+        self._open.pop()
+
+    def _add_keys(self, node: yaml.MappingNode, path: YamlPath) -> None:
+        """Keys of a mapping override merged ones, and earlier merged mappings later ones."""
+        own: dict[str, int] = {}
         merged: list[yaml.Node] = []
         for key, value in node.value:
             if key.tag == _MERGE:
                 merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
                 continue
-            here = (*path, str(key.value))
-            if here in lines:
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in own:
                 raise UserError(
-                    f"{file}:{key.start_mark.line + 1}: {key.value!r} appears twice "
-                    f"(first in line {lines[here]}): remove one"
+                    f"{self._file}:{line}: {key.value!r} appears twice "
+                    f"(first in line {own[name]}): remove one"
                 )
-            lines[here] = key.start_mark.line + 1
-            lines |= _lines_below(value, here, file, visited)
-        depth = len(path) + 1
-        for source in merged:  # keys of the mapping override merged ones, earlier sources later
-            present = {place[:depth] for place in lines}
-            below = _lines_below(source, path, file, visited)
-            lines |= {p: line for p, line in below.items() if p[:depth] not in present}
-    return lines
+            own[name] = line
+            if (*path, name) in self.lines:
+                self._count(value)  # the YAML loader constructs it too
+            else:
+                self.lines[*path, name] = line
+                self.add(value, (*path, name))
+        for source in merged:
+            self.add(source, path)
+
+    def _count(self, node: yaml.Node) -> str:
+        """Count a value against the limit; returns its file and line."""
+        place = f"{self._file}:{node.start_mark.line + 1}"
+        self.visited += 1
+        if self.visited > MAX_VALUES:
+            raise UserError(f"{place}: aliases expand to more than {MAX_VALUES:,} values")
+        return place
 
 
 def named_values(pairs: Sequence[str]) -> dict[str, Any]:
@@ -99,8 +139,10 @@ def named_values(pairs: Sequence[str]) -> dict[str, Any]:
         if not (name and equals):
             raise UserError(f"invalid option {pair!r}: write --option NAME=VALUE")
         try:
+            if _first_deep_line(value):
+                raise _too_deep(f"--option {name}")
             values[name] = yaml.load(value, Loader=_Loader)  # noqa: S506 (a SafeLoader)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
+        except (yaml.YAMLError, ValueError) as error:
             raise UserError(f"--option {pair!r}: the value is not valid YAML: {error}") from error
     return values
 

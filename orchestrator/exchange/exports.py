@@ -181,6 +181,12 @@ def read_subset_file(file: Path) -> pa.Table:
             f"{file} is not a subset (no column {', '.join(missing)}): write a file of "
             "decile select, or of a storage's subsets/"
         )
+    ids = table["prompt_id"]
+    if not len(ids) or ids.null_count or len(ids.unique()) < len(ids):
+        raise TaskError(
+            f"{file} is not a subset (its prompt_ids are missing or repeated): write a file of "
+            "decile select, or of a storage's subsets/"
+        )
     return table
 
 

@@ -27,6 +27,7 @@ from orchestrator.training.cell_state import CellState, cell_state
 from orchestrator.training.deferred_eval import evaluate_trained
 from orchestrator.training.early_stopping import stopped_lines
 from orchestrator.training.record import drop_checkpoints
+from orchestrator.training.settings_check import check_in_worker, settings_of
 from orchestrator.training.trial import run_cell
 from orchestrator.training.tune_runner import Train, run_cells
 
@@ -135,6 +136,10 @@ class Sweep:
             untrained = [cell for cell in cells if cell_state(self.store, cell).needs_training]
             self._plan_queue(untrained, cluster)
             if self.queue.is_open():
+                if train is run_cell and untrained:  # another trainer has settings of its own
+                    models = [cell.probe.model for cell in untrained]
+                    settings = settings_of(self.plan.experiment, models)
+                    check_in_worker(self.plan.source, self.plan.name, settings)
                 run_probes(self.plan, self.store, cluster, self.progress, self.meter)
                 self._plan_queue(untrained, cluster)  # now that completion lengths are known
             if self.queue.is_open():

@@ -17,6 +17,7 @@ class Plan:
     """The cells that one experiment declares, and the prompts that they need."""
 
     name: str
+    source: LoadedConfig
     experiment: Experiment
     pools: Mapping[str, Pool]
     cells: list[Cell]
@@ -56,4 +57,4 @@ def make_plan(loaded: LoadedConfig, name: str) -> Plan:
         if same is not cell:
             message = f"{cell.name} and {same.name} are the same cell: remove one of the names"
             raise loaded.error(message, *path, "grid")
-    return Plan(name, experiment, pools, cells)
+    return Plan(name, loaded, experiment, pools, cells)

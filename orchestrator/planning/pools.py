@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
 from orchestrator.storage.hashing import canonical_hash
-from tasks import Prompt, Task, get_task
+from tasks import Prompt, Task, TaskError, get_task
 
 Split = Literal["train", "test"]
 
@@ -71,15 +71,44 @@ class Pool:
 def load_pool(dataset: Dataset) -> Pool:
     """Build the task, load both splits and drop overlapping training prompts if configured."""
     task = dataset.build()
-    train, test = task.train(), task.test()
+    train, test = load_prompts(task, "train"), load_prompts(task, "test")
     notes = list(task.notes)
     if dataset.drop_overlap:
-        tests = {"test": test, **{d.name: d.build().test() for d in dataset.apart_from}}
+        others = {d.name: load_prompts(d.build(), "test") for d in dataset.apart_from}
+        tests = {"test": test, **others}
         for name, prompts in tests.items():
             if overlaps := find_overlap(train, prompts):
                 notes.append(f"dropped: {describe(overlaps, len(train), name)}")
                 train = without_overlap(train, overlaps)
     return Pool(dataset, task, train, test, tuple(notes))
+
+
+def load_prompts(task: Task, split: Split) -> list[Prompt]:
+    """The prompts of one split. Raises TaskError where a custom task returns anything else."""
+    place = f"task {type(task).__module__}:{type(task).__name__}: {split}()"
+    try:
+        prompts: Any = task.train() if split == "train" else task.test()
+    except TaskError:
+        raise
+    except Exception as error:
+        if type(task).__module__.startswith("tasks."):
+            raise  # a bug of ours, with its traceback
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise TaskError(f"{place} raised {reason}") from error
+    form = "return a list of tasks.Prompt, such as make_prompt(task, question, answer, tier)"
+    if not isinstance(prompts, list | tuple):
+        raise TaskError(f"{place} returned {type(prompts).__name__}: {form}")
+    ids: set[str] = set()
+    for index, prompt in enumerate(prompts):
+        if not isinstance(prompt, Prompt):
+            raise TaskError(f"{place}[{index}] is {type(prompt).__name__}: {form}")
+        for name in ("prompt_id", "question", "answer", "tier"):
+            if not isinstance(value := getattr(prompt, name), str):
+                raise TaskError(f"{place}[{index}].{name} is {value!r:.80}: write a string")
+        if prompt.prompt_id in ids:
+            raise TaskError(f"{place}[{index}] repeats a prompt_id: return it once")
+        ids.add(prompt.prompt_id)
+    return list(prompts)
 
 
 def template_hash(task: Task) -> str:

@@ -30,7 +30,7 @@ def resolve(loaded: LoadedConfig, experiment: Experiment) -> Resolved:
     return Resolved(
         datasets={d: _dataset(loaded, experiment, d, training=True) for d in grid.dataset},
         test_sets={d: _dataset(loaded, experiment, d, training=False) for d in others},
-        models={m: _model(loaded, m) for m in grid.model},
+        models={m: model_source(loaded, m) for m in grid.model},
         policies={p: loaded.config.policy(p) for p in grid.policy},
     )
 
@@ -67,7 +67,8 @@ def _dataset(loaded: LoadedConfig, experiment: Experiment, name: str, *, trainin
     )
 
 
-def _model(loaded: LoadedConfig, name: str) -> ModelSource:
+def model_source(loaded: LoadedConfig, name: str) -> ModelSource:
+    """A model of the file. Raises UserError at its line where it cannot be found."""
     entry = loaded.config.models[name]
     try:
         location, identity = _locate(entry)

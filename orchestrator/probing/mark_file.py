@@ -45,6 +45,8 @@ def mark_file(
     get_task(task, **options)
     check_output(target, (".jsonl", ".parquet"))
     rows = list(_read_completions(source))
+    if not rows:
+        raise TaskError(f"{source} holds no completions: write one row per prompt")
     marked = _mark_all(task, dict(options), rows, processes or os.cpu_count() or 1)
     store = Store(str(target.parent))
     if target.name.endswith(".parquet"):

@@ -45,8 +45,9 @@ def find_sampler(name: str) -> type[Sampler]:
         target = installed[0].value
     try:
         engine: Any = EntryPoint(name, target, GROUP).load()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"engine {name!r} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # a custom module may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"engine {name!r} cannot be imported: {reason}") from error
     if not (inspect.isclass(engine) and issubclass(engine, Sampler)):
         raise ValueError(f"engine {name!r} is not a Sampler: write package.module:Class of one")
     return engine

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.model import ModelSource
+from tasks import TaskError
 from tasks.sources import read_file
 
 
@@ -48,6 +49,17 @@ class RecordedSampler(Sampler):
 def recorded_rows(file: Path) -> dict[str, dict[str, Any]]:
     """A recording by question. Raises TaskError where the file has another format."""
     rows = read_file(file, ("question", "responses")).rows
+    for number, row in enumerate(rows, 1):
+        texts = row["responses"]
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise TaskError(f"{file} row {number}: responses must be a list of texts")
+        for name in ("tokens", "finish"):
+            values = row.get(name)
+            if values and (not isinstance(values, list) or len(values) != len(texts)):
+                raise TaskError(
+                    f"{file} row {number}: {name} must be a list as long as responses "
+                    f"({len(texts)}), or left out"
+                )
     return {str(row["question"]): row for row in rows}
 
 

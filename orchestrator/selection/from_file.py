@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from orchestrator.config.entries import PolicyEntry, build_policy
+from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry, build_policy
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.sample_store import COUNTED, PAIR, PROBE, SPLIT, parts, split_of
 from orchestrator.selection.subsets import SubsetRequest, select, with_reason
-from orchestrator.storage.errors import UserError
+from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
 from policies import ScorePolicy, needs_of
@@ -34,7 +34,7 @@ def select_file(
     Of a probe that holds both splits, only the training prompts are read. Writes the subset to
     `out` and returns the reason for it. Raises UserError or PolicyError.
     """
-    check_output(out, [""])
+    check_output(out)
     files = [(probe, table) for probe in probes for table in _tables(probe)]
     key = _common_key(files)
     tables = [table.replace_schema_metadata(None) for table in _training_tables(files)]
@@ -42,12 +42,20 @@ def select_file(
         table = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         raise UserError(f"{probes[0]}: its tables cannot be merged: {error}") from error
+    _check_ids(probes[0], table)
     rated = "pass_rate" in table.column_names and "prompt_id" in table.column_names
     subset = _from_rates if rated else _from_samples
     chosen, why = subset(probes[0], table, SubsetRequest(rule, 0, seed), budget)
     why |= {"source": [str(probe) for probe in probes], "probe_key": key}
     Store(str(out.parent)).write_table(with_reason(chosen, why), out.name)
     return why
+
+
+def _check_ids(probe: Path, table: pa.Table) -> None:
+    if not table.num_rows:
+        raise UserError(f"{probe}: holds no rows: write one row per prompt, or a probe's samples")
+    if "prompt_id" in table.column_names and (missing := table["prompt_id"].null_count):
+        raise UserError(f"{probe}: {missing:,} rows have no prompt_id: write one in every row")
 
 
 def _tables(probe: Path) -> Iterator[pa.Table]:
@@ -141,6 +149,19 @@ def _from_rates(
     kind = table["pass_rate"].type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
         raise UserError(f"{probe}: pass_rate holds {kind}: write numbers from 0 to 1")
+    rates = table["pass_rate"]
+    valid = pc.and_kleene(pc.greater_equal(rates, 0), pc.less_equal(rates, 1))  # null stays null
+    if wrong := table.filter(pc.invert(valid)).select(["prompt_id", "pass_rate"]).to_pylist():
+        rate, prompt_id = wrong[0]["pass_rate"], wrong[0]["prompt_id"]
+        raise UserError(
+            f"{probe}: pass_rate of prompt {shortened(prompt_id)} is {rate}: "
+            "write a number from 0 to 1"
+        )
+    counts = table.group_by("prompt_id").aggregate([([], "count_all")])
+    if repeated := counts.filter(pc.greater(counts["count_all"], 1))["prompt_id"].to_pylist():
+        raise UserError(
+            f"{probe}: prompt {shortened(repeated[0])} has several rows: write one row per prompt"
+        )
     if "tier" not in table.column_names:
         table = table.append_column("tier", pa.array([""] * table.num_rows, pa.string()))
     return select(table, request._replace(size=_size(budget, table.num_rows)))
@@ -153,6 +174,7 @@ def _from_samples(
         raise UserError(f"{probe}: needs the columns prompt_id and pass_rate, or a probe's samples")
     if unknown := set(table["outcome"].to_pylist()) - set(OUTCOMES):
         raise UserError(f"{probe}: outcome {unknown.pop()!r}: write one of {', '.join(OUTCOMES)}")
+    _check_sample_numbers(probe, table["sample"])
     rows = table.group_by(list(PAIR)).aggregate([("outcome", "min")]).rename_columns(list(COUNTED))
     samples = int(pc.max(rows["sample"]).as_py()) + 1
     rated = difficulty(rows, samples_per_prompt=samples)
@@ -160,6 +182,16 @@ def _from_samples(
     if pc.any(rated["short"]).as_py():
         _check_certain(probe, rows, rated, request)
     return select(rated, request)
+
+
+def _check_sample_numbers(probe: Path, numbers: pa.ChunkedArray) -> None:
+    if not pa.types.is_integer(numbers.type) or numbers.null_count:
+        kind = "null" if numbers.null_count else numbers.type
+        raise UserError(f"{probe}: column sample holds {kind}: write integers from 0")
+    least, most = pc.min_max(numbers).as_py().values()
+    if least < 0 or most >= MAX_SAMPLES:
+        number = least if least < 0 else most
+        raise UserError(f"{probe}: sample {number}: write integers from 0 to {MAX_SAMPLES - 1:,}")
 
 
 def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: SubsetRequest) -> None:
@@ -187,4 +219,4 @@ def _size(budget: str, pool: int) -> int:
     try:
         return int(budget) if budget.isdigit() else int(float(budget) * pool + 1e-9)
     except (ValueError, OverflowError) as error:
-        raise UserError(f"--budget {budget}: write a share (0.1) or a count (80)") from error
+        raise UserError(f"--budget {budget[:40]}: write a share (0.1) or a count (80)") from error

@@ -29,14 +29,19 @@ class Store:
     def __init__(self, uri: str) -> None:
         self.uri = uri
         _refuse_credentials(uri)
-        if "://" not in uri:
-            folder = Path(uri).expanduser().resolve()  # workers run in other directories
-            self.uri, uri = str(folder), folder.as_uri()
         try:
+            if "://" not in uri:
+                folder = Path(uri).expanduser().resolve()  # workers run in other directories
+                folder.exists()  # OSError for a name that is too long
+                self.uri, uri = str(folder), folder.as_uri()
             self.fs, self.root = pafs.FileSystem.from_uri(uri)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise StoreError(f"storage {uri}: {error}: write a folder, s3://… or gs://…") from error
+        except (ValueError, RuntimeError, OSError) as error:  # ArrowInvalid is a ValueError
+            raise StoreError(
+                f"storage {uri[:200]}: {str(error)[:200]}: write a folder, s3://… or gs://…"
+            ) from error
         self.local = isinstance(self.fs, pafs.LocalFileSystem)
+        if not self.local and not self.root.strip("/"):
+            raise StoreError(f"storage {uri} names no bucket: add one, as in s3://BUCKET/FOLDER")
 
     def path(self, *parts: str) -> str:
         """The full path of a file or folder in the store."""

@@ -15,6 +15,7 @@ from orchestrator.planning.cells import Cell
 from orchestrator.probing.samples import mark_completions
 from orchestrator.sampling.base import Completion, cut_at_stop
 from orchestrator.sampling.loading import load_model
+from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import eos_ids
 from orchestrator.training.record import CellRecord
 from orchestrator.training.trl_internals import LiveGroupsTrainer, own_rows
@@ -39,7 +40,7 @@ def build_trainer(
         recorder=record.groups if cell.mask_dead_groups else None,
         model=model,
         processing_class=tokenizer,
-        args=grpo_config(cell, folder, grpo or cell.grpo),
+        args=grpo_config(cell.probe.model, cell.seed, folder, grpo or cell.grpo),
         reward_funcs=[correctness(cell, task, record, eos_ids(model, tokenizer))],
         train_dataset=training_rows(task, subset),
         peft_config=LoraConfig(task_type="CAUSAL_LM", **cell.lora),
@@ -48,20 +49,20 @@ def build_trainer(
     return trainer
 
 
-def grpo_config(cell: Cell, folder: Path, grpo: dict[str, Any]) -> GRPOConfig:
+def grpo_config(model: ModelSource, seed: int, folder: Path, grpo: dict[str, Any]) -> GRPOConfig:
     """The GRPO settings, completed by those that Decile and the machine determine."""
     cuda = torch.cuda.is_available()
     machine = {"bf16": cuda, "gradient_checkpointing": cuda, "dataloader_pin_memory": cuda}
     ours = {
         "output_dir": str(folder),
-        "seed": cell.seed,
+        "seed": seed,
         "use_cpu": not cuda,
         "report_to": "none",
         "logging_steps": 1,
         "save_strategy": "steps",
         "save_total_limit": 2,
         "disable_tqdm": True,
-        "chat_template_kwargs": cell.probe.model.chat_template_kwargs,
+        "chat_template_kwargs": model.chat_template_kwargs,
         "ddp_find_unused_parameters": False,
     }
     return GRPOConfig(**machine | grpo | ours)

@@ -1,7 +1,8 @@
 """Cells -> Ray Tune. The store decides which cells are missing; a new Tuner runs only those.
 
 A cell of one worker is a Tune function trainable; one of several starts a Ray Train group inside
-its trial. A trial that dies is retried and resumes from its last complete checkpoint.
+its trial. A trial that dies is retried and resumes from its last complete checkpoint; an error that
+would be the same every time is not.
 """
 
 import json
@@ -11,13 +12,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from cluster.session import quiet_logs
 from orchestrator.planning.cells import Cell
-from orchestrator.storage.store import Store
+from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.micro_batch import halvings
 from orchestrator.training.trial import Report, run_cell
 
 RETRIES = 3
+DETERMINISTIC = (ValueError, TypeError, KeyError)
+TRANSIENT = (OSError, pa.ArrowException)  # as errors or as their causes
 
 # Trains one cell in this process: (cell, storage, report).
 Train = Callable[[Cell, str, Report], None]
@@ -136,7 +141,24 @@ def trainable(config: dict[str, Any], train: Train) -> None:
         return
     from ray import tune
 
-    train(cell, config["storage"], _as_json(tune.report))
+    try:
+        train(cell, config["storage"], _as_json(tune.report))
+    except DETERMINISTIC as error:
+        if not is_deterministic(error):
+            raise
+        # Tune retries whatever a trial raises, so the trial reports the error and ends.
+        reason = " ".join(str(error).split())
+        tune.report({"failure": f"{type(error).__name__}: {reason}"})
+
+
+def is_deterministic(error: BaseException) -> bool:
+    """Whether a cell would fail in the same way again: a wrong value, and no file or network."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, (*TRANSIENT, StoreError)):
+            return False
+        cause = cause.__cause__ or cause.__context__
+    return isinstance(error, DETERMINISTIC)
 
 
 def _as_json(report: Callable[[dict[str, Any]], None]) -> Report:
@@ -181,6 +203,8 @@ def group_worker(config: dict[str, Any]) -> None:
 def _callback(driver: Driver) -> Any:
     from ray.tune import Callback
 
+    failures: dict[str, str] = {}  # by trial id, of trials that ended with an error of their own
+
     class ReportCallback(Callback):
         """Passes on what trials report to the source."""
 
@@ -190,9 +214,11 @@ def _callback(driver: Driver) -> Any:
             if "report" in result:
                 report = json.loads(result["report"])
                 driver.source.updated(driver.cells[trial.trial_id], report)
+            if "failure" in result:
+                failures[trial.trial_id] = result["failure"]
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            driver.source.ended(driver.cells[trial.trial_id], None)
+            driver.source.ended(driver.cells[trial.trial_id], failures.get(trial.trial_id))
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
             lines = [line.strip() for line in str(trial.get_error() or "").splitlines()]

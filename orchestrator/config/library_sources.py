@@ -1,0 +1,84 @@
+"""What TRL and PEFT declare about their settings, read from their source as text.
+
+Importing the libraries takes seconds and loads torch. Their source gives the names, types and
+accepted words of the settings in milliseconds, and always matches the installed version.
+"""
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+# Where each setting is declared: package, file inside it, class. Later classes override earlier.
+_GRPO_CLASSES = (
+    ("transformers", "training_args.py", "TrainingArguments"),
+    ("trl", "trainer/base_config.py", "_BaseConfig"),
+    ("trl", "trainer/grpo_config.py", "GRPOConfig"),
+)
+_LORA_CLASSES = (
+    ("peft", "config.py", "PeftConfigMixin"),
+    ("peft", "config.py", "PeftConfig"),
+    ("peft", "tuners/lora/config.py", "LoraConfig"),
+)
+_ENUM_FILES = (("transformers", "trainer_utils.py"), ("transformers", "training_args.py"))
+# TRL annotates its words as `str` and compares them in the trainer.
+_TRAINER = ("trl", "trainer/grpo_trainer.py")
+_COMPARISON = r"\b(?:self|args)\.{}\s+(?:==|!=|in|not in)\s+(\[[^\]]*\]|\"[^\"]*\")"
+
+
+@cache
+def declared(section: str) -> dict[str, str]:
+    """Setting name -> annotation text, for the section `grpo` or `lora`."""
+    fields: dict[str, str] = {}
+    for package, file, name in _GRPO_CLASSES if section == "grpo" else _LORA_CLASSES:
+        for node in _class_body(package, file, name):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                fields[node.target.id] = ast.unparse(node.annotation)
+    return fields
+
+
+@cache
+def accepted_words(section: str, name: str) -> tuple[str, ...]:
+    """The only strings that a setting accepts; empty if it accepts any string, or none."""
+    annotation = declared(section)[name]
+    if annotation == "str" and section == "grpo":
+        text = _source(*_TRAINER)
+        compared = re.findall(_COMPARISON.format(re.escape(name)), text)
+        return tuple(sorted({word for part in compared for word in re.findall(r'"(\w+)"', part)}))
+    kinds = ast.parse(annotation, mode="eval")
+    names = {node.id for node in ast.walk(kinds) if isinstance(node, ast.Name)}
+    for enum in sorted(names - {"Literal"}):
+        for package, file in _ENUM_FILES:
+            if words := tuple(_enum_values(package, file, enum)):
+                return words
+    if "Literal" in names and "str" not in names:
+        constants = [node.value for node in ast.walk(kinds) if isinstance(node, ast.Constant)]
+        return tuple(value for value in constants if isinstance(value, str))
+    return ()
+
+
+def _enum_values(package: str, file: str, name: str) -> Iterator[str]:
+    for node in _class_body(package, file, name):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+
+
+def _class_body(package: str, file: str, name: str) -> list[ast.stmt]:
+    """The statements of a class at the top of a file; none if the file has no such class."""
+    tree = _tree(package, file)
+    return next((n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), [])
+
+
+@cache
+def _tree(package: str, file: str) -> ast.Module:
+    return ast.parse(_source(package, file))
+
+
+@cache
+def _source(package: str, file: str) -> str:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"{package} is not installed: pip install -e .")
+    return Path(spec.submodule_search_locations[0], file).read_text(encoding="utf-8")

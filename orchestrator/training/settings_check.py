@@ -1,0 +1,150 @@
+"""Constructs what the settings of cells describe, before anything is sampled.
+
+`plan` checks names, types and ranges from the libraries' source. What depends on several settings,
+on installed packages or on the model's layers shows only where TRL, PEFT and transformers construct
+their objects.
+"""
+
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cluster.actors import run_in_worker
+from orchestrator.config.catalog import LoadedConfig
+from orchestrator.config.experiment import Experiment, Resources
+from orchestrator.sampling.model import ModelSource
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.hashing import canonical_hash
+
+# What the libraries raise for a setting that they do not accept, or whose package is missing.
+REFUSALS = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, ImportError)
+
+
+class TrainingSettings(NamedTuple):
+    """What one trainer is constructed from; cells that differ in nothing else share it."""
+
+    model: ModelSource
+    grpo: dict[str, Any]
+    lora: dict[str, Any]
+    resources: Resources
+
+
+def settings_of(experiment: Experiment, models: Sequence[ModelSource]) -> list[TrainingSettings]:
+    """The distinct settings of an experiment's cells: one per model that can be trained."""
+    grpo, resources = experiment.full_grpo(), experiment.resources
+    return [
+        TrainingSettings(model, grpo, experiment.full_lora(model.target_modules), resources)
+        for model in {canonical_hash(m.key()): m for m in models if not m.recorded}.values()
+    ]
+
+
+def check_in_worker(source: LoadedConfig, name: str, settings: Sequence[TrainingSettings]) -> None:
+    """Construct each of an experiment's settings in a Ray worker with the resources of a trial.
+
+    Raises UserError at the line of the first setting that cannot work.
+    """
+    for one in settings:
+        if problem := run_in_worker(find_problem, one, gpus=one.resources.gpus):
+            section, _, message = problem.partition(": ")
+            raise setting_error(source, name, one.model.name, section, message)
+
+
+def setting_error(
+    source: LoadedConfig, name: str, model: str, section: str, message: str
+) -> UserError:
+    """The error at the line of the setting that the message names first, or of its section."""
+    written = getattr(source.experiment(name), section)
+    of_model = source.config.models[model].target_modules and "target_modules" not in written
+    places = {
+        match.start(): setting
+        for setting in [*written, *(["target_modules"] if of_model else [])]
+        if (match := re.search(rf"\b{setting.replace('_', '[_ ]')}\b", message, re.IGNORECASE))
+    }
+    setting = places[min(places)] if places else None
+    message = f"{message}: change it, or leave it out"
+    if setting == "target_modules" and of_model:
+        return source.error(message, "models", model, setting)
+    return source.error(message, "experiments", name, section, *([setting] if setting else []))
+
+
+def find_problem(settings: TrainingSettings) -> str:
+    """Why the settings cannot be trained with, after `grpo: ` or `lora: `; empty if they can."""
+    steps = (
+        ("grpo", _construct_config),
+        ("grpo: optim", _construct_optimizer),
+        ("grpo: lr_scheduler_type", _construct_schedule),
+        ("lora", _construct_lora),
+        ("lora", _construct_adapter),
+    )
+    for place, construct in steps:
+        try:
+            construct(settings)
+        except REFUSALS as error:
+            return f"{place}: {' '.join(str(error).split())}"
+    return ""
+
+
+def _construct_config(settings: TrainingSettings) -> Any:
+    """TRL's configuration."""
+    from orchestrator.training.trainer import grpo_config
+
+    # This process is one of `workers`: it takes the batch of all, which TRL compares with groups.
+    batch = settings.grpo["per_device_train_batch_size"] * settings.resources.workers
+    grpo = settings.grpo | {"per_device_train_batch_size": batch}
+    with tempfile.TemporaryDirectory(prefix="decile-check-") as folder:
+        return grpo_config(settings.model, 0, Path(folder), grpo)
+
+
+def _construct_optimizer(settings: TrainingSettings) -> None:
+    """The class of the optimizer, whose package may be missing."""
+    from transformers import Trainer
+
+    Trainer.get_optimizer_cls_and_kwargs(_construct_config(settings))
+
+
+def _construct_schedule(settings: TrainingSettings) -> None:
+    """The schedule of the learning rate, for an optimizer of one weight."""
+    import torch
+    from transformers.optimization import get_scheduler
+
+    config = _construct_config(settings)
+    get_scheduler(
+        config.lr_scheduler_type,
+        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=config.learning_rate),
+        num_warmup_steps=config.get_warmup_steps(config.max_steps),
+        num_training_steps=config.max_steps,
+        scheduler_specific_kwargs=config.lr_scheduler_kwargs,
+    )
+
+
+def _construct_lora(settings: TrainingSettings) -> None:
+    """PEFT's configuration."""
+    from peft import LoraConfig
+
+    LoraConfig(task_type="CAUSAL_LM", **settings.lora)
+
+
+def _construct_adapter(settings: TrainingSettings) -> None:
+    """The adapter on the model's layers, on the meta device: without weights."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    source = settings.model
+    try:
+        config = AutoConfig.from_pretrained(
+            source.location,
+            revision=source.revision or "main",
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+        with torch.device("meta"):
+            model: Any = AutoModelForCausalLM.from_config(config)
+    except (OSError, ValueError):
+        return  # not on this machine yet, or nothing that can be built without its weights
+    # Some initial weights are computed from the model's own, which are not there.
+    lora = settings.lora | {"init_lora_weights": True}
+    with torch.device("meta"):
+        get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **lora))

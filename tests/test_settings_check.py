@@ -1,0 +1,120 @@
+"""What TRL, PEFT and transformers refuse is found before anything is sampled, with its line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.doctor import setting_checks
+from orchestrator.cli.main import main
+from orchestrator.config import library_settings
+from orchestrator.config.catalog import load_config
+from orchestrator.config.experiment import Resources
+from orchestrator.embedded import embedded_path
+from orchestrator.sampling.model import ModelSource
+from orchestrator.storage.errors import UserError
+from orchestrator.training import settings_check
+from orchestrator.training.settings_check import TrainingSettings, find_problem, setting_error
+
+MODEL = ModelSource("tiny", str(embedded_path("tiny")), "tiny")
+FILE = """\
+models:
+  tiny: {embedded: tiny, target_modules: [nope_proj]}
+experiments:
+  q:
+    grid: {model: [tiny], dataset: [shuffled_objects], policy: [hard]}
+    grpo:
+      max_steps: 4
+      optim: sgd
+    lora: {r: 8}
+"""
+
+
+def problem(model: ModelSource = MODEL, workers: int = 1, **settings: Any) -> str:
+    lora = {name: settings.pop(name) for name in [*settings] if name in {"target_modules", "r"}}
+    return find_problem(
+        TrainingSettings(
+            model,
+            library_settings.GRPO_DEFAULTS | settings,
+            library_settings.LORA_DEFAULTS | lora,
+            Resources(workers=workers),
+        )
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"steps_per_generation": 2, "generation_batch_size": 16}, "grpo: 'generation_batch_size'"),
+        ({"lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"x": 1}}, "grpo: lr_scheduler"),
+        ({"lr_scheduler_type": "cosine_with_min_lr"}, "min_lr_rate should be set"),
+        ({"target_modules": ["nope_proj"]}, "lora: Target modules {'nope_proj'} not found"),
+    ],
+)
+def test_what_the_libraries_refuse_is_found(settings: dict[str, Any], words: str) -> None:
+    assert words in problem(**settings)
+
+
+@pytest.mark.slow
+def test_settings_that_can_be_trained_with_are_accepted(tmp_path: Path) -> None:
+    assert problem() == ""
+    assert problem(per_device_train_batch_size=4, workers=2) == "", "TRL compares the whole batch"
+    assert problem(lr_scheduler_type="cosine", warmup_steps=0.1, r=4) == ""
+    absent = ModelSource("absent", "nobody/nothing", "absent", revision="0" * 40)
+    assert problem(absent, target_modules=["x"]) == "", "the config is not on this machine"
+
+
+@pytest.mark.parametrize(
+    ("section", "message", "place"),
+    [
+        ("grpo", "optim: needs bitsandbytes", "8: experiments.q.grpo.optim: optim: needs"),
+        ("grpo", "max_steps and optim differ", "7: experiments.q.grpo.max_steps: "),
+        ("grpo", "something else", "6: experiments.q.grpo: something else"),
+        ("lora", "r must be even", "9: experiments.q.lora.r: "),
+        ("lora", "Target modules {'nope_proj'} not found", "2: models.tiny.target_modules: "),
+    ],
+)
+def test_a_problem_is_named_at_the_line_of_its_setting(
+    tmp_path: Path, section: str, message: str, place: str
+) -> None:
+    file = tmp_path / "experiments.yaml"
+    file.write_text(FILE)
+    error = str(setting_error(load_config(file), "q", "tiny", section, message))
+    assert f"experiments.yaml:{place}" in error
+    assert error.endswith(": change it, or leave it out")
+
+
+@pytest.mark.parametrize(
+    ("problem", "ok", "words"),
+    [
+        ("", True, "TRL and PEFT accept them for tiny"),
+        ("grpo: optim: no bitsandbytes", False, "yaml:8: experiments.q.grpo.optim: optim: no bits"),
+    ],
+)
+def test_doctor_constructs_the_settings_of_every_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str, ok: bool, words: str
+) -> None:
+    monkeypatch.setattr(settings_check, "run_in_worker", lambda *_, **__: problem)
+    file = tmp_path / "experiments.yaml"
+    file.write_text(FILE)
+    checks = setting_checks(load_config(file))
+    assert list(checks) == ["q"]
+    if ok:
+        assert checks["q"]() == words
+    else:
+        with pytest.raises(UserError, match=words):
+            checks["q"]()
+
+
+@pytest.mark.cluster
+def test_a_run_ends_before_it_samples_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "experiments.yaml"
+    file.write_text(FILE)
+    arguments = ["run", str(file), "-e", "q", "--storage", str(tmp_path / "runs")]
+    assert main(arguments) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "yaml:2: models.tiny.target_modules: Target modules {'nope_proj'} not found" in line
+    assert not (tmp_path / "runs" / "probes").exists()
