@@ -116,10 +116,11 @@ def refused(folder: Path, address: str) -> str:
 
 
 def same_results(file: Path, reference: Path) -> bool:
-    """Whether the cells of two sweeps recorded the same groups and evaluations."""
+    """Whether the cells of two sweeps, in the order of their grids, recorded the same tables."""
+    pairs = zip(plan_of(file).cells, plan_of(reference).cells, strict=True)
     return all(
-        table(store_of(file), cell.cell_id) == table(store_of(reference), cell.cell_id)
-        for cell in plan_of(file).cells
+        table(store_of(file), cell.cell_id) == table(store_of(reference), other.cell_id)
+        for cell, other in pairs
         for table in (groups, evaluations)
     )
 
