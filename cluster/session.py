@@ -5,11 +5,11 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from cluster.ray_internals import autoscaler_limit
+from cluster.ray_internals import autoscaler_limit, loopback_only
 from cluster.resources import ResourceError, capacity
 
 ENVIRONMENT = {
@@ -111,9 +111,10 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
 
     local = {} if os.environ.get("RAY_ADDRESS") else _local()
     quiet_logs()
-    _connect(local)
-    try:
-        grown = () if local else (autoscaler_limit(), grows_to)
-        yield capacity(ray.cluster_resources(), *grown)
-    finally:
-        ray.shutdown()
+    with loopback_only() if local else nullcontext():
+        _connect(local)
+        try:
+            grown = () if local else (autoscaler_limit(), grows_to)
+            yield capacity(ray.cluster_resources(), *grown)
+        finally:
+            ray.shutdown()

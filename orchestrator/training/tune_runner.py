@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from cluster.ray_internals import keep_credentials_from_trials
 from cluster.session import quiet_logs
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.store import Store
@@ -65,6 +66,7 @@ def run_cells(
     from ray import tune
 
     quiet_logs()
+    keep_credentials_from_trials()
     driver = Driver(source)
     with tempfile.TemporaryDirectory(prefix="decile-tune-") as scratch:
         tune.Tuner(
