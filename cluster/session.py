@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.ray_internals import autoscaler_limit, loopback_only
+from cluster.redaction import redact
 from cluster.resources import ResourceError, capacity
 
 ENVIRONMENT = {
@@ -53,7 +54,7 @@ def _connect(local: Mapping[str, Any]) -> None:
     address = os.environ.get("RAY_ADDRESS", "")
     if address.startswith("http"):
         raise ResourceError(
-            f"RAY_ADDRESS={address} is a job submission address: run ray job submit "
+            f"RAY_ADDRESS={redact(address)} is a job submission address: run ray job submit "
             "--working-dir . -- decile …, or unset RAY_ADDRESS to run on this machine"
         )
     try:
@@ -71,7 +72,8 @@ def _check_reachable(address: str) -> None:
 
 
 def _no_cluster(error: BaseException) -> str:
-    problem = f"cannot connect to a Ray cluster at RAY_ADDRESS={os.environ.get('RAY_ADDRESS')}"
+    address = redact(os.environ.get("RAY_ADDRESS", ""))
+    problem = f"cannot connect to a Ray cluster at RAY_ADDRESS={address}"
     if "oken" not in f"{error} {error.__cause__}":  # "token" or "Token"
         return f"{problem}: start one, or unset RAY_ADDRESS to run on this machine"
     return (

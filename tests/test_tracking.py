@@ -19,6 +19,7 @@ from mlflow.entities import Run
 from mlflow_server import serving
 from processes import free_port, hang_limit, used_port
 
+from cluster.redaction import redact
 from orchestrator.cli.commands import _comparison_links
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
@@ -29,7 +30,7 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri, serve_ui, ui_command
 from orchestrator.tracking import runs as tracking_runs
-from orchestrator.tracking.cell_view import as_csv, clean, flatten, redact
+from orchestrator.tracking.cell_view import as_csv, clean, flatten
 
 HERE = Path(__file__).parent
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cluster.redaction import redact
 from orchestrator import __version__
 from orchestrator.cli import commands
 from orchestrator.storage.errors import UserError
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         exit_code = _exit_code(error)
         if exit_code is None:
             raise
-        print(f"decile: {error}", file=sys.stderr)
+        print(f"decile: {redact(str(error))}", file=sys.stderr)
         return exit_code
     except KeyboardInterrupt:
         print("decile: interrupted; rerun the same command to resume", file=sys.stderr)

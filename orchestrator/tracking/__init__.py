@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cluster.redaction import redact
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.tracking.cell_view import read_view, redact
+from orchestrator.tracking.cell_view import read_view
 from orchestrator.tracking.client import failures
 from orchestrator.tracking.mlflow_internals import compare_page
 from orchestrator.tracking.runs import SweepRuns

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cluster.redaction import redact
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.drawing import COLOURS
@@ -20,7 +21,6 @@ from orchestrator.tracking.cell_view import (
     cell_params,
     cell_tags,
     clean,
-    redact,
     run_name,
 )
 from orchestrator.tracking.client import (
