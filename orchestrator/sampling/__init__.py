@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.model import ModelSource
+from tasks import hidden_module
 
 GROUP = "decile.samplers"
 ENGINES = {
@@ -46,7 +47,8 @@ def find_sampler(name: str) -> type[Sampler]:
     try:
         engine: Any = EntryPoint(name, target, GROUP).load()
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"engine {name!r} cannot be imported: {error}") from error
+        hint = hidden_module(target)
+        raise ValueError(f"engine {name!r} cannot be imported: {error}{hint}") from error
     if not (inspect.isclass(engine) and issubclass(engine, Sampler)):
         raise ValueError(f"engine {name!r} is not a Sampler: write package.module:Class of one")
     return engine

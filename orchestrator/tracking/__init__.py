@@ -162,5 +162,9 @@ def serve_ui(store: Store, host: str = "127.0.0.1", port: int = 5000) -> int:
         ) from error
     sys.stderr.write(f"MLflow UI: http://{host}:{port} (press Ctrl-C to stop)\n")
     sys.stderr.flush()
-    quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    os.execve(command[0], command, os.environ | quiet)  # noqa: S606 (a list, no shell)
+    variables = {
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "PYTHONSAFEPATH": "1",  # otherwise Python imports the user's modules first
+    }
+    os.execve(command[0], command, os.environ | variables)  # noqa: S606 (a list, no shell)
