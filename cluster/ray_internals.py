@@ -4,7 +4,11 @@
 `pyproject.toml` pins Ray to the minor version that was tested.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
 def autoscaler_limit() -> Mapping[str, float] | None:
@@ -16,3 +20,36 @@ def autoscaler_limit() -> Mapping[str, float] | None:
 
     limit: Mapping[str, float] | None = state.get_max_resources_from_cluster_config()
     return limit
+
+
+@contextmanager
+def loopback_only() -> Iterator[None]:
+    """A Ray that is started inside this block listens on 127.0.0.1 only.
+
+    Without this, Ray's servers bind to all interfaces, and `ray.init` replaces the node address
+    127.0.0.1 by an external one. This is Ray's own setting for Windows and macOS; the variable
+    passes it on to Ray's processes.
+    """
+    from ray._private import ray_constants
+
+    enabled, variable = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(LOOPBACK_VARIABLE)
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    os.environ[LOOPBACK_VARIABLE] = "0"
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = enabled
+        os.environ.pop(LOOPBACK_VARIABLE)
+        if variable is not None:
+            os.environ[LOOPBACK_VARIABLE] = variable
+
+
+def keep_credentials_from_trials() -> None:
+    """Stop Tune from copying AWS keys to the runtime environment of trials.
+
+    Ray writes runtime environments to its session logs in plain text. Trials read credentials
+    from the environment of their node, as samplers do.
+    """
+    from ray.tune.execution.class_cache import ENV_VARS_TO_PROPAGATE
+
+    ENV_VARS_TO_PROPAGATE -= {name for name in ENV_VARS_TO_PROPAGATE if name.startswith("AWS_")}

@@ -5,11 +5,12 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from cluster.ray_internals import autoscaler_limit
+from cluster.ray_internals import autoscaler_limit, loopback_only
+from cluster.redaction import redact
 from cluster.resources import ResourceError, capacity
 
 ENVIRONMENT = {
@@ -53,7 +54,7 @@ def _connect(local: Mapping[str, Any]) -> None:
     address = os.environ.get("RAY_ADDRESS", "")
     if address.startswith("http"):
         raise ResourceError(
-            f"RAY_ADDRESS={address} is a job submission address: run ray job submit "
+            f"RAY_ADDRESS={redact(address)} is a job submission address: run ray job submit "
             "--working-dir . -- decile …, or unset RAY_ADDRESS to run on this machine"
         )
     try:
@@ -71,7 +72,8 @@ def _check_reachable(address: str) -> None:
 
 
 def _no_cluster(error: BaseException) -> str:
-    problem = f"cannot connect to a Ray cluster at RAY_ADDRESS={os.environ.get('RAY_ADDRESS')}"
+    address = redact(os.environ.get("RAY_ADDRESS", ""))
+    problem = f"cannot connect to a Ray cluster at RAY_ADDRESS={address}"
     if "oken" not in f"{error} {error.__cause__}":  # "token" or "Token"
         return f"{problem}: start one, or unset RAY_ADDRESS to run on this machine"
     return (
@@ -111,9 +113,10 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
 
     local = {} if os.environ.get("RAY_ADDRESS") else _local()
     quiet_logs()
-    _connect(local)
-    try:
-        grown = () if local else (autoscaler_limit(), grows_to)
-        yield capacity(ray.cluster_resources(), *grown)
-    finally:
-        ray.shutdown()
+    with loopback_only() if local else nullcontext():
+        _connect(local)
+        try:
+            grown = () if local else (autoscaler_limit(), grows_to)
+            yield capacity(ray.cluster_resources(), *grown)
+        finally:
+            ray.shutdown()

@@ -1,8 +1,10 @@
 """Policies by name: built-in, installed or custom; built with their options."""
 
 import inspect
+import sys
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from policies.base import Policy, PolicyError
@@ -45,7 +47,21 @@ def find_policy(name: str) -> Any:
         return EntryPoint(name, target, GROUP).load()
     except (Exception, SystemExit) as error:  # a custom module may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise PolicyError(f"policy {name!r} cannot be imported: {reason}") from error
+        raise PolicyError(
+            f"policy {name!r} cannot be imported: {reason}{_hidden_module(target)}"
+        ) from error
+
+
+def _hidden_module(target: str) -> str:
+    """What to rename if another module hides the user's module of this name; else ""."""
+    name = target.partition(":")[0].partition(".")[0]
+    origin = getattr(sys.modules.get(name), "__file__", None)
+    for file in (Path.cwd() / f"{name}.py", Path.cwd() / name / "__init__.py"):
+        if origin and file.exists() and not file.samefile(origin):
+            own = name in ("orchestrator", "tasks", "policies", "cluster")
+            owner = "Decile's own package" if own else f"imported from {origin}"
+            return f"; module {name!r} is {owner}: rename {file}"
+    return ""
 
 
 def policy_line(name: str) -> str:

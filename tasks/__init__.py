@@ -1,7 +1,9 @@
 """Tasks: questions and how answers are marked. Start with `get_task`."""
 
 import inspect
+import sys
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from tasks.base import Answer, Prompt, Task, TaskError, make_prompt
@@ -26,6 +28,7 @@ __all__ = [
     "TaskError",
     "find_task",
     "get_task",
+    "hidden_module",
     "make_prompt",
     "task_names",
 ]
@@ -49,12 +52,26 @@ def find_task(name: str) -> type[Task]:
         task: Any = EntryPoint(name, target, GROUP).load()
     except (Exception, SystemExit) as error:  # a custom module may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise TaskError(f"task {name!r} cannot be imported: {reason}") from error
+        raise TaskError(
+            f"task {name!r} cannot be imported: {reason}{hidden_module(target)}"
+        ) from error
     if not (inspect.isclass(task) and issubclass(task, Task)):
         raise TaskError(
             f"task {name!r} is not a subclass of tasks.Task: write package.module:Class"
         )
     return task
+
+
+def hidden_module(target: str) -> str:
+    """What to rename if another module hides the user's module of this name; else ""."""
+    name = target.partition(":")[0].partition(".")[0]
+    origin = getattr(sys.modules.get(name), "__file__", None)
+    for file in (Path.cwd() / f"{name}.py", Path.cwd() / name / "__init__.py"):
+        if origin and file.exists() and not file.samefile(origin):
+            own = name in ("orchestrator", "tasks", "policies", "cluster")
+            owner = "Decile's own package" if own else f"imported from {origin}"
+            return f"; module {name!r} is {owner}: rename {file}"
+    return ""
 
 
 def get_task(name: str, **options: Any) -> Task:

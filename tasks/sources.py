@@ -177,6 +177,11 @@ def _from_hub(source: Source, revision: str | None) -> Rows:
             f"{source.hub} is read at a fixed commit only, which {revision!r} is not: "
             f"write revision: COMMIT (40 hex digits), or {source.advice}"
         )
+    if Path(source.hub).exists():  # `datasets` would load it instead, whatever the revision
+        raise TaskError(
+            f"{source.hub} would load the local {Path(source.hub).resolve()} instead of the hub's "
+            f"data: rename it or run from another folder, or write {source.advice} to use it"
+        )
     origin = f"{source.hub}@{revision}"
     rows: list[Row] = []
     for config in source.configs:

@@ -1,6 +1,7 @@
 """Models: their keys, how they are loaded, and the errors for missing parts."""
 
 import importlib.util
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -78,6 +79,17 @@ def test_a_revision_that_is_not_a_commit_is_refused(tmp_path: Path, revision: st
         plan_of(tmp_path, {"hub": "org/name", "revision": revision})
     [cell] = plan_of(tmp_path, {"hub": "org/name", "revision": COMMIT}).cells
     assert cell.probe.model.identity == f"org/name@{COMMIT}"
+
+
+def test_a_hub_id_never_means_a_local_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(FOLDER, tmp_path / "org" / "name")
+    with pytest.raises(UserError, match=r"hub: org/name would load the local .*org/name.*path:"):
+        plan_of(tmp_path, {"hub": "org/name", "revision": COMMIT})
+    with pytest.raises(ValueError, match="hub: org/name would load the local"):
+        load_model(ModelSource("far", "org/name", f"org/name@{COMMIT}", revision=COMMIT))
 
 
 def test_4bit_models_cannot_use_vllm(tmp_path: Path) -> None:

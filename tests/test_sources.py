@@ -74,6 +74,16 @@ def test_every_file_format_gives_the_same_rows_and_the_hash_of_the_file(
     assert not read.notes
 
 
+def test_a_hub_id_never_means_a_local_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: list[tuple[object, ...]]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(SOURCE.hub).mkdir(parents=True)
+    with refused(f"{SOURCE.hub} would load the local {tmp_path / SOURCE.hub}"):
+        read_rows(SOURCE, None)
+    assert not hub
+
+
 def test_a_clone_of_the_hubs_folder_is_read_config_by_config(tmp_path: Path) -> None:
     for config, row in zip(("hard", "easy"), ROWS, strict=True):
         write(tmp_path / config / "train-00000-of-00001.parquet", [row])

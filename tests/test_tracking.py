@@ -19,6 +19,7 @@ from mlflow.entities import Run
 from mlflow_server import serving
 from processes import free_port, hang_limit, used_port
 
+from cluster.redaction import redact
 from orchestrator.cli.commands import _comparison_links
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
@@ -29,7 +30,7 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri, serve_ui, ui_command
 from orchestrator.tracking import runs as tracking_runs
-from orchestrator.tracking.cell_view import as_csv, clean, flatten, redact
+from orchestrator.tracking.cell_view import as_csv, clean, flatten
 
 HERE = Path(__file__).parent
 
@@ -405,6 +406,10 @@ def test_tracking_to_a_server_works_until_the_server_ends(
 def test_the_ui_reports_missing_databases_and_used_ports(tmp_path: Path, store: Store) -> None:
     with pytest.raises(UserError, match="run a sweep first"):
         serve_ui(Store(str(tmp_path / "nothing")))
+    broken = Store(str(tmp_path / "broken"))
+    broken.write_bytes(b"no database " * 100, "mlflow.db")
+    with pytest.raises(UserError, match="cannot be used .*: delete it"):
+        serve_ui(broken)
     with (
         used_port() as port,
         pytest.raises(UserError, match=f"port {port} .* choose another port"),
@@ -460,6 +465,42 @@ def test_redact_csv_and_html_helpers_escape_their_input() -> None:
     assert as_csv([{"a": 1}, {"b": "x,y"}]) == 'a,b\r\n1,\r\n,"x,y"\r\n'
     page = render("samples.html", title="<script>", rows=[{"q": "<script>"}])
     assert page.count("&lt;script&gt;") == 3 and "<script>" not in page
+
+
+def test_a_copied_storage_leaves_the_original_alone(
+    store: Store, plan: Plan, tmp_path: Path
+) -> None:
+    cell, other = plan.cells[:2]
+    finished_cell(store, plan, cell)
+    opened(store, plan).sync(cell)
+    copy = Store(str(shutil.copytree(store.root, tmp_path / "moved" / "copy")))
+    files = {path: path.stat().st_mtime_ns for path in Path(store.root).rglob("*")}
+    for changed in (cell, other):
+        finished_cell(copy, plan, changed, seed=1)
+    tracker = opened(copy, plan)
+    for changed in (cell, other):
+        tracker.sync(changed)
+    assert {path: path.stat().st_mtime_ns for path in Path(store.root).rglob("*")} == files
+    client = MlflowClient(default_tracking_uri(copy))
+    parents, children = runs_of(default_tracking_uri(copy), plan)
+    for run in [*parents, *children.values()]:
+        assert run.info.artifact_uri.startswith(Path(copy.path("mlartifacts")).as_uri())
+    result = client.download_artifacts(children[cell.cell_id].info.run_id, "result.json")
+    assert json.loads(Path(result).read_text()) == copy.read_json(
+        "cells", cell.cell_id, "result.json"
+    )
+
+
+def test_the_ui_of_a_moved_storage_finds_its_artifacts(
+    store: Store, plan: Plan, tmp_path: Path
+) -> None:
+    cell = plan.cells[0]
+    finished_cell(store, plan, cell)
+    opened(store, plan).sync(cell)
+    run_id = runs_of(default_tracking_uri(store), plan)[1][cell.cell_id].info.run_id
+    moved = Store(str(shutil.move(store.root, tmp_path / "elsewhere")))
+    with serving(moved) as (address, _):
+        assert [f.path for f in MlflowClient(address).list_artifacts(run_id)]
 
 
 def test_a_storage_in_the_cloud_needs_a_tracking_uri() -> None:

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _comparison_links(tracking_uri: str | None, store: "Store", page: str) -> list[str]:
     """Where the sweep's curves can be seen; `page` is empty where MLflow failed."""
-    from orchestrator.tracking.cell_view import redact
+    from cluster.redaction import redact
 
     if tracking_uri is None:
         local_page = [f"http://127.0.0.1:5000/{page}"] if page else []
@@ -217,6 +217,7 @@ def _model_line(entry: "ModelEntry") -> str:
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Run every check, each printed as soon as it is done."""
+    from cluster.redaction import redact
     from orchestrator.cli.doctor import checks, setting_checks
     from orchestrator.config.catalog import load_config
     from orchestrator.planning.resolve import datasets_of
@@ -227,7 +228,9 @@ def doctor(arguments: argparse.Namespace) -> int:
     healthy = True
     for check in checks(arguments.tracking_uri, datasets, settings, gpu=arguments.gpu):
         healthy &= check.ok
-        print(f"{'ok' if check.ok else 'FAIL':<4}  {check.name}: {check.detail}", flush=True)
+        print(
+            f"{'ok' if check.ok else 'FAIL':<4}  {check.name}: {redact(check.detail)}", flush=True
+        )
     return 0 if healthy else 1
 
 

@@ -118,13 +118,12 @@ def _embedded() -> str:
 
 
 def _mlflow(tracking_uri: str | None) -> str:
-    from orchestrator.tracking.cell_view import redact
     from orchestrator.tracking.client import connect
 
     with tempfile.TemporaryDirectory() as folder:
         uri = tracking_uri or f"sqlite:///{Path(folder) / 'mlflow.db'}"
         connect(uri).search_experiments(max_results=1)
-    return f"responds at {redact(tracking_uri) if tracking_uri else 'a new SQLite database'}"
+    return f"responds at {tracking_uri or 'a new SQLite database'}"
 
 
 def _in_ray(

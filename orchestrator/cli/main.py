@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cluster.redaction import redact
 from orchestrator import __version__
 from orchestrator.cli import commands
+from orchestrator.config.project_modules import add_project
 from orchestrator.storage.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,8 +25,7 @@ Command = Callable[[argparse.Namespace], int]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; invalid input becomes one message and exit code 2."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # so that package.module:attribute finds the user's modules
+    add_project([os.getcwd()])
     arguments = build_parser().parse_args(argv)
     try:
         return int(arguments.command(arguments))
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         exit_code = _exit_code(error)
         if exit_code is None:
             raise
-        print(f"decile: {error}", file=sys.stderr)
+        print(f"decile: {redact(str(error))}", file=sys.stderr)
         return exit_code
     except KeyboardInterrupt:
         print("decile: interrupted; rerun the same command to resume", file=sys.stderr)

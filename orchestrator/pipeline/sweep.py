@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import floor
 from typing import Any
 
+from cluster.redaction import redact
 from cluster.session import ray_session
 from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
 from orchestrator.cost.forecast import duration
@@ -209,7 +210,8 @@ class Sweep:
                 cell, "stopped early: clearly below the best policy of its block"
             )
         else:
-            reason = self.outcome.failed[cell.cell_id] = error or "ended without a result"
+            reason = redact(error or "ended without a result")
+            self.outcome.failed[cell.cell_id] = reason
             self.tracker.fail(cell, reason)
             self.progress.finished(cell, f"FAILED: {reason}")
 

@@ -9,7 +9,7 @@ from orchestrator.config.entries import ModelEntry, PolicyEntry
 from orchestrator.config.experiment import Experiment
 from orchestrator.embedded import embedded_path
 from orchestrator.planning.pools import Dataset
-from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.model import ModelSource, check_hub_id
 from orchestrator.storage.hashing import file_identity, folder_identity
 
 
@@ -96,6 +96,7 @@ def _locate(entry: ModelEntry) -> tuple[str, str]:
             raise ValueError(f"recorded {file} does not exist: write a .parquet or .jsonl file")
         return str(file), file_identity(file)
     if entry.hub:
+        check_hub_id(entry.hub)
         return entry.hub, f"{entry.hub}@{entry.revision}"
     folder = embedded_path(entry.embedded) if entry.embedded else Path(str(entry.path)).expanduser()
     if not (folder / "config.json").is_file():

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.model import ModelSource
+from tasks import hidden_module
 
 GROUP = "decile.samplers"
 ENGINES = {
@@ -47,7 +48,9 @@ def find_sampler(name: str) -> type[Sampler]:
         engine: Any = EntryPoint(name, target, GROUP).load()
     except (Exception, SystemExit) as error:  # a custom module may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"engine {name!r} cannot be imported: {reason}") from error
+        raise ValueError(
+            f"engine {name!r} cannot be imported: {reason}{hidden_module(target)}"
+        ) from error
     if not (inspect.isclass(engine) and issubclass(engine, Sampler)):
         raise ValueError(f"engine {name!r} is not a Sampler: write package.module:Class of one")
     return engine

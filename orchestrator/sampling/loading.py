@@ -13,7 +13,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.model import ModelSource, check_hub_id
 
 
 def load_model(
@@ -22,13 +22,16 @@ def load_model(
     """Model in eval mode and its tokenizer (pads left); safetensors only, no remote code.
 
     `device` None takes the GPU where there is one. Raises ValueError where the folder is missing,
-    the files cannot be loaded, or the machine does not support the source.
+    a folder has the name of a hub id, the files cannot be loaded, or the machine does not support
+    the source.
     """
     if source.revision is None and not Path(source.location).is_dir():
         raise ValueError(
             f"model {source.name}: there is no folder {source.location}; write the path of one "
             "with config.json, model.safetensors and the tokenizer, or a hub id with its revision"
         )
+    if source.revision is not None:
+        check_hub_id(source.location)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     options = _load_options(source, device)
     common: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}

@@ -1,7 +1,20 @@
 """Where a model is and what identifies it, before anything heavy is imported."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+
+def check_hub_id(hub_id: str) -> None:
+    """Raise ValueError if a local file or folder has the id of a hub model.
+
+    transformers and vLLM would load that instead, whatever the revision.
+    """
+    if Path(hub_id).exists():
+        raise ValueError(
+            f"hub: {hub_id} would load the local {Path(hub_id).resolve()} instead of the hub's "
+            "model: rename it or run from another folder, or write path: to use it"
+        )
 
 
 @dataclass(frozen=True)

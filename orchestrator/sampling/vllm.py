@@ -15,7 +15,7 @@ from orchestrator.sampling.base import (
     TokenSampler,
     stream_key,
 )
-from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.model import ModelSource, check_hub_id
 
 
 class VllmSampler(TokenSampler):
@@ -39,6 +39,8 @@ class VllmSampler(TokenSampler):
             raise ValueError("engine vllm is not installed: pip install 'decile[vllm]'") from error
         import torch
 
+        if source.revision is not None:
+            check_hub_id(source.location)
         llm = vllm.LLM(
             model=source.location,
             revision=source.revision,

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from cluster.redaction import redact
+
 
 class StoreError(ValueError):
     """The storage cannot be used; the message says what to write instead."""
@@ -37,7 +39,8 @@ class Store:
             self.fs, self.root = pafs.FileSystem.from_uri(uri)
         except (ValueError, RuntimeError, OSError) as error:  # ArrowInvalid is a ValueError
             raise StoreError(
-                f"storage {uri[:200]}: {str(error)[:200]}: write a folder, s3://… or gs://…"
+                f"storage {redact(uri)[:200]}: {redact(str(error))[:200]}: "
+                "write a folder, s3://… or gs://…"
             ) from error
         self.local = isinstance(self.fs, pafs.LocalFileSystem)
         if not self.local and not self.root.strip("/"):
@@ -177,7 +180,8 @@ def _refuse_credentials(uri: str) -> None:
     address = urlsplit(uri)
     user, separator, _ = address.netloc.rpartition("@")
     # In abfs://CONTAINER@… the user part names a container.
-    if separator and (address.scheme == "s3" or ":" in user):
+    in_query = redact(address.query) != address.query
+    if in_query or (separator and (address.scheme == "s3" or ":" in user)):
         raise StoreError(
             f"storage {address.scheme}://… contains credentials: remove them from the address and "
             "export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or your cloud's own) instead"

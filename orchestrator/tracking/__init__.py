@@ -7,20 +7,22 @@ deleted and rewritten, and a failing tracking server costs one warning, never th
 import logging
 import os
 import socket
+import sqlite3
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cluster.redaction import redact
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.tracking.cell_view import read_view, redact
+from orchestrator.tracking.cell_view import read_view
 from orchestrator.tracking.client import failures
-from orchestrator.tracking.mlflow_internals import compare_page
+from orchestrator.tracking.mlflow_internals import compare_page, relocate_artifacts
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.sweep_view import sweep_view
 
@@ -154,6 +156,13 @@ def serve_ui(store: Store, host: str = "127.0.0.1", port: int = 5000) -> int:
     if not store.exists("mlflow.db"):
         raise UserError(f"{store.path('mlflow.db')} does not exist: run a sweep first (decile run)")
     try:
+        relocate_artifacts(Path(store.path("mlflow.db")), Path(store.path("mlartifacts")))
+    except sqlite3.Error as error:
+        raise UserError(
+            f"{store.path('mlflow.db')} cannot be used ({error}): delete it, and rerun "
+            "decile run to build it again from the storage"
+        ) from error
+    try:
         socket.create_server((host, port)).close()
     except OSError as error:
         raise UserError(
@@ -161,5 +170,9 @@ def serve_ui(store: Store, host: str = "127.0.0.1", port: int = 5000) -> int:
         ) from error
     sys.stderr.write(f"MLflow UI: http://{host}:{port} (press Ctrl-C to stop)\n")
     sys.stderr.flush()
-    quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    os.execve(command[0], command, os.environ | quiet)  # noqa: S606 (a list, no shell)
+    variables = {
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "PYTHONSAFEPATH": "1",  # otherwise Python imports the user's modules first
+    }
+    os.execve(command[0], command, os.environ | variables)  # noqa: S606 (a list, no shell)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cluster.redaction import redact
 from orchestrator.config.experiment import Experiment
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics, main
@@ -57,7 +58,7 @@ def flatten(value: Any, name: str = "") -> dict[str, str]:
         parts = [flatten(v, f"{name}.{k}" if name else str(k)) for k, v in value.items()]
         return {k: v for part in parts for k, v in part.items()}
     text = json.dumps(value) if isinstance(value, list | tuple) else str(value)
-    return {clean(name): "***" if _SECRET.search(name) else text[:VALUE_LIMIT]}
+    return {clean(name): "***" if _SECRET.search(name) else redact(text)[:VALUE_LIMIT]}
 
 
 def cell_params(cell: Cell) -> dict[str, str]:
@@ -238,8 +239,3 @@ def as_csv(rows: list[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-def redact(text: str) -> str:
-    """The text with user and password masked in every URI."""
-    return re.sub(r"(?<=://)[^\s/'\"]*@", "***@", text)

@@ -5,6 +5,7 @@ Imports mlflow inside functions. MLflow's exceptions propagate; `tracking.Tracke
 
 import logging
 import os
+import sqlite3
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,7 +38,7 @@ def failures() -> tuple[type[Exception], ...]:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return MlflowException, SQLAlchemyError, OSError, ModuleNotFoundError
+    return MlflowException, SQLAlchemyError, sqlite3.Error, OSError, ModuleNotFoundError
 
 
 def connect(uri: str) -> "MlflowClient":

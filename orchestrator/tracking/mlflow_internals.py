@@ -1,4 +1,4 @@
-"""The only module that relies on undocumented parts of MLflow: tags and addresses of its UI.
+"""The only module that relies on undocumented parts of MLflow: its UI and its database.
 
 A saved view of the runs page is a tag of the experiment, mlflow.sharedViewState.KEY. The page lists
 them under "Views", and opens one by ?viewStateShareKey=KEY. `tests/test_library_internals.py` looks
@@ -7,7 +7,10 @@ tested. Imports no mlflow.
 """
 
 import json
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 CURVES = "^(eval/accuracy|train/learnable_pct|final/(accuracy|gain))$"
@@ -58,3 +61,21 @@ def experiment_tags(known: Mapping[str, str], now: int) -> dict[str, str]:
         for key, (name, state) in VIEWS.items()
     }
     return {key: value for key, value in (KIND | views).items() if key not in known}
+
+
+def relocate_artifacts(database: Path, artifacts: Path) -> None:
+    """Point a database's runs of Decile to the folder `artifacts`.
+
+    MLflow stores absolute addresses, so the database of a copied or moved storage names the folder
+    of the original. Addresses end with `/mlartifacts/…`, which stays. Writes only if one changes.
+    """
+    ours = "experiment_id IN (SELECT experiment_id FROM experiments WHERE name LIKE 'decile/%')"
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for table, column in (("experiments", "artifact_location"), ("runs", "artifact_uri")):
+            rows = connection.execute(f"SELECT DISTINCT {column} FROM {table} WHERE {ours}")  # noqa: S608
+            for (old,) in rows.fetchall():
+                _, separator, rest = old.rpartition("/mlartifacts/")
+                new = f"{artifacts.as_uri()}/{rest}"
+                if separator and old.startswith("file:") and new != old:
+                    update = f"UPDATE {table} SET {column} = ? WHERE {column} = ? AND {ours}"  # noqa: S608
+                    connection.execute(update, (new, old))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cluster.redaction import redact
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.drawing import policy_styles
@@ -20,7 +21,6 @@ from orchestrator.tracking.cell_view import (
     cell_params,
     cell_tags,
     clean,
-    redact,
     run_name,
 )
 from orchestrator.tracking.client import (
@@ -31,7 +31,7 @@ from orchestrator.tracking.client import (
     log_params_and_tags,
     search_runs,
 )
-from orchestrator.tracking.mlflow_internals import RUN_COLOUR, experiment_tags
+from orchestrator.tracking.mlflow_internals import RUN_COLOUR, experiment_tags, relocate_artifacts
 from orchestrator.tracking.parent import ParentRun
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ class SweepRuns:
     def __init__(self, uri: str, store: Store, plan: Plan) -> None:
         """Connect; find or create the experiment and the parent run; list the cells' runs."""
         self._client = connect(uri)
+        if store.local and uri == f"sqlite:///{store.path('mlflow.db')}":
+            relocate_artifacts(Path(store.path("mlflow.db")), Path(store.path("mlartifacts")))
         artifacts = None
         if uri.startswith(DATABASES) and store.local:  # a server chooses its own location
             artifacts = Path(store.path("mlartifacts", canonical_hash(uri))).as_uri()

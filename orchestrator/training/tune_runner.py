@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from cluster.ray_internals import keep_credentials_from_trials
 from cluster.session import quiet_logs
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.store import Store, StoreError
@@ -70,6 +71,7 @@ def run_cells(
     from ray import tune
 
     quiet_logs()
+    keep_credentials_from_trials()
     driver = Driver(source)
     with tempfile.TemporaryDirectory(prefix="decile-tune-") as scratch:
         tune.Tuner(

@@ -1,0 +1,100 @@
+"""Where modules are imported from: Decile's own packages, then libraries, the user's folder last.
+
+A user's folder may hold modules named like a package of Decile (`tasks.py`), a standard module
+(`statistics.py`) or an optional library (a folder `vllm` or `wandb`). None of them may replace the
+real one, and still `package.module:attribute` finds the user's module.
+"""
+
+import inspect
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+PACKAGES = ("orchestrator", "tasks", "policies", "cluster")
+_IMPORT_SYSTEM = ("importlib", "_frozen_importlib")
+ROOT = str(Path(__file__).resolve().parents[2])
+
+
+class _OwnPackages:
+    """Finds Decile's packages beside this one, whatever comes first on sys.path."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [ROOT]) if name in PACKAGES else None
+
+
+class _ProjectModules:
+    """Finds the user's modules, for references and for the user's other modules only.
+
+    For libraries they do not exist: many look for optional libraries by name, and take any folder
+    of that name for an installation.
+    """
+
+    def __init__(self) -> None:
+        self.folders: list[str] = []
+        self._names: set[str] = set()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if path is not None or not self._is_wanted():
+            return None
+        spec = PathFinder.find_spec(name, self.folders)
+        if spec is not None:
+            self._names.add(name)
+        return spec
+
+    def _is_wanted(self) -> bool:
+        """Whether the import comes from EntryPoint.load or from a module found here."""
+        frame = inspect.currentframe()
+        while frame is not None:
+            module = str(frame.f_globals.get("__name__"))
+            if module == "importlib.metadata":
+                return True
+            if module != __name__ and module.partition(".")[0] not in _IMPORT_SYSTEM:
+                return module.partition(".")[0] in self._names
+            frame = frame.f_back
+        return False
+
+
+_OWN, _PROJECT = _OwnPackages(), _ProjectModules()
+
+
+def pin_own_packages() -> None:
+    """Import Decile's packages from this installation; in a Ray worker, also put the user's last.
+
+    Called when `orchestrator` is imported, hence before any other package of Decile.
+    """
+    if _OWN not in sys.meta_path:
+        sys.meta_path.insert(0, _OWN)
+    if Path(sys.argv[0]).name == "default_worker.py":
+        folders = _folders_from_driver(sys.path, str(Path(sys.argv[0]).parent))
+        sys.path[:] = [folder for folder in sys.path if folder not in folders]
+        add_project(folders)
+
+
+def add_project(folders: Iterable[str]) -> None:
+    """Let references find the modules of these folders, the last folder first."""
+    if _PROJECT not in sys.meta_path:
+        sys.meta_path.append(_PROJECT)
+    for folder in folders:
+        if folder not in _PROJECT.folders:
+            _PROJECT.folders.insert(0, folder)
+
+
+def _folders_from_driver(path: Sequence[str], worker: str) -> list[str]:
+    """The folders of `path` that Ray added for the driver, or for a job's working directory.
+
+    Ray inserts the driver's folders before its own (`worker` and its neighbours); the copy of a
+    job's working directory comes with PYTHONPATH.
+    """
+    first = path[: path.index(worker)] if worker in path else []
+    ray = str(Path(worker).parents[1])
+    job = f"{os.sep}working_dir_files{os.sep}"
+    folders = [folder for folder in first if not folder.startswith(ray)]
+    folders += [folder for folder in path if job in folder or folder in ("", os.getcwd())]
+    return list(dict.fromkeys(folders))
