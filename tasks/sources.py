@@ -82,8 +82,7 @@ def read_file(path: str | Path, columns: Sequence[str], records: str | None = No
     for place, row in _numbered_rows(file, records):
         _check_columns(place, row, columns)
         rows.append(row)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    return Rows(rows, f"{file.name} sha256:{digest}")
+    return Rows(rows, f"{file.name} sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}")
 
 
 def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]:
