@@ -351,6 +351,8 @@ def test_training_curves_show_what_the_trainer_logged(rows: list[Row]) -> None:
     assert "reward" not in plain and "KL" not in plain, "not in the log of these cells"
     logged = {"reward": {1: 0.5, 2: 0.75}, "kl": {1: 0.0, 2: 0.1}}
     full = [dataclasses.replace(row, log=logged) for row in rows[:2]]
+    mixed = {"hard": full, "easy": [dataclasses.replace(row, log={}) for row in full]}
+    assert "reward" in svg_text(training_figures.training_curves(mixed, STYLES))
     plain = svg_text(training_figures.training_curves({"hard": full}, STYLES))
     assert {"reward", "learnable %", "KL to the base model", "hard"} <= set(plain)
     assert "completion length, tokens" not in plain

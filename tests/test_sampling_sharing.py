@@ -133,7 +133,7 @@ def sdpa_attention() -> Iterator[None]:
     AttentionInterface.register(ATTENTION, ours)
 
 
-@pytest.mark.usefixtures("deaf")
+@pytest.mark.usefixtures("sdpa_attention")
 def test_attention_without_prefix_sharing_is_refused(short_sampler: TransformersSampler) -> None:
     with pytest.raises(RuntimeError, match="Qwen3ForCausalLM has layers that do not"):
         short_sampler.sample(requests_of(range(2)), FORTY)

@@ -15,6 +15,8 @@ from types import ModuleType
 
 PACKAGES = ("orchestrator", "tasks", "policies", "cluster")
 _IMPORT_SYSTEM = ("importlib", "_frozen_importlib")
+# Ray imports the modules of what a driver pickled for its workers.
+_UNPICKLERS = ("ray._private.serialization", "ray._private.function_manager")
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
@@ -28,7 +30,7 @@ class _OwnPackages:
 
 
 class _ProjectModules:
-    """Finds the user's modules, for references and for the user's other modules only.
+    """Finds the user's modules: for references, unpickled values and the user's other modules.
 
     For libraries they do not exist: many look for optional libraries by name, and take any folder
     of that name for an installation.
@@ -49,11 +51,11 @@ class _ProjectModules:
         return spec
 
     def _is_wanted(self) -> bool:
-        """Whether the import comes from EntryPoint.load or from a module found here."""
+        """Whether EntryPoint.load, Ray's unpickling or a module found here imports."""
         frame = inspect.currentframe()
         while frame is not None:
             module = str(frame.f_globals.get("__name__"))
-            if module == "importlib.metadata":
+            if module == "importlib.metadata" or module in _UNPICKLERS:
                 return True
             if module != __name__ and module.partition(".")[0] not in _IMPORT_SYSTEM:
                 return module.partition(".")[0] in self._names

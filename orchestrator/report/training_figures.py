@@ -32,6 +32,8 @@ def training_curves(by_policy: Mapping[str, Sequence[Row]], styles: Styles) -> s
         axes.set_title(title, size=10)
         axes.locator_params(axis="x", integer=True, nbins=5)
         for policy, line in lines.items():
+            if not line:  # its cells logged nothing of this measure
+                continue
             values = moving_mean(np.array([*line.values()]), max(1, len(line) // 10))
             axes.plot([*line], values, color=styles[policy][0], lw=1.4, label=policy)
     handles, labels = panels[0].get_legend_handles_labels()
