@@ -31,7 +31,8 @@ types: install
 	$(BIN)/mypy
 
 pure: install
-	$(BIN)/python -m pytest -q --hypothesis-profile=check -m "not slow and not cluster and not browser"
+	$(BIN)/python -m pytest -q -n auto --dist worksteal --maxprocesses 8 \
+		--hypothesis-profile=check -m "not slow and not cluster and not browser"
 
 test: lint types
 	$(BIN)/python -m pytest

@@ -64,6 +64,7 @@ def pool(seed: int, prompts: int, k: int, alpha: float = 0.24, beta: float = 0.2
 
 @pytest.mark.parametrize("rule", EARLY, ids=lambda rule: rule.policy)
 @pytest.mark.parametrize("batch", [1, 16, 1000])
+@pytest.mark.slow
 def test_adaptive_probing_selects_the_subset_of_the_full_probe(
     rule: PolicyEntry, batch: int
 ) -> None:
@@ -94,6 +95,7 @@ def test_several_policies_and_seeds_select_the_subsets_of_the_full_probe() -> No
     flat=st.booleans(),
     names=st.sets(st.sampled_from(["hard", "easy", "random"]), min_size=1),
 )
+@pytest.mark.slow
 def test_any_pool_and_batch_size_select_the_subset_of_the_full_probe(
     seed, prompts, k, share, batch, flat, names
 ) -> None:

@@ -155,6 +155,7 @@ def test_the_summary_names_what_did_not_run(tmp_path: Path) -> None:
     assert dropped_summary({"cells": cells}) == ""
 
 
+@pytest.mark.slow
 def test_the_page_reports_what_was_left_out(tmp_path: Path) -> None:
     plan, store = small_plan(tmp_path, seeds=[0, 1]), Store(str(tmp_path / "runs"))
     for cell in plan.cells:

@@ -47,6 +47,7 @@ def test_replies_come_in_the_order_of_the_calls(children: Children) -> None:
         ("eat memory", "MemoryError"),
     ],
 )
+@pytest.mark.slow
 def test_a_failed_call_gives_its_reason_and_the_next_call_succeeds(
     children: Children, what: str, failure: str
 ) -> None:

@@ -221,6 +221,7 @@ def test_ls_describes_the_models_and_experiments_of_the_catalogue(capsys) -> Non
     assert "embedded tiny" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_running_the_module_is_the_same_as_the_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "orchestrator"]
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, cwd=ROOT)

@@ -121,6 +121,7 @@ def test_a_stopped_cell_is_settled_only_while_its_experiment_stops_cells(tmp_pat
     assert not store.exists("cells", plan.cells[0].cell_id, STOPPED_EARLY)
 
 
+@pytest.mark.slow
 def test_the_report_compares_no_policy_that_has_a_stopped_cell(tmp_path: Path) -> None:
     plan, store = stopping_plan(tmp_path), Store(str(tmp_path / "runs"))
     for number, cell in enumerate(plan.cells):

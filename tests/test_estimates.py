@@ -72,6 +72,7 @@ def rates_only(p: np.ndarray, samples: int, rng: np.random.Generator) -> pa.Tabl
 
 @settings(max_examples=100, deadline=None)
 @given(POOLS)
+@pytest.mark.slow
 def test_the_prior_of_any_pool_is_finite_and_ignores_the_order(
     rows: list[tuple[int, int]],
 ) -> None:

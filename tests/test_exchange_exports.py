@@ -112,6 +112,7 @@ def test_verl_columns_are_those_of_its_examples(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("layout", "kind"), [("trl", "jsonl"), ("trl", "parquet"), ("verl", "parquet")]
 )
+@pytest.mark.slow
 def test_datasets_loads_an_export_and_a_chat_template_renders_it(
     tmp_path: Path, layout: str, kind: str
 ) -> None:

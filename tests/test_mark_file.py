@@ -55,6 +55,7 @@ def test_parquet_is_read_too(tmp_path: Path) -> None:
     assert (counts["correct"], counts["wrong"]) == (3, 3)
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same_marks_as_one(tmp_path: Path) -> None:
     rows = [{"answer": str(i % 7), "completion": rf"\boxed{{{i % 5}}}"} for i in range(CHUNK + 50)]
     source = written(tmp_path, rows)

@@ -182,6 +182,7 @@ def test_gsm8k_does_not_overlap_with_its_test() -> None:
     assert describe(overlaps, len(train)).endswith("0 of 7,473 training prompts (0 exact, 0 near)")
 
 
+@pytest.mark.slow
 def test_math_repeats_four_test_questions_in_its_training_set() -> None:
     train, test = read(data("math", "train.jsonl.gz")), read(data("math", "test.jsonl"))
     with hang_limit():

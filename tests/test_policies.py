@@ -125,6 +125,7 @@ KEPT = {
 
 @settings(max_examples=300, deadline=None)
 @given(rows=ROWS, others=ROWS, policy=st.sampled_from(SCORED))
+@pytest.mark.slow
 def test_values_that_a_policy_does_not_need_never_change_score_or_eligibility(
     rows: list[dict[str, Any]], others: list[dict[str, Any]], policy: str
 ) -> None:

@@ -53,6 +53,7 @@ def own(folder: Path, **changes: object) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_own_modules_break_no_command_and_references_find_them(project: Path) -> None:
     file = own(project)
     for arguments in (["ls", "tasks"], ["plan", str(file), "-e", NAME, "--json"]):
@@ -64,6 +65,7 @@ def test_own_modules_break_no_command_and_references_find_them(project: Path) ->
 @pytest.mark.parametrize(
     ("block", "reference"), [("task", "tasks:Mine"), ("policy", "statistics:best")]
 )
+@pytest.mark.slow
 def test_a_hidden_module_is_named(project: Path, block: str, reference: str) -> None:
     file = own(project)
     content = yaml.safe_load(file.read_text())

@@ -319,6 +319,7 @@ def read(page: Path) -> tuple[str, Reader]:
     return text, reader
 
 
+@pytest.mark.slow
 def test_the_page_has_every_section_and_no_external_resources(
     plan: Plan, store: Store, tmp_path: Path
 ) -> None:
@@ -412,6 +413,7 @@ def test_tables_and_figures_are_files_with_unique_names() -> None:
     assert svg.attrib["aria-label"] == figure.caption
 
 
+@pytest.mark.slow
 def test_the_same_store_gives_the_same_page(plan: Plan, store: Store, tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_page(analyse(plan, store), tmp_path / name)
@@ -589,6 +591,7 @@ def test_the_pool_is_shown_where_its_probe_is_in_the_store(tmp_path: Path) -> No
     assert all(f"<!-- {name} -->" in outcomes.svg for name in ("pool", *POLICIES))
 
 
+@pytest.mark.slow
 def test_the_notebook_shows_every_figure_and_table_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_local_ray_listens_on_loopback_only(monkeypatch: pytest.MonkeyPatch) -
     assert {ip for _, ip in sockets} == {"127.0.0.1"}, sockets
 
 
+@pytest.mark.slow
 def test_trials_get_no_credentials_in_a_runtime_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

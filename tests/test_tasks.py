@@ -433,6 +433,7 @@ def test_real_math_has_a_numeric_subset() -> None:
     assert (len(task.train()), len(task.test())) == (6089, 4038)
 
 
+@pytest.mark.slow
 def test_real_math500_is_part_of_the_test_set(tmp_path: Path) -> None:
     rows = lines(data("math500", "test.jsonl"))
     file = jsonl(tmp_path / "test.jsonl", [{**row, "problem": row["question"]} for row in rows])
