@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 from tasks.base import Marking, Prompt, check_integer, make_prompt
 from tasks.marking import Mark, mark_number
+from tasks.numbers import normalize_number
 from tasks.prompting import Template, boxed_templates
-from tasks.sources import ReadTask, Source, normalize_number
+from tasks.sources import ReadTask, Source
 
 TRAIN = Source(
     hub="openai/gsm8k",

@@ -17,6 +17,7 @@ _DIGITS = r"(?:\d{1,3}(?:,\d{3})++(?![\d,]*\d)|\d+)(?:\.\d+)?|\.\d+"
 _SIGNED = re.compile(rf"(?<![\w.])(?:[-+]\s?)?(?:{_DIGITS})")
 _NUMBER = re.compile(rf"{_SIGNED.pattern}(?:\s?/\s?\d+(?!\d))?(?: \d+/\d+)?")
 _VALUE = re.compile(rf"([-+]?)\s*((?:{_DIGITS})(?:\s?/\s?\d+)?)(?: (\d+/\d+))?")
+_GOLD = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|\.\d+|\d+/0*[1-9]\d*)", re.ASCII)
 _LAST_DIGIT = re.compile(r"\d(?=\D*\Z)")
 
 _MINUS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "\u00a0": " ", "\u202f": " "})
@@ -85,6 +86,12 @@ def parse_number(text: str) -> Fraction | None:
     except (ValueError, ZeroDivisionError):  # more digits than Python parses; division by 0
         return None
     return -value if sign == "-" else value
+
+
+def normalize_number(text: str) -> str | None:
+    """A gold: an integer, decimal or fraction without commas, or None for any other text."""
+    bare = text.strip().replace(",", "")
+    return bare if _GOLD.fullmatch(bare) else None
 
 
 def only_number(span: str) -> Fraction | None:

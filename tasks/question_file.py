@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Literal, get_args
 from tasks.base import Answer, Marking, Prompt, Task, TaskError, make_prompt
 from tasks.equivalence import mark_expression, mark_expressions
 from tasks.marking import Mark, answer_mark, mark_letter, mark_number, no_answer_mark
+from tasks.numbers import normalize_number
 from tasks.prompting import Template
 from tasks.reading import last_box, last_filled_box, without_thinking
-from tasks.sources import ReadTask, Row, normalize_number, read_file
+from tasks.sources import ReadTask, Row, check_columns, read_file
 
 Marker = Literal["number", "letter", "expression", "text"]
 _LETTER = re.compile(r"[A-Z]|\([A-Z]\)")
@@ -21,6 +22,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "expression": ("\\frac{17}{1009}", "x^{17} - 1009", "12\\sqrt{3}"),
     "text": ("Seventeen owls", "New York"),
 }
+_HASH_LINE = re.compile(r"^####[ \t]*(\S.*)\Z", re.MULTILINE)
 _ID_RANGE = 1 << 64  # prompt ids, read as integers, are below this
 
 
@@ -33,13 +35,18 @@ class QuestionFile(ReadTask):
     columns; without `tier` all prompts have the tier "all". `marker` is how answers are marked: as
     a number, an option letter, a mathematical expression, or text (the content of the last box;
     strict compares characters, lenient ignores case, spaces, a full stop and `\text{}`).
+
+    Of a worked solution, the answer is what follows `####` in its last line, or its last box.
+    `skip_invalid` drops rows that cannot be used and notes their number; without it, the first one
+    is an error. The preset `bare` is the question alone, for questions with their own instructions.
     """
 
     name: ClassVar[str] = "file"
     version: ClassVar[str] = "1"
     marker_version: ClassVar[str] = "1"
     templates: ClassVar[Mapping[str, Template]] = {
-        "plain": Template("{question}\nPut the final answer within \\boxed{}.")
+        "plain": Template("{question}\nPut the final answer within \\boxed{}."),
+        "bare": Template("{question}"),
     }
 
     def __init__(
@@ -55,6 +62,7 @@ class QuestionFile(ReadTask):
         answer: str = "answer",
         tier: str | None = None,
         marker: Marker = "number",
+        skip_invalid: bool = False,
     ) -> None:
         super().__init__(marking=marking, prompt=prompt, path=path)
         if marker not in get_args(Marker):
@@ -63,6 +71,9 @@ class QuestionFile(ReadTask):
         self.test_share = _check_share(path, test_share, self.files)
         self.question, self.answer, self.tier = question, answer, tier
         self.marker: Marker = marker
+        if not isinstance(skip_invalid, bool):
+            raise TaskError(f"invalid skip_invalid {skip_invalid!r:.80}: write true or false")
+        self.skip_invalid = skip_invalid
 
     def read(self) -> tuple[list[Prompt], list[Prompt]]:
         """The two files, or the two parts of one file."""
@@ -113,32 +124,68 @@ class QuestionFile(ReadTask):
 
     def _read(self, split: str, file: str) -> list[Prompt]:
         columns = [self.question, self.answer, *([self.tier] if self.tier else [])]
-        rows = self.keep(split, read_file(file, columns))
+        rows = self.keep(split, read_file(file, () if self.skip_invalid else columns))
         if not rows:
             raise TaskError(f"{file} holds no rows: write one question per row")
-        return [self._prompt(row, f"{file} row {place}") for place, row in enumerate(rows, 1)]
+        numbered = enumerate(rows, 1)
+        if not self.skip_invalid:
+            return [self._prompt(row, f"{file} row {place}") for place, row in numbered]
+        prompts, error = [], ""
+        for place, row in numbered:
+            try:
+                check_columns(f"{file} row {place}", row, columns)
+                prompts.append(self._prompt(row, f"{file} row {place}"))
+            except TaskError as invalid:
+                error = error or str(invalid)
+        prompts = self._markable(prompts)
+        if not prompts:
+            error = error or f"{file}: the marker accepts none of the answers: write another marker"
+            raise TaskError(f"{error} (no row of the file can be used)")
+        if dropped := len(rows) - len(prompts):
+            self.note(f"{split}: {dropped:,} of {len(rows):,} rows dropped as invalid")
+        return prompts
+
+    def _markable(self, prompts: list[Prompt]) -> list[Prompt]:
+        """The prompts whose answer alone is marked correct."""
+        golds = [Answer(self.format_answer(p.answer), p.answer) for p in prompts]
+        marks = zip(prompts, self.mark_all(golds), strict=True)
+        return [prompt for prompt, mark in marks if mark.outcome == "correct"]
 
     def _prompt(self, row: Row, place: str) -> Prompt:
         question, answer = str(row[self.question]), str(row[self.answer]).strip()
         for column, text in ((self.question, question.strip()), (self.answer, answer)):
             if not text:
                 raise TaskError(f"{place}: column {column!r} is empty")
-        gold = self._gold(answer)
+        gold = read_gold(answer, self.marker)
         if gold is None:
             form = "number, such as 1234.5" if self.marker == "number" else "letter, such as B"
             others = ", ".join(marker for marker in get_args(Marker) if marker != self.marker)
             raise TaskError(
-                f"{place}: the answer {answer!r} is not a {form}: write one, or marker: {others}"
+                f"{place}: the answer {answer!r:.80} is not a {form}: write one, or marker: "
+                f"{others}, or skip_invalid: true to drop such rows"
             )
         tier = str(row[self.tier]) if self.tier else "all"
         return make_prompt(self.name, question, gold, tier)
 
-    def _gold(self, answer: str) -> str | None:
-        if self.marker == "number":
-            return normalize_number(answer)
-        if self.marker == "letter":
-            return f"({answer.strip('()')})" if _LETTER.fullmatch(answer) else None
-        return answer
+
+def final_answer(text: str) -> str:
+    r"""The answer of a worked solution: after `####` in its last line, or in its last `\boxed{}`.
+
+    Any other text is an answer already.
+    """
+    if line := _HASH_LINE.search(text):
+        return line[1].strip()
+    return (last_box(text) or text) if "\\boxed" in text else text
+
+
+def read_gold(answer: str, marker: Marker) -> str | None:
+    """The gold that an answer of a file gives, or None if the marker needs another form."""
+    answer = final_answer(answer)
+    if marker == "number":
+        return normalize_number(answer)
+    if marker == "letter":
+        return f"({answer.strip('()')})" if _LETTER.fullmatch(answer) else None
+    return answer
 
 
 def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Mark:

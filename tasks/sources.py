@@ -17,7 +17,6 @@ from tasks.base import Marking, Prompt, Task, TaskError
 Row = dict[str, Any]
 SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|\.\d+|\d+/0*[1-9]\d*)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def read_file(path: str | Path, columns: Sequence[str], records: str | None = No
         raise TaskError(f"{file}: unknown file type: write a {_or(SUFFIXES)} file")
     rows = []
     for place, row in _numbered_rows(file, records):
-        _check_columns(place, row, columns)
+        check_columns(place, row, columns)
         rows.append(row)
     return Rows(rows, f"{file.name} sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}")
 
@@ -136,8 +135,10 @@ def _parquet(file: Path) -> list[Row]:
     return rows
 
 
-def _check_columns(place: str, row: Any, columns: Sequence[str]) -> None:
+def check_columns(place: str, row: Any, columns: Sequence[str]) -> None:
+    """Raise TaskError unless `row` is a mapping with a value in each of these columns."""
     if not isinstance(row, Mapping):
+        columns = columns or ("question", "answer")
         raise TaskError(f"{place} is not a row: write an object with {', '.join(columns)}")
     for column in columns:
         if column not in row:
@@ -185,7 +186,7 @@ def _from_hub(source: Source, revision: str | None) -> Rows:
     rows: list[Row] = []
     for config in source.configs:
         for index, row in enumerate(_load_config(source, config, revision), 1):
-            _check_columns(f"{origin} row {index}", row, source.columns)
+            check_columns(f"{origin} row {index}", row, source.columns)
             rows.append(dict(row))
     return Rows(rows, origin)
 
@@ -215,12 +216,6 @@ def _check_count(source: Source, read: Rows, partial: bool) -> Rows:
     if not partial:
         raise TaskError(f"{note}: write partial: true if that is intended")
     return read._replace(notes=(*read.notes, note))
-
-
-def normalize_number(text: str) -> str | None:
-    """An integer, decimal or fraction without commas, or None for any other text."""
-    bare = text.strip().replace(",", "")
-    return bare if _NUMBER.fullmatch(bare) else None
 
 
 class ReadTask(Task):

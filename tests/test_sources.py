@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks import TaskError
-from tasks.sources import Row, Source, normalize_number, read_file, read_rows
+from tasks.numbers import normalize_number
+from tasks.sources import Row, Source, read_file, read_rows
 
 PIN = "0123456789" * 4
 SOURCE = Source(

@@ -22,7 +22,7 @@ from tasks.aime2025 import Aime2025, whole_answer
 from tasks.base import Answer
 from tasks.competition_math import SUBJECTS, CompetitionMath, boxed_gold, is_numeric
 from tasks.gsm8k import Gsm8k, gold_number, solution_steps
-from tasks.question_file import QuestionFile, mark_text
+from tasks.question_file import QuestionFile, final_answer, mark_text
 from tasks.shuffled_objects import ShuffledObjects
 
 READ = (Gsm8k, CompetitionMath, Aime2025, QuestionFile)
@@ -572,6 +572,53 @@ def test_invalid_rows_of_a_file_are_named(
 ) -> None:
     with refused(message):
         QuestionFile(train=jsonl(tmp_path / "a.jsonl", [row]), **options).train()
+
+
+@pytest.mark.parametrize("marker", ["number", "expression"])
+def test_the_answer_of_a_worked_solution_is_its_last_line_or_box(
+    tmp_path: Path, marker: Any
+) -> None:
+    answers = ["2 + 2 = 4\n#### 4", "so \\boxed{1} or rather \\boxed{1,005}.", "7"]
+    rows = [{"question": f"{i}?", "answer": answer} for i, answer in enumerate(answers)]
+    task = QuestionFile(train=jsonl(tmp_path / "a.jsonl", rows), marker=marker)
+    golds = {"number": ["4", "1005", "7"], "expression": ["4", "1,005", "7"]}
+    assert [p.answer for p in task.train()] == golds[marker]
+
+
+def test_a_heading_is_not_the_last_line_of_a_solution() -> None:
+    assert final_answer("#### 1. Add\nIt is 5.") == "#### 1. Add\nIt is 5."
+    assert final_answer("#### 1. Add\n#### 5") == "5"
+
+
+def test_invalid_rows_are_dropped_and_counted(tmp_path: Path) -> None:
+    good = [{"question": f"{i}?", "answer": str(i)} for i in range(3)]
+    bad = [
+        {"question": "a?", "answer": "two"},
+        {"question": "", "answer": "2"},
+        {"question": None, "answer": "2"},
+        {"answer": "2"},
+        {"question": "b?", "answer": "9" * 5_000},  # no marker parses it
+    ]
+    file = jsonl(tmp_path / "a.jsonl", bad + good)
+    task = QuestionFile(train=file, skip_invalid=True)
+    assert [p.question for p in task.train()] == ["0?", "1?", "2?"]
+    assert task.notes == ["train: 5 of 8 rows dropped as invalid"]
+    with refused("no row of the file can be used"):
+        QuestionFile(train=jsonl(tmp_path / "b.jsonl", bad), skip_invalid=True).train()
+    with refused("write true or false"):
+        QuestionFile(train=file, skip_invalid=1)  # type: ignore[arg-type]
+
+
+def test_an_answer_that_a_box_cannot_hold_is_dropped(tmp_path: Path) -> None:
+    rows = [{"question": f"{i}?", "answer": answer} for i, answer in enumerate(["a}", "{b", "c"])]
+    file = jsonl(tmp_path / "a.jsonl", rows)
+    task = QuestionFile(train=file, marker="text", skip_invalid=True)
+    assert [p.answer for p in task.train()] == ["c"]
+
+
+def test_the_bare_preset_is_the_question_alone() -> None:
+    [message] = QuestionFile(prompt={"preset": "bare"}).messages("1 + 1? \\boxed{}")
+    assert message["content"] == "1 + 1? \\boxed{}"
 
 
 def test_an_empty_or_missing_file_is_named(tmp_path: Path) -> None:
