@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
+from tasks.instructions import without_instructions
 from tasks.marking import Mark
 from tasks.prompting import Message, PromptSettings, Template, chat
 
@@ -118,6 +119,27 @@ class Task(ABC):
     def messages(self, question: str) -> list[Message]:
         """The chat messages of `question` (role and content), before the model's chat template."""
         return chat(self.templates[self.prompt_settings.preset], self.prompt_settings, question)
+
+    def read_answer(self, text: str) -> str | None:
+        """The reference answer in this task's form; None where the text holds no such answer.
+
+        The text is from a user's file: a bare answer, or a worked solution where the task can read
+        its end.
+        """
+        return text
+
+    def bare_question(self, text: str) -> str:
+        """A question without this task's own wording, or a known tool's instructions, around it.
+
+        A preset that adds nothing to a question leaves it as it is.
+        """
+        before, _, after = self.templates[self.prompt_settings.preset].text.partition("{question}")
+        if not before and not after:
+            return text
+        inner = text.removeprefix(before).removesuffix(after)
+        if before + inner + after == text and inner.strip():
+            return inner
+        return without_instructions(text)
 
     @property
     def marker_id(self) -> str:

@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Literal
 
 from tasks.base import Answer, Marking, Prompt, TaskError, make_prompt
 from tasks.equivalence import mark_expression, mark_expressions
+from tasks.files import Row
 from tasks.marking import Mark
 from tasks.prompting import Template, boxed_templates
 from tasks.reading import last_box
-from tasks.sources import ReadTask, Row, Source, read_rows
+from tasks.sources import ReadTask, Source, read_rows
 
 SUBJECTS = {
     "Algebra": "algebra",

@@ -1,16 +1,19 @@
 """The user's own questions, from a file and without code."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 from tasks.base import Answer, Marking, Prompt, Task, TaskError, make_prompt
+from tasks.columns import INSTRUCTIONS, SOLUTIONS, column_value, read_texts
 from tasks.equivalence import mark_expression, mark_expressions
+from tasks.files import Row, check_columns, read_file
 from tasks.marking import Mark, answer_mark, mark_letter, mark_number, no_answer_mark
 from tasks.numbers import normalize_number
 from tasks.prompting import Template
 from tasks.reading import last_box, last_filled_box, without_thinking
-from tasks.sources import ReadTask, Row, check_columns, read_file
+from tasks.sources import ReadTask
 
 Marker = Literal["number", "letter", "expression", "text"]
 _LETTER = re.compile(r"[A-Z]|\([A-Z]\)")
@@ -32,9 +35,11 @@ class QuestionFile(ReadTask):
     `train` and `test` are paths of files with one question per row; either may be left out (no
     pool: for evaluation only). Or `path` is one file, of which `test_share` is the test set, chosen
     by content, so that the order of the file never matters. `question`, `answer` and `tier` name
-    columns; without `tier` all prompts have the tier "all". `marker` is how answers are marked: as
-    a number, an option letter, a mathematical expression, or text (the content of the last box;
-    strict compares characters, lenient ignores case, spaces, a full stop and `\text{}`).
+    columns, or values inside them (`reward_model.ground_truth`); a column of chat messages holds
+    the question as the last user message and the answer as the reply to it. Without `tier` all
+    prompts have the tier "all". `marker` is how answers are marked: as a number, an option letter,
+    a mathematical expression, or text (the content of the last box; strict compares characters,
+    lenient ignores case, spaces, a full stop and `\text{}`).
 
     Of a worked solution, the answer is what follows `####` in its last line, or its last box.
     `skip_invalid` drops rows that cannot be used and notes their number; without it, the first one
@@ -122,27 +127,37 @@ class QuestionFile(ReadTask):
         file = self.files[split]
         return [] if file is None else self._read(split, file)
 
+    def read_answer(self, text: str) -> str | None:
+        """An answer in the marker's form, alone or at the end of a worked solution."""
+        return read_gold(text.strip(), self.marker)
+
     def _read(self, split: str, file: str) -> list[Prompt]:
         columns = [self.question, self.answer, *([self.tier] if self.tier else [])]
-        rows = self.keep(split, read_file(file, () if self.skip_invalid else columns))
+        read = read_file(file, () if self.skip_invalid else columns)
+        rows = self.keep(split, read)
         if not rows:
             raise TaskError(f"{file} holds no rows: write one question per row")
-        numbered = enumerate(rows, 1)
-        if not self.skip_invalid:
-            return [self._prompt(row, f"{file} row {place}") for place, row in numbered]
-        prompts, error = [], ""
-        for place, row in numbered:
+        prompts, error, dropped = [], "", Counter[str]()
+        for row, place in zip(rows, read.places, strict=True):
             try:
-                check_columns(f"{file} row {place}", row, columns)
-                prompts.append(self._prompt(row, f"{file} row {place}"))
+                if self.skip_invalid:
+                    check_columns(place, row, columns)
+                prompts.append(self._prompt(row, place, dropped))
             except TaskError as invalid:
+                if not self.skip_invalid:
+                    raise
                 error = error or str(invalid)
+        for label, count in dropped.items():
+            if count:
+                self.note(f"{split}: {count:,} {label}")
+        if not self.skip_invalid:
+            return prompts
         prompts = self._markable(prompts)
         if not prompts:
             error = error or f"{file}: the marker accepts none of the answers: write another marker"
             raise TaskError(f"{error} (no row of the file can be used)")
-        if dropped := len(rows) - len(prompts):
-            self.note(f"{split}: {dropped:,} of {len(rows):,} rows dropped as invalid")
+        if invalid_rows := len(rows) - len(prompts):
+            self.note(f"{split}: {invalid_rows:,} of {len(rows):,} rows dropped as invalid")
         return prompts
 
     def _markable(self, prompts: list[Prompt]) -> list[Prompt]:
@@ -151,12 +166,16 @@ class QuestionFile(ReadTask):
         marks = zip(prompts, self.mark_all(golds), strict=True)
         return [prompt for prompt, mark in marks if mark.outcome == "correct"]
 
-    def _prompt(self, row: Row, place: str) -> Prompt:
-        question, answer = str(row[self.question]), str(row[self.answer]).strip()
-        for column, text in ((self.question, question.strip()), (self.answer, answer)):
+    def _prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
+        try:
+            texts = read_texts(row, self.question, self.answer)
+        except TaskError as error:
+            raise TaskError(f"{place}: {error}") from error
+        answer = texts.answer.strip()
+        for column, text in ((self.question, texts.question.strip()), (self.answer, answer)):
             if not text:
                 raise TaskError(f"{place}: column {column!r} is empty")
-        gold = read_gold(answer, self.marker)
+        question, gold = self.bare_question(texts.question), self.read_answer(answer)
         if gold is None:
             form = "number, such as 1234.5" if self.marker == "number" else "letter, such as B"
             others = ", ".join(marker for marker in get_args(Marker) if marker != self.marker)
@@ -164,7 +183,10 @@ class QuestionFile(ReadTask):
                 f"{place}: the answer {answer!r:.80} is not a {form}: write one, or marker: "
                 f"{others}, or skip_invalid: true to drop such rows"
             )
-        tier = str(row[self.tier]) if self.tier else "all"
+        dropped.update(texts.dropped)
+        dropped[INSTRUCTIONS] += question != texts.question
+        dropped[SOLUTIONS] += final_answer(answer) != answer
+        tier = str(column_value(row, self.tier)) if self.tier else "all"
         return make_prompt(self.name, question, gold, tier)
 
 

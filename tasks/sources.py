@@ -1,21 +1,16 @@
 """Reads the rows of tasks: from a local copy, or from the hub at a pinned revision."""
 
-import gzip
-import hashlib
-import json
 import re
-import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tasks.base import Marking, Prompt, Task, TaskError
+from tasks.files import SUFFIXES, Row, Rows, check_columns, or_list, read_file
 
-Row = dict[str, Any]
-SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -41,14 +36,6 @@ class Source:
     alone: bool = False
 
 
-class Rows(NamedTuple):
-    """Rows, their origin (`hub@revision`, or `file sha256:…`), and notes on unusual data."""
-
-    rows: list[Row]
-    origin: str
-    notes: tuple[str, ...] = ()
-
-
 def read_rows(
     source: Source, path: str | None, *, revision: str | None = None, partial: bool = False
 ) -> Rows:
@@ -70,83 +57,6 @@ def read_rows(
     return _check_count(source, read, partial)
 
 
-def read_file(path: str | Path, columns: Sequence[str], records: str | None = None) -> Rows:
-    """The rows of one local file: JSON lines, JSON or Parquet, text also gzipped (.gz)."""
-    file = Path(path)
-    if not file.is_file():
-        raise TaskError(f"{file} does not exist: write the path of a {_or(SUFFIXES)} file")
-    if not file.name.endswith(SUFFIXES):
-        raise TaskError(f"{file}: unknown file type: write a {_or(SUFFIXES)} file")
-    rows = []
-    for place, row in _numbered_rows(file, records):
-        check_columns(place, row, columns)
-        rows.append(row)
-    return Rows(rows, f"{file.name} sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}")
-
-
-def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]:
-    """Each row with its place for messages."""
-    if file.name.endswith(".parquet"):
-        return ((f"{file} row {i}", row) for i, row in enumerate(_parquet(file), 1))
-    text = _text(file)
-    if file.name.endswith((".jsonl", ".jsonl.gz")):
-        # Split at "\n" only: str.splitlines would also split at a U+2028 inside a text.
-        lines = enumerate(text.split("\n"), 1)
-        return ((f"{file}:{i}", _json(line, f"{file}:{i}")) for i, line in lines if line.strip())
-    form = "a list of rows" if records is None else f'{{"{records}": [rows]}}'
-    content = _json(text, str(file))
-    if records is not None and isinstance(content, dict):
-        content = content.get(records)
-    if not isinstance(content, list):
-        raise TaskError(f"{file} is not of the form {form}")
-    return ((f"{file} row {i}", row) for i, row in enumerate(content, 1))
-
-
-def _text(file: Path) -> str:
-    try:
-        raw = file.read_bytes()
-        return (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise TaskError(f"{file} cannot be read: {error}: write it as UTF-8 text") from error
-
-
-def _json(text: str, place: str) -> Any:
-    try:
-        value = json.loads(text)
-        if "\\ud" in text.lower():  # only an escape can hold half of a surrogate pair
-            json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise TaskError(f"{place}: holds half of a surrogate pair (\\ud…): remove it") from error
-    except RecursionError as error:
-        raise TaskError(f"{place}: invalid JSON: its values are nested too deep") from error
-    except ValueError as error:
-        raise TaskError(f"{place}: invalid JSON: {error}") from error
-    return value
-
-
-def _parquet(file: Path) -> list[Row]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        rows: list[Row] = pq.read_table(file).to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        raise TaskError(f"{file} cannot be read as Parquet: {error}") from error
-    return rows
-
-
-def check_columns(place: str, row: Any, columns: Sequence[str]) -> None:
-    """Raise TaskError unless `row` is a mapping with a value in each of these columns."""
-    if not isinstance(row, Mapping):
-        columns = columns or ("question", "answer")
-        raise TaskError(f"{place} is not a row: write an object with {', '.join(columns)}")
-    for column in columns:
-        if column not in row:
-            raise TaskError(f"{place} has no column {column!r}; it has: {', '.join(map(str, row))}")
-        if row[column] is None:
-            raise TaskError(f"{place}: column {column!r} is null")
-
-
 def _files(source: Source, path: Path) -> list[Path]:
     """The local files of a split: by our names, or as in a clone of the hub's repository."""
     if path.is_file() and source.alone:
@@ -162,13 +72,9 @@ def _files(source: Source, path: Path) -> list[Path]:
         for config in source.configs
     ]
     if not all(shards):
-        stems = _or(source.stems)
-        raise TaskError(f"{path} holds no {stems} as {_or(SUFFIXES)}: write {source.advice}")
+        stems = or_list(source.stems)
+        raise TaskError(f"{path} holds no {stems} as {or_list(SUFFIXES)}: write {source.advice}")
     return [file for files in shards for file in files]
-
-
-def _or(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _from_hub(source: Source, revision: str | None) -> Rows:

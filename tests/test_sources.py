@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks import TaskError
+from tasks.files import Row, read_file
 from tasks.numbers import normalize_number
-from tasks.sources import Row, Source, read_file, read_rows
+from tasks.sources import Source, read_rows
 
 PIN = "0123456789" * 4
 SOURCE = Source(

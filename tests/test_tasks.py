@@ -531,6 +531,69 @@ def test_columns_can_be_renamed_and_parquet_is_read(tmp_path: Path) -> None:
     assert QuestionFile(path=questions(tmp_path)).train()[0].tier == "all"
 
 
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "1+1?"},
+    {"role": "assistant", "content": "2"},
+    {"role": "user", "content": [{"type": "text", "text": "2+2?"}]},
+]
+REPLY = [{"role": "assistant", "content": "It is \\boxed{4}."}]
+SHARED = [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "#### 4"}]
+BOX = "Put the final answer within \\boxed{}."
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "notes"),
+    [
+        ({"input": "2+2?", "label": 4}, ("input", "label"), 0),
+        ({"problem": "2+2?", "solution": "2+2 = 4\n#### 4"}, ("problem", "solution"), 1),
+        ({"prompt": CHAT, "reward_model": {"ground_truth": "4"}}, ("prompt", "a.b"), 2),
+        ({"prompt": CHAT, "completion": REPLY}, ("prompt", "completion"), 3),
+        ({"messages": CHAT + REPLY}, ("messages", "messages"), 3),
+        ({"conversations": SHARED}, ("conversations", "conversations"), 1),
+        ({"context_messages": CHAT[1:2] + CHAT[3:], "label": ["4", "4.0"]}, (), 2),
+        ({"doc": {"turns": ["2+2?"]}, "a.b": 4}, ("doc.turns.-1", "a.b"), 0),
+        ({"question": f"2+2?\n{BOX}", "answer": "4"}, ("question", "answer"), 1),
+        ({"question": f"2+2? Please reason step by step, and {BOX.lower()}", "answer": 4}, (), 1),
+    ],
+)
+def test_columns_may_be_nested_values_and_chat_messages(
+    tmp_path: Path, row: dict[str, Any], columns: tuple[str, ...], notes: int
+) -> None:
+    question, answer = columns or tuple(row)
+    answer = "reward_model.ground_truth" if "reward_model" in row else answer
+    task = QuestionFile(train=jsonl(tmp_path / "a.jsonl", [row]), question=question, answer=answer)
+    assert pairs(task.train()) == [("2+2?", "4")]
+    assert len(task.notes) == notes and all(re.match("train: [12] ", n) for n in task.notes)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "message"),
+    [
+        ("prompt", "label", ".jsonl:2: column 'label' holds an object: write a text or a list"),
+        ("prompt", "label", "name a value inside it, such as label.truth"),
+        ("label.no", "label.truth", ".jsonl:2 has no column 'label.no'; it has: prompt, label"),
+        ("prompt.5.content", "label.truth", "has no column 'prompt.5.content'"),
+        ("prompt.0", "label.truth", "column 'prompt.0' holds an object"),
+    ],
+)
+def test_a_column_of_another_form_is_named(
+    tmp_path: Path, question: str, answer: str, message: str
+) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text("\n" + json.dumps({"prompt": CHAT, "label": {"truth": "4"}}))
+    with refused(message):
+        QuestionFile(train=str(file), question=question, answer=answer).train()
+
+
+def test_a_solution_without_a_readable_end_is_named(tmp_path: Path) -> None:
+    rows = [{"question": "a", "answer": "so \\boxed{B}"}, {"question": "b", "answer": "so B"}]
+    with refused("a.jsonl:2: the answer 'so B' is not a letter"):
+        QuestionFile(train=jsonl(tmp_path / "a.jsonl", rows), marker="letter").train()
+    task = QuestionFile(train=jsonl(tmp_path / "a.jsonl", rows), marker="text")
+    assert [p.answer for p in task.train()] == ["B", "so B"]
+
+
 def test_test_questions_are_dropped_from_the_pool(tmp_path: Path) -> None:
     task = QuestionFile(train=questions(tmp_path, 4), test=questions(tmp_path / "t", 1))
     assert questions_of(task.train()) == ["1+1?", "2+1?", "3+1?"]
@@ -558,11 +621,15 @@ def test_errors_for_invalid_options_of_a_file_say_what_to_write(
 @pytest.mark.parametrize(
     ("row", "options", "message"),
     [
-        ({"question": "a", "answer": "two"}, {}, "row 1: the answer 'two' is not a number"),
+        ({"question": "a", "answer": "two"}, {}, ".jsonl:1: the answer 'two' is not a number"),
         ({"question": "a", "answer": "two"}, {}, "or marker: letter, expression, text"),
         ({"question": "a", "answer": "2"}, {"marker": "letter"}, "is not a letter, such as B"),
-        ({"question": " ", "answer": "2"}, {}, "row 1: column 'question' is empty"),
-        ({"question": "a", "answer": " "}, {"marker": "text"}, "row 1: column 'answer' is empty"),
+        ({"question": " ", "answer": "2"}, {}, ".jsonl:1: column 'question' is empty"),
+        (
+            {"question": "a", "answer": " "},
+            {"marker": "text"},
+            ":1: column 'answer' is empty",
+        ),
         ({"question": "a"}, {}, ":1 has no column 'answer'; it has: question"),
         ({"question": "a", "answer": 1}, {"tier": "t"}, "has no column 't'; it has: question, an"),
     ],

@@ -30,7 +30,7 @@ from orchestrator.exchange.records import (
 from orchestrator.exchange.rllm import read_rllm
 from orchestrator.exchange.verifiers import read_verifiers
 from tasks import TaskError
-from tasks.sources import read_file
+from tasks.files import read_file
 
 Records = list[CompletionRecord] | list[SolveRateRecord]
 Reader = Callable[[Sequence[Row], Hints, Notes], Records]

@@ -19,7 +19,7 @@ from orchestrator.storage import schema
 from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Task, TaskError, get_task
-from tasks.sources import read_file
+from tasks.files import read_file
 
 CHUNK = 2_000  # completions per call of a process
 _INPUT = {

@@ -12,7 +12,7 @@ from typing import Any, Self
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from tasks import TaskError
-from tasks.sources import read_file
+from tasks.files import read_file
 
 
 class RecordedSampler(Sampler):

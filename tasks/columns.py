@@ -1,0 +1,141 @@
+"""Values of a row by column, also nested ones, and the texts of chat messages."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from tasks.base import TaskError
+
+# What `read_texts` leaves out of a row, as counted in notes.
+SYSTEM = "system messages dropped: the task's own prompt is used"
+TURNS = "other messages of conversations dropped: only the question and its answer are read"
+ANSWERS = "rows have several answers: the first is used"
+INSTRUCTIONS = (
+    "questions had instructions on the form of the answer, removed: the task adds its own"
+)
+SOLUTIONS = "answers were read from the end of a worked solution"
+
+MESSAGE_KEYS = (("role", "content"), ("from", "value"))  # the second is ShareGPT's
+_ROLES = {"human": "user", "gpt": "assistant"}  # ShareGPT's names
+
+
+class Chat(NamedTuple):
+    """A question in chat messages, and what else they hold.
+
+    `reply` is the last assistant message after the question ("" without one); `system` and `turns`
+    count the system messages and all other messages that are neither question nor reply.
+    """
+
+    question: str
+    reply: str
+    system: int
+    turns: int
+
+
+def column_value(row: Mapping[str, Any], name: str) -> Any:
+    """The value of a column, or the value at a dotted path through objects and lists.
+
+    `reward_model.ground_truth` and `messages.-1.content` are such paths; a column of the whole name
+    takes precedence. Raises KeyError where there is no such value.
+    """
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.removeprefix("-").isdecimal() and len(part) < 10:
+            try:
+                value = value[int(part)]
+            except IndexError:
+                raise KeyError(name) from None
+        else:
+            raise KeyError(name)
+    return value
+
+
+def is_chat(value: Any) -> bool:
+    """Whether a value is a list of messages, {role, content} or ShareGPT's {from, value}."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(message, Mapping) for message in value)
+        and any(keys[0] in value[0] and keys[1] in value[0] for keys in MESSAGE_KEYS)
+    )
+
+
+def read_chat(messages: Sequence[Mapping[str, Any]]) -> Chat:
+    """The last user message, and the assistant's last message after it."""
+    texts = [_role_and_text(message) for message in messages]
+    roles = [role for role, _ in texts]
+    asked = max((i for i, role in enumerate(roles) if role == "user"), default=-1)
+    replied = max((i for i, role in enumerate(roles) if role == "assistant"), default=-1)
+    has_reply = replied > asked
+    system = sum(role in ("system", "developer") for role in roles)
+    return Chat(
+        texts[asked][1] if asked >= 0 else "",
+        texts[replied][1] if has_reply else "",
+        system,
+        len(texts) - system - (asked >= 0) - has_reply,
+    )
+
+
+def _role_and_text(message: Mapping[str, Any]) -> tuple[str, str]:
+    role_key, content_key = next((k for k in MESSAGE_KEYS if k[0] in message), MESSAGE_KEYS[0])
+    role = str(message.get(role_key))
+    return _ROLES.get(role, role), message_text(message.get(content_key))
+
+
+def message_text(content: Any) -> str:
+    """The plain text of a message's content: a text, or a list of parts as in chat APIs."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence):
+        return ""
+    parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+class Texts(NamedTuple):
+    """A row's question and answer ("" where there is none), and a label for each omission."""
+
+    question: str
+    answer: str
+    dropped: tuple[str, ...] = ()
+
+
+def read_texts(row: Mapping[str, Any], question: str, answer: str) -> Texts:
+    """The texts of two columns: each a text, a number, or chat messages.
+
+    In messages the question is the last user message and the answer the assistant's reply to it,
+    so one column may hold both. Raises KeyError for an absent column, and TaskError for a value of
+    another form.
+    """
+    dropped: list[str] = []
+    asked, replied = column_value(row, question), column_value(row, answer)
+    if is_chat(asked):
+        chat = read_chat(asked)
+        turns = chat.turns + bool(chat.reply and answer != question)
+        dropped += [SYSTEM] * chat.system + [TURNS] * turns
+        asked = chat.question
+    if is_chat(replied):
+        replied = read_chat(replied).reply
+    elif isinstance(replied, list):
+        dropped += [ANSWERS] * (len(replied) > 1)
+        replied = replied[0] if replied else None
+    return Texts(_plain(asked, question), _plain(replied, answer), tuple(dropped))
+
+
+def _plain(value: Any, column: str) -> str:
+    """A text or a number as text; "" for null and NaN."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, str | int | float | Decimal):
+        return str(value)
+    kind = "an object" if isinstance(value, Mapping) else "a list"
+    kind = kind if isinstance(value, Mapping | list) else type(value).__name__
+    inside = f", such as {column}.{next(iter(value))}" if kind == "an object" and value else ""
+    raise TaskError(
+        f"column {column!r} holds {kind}: write a text or a list of messages "
+        f'({{"role": …, "content": …}}), or name a value inside it{inside}'
+    )
