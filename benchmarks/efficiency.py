@@ -63,10 +63,10 @@ def main() -> None:
         plan = planned(Path(folder), arguments)
         store = Store(str(Path(folder) / "runs"))
         with ray_session() as cluster:
-            run_probes(plan, store, cluster, ProgressDisplay.of(plan, 0))
+            run_probes(plan, store, cluster, ProgressDisplay.of(plan))
         began = time.monotonic()
         outcome = run_experiment(
-            plan, store, default_tracking_uri(store), ProgressDisplay.of(plan, 0)
+            plan, store, default_tracking_uri(store), ProgressDisplay.of(plan)
         )
         wall = time.monotonic() - began
         assert not outcome.failed, outcome.failed

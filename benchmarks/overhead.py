@@ -84,7 +84,7 @@ def main() -> None:
         store = Store(str(Path(folder) / "runs"))
         with Path(folder, "log").open("w") as log:
             with ray_session() as cluster:
-                run_probes(plan, store, cluster, ProgressDisplay.of(plan, 0))
+                run_probes(plan, store, cluster, ProgressDisplay.of(plan))
             progress = MemoryProgress(total=len(plan.cells), out=log)
             start = time.monotonic()
             outcome = run_experiment(

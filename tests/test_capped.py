@@ -29,7 +29,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("capped")
     plan = planned(folder, seeds=3)
     with ray_session() as cluster:
-        run_probes(plan, Store(str(folder / "runs")), cluster, ProgressDisplay.of(plan, 0))
+        run_probes(plan, Store(str(folder / "runs")), cluster, ProgressDisplay.of(plan))
     return folder
 
 
@@ -45,7 +45,7 @@ def with_settings(folder: Path, **settings: object) -> Plan:
 def run(plan: Plan, folder: Path, train: Train) -> Outcome:
     store = Store(str(folder / "runs"))
     return run_experiment(
-        plan, store, default_tracking_uri(store), ProgressDisplay.of(plan, 0), train
+        plan, store, default_tracking_uri(store), ProgressDisplay.of(plan), train
     )
 
 

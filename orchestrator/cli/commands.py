@@ -43,13 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
     from orchestrator.report.text import terminal_report
     from orchestrator.tracking import default_tracking_uri
 
-    outcome = run_experiment(
-        plan,
-        store,
-        arguments.tracking_uri or default_tracking_uri(store),
-        _progress(plan, store),
-        max_resources=_cluster_size(arguments),
-    )
+    tracking_uri = arguments.tracking_uri or default_tracking_uri(store)
+    grows_to = _cluster_size(arguments)
+    with _progress(plan, store) as progress:
+        outcome = run_experiment(plan, store, tracking_uri, progress, max_resources=grows_to)
     if outcome.analysis:
         print("\n" + terminal_report(outcome.analysis))
     print(f"\nresults:  {store.uri}")
@@ -85,8 +82,8 @@ def probe(arguments: argparse.Namespace) -> int:
     if is_probed(plan, store):
         progress.say("nothing to do: every sample and subset is stored")
         return 0
-    meter = usage_meter(plan.name, store)
-    with ray_session(_cluster_size(arguments)) as cluster:
+    meter = progress.meter = usage_meter(plan.name, store)
+    with progress, ray_session(_cluster_size(arguments)) as cluster:
         progress.forecast = probe_forecast(plan, store, cluster)
         run_probes(plan, store, cluster, progress, meter)
     save_usage(plan, store, meter)
@@ -265,7 +262,7 @@ def _progress(plan: "Plan", store: "Store") -> "ProgressDisplay":
     from orchestrator.pipeline.progress import ProgressDisplay
     from orchestrator.training.cell_state import cell_state
 
-    return ProgressDisplay.of(plan, sum(cell_state(store, cell).settled for cell in plan.cells))
+    return ProgressDisplay.of(plan, [cell_state(store, cell) for cell in plan.cells])
 
 
 def _cluster_size(arguments: argparse.Namespace) -> dict[str, float]:

@@ -74,7 +74,7 @@ def run_probes(
         seconds = time.monotonic() - start
         if meter and pending.samples:
             meter.add(seconds, floor(cluster.get("GPU", 0.0)))
-        progress.say(f"{label}: {samples.num_rows} samples ({duration(seconds)})")
+        progress.probed(f"{label}: {samples.num_rows} samples ({duration(seconds)})")
         if spec.split == "train":
             tables[probe_id(spec)] = table = difficulty_of(plan, spec, samples)
             for line in difficulty_lines(plan, spec, table):

@@ -1,60 +1,115 @@
-"""Live progress: one redrawn line on a terminal, plain lines elsewhere. Independent of Ray."""
+"""Live progress: bars at the bottom of a terminal, plain lines elsewhere. Independent of Ray."""
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, Self, TextIO
 
-from orchestrator.cost.forecast import Forecast, duration
+from rich.console import RenderableType
+
+from orchestrator.cost.caps import UsageMeter
+from orchestrator.cost.forecast import Forecast
+from orchestrator.pipeline.live_region import LiveRegion, can_redraw
+from orchestrator.pipeline.progress_frame import CellLine, Phase, Totals, frame, time_left
+from orchestrator.pipeline.timetable import short_name
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
+from orchestrator.training.cell_state import CellState
 
-TERMINAL_WIDTH = 160
-TERMINAL_SECONDS = 0.2  # between two redraws
+FORECAST_SECONDS = 1.0  # between two forecasts, which pack all remaining cells
+PLAIN_CELLS = 8  # running cells in a plain line
 
 
 class RunningCell(NamedTuple):
-    """A cell in training: its last update and its latest metrics by name."""
+    """A cell in training: its last update, its latest metrics by name, and when it should end.
+
+    `update` is None before its first report; `ends_at` is a time of time.monotonic().
+    """
 
     cell: Cell
-    update: int
-    metrics: dict[str, float]
+    update: int | None = None
+    metrics: Mapping[str, float] = {}
+    ends_at: float | None = None
 
 
 @dataclass
 class ProgressDisplay:
-    """The state of a run: cells done, cells running, and the ETA of the forecast."""
+    """The state of a run: cells done, cells running, and the ETA of the forecast.
+
+    As a context manager it draws bars if `out` is a terminal. They show what the last events set,
+    since a forecast and a meter must not be read while the driver changes them.
+    """
 
     total: int
     done: int = 0
     out: TextIO = field(default_factory=lambda: sys.stderr)
     every: float = 10.0  # seconds between two lines, if not on a terminal
     forecast: Forecast | None = None
+    meter: UsageMeter | None = None
+    names: Mapping[str, str] = field(default_factory=dict)  # by cell_id, for bars
 
     def __post_init__(self) -> None:
         self._running: dict[str, RunningCell] = {}
+        self._trained: set[str] = set()  # cell_ids, until their checkpoints are evaluated
+        self._phase: Phase | None = None  # probes and evaluations; training follows from the cells
         self._explained: dict[str, str] = {}
-        self._terminal = self.out.isatty()
-        self._last_drawn = 0.0
-        self._width = 0
+        self._last_line = self._last_forecast = float("-inf")
+        self._evaluations_start: float | None = None
+        self._ends_at: float | None = None
+        self._gpu_hours: float | None = None
+        self._region: LiveRegion | None = None
 
     @classmethod
-    def of(cls, plan: Plan, finished: int) -> "ProgressDisplay":
-        """Progress over a plan's cells."""
-        return cls(total=len(plan.cells), done=finished)
+    def of(cls, plan: Plan, states: Sequence[CellState] = ()) -> Self:
+        """Progress over a plan's cells; `states`: how far each is, if any has started."""
+        names = {cell.cell_id: short_name(plan, cell) for cell in plan.cells}
+        display = cls(len(plan.cells), sum(state.settled for state in states), names=names)
+        display._trained = {
+            cell.cell_id
+            for cell, state in zip(plan.cells, states, strict=False)
+            if state is CellState.TRAINED
+        }
+        return display
+
+    def __enter__(self) -> Self:
+        if can_redraw(self.out):
+            self._region = LiveRegion(self.out, self._frame)
+            self._region.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._region:
+            self._region.stop()
+            self._region = None
 
     def say(self, text: str) -> None:
         """Print a permanent line."""
-        self._clear()
-        print(text, file=self.out, flush=True)
+        if self._region:
+            self._region.print(f"{text}\n")
+        else:
+            print(text, file=self.out, flush=True)
 
     def probe(self, probe_id: str, label: str, done: int, total: int) -> None:
         """Show how many samples of a probe are drawn."""
+        ends_at = None
         if self.forecast:
             self.forecast.probe_progress(probe_id, done, total)
-        line = f"{label}: {done}/{total} samples, ETA {self._eta()}"
-        self._draw(line, force=done in (0, total))
+            if probe_id in self.forecast.probes:
+                ends_at = time.monotonic() + self.forecast.probes[probe_id]
+        self._phase = Phase(label, done / total, f"{done:,}/{total:,} samples", ends_at)
+        self._show(
+            lambda: f"{label}: {done}/{total} samples, ETA {self._eta()}", done in (0, total)
+        )
+
+    def probed(self, text: str) -> None:
+        """A probe has ended, an adaptive one perhaps before its last sample; `text` says so."""
+        self._phase = None
+        self.say(text)
+
+    def started(self, cell: Cell) -> None:
+        """A cell starts, or waits for resources that are about to become free."""
+        self._running[cell.cell_id] = RunningCell(cell)
 
     def update(self, cell: Cell, report: Mapping[str, Any]) -> None:
         """Show that a running cell has completed another update.
@@ -62,64 +117,103 @@ class ProgressDisplay:
         `report` has `update`, `metrics`, and an `explanation` if nothing could be learned from the
         update; that is printed once per reason.
         """
-        previous = self._running.get(cell.cell_id)
-        metrics = (previous.metrics if previous else {}) | report["metrics"]
-        self._running[cell.cell_id] = RunningCell(cell, report["update"], metrics)
+        previous = self._running.get(cell.cell_id, RunningCell(cell))
+        ends_at = None
         if self.forecast:
             self.forecast.cell_progress(cell, report["update"])
+            if cell.cell_id in self.forecast.costs:
+                ends_at = time.monotonic() + self.forecast.remaining(cell)
+        metrics = {**previous.metrics, **report["metrics"]}
+        self._running[cell.cell_id] = RunningCell(cell, report["update"], metrics, ends_at)
         if explanation := report.get("explanation"):
             reason = explanation.partition(": ")[2]
             if self._explained.get(cell.cell_id) != reason:
                 self._explained[cell.cell_id] = reason
                 self.say(f"{cell.name}, update {report['update']}: {explanation}")
-        running = [
-            f"{r.cell.name} {r.update}/{r.cell.updates}{_metrics_text(r.metrics)}"
-            for r in self._running.values()
-        ]
-        head = f"{self.done}/{self.total} cells done, {len(running)} running, ETA {self._eta()}"
-        self._draw(" | ".join([head, *running]))
+        self._show(self._cells_line)
 
     def trained(self, cell: Cell) -> None:
         """A cell is trained; its checkpoints are evaluated later."""
         self._running.pop(cell.cell_id, None)
+        self._trained.add(cell.cell_id)
         self.say(f"{cell.name}: trained; its checkpoints are evaluated after all cells are trained")
 
     def evaluated(self, done: int, total: int) -> None:
         """Show how many checkpoints are evaluated, after training."""
-        self._draw(f"evaluations: {done}/{total} checkpoints", force=done == total)
+        now, ends_at = time.monotonic(), None
+        if not done or self._evaluations_start is None:
+            self._evaluations_start = now
+        elif done:
+            ends_at = now + (now - self._evaluations_start) * (total - done) / done
+        count = f"{done}/{total} checkpoints"
+        self._phase = Phase("evaluations", done / total, count, ends_at) if done < total else None
+        self._show(lambda: f"evaluations: {count}", done == total)
 
     def finished(self, cell: Cell, text: str) -> None:
         """A cell has ended; `text` is its result or why it has none."""
         self._running.pop(cell.cell_id, None)
+        self._trained.discard(cell.cell_id)
         self.done += 1
         if self.forecast:
             self.forecast.cell_ended(cell)
+        self._look_ahead()
         eta = f" (ETA {self._eta()})" if self.done < self.total else ""
         self.say(f"[{self.done}/{self.total}] {cell.name}: {text}{eta}")
 
+    def _show(self, line: Callable[[], str], force: bool = False) -> None:
+        """Update what the bars show, or print a line from time to time if there are none."""
+        now = time.monotonic()
+        if self._region:
+            if now - self._last_forecast >= FORECAST_SECONDS:
+                self._look_ahead()
+        elif force or now - self._last_line >= self.every:
+            self._last_line = now
+            self._look_ahead()
+            print(line(), file=self.out, flush=True)
+
+    def _look_ahead(self) -> None:
+        """Read the forecast and the meter."""
+        seconds = self.forecast.seconds_left() if self.forecast else None
+        self._last_forecast = time.monotonic()
+        self._ends_at = None if seconds is None else self._last_forecast + seconds
+        if self.meter and (gpu_seconds := self.meter.usage().gpu_seconds):
+            self._gpu_hours = gpu_seconds / 3600
+
     def _eta(self) -> str:
         """Until the last cell has ended, probes and evaluations included."""
-        seconds = self.forecast.seconds_left() if self.forecast else None
-        return "?" if seconds is None else duration(seconds)
+        return time_left(self._ends_at)
 
-    def _draw(self, line: str, force: bool = False) -> None:
-        now = time.monotonic()
-        interval = TERMINAL_SECONDS if self._terminal else self.every
-        if not force and now - self._last_drawn < interval:
-            return
-        self._last_drawn = now
-        if self._terminal:
-            self._clear()
-            self.out.write(line[:TERMINAL_WIDTH])
-            self._width = min(TERMINAL_WIDTH, len(line))
-            self.out.flush()
-        else:
-            print(line, file=self.out, flush=True)
+    def _cells_line(self) -> str:
+        """The running cells as one line."""
+        running = [cell for cell in self._running.values() if cell.update is not None]
+        head = f"{self.done}/{self.total} cells done, {len(running)} running, ETA {self._eta()}"
+        cells = [
+            f"{r.cell.name} {r.update}/{r.cell.updates}{_metrics_text(r.metrics)}"
+            for r in running[:PLAIN_CELLS]
+        ]
+        more = [f"+ {len(running) - PLAIN_CELLS} more"] * (len(running) > PLAIN_CELLS)
+        return " | ".join([head, *cells, *more])
 
-    def _clear(self) -> None:
-        if self._terminal and self._width:
-            self.out.write("\r" + " " * self._width + "\r")
-            self._width = 0
+    def _frame(self, columns: int, lines: int) -> RenderableType:
+        """Called by the thread that redraws, while events change the state."""
+        cells = [
+            CellLine(
+                self.names.get(running.cell.cell_id, running.cell.name),
+                running.update,
+                running.cell.updates,
+                running.metrics.get("train/learnable_pct"),
+                running.metrics.get("eval/accuracy"),
+                running.ends_at,
+            )
+            for running in list(self._running.values())
+        ]
+        phase = self._phase
+        if cells:
+            ended = self.done + len(self._trained)
+            share = (ended + sum((c.update or 0) / c.updates for c in cells)) / self.total
+            phase = Phase("training", share, f"{share:.0%}")
+        totals = Totals(self.done, self.total, self._ends_at, self._gpu_hours)
+        return frame(phase, cells, totals, columns, lines)
 
 
 def _metrics_text(metrics: Mapping[str, float]) -> str:

@@ -127,7 +127,7 @@ class Sweep:
     outcome: Outcome
 
     def __post_init__(self) -> None:
-        self.meter = UsageMeter(self.manifest.get("spent"))
+        self.meter = self.progress.meter = UsageMeter(self.manifest.get("spent"))
 
     def run(
         self, cells: list[Cell], train: Train, max_resources: Mapping[str, float] | None
@@ -173,6 +173,7 @@ class Sweep:
         self._save()
         if cell is not None:
             self.tracker.start(cell)
+            self.progress.started(cell)
         return cell
 
     def updated(self, cell: Cell, report: Mapping[str, Any]) -> None:

@@ -101,7 +101,7 @@ def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> di
         usage_meter(plan.name, store),
     )
     admitted = list(iter(queue.next, None))
-    jobs = [cell_job(c, estimates.seconds(c), _short_name(plan, c)) for c in admitted]
+    jobs = [cell_job(c, estimates.seconds(c), short_name(plan, c)) for c in admitted]
     placements, probe_seconds = pack(jobs, capacity), sum(estimates.probes.values())
     gpu_hours, count = 0.0, round(capacity.devices[0])
     if capacity.unit == "GPU":  # a probe occupies every GPU
@@ -120,7 +120,7 @@ def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> di
     }
 
 
-def _short_name(plan: Plan, cell: Cell) -> str:
+def short_name(plan: Plan, cell: Cell) -> str:
     """A cell's name without the model or dataset that all cells of the plan share."""
     names = [cell.policy, f"s{cell.seed}"]
     if probe_seed := cell.axes["probe_seed"]:

@@ -48,6 +48,8 @@ def evaluate_trained(
     pending = {cell.cell_id: pending_updates(store, cell) for cell in cells}
     total, done = sum(map(len, pending.values())), 0
     failed: dict[str, str] = {}
+    if total:
+        progress(done, total)  # an engine may take minutes to load
     for group in _by_engine(cells):
         if any(pending[cell.cell_id] for cell in group):
             for row in _evaluate(store, group, pending, cluster):
