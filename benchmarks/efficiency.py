@@ -65,9 +65,7 @@ def main() -> None:
         with ray_session() as cluster:
             run_probes(plan, store, cluster, ProgressDisplay.of(plan))
         began = time.monotonic()
-        outcome = run_experiment(
-            plan, store, default_tracking_uri(store), ProgressDisplay.of(plan)
-        )
+        outcome = run_experiment(plan, store, default_tracking_uri(store), ProgressDisplay.of(plan))
         wall = time.monotonic() - began
         assert not outcome.failed, outcome.failed
         files = [write_spec(plan, store, cell, Path(folder)) for cell in plan.cells]

@@ -44,9 +44,7 @@ def with_settings(folder: Path, **settings: object) -> Plan:
 
 def run(plan: Plan, folder: Path, train: Train) -> Outcome:
     store = Store(str(folder / "runs"))
-    return run_experiment(
-        plan, store, default_tracking_uri(store), ProgressDisplay.of(plan), train
-    )
+    return run_experiment(plan, store, default_tracking_uri(store), ProgressDisplay.of(plan), train)
 
 
 def failing() -> Train:

@@ -74,8 +74,8 @@ def _phase_row(phase: Phase) -> Table:
     row.add_column(no_wrap=True, overflow="ellipsis")
     row.add_column(ratio=1, min_width=4)
     row.add_column(no_wrap=True, overflow="ellipsis", justify="right")
-    detail = phase.detail if phase.ends_at is None else f"{phase.detail}, {time_left(phase.ends_at)}"
-    row.add_row(Text(phase.label), ProgressBar(1.0, phase.share), Text(detail))
+    eta = "" if phase.ends_at is None else f", ETA {time_left(phase.ends_at)}"
+    row.add_row(Text(phase.label), ProgressBar(1.0, phase.share), Text(phase.detail + eta))
     return row
 
 
