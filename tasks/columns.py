@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from tasks.base import TaskError
 
@@ -54,7 +54,15 @@ def column_value(row: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def is_chat(value: Any) -> bool:
+def cell(row: Mapping[str, Any], name: str) -> Any:
+    """As `column_value`, with None where there is no such value."""
+    try:
+        return column_value(row, name)
+    except KeyError:
+        return None
+
+
+def is_chat(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
     """Whether a value is a list of messages, {role, content} or ShareGPT's {from, value}."""
     return (
         isinstance(value, list)

@@ -132,6 +132,10 @@ class CompetitionMath(ReadTask):
         rows = self.keep("test", read)
         return train, self._prompts("test", rows, lambda row: str(row["answer"]).strip())
 
+    def read_answer(self, text: str) -> str | None:
+        """An expression, alone or in the last box of a worked solution."""
+        return boxed_gold({"solution": text}) or text.strip()
+
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         """Compare the last boxed expression with the gold expression."""
         return mark_expression(completion, answer, self.marking, truncated)

@@ -51,9 +51,11 @@ def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]
     if file.name.endswith((".jsonl", ".jsonl.gz")):
         # Split at "\n" only: str.splitlines would also split at a U+2028 inside a text.
         lines = enumerate(text.split("\n"), 1)
-        return ((f"{file}:{i}", _json(line, f"{file}:{i}")) for i, line in lines if line.strip())
+        return (
+            (f"{file}:{i}", parse_json(line, f"{file}:{i}")) for i, line in lines if line.strip()
+        )
     form = "a list of rows" if records is None else f'{{"{records}": [rows]}}'
-    content = _json(text, str(file))
+    content = parse_json(text, str(file))
     if records is not None and isinstance(content, dict):
         content = content.get(records)
     if not isinstance(content, list):
@@ -69,8 +71,10 @@ def _text(file: Path) -> str:
         raise TaskError(f"{file} cannot be read: {error}: write it as UTF-8 text") from error
 
 
-def _json(text: str, place: str) -> Any:
+def parse_json(text: str | bytes, place: str) -> Any:
+    """A JSON value. Raises TaskError for invalid UTF-8 or JSON and for lone surrogates."""
     try:
+        text = text if isinstance(text, str) else text.decode("utf-8-sig")
         value = json.loads(text)
         if "\\ud" in text.lower():  # only an escape can hold half of a surrogate pair
             json.dumps(value, ensure_ascii=False).encode()

@@ -89,6 +89,10 @@ class Gsm8k(ReadTask):
             completion, answer, self.marking, truncated, last_number=self.last_number
         )
 
+    def read_answer(self, text: str) -> str | None:
+        """A number, alone or after the `####` of a worked solution."""
+        return gold_number(text) or normalize_number(text)
+
     @property
     def marker_id(self) -> str:
         """Reading the last number is a different marker."""

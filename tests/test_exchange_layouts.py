@@ -25,7 +25,7 @@ from tasks import TaskError
 
 def test_an_unknown_layout_lists_columns_and_requirements(tmp_path: Path) -> None:
     message = refusal(tmp_path, [{"q": "2+2", "gold": "4"}], TASK)
-    assert "is in no known layout; it has: q, gold. Layouts need" in message
+    assert "is in no known layout; it has: q, gold. Name its columns with --question and" in message
     assert all(name in message for name in IMPORTS if name != "dapo")
 
 
@@ -33,7 +33,7 @@ def test_an_ambiguous_file_lists_its_layouts(tmp_path: Path) -> None:
     row = {"question": "2+2", "answer": "4", "completion": RIGHT, "pass_rate": 0.5}
     message = refusal(tmp_path, [row], TASK)
     assert "fits several layouts (completions, solve-rates)" in message
-    assert "write which one: layout: completions" in message
+    assert "write which one: --layout completions" in message
     assert imported(tmp_path, [row], TASK, layout="solve-rates").kind == "difficulty"
 
 
@@ -52,7 +52,7 @@ def test_a_named_layout_has_to_fit(tmp_path: Path) -> None:
 def test_a_source_without_rows_is_refused(tmp_path: Path) -> None:
     assert "holds no rows" in refusal(tmp_path, [], TASK)
     row = {"question": "2+2", "answer": None, "completion": RIGHT}
-    assert "every row was dropped. 1 rows dropped: no answer (row 1)" in refusal(
+    assert "every row was dropped. 1 rows dropped: no answer (line 1)" in refusal(
         tmp_path, [row], TASK
     )
     with pytest.raises(TaskError, match=r"holds no results.json, traces.jsonl, results.jsonl"):
@@ -84,7 +84,7 @@ def test_with_a_pool_questions_get_its_ids_answers_and_tiers(tmp_path: Path) -> 
     assert probe.prompts[:3] == tuple(pool[:3])
     long = rows[0] | {"question": "\n" * 64 + pool[0].question}
     assert imported(tmp_path, [long], OBJECTS, pool=pool).prompts[0].tier == "all"
-    assert "1 rows have a question that is not in the task's pool (row 4)" in probe.notes
+    assert "1 rows have a question that is not in the task's pool (line 4)" in probe.notes
     assert imported(tmp_path, rows, OBJECTS).prompts[0].tier == "all"
 
 
@@ -98,4 +98,4 @@ def test_with_a_pool_other_answers_are_named(tmp_path: Path) -> None:
     probe = imported(tmp_path, rows, OBJECTS, pool=pool)
     assert outcomes(probe) == ["wrong"] * 3
     (note,) = [note for note in probe.notes if "differ" in note]
-    assert note.startswith("1 answers differ from the pool's, which are kept (row 3")
+    assert note.startswith("1 answers differ from the pool's, which are kept (line 3")

@@ -28,6 +28,8 @@ from orchestrator.exchange import (
 )
 from orchestrator.exchange.rates import exact_count
 from orchestrator.storage.schema import DIFFICULTY
+from tasks import get_task
+from tasks.columns import INSTRUCTIONS
 
 
 def test_solve_rates_are_noted_and_unknown_columns_stay_absent(tmp_path: Path) -> None:
@@ -50,7 +52,7 @@ def test_solve_rates_are_noted_and_unknown_columns_stay_absent(tmp_path: Path) -
     assert (rows["1+2"]["n"], rows["1+2"]["successes"], rows["1+2"]["low"]) == (8, None, None)
     low, high = wilson(np.array([2]), np.array([8]))
     assert (rows["2+2"]["low"], rows["2+2"]["high"]) == pytest.approx((low[0], high[0]))
-    assert "1 rows dropped: no solve rate (row 4)" in probe.notes
+    assert "1 rows dropped: no solve rate (line 4)" in probe.notes
     assert any(note.startswith("solve rates only: no outcome detail") for note in probe.notes)
 
 
@@ -76,22 +78,24 @@ def test_a_repeated_prompt_keeps_its_first_rate(tmp_path: Path) -> None:
     probe = imported(tmp_path, rows, TASK)
     assert len(probe.prompts) == 2
     assert probe.notes[1:4] == (
-        "1 rows dropped: duplicate prompt (row 2)",
-        "1 rows dropped: duplicate prompt with another rate (row 3)",
-        "1 questions are repeated with another answer; both are kept (row 4)",
+        "1 rows dropped: duplicate prompt (line 2)",
+        "1 rows dropped: duplicate prompt with another rate (line 3)",
+        "1 questions are repeated with another answer; both are kept (line 4)",
     )
 
 
 @pytest.mark.parametrize("rate", [43.0, -0.1, True, "half", float("nan")])
 def test_an_invalid_rate_is_refused(tmp_path: Path, rate: Any) -> None:
     message = refusal(tmp_path, [{"question": "2+2", "answer": "4", "solve_rate": rate}], TASK)
-    assert "row 1: invalid solve rate" in message and "expected a number from 0 to 1" in message
+    assert (
+        "in.jsonl:1: invalid solve rate" in message and "expected a number from 0 to 1" in message
+    )
 
 
 def test_several_rate_columns_need_a_hint(tmp_path: Path) -> None:
     names = ("solve_rate_qwen_r1_distill_1b", "solve_rate_qwen_r1_distill_7b")
     row = {"question": "2+2", "answer": "4", names[0]: 0.1, names[1]: 0.9}
-    assert f"write which one: rate: {names[0]}" in refusal(tmp_path, [row], TASK)
+    assert f"write which one: --rate {names[0]}" in refusal(tmp_path, [row], TASK)
     assert rates(imported(tmp_path, [row], TASK, hints=Hints(rate=names[1]))) == {"2+2": 0.9}
 
 
@@ -134,21 +138,25 @@ def test_skywork_counts_failures_of_sixteen(tmp_path: Path) -> None:
     probe = imported(tmp_path, rows, TASK, hints=Hints(model="small"))
     assert probe.layout == "skywork" and rates(probe) == {"2+2": 0.0, "1+1": 0.75}
     assert {p.answer for p in probe.prompts} == {"4", "2"}
-    assert "1 rows dropped: no answer (row 3)" in probe.notes
-    assert "where several answers are correct, the first is used" in probe.notes
+    assert "1 rows dropped: no answer (line 3)" in probe.notes
+    assert "1 rows have several answers: the first is used (line 1)" in probe.notes
     assert rates(imported(tmp_path, rows, TASK, hints=Hints(model="large"))) == {"2+2": 1.0}
     message = refusal(tmp_path, rows, TASK)
-    assert "several models are rated: write model: one of small, large" in message
+    assert "several models are rated: write --model with one of small, large" in message
     assert "no difficulty for model 'x'" in refusal(tmp_path, rows, TASK, hints=Hints(model="x"))
     rows[0]["extra_info"]["model_difficulty"]["small"] = 17
     message = refusal(tmp_path, rows, TASK, hints=Hints(model="small"))
-    assert "row 1: 17 failures of 16 samples" in message
+    assert "in.jsonl:1: 17 failures of 16 samples" in message
 
 
 def test_one_model_needs_no_hint_and_the_pool_alone_can_be_read(tmp_path: Path) -> None:
     rows = [skywork_row("2+2", ["4"], only=8)]
     assert rates(imported(tmp_path, rows, TASK)) == {"2+2": 0.5}
-    assert imported(tmp_path, rows, TASK, layout="dapo").kind == "prompts"
+    pool = imported(tmp_path, rows, get_task("file", marker="text"), layout="dapo")
+    assert pool.kind == "prompts" and pool.prompts[0].answer == '["4"]'
+    assert "the marker file/1/lenient/number cannot use the answer: choose another" in refusal(
+        tmp_path, rows, TASK, layout="dapo"
+    )
 
 
 @pytest.mark.parametrize("kind", ["in.jsonl", "in.parquet"])
@@ -164,9 +172,7 @@ def test_dapo_is_a_pool_without_rates_and_its_instructions_are_removed(
     probe = import_probe(file, None, TASK)
     assert (probe.layout, probe.kind) == ("verl", "prompts")
     assert [p.question for p in probe.prompts] == ["What is\n\n2+2?", "1+1"]
-    assert (
-        "DAPO's instructions were removed from the questions: the task adds its own" in probe.notes
-    )
+    assert any(note.startswith(f"1 {INSTRUCTIONS}") for note in probe.notes)
     assert any(note.startswith("no solve rates: a pool of prompts only") for note in probe.notes)
     write_import(probe, tmp_path / "pool.parquet")
     assert pq.read_table(tmp_path / "pool.parquet").num_rows == 2

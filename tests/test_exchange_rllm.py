@@ -102,5 +102,5 @@ def test_an_invalid_rllm_run_is_refused(tmp_path: Path) -> None:
         import_probe(run, None, TASK)
     rllm_run(run, [rllm_item(0, 0, True)])
     (run / "episodes" / "episode_000000_t.json").write_text("{")
-    with pytest.raises(TaskError, match="cannot be read as JSON"):
+    with pytest.raises(TaskError, match="run/episodes/episode_000000_t.json: invalid JSON"):
         import_probe(run, None, TASK)

@@ -145,7 +145,15 @@ def import_(arguments: argparse.Namespace) -> int:
         arguments.out,
         layout=arguments.layout,
         pool=load_prompts(task, "train") if arguments.pool else None,
-        hints=Hints(arguments.rate, arguments.samples, arguments.model),
+        hints=Hints(
+            rate=arguments.rate,
+            samples=arguments.samples,
+            model=arguments.model,
+            question=arguments.question,
+            answer=arguments.answer,
+            completions=arguments.completions,
+            prompt_id=arguments.prompt_id,
+        ),
     )
     text = f"{summary['kind']} of {summary['prompts']:,} prompts: {arguments.out}"
     _print_result(summary, text, arguments.json)

@@ -188,7 +188,16 @@ def _add_exchange(subparsers: "Subparsers") -> None:
         "source", type=Path, help="completions, solve rates, or a run folder of another tool"
     )
     importer.add_argument("--layout", help="input layout (default: auto-detect)")
-    importer.add_argument("--rate", help="column that holds the solve rates")
+    for option, text in (
+        ("question", "the questions, as texts or chat messages"),
+        ("answer", "the reference answers, or worked solutions"),
+        ("completions", "the model's completions"),
+        ("prompt-id", "Decile's prompt ids"),
+        ("rate", "the solve rates"),
+    ):
+        importer.add_argument(
+            f"--{option}", metavar="COLUMN", help=f"column of {text}; a.b is a value inside a"
+        )
     importer.add_argument("--samples", type=int, help="samples per prompt behind the solve rates")
     importer.add_argument("--model", help="model to import, if the source has several")
     importer.add_argument(

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from orchestrator import __version__
-from orchestrator.exchange.layouts import detect_layout, read_layout, read_source
+from orchestrator.exchange.layouts import detect_layout, located, read_layout, read_source
 from orchestrator.exchange.pool import PromptMatcher
-from orchestrator.exchange.records import CompletionRecord, Hints, Notes, SolveRateRecord
+from orchestrator.exchange.records import CompletionRecord, Hints, Notes, Records, SolveRateRecord
 from orchestrator.exchange.tables import difficulty_table, samples_table, uneven_difficulty
 from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
@@ -107,11 +107,10 @@ def import_probe(
     opened = read_source(source)
     name = detect_layout(opened, layout, hints)
     records = read_layout(opened, name, hints, notes)
-    if not records:
-        raise TaskError(f"{opened.file}: every row was dropped. {'; '.join(notes.lines())}")
     matcher = PromptMatcher(task, pool, notes)
-    completions = [record for record in records if isinstance(record, CompletionRecord)]
-    rated = [record for record in records if isinstance(record, SolveRateRecord)]
+    completions, rated = _usable(records, matcher, notes)
+    if not completions and not rated:
+        raise TaskError(f"{opened.file}: every row was dropped. {'; '.join(notes.lines())}")
     samples: pa.Table | None = None
     try:
         if completions:
@@ -120,7 +119,7 @@ def import_probe(
         else:
             difficulty = difficulty_table(rated, matcher, notes)
     except TaskError as error:
-        raise TaskError(f"{opened.file}: {error}") from error
+        raise located(opened.file, error) from error
     matcher.check_answers()
     return Imported(
         source=opened.origin,
@@ -132,6 +131,28 @@ def import_probe(
         samples=samples,
         difficulty=difficulty,
     )
+
+
+def _usable(
+    records: Records, matcher: PromptMatcher, notes: Notes
+) -> tuple[list[CompletionRecord], list[SolveRateRecord]]:
+    """The completions, and the solve rates, of prompts with what they need; others are noted."""
+    completions, rated = [], []
+    some_rated = any(isinstance(r, SolveRateRecord) and r.rate is not None for r in records)
+    for record in records:
+        if some_rated and isinstance(record, SolveRateRecord) and record.rate is None:
+            notes.count("rows dropped: no solve rate", record.source.place)
+            continue
+        prompt = matcher.match(record.source)
+        if prompt is None:
+            continue
+        if isinstance(record, SolveRateRecord):
+            rated.append(record)
+        elif prompt.question:
+            completions.append(record)
+        else:
+            notes.count("rows dropped: no question", record.source.place)
+    return completions, rated
 
 
 def write_import(imported: Imported, out: Path) -> None:

@@ -1,13 +1,13 @@
 """Detects a file's layout by its columns, and reads its rows."""
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from orchestrator.exchange.completions import TEXTS, read_completions
+from orchestrator.exchange.columns import LAYOUTS, TEXTS, read_columns
+from orchestrator.exchange.inspect_logs import read_inspect, read_log
+from orchestrator.exchange.lm_eval import read_lm_eval
 from orchestrator.exchange.rates import (
     BIG_MATH_RATE,
     QUESTIONS,
@@ -15,60 +15,62 @@ from orchestrator.exchange.rates import (
     SUCCESS_COUNTS,
     rate_columns,
     read_big_math,
-    read_skywork,
-    read_solve_rates,
-    read_verl,
 )
-from orchestrator.exchange.records import (
-    CompletionRecord,
-    Hints,
-    Notes,
-    Row,
-    SolveRateRecord,
-    nested,
-)
+from orchestrator.exchange.records import Hints, Notes, PlacedRow, Records, Row, nested
 from orchestrator.exchange.rllm import read_rllm
 from orchestrator.exchange.verifiers import read_verifiers
+from orchestrator.exchange.verl import read_rollouts, read_skywork, read_verl
 from tasks import TaskError
-from tasks.files import read_file
+from tasks.files import parse_json, read_file
 
-Records = list[CompletionRecord] | list[SolveRateRecord]
-Reader = Callable[[Sequence[Row], Hints, Notes], Records]
+Reader = Callable[[Sequence[PlacedRow], Hints, Notes], Records]
 REQUIRES = {
     "completions": "question, answer, and completion, completions or responses",
     "solve-rates": "question or problem, answer, and a solve rate (or samples and successes)",
+    "columns": "question or problem, and answer; or the options --question and --answer",
+    "trl": "prompt or messages, and an answer; with a model's completions: completion",
+    "openrlhf": "input or context_messages, and label",
     "big-math": f"problem, answer, {BIG_MATH_RATE}",
     "skywork": "prompt, reward_model, extra_info with model_difficulty",
     "verl": "prompt, reward_model with ground_truth",
+    "verl-rollouts": "input, output, score, step",
     "rllm": "a run's folder or results.json: an object with items",
+    "rllm-data": "question, ground_truth",
     "verifiers": "prompt, completion, reward (results.jsonl), or task with nodes or traces",
+    "lm-eval": "doc, target, resps (samples_TASK_DATE.jsonl of --log_samples)",
+    "inspect": "a log of inspect_ai: a .eval file, or .json with eval and samples",
 }
 ALIASES = {"dapo": "verl"}
 GENERAL = {"skywork": "verl", "big-math": "solve-rates"}  # a layout, and the one it is a kind of
 READERS: Mapping[str, Reader] = {
-    "completions": read_completions,
-    "solve-rates": read_solve_rates,
     "big-math": read_big_math,
     "skywork": read_skywork,
     "verl": read_verl,
+    "verl-rollouts": read_rollouts,
     "verifiers": read_verifiers,
+    "lm-eval": read_lm_eval,
+    "inspect": read_inspect,
 }
 _IN_FOLDERS = ("results.json", "traces.jsonl", "results.jsonl")
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A source's rows, or the one object that rLLM writes, and where it was read."""
+    """A source's rows, or the one object that rLLM writes, and where it was read.
+
+    `layout` is set where the file's form alone decides it.
+    """
 
     file: Path
     origin: str
-    rows: Sequence[Row]
+    rows: Sequence[PlacedRow]
     rllm_run: Row | None = None
+    layout: str | None = None
 
     @property
     def columns(self) -> list[str]:
         """Every column that any row has, in the order of the first occurrence."""
-        return [*dict.fromkeys(name for row in self.rows for name in row)]
+        return [*dict.fromkeys(name for _, row in self.rows for name in row)]
 
 
 def read_source(source: Path) -> SourceFile:
@@ -79,25 +81,21 @@ def read_source(source: Path) -> SourceFile:
         if not files:
             raise TaskError(f"{source} holds no {', '.join(_IN_FOLDERS)}: write a file's path")
         file = files[0]
-    run = _rllm_run(file)
-    if run is not None:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        return SourceFile(file, f"{file.name} sha256:{digest}", [], run)
+    if file.name.endswith((".json", ".eval")) and file.is_file():
+        origin = f"{file.name} sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
+        content = None if file.suffix == ".eval" else parse_json(file.read_bytes(), str(file))
+        if isinstance(content, dict) and "items" in content:
+            return SourceFile(file, origin, [], content, "rllm")
+        if (samples := read_log(file, content)) is not None:
+            if not samples:
+                raise TaskError(f"{file} holds no samples: write a log of a finished evaluation")
+            return SourceFile(file, origin, samples, layout="inspect")
     read = read_file(file, [])
     if not read.rows:
         raise TaskError(f"{file} holds no rows")
-    return SourceFile(file, read.origin, read.rows)
-
-
-def _rllm_run(file: Path) -> Row | None:
-    """The file's content if it is one object with items; read_file reports other problems."""
-    if file.suffix != ".json" or not file.is_file():
-        return None
-    try:
-        content: Any = json.loads(file.read_text(encoding="utf-8-sig"))
-    except ValueError:
-        return None
-    return content if isinstance(content, dict) and "items" in content else None
+    line, row = f"{file}:", f"{file} "  # how places of JSON lines and of other files begin
+    places = [p.replace(line, "line ", 1).removeprefix(row) for p in read.places]
+    return SourceFile(file, read.origin, [*map(PlacedRow, places, read.rows)])
 
 
 def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
@@ -105,6 +103,8 @@ def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
     name = ALIASES.get(layout, layout) if layout else None
     if name is not None and name not in REQUIRES:
         raise TaskError(f"layout {layout!r} is unknown: write {', '.join((*REQUIRES, *ALIASES))}")
+    if hints.columns:
+        return _column_layout(source, name, hints)
     fits = _fitting(source, hints)
     if name is None and len(fits) == 1:
         return fits[0]
@@ -119,32 +119,55 @@ def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
     if fits:
         raise TaskError(
             f"{source.file} fits several layouts ({', '.join(fits)}); it has: {columns}: "
-            f"write which one: layout: {fits[0]}"
+            f"write which one: --layout {fits[0]}"
         )
     required = "; ".join(f"{known}: {needed}" for known, needed in REQUIRES.items())
     raise TaskError(
-        f"{source.file} is in no known layout; it has: {columns}. Layouts need {required}"
+        f"{source.file} is in no known layout; it has: {columns}. Name its columns with --question "
+        f"and --answer (and --completions); layouts need {required}"
     )
 
 
+def _column_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
+    """The layout of a file whose columns the user names."""
+    if source.layout or layout not in (None, *LAYOUTS):
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in hints.columns)
+        raise TaskError(
+            f"{source.file}: {options} cannot be used with the layout {source.layout or layout}, "
+            f"which has its own columns: leave the options out, or write --layout columns"
+        )
+    fits = [name for name in _fitting(source, hints) if name in LAYOUTS]
+    return layout or (fits[0] if len(fits) == 1 else "columns")
+
+
 def _fitting(source: SourceFile, hints: Hints) -> list[str]:
-    if source.rllm_run is not None:
-        return ["rllm"]
+    if source.layout:
+        return [source.layout]
     columns = set(source.columns)
     counted = columns & set(SAMPLE_COUNTS) and columns & set(SUCCESS_COUNTS)
-    rated = hints.rate in columns or rate_columns(columns) or counted
+    rated = bool(hints.rate in columns or rate_columns(columns) or counted)
     answered = bool(columns & set(QUESTIONS)) and "answer" in columns
-    skywork = "model_difficulty" in nested(source.rows[0], "extra_info")
+    skywork = any("model_difficulty" in nested(row, "extra_info") for _, row in source.rows)
     big_math = {"problem", "answer", BIG_MATH_RATE} <= columns
     big_math &= hints.rate in (None, BIG_MATH_RATE)
+    evaluated = {"prompt", "completion", "reward"} <= columns and "question" not in columns
+    completions = {"question", "answer"} <= columns and bool(columns & set(TEXTS))
+    chat = bool(columns & {"prompt", "messages", "conversations"}) and not answered
     fits = {
-        "completions": {"question", "answer"} <= columns and columns & set(TEXTS),
+        "completions": completions,
         "solve-rates": answered and rated and not big_math,
+        "columns": answered and not (rated or completions or big_math),
+        "trl": chat and not evaluated and "reward_model" not in columns,
+        "openrlhf": ("input" in columns and bool(columns & {"label", "answer"}))
+        or "context_messages" in columns,
         "big-math": big_math,
         "skywork": {"prompt", "reward_model"} <= columns and skywork,
         "verl": {"prompt", "reward_model"} <= columns and not skywork,
+        "verl-rollouts": {"input", "output", "score", "step"} <= columns,
+        "rllm-data": {"question", "ground_truth"} <= columns and not answered and not chat,
         "verifiers": {"prompt", "completion", "reward"} <= columns
-        or ("task" in columns and columns & {"nodes", "traces"}),
+        or ("task" in columns and bool(columns & {"nodes", "traces"})),
+        "lm-eval": {"doc", "resps", "target"} <= columns,
     }
     return [name for name, fit in fits.items() if fit]
 
@@ -154,6 +177,17 @@ def read_layout(source: SourceFile, layout: str, hints: Hints, notes: Notes) -> 
     try:
         if source.rllm_run is not None:
             return read_rllm(source.rllm_run, source.file, notes)
+        if layout in LAYOUTS:
+            return read_columns(source.rows, layout, hints, notes)
         return READERS[layout](source.rows, hints, notes)
     except TaskError as error:
-        raise TaskError(f"{source.file}: {error}") from error
+        raise located(source.file, error) from error
+
+
+def located(file: Path, error: TaskError) -> TaskError:
+    """The error of a row as FILE:LINE, or with the file before it."""
+    text = str(error)
+    if text.startswith(f"{file.parent}/"):  # of another file in the same folder
+        return error
+    number = text.removeprefix("line ")
+    return TaskError(f"{file}: {text}" if number == text else f"{file}:{number}")

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.exchange.records import Notes, SourceQuestion
 from tasks import Answer, Prompt, Task, make_prompt
+from tasks.columns import INSTRUCTIONS, SOLUTIONS
+from tasks.question_file import final_answer
 
 MAX_LINES = 64  # of a prompt that is searched for a question: the search is quadratic in lines
 
@@ -19,7 +21,7 @@ class PromptMatcher:
         self.task, self.notes = task, notes
         self.has_pool = pool is not None
         self.prompts: dict[str, Prompt] = {}  # by prompt_id, in the order of the source
-        self._matched: dict[SourceQuestion, Prompt] = {}
+        self._matched: dict[SourceQuestion, Prompt | None] = {}
         self._other_answers: dict[tuple[str, str], str] = {}  # (source's, pool's) -> place
         self._pool = {prompt.question: prompt for prompt in pool or ()}
         self._by_id = {prompt.prompt_id: prompt for prompt in self._pool.values()}
@@ -28,20 +30,25 @@ class PromptMatcher:
             for question, prompt in self._pool.items()
         }
 
-    def match(self, source: SourceQuestion) -> Prompt:
-        """The prompt of a question; the first question with an id decides its tier."""
+    def match(self, source: SourceQuestion) -> Prompt | None:
+        """The prompt of a question; None, with a note, where the row cannot be used.
+
+        The first question with an id decides its tier.
+        """
         if source not in self._matched:
-            if source.question:
-                prompt = self._find(source)
-            else:  # the pool's prompt of that id, or one without text
-                known_id = str(source.known_id)
-                if known_id not in self._by_id:
-                    self.notes.count(
-                        "prompts have no text, so subsets cannot be exported", source.place
-                    )
-                prompt = self._by_id.get(known_id, Prompt(known_id, "", "", source.tier))
-            self._matched[source] = self.prompts.setdefault(prompt.prompt_id, prompt)
+            prompt = self._pool_prompt(source) if self.has_pool else None
+            prompt = prompt or self._own_prompt(source)
+            if prompt is not None:
+                prompt = self.prompts.setdefault(prompt.prompt_id, prompt)
+            self._matched[source] = prompt
         return self._matched[source]
+
+    def __getitem__(self, source: SourceQuestion) -> Prompt:
+        """The prompt of a question that `match` accepts."""
+        prompt = self.match(source)
+        if prompt is None:
+            raise KeyError(source)
+        return prompt
 
     def check_answers(self) -> None:
         """Note the answers that the task would not mark as equal to the pool's."""
@@ -57,21 +64,47 @@ class PromptMatcher:
                     f"{place}: {own[:40]!r}, the pool's is {gold[:40]!r}",
                 )
 
-    def _find(self, source: SourceQuestion) -> Prompt:
-        own = make_prompt(self.task.name, source.question, source.answer, source.tier)
-        if source.known_id not in (None, own.prompt_id) and source.known_id not in self._by_id:
-            self.notes.count("rows have the prompt_id of another task or answer", source.place)
-        if not self.has_pool:
-            return own
+    def _pool_prompt(self, source: SourceQuestion) -> Prompt | None:
         text = source.question
-        prompt = self._pool.get(text) or self._by_message.get(text)
+        texts = dict.fromkeys((text, self.task.bare_question(text))) if text else ()
+        finders = (self._pool.get, self._by_message.get)
+        prompts = (find(wording) for wording in texts for find in finders)
+        prompt = next(filter(None, prompts), None) or self._by_id.get(source.known_id or "")
         prompt = prompt or next(filter(None, map(self._pool.get, _line_blocks(text))), None)
         if prompt is None:
             self.notes.count("rows have a question that is not in the task's pool", source.place)
-            return own
-        if prompt.answer != source.answer:
-            self._other_answers.setdefault((source.answer, prompt.answer), source.place)
+            return None
+        answer = self.task.read_answer(source.answer) or source.answer
+        if answer and answer != prompt.answer:
+            self._other_answers.setdefault((answer, prompt.answer), source.place)
         return prompt
+
+    def _own_prompt(self, source: SourceQuestion) -> Prompt | None:
+        text, answer, known_id = source.question, source.answer, source.known_id
+        if not text:
+            self.notes.count("prompts have no text, so subsets cannot be exported", source.place)
+            return Prompt(str(known_id), "", "", source.tier)
+        if not answer:
+            self.notes.count("rows dropped: no answer", source.place)
+            return None
+        bare, gold = self.task.bare_question(text), self.task.read_answer(answer)
+        golds = {answer: None} if gold is None else {gold: None, answer: None}
+        for question in (text, bare):  # as Decile wrote them, if the id says so
+            for own in golds:
+                prompt = make_prompt(self.task.name, question, own, source.tier)
+                if prompt.prompt_id == known_id:
+                    return prompt
+        if gold is None:
+            label = f"the marker {self.task.marker_id} cannot use the answer: choose another"
+            self.notes.count(f"rows dropped: {label}", source.place)
+            return None
+        if known_id is not None:
+            self.notes.count("rows have the prompt_id of another task or answer", source.place)
+        if bare != text:
+            self.notes.count(INSTRUCTIONS, source.place)
+        if final_answer(answer.strip()) != answer.strip() and gold != answer:
+            self.notes.count(SOLUTIONS, source.place)
+        return make_prompt(self.task.name, bare, gold, source.tier)
 
 
 def _line_blocks(text: str) -> Iterable[str]:

@@ -6,13 +6,21 @@ from typing import Any, NamedTuple
 
 from orchestrator.sampling.base import Completion
 from tasks import TaskError
+from tasks.columns import ANSWERS, SYSTEM, TURNS, is_chat, message_text, read_chat
 
 PLACES_SHOWN = 3  # places that a note lists before it only counts
 Row = Mapping[str, Any]
 
 
+class PlacedRow(NamedTuple):
+    """A row and its place in the file, such as "line 3" or "row 3"."""
+
+    place: str
+    row: Row
+
+
 class SourceQuestion(NamedTuple):
-    """A question as worded in the source, and its place there.
+    """A question as worded in the source, and its place there; `answer` is "" where there is none.
 
     `known_id` is the source's own id of the prompt; with an empty question nothing else is known.
     """
@@ -44,13 +52,31 @@ class SolveRateRecord(NamedTuple):
     errors: int | None = None
 
 
+Records = list[CompletionRecord] | list[SolveRateRecord]
+
+
 @dataclass(frozen=True)
 class Hints:
-    """What a file may leave open: the rate's column, its number of samples, and its model."""
+    """What a file may leave open.
+
+    `rate` is the column of solve rates, `samples` their number of samples, and `model` one of the
+    rated models. `question`, `answer`, `completions` and `prompt_id` are columns, or values inside
+    them (`reward_model.ground_truth`).
+    """
 
     rate: str | None = None
     samples: int | None = None
     model: str | None = None
+    question: str | None = None
+    answer: str | None = None
+    completions: str | None = None
+    prompt_id: str | None = None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The named columns of texts and ids, by what they hold."""
+        names = ("question", "answer", "completions", "prompt_id")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 class Notes:
@@ -71,8 +97,9 @@ class Notes:
         """One line per remark, with the number of occurrences and the first places."""
         lines = []
         for text, places in self._places.items():
-            more = ", …" if len(places) > PLACES_SHOWN else ""
-            shown = f"{', '.join(places[:PLACES_SHOWN])}{more}"
+            different = list(dict.fromkeys(places))
+            more = ", …" if len(different) > PLACES_SHOWN else ""
+            shown = f"{', '.join(different[:PLACES_SHOWN])}{more}"
             lines.append(f"{len(places):,} {text} ({shown})" if places else text)
         return tuple(lines)
 
@@ -80,35 +107,36 @@ class Notes:
 def source_question(
     row: Row, place: str, question: Any, answer: Any, notes: Notes
 ) -> SourceQuestion | None:
-    """The question of a row, or None, with a note, where question or answer is missing."""
-    texts = ["" if value is None else str(value) for value in (question, answer)]
-    for name, text in zip(("question", "answer"), texts, strict=True):
-        if not text.strip():
-            notes.count(f"rows dropped: no {name}", place)
-            return None
+    """The question of a row, or None, with a note, where it has neither question nor known id.
+
+    Raises TaskError where one of the two is an object or a list.
+    """
     known_id, tier = row.get("prompt_id"), row.get("tier")
-    known_id = known_id if isinstance(known_id, str) else None
-    return SourceQuestion(place, texts[0], texts[1], str(tier) if tier else "all", known_id)
+    known_id = known_id if isinstance(known_id, str) and known_id else None
+    texts = []
+    for name, value in (("question", question), ("answer", answer)):
+        if isinstance(value, Mapping | list):
+            raise TaskError(f"{place}: the {name} is {value!r:.60}: write a text")
+        texts.append("" if value is None or value != value else str(value))
+    if not texts[0].strip():
+        if known_id is None:
+            notes.count("rows dropped: no question", place)
+            return None
+        texts[0] = ""
+    answer = texts[1] if texts[1].strip() else ""
+    return SourceQuestion(place, texts[0], answer, str(tier) if tier else "all", known_id)
 
 
 def with_questions(
-    rows: Sequence[Row], notes: Notes, texts_of: Callable[[Row], tuple[Any, Any]]
+    rows: Sequence[PlacedRow],
+    notes: Notes,
+    texts_of: Callable[[Row, str, Notes], tuple[Any, Any]],
 ) -> Iterator[tuple[Row, SourceQuestion]]:
-    """The rows that have a question and an answer, which `texts_of` reads; others are noted."""
-    for number, row in enumerate(rows, 1):
-        source = source_question(row, f"row {number}", *texts_of(row), notes)
+    """The rows that have a question, which `texts_of` reads; others are noted."""
+    for place, row in rows:
+        source = source_question(row, place, *texts_of(row, place, notes), notes)
         if source is not None:
             yield row, source
-
-
-def message_text(content: Any) -> str:
-    """The plain text of a message's content: a text, or a list of parts as in chat APIs."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, Sequence):
-        return ""
-    parts = [part.get("text") for part in content if isinstance(part, Mapping)]
-    return "".join(part for part in parts if isinstance(part, str))
 
 
 def last_message(messages: Any, role: str) -> str:
@@ -121,13 +149,37 @@ def last_message(messages: Any, role: str) -> str:
     return ""
 
 
+def chat_question(value: Any, place: str, notes: Notes) -> Any:
+    """The last user message of a chat, whose other messages are noted; any other value as it is."""
+    if not is_chat(value):
+        return value
+    chat = read_chat(value)
+    count_dropped(chat.system, chat.turns + bool(chat.reply), place, notes)
+    return chat.question
+
+
+def count_dropped(system: int, turns: int, place: str, notes: Notes) -> None:
+    """Note the system messages and the other messages of a chat that were left out."""
+    for label in [SYSTEM] * system + [TURNS] * turns:
+        notes.count(label, place)
+
+
+def first_answer(answer: Any, place: str, notes: Notes) -> Any:
+    """The first of a list of answers, which is noted; any other value as it is."""
+    if not isinstance(answer, list):
+        return answer
+    if len(answer) > 1:
+        notes.count(ANSWERS, place)
+    return answer[0] if answer else None
+
+
 def parse_count(value: Any, place: str, name: str) -> int | None:
     """An integer from 0 (Parquet may hold it as a float), or None where there is none."""
-    if value is None:
+    if value is None or value != value:
         return None
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or value != value or value < 0 or int(value) != value:
-        raise TaskError(f"{place}: invalid {name} {value!r}: expected an integer ≥ 0")
+    if not number or not 0 <= value < 2**31 or int(value) != value:
+        raise TaskError(f"{place}: invalid {name} {value!r:.60}: expected an integer ≥ 0")
     return int(value)
 
 

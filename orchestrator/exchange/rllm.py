@@ -1,6 +1,5 @@
 """A run of `rllm eval`: results.json, and the texts in episodes/ if they were saved."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,14 @@ from orchestrator.exchange.records import (
     SolveRateRecord,
     SourceQuestion,
     last_message,
-    message_text,
     nested,
     parse_count,
     source_question,
 )
 from orchestrator.sampling.base import Completion
 from tasks import TaskError
+from tasks.columns import message_text
+from tasks.files import parse_json
 
 ANSWERS = ("ground_truth", "answer", "final_answer")
 TRUNCATED = (
@@ -117,9 +117,9 @@ def _episode_files(folder: Path) -> dict[int, Path]:
 
 def _read_episode(file: Path) -> Row:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise TaskError(f"{file} cannot be read as JSON: {error}") from error
+        content = parse_json(file.read_bytes(), str(file))
+    except OSError as error:
+        raise TaskError(f"{file} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise TaskError(f"{file} is not an episode: expected one JSON object")
     return content

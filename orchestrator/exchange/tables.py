@@ -26,7 +26,7 @@ def samples_table(
     """One row per completion (SAMPLES), numbered per prompt as in the file, or in its order."""
     if not matcher.has_pool:
         _check_one_answer(records)
-    prompts = [matcher.match(record.source) for record in records]
+    prompts = [matcher[record.source] for record in records]
     numbers = _sample_numbers(records, prompts)
     completions = [record.completion for record in records]
     marks = mark_completions(task, completions, [prompt.answer for prompt in prompts])
@@ -121,16 +121,11 @@ def difficulty_table(
 ) -> pa.Table | None:
     """One row per prompt, sorted by id; None where no record has a rate."""
     if all(record.rate is None for record in records):
-        for record in records:
-            matcher.match(record.source)
         notes.add("no solve rates: a pool of prompts only, to probe before a policy can choose")
         return None
     first: dict[str, SolveRateRecord] = {}
     for record in records:
-        if record.rate is None:
-            notes.count("rows dropped: no solve rate", record.source.place)
-            continue
-        kept = first.setdefault(matcher.match(record.source).prompt_id, record)
+        kept = first.setdefault(matcher[record.source].prompt_id, record)
         if kept is not record:
             other = "" if kept.rate == record.rate else " with another rate"
             notes.count(f"rows dropped: duplicate prompt{other}", record.source.place)

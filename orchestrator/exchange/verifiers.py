@@ -8,20 +8,20 @@ from orchestrator.exchange.records import (
     CompletionRecord,
     Hints,
     Notes,
+    PlacedRow,
     Row,
     SourceQuestion,
     last_message,
-    message_text,
     nested,
     source_question,
 )
 from orchestrator.sampling.base import Completion
-from tasks import TaskError
+from tasks.columns import message_text
 
 TRUNCATED = {"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens"}
 
 
-def read_verifiers(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[CompletionRecord]:
+def read_verifiers(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
     """One row per rollout, or (traces.jsonl of late v1) one row per episode of several traces.
 
     v0 as save_utils.py writes it (at 00d8320): prompt, completion, answer, info, reward, error,
@@ -30,17 +30,14 @@ def read_verifiers(rows: Sequence[Row], hints: Hints, notes: Notes) -> list[Comp
     `answer` of the task; the question is the prompt's last user message, unless the task has one.
     """
     records: list[CompletionRecord] = []
-    for number, row in enumerate(rows, 1):
+    for place, row in rows:
         read = _read_v1 if "nodes" in row or "traces" in row else _read_v0
-        record = read(row, f"row {number}", notes)
+        record = read(row, place, notes)
         if record is not None:
             records.append(record)
-    if rows and not records:
-        fields = sorted({name for row in rows for name in _task_data(row)})
-        raise TaskError(
-            f"no rollout has both a question and an answer; tasks have: "
-            f"{', '.join(fields)}: add the field answer"
-        )
+    if not any(record.source.answer for record in records):
+        fields = sorted({name for _, row in rows for name in _task_data(row)})
+        notes.add(f"no task has the field answer; tasks have: {', '.join(fields)}")
     return records
 
 

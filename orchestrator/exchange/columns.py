@@ -1,0 +1,184 @@
+"""Tables of one question per row: completions, solve rates or plain pools, by named columns."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from orchestrator.exchange.rates import QUESTIONS, rate_column, rate_record
+from orchestrator.exchange.records import (
+    CompletionRecord,
+    Hints,
+    Notes,
+    PlacedRow,
+    Records,
+    Row,
+    SourceQuestion,
+    parse_count,
+    source_question,
+)
+from orchestrator.sampling.base import Completion
+from tasks import TaskError
+from tasks.columns import TURNS, cell, column_value, is_chat, read_chat, read_texts
+
+TEXTS = ("completion", "completions", "responses")
+SOLUTIONS = ("answer", "solution", "ground_truth", "final_answer")
+
+
+class Columns(NamedTuple):
+    """Where a layout has its texts: of each, the first column that a row has."""
+
+    question: tuple[str, ...]
+    answer: tuple[str, ...]
+    completions: tuple[str, ...] = ()
+
+
+LAYOUTS: Mapping[str, Columns] = {
+    "completions": Columns(("question",), ("answer",), TEXTS),
+    # TRL: prompt-only, prompt-completion and language modeling, as messages or as texts. The same
+    # columns are those of verifiers' data sets, with `info`.
+    "trl": Columns(("question", "prompt", "messages", "conversations"), SOLUTIONS, TEXTS),
+    # --data.input_key is input by default, context_messages in its examples (at 3c3be62)
+    "openrlhf": Columns(("input", "context_messages"), ("label", "answer")),
+    # transforms.py of rLLM (at 9beb6e0)
+    "rllm-data": Columns(("question",), ("ground_truth",)),
+    "solve-rates": Columns(QUESTIONS, ("answer",)),
+    "columns": Columns(
+        (*QUESTIONS, "prompt", "input", "context_messages", "messages", "conversations"),
+        (*SOLUTIONS, "label"),
+        TEXTS,
+    ),
+}
+
+
+def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: Notes) -> Records:
+    """Completions where the layout has such a column (or `hints` names one), else solve rates.
+
+    Texts may be chat messages, and inside other columns. Optional columns of completions:
+    truncated (true or false, or a list) or finish (stop, length or error, or a list), tokens (a
+    count, or a list), sample (a number, with one completion per row); of all rows: prompt_id, tier.
+    Raises TaskError where a column has another form.
+    """
+    rows = [PlacedRow(place, _with_info(row)) for place, row in rows]
+    columns = _named(layout, hints, rows)
+    if any(_first(row, columns.completions) is not None for _, row in rows):
+        return [
+            record
+            for row, source in _questions(rows, columns, hints, notes)
+            for record in _completions(row, source, columns.completions, notes)
+        ]
+    rate = rate_column((name for _, row in rows for name in row), hints)
+    pairs = _questions(rows, columns, hints, notes)
+    return [rate_record(row, source, rate, hints.samples) for row, source in pairs]
+
+
+def _with_info(row: Row) -> Row:
+    """The row with the values of `info` (an object or JSON text, as in verifiers' data sets)."""
+    info = row.get("info")
+    if isinstance(info, str) and info.startswith("{"):
+        try:
+            info = json.loads(info)
+        except (ValueError, RecursionError):
+            return row
+    return {**info, **row} if isinstance(info, Mapping) else row
+
+
+def _named(layout: str, hints: Hints, rows: Sequence[PlacedRow]) -> Columns:
+    """The layout's columns, replaced by those that the user names, which have to be there."""
+    columns = LAYOUTS[layout]
+    for kind, name in hints.columns.items():
+        if all(cell(row, name) is None for _, row in rows):
+            known = ", ".join(dict.fromkeys(str(key) for _, row in rows for key in row))
+            option = f"--{kind.replace('_', '-')}"
+            raise TaskError(f"{option} {name}: no row has a value there; columns are: {known}")
+        if kind != "prompt_id":
+            columns = columns._replace(**{kind: (name,)})
+    if hints.completions is None and columns.completions:
+        # What is named as the question or the answer is not also the model's completion.
+        used = {hints.question, hints.answer}
+        columns = columns._replace(
+            completions=tuple(c for c in columns.completions if c not in used)
+        )
+    return columns
+
+
+def _questions(
+    rows: Sequence[PlacedRow], columns: Columns, hints: Hints, notes: Notes
+) -> Iterator[tuple[Row, SourceQuestion]]:
+    for place, row in rows:
+        question = _first(row, columns.question)
+        answer = _first(row, columns.answer)
+        cells = {"": None, **row}
+        try:
+            texts = read_texts(cells, question or "", answer or "")
+        except TaskError as error:
+            raise TaskError(f"{place}: {error}") from error
+        if hints.prompt_id is not None:
+            row = {**row, "prompt_id": str(cell(row, hints.prompt_id) or "")}
+        source = source_question(row, place, texts.question, texts.answer, notes)
+        if source is None:
+            continue
+        dropped = list(texts.dropped)
+        if question in columns.completions and TURNS in dropped:
+            dropped.remove(TURNS)  # the reply to the question is the completion
+        for label in dropped:
+            notes.count(label, place)
+        if row.get("choices") and all(
+            str(choice) not in texts.question for choice in row["choices"]
+        ):
+            notes.count("rows dropped: their choices are in a column of their own", place)
+            continue
+        yield row, source
+
+
+def _first(row: Row, names: Iterable[str]) -> str | None:
+    return next((name for name in names if cell(row, name) is not None), None)
+
+
+def _completions(
+    row: Row, source: SourceQuestion, names: Sequence[str], notes: Notes
+) -> Iterator[CompletionRecord]:
+    name = _first(row, names)
+    value = None if name is None else column_value(row, name)
+    single = isinstance(value, str) or is_chat(value)
+    texts = [value] if single else value
+    if not texts and (texts is None or isinstance(texts, list)):
+        notes.count("rows dropped: no completion", source.place)
+        return
+    texts = (
+        [read_chat(t).reply if is_chat(t) else t for t in texts] if isinstance(texts, list) else 0
+    )
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise TaskError(
+            f"{source.place}: write completion (a text) or completions (a list of texts), "
+            f"not {type(value).__name__}"
+        )
+    finishes = _finishes(row, len(texts), source.place)
+    counts = _per_completion(row, "tokens", len(texts), source.place)
+    sample = parse_count(row.get("sample"), source.place, "sample") if single else None
+    for text, finish, count in zip(texts, finishes, counts, strict=True):
+        tokens = parse_count(count, source.place, "tokens")
+        completion = Completion(text, tokens or 0, finish)
+        yield CompletionRecord(source, completion, tokens, sample)
+
+
+def _finishes(row: Row, count: int, place: str) -> list[Any]:
+    """Why each completion ended, in the terms of Completion."""
+    cuts = _per_completion(row, "truncated", count, place)
+    for cut in cuts:
+        if cut is not None and not isinstance(cut, bool):
+            raise TaskError(f"{place}: truncated {cut!r:.60}: write true or false")
+    finishes = _per_completion(row, "finish", count, place)
+    for finish in finishes:
+        if finish is not None and finish not in ("stop", "length", "error"):
+            raise TaskError(f"{place}: finish {finish!r:.60}: write stop, length or error")
+    return ["length" if cut else end or "stop" for cut, end in zip(cuts, finishes, strict=True)]
+
+
+def _per_completion(row: Row, name: str, count: int, place: str) -> Sequence[Any]:
+    """A column's value for each of `count` completions, where it is a list or one value for all."""
+    value = row.get(name)
+    if not isinstance(value, list):
+        return [value] * count
+    if len(value) != count:
+        raise TaskError(f"{place}: {name} has {len(value)} entries for {count} completions")
+    return value
