@@ -28,6 +28,13 @@ def plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def init(arguments: argparse.Namespace) -> int:
+    """Write an experiments.yaml for a file of questions."""
+    from orchestrator.cli.init import init as write_experiments
+
+    return write_experiments(arguments)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run a sweep, then print its table and where the results are."""
     from orchestrator.storage.errors import UserError

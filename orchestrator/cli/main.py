@@ -61,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"decile {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_init(subparsers)
     _add_experiment_commands(subparsers)
     _add_select(subparsers)
     _add_mark(subparsers)
@@ -95,6 +96,38 @@ def _add(
     parser = subparsers.add_parser(name, help=text, description=text)
     parser.set_defaults(command=command)
     return parser
+
+
+def _add_init(subparsers: "Subparsers") -> None:
+    parser = _add(
+        subparsers, "init", commands.init, "write an experiments.yaml for your own questions"
+    )
+    files = "JSONL, JSON or Parquet, also .gz"
+    parser.add_argument("--train", metavar="FILE", help=f"questions with answers: {files}")
+    parser.add_argument(
+        "--test", metavar="FILE", help="test questions (default: a part of --train is held out)"
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help="Hub id, OWNER/NAME@COMMIT, folder, or embedded model"
+    )
+    for column in ("question", "answer"):
+        parser.add_argument(
+            f"--{column}", metavar="COLUMN", help=f"column of the {column}s (default: recognized)"
+        )
+    parser.add_argument(
+        "--marker",
+        choices=["number", "letter", "expression", "text"],
+        help="how answers are marked (default: what fits them)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("experiments.yaml"),
+        metavar="FILE",
+        help="file to write (default: experiments.yaml)",
+    )
+    parser.add_argument("--yes", action="store_true", help="take defaults instead of asking")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
 
 
 def _add_experiment_commands(subparsers: "Subparsers") -> None:

@@ -7,14 +7,13 @@ allocator's waste are a round number, not measured.
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from orchestrator.planning.cells import Cell
-from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.model import ModelSource, hub_cache
 
 BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "float32": 4}
 # Bytes of a 4-bit weight: half a byte, an 8-bit scale per 64, a 32-bit scale per 256 of those.
@@ -105,10 +104,7 @@ def shape_of(source: ModelSource) -> ModelShape | None:
         return SHAPES[source.location]
     folder = Path(source.location)
     if source.revision:
-        home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-        cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-        name = f"models--{source.location.replace('/', '--')}"
-        folder = cache / name / "snapshots" / source.revision
+        folder = hub_cache(source.location) / "snapshots" / source.revision
     file = folder / "config.json"
     return shape_from(json.loads(file.read_text("utf-8"))) if file.is_file() else None
 

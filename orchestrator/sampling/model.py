@@ -1,5 +1,6 @@
 """Where a model is and what identifies it, before anything heavy is imported."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,13 @@ def check_hub_id(hub_id: str) -> None:
             f"hub: {hub_id} would load the local {Path(hub_id).resolve()} instead of the hub's "
             "model: rename it or run from another folder, or write path: to use it"
         )
+
+
+def hub_cache(hub_id: str) -> Path:
+    """The folder of the local cache for a hub model, whether it exists or not."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    return cache / f"models--{hub_id.replace('/', '--')}"
 
 
 @dataclass(frozen=True)

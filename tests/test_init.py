@@ -1,0 +1,471 @@
+"""`decile init`: every file that it writes loads and plans; what it cannot use it refuses."""
+
+import gzip
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.cli.init_model import REVISIONS, choose_model, slug
+from orchestrator.cli.main import main
+from orchestrator.config.catalog import load_config
+from orchestrator.config.experiment import Experiment
+from orchestrator.config.yaml_lines import load
+from orchestrator.planning.plan import make_plan
+from orchestrator.probing.marker_check import check_dataset
+from orchestrator.storage.errors import UserError
+from tasks import Answer
+from tasks.arithmetic import Arithmetic
+from tasks.base import in_test_split, make_prompt
+from tasks.question_file import QuestionFile
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "docs" / "examples" / "word-problems.jsonl"
+Row = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a user runs it, without a network and without the repository's own experiments.yaml."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def rows_of(
+    answers: Sequence[Any], question: str = "question", answer: str = "answer"
+) -> list[Row]:
+    return [
+        {question: f"What is the value of number {i}?", answer: each}
+        for i, each in enumerate(answers)
+    ]
+
+
+def jsonl(rows: Sequence[Row], name: str = "mine.jsonl") -> str:
+    Path(name).write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    return name
+
+
+def written(*arguments: str, model: str = "tiny-arithmetic") -> Experiment:
+    """The experiment in the file that these arguments give."""
+    assert main(["init", "--model", model, *arguments]) == 0
+    return load_config(Path("experiments.yaml")).experiment("compare")
+
+
+def dataset_options() -> dict[str, Any]:
+    [entry] = load_config(Path("experiments.yaml")).config.datasets.values()
+    return entry.options
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line with which init refuses; no file is written."""
+    assert main(["init", *arguments]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("decile: ")
+    assert not Path("experiments.yaml").exists()
+    return line
+
+
+WORDS = ("red", "green", "blue", "black")
+SHAPES: dict[str, tuple[Callable[[int], Any], str, str]] = {
+    "integers": (lambda i: i, "number", "60 integers"),
+    "thousands": (lambda i: f"{i + 1},000", "number", "60 integers"),
+    "decimals": (lambda i: i + 0.25, "number", "60 decimals"),
+    "fractions": (lambda i: f"{i}/7", "number", "60 fractions"),
+    "gsm8k": (lambda i: f"1 + {i}\n#### {i + 1}", "number", "60 worked solutions"),
+    "boxed": (lambda i: rf"so \boxed{{\frac{{1}}{{{i + 2}}}}}.", "expression", "60 worked"),
+    "latex": (lambda i: rf"\frac{{{i}}}{{3}}", "expression", "60 LaTeX or formulas"),
+    "formulas": (lambda i: f"{i}x + 2", "expression", "60 LaTeX or formulas"),
+    "units": (lambda i: f"${i}", "expression", "60 numbers with a unit"),
+    "mixed maths": (lambda i: i if i % 2 else rf"\pi^{i}", "expression", "30 integers"),
+    "letters": (lambda i: "ABCDE"[i % 5], "letter", "60 letters"),
+    "brackets": (lambda i: f"({'ABCDE'[i % 5]})", "letter", "60 letters"),
+    "words": (lambda i: WORDS[i % 4], "text", "60 single words"),
+    "free text": (lambda i: f"the {WORDS[i % 4]} one, number {i}", "text", "60 free text"),
+    "mixed": (lambda i: i if i % 2 else "no idea", "text", "30 free text"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_form_of_answers_gets_its_marker(
+    shape: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer, marker, words = SHAPES[shape]
+    written("--train", jsonl(rows_of([answer(i) for i in range(60)])))
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"marker {marker}: 60 of 60 golds mark correct" in text
+    assert words in text
+    assert dataset_options()["marker"] == marker
+    assert "skip_invalid" not in dataset_options()
+
+
+def test_the_written_dataset_passes_the_check_before_a_probe() -> None:
+    written("--train", jsonl(rows_of([*range(60), "many", None, "9" * 5_000])))
+    plan = make_plan(load_config(Path("experiments.yaml")), "compare")
+    assert check_dataset(plan.cells[0].probe.dataset).startswith("60 golds correct")
+
+
+def test_rows_that_cannot_be_used_are_shown_and_dropped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = rows_of([*range(60), "many", "", None])
+    rows += [{"question": " ", "answer": 1}, rows[0], {"answer": 3}]
+    rows += [rows[1] | {"answer": 77}]
+    written("--train", jsonl(rows))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "2 repeated, 1 with several answers" in text
+    assert "62 of 67 golds mark correct" in text
+    assert "dropped: mine.jsonl:61, answer 'many'" in text
+    assert "dropped: mine.jsonl:62, no answer" in text
+    assert "dropped: 2 more" in text
+    assert dataset_options()["skip_invalid"] is True
+    assert "skip_invalid: true" in Path("experiments.yaml").read_text()
+
+
+def test_a_test_file_is_used_and_nothing_is_held_out() -> None:
+    rows = rows_of(range(50))
+    train, test = jsonl(rows[:40]), jsonl(rows[40:], "t.jsonl")
+    written("--train", train, "--test", test)
+    options = dataset_options()
+    assert (options["train"], options["test"]) == ("mine.jsonl", "t.jsonl")
+    assert "test_share" not in options
+    task = QuestionFile(**options)
+    assert (len(task.train()), len(task.test())) == (40, 10)
+
+
+def test_a_folder_of_both_splits_is_a_source(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("set").mkdir()
+    jsonl(rows_of(range(40)), "set/train.jsonl")
+    with gzip.open("set/test.json.gz", "wt") as file:
+        json.dump(rows_of(range(50, 60)), file)
+    written("--train", "set")
+    assert dataset_options()["test"] == "set/test.json.gz"
+    assert list(load_config(Path("experiments.yaml")).config.datasets) == ["set"]
+
+
+def test_the_held_out_part_is_the_same_whatever_the_order() -> None:
+    rows = rows_of(range(100))
+    parts = []
+    for name, ordered in (("a.jsonl", rows), ("b.jsonl", rows[::-1])):
+        written("--train", jsonl(ordered, name), "--force")
+        parts.append({p.question for p in QuestionFile(**dataset_options()).test()})
+    assert parts[0] == parts[1]
+    assert 5 < len(parts[0]) < 40
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (("Problem", "Solution"), ("Problem", "Solution")),
+        (("prompt", "Final Answer"), ("prompt", "Final Answer")),
+        (("vraag", "antwoord"), ("vraag", "antwoord")),
+        (("text", "y"), ("text", "y")),
+    ],
+)
+def test_columns_are_recognized(columns: tuple[str, str], expected: tuple[str, str]) -> None:
+    written("--train", jsonl(rows_of(range(40), *columns)))
+    options = dataset_options()
+    assert (options["question"], options["answer"]) == expected
+
+
+def test_messages_and_values_inside_objects_are_columns() -> None:
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": f"What is {i} + {i}?"}],
+            "reward_model": {"ground_truth": str(2 * i), "style": "rule"},
+        }
+        for i in range(40)
+    ]
+    written("--train", jsonl(rows))
+    assert dataset_options()["answer"] == "reward_model.ground_truth"
+    for row in rows:
+        row["messages"] = [*row.pop("prompt"), {"role": "assistant", "content": "4"}]
+        del row["reward_model"]
+    written("--train", jsonl(rows), "--force")
+    assert (dataset_options()["question"], dataset_options()["answer"]) == ("messages", "messages")
+
+
+def test_a_known_instruction_is_not_repeated_and_an_unknown_one_is_kept() -> None:
+    rows = [{"question": f"{i} + 1? Box it: \\boxed{{N}}.", "answer": i + 1} for i in range(40)]
+    written("--train", jsonl(rows))
+    assert "preset: bare" in Path("experiments.yaml").read_text()
+    for row in rows:
+        row["question"] = row["question"].replace(
+            "Box it: \\boxed{N}.", "Put your final answer within \\boxed{}."
+        )
+    written("--train", jsonl(rows), "--force")
+    assert "preset" not in Path("experiments.yaml").read_text()
+
+
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "holds no rows"),
+    "one row": (b'{"question": "1?", "answer": 1}', "are too few"),
+    "no rows": (b"\n\n", "holds no rows"),
+    "not a row": (b"[1]\n", "is not a row"),
+    "no text columns": (b'{"a": [1], "b": {"c": []}}\n' * 40, "no column is recognized"),
+    "no questions": (b'{"a": 1, "b": 2}\n' * 40, "no column is recognized"),
+    "only questions": (b'{"question": "why?"}\n' * 40, "no column is recognized as that of the"),
+    "binary": (bytes(range(256)) * 10, "write it as UTF-8 text"),
+    "not JSON": (b"question,answer\n1,2\n", ":1: invalid JSON"),
+    "surrogate": (b'{"question": "\\ud800", "answer": 1}', "surrogate"),
+    "surrogate name": (b'{"\\udc00": "a", "answer": 1}', "surrogate"),
+    "deep": (b'{"question": ' + b"[" * 100_000, "nested too deep"),
+    "all empty": (b'{"question": "", "answer": ""}\n' * 40, "no column is recognized"),
+    "all the same": (b'{"question": "why?", "answer": 1}\n' * 40, "are too few"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_file_that_cannot_be_used_is_refused(
+    case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, words = HOSTILE[case]
+    Path("mine.jsonl").write_bytes(content)
+    line = refused(capsys, "--train", "mine.jsonl", "--model", "tiny")
+    assert words in line and "mine.jsonl" in line
+    assert len(line) < 500
+
+
+def test_a_hundred_columns_need_names(capsys: pytest.CaptureFixture[str]) -> None:
+    train = jsonl([{f"c{n}": f"{n} {i}" for n in range(100)} for i in range(40)])
+    line = refused(capsys, "--train", train, "--model", "tiny")
+    assert "'c11' and 88 more" in line and "--question COLUMN" in line
+    written("--train", train, "--question", "c7", "--answer", "c9")
+    assert "92 more" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--question", "nope"), "there is no column 'nope': the file has 'question', 'answer'"),
+        (("--answer", "list"), "column 'list' holds neither texts nor numbers"),
+        (("--marker", "letter"), "mine.jsonl:1: the answer '0' is not a letter"),
+        (("--test", "none.jsonl"), "none.jsonl does not exist"),
+        (("--test", "a\0b"), "does not exist"),
+        (("--test", "x" * 5_000 + ".jsonl"), "cannot be read"),
+        (("--test", "\udcff.jsonl"), "cannot be read"),
+        (("--test", "."), "test.jsonl does not exist"),
+        (("--output", "x.txt"), "unknown file type"),
+        (("--output", "/proc/x.yaml"), "cannot be written"),
+        (("--model", "no model"), "is not a model: write a Hub id such as"),
+        (("--model", "."), "the folder has no config.json"),
+        (("--model", "owner/unknown"), "write --model owner/unknown@COMMIT"),
+        (("--model", "owner/unknown@main"), "is not a model"),
+        (("--model", "x" * 5_000), "is not a model"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    arguments: tuple[str, str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row | {"list": [[1]]} for row in rows_of(range(40))]
+    line = refused(capsys, "--train", jsonl(rows), "--model", "tiny", *arguments)
+    assert words in line
+    assert len(line) < 500
+
+
+def test_an_existing_file_is_kept_unless_forced(capsys: pytest.CaptureFixture[str]) -> None:
+    train, file = jsonl(rows_of(range(40))), Path("experiments.yaml")
+    file.write_text("mine")
+    assert main(["init", "--train", train, "--model", "tiny"]) == 2
+    assert "exists: write --output with another name, or --force" in capsys.readouterr().err
+    assert file.read_text() == "mine"
+    assert main(["init", "--train", "none.jsonl", "--model", "tiny", "--force"]) == 2
+    assert file.read_text() == "mine"
+    written("--train", train, "--force")
+    file.unlink()
+    file.symlink_to("elsewhere")  # a link that leads nowhere is also somebody's
+    assert main(["init", "--train", train, "--model", "tiny"]) == 2
+
+
+def test_what_is_missing_is_said_without_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert "--train FILE and --model NAME missing" in refused(capsys)
+    assert "--train FILE missing: pass it" in refused(capsys, "--yes")
+    train = jsonl(rows_of(range(40)))
+    assert "--model NAME missing" in refused(capsys, "--train", train)
+    assert main(["init", "--train", train, "--yes"]) == 0
+
+
+class Terminal(io.StringIO):
+    """A standard input that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_is_asked_and_a_wrong_reply_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jsonl(rows_of(range(40), "vraag", "antwoord"))
+    replies = ["none.jsonl", "mine.jsonl", "", "nope", "vraag", "", "digits", "expression", "tiny"]
+    monkeypatch.setattr(sys, "stdin", Terminal("\n".join(replies) + "\n"))
+    assert main(["init"]) == 0
+    text = capsys.readouterr().out
+    assert "none.jsonl does not exist" in text and "there is no column 'nope'" in text
+    assert "unknown marker 'digits'" in text
+    assert dataset_options()["marker"] == "expression"
+
+
+def test_the_end_of_the_input_ends_the_questions(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(""))
+    assert "training file: no reply" in refused(capsys)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a b.jsonl",
+        'it\'s "quoted".jsonl',
+        "a: b #c.jsonl",
+        "{a}, [b] & *c !d.jsonl",
+        "новые данные 🦉.jsonl",
+        "line\nbreak.jsonl",
+        "- ? |.jsonl",
+        "null.jsonl",
+        "1e5.jsonl",
+        "gsm8k.jsonl",
+        "..jsonl",
+        "%TAG.jsonl",
+    ],
+)
+def test_any_name_of_a_file_can_be_written(name: str) -> None:
+    written("--train", jsonl(rows_of(range(40)), name))
+    assert main(["plan", "experiments.yaml", "-e", "compare"]) == 0
+    assert dataset_options()["path"] == name
+    [dataset] = load_config(Path("experiments.yaml")).config.datasets
+    assert dataset != "gsm8k"
+
+
+def test_parquet_with_nulls_and_numbers_is_read() -> None:
+    answers = pa.array([None, *map(float, range(60))])
+    questions = [f"What is number {i}?" for i in range(61)]
+    pq.write_table(pa.table({"question": questions, "answer": answers}), "mine.parquet")
+    written("--train", "mine.parquet")
+    assert dataset_options()["skip_invalid"] is True
+
+
+NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
+ANSWERS = st.one_of(
+    st.none(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=12),
+    st.sampled_from(
+        ["A", "(B)", r"\frac{1}{2}", "#### 4", r"\boxed{", "}", "1/0", "\n#### 5", "%"]
+    ),
+)
+
+
+@pytest.mark.slow
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    names=st.lists(NAMES, min_size=2, max_size=2, unique=True),
+    values=st.lists(ANSWERS, min_size=1, max_size=5),
+    usual=st.booleans(),
+)
+def test_a_written_file_always_loads_and_plans(
+    names: list[str], values: list[Any], usual: bool
+) -> None:
+    Path("experiments.yaml").unlink(missing_ok=True)
+    question, answer = names
+    train = jsonl(rows_of(values * (40 // len(values)), question, answer))
+    arguments = [] if usual else [f"--question={question}", f"--answer={answer}"]
+    code = main(["init", "--train", train, "--model", "tiny", *arguments])
+    assert code == 0 if Path("experiments.yaml").exists() else code == 2
+    if code == 0:
+        assert main(["plan", "experiments.yaml", "-e", "compare"]) == 0
+        task = QuestionFile(**dataset_options())
+        golds = [Answer(task.format_answer(p.answer), p.answer) for p in task.train()]
+        assert {mark.outcome for mark in task.mark_all(golds)} == {"correct"}
+        assert {dataset_options()["question"], dataset_options()["answer"]} == set(names)
+
+
+def test_a_hub_model_plans_offline(capsys: pytest.CaptureFixture[str]) -> None:
+    train = jsonl(rows_of(range(200)))
+    experiment = written("--train", train, model="Qwen/Qwen3-4B")
+    assert main(["plan", "experiments.yaml", "-e", "compare"]) == 0
+    assert experiment.resources.gpus == 1
+    text = Path("experiments.yaml").read_text()
+    assert "enable_thinking: false" in text and "load_in_4bit" not in text
+    assert "GiB estimated" in text
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    written("--train", train, "--force", model=f"owner/unknown@{commit}")
+    assert "its memory is not estimated" in capsys.readouterr().out
+    reference = Path("hub") / "models--owner--cached" / "refs" / "main"
+    reference.parent.mkdir(parents=True)
+    reference.write_text(commit)
+    assert choose_model("owner/cached").entry["revision"] == commit
+    reference.write_text("main")
+    with pytest.raises(UserError, match="cannot be looked up"):
+        choose_model("owner/cached")
+
+
+def test_a_folder_is_a_model(tmp_path: Path) -> None:
+    folder = tmp_path / "my model: #1"
+    folder.mkdir()
+    config = json.loads((ROOT / "orchestrator/embedded/tiny/config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config))
+    experiment = written("--train", jsonl(rows_of(range(40))), model=str(folder))
+    assert experiment.grid.model == ["my-model-1"]
+    assert experiment.resources.gpus == 0  # half a million parameters train on a CPU
+
+
+@pytest.mark.parametrize("rows", [25, 40, 81, 160, 400])
+def test_small_pools_get_a_larger_share(rows: int) -> None:
+    experiment = written("--train", jsonl(rows_of(range(rows))))
+    size = make_plan(load_config(Path("experiments.yaml")), "compare").cells[0].size
+    assert size >= 8
+    assert experiment.budget == (0.1 if rows >= 200 else experiment.budget)
+
+
+def test_the_pinned_commits_are_those_of_the_catalogue() -> None:
+    models, _ = load(ROOT / "experiments.yaml")
+    pinned = {m["hub"]: m["revision"] for m in models["models"].values() if "hub" in m}
+    assert pinned == REVISIONS
+
+
+@pytest.mark.parametrize("text", ["a..b", "...", "", "-x", "é" * 90, "x" * 90, "+1", "a b"])
+def test_a_slug_is_a_valid_name(text: str) -> None:
+    name = slug(text, "default")
+    content = {
+        "models": {name: {"embedded": "tiny"}},
+        "experiments": {
+            "x": {"grid": {"model": [name], "dataset": ["arithmetic"], "policy": ["hard"]}}
+        },
+    }
+    Path("x.yaml").write_text(yaml.safe_dump(content))
+    assert name in load_config(Path("x.yaml")).config.models
+
+
+def test_the_shipped_example_holds_no_test_question_of_its_model() -> None:
+    task, ending = Arithmetic(seed=2026, train=200), "\nWork it out, end with \\boxed{N}."
+    rows = [json.loads(line) for line in EXAMPLE.read_text("utf-8").splitlines()]
+    questions = [row["question"].removesuffix(ending) for row in rows]
+    assert questions == [prompt.question for prompt in task.train()]  # how it was generated
+    assert [str(row["answer"]) for row in rows] == [prompt.answer for prompt in task.train()]
+    prompts = [
+        make_prompt("arithmetic", question, str(row["answer"]), "")
+        for question, row in zip(questions, rows, strict=True)
+    ]
+    assert not any(in_test_split(prompt) for prompt in prompts)
+    assert not set(questions) & {prompt.question for prompt in Arithmetic().test()}
+
+
+def test_the_shipped_example_needs_no_options() -> None:
+    experiment = written("--train", str(EXAMPLE))
+    options = dataset_options()
+    assert (options["marker"], options["tier"]) == ("number", "level")
+    assert (experiment.budget, experiment.probe.max_completion_length) == (0.1, 96)
