@@ -6,8 +6,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from tasks.base import Answer, Prompt, Task, TaskError, make_prompt
+from tasks.base import Answer, MarkLimits, Prompt, Task, TaskError, make_prompt
 from tasks.marking import OUTCOMES, Mark
+from tasks.user_code import describe
 
 GROUP = "decile.tasks"
 BUILTIN = {
@@ -19,17 +20,22 @@ BUILTIN = {
     "shuffled_objects": "tasks.shuffled_objects:ShuffledObjects",
 }
 
+_REFERENCES: dict[type[Task], str] = {}  # of the classes that `find_task` returned
+
 __all__ = [
     "OUTCOMES",
     "Answer",
     "Mark",
+    "MarkLimits",
     "Prompt",
     "Task",
     "TaskError",
     "find_task",
     "get_task",
     "hidden_module",
+    "is_shipped",
     "make_prompt",
+    "reference_of",
     "task_names",
 ]
 
@@ -51,15 +57,36 @@ def find_task(name: str) -> type[Task]:
     try:
         task: Any = EntryPoint(name, target, GROUP).load()
     except (Exception, SystemExit) as error:  # a custom module may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise TaskError(
-            f"task {name!r} cannot be imported: {reason}{hidden_module(target)}"
+            f"task {name!r} cannot be imported: {describe(error)}{hidden_module(target)}"
         ) from error
     if not (inspect.isclass(task) and issubclass(task, Task)):
         raise TaskError(
             f"task {name!r} is not a subclass of tasks.Task: write package.module:Class"
         )
+    _REFERENCES[task] = target
     return task
+
+
+def is_shipped(task: Task) -> bool:
+    """Whether the task ships with Decile; a subclass of one is the user's."""
+    return f"{type(task).__module__}:{type(task).__qualname__}" in BUILTIN.values()
+
+
+def reference_of(task: Task) -> str:
+    """The `package.module:attribute` with which any process finds the task's class.
+
+    Raises TaskError for a class that only this process has.
+    """
+    cls = type(task)
+    if cls in _REFERENCES:
+        return _REFERENCES[cls]
+    if cls.__module__ == "__main__" or "<locals>" in cls.__qualname__:
+        raise TaskError(
+            f"task {cls.__qualname__} is defined in {cls.__module__}, where no other process finds "
+            "it: define it at the top level of a module of its own"
+        )
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def hidden_module(target: str) -> str:
@@ -77,7 +104,7 @@ def hidden_module(target: str) -> str:
 def get_task(name: str, **options: Any) -> Task:
     """The task of that name, built with its options. Raises TaskError on an unknown option."""
     task = find_task(name)
-    known = [*inspect.signature(task).parameters]
+    known = [*inspect.signature(task.__init__).parameters][1:]
     if unknown := sorted(options.keys() - set(known)):
         raise TaskError(f"task {name} has no option {unknown[0]!r}: it takes {', '.join(known)}")
     try:
@@ -87,5 +114,4 @@ def get_task(name: str, **options: Any) -> Task:
     except Exception as error:
         if name in BUILTIN:
             raise  # a bug of ours, with its traceback
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise TaskError(f"task {name!r} cannot be built: {reason}") from error
+        raise TaskError(f"task {name!r} cannot be built: {describe(error)}") from error

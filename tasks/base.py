@@ -69,6 +69,14 @@ class Answer(NamedTuple):
     truncated: bool = False
 
 
+class MarkLimits(NamedTuple):
+    """What marking with a task of your own may use, in child processes (`tasks.children`)."""
+
+    seconds: float = 5.0  # for one completion
+    memory: float = 2.0  # GiB of address space of a process, beyond what its imports use
+    processes: int = 2
+
+
 class Task(ABC):
     """Base of all tasks. Subclasses take their options as keyword-only arguments.
 
@@ -83,6 +91,16 @@ class Task(ABC):
     marker_version: ClassVar[str]
     examples: ClassVar[tuple[str, ...]] = ()
     templates: ClassVar[Mapping[str, Template]] = {"plain": Template("{question}")}
+    mark_limits: MarkLimits = MarkLimits()
+    """Only for tasks that do not ship with Decile; set it on the class or in `__init__`."""
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Record how the task is built, so that a child process can build the same."""
+        task = super().__new__(cls)
+        task.built_with = arguments, options
+        return task
+
+    built_with: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __init__(
         self, *, marking: Marking = "lenient", prompt: Mapping[str, Any] | None = None
@@ -113,7 +131,11 @@ class Task(ABC):
         """
 
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
-        """The mark of each answer; override it if the marker can use several processes."""
+        """The mark of each answer.
+
+        Decile marks with tasks of your own one answer at a time, in child processes, so that one
+        that hangs or crashes is an `error` and concerns no other answer.
+        """
         return [self.mark(*answer) for answer in answers]
 
     def messages(self, question: str) -> list[Message]:

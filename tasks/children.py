@@ -8,8 +8,8 @@ Calls and replies are lines of JSON over pipes; nothing is pickled and nothing i
 import atexit
 import json
 import os
-import resource
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -17,126 +17,185 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from tasks.serving import Reply
 
 START_LIMIT = 120.0  # seconds for a child's imports on a busy machine
-MEMORY = 2 * 2**30  # bytes of address space
+MEMORY = 2 * 2**30  # bytes of address space beyond what the imports need
 RECYCLE = 20_000  # calls after which a child is replaced, so that its caches stay bounded
+CHUNK = 64  # calls sent at once
 _ROOT = str(Path(__file__).resolve().parents[1])
 
 
-class Reply(NamedTuple):
-    """The result of one call: a JSON value, or the reason for a failure."""
+NOT_TRIED = Reply(None, "not-tried")
+Call = tuple[int, Sequence[Any]]  # its place among the calls, and its arguments
 
-    value: Any
-    failure: str | None = None
+
+class ChildError(RuntimeError):
+    """A child cannot start, for this `reason`."""
+
+    def __init__(self, target: str, reason: str) -> None:
+        super().__init__(f"{target} {reason}")
+        self.reason = reason
 
 
 class _Child:
-    """One process, which handles at most one call at a time."""
+    """One process, which handles a few calls, one after the other."""
 
-    def __init__(self, target: str, memory: int, cpu_seconds: int) -> None:
-        program = f"from tasks.children import serve; serve({target!r}, {memory}, {cpu_seconds})"
+    def __init__(self, target: str, memory: int, setup: Sequence[Any] | None) -> None:
         paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-            start_new_session=True,  # Ctrl-C stops the sweep, not the call in progress
-        )
-        self.call: int | None = None
+        lifeline, self._lifeline = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", "from tasks.serving import serve; serve()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+                start_new_session=True,  # Ctrl-C stops the sweep, not the call in progress
+                pass_fds=[lifeline],
+            )
+        except BaseException:
+            os.close(self._lifeline)
+            raise
+        finally:
+            os.close(lifeline)
+        self.calls: deque[Call] = deque()  # sent, and not replied to
         self.ready = False
-        self.calls = 0
+        self.sent = 0
         self.deadline = time.monotonic() + START_LIMIT
         self._buffer = b""
+        with suppress(OSError):  # it has exited already, which `receive` shows
+            self._write([lifeline, target, memory, setup])
 
-    def send(self, call: int, arguments: Sequence[Any], limit: float) -> None:
-        """Send one call. Raises OSError if the child has exited."""
+    def send(self, calls: Sequence[Call], limit: float) -> None:
+        """Send calls to an idle child. Raises OSError if it has exited."""
+        self._write([arguments for _, arguments in calls])
+        self.calls.extend(calls)
+        self.sent += len(calls)
+        self.deadline = time.monotonic() + limit
+
+    def _write(self, message: Sequence[Any]) -> None:
+        """One line, which the child reads whole before it does anything: neither side blocks."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(arguments).encode() + b"\n")
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
-        self.call, self.calls, self.deadline = call, self.calls + 1, time.monotonic() + limit
 
-    def receive(self) -> str | None:
-        """The next complete line, "" while it is incomplete, None when the child has exited."""
+    def receive(self) -> list[bytes] | None:
+        """The complete lines that have arrived; None when the child has exited."""
         assert self.process.stdout is not None
-        data = os.read(self.process.stdout.fileno(), 65536)
+        data = os.read(self.process.stdout.fileno(), 1 << 16)
         if not data:
             return None
-        self._buffer += data
-        if not self._buffer.endswith(b"\n"):
-            return ""
-        line, self._buffer = self._buffer, b""
-        return line.decode()
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        return lines
 
-    def kill(self) -> None:
-        """Kill the process and close its pipes."""
-        self.process.kill()
-        self.process.wait()
+    def kill(self) -> str:
+        """Kill the process and all that it started, close the pipes; returns how it ended."""
+        with suppress(ProcessLookupError, PermissionError):  # macOS: of a group of zombies
+            os.killpg(self.process.pid, signal.SIGKILL)
+        code = self.process.wait()
+        os.close(self._lifeline)
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             with suppress(BrokenPipeError):  # unsent data of a child that has exited
                 pipe.close()
+        return f"exit-code-{code}" if code >= 0 else signal.Signals(-code).name
+
+
+class _Batch:
+    """The calls of one `map`, given up after more than `tolerated` failures (None: never)."""
+
+    def __init__(self, calls: Sequence[Sequence[Any]], tolerated: float | None) -> None:
+        self.pending = deque(enumerate(calls))
+        self.replies = [NOT_TRIED] * len(calls)
+        self.failures, self.tolerated = 0, tolerated
+
+    def settle(self, call: Call, reply: Reply) -> None:
+        self.replies[call[0]] = reply
+        self.failures += reply.failure is not None
+
+    @property
+    def given_up(self) -> bool:
+        return self.tolerated is not None and self.failures > self.tolerated
 
 
 class Children:
     """Up to `count` children that call `target` ("package.module:function").
 
+    With `setup`, each child first calls `target(*setup)`, which returns the function to call.
     `limit` is the time for one call in seconds; a child that needs more is killed, and the call's
     reply has the failure `time-limit`. Usable from any thread; one `map` runs at a time.
     """
 
-    def __init__(self, target: str, count: int, limit: float, memory: int = MEMORY) -> None:
+    def __init__(
+        self,
+        target: str,
+        count: int,
+        limit: float,
+        memory: int = MEMORY,
+        setup: Sequence[Any] | None = None,
+    ) -> None:
         self.target, self.count, self.limit, self.memory = target, count, limit, memory
+        self.setup = setup
         self._children: list[_Child] = []
         self._lock = threading.Lock()
         atexit.register(self.close)
 
-    def map(self, calls: Sequence[Sequence[Any]]) -> list[Reply]:
-        """One reply per call, in order. Raises RuntimeError if no child can start."""
-        replies: list[Reply | None] = [None] * len(calls)
+    def map(self, calls: Sequence[Sequence[Any]], tolerated: float | None = None) -> list[Reply]:
+        """One reply per call, in order.
+
+        After more than `tolerated` failures, the remaining calls have the failure `not-tried`.
+        Raises ChildError if no child can start.
+        """
+        batch = _Batch(calls, tolerated)
         with self._lock:
-            self._run(deque(enumerate(calls)), replies)
-        return [reply for reply in replies if reply is not None]
+            try:
+                self._run(batch)
+            except BaseException:
+                self.close()  # a reply to an abandoned call must not reach the next batch
+                raise
+        return batch.replies
 
     def close(self) -> None:
         """Kill all children."""
-        for child in self._children:
-            child.kill()
-        self._children.clear()
+        while self._children:
+            self._children.pop().kill()
 
-    def _run(self, pending: deque[tuple[int, Sequence[Any]]], replies: list[Reply | None]) -> None:
-        while pending or any(child.call is not None for child in self._children):
-            while len(self._children) < min(self.count, len(pending)):
-                self._children.append(_Child(self.target, self.memory, int(self.limit) + 2))
-            self._assign(pending)
+    def _run(self, batch: _Batch) -> None:
+        while batch.pending or any(child.calls for child in self._children):
+            while len(self._children) < min(self.count, len(batch.pending)):
+                self._children.append(_Child(self.target, self.memory, self.setup))
+            self._assign(batch.pending)
             for child in self._readable():
-                self._receive(child, replies)
-            self._kill_overdue(replies)
+                self._receive(child, batch)
+            self._kill_overdue(batch)
+            if batch.given_up:
+                for child in [child for child in self._children if child.calls]:
+                    self._drop(child)
+                return
 
-    def _assign(self, pending: deque[tuple[int, Sequence[Any]]]) -> None:
+    def _assign(self, pending: deque[Call]) -> None:
         """Send calls to the idle children."""
-        idle = [c for c in self._children if c.ready and c.call is None]
-        for child in idle:
+        for child in [c for c in self._children if c.ready and not c.calls]:
             if not pending:
                 return
-            if child.calls >= RECYCLE:
+            if child.sent >= RECYCLE:
                 self._drop(child)
                 continue
-            call, arguments = pending.popleft()
+            size = max(1, min(CHUNK, len(pending) // (2 * self.count)))
+            calls = [pending.popleft() for _ in range(size)]
             try:
-                child.send(call, arguments, self.limit)
-            except OSError:  # it exited while idle, so the call is not the cause
-                pending.appendleft((call, arguments))
+                child.send(calls, self.limit)
+            except OSError:  # it exited while idle, so no call is the cause
+                pending.extendleft(reversed(calls))
                 self._drop(child)
 
     def _readable(self) -> list[_Child]:
         """The children with output to read, or none if the next deadline comes first."""
-        busy = [c for c in self._children if c.call is not None or not c.ready]
+        busy = [c for c in self._children if c.calls or not c.ready]
         if not busy:
             return []
         with selectors.DefaultSelector() as selector:
@@ -146,62 +205,48 @@ class Children:
             seconds = min(child.deadline for child in busy) - time.monotonic()
             return [key.data for key, _ in selector.select(max(0.0, seconds))]
 
-    def _receive(self, child: _Child, replies: list[Reply | None]) -> None:
-        line = child.receive()
-        if line == "":
+    def _receive(self, child: _Child, batch: _Batch) -> None:
+        lines = child.receive()
+        if lines is None:
+            self._fail(child, "crashed", batch)
             return
-        if line is None:
+        for line in lines:
+            try:
+                reply = Reply(*json.loads(line))
+            except (ValueError, TypeError, RecursionError):  # it wrote over the pipe itself
+                self._fail(child, "crashed", batch)
+                return
             if not child.ready:
-                raise RuntimeError(f"{self.target} cannot start: import its module to see why")
-            self._fail(child, "crashed", replies)
-        elif not child.ready:
-            child.ready = True
-        else:
-            assert child.call is not None
-            replies[child.call] = Reply(*json.loads(line))
-            child.call = None
+                if reply.failure:
+                    raise ChildError(self.target, f"cannot start: {reply.detail}")
+                child.ready = True
+                continue
+            batch.settle(child.calls.popleft(), reply)
+            child.deadline = time.monotonic() + self.limit
+            if reply.failure == "MemoryError":  # what fills its memory may stay there
+                self._fail(child, None, batch)
+                return
 
-    def _kill_overdue(self, replies: list[Reply | None]) -> None:
+    def _kill_overdue(self, batch: _Batch) -> None:
         now = time.monotonic()
         for child in list(self._children):
             if now < child.deadline:
                 continue
-            if child.call is not None:
-                self._fail(child, "time-limit", replies)
+            if child.calls:
+                self._fail(child, "time-limit", batch)
             elif not child.ready:
-                self._drop(child)
-                raise RuntimeError(f"{self.target} did not start within {START_LIMIT:g} s")
+                raise ChildError(self.target, f"did not start within {START_LIMIT:g} s")
 
-    def _fail(self, child: _Child, failure: str, replies: list[Reply | None]) -> None:
-        if child.call is not None:
-            replies[child.call] = Reply(None, failure)
-        self._drop(child)
+    def _fail(self, child: _Child, failure: str | None, batch: _Batch) -> None:
+        """Replace a child; its first call is the cause of the failure, the others come again."""
+        end = self._drop(child)
+        if not child.ready:
+            raise ChildError(self.target, f"ended while it started ({end})")
+        if failure is not None:
+            detail = end if failure == "crashed" else ""
+            batch.settle(child.calls.popleft(), Reply(None, failure, detail))
+        batch.pending.extendleft(reversed(child.calls))
 
-    def _drop(self, child: _Child) -> None:
+    def _drop(self, child: _Child) -> str:
         self._children.remove(child)
-        child.kill()
-
-
-def serve(target: str, memory: int, cpu_seconds: int) -> None:
-    """The main loop of a child: read calls, answer them, exit with the parent.
-
-    Kernel limits also bound it, in case the parent is killed while the child hangs.
-    """
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # a library's output is not a reply
-    module, _, name = target.partition(":")
-    function = getattr(import_module(module), name)
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    replies.write("ready\n")
-    replies.flush()
-    for line in sys.stdin:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        soft = int(used.ru_utime + used.ru_stime) + cpu_seconds
-        resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
-        arguments = json.loads(line)
-        try:
-            reply = Reply(function(*arguments))
-        except (Exception, RecursionError, MemoryError) as error:  # noqa: BLE001 the answer's fault
-            reply = Reply(None, type(error).__name__)
-        replies.write(json.dumps(reply) + "\n")
-        replies.flush()
+        return child.kill()

@@ -1,33 +1,12 @@
 """Completions are marked in batches: both readings, counted errors, the reason of a failure."""
 
 import pytest
+from misbehaving_task import Moody
 
 from orchestrator.probing.marker_check import MarkerFails, check_marker
 from orchestrator.probing.samples import MarkingError, mark_completions
 from orchestrator.sampling.base import Completion, cut_at_stop
-from tasks import Mark, Task, get_task, make_prompt
-
-
-class Moody(Task):
-    """A marker of a user's own that fails for some answers, and returns wrong marks with `lies`."""
-
-    name, version, marker_version = "moody", "1", "1"
-
-    def __init__(self, *, lies: bool = False, hurried: bool = True) -> None:
-        super().__init__()
-        self.lies = lies
-
-    def train(self):
-        return self.test()
-
-    def test(self):
-        return [make_prompt("moody", f"q{i}", str(i), "") for i in range(4)]
-
-    def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
-        if "fail" in completion:
-            return Mark("error", None, "moody")
-        right = self.lies or completion == self.format_answer(answer)
-        return Mark("correct" if right else "wrong", completion, "same")
+from tasks import get_task, make_prompt
 
 
 def texts(*texts: str) -> list[Completion]:

@@ -38,6 +38,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def marks_in_this_process() -> Iterator[None]:
+    """`Fixed` below is no task that a child process could build."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "orchestrator.probing.samples.mark_answers",
+            lambda task, answers, *_, **__: task.mark_all(answers),
+        )
+        yield
+
+
 class Fixed:
     """A task whose marks follow the answer, not the text: `a or b` alternates."""
 

@@ -88,6 +88,11 @@ def add_project(folders: Iterable[str]) -> None:
             _PROJECT.folders.insert(0, folder)
 
 
+def project_folders() -> list[str]:
+    """The folders of `add_project`, in the order in which they are searched."""
+    return list(_PROJECT.folders)
+
+
 def _folders_from_driver(path: Sequence[str], worker: str) -> list[str]:
     """The folders of `path` that Ray added for the driver, or for a job's working directory.
 

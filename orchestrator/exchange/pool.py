@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from orchestrator.exchange.records import Notes, SourceQuestion
+from orchestrator.probing.isolation import mark_answers
 from tasks import Answer, Prompt, Task, make_prompt
 from tasks.columns import INSTRUCTIONS, SOLUTIONS
 from tasks.question_file import final_answer
@@ -53,9 +54,8 @@ class PromptMatcher:
     def check_answers(self) -> None:
         """Note the answers that the task would not mark as equal to the pool's."""
         pairs = list(self._other_answers)
-        marks = self.task.mark_all(
-            [Answer(self.task.format_answer(own), gold) for own, gold in pairs]
-        )
+        answers = [Answer(self.task.format_answer(own), gold) for own, gold in pairs]
+        marks = mark_answers(self.task, answers)
         for (own, gold), mark in zip(pairs, marks, strict=True):
             if mark.outcome != "correct":
                 place = self._other_answers[own, gold]

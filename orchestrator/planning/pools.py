@@ -1,12 +1,14 @@
 """The prompts of a dataset: its training pool and its test set, with content hashes."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
 from orchestrator.storage.hashing import canonical_hash
-from tasks import Prompt, Task, TaskError, get_task
+from tasks import Prompt, Task, TaskError, get_task, is_shipped
+from tasks.user_code import named_errors, title_of
 
 Split = Literal["train", "test"]
 
@@ -85,16 +87,11 @@ def load_pool(dataset: Dataset) -> Pool:
 
 def load_prompts(task: Task, split: Split) -> list[Prompt]:
     """The prompts of one split. Raises TaskError where a custom task returns anything else."""
-    place = f"task {type(task).__module__}:{type(task).__name__}: {split}()"
-    try:
-        prompts: Any = task.train() if split == "train" else task.test()
-    except TaskError:
-        raise
-    except Exception as error:
-        if type(task).__module__.startswith("tasks."):
-            raise  # a bug of ours, with its traceback
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise TaskError(f"{place} raised {reason}") from error
+    place = f"{title_of(task)}: {split}()"
+    read = task.train if split == "train" else task.test
+    # A bug of ours keeps its traceback.
+    with nullcontext() if is_shipped(task) else named_errors(place):
+        prompts: Any = read()
     form = "return a list of tasks.Prompt, such as make_prompt(task, question, answer, tier)"
     if not isinstance(prompts, list | tuple):
         raise TaskError(f"{place} returned {type(prompts).__name__}: {form}")
@@ -113,4 +110,5 @@ def load_prompts(task: Task, split: Split) -> list[Prompt]:
 
 def template_hash(task: Task) -> str:
     """Hash of the chat around a question: template, system prompt and examples."""
-    return canonical_hash([task.name, task.version, task.messages("{question}")])
+    with named_errors(f"{title_of(task)}: name, version or messages()"):
+        return canonical_hash([task.name, task.version, task.messages("{question}")])

@@ -18,7 +18,7 @@ from orchestrator.sampling.base import Completion
 from orchestrator.storage import schema
 from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
-from tasks import OUTCOMES, Task, TaskError, get_task
+from tasks import OUTCOMES, Task, TaskError, get_task, is_shipped
 from tasks.files import read_file
 
 CHUNK = 2_000  # completions per call of a process
@@ -42,12 +42,16 @@ def mark_file(
     target has one row per completion (MARKED). Raises TaskError where the input is wrong, and
     UserError where the target cannot be written.
     """
-    get_task(task, **options)
+    marker = get_task(task, **options)
     check_output(target, (".jsonl", ".parquet"))
     rows = list(_read_completions(source))
     if not rows:
         raise TaskError(f"{source} holds no completions: write one row per prompt")
-    marked = _mark_all(task, dict(options), rows, processes or os.cpu_count() or 1)
+    processes = processes or os.cpu_count() or 1
+    if is_shipped(marker):
+        marked = _mark_all(task, dict(options), rows, processes)
+    else:  # its marker has processes of its own
+        marked = mark_rows(marker, rows, processes)
     store = Store(str(target.parent))
     if target.name.endswith(".parquet"):
         store.write_table(pa.Table.from_pylist(marked, schema=MARKED), target.name)
@@ -89,25 +93,29 @@ def _mark_all(task: str, options: dict[str, Any], rows: list[Row], processes: in
     remaining = iter(rows)
     chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
     if len(rows) <= CHUNK or processes == 1:
-        return [row for chunk in chunks for row in mark_rows(task, options, chunk)]
+        return [row for chunk in chunks for row in _mark_chunk(task, options, chunk)]
     # Spawned, not forked: a fork would copy locks held by threads that it does not copy.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        calls = [pool.submit(mark_rows, task, options, chunk) for chunk in chunks]
+        calls = [pool.submit(_mark_chunk, task, options, chunk) for chunk in chunks]
         return [row for call in calls for row in call.result()]
 
 
-def mark_rows(task: str, options: dict[str, Any], rows: Sequence[Row]) -> list[Row]:
+def _mark_chunk(task: str, options: dict[str, Any], rows: Sequence[Row]) -> list[Row]:
+    return mark_rows(_task(task, json.dumps(options, sort_keys=True)), rows)
+
+
+def mark_rows(task: Task, rows: Sequence[Row], processes: int = 0) -> list[Row]:
     """The rows with their marks (schema MARKED)."""
-    marker = _task(task, json.dumps(options, sort_keys=True))
     completions = [
         Completion(r["completion"], 0, "length" if r["truncated"] else "stop") for r in rows
     ]
-    marks = mark_completions(marker, completions, [row["answer"] for row in rows])
+    golds = [row["answer"] for row in rows]
+    marks = mark_completions(task, completions, golds, processes=processes)
     return [
         {
             **{name: row[name] for name in _INPUT},
             **mark.columns(),
-            "marker": marker.marker_id,
+            "marker": task.marker_id,
         }
         for row, mark in zip(rows, marks, strict=True)
     ]

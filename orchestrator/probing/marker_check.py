@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from orchestrator.planning.pools import Dataset, load_pool
-from tasks import Answer, Mark, Prompt, Task
+from orchestrator.probing.isolation import NOT_TRIED, mark_answers
+from tasks import Answer, Mark, Prompt, Task, is_shipped
+from tasks.user_code import named_errors, title_of
 
 PERTURBED = 200
 TIME_LIMIT = 60.0  # seconds for answers built to hang, including the start of a verifier
@@ -43,11 +45,12 @@ def check_marker(task: Task, prompts: Sequence[Prompt]) -> MarkerCheck:
     """
     if not prompts:
         raise MarkerFails(f"task {task.name} has no prompts to check its marker on")
-    golds = [Answer(task.format_answer(p.answer), p.answer) for p in prompts]
-    _check_outcomes([p.answer for p in prompts], task.mark_all(golds), "correct")
     some = prompts[:: -(-len(prompts) // PERTURBED)]
-    perturbed = [Answer(task.format_answer(task.perturb(p)), p.answer) for p in some]
-    _check_outcomes([a.completion for a in perturbed], task.mark_all(perturbed), "wrong")
+    with named_errors(f"{title_of(task)}: format_answer() or perturb()"):
+        golds = [Answer(task.format_answer(p.answer), p.answer) for p in prompts]
+        perturbed = [Answer(task.format_answer(task.perturb(p)), p.answer) for p in some]
+    _check_outcomes([p.answer for p in prompts], mark_answers(task, golds, 0), "correct")
+    _check_outcomes([a.completion for a in perturbed], mark_answers(task, perturbed, 0), "wrong")
     _check_bombs(task, prompts[0].answer)
     return MarkerCheck(len(golds), len(perturbed), len(BOMBS))
 
@@ -60,7 +63,7 @@ def check_dataset(dataset: Dataset) -> str:
 
 def _check_outcomes(texts: Sequence[str], marks: Sequence[Mark], outcome: str) -> None:
     for text, mark in zip(texts, marks, strict=True):
-        if mark.outcome != outcome:
+        if mark.outcome != outcome and mark.rule != NOT_TRIED:
             raise MarkerFails(
                 f"{text!r} should be {outcome}, but marks {mark.outcome} by "
                 f"{mark.rule}: its marker or this answer is wrong"
@@ -69,10 +72,10 @@ def _check_outcomes(texts: Sequence[str], marks: Sequence[Mark], outcome: str) -
 
 def _check_bombs(task: Task, gold: str) -> None:
     started = time.monotonic()
-    marks = task.mark_all([Answer(bomb, gold) for bomb in BOMBS])
+    marks = mark_answers(task, [Answer(bomb, gold) for bomb in BOMBS])
     seconds = time.monotonic() - started
     for bomb, mark in zip(BOMBS, marks, strict=True):
         if mark.outcome == "correct":
             raise MarkerFails(f"{bomb[:30]!r} for {gold!r} marks correct by {mark.rule}")
-    if seconds > TIME_LIMIT:
+    if seconds > TIME_LIMIT and is_shipped(task):  # all others have limits of their own
         raise MarkerFails(f"marking {len(BOMBS)} answers built to hang took {seconds:.0f} s")

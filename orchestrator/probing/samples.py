@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from orchestrator.probing.isolation import NOT_TRIED, mark_answers
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
 from orchestrator.storage.schema import SAMPLES
 from tasks import Answer, Mark, Prompt, Task
@@ -65,7 +66,11 @@ def sample_and_mark(
 
 
 def mark_completions(
-    task: Task, completions: Sequence[Completion], golds: Sequence[str], max_errors: float = 1.0
+    task: Task,
+    completions: Sequence[Completion],
+    golds: Sequence[str],
+    max_errors: float = 1.0,
+    processes: int = 0,
 ) -> list[MarkPair]:
     """Both readings of each completion; one that was never generated is an error in both.
 
@@ -75,15 +80,18 @@ def mark_completions(
     answers = [
         Answer(completions[i].text, golds[i], completions[i].finish == "length") for i in generated
     ]
-    marks, others = task.mark_all(answers), task.other_reading.mark_all(answers)
-    failed = [mark for mark in marks if mark.outcome == "error"]
-    if len(failed) > max(TOLERATED_FAILURES, max_errors * len(marks)):
+    tolerated = max(TOLERATED_FAILURES, max_errors * len(answers))
+    marks = mark_answers(task, answers, tolerated, processes)
+    tried = [mark for mark in marks if mark.rule != NOT_TRIED]
+    failed = [mark for mark in tried if mark.outcome == "error"]
+    if len(failed) > tolerated:
         rules = Counter(mark.rule for mark in failed).most_common(3)
         why = ", ".join(f"{count} × {rule}" for rule, count in rules)
         raise MarkingError(
-            f"{len(failed)} of {len(marks)} answers could not be marked ({why}), more than "
+            f"{len(failed)} of {len(tried)} answers could not be marked ({why}), more than "
             f"max_marking_errors: {max_errors:g} allows: run decile doctor to check the marker"
         )
+    others = mark_answers(task.other_reading, answers, tolerated, processes)
     missing = Mark("error", None, "not-generated")
     pairs = [MarkPair(missing, missing)] * len(completions)
     for i, mark, other in zip(generated, marks, others, strict=True):

@@ -1,0 +1,83 @@
+"""Where every mark is made: in this process by tasks that ship with Decile, else in children.
+
+A marker of the user's own may raise, crash its process, hang or exhaust its memory: its answer's
+outcome is `error` then, and nothing else is touched.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.config.project_modules import project_folders
+from tasks import Answer, Mark, MarkLimits, Task, TaskError, is_shipped, reference_of
+from tasks.children import ChildError, Children
+from tasks.serving import Reply
+from tasks.user_code import named_errors, title_of
+
+NOT_TRIED = "not-tried"  # the rule of an answer that was not marked since too many before it failed
+FORM = (
+    "return tasks.Mark(outcome, extracted, rule) with the outcome correct, wrong, unparsed, "
+    "truncated or error, extracted a string or None, and rule a string"
+)
+_children: dict[tuple[Any, ...], Children] = {}  # of this process, by what they were built from
+
+
+def mark_answers(
+    task: Task, answers: Sequence[Answer], tolerated: float | None = None, processes: int = 0
+) -> list[Mark]:
+    """The mark of each answer.
+
+    After more than `tolerated` failures of a marker of the user's own, the rest is not tried
+    (outcome error, rule NOT_TRIED). `processes` replaces the number of its children. Raises
+    TaskError where it returns anything but marks.
+    """
+    if is_shipped(task):
+        return task.mark_all(answers)
+    if not answers:
+        return []
+    reading = getattr(task, "marking", None)
+    try:
+        replies = _children_of(task, processes).map(
+            [[*answer, reading] for answer in answers], tolerated
+        )
+    except ChildError as error:
+        raise TaskError(f"{title_of(task)}: its marking process {error.reason}") from error
+    return [_mark(task, reply, answer) for reply, answer in zip(replies, answers, strict=True)]
+
+
+def _mark(task: Task, reply: Reply, answer: Answer) -> Mark:
+    """The mark that a child replied with; a failure is an error, with its cause as the rule."""
+    if reply.failure is not None:
+        place = os.path.basename(reply.detail)
+        return Mark("error", None, f"{reply.failure}@{place}" if place else reply.failure)
+    if isinstance(reply.value, str):
+        raise TaskError(f"{title_of(task)}: {reply.value} for {answer.completion!r:.80}: {FORM}")
+    return Mark(*reply.value)
+
+
+def _children_of(task: Task, processes: int) -> Children:
+    """The children of this process that mark as the task does, started when first used."""
+    arguments, options = task.built_with
+    with named_errors(f"{title_of(task)}: marker_id or mark_limits"):
+        marker_id, limits = task.marker_id, MarkLimits(*task.mark_limits)
+    reading = getattr(task, "marking", None)
+    try:
+        built_with = json.dumps([arguments, options, reading, marker_id])
+        content = json.dumps([arguments, options], sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise TaskError(
+            f"{title_of(task)}: an option cannot be sent to its marking process ({error}): "
+            "use strings, numbers, booleans, lists and dicts"
+        ) from error
+    if processes:
+        limits = limits._replace(processes=processes)
+    key = (os.getpid(), type(task), content, limits)
+    if key not in _children:
+        path = [folder or os.getcwd() for folder in sys.path]
+        setup = [path, project_folders(), reference_of(task), *json.loads(built_with)]
+        target, memory = "orchestrator.probing.marking_process:marker", int(limits.memory * 2**30)
+        children = Children(target, limits.processes, limits.seconds, memory, setup)
+        _children.setdefault(key, children)  # another thread may have been first
+    return _children[key]
