@@ -23,6 +23,7 @@ ANSWERS = (
     *("response", "completion", "reward_model.ground_truth"),
 )
 TIERS = ("tier", "level", "difficulty", "n_steps", "steps")
+SAMPLED = 2_000  # rows that columns are recognized by
 MAX_TIERS = 20  # different values of a column of tiers
 _SHOWN = 12  # columns that a message lists
 _MOST = 0.9  # share of the answers that decides
@@ -39,7 +40,7 @@ class Column(NamedTuple):
 
     `questions` and `answers` are rows with such a text, a number counts as one; `words` are rows
     with a text or messages, `chats` those with messages. `length` is the mean of the questions'
-    characters, `values` the number of different answers, counted up to MAX_TIERS + 1.
+    characters.
     """
 
     questions: int
@@ -47,7 +48,6 @@ class Column(NamedTuple):
     words: int
     chats: int
     length: float
-    values: int
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def survey_rows(
         columns=columns,
         question=question,
         answer=answer,
-        tier=_tier(columns, len(pairs), (question, answer)),
+        tier=_tier(columns, read.rows, (question, answer)),
         marker=marker,
         forms=dict(forms.most_common()),
         worked=len(solutions),
@@ -138,10 +138,11 @@ def _marked_correct(golds: Sequence[str], marker: Marker) -> list[bool]:
 def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
     """The columns of a file and, after each, the texts and numbers inside its objects.
 
-    Raises TaskError without rows.
+    Their counts are of up to SAMPLED rows, evenly spread. Raises TaskError without rows.
     """
     if not rows:
         raise TaskError("the file holds no rows: write one question per row")
+    rows = rows[:: -(-len(rows) // SAMPLED)]
     names: dict[str, None] = {}
     for row in rows:
         for name, value in row.items():
@@ -154,14 +155,12 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
 def _column(name: str, rows: Sequence[Row]) -> Column:
     texts = [_texts(row, name, name) for row in rows]
     questions = [asked for asked, _ in texts if asked]
-    answers = [gold for _, gold in texts if gold]
     return Column(
         questions=len(questions),
-        answers=len(answers),
+        answers=sum(bool(gold) for _, gold in texts),
         words=sum(isinstance(value := row.get(name), str) or is_chat(value) for row in rows),
         chats=sum(is_chat(row.get(name)) for row in rows),
         length=sum(map(len, questions)) / max(1, len(questions)),
-        values=len(set(answers)) if len(set(answers[:1000])) <= MAX_TIERS else MAX_TIERS + 1,
     )
 
 
@@ -201,6 +200,8 @@ def choose_columns(
             f"no column is recognized as that of the {missing}: name them with --question COLUMN "
             f"and --answer COLUMN; the file has {_listed(columns)}"
         )
+    if question == answer and not columns[question].chats:
+        raise TaskError(f"questions and answers are both {question!r:.60}: name two columns")
     return question, answer
 
 
@@ -231,12 +232,13 @@ def _known(names: Sequence[str], columns: Mapping[str, Column], other: str | Non
     return next((usual[name] for name in names if usual.get(name, other) != other), None)
 
 
-def _tier(columns: Mapping[str, Column], rows: int, used: Sequence[str]) -> str | None:
+def _tier(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str]) -> str | None:
     """A column of levels: a common name, a value in every row, and few different ones."""
-    for name, column in columns.items():
-        few = 2 <= column.values <= MAX_TIERS
-        if name.lower() in TIERS and name not in used and few and column.answers == rows:
-            return name
+    for name in columns:
+        if name.lower() in TIERS and name not in used:
+            values = {_texts(row, name, name)[1] for row in rows}
+            if "" not in values and 2 <= len(values) <= MAX_TIERS:
+                return name
     return None
 
 

@@ -247,6 +247,7 @@ def test_a_hundred_columns_need_names(capsys: pytest.CaptureFixture[str]) -> Non
     ("arguments", "words"),
     [
         (("--question", "nope"), "there is no column 'nope': the file has 'question', 'answer'"),
+        (("--question", "answer", "--answer", "answer"), "and answers are both 'answer'"),
         (("--answer", "list"), "column 'list' holds neither texts nor numbers"),
         (("--marker", "letter"), "mine.jsonl:1: the answer '0' is not a letter"),
         (("--test", "none.jsonl"), "none.jsonl does not exist"),
@@ -264,7 +265,7 @@ def test_a_hundred_columns_need_names(capsys: pytest.CaptureFixture[str]) -> Non
     ],
 )
 def test_wrong_arguments_are_refused(
-    arguments: tuple[str, str], words: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [row | {"list": [[1]]} for row in rows_of(range(40))]
     line = refused(capsys, "--train", jsonl(rows), "--model", "tiny", *arguments)
@@ -423,11 +424,12 @@ def test_a_folder_is_a_model(tmp_path: Path) -> None:
     assert experiment.resources.gpus == 0  # half a million parameters train on a CPU
 
 
-@pytest.mark.parametrize("rows", [25, 40, 81, 160, 400])
+@pytest.mark.parametrize("rows", [24, 25, 30, 40, 81, 160, 400])
 def test_small_pools_get_a_larger_share(rows: int) -> None:
     experiment = written("--train", jsonl(rows_of(range(rows))))
     size = make_plan(load_config(Path("experiments.yaml")), "compare").cells[0].size
     assert size >= 8
+    assert len(QuestionFile(**dataset_options()).test()) >= 4
     assert experiment.budget == (0.1 if rows >= 200 else experiment.budget)
 
 

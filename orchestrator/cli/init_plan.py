@@ -16,7 +16,7 @@ from tasks.file_survey import FileSurvey
 
 MIN_TRAIN, MIN_TEST = 16, 4  # prompts, below which subsets and accuracies mean nothing
 MAX_HELD_OUT = 500  # test questions taken from a file
-TEST_SHARE = 0.2
+TEST_SHARES = (0.2, 0.25, 0.3, 0.4, 0.5)  # held out; the first that gives enough questions
 PROMPTS_PER_UPDATE = 8
 SHARES = (0.10, 0.15, 0.20, 0.25, 0.50)  # of the pool
 ON_CPU = 100e6  # parameters of a model that trains without a GPU
@@ -35,11 +35,12 @@ class Data(NamedTuple):
     survey: FileSurvey
     test: str | None = None
     test_survey: FileSurvey | None = None
+    test_share: float = 0.0
 
     def options(self) -> dict[str, Any]:
         """Options of `task: file`."""
         survey = self.survey
-        options: dict[str, Any] = {"path": self.train, "test_share": self._test_share()}
+        options: dict[str, Any] = {"path": self.train, "test_share": self.test_share}
         if self.test:
             options = {"train": self.train, "test": self.test}
         options |= {"question": survey.question, "answer": survey.answer}
@@ -53,9 +54,6 @@ class Data(NamedTuple):
         """The chat around a question."""
         instructed = self.survey.instructed >= INSTRUCTED * self.survey.rows
         return {"preset": "bare"} if instructed else {}
-
-    def _test_share(self) -> float:
-        return min(TEST_SHARE, max(0.001, round(MAX_HELD_OUT / max(1, self.survey.valid), 3)))
 
 
 class Site(NamedTuple):
@@ -82,13 +80,8 @@ def make_starter(data: Data, model: ModelChoice, site: Site) -> tuple[Starter, S
 
     Raises UserError if the data has too few prompts.
     """
-    pool = load_pool(Dataset(data.name, "file", data.options(), "lenient", data.prompt()))
-    if len(pool.train) < MIN_TRAIN or len(pool.test) < MIN_TEST:
-        raise UserError(
-            f"{data.train}: {len(pool.train)} training prompts and {len(pool.test)} test questions "
-            f"are too few: at least {MIN_TRAIN} and {MIN_TEST} are needed"
-        )
-    budget, size = _budget(len(pool.train))
+    data, prompts = _split(data)
+    budget, size = _budget(prompts)
     updates, rate = EMBEDDED_TRAINING.get(model.embedded or "", (100, 1e-5))
     on_cpu = bool(model.shape and model.shape.parameters < ON_CPU)
     starter = Starter(
@@ -131,6 +124,28 @@ def _sized(
         source["load_in_4bit"] = True
         remarks["load_in_4bit"] = "to fit the GPU; needs pip install 'decile[4bit]'"
     return replace(starter, batch=sizing.batch, source=source, remarks=remarks), sizing
+
+
+def _split(data: Data) -> tuple[Data, int]:
+    """The data with a share that leaves enough prompts in both splits, and the training prompts.
+
+    A question's content decides its split, so the parts of a small file vary. Raises UserError.
+    """
+    train, test = 0, 0
+    for share in TEST_SHARES:
+        # A large file needs no more than MAX_HELD_OUT test questions.
+        most = max(0.001, round(MAX_HELD_OUT / max(1, data.survey.valid), 3))
+        data = data._replace(test_share=min(share, most))
+        pool = load_pool(Dataset(data.name, "file", data.options(), "lenient", data.prompt()))
+        train, test = len(pool.train), len(pool.test)
+        if train >= MIN_TRAIN and test >= MIN_TEST:
+            return data, train
+        if data.test:
+            break
+    raise UserError(
+        f"{data.train}: {train} training prompts and {test} test questions are too few: add "
+        f"different questions until there are at least {MIN_TRAIN} and {MIN_TEST}"
+    )
 
 
 def _budget(pool: int) -> tuple[float, int]:

@@ -37,7 +37,7 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
         _line("marker", f"{survey.marker}: {survey.valid:,} of {survey.rows:,} golds mark correct")
     )
     for place, question, answer in survey.invalid[:_ROWS]:
-        lines.append(_line("", f"dropped: {place}, {_problem(question, answer)}"))
+        lines.append(_line("", f"dropped: {_name(place)}, {_problem(question, answer)}"))
     if (rest := len(survey.invalid) - _ROWS) > 0:
         lines.append(_line("", f"dropped: {rest:,} more"))
     if survey.tier:
