@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.report.layout import described, output_width, wrapped
+
 if TYPE_CHECKING:
     from orchestrator.config.entries import ModelEntry
     from orchestrator.pipeline.progress import ProgressDisplay
@@ -14,17 +16,23 @@ if TYPE_CHECKING:
     from tasks import Task
 
 CAPPED = 3  # exit code of a sweep that a cap ended
+CHART_LABELS = 14  # columns of a schedule's labels and borders
 
 
 def plan(arguments: argparse.Namespace) -> int:
     """Validate an experiment and print what it would run."""
     from orchestrator.cli.plan_summary import plan_summary, summary_text
+    from orchestrator.cost.schedule import CHART_COLUMNS
     from orchestrator.pipeline.timetable import Site
 
     plan, store = _open(arguments)
     site = Site.from_options(_cluster_size(arguments), arguments.gpu, arguments.gpu_price)
-    summary = plan_summary(plan, store, site)
-    print(json.dumps(summary, indent=2) if arguments.json else summary_text(summary))
+    if arguments.json:
+        print(json.dumps(plan_summary(plan, store, site), indent=2))
+        return 0
+    width = output_width()
+    chart_columns = CHART_COLUMNS if width is None else min(CHART_COLUMNS, width - CHART_LABELS)
+    print(summary_text(plan_summary(plan, store, site, chart_columns), width))
     return 0
 
 
@@ -55,13 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
     with _progress(plan, store) as progress:
         outcome = run_experiment(plan, store, tracking_uri, progress, max_resources=grows_to)
     if outcome.analysis:
-        print("\n" + terminal_report(outcome.analysis))
+        print("\n" + terminal_report(outcome.analysis, output_width()))
     print(f"\nresults:  {store.uri}")
     for line in _comparison_links(arguments.tracking_uri, store, outcome.page):
         print(f"compare:  {line}")
     print(f"report:   decile report {arguments.file} -e {plan.name} --storage {store.uri}")
     if outcome.dropped:
-        print(f"capped:   {outcome.dropped}; to continue, raise the cap and rerun the same command")
+        todo = "to continue, raise the cap and rerun the same command"
+        print(wrapped(f"capped:   {outcome.dropped}; {todo}", output_width(), indent=10))
     return 1 if outcome.failed else CAPPED if outcome.dropped else 0
 
 
@@ -109,7 +118,7 @@ def report(arguments: argparse.Namespace) -> int:
     from orchestrator.report.text import terminal_report
 
     analysis = analyse(plan, store, arguments.paper)
-    print(terminal_report(analysis))
+    print(terminal_report(analysis, output_width()))
     write_page(analysis, page)
     print(f"\npage: {page}")
     return 0
@@ -193,7 +202,10 @@ def _task(arguments: argparse.Namespace) -> "Task":
 
 def _print_result(summary: dict[str, Any], text: str, as_json: bool) -> None:
     notes = [f"  {note}" for note in summary.get("notes", [])]
-    print(json.dumps(summary, indent=2) if as_json else "\n".join([text, *notes]))
+    if as_json:
+        print(json.dumps(summary, indent=2))
+    else:
+        print(wrapped("\n".join([text, *notes]), output_width()))
 
 
 def ls(arguments: argparse.Namespace) -> int:
@@ -213,9 +225,7 @@ def ls(arguments: argparse.Namespace) -> int:
             lines = {name: _model_line(entry) for name, entry in config.models.items()}
         else:
             lines = {name: experiment.about for name, experiment in config.experiments.items()}
-    width = max(map(len, lines), default=0)
-    for name, line in lines.items():
-        print(f"{name:<{width}}  {line}".rstrip())
+    print(described([*lines], [*lines.values()], output_width()))
     return 0
 
 
@@ -240,9 +250,8 @@ def doctor(arguments: argparse.Namespace) -> int:
     healthy = True
     for check in checks(arguments.tracking_uri, datasets, settings, gpu=arguments.gpu):
         healthy &= check.ok
-        print(
-            f"{'ok' if check.ok else 'FAIL':<4}  {check.name}: {redact(check.detail)}", flush=True
-        )
+        line = f"{'ok' if check.ok else 'FAIL':<4}  {check.name}: {redact(check.detail)}"
+        print(wrapped(line, output_width(), indent=6), flush=True)
     return 0 if healthy else 1
 
 

@@ -3,18 +3,22 @@
 from math import comb
 from typing import Any
 
+from orchestrator.cost.schedule import CHART_COLUMNS
 from orchestrator.pipeline.estimate import probe_id, probe_labels
 from orchestrator.pipeline.timetable import Site, time_lines, timetable
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.probes import pending_samples
+from orchestrator.report.layout import wrapped
 from orchestrator.stats.power import minimum_detectable, resolution
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import CellState, cell_state
 
 
-def plan_summary(plan: Plan, store: Store, site: Site) -> dict[str, Any]:
+def plan_summary(
+    plan: Plan, store: Store, site: Site, chart_columns: int = CHART_COLUMNS
+) -> dict[str, Any]:
     """Cells, probes, remaining work, timetable and datasets: what `decile plan --json` prints."""
     states = {cell.cell_id: cell_state(store, cell) for cell in plan.cells}
     untrained = [cell for cell in plan.cells if states[cell.cell_id].needs_training]
@@ -27,7 +31,7 @@ def plan_summary(plan: Plan, store: Store, site: Site) -> dict[str, Any]:
         "probes": [_probe(plan, store, spec) for spec in plan.probes],
         "updates_owed": sum(cell.updates for cell in untrained),
         "rollouts_owed": sum(cell.rollouts for cell in untrained),
-        **timetable(plan, store, untrained, site),
+        **timetable(plan, store, untrained, site, chart_columns),
         "datasets": [_dataset(plan, name) for name in plan.pools],
         "detectable_points": {
             name: round(minimum_detectable(*_test_size(plan, name)), 1) for name in plan.pools
@@ -104,8 +108,8 @@ def _comparisons(plan: Plan, dataset: str) -> int:
     return tables * comb(len(grid.policy), 2)
 
 
-def summary_text(view: dict[str, Any]) -> str:
-    """The summary as text."""
+def summary_text(view: dict[str, Any], width: int | None = None) -> str:
+    """The summary as text, in lines of at most `width` columns."""
     lines = [f"{view['experiment']}: {view['about']}", f"storage: {view['storage']}", ""]
     for cell in view["cells"]:
         state = next((name for name in ("done", "stopped", "trained") if cell[name]), "to run")
@@ -128,4 +132,4 @@ def summary_text(view: dict[str, Any]) -> str:
         origin = "; ".join(f"{split}: {text}" for split, text in dataset["provenance"].items())
         details = [origin, *dataset["notes"], *dataset["overlap_text"], dataset["resolution"]]
         lines += [f"  {line}" for line in details if line]
-    return "\n".join(lines)
+    return wrapped("\n".join(lines), width, indent=4)

@@ -16,6 +16,7 @@ from orchestrator.planning.cells import Cell, HasAxes, block_of
 
 ROUNDING = 1e-9  # shares such as 0.1 do not add up to 1 exactly
 MAX_CHART_ROWS = 16
+CHART_COLUMNS = 66  # without the labels of its rows
 
 
 C = TypeVar("C", bound=HasAxes)
@@ -169,7 +170,9 @@ def lower_bound(jobs: Sequence[Job], capacity: Capacity) -> float:
     return max(even, max((job.seconds for job in jobs), default=0.0))
 
 
-def gantt(placements: Sequence[Placement], capacity: Capacity, width: int = 66) -> list[str]:
+def gantt(
+    placements: Sequence[Placement], capacity: Capacity, width: int = CHART_COLUMNS
+) -> list[str]:
     """A text chart with a row per device (or share of one) and each job's name where it runs."""
     total = makespan(placements)
     if not total:

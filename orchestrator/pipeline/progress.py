@@ -10,11 +10,12 @@ from rich.console import RenderableType
 
 from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast
-from orchestrator.pipeline.live_region import LiveRegion, can_redraw
+from orchestrator.pipeline.live_region import LiveRegion, can_redraw, terminal_size
 from orchestrator.pipeline.progress_frame import CellLine, Phase, Totals, frame, time_left
 from orchestrator.pipeline.timetable import short_name
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
+from orchestrator.report.layout import wrapped
 from orchestrator.training.cell_state import CellState
 
 FORECAST_SECONDS = 1.0  # between two forecasts, which pack all remaining cells
@@ -86,7 +87,8 @@ class ProgressDisplay:
     def say(self, text: str) -> None:
         """Print a permanent line."""
         if self._region:
-            self._region.print(f"{text}\n")
+            columns, _ = terminal_size(self.out)
+            self._region.print(f"{wrapped(text, columns - 1)}\n")
         else:
             print(text, file=self.out, flush=True)
 

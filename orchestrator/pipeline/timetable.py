@@ -10,6 +10,7 @@ from orchestrator.cost.caps import dropped_summary, make_queue
 from orchestrator.cost.fit import memory_fit, memory_lines
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
+    CHART_COLUMNS,
     Capacity,
     cell_job,
     cluster_capacity,
@@ -69,7 +70,13 @@ def _with_gpus(cluster: Mapping[str, float], gpus: float) -> dict[str, float]:
     return {**cluster, "CPU": cpus, "GPU": float(gpus)}
 
 
-def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> dict[str, Any]:
+def timetable(
+    plan: Plan,
+    store: Store,
+    cells: Sequence[Cell],
+    site: Site,
+    chart_columns: int = CHART_COLUMNS,
+) -> dict[str, Any]:
     """ETA in seconds, GPU-hours, cost, sources of the figures, and a chart of the schedule.
 
     Numbers are None if a model's speed is unknown, or if no trial fits (`problem` says why).
@@ -114,7 +121,7 @@ def timetable(plan: Plan, store: Store, cells: Sequence[Cell], site: Site) -> di
         "gpu_hours": gpu_hours,
         "cost": None if site.price is None else gpu_hours * site.price,
         "room": f"{count} {capacity.unit}{'s' * (count > 1)}, {capacity.at_once} at once",
-        "packing": gantt(placements, capacity),
+        "packing": gantt(placements, capacity, chart_columns),
         "memory": memory_fit(plan, DEVICES[site.gpu], results),
         "dropped": queue.dropped_json(),
     }

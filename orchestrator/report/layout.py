@@ -1,0 +1,132 @@
+"""Text for a terminal: lines wrapped at words, and tables that fit its width."""
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+
+MIN_WIDTH = 20
+GAP = 2  # spaces between columns
+
+
+def output_width() -> int | None:
+    """The columns of the terminal that is stdout, or of COLUMNS; None where lines have no limit.
+
+    Logs and pipes have none, so that a search finds whole lines there.
+    """
+    columns = os.environ.get("COLUMNS", "")
+    limited = sys.stdout.isatty() or (columns.isdecimal() and int(columns) > 0)
+    return max(MIN_WIDTH, shutil.get_terminal_size().columns) if limited else None
+
+
+def wrapped(text: str, width: int | None, indent: int = 2) -> str:
+    """Each line wrapped at words; `indent` more spaces before what continues a line.
+
+    A word that is longer than a line, such as a path, stays whole, so that it can be copied.
+    """
+    if width is None:
+        return text
+    return "\n".join(_wrapped_line(line, width, indent) for line in text.split("\n"))
+
+
+def _wrapped_line(line: str, width: int, indent: int) -> str:
+    if len(line) <= width:
+        return line
+    start = len(line) - len(line.lstrip())
+    return textwrap.fill(
+        line.lstrip(),
+        width,
+        initial_indent=" " * start,
+        subsequent_indent=" " * min(start + indent, width // 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def described(names: Sequence[str], texts: Sequence[str], width: int | None) -> str:
+    """Names in a column, each with its description, whose other lines start below its first."""
+    column = max(map(len, names), default=0)
+    lines = [
+        wrapped(f"{name:<{column}}  {text}".rstrip(), width, column + GAP)
+        for name, text in zip(names, texts, strict=True)
+    ]
+    return "\n".join(lines)
+
+
+def table_text(head: Sequence[str], body: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """A table with aligned columns, narrowed in steps if it is wider than `width`.
+
+    First, headings and long entries are wrapped at words. Then columns whose entries are all equal
+    become a line above the table, and the others are spread over several tables, each of which
+    begins with the columns that identify a row.
+    """
+    columns = [[name, *(row[i] for row in body)] for i, name in enumerate(head)]
+    if width is None or _total(columns, None) <= width:
+        return _aligned(columns, None)
+    if _total(columns, width) <= width:
+        return _aligned(columns, width)
+    constant = [c for c in columns if len(body) > 1 and len(set(c[1:])) == 1]
+    varying = [c for c in columns if c not in constant]
+    line = ", ".join(f"{name}: {entry}" for name, entry, *_ in constant)
+    tables = [_aligned(table, width) for table in _split(varying, width)]
+    return "\n\n".join([wrapped(line, width), *tables] if line else tables)
+
+
+def _split(columns: list[list[str]], width: int) -> list[list[list[str]]]:
+    """Columns in tables that fit, if a single column does; each starts with the labels of rows."""
+    rows = len(columns[0]) if columns else 0
+    count = 0
+    while count < len(columns) - 1 and len(set(zip(*columns[:count], strict=True))) < rows:
+        count += 1
+    labels, tables = columns[:count], list[list[list[str]]]()
+    for column in columns[count:]:
+        if not tables or _total([*tables[-1], column], width) > width:
+            tables.append([*labels])
+        tables[-1].append(column)
+    return tables
+
+
+def _total(columns: Sequence[Sequence[str]], limit: int | None) -> int:
+    """The width of a table."""
+    return sum(_column_width(column, limit) + GAP for column in columns) - GAP
+
+
+def _column_width(column: Sequence[str], limit: int | None) -> int:
+    """A column as wide as its longest text; with a limit, headings and long entries wrap."""
+    if limit is None:
+        return max(map(len, column))
+    words = max((len(word) for text in column for word in _words(text)), default=0)
+    return max(words, min(max(map(len, column[1:]), default=0), limit // 2))
+
+
+def _words(text: str) -> list[str]:
+    """What a line may be broken into: a unit stays with its number."""
+    return text.replace(" %", "\u00a0%").split(" ")
+
+
+def _aligned(columns: Sequence[Sequence[str]], limit: int | None) -> str:
+    """The columns side by side, the first entry of each as its heading."""
+    widths = [_column_width(column, limit) for column in columns]
+    text: list[str] = []
+    for number, row in enumerate(zip(*columns, strict=True)):
+        cells = [_lines(entry, width) for entry, width in zip(row, widths, strict=True)]
+        height = max(map(len, cells))
+        for cell in cells:  # headings stand on the rule below them
+            cell[len(cell) if number else 0 : 0] = [""] * (height - len(cell))
+        for line in zip(*cells, strict=True):
+            padded = (entry.ljust(width) for entry, width in zip(line, widths, strict=True))
+            text.append((" " * GAP).join(padded).rstrip())
+        if not number:
+            text.append((" " * GAP).join("─" * width for width in widths))
+    return "\n".join(text)
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """A text wrapped at words; at least one line."""
+    if len(text) <= width:
+        return [text]
+    lines = textwrap.wrap(
+        " ".join(_words(text)), width, break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace("\u00a0", " ") for line in lines]
