@@ -79,6 +79,25 @@ def test_ls_lists_names_with_their_first_lines(file: Path, capsys) -> None:
         assert name in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("columns", [80, 40])
+def test_output_fits_the_terminal_and_json_ignores_it(
+    columns: int, file: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = small_plan(file.parent)
+    finished_cell(Store(str(file.parent / "runs")), plan, plan.cells[0])  # for a schedule
+    commands = [["plan", str(file), "-e", "small"], ["ls", "tasks"], ["ls", "policies"]]
+    assert main([*commands[0], "--json"]) == 0
+    whole = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for command in commands:
+        assert main(command) == 0
+        lines = capsys.readouterr().out.splitlines()
+        too_long = [line for line in lines if len(line) > columns and len(line.split()) > 1]
+        assert not too_long
+    assert main([*commands[0], "--json"]) == 0
+    assert capsys.readouterr().out == whole
+
+
 def test_help_loads_no_heavy_library() -> None:
     code = "from orchestrator.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass"
     heavy = {"torch", "ray", "mlflow", "trl", "pyarrow", "pydantic", "numpy"}

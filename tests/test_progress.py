@@ -1,14 +1,19 @@
-"""The driver's progress lines, without a terminal."""
+"""The driver's progress, on a terminal and without one."""
 
 import io
 from pathlib import Path
 
+import pytest
 from factories import small_plan
+from terminal import FakeTerminal, Screen
 
+from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
+from orchestrator.pipeline import live_region
 from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.training.cell_state import CellState
 
 
 def test_progress_counts_cells_and_updates_the_forecast(tmp_path: Path) -> None:
@@ -27,6 +32,63 @@ def test_progress_counts_cells_and_updates_the_forecast(tmp_path: Path) -> None:
         f"0/2 cells done, 1 running, ETA 1:30 | {first.name} 2/4 (learnable 50 %, accuracy 0.250)",
         f"[1/2] {first.name}: done (ETA 1:00)",
         f"[2/2] {second.name}: FAILED: out of memory",
+    ]
+
+
+def test_a_plain_line_names_a_few_running_cells_and_counts_the_rest(tmp_path: Path) -> None:
+    cells = small_plan(tmp_path, seeds=range(5)).cells
+    out = io.StringIO()
+    with ProgressDisplay(total=10, out=out, every=0.0) as display:
+        for cell in cells:
+            display.started(cell)
+            display.update(cell, {"update": 1, "metrics": {}})
+    last = out.getvalue().splitlines()[-1]
+    assert last.startswith("0/10 cells done, 10 running, ETA ? | ")
+    assert last.endswith(f"{cells[7].name} 1/4 | + 2 more")
+
+
+def test_bars_follow_the_phases_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = small_plan(tmp_path, policies=("hard", "easy", "random"))
+    first, second, third = plan.cells
+    screen = Screen(80, 24)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(live_region, "REDRAW_SECONDS", 60)  # only when something is printed
+    states = [CellState.PENDING, CellState.TRAINED, CellState.FINISHED]
+    display = ProgressDisplay.of(plan, states)
+    display.out = FakeTerminal(screen)
+    with display:
+        display.meter = UsageMeter({"gpu_seconds": 7200})
+        display.probe("id", "probe stub/small train", 40, 160)
+        display.say("a message")
+        assert screen.shown[0] == "a message"
+        assert screen.shown[1].startswith("probe stub/small train  ━")
+        assert screen.shown[1].endswith("40/160 samples")
+        assert screen.shown[2] == "1/3 cells finished, ETA ?, 2.00 GPU-hours"
+        display.probed("160 samples")
+        assert screen.shown[2].startswith("1/3 cells finished")
+        display.started(first)
+        display.update(first, {"update": 2, "metrics": {"train/learnable_pct": 50.0}})
+        display.say("training")
+        assert screen.shown[3].endswith("  83 %")  # one finished, one trained, half of the other
+        assert screen.shown[5].split()[-4:] == ["2/4", "50.0", "–", "?"]
+        assert screen.shown[5].startswith("hard/s0 ")
+        display.trained(first)
+        display.evaluated(0, 2)
+        display.evaluated(1, 2)
+        display.say("evaluating")
+        assert (
+            "evaluations " in screen.shown[-3] and "1/2 checkpoints, ETA 0:00" in screen.shown[-3]
+        )
+        display.evaluated(2, 2)
+        display.finished(second, "done")
+    assert screen.printed.split("\n") == [
+        "a message",
+        "160 samples",
+        "training",
+        f"{first.name}: trained; its checkpoints are evaluated after all cells are",
+        "  trained",
+        "evaluating",
+        f"[2/3] {second.name}: done (ETA ?)",
     ]
 
 

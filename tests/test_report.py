@@ -179,6 +179,19 @@ def test_the_terminal_shows_the_analysis(plan: Plan, store: Store) -> None:
     assert "paper A" not in report
 
 
+@pytest.mark.parametrize("width", [80, 40])
+def test_the_terminal_report_fits_and_keeps_every_word(
+    width: int, plan: Plan, store: Store
+) -> None:
+    analysis = analyse(plan, store)
+    narrow = terminal_report(analysis, width)
+    assert max(map(len, narrow.split("\n"))) <= width
+    assert set(verdict_text(analysis).split()) <= set(narrow.split())
+    assert {entry for row in analysis.results.body for entry in row[4].split()} <= set(
+        narrow.split()
+    )
+
+
 def test_single_and_unequal_seeds_are_one_caveat_each(rows: list[Row]) -> None:
     verdict = only_verdict([r for r in rows if r.cell.seed == 0])
     assert verdict.caveats == (

@@ -73,18 +73,18 @@ class LiveRegion:
         self._thread.start()
 
     def stop(self) -> None:
-        """Erase the frame and give the standard streams back. May be called more than once."""
-        if not self.active:
-            return
-        for _, _, above in self._streams:
-            above.close_line()
-        self._stopped.set()
-        self._thread.join()
+        """Erase the frame and give the standard streams back.
+
+        May be called again, as at the end of the process if an interrupt arrived in the first call.
+        """
         for name, stream, above in self._streams:
+            above.close_line()
             if getattr(sys, name) is above:
                 setattr(sys, name, stream)
+        self._stopped.set()
         with self._lock, suppress(OSError):
             self._write(self._erased())
+        self._thread.join()
         atexit.unregister(self.stop)
 
     def print(self, text: str) -> None:
@@ -105,7 +105,7 @@ class LiveRegion:
         columns, lines = terminal_size(self._out)
         rows = sum(max(1, -(-width // columns)) for width in self._widths)
         self._widths = []
-        return "\r" + CLEAR_ROW_ABOVE * min(rows, lines - 1)
+        return "\r" + CLEAR_ROW_ABOVE * min(rows, lines - 1) if rows else ""
 
     def _drawn(self) -> str:
         """The frame, one column narrower than the terminal: a full line may wrap the cursor."""

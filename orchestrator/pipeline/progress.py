@@ -213,7 +213,7 @@ class ProgressDisplay:
         if cells:
             ended = self.done + len(self._trained)
             share = (ended + sum((c.update or 0) / c.updates for c in cells)) / self.total
-            phase = Phase("training", share, f"{share:.0%}")
+            phase = Phase("training", share, f"{100 * share:.0f} %")
         totals = Totals(self.done, self.total, self._ends_at, self._gpu_hours)
         return frame(phase, cells, totals, columns, lines)
 

@@ -60,7 +60,8 @@ def frame(
         shown = len(cells) if len(cells) <= free else free - 1
         parts.append(_cell_table(cells[:shown], columns))
         if shown < len(cells):
-            parts.append(Text(f"+ {len(cells) - shown} more running", style="dim"))
+            more = f"+ {len(cells) - shown} more running"
+            parts.append(Text(more, style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(*parts, _totals(totals, columns))
 
 

@@ -64,27 +64,28 @@ def table_text(head: Sequence[str], body: Sequence[Sequence[str]], width: int | 
     columns = [[name, *(row[i] for row in body)] for i, name in enumerate(head)]
     if width is None or _total(columns, None) <= width:
         return _aligned(columns, None)
-    if _total(columns, width) <= width:
-        return _aligned(columns, width)
+    if _total(columns, width // 2) <= width:
+        return _aligned(columns, width // 2)
     constant = [c for c in columns if len(body) > 1 and len(set(c[1:])) == 1]
     varying = [c for c in columns if c not in constant]
     line = ", ".join(f"{name}: {entry}" for name, entry, *_ in constant)
-    tables = [_aligned(table, width) for table in _split(varying, width)]
+    tables = _split(varying, width)
     return "\n\n".join([wrapped(line, width), *tables] if line else tables)
 
 
-def _split(columns: list[list[str]], width: int) -> list[list[list[str]]]:
-    """Columns in tables that fit, if a single column does; each starts with the labels of rows."""
+def _split(columns: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Tables that fit, unless words are too long; each starts with the labels of its rows."""
     rows = len(columns[0]) if columns else 0
     count = 0
     while count < len(columns) - 1 and len(set(zip(*columns[:count], strict=True))) < rows:
         count += 1
-    labels, tables = columns[:count], list[list[list[str]]]()
+    limit = (width - GAP * count) // (count + 1)  # so that one column fits beside its labels
+    tables = list[list[Sequence[str]]]()
     for column in columns[count:]:
-        if not tables or _total([*tables[-1], column], width) > width:
-            tables.append([*labels])
+        if not tables or _total([*tables[-1], column], limit) > width:
+            tables.append([*columns[:count]])
         tables[-1].append(column)
-    return tables
+    return [_aligned(table, limit) for table in tables]
 
 
 def _total(columns: Sequence[Sequence[str]], limit: int | None) -> int:
@@ -93,11 +94,11 @@ def _total(columns: Sequence[Sequence[str]], limit: int | None) -> int:
 
 
 def _column_width(column: Sequence[str], limit: int | None) -> int:
-    """A column as wide as its longest text; with a limit, headings and long entries wrap."""
+    """The longest text of a column; with a limit, headings wrap, and entries longer than that."""
     if limit is None:
         return max(map(len, column))
     words = max((len(word) for text in column for word in _words(text)), default=0)
-    return max(words, min(max(map(len, column[1:]), default=0), limit // 2))
+    return max(words, min(max(map(len, column[1:]), default=0), limit))
 
 
 def _words(text: str) -> list[str]:
