@@ -16,23 +16,18 @@ if TYPE_CHECKING:
     from tasks import Task
 
 CAPPED = 3  # exit code of a sweep that a cap ended
-CHART_LABELS = 14  # columns of a schedule's labels and borders
 
 
 def plan(arguments: argparse.Namespace) -> int:
     """Validate an experiment and print what it would run."""
     from orchestrator.cli.plan_summary import plan_summary, summary_text
-    from orchestrator.cost.schedule import CHART_COLUMNS
     from orchestrator.pipeline.timetable import Site
 
     plan, store = _open(arguments)
     site = Site.from_options(_cluster_size(arguments), arguments.gpu, arguments.gpu_price)
-    if arguments.json:
-        print(json.dumps(plan_summary(plan, store, site), indent=2))
-        return 0
-    width = output_width()
-    chart_columns = CHART_COLUMNS if width is None else min(CHART_COLUMNS, width - CHART_LABELS)
-    print(summary_text(plan_summary(plan, store, site, chart_columns), width))
+    width = None if arguments.json else output_width()
+    summary = plan_summary(plan, store, site, width)
+    print(json.dumps(summary, indent=2) if arguments.json else summary_text(summary, width))
     return 0
 
 

@@ -15,11 +15,15 @@ from orchestrator.stats.power import minimum_detectable, resolution
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import CellState, cell_state
 
+CHART_LABELS = 14  # columns of a schedule's labels and borders
 
-def plan_summary(
-    plan: Plan, store: Store, site: Site, chart_columns: int = CHART_COLUMNS
-) -> dict[str, Any]:
-    """Cells, probes, remaining work, timetable and datasets: what `decile plan --json` prints."""
+
+def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None) -> dict[str, Any]:
+    """Cells, probes, remaining work, timetable and datasets: what `decile plan --json` prints.
+
+    The chart of the schedule fits `width` columns.
+    """
+    chart_columns = CHART_COLUMNS if width is None else min(CHART_COLUMNS, width - CHART_LABELS)
     states = {cell.cell_id: cell_state(store, cell) for cell in plan.cells}
     untrained = [cell for cell in plan.cells if states[cell.cell_id].needs_training]
     return {
