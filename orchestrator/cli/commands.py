@@ -81,23 +81,24 @@ def _comparison_links(tracking_uri: str | None, store: "Store", page: str) -> li
 
 
 def probe(arguments: argparse.Namespace) -> int:
-    """Run the probes and select the subsets, without training."""
-    plan, store = _open(arguments)
-    store.check_writable()
-    from cluster.session import ray_session
-    from orchestrator.pipeline.estimate import usage_meter
-    from orchestrator.pipeline.probes import is_probed, probe_forecast, run_probes
-    from orchestrator.pipeline.sweep import save_usage
+    """Run the probes and select the subsets, without training, then report what they show."""
+    from orchestrator.report.probe_report import check_outputs, save_report
+    from policies import PolicyError
 
-    progress = _progress(plan, store)
-    if is_probed(plan, store):
-        progress.say("nothing to do: every sample and subset is stored")
-        return 0
-    meter = progress.meter = usage_meter(plan.name, store)
-    with progress, ray_session(_cluster_size(arguments)) as cluster:
-        progress.forecast = probe_forecast(plan, store, cluster)
-        run_probes(plan, store, cluster, progress, meter)
-    save_usage(plan, store, meter)
+    plan, store = _open(arguments)
+    page = arguments.out or Path(f"probe-{plan.name}.html")
+    check_outputs(plan, page)
+    store.check_writable()
+    from orchestrator.pipeline.sweep import probe_experiment
+
+    problem = None
+    try:
+        probe_experiment(plan, store, _progress(plan, store), _cluster_size(arguments))
+    except PolicyError as error:  # a subset cannot be filled: the report shows which ones can
+        problem = error
+    print(save_report(plan, store, page))
+    if problem:
+        raise problem
     return 0
 
 

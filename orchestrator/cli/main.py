@@ -134,7 +134,7 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
     for name, command, text in (
         ("plan", commands.plan, "validate an experiment and show what it would run; runs nothing"),
         ("run", commands.run, "run whatever is not finished, then print the results"),
-        ("probe", commands.probe, "run only the probes"),
+        ("probe", commands.probe, "run only the probes, then write a page about the pool"),
         ("report", commands.report, "print the results and write a self-contained HTML page"),
     ):
         parser = _add(subparsers, name, command, text)
@@ -161,10 +161,11 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
             parser.add_argument(
                 "--tracking-uri", help="MLflow server (default: SQLite in the storage)"
             )
-        if name == "report":
+        if name in ("probe", "report"):
             parser.add_argument(
-                "--out", type=Path, help="the page to write (default: report-EXPERIMENT.html)"
+                "--out", type=Path, help=f"the page to write (default: {name}-EXPERIMENT.html)"
             )
+        if name == "report":
             parser.add_argument(
                 "--paper",
                 choices=["A"],

@@ -26,6 +26,7 @@ from tasks import OUTCOMES
 __all__ = [
     "Summary",
     "difficulty",
+    "outcome_counts",
     "outcome_histogram",
     "pass_rate_histogram",
     "summarise",
@@ -97,6 +98,12 @@ def _first_outcomes(samples: pa.Table, row: np.ndarray, code: np.ndarray, prompt
     return pa.array(OUTCOMES).take(pa.array(first, mask=first < 0))
 
 
+def outcome_counts(table: pa.Table) -> dict[str, int]:
+    """Outcome -> samples of all prompts of a difficulty table."""
+    columns = ("successes", *OUTCOMES[1:])
+    return {o: int(counts(table, c).sum()) for o, c in zip(OUTCOMES, columns, strict=True)}
+
+
 def pass_rate_histogram(table: pa.Table, bins: int) -> np.ndarray:
     """Prompts per pass-rate bin: `bins` + 1 counts, at 0, 1/bins, …, 1 (nearest)."""
     rate = pc.drop_null(table["pass_rate"]).to_numpy()
@@ -127,7 +134,10 @@ class Summary:
     prior: Prior
     reliability: float
     histogram: list[list[float]]  # [samples + 2][outcomes], see outcome_histogram
+    outcomes: dict[str, int]  # of the subset's samples
     failures: dict[str, float]  # of the subset's samples: shares of FAILURES
+    pass_rate: float | None  # the subset's mean
+    unsolved: int  # prompts of the subset without a correct sample
     learnable: float | None  # the subset's expected share of live groups, before training
     ties: Ties | None  # None for a policy without scores
     overlap: float  # expected share that a second probe would choose again, ties broken anew
@@ -163,7 +173,9 @@ def summarise(
         group_size=group_size,
     )
     prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
-    failed = {o: int(counts(table, o)[chosen].sum()) for o in FAILURES}
+    subset = table.take(pa.array(chosen))
+    outcomes = outcome_counts(subset)
+    failed = {o: outcomes[o] for o in FAILURES}
     return Summary(
         policy=str(getattr(rule, "title", None) or getattr(rule, "__name__", policy)),
         size=len(chosen),
@@ -171,8 +183,11 @@ def summarise(
         prior=prior,
         reliability=reliability(prior, samples),
         histogram=outcome_histogram(table, samples).tolist(),
+        outcomes=outcomes,
         failures={o: count / max(1, sum(failed.values())) for o, count in failed.items()},
-        learnable=pc.mean(table["learnability"].take(pa.array(chosen))).as_py(),
+        pass_rate=pc.mean(subset["pass_rate"]).as_py(),
+        unsolved=int(np.count_nonzero(counts(subset, "successes") == 0)),
+        learnable=pc.mean(subset["learnability"]).as_py(),
         ties=ties_of(rule, table, chosen),
         overlap=expected_overlap(again(same_ties=False), chosen),
         overlap_same_ties=expected_overlap(again(same_ties=True), chosen),

@@ -55,14 +55,16 @@ def run_probes(
     cluster: Mapping[str, float],
     progress: ProgressDisplay,
     meter: UsageMeter | None = None,
-) -> None:
+) -> list[tuple[ProbeSpec, pa.Table]]:
     """Draw the missing samples of every probe, then select the subsets.
+
+    Returns the training probes with their difficulty tables.
 
     Raises MarkerFails before anything is sampled, and MarkingError if too many answers cannot be
     marked.
     """
     check_markers(plan, progress)
-    tables: dict[str, pa.Table] = {}  # difficulty by probe_id
+    tables: dict[str, tuple[ProbeSpec, pa.Table]] = {}  # with difficulty, by probe_id
     labels = probe_labels(plan.probes)
     for spec in plan.probes:
         label = f"probe {labels[probe_id(spec)]}"
@@ -76,11 +78,10 @@ def run_probes(
             meter.add(seconds, floor(cluster.get("GPU", 0.0)))
         progress.probed(f"{label}: {samples.num_rows} samples ({duration(seconds)})")
         if spec.split == "train":
-            tables[probe_id(spec)] = table = difficulty_of(plan, spec, samples)
-            for line in difficulty_lines(plan, spec, table):
-                progress.say(f"  {line}")
+            tables[probe_id(spec)] = spec, difficulty_of(plan, spec, samples)
     for cell in plan.cells:
-        store_subset(store, cell, tables[probe_id(cell.probe)])
+        store_subset(store, cell, tables[probe_id(cell.probe)][1])
+    return list(tables.values())
 
 
 def _pending_text(plan: Plan, spec: ProbeSpec, pending: PendingSamples) -> str:

@@ -16,8 +16,8 @@ from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import cluster_capacity
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
-from orchestrator.pipeline.estimate import estimate_costs
-from orchestrator.pipeline.probes import run_probes
+from orchestrator.pipeline.estimate import estimate_costs, usage_meter
+from orchestrator.pipeline.probes import difficulty_lines, is_probed, probe_forecast, run_probes
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
@@ -89,6 +89,28 @@ def run_experiment(
     return outcome
 
 
+def probe_experiment(
+    plan: Plan,
+    store: Store,
+    progress: ProgressDisplay,
+    max_resources: Mapping[str, float] | None = None,
+) -> None:
+    """Bring the probes and subsets of a plan to completion, without training.
+
+    Raises PolicyError where a subset cannot be filled, once all samples are drawn.
+    """
+    if is_probed(plan, store):
+        progress.say("nothing to do: every sample and subset is stored")
+        return
+    meter = progress.meter = usage_meter(plan.name, store)
+    with progress, ray_session(max_resources) as cluster:
+        progress.forecast = probe_forecast(plan, store, cluster)
+        try:
+            run_probes(plan, store, cluster, progress, meter)
+        finally:
+            save_usage(plan, store, meter)
+
+
 def save_usage(plan: Plan, store: Store, meter: UsageMeter) -> None:
     """Save what a run of only the probes has used, so that later runs' caps count it."""
     manifest = store.read_json("sweeps", f"{plan.name}.json") or write_manifest(plan, store)
@@ -141,7 +163,10 @@ class Sweep:
                     models = [cell.probe.model for cell in untrained]
                     settings = settings_of(self.plan.experiment, models)
                     check_in_worker(self.plan.source, self.plan.name, settings)
-                run_probes(self.plan, self.store, cluster, self.progress, self.meter)
+                probes = run_probes(self.plan, self.store, cluster, self.progress, self.meter)
+                for spec, table in probes:
+                    for line in difficulty_lines(self.plan, spec, table):
+                        self.progress.say(line)
                 self._plan_queue(untrained, cluster)  # now that completion lengths are known
             if self.queue.is_open():
                 at_once = self.queue.forecast.capacity.at_once

@@ -104,12 +104,32 @@ class Claims:
 
 @dataclass(frozen=True)
 class Completions:
-    """One test question answered by the base model and by each policy's final model."""
+    """One question with some completions, such as those of the base and the final models."""
 
     question: str
     answer: str
-    answers: tuple[tuple[str, str, str], ...]  # model, outcome, completion
+    answers: tuple[tuple[str, str, str], ...]  # where it is from, outcome, completion
     kind: ClassVar = "completions"
+
+
+@dataclass(frozen=True)
+class PromptList:
+    """Questions, each with a line about it, shown on request."""
+
+    title: str
+    items: tuple[tuple[str, str], ...]
+    kind: ClassVar = "prompt_list"
+
+
+@dataclass(frozen=True)
+class ShareTable:
+    """Rows of a name, a count, and shares of it from 0 to 1 that are shaded; see `head`."""
+
+    title: str
+    head: tuple[str, ...]
+    body: Sequence[tuple[str, int, tuple[float, ...]]]
+    caption: str = ""
+    kind: ClassVar = "share_table"
 
 
 T = TypeVar("T", Table, Figure)
@@ -123,6 +143,8 @@ Block = (
     | Claims
     | FamilyVerdict
     | Completions
+    | PromptList
+    | ShareTable
 )
 
 

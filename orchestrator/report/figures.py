@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+MAX_BARS = 40
 Styles = Mapping[str, tuple[str, str]]  # policy -> colour, marker
 
 
@@ -117,33 +118,39 @@ def tier_bars(accuracies: Mapping[str, Mapping[str, Bar]], styles: Styles) -> st
 def failure_histogram(table: pa.Table, samples: int) -> str:
     """Prompts of the pool by correct completions out of K, each bar divided by outcome.
 
-    Prompts without a scorable sample have a bar of their own.
+    Prompts without a scorable sample have a bar of their own. From MAX_BARS samples on, the bars
+    are pass rates in steps of 5 %.
     """
     figure, axes = new_axes(*SMALL)
-    *known, unknown = outcome_histogram(table, samples)
+    bins = samples if samples <= MAX_BARS else 20
+    *known, unknown = outcome_histogram(table, bins)
     shown = [*known, unknown] if unknown.any() else known
-    positions = [*range(samples + 1), samples + 2][: len(shown)]
+    positions = [*range(bins + 1), bins + 2][: len(shown)]
     below = np.zeros(len(shown))
     for colour, outcome, part in zip(COLOURS, OUTCOMES, np.transpose(shown), strict=False):
         axes.bar(positions, part, 0.9, below, color=colour, label=outcome)
         below += part
-    ticks = list(range(0, samples + 1, -(-samples // 11)))  # at most a dozen
+    ticks = list(range(0, bins + 1, -(-bins // 11)))  # at most a dozen
+    labels = [str(tick if bins == samples else 100 * tick // bins) for tick in ticks]
     if unknown.any():
-        axes.set_xticks([*ticks, samples + 2], [*map(str, ticks), "not\nscorable"])
-    else:
-        axes.set_xticks(ticks)
-    axes.set_xlabel(f"correct completions of {samples}")
+        ticks, labels = [*ticks, bins + 2], [*labels, "not\nscorable"]
+    axes.set_xticks(ticks, labels)
+    whole = f"correct completions of {samples}"
+    axes.set_xlabel(whole if bins == samples else f"pass rate in %, {samples:,} samples")
     axes.set_ylabel("prompts")
     legend_above(axes, len(OUTCOMES))
     return svg(figure)
 
 
-def outcome_bars(outcomes: Mapping[str, Sequence[str]]) -> str:
-    """Share of each outcome among samples, one bar per group (the pool, each subset)."""
+def outcome_bars(outcomes: Mapping[str, Mapping[str, int]]) -> str:
+    """Share of each outcome among samples, one bar per group (the pool, each subset).
+
+    `outcomes`: group -> outcome -> number of samples.
+    """
     figure, axes = new_axes(SMALL[0], 1.0 + 0.45 * len(outcomes))
     left = np.zeros(len(outcomes))
     for colour, outcome in zip(COLOURS, OUTCOMES, strict=False):
-        shares = [100 * list(o).count(outcome) / max(1, len(o)) for o in outcomes.values()]
+        shares = [100 * o[outcome] / max(1, sum(o.values())) for o in outcomes.values()]
         axes.barh(
             [wrapped(name, 20) for name in outcomes], shares, left=left, color=colour, label=outcome
         )

@@ -3,10 +3,9 @@
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator import __version__
-from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.content import Section
 from orchestrator.storage.store import Store
 
@@ -14,12 +13,30 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def write_page(analysis: SweepAnalysis, file: Path) -> None:
+class PageContent(Protocol):
+    """What a page shows: the analysis of a sweep, or the report of its probes.
+
+    `last_result`: when the newest result was written; may be empty.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def about(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def last_result(self) -> str: ...
+    @property
+    def sections(self) -> tuple[Section, ...]: ...
+
+
+def write_page(analysis: PageContent, file: Path) -> None:
     """Write the page; the file is replaced atomically."""
     Store(str(file.resolve().parent)).write_bytes(page_html(analysis).encode(), file.name)
 
 
-def page_html(analysis: SweepAnalysis) -> str:
+def page_html(analysis: PageContent) -> str:
     """The page."""
     return render("page.html", analysis=analysis, version=__version__)
 

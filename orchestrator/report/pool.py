@@ -1,11 +1,13 @@
 """The difficulty of the pool and of each subset: the section of a training probe."""
 
+from collections.abc import Mapping
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.difficulty.table import outcome_counts
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.probes import targets_of
@@ -21,10 +23,15 @@ ADAPTIVE = (
 )
 
 
+def pool_title(spec: ProbeSpec) -> str:
+    """Model, dataset and, if it is not 0, the seed of a probe."""
+    seed = f", probe {spec.settings.seed}" if spec.settings.seed else ""
+    return f"{spec.model.name} on {spec.dataset.name}{seed}"
+
+
 def pool_section(plan: Plan, store: Store, spec: ProbeSpec) -> Section:
     """The figures of one training probe; a paragraph in their place while samples are missing."""
-    title = f"{spec.model.name} on {spec.dataset.name}"
-    title += f", probe {spec.settings.seed}" if spec.settings.seed else ""
+    title = pool_title(spec)
     anchor, heading = f"difficulty-{spec.key}-{spec.dataset.name}", f"Difficulty: {title}"
     pool = plan.pool(spec)
     adaptive = targets_of(plan, spec) is not None
@@ -33,27 +40,35 @@ def pool_section(plan: Plan, store: Store, spec: ProbeSpec) -> Section:
     except RuntimeError as error:
         return Section(anchor, heading, (Paragraph(str(error)),))
     table = difficulty_of(plan, spec, samples)
-    figures = (
-        Figure(
-            f"Prompts of the pool by correct completions, {title}: {table.num_rows} prompts, by "
-            "the outcome of their completions",
-            partial(failure_histogram, table, spec.settings.samples),
-        ),
-        Figure(
-            f"Outcomes of the base model's completions, {title}: in the pool and in each subset",
-            partial(outcome_bars, _outcomes(plan, store, spec, samples)),
-        ),
-    )
     note = (Paragraph(ADAPTIVE),) if adaptive else ()
-    return Section(anchor, heading, (*note, FigureRow(figures)))
+    figures = pool_figures(title, table, spec, _outcomes(plan, store, spec, table))
+    return Section(anchor, heading, (*note, figures))
 
 
-def _outcomes(plan: Plan, store: Store, spec: ProbeSpec, samples: pa.Table) -> dict[str, list[str]]:
-    """Outcomes of the probe's samples in the pool, and in each policy's subset (first seed)."""
-    outcomes = {"pool": samples["outcome"].to_pylist()}
+def pool_figures(
+    title: str, table: pa.Table, spec: ProbeSpec, subsets: Mapping[str, Mapping[str, int]]
+) -> FigureRow:
+    """The pool by correct completions, and its outcomes beside those of `subsets` (by name)."""
+    histogram = Figure(
+        f"Prompts of the pool by correct completions, {title}: {table.num_rows} prompts, by "
+        "the outcome of their completions",
+        partial(failure_histogram, table, spec.settings.samples),
+    )
+    outcomes = Figure(
+        f"Outcomes of the base model's completions, {title}: in the pool and in each subset",
+        partial(outcome_bars, {"pool": outcome_counts(table), **subsets}),
+    )
+    return FigureRow((histogram, outcomes))
+
+
+def _outcomes(
+    plan: Plan, store: Store, spec: ProbeSpec, table: pa.Table
+) -> dict[str, dict[str, int]]:
+    """Outcomes of the probe's samples in each policy's subset (first seed)."""
+    outcomes: dict[str, dict[str, int]] = {}
     for cell in plan.cells:
         subset = read_subset(store, cell) if cell.probe == spec else None
         if subset is not None and cell.policy not in outcomes:
-            chosen = pc.is_in(samples["prompt_id"], value_set=subset["prompt_id"].combine_chunks())
-            outcomes[cell.policy] = samples.filter(chosen)["outcome"].to_pylist()
+            chosen = pc.is_in(table["prompt_id"], value_set=subset["prompt_id"].combine_chunks())
+            outcomes[cell.policy] = outcome_counts(table.filter(chosen))
     return outcomes

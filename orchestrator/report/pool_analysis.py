@@ -1,0 +1,237 @@
+"""What one training probe says about its pool, computed once; page and terminal only render it.
+
+Only training prompts are read. The samples may be incomplete: then the numbers cover those drawn.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.config.entries import build_policy
+from orchestrator.difficulty.agreement import Agreement, SuspectGold, agreement
+from orchestrator.difficulty.estimates import counts, fit_prior, reliability
+from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.difficulty.table import Summary, summarise
+from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.pools import Pool
+from orchestrator.probing.probes import targets_of
+from orchestrator.probing.sample_store import COUNTED, load_samples
+from orchestrator.report.pool import pool_title
+from orchestrator.selection.subsets import SubsetRequest, select
+from orchestrator.storage.schema import SAMPLES
+from orchestrator.storage.store import Store
+from policies import PolicyError
+from tasks import OUTCOMES, Prompt
+
+EXAMPLES = 3  # completions to read of each outcome
+SUSPECTS_READ = 5  # suspected wrong gold answers shown with a completion
+AGREED = "agreed"  # the key of completions that agree against the gold answer
+SIMULATED_PROMPTS = 200_000  # of all second probes together
+UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
+
+
+class PolicyOutlook(NamedTuple):
+    """What a policy takes from the pool with its first seed; `problem` says why it cannot."""
+
+    policy: str
+    seed: int
+    summary: Summary | None
+    command: str
+    problem: str = ""
+
+
+class Example(NamedTuple):
+    """A completion to read; `extracted` is the answer that the marker found in it."""
+
+    prompt: Prompt
+    sample: int
+    outcome: str
+    extracted: str | None
+    completion: str
+
+
+@dataclass(frozen=True)
+class PoolAnalysis:
+    """A probe of a training pool. `table` has the schema DIFFICULTY.
+
+    drawn: stored samples, of `expected`, of which an adaptive probe that stops early needs fewer.
+    unsolved: rows of prompts without a correct sample; unfinished: rows of those that failed, and
+    only by truncation. prompts: the whole pool by prompt_id. examples: completions to read by
+    outcome, and those that agree on another answer than the gold one under AGREED. policies: empty
+    unless every sample is drawn.
+    """
+
+    title: str
+    spec: ProbeSpec
+    table: pa.Table
+    drawn: int
+    stops_early: bool
+    group_size: int
+    reliability: float
+    policies: tuple[PolicyOutlook, ...]
+    agreement: Agreement
+    unsolved: np.ndarray
+    unfinished: np.ndarray
+    prompts: Mapping[str, Prompt]
+    examples: Mapping[str, list[Example]]
+
+    @property
+    def samples(self) -> int:
+        """K: the samples of each prompt."""
+        return self.spec.settings.samples
+
+    @property
+    def expected(self) -> int:
+        """The samples of a complete probe."""
+        return int(self.table.num_rows) * self.samples
+
+    @property
+    def complete(self) -> bool:
+        """Whether every sample is drawn, so that pass rates can be estimated."""
+        return self.drawn == self.expected
+
+
+def analyse_pool(
+    plan: Plan, store: Store, spec: ProbeSpec, table_file: Path | None = None
+) -> PoolAnalysis | None:
+    """Analyse the stored samples of a training probe; None without any.
+
+    `table_file` is where the difficulty table will be written: commands select from it.
+    """
+    pool = plan.pool(spec)
+    samples = load_samples(store, spec, pool.train, (*COUNTED, "extracted"), pool.task)
+    if not samples.num_rows:
+        return None
+    table = difficulty_of(plan, spec, samples)
+    complete = samples.num_rows == table.num_rows * spec.settings.samples
+    agreed = agreement(samples, table)
+    pairs = {**_of_each_outcome(samples), AGREED: _agreeing(samples, agreed.suspects)}
+    correct, scorable = counts(table, "successes"), counts(table, "scorable")
+    finished_failures = counts(table, "wrong") + counts(table, "unparsed")
+    return PoolAnalysis(
+        title=pool_title(spec),
+        spec=spec,
+        table=table,
+        drawn=samples.num_rows,
+        stops_early=targets_of(plan, spec) is not None,
+        group_size=int(cells_of(plan.cells, spec)[0].grpo["num_generations"]),
+        reliability=reliability(fit_prior(correct, scorable), spec.settings.samples),
+        policies=tuple(_policies(plan, spec, table, table_file)) if complete else (),
+        agreement=agreed,
+        unsolved=np.flatnonzero((correct == 0) & (scorable > 0)),
+        unfinished=np.flatnonzero((finished_failures == 0) & (counts(table, "truncated") > 0)),
+        prompts={p.prompt_id: p for p in pool.train},
+        examples=_read_examples(store, spec, pool, pairs),
+    )
+
+
+def _policies(
+    plan: Plan, spec: ProbeSpec, table: pa.Table, table_file: Path | None
+) -> list[PolicyOutlook]:
+    """Each policy of the grid, with its first seed."""
+    first: dict[str, Cell] = {}
+    for cell in cells_of(plan.cells, spec):
+        first.setdefault(cell.policy, cell)
+    outlooks = []
+    for policy, cell in first.items():
+        settings = cell.probe.settings
+        request = SubsetRequest(
+            cell.rule, cell.size, cell.seed, cell.match, settings.samples, settings.count_truncated
+        )
+        try:
+            size = select(table, request)[0].num_rows
+            summary = _summary(table, cell, size)
+        except PolicyError as error:
+            outlooks.append(PolicyOutlook(policy, cell.seed, None, "", str(error)))
+            continue
+        command = _select_command(cell, size, table_file) if table_file else ""
+        outlooks.append(PolicyOutlook(policy, cell.seed, summary, command))
+    return outlooks
+
+
+def _summary(table: pa.Table, cell: Cell, size: int) -> Summary:
+    """A second probe is simulated less often for a large pool, which averages over more prompts."""
+    return summarise(
+        table,
+        size,
+        build_policy(cell.rule),
+        cell.seed,
+        cell.probe.settings.samples,
+        repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
+        group_size=int(cell.grpo["num_generations"]),
+    )
+
+
+def _select_command(cell: Cell, size: int, table_file: Path) -> str:
+    """The command line that selects the cell's subset from the pool's difficulty table."""
+    out = table_file.with_name(f"{table_file.stem}-{UNSAFE.sub('_', cell.policy)}.parquet")
+    options = [("--option", f"{name}={json.dumps(v)}") for name, v in cell.rule.options.items()]
+    arguments = [
+        ("--probe", str(table_file)),
+        ("--policy", cell.rule.policy),
+        *options,
+        ("--budget", str(size)),
+        ("--seed", str(cell.seed)),
+        ("--out", str(out)),
+    ]
+    return " ".join(["decile", "select", *(f"{n} {shlex.quote(v)}" for n, v in arguments)])
+
+
+def _of_each_outcome(samples: pa.Table) -> dict[str, list[tuple[str, int]]]:
+    """Outcome -> (prompt_id, sample) of its first sample for the first EXAMPLES prompts.
+
+    Ids are hashes, so their order depends neither on success nor on the order of the source.
+    """
+    pairs: dict[str, list[tuple[str, int]]] = {}
+    for outcome in OUTCOMES:
+        rows = samples.filter(pc.equal(samples["outcome"], outcome))
+        ids = rows["prompt_id"].unique()[:EXAMPLES]
+        first: dict[str, int] = {}
+        for row in rows.filter(pc.is_in(rows["prompt_id"], value_set=ids)).to_pylist():
+            first.setdefault(row["prompt_id"], row["sample"])
+        pairs[outcome] = list(first.items())
+    return pairs
+
+
+def _agreeing(samples: pa.Table, suspects: Sequence[SuspectGold]) -> list[tuple[str, int]]:
+    """(prompt_id, sample) of one completion with the agreed answer, for the first suspects."""
+    pairs = []
+    for suspect in suspects[:SUSPECTS_READ]:
+        of_prompt = samples.filter(pc.equal(samples["prompt_id"], suspect.prompt_id)).to_pylist()
+        same = (row["sample"] for row in of_prompt if row["extracted"] == suspect.answer)
+        pairs.append((suspect.prompt_id, next(same)))
+    return pairs
+
+
+def _read_examples(
+    store: Store, spec: ProbeSpec, pool: Pool, pairs: Mapping[str, list[tuple[str, int]]]
+) -> dict[str, list[Example]]:
+    """The completions of these samples, under the same names; only their prompts are read."""
+    wanted = {pair for group in pairs.values() for pair in group}
+    ids = {prompt_id for prompt_id, _ in wanted}
+    prompts = {p.prompt_id: p for p in pool.train if p.prompt_id in ids}
+    rows = load_samples(store, spec, list(prompts.values()), SAMPLES.names, pool.task)
+    by_pair = {(row["prompt_id"], row["sample"]): row for row in rows.to_pylist()}
+    return {
+        name: [
+            Example(
+                prompts[row["prompt_id"]],
+                row["sample"],
+                row["outcome"],
+                row["extracted"],
+                row["completion"],
+            )
+            for pair in group
+            if (row := by_pair.get(pair))
+        ]
+        for name, group in pairs.items()
+    }
