@@ -21,6 +21,8 @@ from orchestrator.report.content import (
 from orchestrator.report.drawing import policy_styles
 from orchestrator.report.families import Family, families
 from orchestrator.report.pool import pool_section
+from orchestrator.report.pool_analysis import analyse_pool
+from orchestrator.report.pool_sections import pool_sections
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.seed_spreads import Spreads, read_spreads
 from orchestrator.report.verdicts import (
@@ -108,10 +110,13 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
         *(sections.completions(family, _test_questions(plan, family)) for family in compared),
         sections.cells(rows, results),
     ]
+    training = [spec for spec in plan.probes if spec.split == "train"]
+    pools = [pool_section(plan, store, spec) for spec in training]
     if not rows:
         empty = Paragraph("No cell has a result yet: run the experiment first.")
         content = [Section("verdicts", "Verdicts", (empty,))]
-    pools = [pool_section(plan, store, spec) for spec in plan.probes if spec.split == "train"]
+        analyses = [pool for spec in training if (pool := analyse_pool(plan, store, spec))]
+        pools = [*pool_sections(analyses)] or pools
     return SweepAnalysis(
         plan.name,
         plan.experiment.about,

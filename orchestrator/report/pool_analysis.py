@@ -40,13 +40,13 @@ UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
 
 
 class PolicyOutlook(NamedTuple):
-    """What a policy takes from the pool with its first seed; `problem` says why it cannot."""
+    """What a policy takes from the pool with its first seed; `note` says why it is not known."""
 
     policy: str
     seed: int
     summary: Summary | None
     command: str
-    problem: str = ""
+    note: str = ""
 
 
 class Example(NamedTuple):
@@ -66,8 +66,7 @@ class PoolAnalysis:
     drawn: stored samples, of `expected`, of which an adaptive probe that stops early needs fewer.
     unsolved: rows of prompts without a correct sample; unfinished: rows of those that failed, and
     only by truncation. prompts: the whole pool by prompt_id. examples: completions to read by
-    outcome, and those that agree on another answer than the gold one under AGREED. policies: empty
-    unless every sample is drawn.
+    outcome, and those that agree on another answer than the gold one under AGREED.
     """
 
     title: str
@@ -125,7 +124,7 @@ def analyse_pool(
         stops_early=targets_of(plan, spec) is not None,
         group_size=int(cells_of(plan.cells, spec)[0].grpo["num_generations"]),
         reliability=reliability(fit_prior(correct, scorable), spec.settings.samples),
-        policies=tuple(_policies(plan, spec, table, table_file)) if complete else (),
+        policies=tuple(_policies(plan, store, spec, table if complete else None, table_file)),
         agreement=agreed,
         unsolved=np.flatnonzero((correct == 0) & (scorable > 0)),
         unfinished=np.flatnonzero((finished_failures == 0) & (counts(table, "truncated") > 0)),
@@ -135,14 +134,22 @@ def analyse_pool(
 
 
 def _policies(
-    plan: Plan, spec: ProbeSpec, table: pa.Table, table_file: Path | None
+    plan: Plan, store: Store, spec: ProbeSpec, table: pa.Table | None, table_file: Path | None
 ) -> list[PolicyOutlook]:
-    """Each policy of the grid, with its first seed."""
+    """Each policy of the grid, with its first seed; `table` is None for an incomplete probe.
+
+    A probe that stops early knows its subsets, but nothing more.
+    """
     first: dict[str, Cell] = {}
     for cell in cells_of(plan.cells, spec):
         first.setdefault(cell.policy, cell)
     outlooks = []
     for policy, cell in first.items():
+        if table is None:
+            file = f"{store.uri}/subsets/{cell.subset_key}.parquet"
+            if store.exists("subsets", f"{cell.subset_key}.parquet"):
+                outlooks.append(PolicyOutlook(policy, cell.seed, None, "", f"subset in {file}"))
+            continue
         settings = cell.probe.settings
         request = SubsetRequest(
             cell.rule, cell.size, cell.seed, cell.match, settings.samples, settings.count_truncated

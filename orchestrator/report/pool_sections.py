@@ -62,7 +62,7 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
 
 def _difficulty(pool: PoolAnalysis) -> list[Block]:
     outcomes = {p.policy: p.summary.outcomes for p in pool.policies if p.summary}
-    blocks: list[Block] = [Paragraph(f"{line}.") for line in facts(pool)]
+    blocks: list[Block] = [Paragraph(f"{line[0].upper()}{line[1:]}.") for line in facts(pool)]
     blocks.append(pool_figures(pool.title, pool.table, pool.spec, outcomes))
     if (tiers := tier_table(pool.table)).body:
         blocks.append(tiers)
@@ -77,28 +77,29 @@ def facts(pool: PoolAnalysis) -> list[str]:
         lines.append(f"{pool.drawn:,} of {pool.expected:,} samples were needed. {ADAPTIVE[:-1]}")
     elif not pool.complete:
         lines.append(
-            f"The probe is incomplete: {pool.drawn:,} of {pool.expected:,} samples are stored. "
+            f"the probe is incomplete: {pool.drawn:,} of {pool.expected:,} samples are stored. "
             "Rerun decile probe to draw the others"
         )
     scorable = counts(table, "scorable")
     solved = counts(table, "successes")
     always = int(np.count_nonzero((solved == scorable) & (scorable > 0)))
     lines.append(
-        f"{_count(len(pool.unsolved), table)} were never solved, {_count(always, table)} always"
+        f"never solved: {_count(len(pool.unsolved), table)}; always: {_count(always, table)}"
     )
     if unknown := int(np.count_nonzero((scorable == 0) & (counts(table, "n") > 0))):
-        lines.append(f"{_count(unknown, table)} have no sample that could be marked")
+        lines.append(f"no sample could be marked: {_count(unknown, table)}")
     if len(pool.unfinished):
         never = len(np.intersect1d(pool.unfinished, pool.unsolved))
-        never_text = f" ({never:,} of them were never solved)" if never else ""
+        never_text = f", {never:,} of them never solved" if never else ""
         limit = pool.spec.settings.max_completion_length
         lines.append(
-            f"{_count(len(pool.unfinished), table)} fail only because completions reach the limit "
-            f"of {limit:,} tokens{never_text}: a larger probe.max_completion_length may solve them"
+            f"the only failures are completions that reach the limit of {limit:,} tokens: "
+            f"{_count(len(pool.unfinished), table)}{never_text}; a larger "
+            "probe.max_completion_length may solve them"
         )
     if pool.complete and table.num_rows > 1:
         lines.append(
-            f"Reliability {pool.reliability:.2f}: the expected correlation of pass rates with "
+            f"reliability {pool.reliability:.2f}: the expected correlation of pass rates with "
             "those of a second probe"
         )
     return lines
@@ -179,8 +180,7 @@ def _outlook(s: Summary) -> tuple[str, ...]:
 
 def _policies(pool: PoolAnalysis) -> list[Block]:
     blocks: list[Block] = [policy_table(pool)] if any(p.summary for p in pool.policies) else []
-    problems = (f"{p.policy}: {p.problem}." for p in pool.policies if p.problem)
-    blocks += [Paragraph(text) for text in problems]
+    blocks += [Paragraph(f"{p.policy}: {p.note}") for p in pool.policies if p.note]
     commands = [Command(p.command) for p in pool.policies if p.command]
     if commands:
         about = "To select a subset from the pool's difficulty table, one row per prompt:"

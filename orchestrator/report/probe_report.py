@@ -31,7 +31,7 @@ from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES
 
-BAR = 16  # characters of the longest bar of a histogram
+BAR = 14  # characters of the longest bar of a histogram
 WIDTH = 80
 TERMINAL_TIERS = 8
 TERMINAL_SUSPECTS = 3
@@ -124,7 +124,7 @@ def _pool_text(pool: PoolAnalysis) -> str:
         parts.append(f"{tiers.title}, % of prompts\n" + as_text(Table("", tiers.head, body)))
     if (policies := policy_table(pool)).body:
         parts.append(as_text(policies))
-    parts += [f"{p.policy}: {p.problem}" for p in pool.policies if p.problem]
+    parts += [f"{p.policy}: {p.note}" for p in pool.policies if p.note]
     if suspects := pool.agreement.suspects:
         lines = [f"suspected wrong gold answers: {len(suspects):,}"]
         for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):

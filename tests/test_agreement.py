@@ -1,0 +1,75 @@
+"""Answers on which completions agree, for and against the gold answer."""
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.difficulty.agreement import LEAST, SHARE, SuspectGold, agreement
+from orchestrator.difficulty.table import difficulty
+from orchestrator.storage.schema import SAMPLES
+
+RIGHT = ("correct", "gold")
+LOST = ("truncated", None)
+
+
+def samples_of(prompts: dict[str, list[tuple[str, str | None]]]) -> pa.Table:
+    rows = [
+        {"prompt_id": prompt_id, "sample": i, "outcome": outcome, "extracted": extracted}
+        for prompt_id, answers in prompts.items()
+        for i, (outcome, extracted) in enumerate(answers)
+    ]
+    return pa.Table.from_pylist(rows, schema=SAMPLES)
+
+
+def wrong(*answers: str) -> list[tuple[str, str | None]]:
+    return [("wrong", answer) for answer in answers]
+
+
+def agreement_of(**prompts: list[tuple[str, str | None]]):
+    samples = samples_of(prompts)
+    return agreement(samples, difficulty(samples))
+
+
+def test_a_prompt_that_is_never_solved_with_an_agreed_answer_is_suspect() -> None:
+    found = agreement_of(
+        unanimous=wrong("7", "7", "7"),
+        most=[*wrong("8", "8", "8", "9"), LOST, *wrong("8")],
+        divided=wrong("1", "2", "3"),
+        half=[*wrong("4", "4", "4"), LOST, LOST, LOST],
+        solved_once=[*wrong("5", "5", "5", "5"), RIGHT],
+        solved=[RIGHT, RIGHT, RIGHT],
+    )
+    assert found.suspects == [
+        SuspectGold("unanimous", "7", 3, 3),
+        SuspectGold("most", "8", 4, 6),
+    ]
+    assert (found.on_gold, found.on_other) == (1, 3)  # solved_once agrees on another answer, too
+
+
+def test_spellings_of_one_answer_are_the_same() -> None:
+    found = agreement_of(a=wrong("\\dfrac12", "\\frac{1}{2}", "\\frac{1}{2}"))
+    assert [(s.answer, s.votes) for s in found.suspects] == [("\\dfrac12", 3)]
+
+
+def test_few_or_unparsed_answers_are_no_agreement() -> None:
+    found = agreement_of(two=wrong("1", "1"), lost=[LOST] * 5, unparsed=[("unparsed", None)] * 5)
+    assert found == (0, 0, [])
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("abcdef"),
+        st.lists(st.sampled_from([RIGHT, LOST, *wrong("1", "2"), ("error", None)]), min_size=1),
+        min_size=1,
+    )
+)
+def test_suspects_are_never_solved_and_sorted(prompts) -> None:
+    found = agreement_of(**prompts)
+    for suspect in found.suspects:
+        answers = prompts[suspect.prompt_id]
+        assert RIGHT not in answers
+        assert answers.count(("wrong", suspect.answer)) == suspect.votes >= LEAST
+        assert suspect.votes >= SHARE * len(answers) - 1e-9
+    shares = [s.votes / s.n for s in found.suspects]
+    assert shares == sorted(shares, reverse=True)
+    assert len(found.suspects) <= found.on_other

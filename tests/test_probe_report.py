@@ -1,0 +1,292 @@
+"""The report of a probe: its page, its summary, and commands that select the same subsets."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from factories import small_plan
+
+from orchestrator.cli.main import main
+from orchestrator.config.catalog import load_config
+from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.probing.sample_store import COUNTED, read_samples, write_part
+from orchestrator.report.analysis import analyse
+from orchestrator.report.page import page_html
+from orchestrator.report.pool_analysis import PoolAnalysis
+from orchestrator.report.pool_sections import MAX_TIERS, tier_table
+from orchestrator.report.probe_report import probe_report, save_report, terminal_probe
+from orchestrator.selection.stored import store_subset
+from orchestrator.storage.schema import SAMPLES
+from orchestrator.storage.store import Store
+from tasks import Prompt
+
+pytestmark = pytest.mark.slow
+
+GRID = ("hard", "easy", "middle", "random", "full", "base_wrong", "learnable", "some", "parts")
+NAMED = {
+    "some": {"policy": "band", "options": {"low": 0.0, "high": 0.8, "require": "parsed"}},
+    "parts": {"policy": "mixture", "options": {"shares": {"hard": 0.5, "random": 0.5}}},
+    "level": {"policy": "tiers", "options": {"levels": ["3", "5"]}},
+}
+Row = dict[str, Any]
+HOSTILE = (
+    "<script>alert(1)</script></pre><b>",
+    "\x00\x1b[31mred\x1b[0m\x07",
+    "\u202eright to left \u2066",
+    "مرحبا كم",
+    "$x_{1$ {{ name }} {% if %}",
+    "A" * 1_000_000,
+)
+
+
+def draw(plan: Plan, store: Store, sample: Callable[[Prompt, int], Row], **part: Any) -> None:
+    """Store samples of the training probe; `sample` gives what differs from a wrong answer."""
+    (spec,) = (spec for spec in plan.probes if spec.split == "train")
+    rows = [
+        {
+            "prompt_id": prompt.prompt_id,
+            "sample": i,
+            "completion": f"text {number}-{i}",
+            "tokens": 5,
+            "finish": "stop",
+            "outcome": "wrong",
+            "extracted": "(Z)",
+            "rule": "r",
+            "other_outcome": "wrong",
+            "other_rule": "r",
+            "marker": spec.marker,
+        }
+        | sample(prompt, i)
+        for number, prompt in enumerate(plan.pool(spec).train[: part.get("prompts")])
+        for i in range(part.get("samples", spec.settings.samples))
+    ]
+    write_part(store, spec.key, "train", pa.Table.from_pylist(rows, schema=SAMPLES))
+
+
+def mixed(prompt: Prompt, i: int) -> Row:
+    """Pass rates from 0 to 1 by prompt; failures of every kind."""
+    digits = int(prompt.prompt_id, 16) // 5  # the remainder decides the split
+    if digits % 5 > i:
+        return {"outcome": "correct", "extracted": prompt.answer}
+    kind = ("wrong", "unparsed", "truncated")[digits // 5 % 3]
+    return {"outcome": kind, "extracted": "(Z)" if kind == "wrong" else None}
+
+
+def probed(folder: Path, sample: Callable[[Prompt, int], Row] = mixed, **part: Any):
+    plan, store = small_plan(folder), Store(str(folder / "runs"))
+    draw(plan, store, sample, **part)
+    return plan, store
+
+
+def only_pool(plan: Plan, store: Store) -> PoolAnalysis:
+    (pool,) = probe_report(plan, store).pools
+    return pool
+
+
+def with_grid(folder: Path, grid: Sequence[str], **probe: object) -> Plan:
+    """The small plan with these policies, those of NAMED among them."""
+    small_plan(folder)
+    file = folder / "experiments.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["policies"] = {name: entry for name, entry in NAMED.items() if name in grid}
+    content["experiments"]["small"]["grid"]["policy"] = list(grid)
+    content["experiments"]["small"]["probe"] |= probe
+    file.write_text(yaml.safe_dump(content))
+    return make_plan(load_config(file), "small")
+
+
+@pytest.mark.parametrize("count_truncated", ["wrong", "exclude"])
+def test_the_commands_select_the_subsets_of_the_cells(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count_truncated: str
+) -> None:
+    plan = with_grid(tmp_path, (*GRID, "level"), count_truncated=count_truncated)
+    store = Store(str(tmp_path / "runs"))
+    draw(plan, store, mixed)
+    save_report(plan, store, tmp_path / "it's a page.html")
+    pool = probe_report(plan, store, tmp_path / "it's a page.html").pools[0]
+    assert [p.policy for p in pool.policies] == [*GRID, "level"]
+    samples = read_samples(store, pool.spec, plan.pool(pool.spec).task, _train(plan), COUNTED)
+    table = difficulty_of(plan, pool.spec, samples)
+    for cell, outlook in zip(plan.cells, pool.policies, strict=True):
+        program, *arguments = shlex.split(outlook.command)
+        assert program == "decile" and main(arguments) == 0, outlook
+        subset = pq.read_table(arguments[-1])
+        reason = json.loads(subset.schema.metadata[b"decile"])
+        assert reason["probe_key"] == pool.spec.key
+        cells_subset = store_subset(store, cell, table)
+        assert subset["prompt_id"].equals(cells_subset["prompt_id"]), cell.policy
+        assert outlook.summary and outlook.summary.size == subset.num_rows
+
+
+def _train(plan: Plan) -> list[Prompt]:
+    return plan.pool(plan.cells[0].probe).train
+
+
+def test_what_the_pool_shows(tmp_path: Path) -> None:
+    plan, store = probed(tmp_path)
+    pool = only_pool(plan, store)
+    rows = pool.table.to_pylist()
+    assert pool.complete and pool.drawn == pool.expected == 160
+    assert [rows[i]["successes"] for i in pool.unsolved] == [0] * len(pool.unsolved) != []
+    assert all(rows[i]["truncated"] == 4 - rows[i]["successes"] for i in pool.unfinished)
+    suspects = {s.prompt_id for s in pool.agreement.suspects}
+    assert suspects == {row["prompt_id"] for row in rows if row["wrong"] == 4}
+    outcomes = {name: [e.outcome for e in es] for name, es in pool.examples.items() if es}
+    assert outcomes.pop("agreed") == ["wrong"] * min(5, len(suspects))
+    assert outcomes == {name: [name] * 3 for name in outcomes}
+    assert set(outcomes) == {"correct", "wrong", "unparsed", "truncated"}
+
+
+def test_the_summary_fits_a_terminal_and_the_page_has_every_part(tmp_path: Path) -> None:
+    plan, store = probed(tmp_path)
+    report = probe_report(plan, store, Path("probe-small.html"))
+    text = terminal_probe(report)
+    lines = [line for line in text.split("\n") if "decile select" not in line]
+    assert max(map(len, lines)) <= 80
+    for words in ("never solved", "the only failures", "suspected wrong gold", "learnable %"):
+        assert words in text
+    assert "decile select --probe probe-small-" in text
+    html = page_html(report)
+    titles = re.findall("<h2>(.*?)</h2>", html)
+    assert titles == [
+        "Difficulty of the pool",
+        "What each policy takes",
+        "Prompts that no completion solved",
+        "Suspected wrong gold answers",
+        "Completions to read",
+    ]
+    test_set = plan.pool(plan.cells[0].probe).test
+    assert not any(prompt.question in html for prompt in test_set)
+
+
+def test_test_questions_in_the_same_folder_are_left_out(tmp_path: Path) -> None:
+    plan, store = probed(tmp_path)
+    spec = plan.cells[0].probe
+    before = page_html(probe_report(plan, store))
+    rows = [
+        {"prompt_id": p.prompt_id, "sample": 0, "completion": "t", "tokens": 1, "finish": "stop"}
+        for p in plan.pool(spec).test
+    ]
+    write_part(store, spec.key, "test", pa.Table.from_pylist(rows, schema=SAMPLES))
+    assert page_html(probe_report(plan, store)) == before
+
+
+def test_a_stopped_probe_is_shown_as_far_as_it_came(tmp_path: Path) -> None:
+    plan, store = probed(tmp_path, prompts=10, samples=2)
+    report = probe_report(plan, store, tmp_path / "p.html")
+    assert "incomplete: 20 of 160 samples" in " ".join(terminal_probe(report).split())
+    assert "decile select" not in page_html(report)
+    assert "wrote" in save_report(plan, store, tmp_path / "p.html")
+    assert not [*tmp_path.glob("*.parquet")]
+    titles = [section.title for section in analyse(plan, store).sections]  # decile report
+    assert {"Difficulty of the pool", "Completions to read"} <= set(titles)
+
+
+def test_a_probe_without_samples(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path)
+    text = save_report(plan, Store(str(tmp_path / "runs")), tmp_path / "p.html")
+    assert text.startswith("no sample is stored yet")
+
+
+@pytest.mark.parametrize("outcome", ["unparsed", "truncated", "error", "correct"])
+def test_pools_with_a_single_outcome(tmp_path: Path, outcome: str) -> None:
+    plan, store = probed(tmp_path, lambda prompt, i: {"outcome": outcome, "extracted": None})
+    report = probe_report(plan, store, tmp_path / "p.html")
+    (pool,) = report.pools
+    assert pool.agreement.suspects == []
+    assert f"100.0 % {outcome}" in terminal_probe(report)
+    assert page_html(report).count("</section>") == 4 - (outcome in ("correct", "error"))
+    expected = 40 if outcome in ("unparsed", "truncated") else 0
+    assert len(pool.unsolved) == expected
+    assert len(pool.unfinished) == (40 if outcome == "truncated" else 0)
+
+
+def test_a_policy_that_cannot_select_says_why(tmp_path: Path) -> None:
+    plan = with_grid(tmp_path, ["hard", "hardest_nonzero"])
+    store = Store(str(tmp_path / "runs"))
+    draw(plan, store, lambda prompt, i: {})
+    report = probe_report(plan, store, tmp_path / "p.html")
+    hard, nonzero = report.pools[0].policies
+    assert hard.summary and not nonzero.summary
+    assert "has 0 of 8 prompts" in nonzero.note
+    assert nonzero.note in terminal_probe(report)
+
+
+def file_plan(folder: Path, rows: list[Row]) -> Plan:
+    """The small plan over questions of a file, with a budget of one prompt."""
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "test.jsonl").write_text('{"question": "2+2?", "answer": "4", "tier": "a"}\n')
+    small_plan(folder)
+    file = folder / "experiments.yaml"
+    content = yaml.safe_load(file.read_text())
+    splits = {split: str(folder / f"{split}.jsonl") for split in ("train", "test")}
+    options = {**splits, "tier": "tier"}
+    content["datasets"]["small"] = {"task": "file", "options": options}
+    content["experiments"]["small"] |= {"budget": 1}
+    content["experiments"]["small"]["grpo"]["per_device_train_batch_size"] = 4
+    file.write_text(yaml.safe_dump(content))
+    return make_plan(load_config(file), "small")
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:9]))
+def test_hostile_texts_are_shown_as_text(tmp_path: Path, text: str) -> None:
+    def sample(prompt: Prompt, i: int) -> Row:
+        return {"completion": text, "extracted": text[:3000]}
+
+    rows = [
+        {"question": f"{text} {i}", "answer": "2", "tier": f"{text[:300]}{i % 2}"} for i in range(8)
+    ]
+    plan, store = file_plan(tmp_path, rows), Store(str(tmp_path / "runs"))
+    draw(plan, store, sample)
+    report = probe_report(plan, store, tmp_path / "p.html")
+    html, summary = page_html(report), terminal_probe(report)
+    assert len(report.pools[0].agreement.suspects) == 8
+    assert "<script" not in html and "</pre><b>" not in html
+    assert len(html) < 400_000
+    for page in (html, summary):
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202e\u2066]", page)
+    assert ("characters left out" in html) == (len(text) > 9999)
+    assert ("⟨U+001B⟩" in html) == ("\x1b" in text)
+
+
+def tiers(count: int, prompts: int = 200) -> pa.Table:
+    return pa.table(
+        {
+            "tier": [f"t{i % count}" for i in range(prompts)],
+            "pass_rate": pa.array([[0.0, 0.2, 1.0, None][i % 4] for i in range(prompts)]),
+        }
+    )
+
+
+def test_small_tiers_share_a_line() -> None:
+    assert tier_table(tiers(1)).body == []
+    assert len(tier_table(tiers(MAX_TIERS)).body) == MAX_TIERS
+    body = tier_table(tiers(MAX_TIERS + 5)).body
+    assert [name for name, _, _ in body][-1] == "6 smaller tiers"
+    assert len(body) == MAX_TIERS and sum(count for _, count, _ in body) == 200
+    assert all(sum(shares) == pytest.approx(1) for _, _, shares in body)
+
+
+def test_a_pool_of_one_prompt(tmp_path: Path) -> None:
+    plan = file_plan(tmp_path, [{"question": "1+1?", "answer": "2", "tier": ""}])
+    store = Store(str(tmp_path / "runs"))
+    draw(plan, store, lambda prompt, i: {"extracted": "3"})
+    report = probe_report(plan, store, tmp_path / "p.html")
+    assert "gold answer 2, 4 of 4 completions answer 3" in terminal_probe(report)
+    assert "never solved: 1 prompt (100.0 %)" in terminal_probe(report)
+    page_html(report)
+
+
+def test_the_page_is_refused_before_any_work(tmp_path: Path, capsys) -> None:
+    small_plan(tmp_path)
+    arguments = ["probe", str(tmp_path / "experiments.yaml"), "-e", "small", "--out"]
+    assert main([*arguments, str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err
