@@ -1,7 +1,7 @@
 """Answers on which completions agree, for and against the gold answer."""
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.difficulty.agreement import LEAST, SHARE, SuspectGold, agreement
@@ -56,6 +56,7 @@ def test_few_or_unparsed_answers_are_no_agreement() -> None:
     assert found == (0, 0, [])
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from("abcdef"),
