@@ -78,6 +78,8 @@ def parse_json(text: str | bytes, place: str) -> Any:
         value = json.loads(text)
         if "\\ud" in text.lower():  # only an escape can hold half of a surrogate pair
             json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{place}: {error}: write it as UTF-8 text") from error
     except UnicodeEncodeError as error:
         raise TaskError(f"{place}: holds half of a surrogate pair (\\ud…): remove it") from error
     except RecursionError as error:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,8 +18,6 @@ from exchange_files import (
     subset_of,
     written,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from orchestrator.cli.main import main
 from orchestrator.exchange import (
@@ -33,7 +30,7 @@ from orchestrator.exchange import (
 )
 from orchestrator.selection.subsets import reason
 from orchestrator.storage.errors import UserError
-from tasks import TaskError, make_prompt
+from tasks import TaskError
 
 TINY = Path(__file__).parents[1] / "orchestrator" / "embedded" / "tiny"
 
@@ -142,32 +139,6 @@ def test_datasets_loads_an_export_and_a_chat_template_renders_it(
     if layout == "trl":
         assert loaded["answer"][:] == [pool[1].answer, pool[0].answer]
         assert loaded["pass_rate"][:] == [1 / 32, None]
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.text(min_size=1), st.integers(-99, 99), st.text()), min_size=1, max_size=6
-    )
-)
-def test_any_text_survives_the_round_trip(entries: list[tuple[str, int, str]]) -> None:
-    prompts = {
-        prompt.prompt_id: prompt
-        for question, answer, tier in entries
-        if question.strip()
-        for prompt in [make_prompt("file", question, str(answer), tier or "all")]
-    }
-    if not prompts:
-        return
-    pool = list(prompts.values())
-    table = subset_of(pool, list(range(len(pool))))
-    place = table.column_names.index("pass_rate")
-    table = table.set_column(place, "pass_rate", pa.array([0.5] * len(pool)))
-    with tempfile.TemporaryDirectory() as folder:
-        for layout, name in (("jsonl", "a.jsonl"), ("verl", "a.parquet")):
-            export_subset(table, pool, TASK, layout, Path(folder) / name)
-            probe = import_probe(Path(folder) / name, None, TASK)
-            assert {p.prompt_id: p for p in probe.prompts} == prompts
 
 
 def test_a_prompt_outside_the_data_is_named(tmp_path: Path) -> None:

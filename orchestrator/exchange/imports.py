@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from orchestrator import __version__
+from orchestrator.exchange.columns import LAYOUTS
 from orchestrator.exchange.layouts import detect_layout, located, read_layout, read_source
 from orchestrator.exchange.pool import PromptMatcher
 from orchestrator.exchange.records import CompletionRecord, Hints, Notes, Records, SolveRateRecord
@@ -110,7 +111,9 @@ def import_probe(
     matcher = PromptMatcher(task, pool, notes)
     completions, rated = _usable(records, matcher, notes)
     if not completions and not rated:
-        raise TaskError(f"{opened.file}: every row was dropped. {'; '.join(notes.lines())}")
+        columns = "; name the columns with --question and --answer" if name in LAYOUTS else ""
+        reasons = "; ".join(notes.lines())
+        raise TaskError(f"{opened.file}: every row was dropped. {reasons}{columns}")
     samples: pa.Table | None = None
     try:
         if completions:
@@ -148,9 +151,13 @@ def _usable(
             continue
         if isinstance(record, SolveRateRecord):
             rated.append(record)
+            if not prompt.question:
+                label = "prompts have no text, so subsets cannot be exported"
+                notes.count(label, record.source.place)
         elif prompt.question:
             completions.append(record)
         else:
+            matcher.prompts.pop(prompt.prompt_id, None)
             notes.count("rows dropped: no question", record.source.place)
     return completions, rated
 

@@ -82,7 +82,6 @@ class PromptMatcher:
     def _own_prompt(self, source: SourceQuestion) -> Prompt | None:
         text, answer, known_id = source.question, source.answer, source.known_id
         if not text:
-            self.notes.count("prompts have no text, so subsets cannot be exported", source.place)
             return Prompt(str(known_id), "", "", source.tier)
         if not answer:
             self.notes.count("rows dropped: no answer", source.place)
