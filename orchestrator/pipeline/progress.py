@@ -49,10 +49,10 @@ class ProgressDisplay:
     forecast: Forecast | None = None
     meter: UsageMeter | None = None
     names: Mapping[str, str] = field(default_factory=dict)  # by cell_id, for bars
+    evaluated_later: set[str] = field(default_factory=set)  # cell_ids of trained cells
 
     def __post_init__(self) -> None:
         self._running: dict[str, RunningCell] = {}
-        self._trained: set[str] = set()  # cell_ids, until their checkpoints are evaluated
         self._phase: Phase | None = None  # probes and evaluations; training follows from the cells
         self._explained: dict[str, str] = {}
         self._last_line = self._last_forecast = float("-inf")
@@ -65,13 +65,13 @@ class ProgressDisplay:
     def of(cls, plan: Plan, states: Sequence[CellState] = ()) -> Self:
         """Progress over a plan's cells; `states`: how far each is, if any has started."""
         names = {cell.cell_id: short_name(plan, cell) for cell in plan.cells}
-        display = cls(len(plan.cells), sum(state.settled for state in states), names=names)
-        display._trained = {
+        trained = {
             cell.cell_id
             for cell, state in zip(plan.cells, states, strict=False)
             if state is CellState.TRAINED
         }
-        return display
+        done = sum(state.settled for state in states)
+        return cls(len(plan.cells), done, names=names, evaluated_later=trained)
 
     def __enter__(self) -> Self:
         if can_redraw(self.out):
@@ -137,7 +137,7 @@ class ProgressDisplay:
     def trained(self, cell: Cell) -> None:
         """A cell is trained; its checkpoints are evaluated later."""
         self._running.pop(cell.cell_id, None)
-        self._trained.add(cell.cell_id)
+        self.evaluated_later.add(cell.cell_id)
         self.say(f"{cell.name}: trained; its checkpoints are evaluated after all cells are trained")
 
     def evaluated(self, done: int, total: int) -> None:
@@ -154,7 +154,7 @@ class ProgressDisplay:
     def finished(self, cell: Cell, text: str) -> None:
         """A cell has ended; `text` is its result or why it has none."""
         self._running.pop(cell.cell_id, None)
-        self._trained.discard(cell.cell_id)
+        self.evaluated_later.discard(cell.cell_id)
         self.done += 1
         if self.forecast:
             self.forecast.cell_ended(cell)
@@ -211,7 +211,7 @@ class ProgressDisplay:
         ]
         phase = self._phase
         if cells:
-            ended = self.done + len(self._trained)
+            ended = self.done + len(self.evaluated_later)
             share = (ended + sum((c.update or 0) / c.updates for c in cells)) / self.total
             phase = Phase("training", share, f"{100 * share:.0f} %")
         totals = Totals(self.done, self.total, self._ends_at, self._gpu_hours)

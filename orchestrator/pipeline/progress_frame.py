@@ -76,8 +76,13 @@ def _phase_row(phase: Phase) -> Table:
     row.add_column(ratio=1, min_width=4)
     row.add_column(no_wrap=True, overflow="ellipsis", justify="right")
     eta = "" if phase.ends_at is None else f", ETA {time_left(phase.ends_at)}"
-    row.add_row(Text(phase.label), ProgressBar(1.0, phase.share), Text(phase.detail + eta))
+    row.add_row(Text(phase.label), _bar(1.0, phase.share), Text(phase.detail + eta))
     return row
+
+
+def _bar(total: float, completed: float) -> ProgressBar:
+    """As wide as its column; rich's own bar is red, like an error."""
+    return ProgressBar(total, completed, complete_style="cyan", finished_style="green")
 
 
 def _cell_table(cells: Sequence[CellLine], columns: int) -> Table:
@@ -90,7 +95,7 @@ def _cell_table(cells: Sequence[CellLine], columns: int) -> Table:
     for heading in ["update", *["learnable %"] * learnable, "accuracy", "ETA"]:
         table.add_column(heading, no_wrap=True, overflow="ellipsis", justify="right")
     for cell in cells:
-        bar = ProgressBar(cell.updates, cell.update or 0)
+        bar = _bar(cell.updates, cell.update or 0)
         update = "starting" if cell.update is None else f"{cell.update}/{cell.updates}"
         shown = UNKNOWN if cell.learnable_pct is None else f"{cell.learnable_pct:.1f}"
         accuracy = UNKNOWN if cell.accuracy is None else f"{cell.accuracy:.3f}"
