@@ -1,0 +1,67 @@
+"""docs/importing.md: every command of the page runs, and every layout and note is on it."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from exchange_files import RIGHT, WRONG, subset_of, written
+
+from orchestrator.cli.main import main
+from orchestrator.exchange import EXPORTS, IMPORTS
+from tasks import columns, get_task
+from tasks.competition_math import CompetitionMath
+
+PAGE = Path(__file__).parents[1] / "docs" / "importing.md"
+LOGS = Path(__file__).parent / "exchange_logs"
+TEXT = PAGE.read_text("utf-8")
+COMMANDS = re.findall(r"^decile (.+)$", TEXT, re.MULTILINE)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files that the page's commands read, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rollouts").mkdir()
+    shutil.copy(LOGS / "inspect.eval", "log.eval")
+    shutil.copy(LOGS / "lm_eval_sums.jsonl", "samples_gsm8k.jsonl")
+    for name in ("rollouts.jsonl", "rollouts/1.jsonl"):
+        shutil.copy(LOGS / "verl_rollouts.jsonl", name)
+    chat = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "#### 4"}]
+    written(tmp_path, [{"messages": chat}], "chats.jsonl")
+    row = {"problem": "2+2?", "meta": {"gold": "4"}, "outputs": [RIGHT, WRONG]}
+    written(tmp_path, [row], "mine.jsonl")
+    written(tmp_path, [{"q": "2+2?", "a": "4", "stats": {"mean": 0.5}}], "rates.jsonl")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_every_command_of_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = get_task("arithmetic", train=20).train()
+    monkeypatch.setattr(CompetitionMath, "train", lambda task: sums)
+    monkeypatch.setattr(CompetitionMath, "provenance", {})
+    assert len(COMMANDS) == 10
+    for command in COMMANDS:
+        arguments = shlex.split(command)
+        if arguments[0] == "select":
+            arguments[arguments.index("--budget") + 1] = "2"  # of a few prompts
+        if "math" in arguments:
+            import pyarrow.parquet as pq
+
+            pq.write_table(subset_of(sums, [1, 2]), "subset.parquet")
+        assert main(arguments) == 0, command
+    assert len(Path("train.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_page_names_every_layout_and_every_note() -> None:
+    for name in (*IMPORTS, *EXPORTS):
+        assert f"`{name}`" in TEXT or name == "dapo", name
+    notes = (columns.SYSTEM, columns.TURNS, columns.ANSWERS, columns.INSTRUCTIONS)
+    for note in (*notes, columns.SOLUTIONS):
+        assert note.partition(":")[0] in TEXT, note
+
+
+def test_links_of_the_page_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([\w./-]+\.md)", TEXT):
+        assert (PAGE.parent / target).is_file()
