@@ -83,6 +83,11 @@ def get_policy(name: str, /, **options: Any) -> Policy:
             raise
         except (TypeError, ValueError) as error:
             raise PolicyError(f"policy {name!r} cannot be built: {error}") from error
+        except Exception as error:
+            if policy.__module__.startswith("policies."):
+                raise  # a bug of ours, with its traceback
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise PolicyError(f"policy {name!r} cannot be built: {reason}") from error
     elif options:
         policy = partial(policy, **options)
     if not callable(policy):

@@ -3,6 +3,7 @@
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os.path import isabs
 from pathlib import Path
 from traceback import walk_tb
 
@@ -20,7 +21,8 @@ def place_of(error: BaseException) -> str:
     A plugin that is installed among the libraries counts as the user's where no other file does.
     """
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    theirs = [(file, n) for file, n in frames if not file.startswith((*_OURS, "<"))]
+    # A path that is not absolute is of a compiled library, or of no file.
+    theirs = [(file, n) for file, n in frames if isabs(file) and not file.startswith(_OURS)]
     own = [place for place in theirs if not place[0].startswith(_LIBRARIES)]
     file, line = next(reversed(own or theirs), ("", 0))
     return f"{file}:{line}" if file else ""

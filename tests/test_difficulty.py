@@ -290,6 +290,7 @@ def test_the_summary_has_the_size_that_the_policy_selected() -> None:
     def three(table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
         return np.arange(3)
 
+    three.whole = True  # type: ignore[attr-defined]
     summary = summarise(pool_of([0, 1, 2, 3], ["wrong"], 4), 2, three, 0, 4, repeats=2)
     assert (summary.policy, summary.size, summary.ties) == ("three", 3, None)
     assert summary.overlap == summary.overlap_same_ties == 1

@@ -44,14 +44,14 @@ def _exit_code(error: Exception) -> int | None:
     """The exit code of an expected error; None for a bug, which keeps its traceback."""
     from cluster.resources import ResourceError
     from orchestrator.probing.marker_check import MarkerFails
-    from orchestrator.probing.samples import MarkingError
+    from orchestrator.probing.samples import ProbeError
     from orchestrator.storage.store import StoreError
     from policies import PolicyError
     from tasks import TaskError
 
     if isinstance(error, UserError | StoreError | ResourceError | PolicyError | TaskError):
         return 2
-    return 1 if isinstance(error, MarkerFails | MarkingError) else None
+    return 1 if isinstance(error, MarkerFails | ProbeError) else None
 
 
 def build_parser() -> argparse.ArgumentParser:

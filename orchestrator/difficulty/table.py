@@ -20,7 +20,7 @@ from orchestrator.difficulty.estimates import (
     wilson,
 )
 from orchestrator.storage.schema import DIFFICULTY
-from policies import Policy, Ties, get_policy, ties_of
+from policies import Policy, Ties, checked_rows, get_policy, is_whole, ties_of
 from tasks import OUTCOMES
 
 __all__ = [
@@ -161,7 +161,9 @@ def summarise(
     `adaptive.complete_pass_rates`. Raises PolicyError if the subset cannot be filled.
     """
     rule = get_policy(policy) if isinstance(policy, str) else policy
-    chosen = rule(table, size, np.random.default_rng(seed))
+    name = str(getattr(rule, "title", None) or getattr(rule, "__name__", policy))
+    rows = rule(table, size, np.random.default_rng(seed))
+    chosen = checked_rows(rows, name, len(rows) if is_whole(rule) else size, table.num_rows)
     again = partial(
         in_subset_probability,
         table,
@@ -177,7 +179,7 @@ def summarise(
     outcomes = outcome_counts(subset)
     failed = {o: outcomes[o] for o in FAILURES}
     return Summary(
-        policy=str(getattr(rule, "title", None) or getattr(rule, "__name__", policy)),
+        policy=name,
         size=len(chosen),
         samples=samples,
         prior=prior,

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from cluster.actors import run_in_worker
 from orchestrator.config.entries import build_policy
+from orchestrator.config.policy_errors import policy_errors
 from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Capacity
@@ -60,7 +61,7 @@ def run_probes(
 
     Returns the training probes with their difficulty tables.
 
-    Raises MarkerFails before anything is sampled, and MarkingError if too many answers cannot be
+    Raises MarkerFails before anything is sampled, and ProbeError if samples cannot be drawn or
     marked.
     """
     check_markers(plan, progress)
@@ -107,9 +108,9 @@ def difficulty_lines(plan: Plan, spec: ProbeSpec, table: pa.Table) -> list[str]:
         return [f"{share}; sampling stopped early for {stopped:,} prompts, so no estimates"]
     cell = cells_of(plan.cells, spec)[0]
     group = int(cell.grpo["num_generations"])
-    summary = summarise(
-        table, cell.size, build_policy(cell.rule), cell.seed, samples, group_size=group
-    )
+    policy = build_policy(cell.rule)
+    with policy_errors(policy, cell.rule.policy):
+        summary = summarise(table, cell.size, policy, cell.seed, samples, group_size=group)
     return [f"(subset of {cell.name})", *summary_lines(summary)]
 
 

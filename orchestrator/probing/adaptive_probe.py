@@ -23,7 +23,7 @@ from orchestrator.probing.sample_store import (
     read_samples,
     write_key,
 )
-from orchestrator.probing.samples import MarkingError, SampleRequest
+from orchestrator.probing.samples import ProbeError, SampleRequest
 from orchestrator.storage.store import Store
 from tasks import Prompt
 
@@ -96,7 +96,7 @@ def run_adaptive(
 ) -> pa.Table:
     """Sample until every target's subset is certain; returns all stored samples (COUNTED).
 
-    Needs a connected Ray if anything is undecided. Raises MarkingError like any probe.
+    Needs a connected Ray if anything is undecided. Raises ProbeError like any probe.
     """
     if frontier.undecided():
         write_key(store, spec)
@@ -139,7 +139,7 @@ def _sample(
             idle.append(working.pop(done))
             rows, failure = ray.get(done)
             if failure:
-                raise MarkingError(failure)
+                raise ProbeError(failure)
             frontier.record(rows)
             progress(frontier.drawn, total)
     finally:

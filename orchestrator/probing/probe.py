@@ -15,9 +15,15 @@ from cluster.resources import probe_share
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.sample_store import COUNTED, compact, read_samples, write_key, write_part
-from orchestrator.probing.samples import MarkingError, SampleRequest, sample_and_mark
+from orchestrator.probing.samples import (
+    MarkingError,
+    ProbeError,
+    SampleRequest,
+    sample_and_mark,
+)
+from orchestrator.sampling.base import SamplingError
 from orchestrator.storage.store import Store
-from tasks import Prompt
+from tasks import Prompt, TaskError
 
 ROWS_PER_PART = 640  # enough to fill a batch, few enough that a kill costs seconds
 
@@ -35,7 +41,7 @@ def run_probe(
 ) -> pa.Table:
     """Sample what is `missing` of a probe, then return all of it, sorted (columns COUNTED).
 
-    Needs a connected Ray if anything is missing. Raises MarkingError where marking fails too often,
+    Needs a connected Ray if anything is missing. Raises ProbeError where sampling or marking fails,
     and RuntimeError when samples are still missing after the run.
     """
     if missing:
@@ -47,7 +53,7 @@ def run_probe(
         progress(done, total)
         for row in map_over_actors(tables, ProbeActor, arguments, share):
             if row["failure"]:
-                raise MarkingError(row["failure"])
+                raise ProbeError(row["failure"])
             done += row["samples"]
             progress(done, total)
         compact(store, spec.key)
@@ -81,8 +87,11 @@ class ProbeActor:
 
         torch.set_num_threads(max(1, int(cpus)))
         self.spec, self.store = spec, Store(storage)
-        self.task = spec.dataset.build()
-        self.sampler = load_sampler(spec.model, spec.settings.engine)
+        self.task, self.failure = spec.dataset.build(), ""
+        try:
+            self.sampler = load_sampler(spec.model, spec.settings.engine)
+        except SamplingError as error:
+            self.failure = str(error)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Draw a part; returns its number of samples, or why it cannot be marked."""
@@ -97,15 +106,17 @@ class ProbeActor:
     def draw_part(self, requests: list[SampleRequest]) -> tuple[list[dict[str, Any]], str]:
         """Write the samples as a part; returns (prompt_id, sample, outcome) of each.
 
-        A marking failure is returned as text, not raised: Ray's wrapped exceptions lose their
-        cause.
+        A failure to sample or to mark is returned as text, not raised: Ray's wrapped exceptions
+        lose their cause.
         """
+        if self.failure:
+            return [], self.failure
         settings, max_errors = self.spec.settings, self.spec.dataset.max_marking_errors
         try:
             samples = sample_and_mark(
                 self.sampler, self.task, requests, settings.sampling(), max_errors
             )
-        except MarkingError as error:
+        except (MarkingError, SamplingError, TaskError) as error:
             return [], str(error)
         write_part(self.store, self.spec.key, self.spec.split, samples)
         return samples.select(COUNTED).to_pylist(), ""

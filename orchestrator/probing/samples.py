@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from orchestrator.probing.isolation import NOT_TRIED, mark_answers
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
+from orchestrator.sampling.own_engine import drawn
 from orchestrator.storage.schema import SAMPLES
 from tasks import Answer, Mark, Prompt, Task
 
@@ -15,7 +16,11 @@ SampleRequest = tuple[Prompt, Sequence[int]]  # a prompt and the sample indices 
 TOLERATED_FAILURES = 2  # marking failures that never stop a batch, however small it is
 
 
-class MarkingError(RuntimeError):
+class ProbeError(RuntimeError):
+    """Samples could not be drawn or marked; the message says why."""
+
+
+class MarkingError(ProbeError):
     """Marking failed for more of a batch than the experiment allows; the message says where."""
 
 
@@ -40,13 +45,15 @@ def sample_and_mark(
 ) -> pa.Table:
     """Sample and mark: one row (schema SAMPLES) per prompt and requested sample index.
 
-    Raises MarkingError where marking fails for more than the share `max_errors`.
+    Raises MarkingError where marking fails for more than the share `max_errors`, TaskError where a
+    task, and SamplingError where an engine of the user's own fails.
     """
-    drawn = sampler.sample(
+    results = drawn(
+        sampler,
         [Request(p.prompt_id, task.messages(p.question), i, p.question) for p, i in requests],
         settings,
     )
-    completions = [completion for of_prompt in drawn for completion in of_prompt]
+    completions = [completion for of_prompt in results for completion in of_prompt]
     pairs = [(prompt, index) for prompt, indices in requests for index in indices]
     golds = [prompt.answer for prompt, _ in pairs]
     marks = mark_completions(task, completions, golds, max_errors)

@@ -9,7 +9,9 @@ from typing import Any, cast
 
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.own_engine import engine_errors
 from tasks import hidden_module
+from tasks.user_code import describe
 
 GROUP = "decile.samplers"
 ENGINES = {
@@ -47,9 +49,8 @@ def find_sampler(name: str) -> type[Sampler]:
     try:
         engine: Any = EntryPoint(name, target, GROUP).load()
     except (Exception, SystemExit) as error:  # a custom module may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(
-            f"engine {name!r} cannot be imported: {reason}{hidden_module(target)}"
+            f"engine {name!r} cannot be imported: {describe(error)}{hidden_module(target)}"
         ) from error
     if not (inspect.isclass(engine) and issubclass(engine, Sampler)):
         raise ValueError(f"engine {name!r} is not a Sampler: write package.module:Class of one")
@@ -66,11 +67,10 @@ def load_sampler(
 
     A recorded model is always replayed. With `lora_rank`, adapters can be swapped in. Raises
     ValueError for an unknown engine, one that cannot swap adapters, and a model that cannot be
-    loaded.
+    loaded; SamplingError for an engine of the user's own that fails.
     """
     sampler: Any = find_sampler(RECORDED if source.recorded else engine)
-    if not lora_rank:
-        return cast(Sampler, sampler.load(source, device))
-    if not sampler.adapts:
+    if lora_rank and not sampler.adapts:
         raise ValueError(f"engine {engine!r} cannot swap adapters")
-    return cast(Sampler, sampler.load(source, device, lora_rank))
+    with engine_errors(sampler, "load"):
+        return cast(Sampler, sampler.load(source, device, *([lora_rank] if lora_rank else [])))

@@ -72,6 +72,10 @@ def render(
     return list(rendered["input_ids"])
 
 
+class SamplingError(RuntimeError):
+    """An engine of the user's own failed; the message names it and the place."""
+
+
 class Sampler(ABC):
     """An engine that holds one model."""
 

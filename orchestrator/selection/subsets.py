@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.config.entries import PolicyEntry, build_policy
+from orchestrator.config.policy_errors import policy_errors
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
 from policies import (
@@ -52,6 +53,13 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
     if request.samples is not None:
         difficulty = complete_pass_rates(difficulty, request.samples, request.count_truncated)
     policy = build_policy(request.rule)
+    with policy_errors(policy, request.rule.policy):
+        return _select(policy, difficulty, request)
+
+
+def _select(
+    policy: Policy, difficulty: pa.Table, request: SubsetRequest
+) -> tuple[pa.Table, dict[str, Any]]:
     if is_whole(policy):
         size = capacity_of(policy, difficulty)
     else:

@@ -21,7 +21,9 @@ from orchestrator.evaluation.evaluator import Evaluator, is_due
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.probing.samples import MarkingError
+from orchestrator.sampling.base import SamplingError
 from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.own_engine import engine_errors
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import EVALUATIONS
 from orchestrator.storage.store import Store
@@ -33,6 +35,7 @@ from orchestrator.training.record import (
     latest_checkpoint,
     versions,
 )
+from tasks import TaskError
 
 # Called with (checkpoints evaluated, checkpoints in all).
 Progress = Callable[[int, int], None]
@@ -124,17 +127,22 @@ class CheckpointActor:
 
         torch.set_num_threads(max(1, int(cpus)))
         self.store = Store(storage)
-        self.sampler = load_sampler(model, engine, lora_rank=rank)
+        self.failure = ""
+        try:
+            self.sampler = load_sampler(model, engine, lora_rank=rank)
+        except SamplingError as error:
+            self.failure = str(error)
         self.pools: dict[str, Pool] = {}
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Evaluate one checkpoint; returns the cell's id, and why marking failed, if it did."""
+        """Evaluate one checkpoint; returns the cell's id, and why that failed, if it did."""
         [row] = batch.to_pylist()
         cell = Cell.model_validate_json(row["cell"])
-        failure = ""
+        failure = self.failure
         try:
-            self.evaluate(cell, row["update"])
-        except MarkingError as error:
+            if not failure:
+                self.evaluate(cell, row["update"])
+        except (MarkingError, SamplingError, TaskError) as error:
             failure = str(error)
         return pa.table({"cell_id": [cell.cell_id], "failure": [failure]})
 
@@ -145,7 +153,8 @@ class CheckpointActor:
         if dataset.name not in self.pools:
             self.pools[dataset.name] = load_pool(dataset)
         with _local_copy(self.store, "cells", cell.cell_id, ADAPTERS, str(update)) as folder:
-            self.sampler.adapt(folder)
+            with engine_errors(type(self.sampler), "adapt"):
+                self.sampler.adapt(folder)
             evaluator = Evaluator(cell, self.pools[dataset.name])
             table = evaluator.evaluate(self.sampler, update)
         self.store.write_json({"seconds": time.monotonic() - started}, *place, f"{update}.json")

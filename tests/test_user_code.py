@@ -1,0 +1,173 @@
+"""A task, a policy or an engine of a user's own that fails is one line with its name and place."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator.cli.main import main
+from orchestrator.config.policy_errors import policy_errors
+from orchestrator.planning.pools import load_prompts, template_hash
+from orchestrator.probing.marker_check import check_marker
+from orchestrator.sampling import Request, load_sampler
+from orchestrator.sampling.base import Completion, SamplingError, SamplingSettings
+from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.own_engine import drawn
+from policies import PolicyError, get_policy
+from tasks import TaskError, find_task, get_task
+from tasks.user_code import place_of
+
+CODE = """\
+import json, sys
+from orchestrator.sampling import Completion, Sampler
+from policies import ScorePolicy
+from tasks.gsm8k import Gsm8k
+
+class Task(Gsm8k):
+    def train(self): return json.loads("[")
+    def test(self): return sys.exit(4)
+    def messages(self, question): return question.content
+    def perturb(self, prompt): return 1 / 0
+
+def raises(table, size, rng): return table["absent"]
+def leaves(table, size, rng): sys.exit(1)
+def one_row(table, size, rng): return [0] * size
+def words(table, size, rng): return ["a"] * size
+def nothing(table, size, rng): return None
+
+class Unbuildable(ScorePolicy):
+    def __init__(self): {}["key"]
+    def score(self, table): return 0
+
+class Engine(Sampler):
+    results = None
+    @classmethod
+    def load(cls, source, device=None): return cls()
+    def sample(self, requests, settings):
+        return self.results if self.results is not None else 1 / 0
+    def count_tokens(self, requests): return []
+
+class Unloadable(Engine):
+    @classmethod
+    def load(cls, source, device=None): raise OSError("no GPU")
+"""
+
+
+def line(text: str) -> int:
+    return next(n for n, code in enumerate(CODE.splitlines(), 1) if text in code)
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "code_of_mine.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "code_of_mine", raising=False)
+    importlib.invalidate_caches()
+    return tmp_path / "code_of_mine.py"
+
+
+def test_a_task_that_raises_is_named_with_the_line(mine: Path) -> None:
+    task = get_task("code_of_mine:Task")
+    prompt = get_task("gsm8k").check_prompts()[:1]
+    for call, code, words in (
+        (lambda: load_prompts(task, "train"), "json.loads", "train() raised JSONDecodeError: "),
+        (lambda: load_prompts(task, "test"), "sys.exit(4)", "test() raised SystemExit: 4"),
+        (lambda: template_hash(task), "question.content", "messages() raised AttributeError: "),
+        (lambda: check_marker(task, prompt), "1 / 0", "perturb() raised ZeroDivisionError: "),
+    ):
+        with pytest.raises(TaskError) as caught:
+            call()
+        message = str(caught.value)
+        assert message.startswith("task code_of_mine:Task: ") and words in message
+        assert message.endswith(f"({mine}:{line(code)})")
+
+
+def test_a_module_that_raises_is_named_with_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "raises_on_import.py").write_text("import json\n\njson.loads('[')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TaskError, match=r"JSONDecodeError: .*/raises_on_import\.py:3\)$"):
+        find_task("raises_on_import:Task")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("raises", "raised KeyError: 'Field \"absent\" does not exist in schema' ({file}:{line})"),
+        ("leaves", "raised SystemExit: 1 ({file}:{line})"),
+        ("one_row", "must return 2 distinct row numbers"),
+        ("words", "must return 2 distinct row numbers"),
+        ("nothing", "must return 2 distinct row numbers"),
+        ("Unbuildable", "cannot be built: KeyError: 'key'"),
+    ],
+)
+def test_a_policy_that_fails_is_named(
+    mine: Path, capsys: pytest.CaptureFixture[str], name: str, words: str
+) -> None:
+    table = mine.parent / "table.parquet"
+    pq.write_table(pa.table({"prompt_id": ["a", "b", "c"], "pass_rate": [0.1, 0.2, 0.3]}), table)
+    arguments = ["--probe", str(table), "--policy", f"code_of_mine:{name}", "--budget", "2"]
+    assert main(["select", *arguments, "--out", str(mine.parent / "out.parquet")]) == 2
+    [message] = capsys.readouterr().err.splitlines()
+    assert f"policy 'code_of_mine:{name}' " in message
+    assert words.format(file=mine, line=line(f"def {name}(") if "{line}" in words else 0) in message
+
+
+def test_a_bug_of_a_policy_of_ours_keeps_its_traceback(mine: Path) -> None:
+    def fail(policy: Any, name: str) -> None:
+        with policy_errors(policy, name):
+            raise KeyError(name)
+
+    with pytest.raises(KeyError):
+        fail(get_policy("hard"), "hard")
+    with pytest.raises(PolicyError, match="policy 'mine' raised KeyError"):
+        fail(lambda table, size, rng: np.arange(size), "mine")
+
+
+REQUESTS = [Request("a", [], [0, 1], "q"), Request("b", [], [0], "q")]
+GOOD = Completion("x", 1, "stop")
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        (None, "sample() raised ZeroDivisionError: division by zero ({file}:{line})"),
+        ("text", "sample() returned str for 2 requests: return one list per request"),
+        ([[GOOD, GOOD]], "sample() returned 1 values for 2 requests"),
+        ([[GOOD], [GOOD]], "sample() returned 1 values for 2 samples of a request"),
+        ([[GOOD, "x"], [GOOD]], "sample() returned 'x' as a completion"),
+        ([[GOOD, Completion("x", 1, "eos")], [GOOD]], "finish='eos'"),  # type: ignore[arg-type]
+        ([[GOOD, Completion("x", 1.5, "stop")], [GOOD]], "tokens=1.5"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_engine_that_fails_is_named(mine: Path, results: Any, words: str) -> None:
+    engine: Any = load_sampler(ModelSource("m", "m", "m"), "code_of_mine:Engine")
+    engine.results = results
+    with pytest.raises(SamplingError) as caught:
+        drawn(engine, REQUESTS, SamplingSettings())
+    assert str(caught.value).startswith("engine code_of_mine:Engine: ")
+    assert words.format(file=mine, line=line("self.results if")) in str(caught.value)
+    engine.results = [[GOOD, GOOD], [GOOD]]
+    assert drawn(engine, REQUESTS, SamplingSettings()) == engine.results
+
+
+def test_an_engine_that_cannot_be_loaded_is_named(mine: Path) -> None:
+    place = rf"\({mine}:{line('no GPU')}\)"
+    with pytest.raises(
+        SamplingError, match=rf"Unloadable: load\(\) raised OSError: no GPU {place}"
+    ):
+        load_sampler(ModelSource("m", "m", "m"), "code_of_mine:Unloadable")
+
+
+def test_an_error_outside_of_a_users_code_has_no_place() -> None:
+    with pytest.raises(TaskError) as caught:
+        find_task("nothing")
+    error = caught.value
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+    assert place_of(error) == ""
