@@ -1,7 +1,7 @@
 """What `decile init` prints about the data, the model and the machine."""
 
+import re
 import shlex
-import textwrap
 from pathlib import Path
 
 from orchestrator.cli.init_model import ModelChoice
@@ -10,12 +10,13 @@ from orchestrator.config.starter import EXPERIMENT, Starter
 from orchestrator.cost.fit import GIB
 from orchestrator.cost.sizing import Sizing
 from orchestrator.planning.plan import Plan
+from orchestrator.report.layout import output_width, wrapped
 from orchestrator.storage.errors import shortened
 from tasks.file_survey import FileSurvey
 
 _ROWS = 3  # rows listed that cannot be used
 _COLUMNS = 8
-_WIDTH = 80
+_PLURAL = re.compile(r"s\b")
 
 
 def survey_lines(path: str, survey: FileSurvey) -> list[str]:
@@ -23,15 +24,20 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     names = [f"{name!r:.40}" for name in list(survey.columns)[:_COLUMNS]]
     more = len(survey.columns) - len(names)
     names += [f"{more} more"] if more else []
-    lines = [f"{_name(path)}: {_count(survey.rows, 'row')}, columns {', '.join(names)}"]
+    head = f"{_name(path)}: {_count(survey.rows, 'row')}, columns {', '.join(names)}"
+    lines = [wrapped(head, output_width())]
     questions = [f"{survey.question!r:.40}", f"up to {survey.longest_question:,} characters"]
     if survey.repeated:
         questions.append(f"{survey.repeated:,} repeated")
     if survey.contradicted:
         questions.append(f"{survey.contradicted:,} with several answers")
     lines.append(_line("questions", ", ".join(questions)))
-    forms = ", ".join(f"{count:,} {form}" for form, count in survey.forms.items())
-    worked = f"; {survey.worked:,} worked solutions that end in the answer" if survey.worked else ""
+    forms = ", ".join(
+        f"{count:,} {form if count > 1 else _PLURAL.sub('', form, count=1)}"
+        for form, count in survey.forms.items()
+    )
+    worked = f"; {_count(survey.worked, 'worked solution')} with the answer at the end"
+    worked = worked if survey.worked else ""
     lines.append(_line("answers", f"{survey.answer!r:.40}: {forms or 'none'}{worked}"))
     lines.append(
         _line("marker", f"{survey.marker}: {survey.valid:,} of {survey.rows:,} golds mark correct")
@@ -60,7 +66,7 @@ def plan_lines(
     split += " (held out)" if "test_share" in starter.options else ""
     size = plan.cells[0].size
     millions = model.shape.parameters / 1e6 if model.shape else 0.0
-    large = f"{millions / 1e3:.1f} billion" if millions >= 1e3 else f"{millions:.1f} million"
+    large = f"{millions / 1e3:.3g} billion" if millions >= 1e3 else f"{millions:.3g} million"
     gpus = _count(site.gpus, "GPU") if site.gpus else "no GPU"
     return [
         _line("pool", split),
@@ -111,14 +117,7 @@ def next_lines(file: Path, plan: Plan) -> list[str]:
 
 
 def _line(label: str, text: str) -> str:
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=f"  {label:<10} ",
-        subsequent_indent=" " * 13,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrapped(f"  {label:<10} {text}", output_width(), 11 if label else 0)
 
 
 def _count(number: int, noun: str) -> str:
