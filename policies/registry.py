@@ -40,15 +40,18 @@ def find_policy(name: str) -> Any:
         if not installed:
             known = ", ".join(policy_names())
             raise PolicyError(
-                f"unknown policy {name!r}: write one of {known}, or package.module:attribute"
+                f"unknown policy {name!r:.80}: write one of {known}, or package.module:attribute"
             )
         target = installed[0].value
+    if not all(part.isidentifier() for part in target.replace(":", ".", 1).split(".")):
+        raise PolicyError(f"policy {name!r:.80} is not a reference: write package.module:attribute")
     try:
         return EntryPoint(name, target, GROUP).load()
     except (Exception, SystemExit) as error:  # a custom module may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise PolicyError(
-            f"policy {name!r} cannot be imported: {reason}{_hidden_module(target)}"
+            f"policy {name!r} cannot be imported: {reason}"
+            f"{_hidden_module(target) or '; correct the module, or write another policy'}"
         ) from error
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tasks.base import Answer, MarkLimits, Prompt, Task, TaskError, make_prompt
 from tasks.marking import OUTCOMES, Mark
+from tasks.options import wrong_option
 from tasks.user_code import describe
 
 GROUP = "decile.tasks"
@@ -33,6 +34,7 @@ __all__ = [
     "find_task",
     "get_task",
     "hidden_module",
+    "is_reference",
     "is_shipped",
     "make_prompt",
     "reference_of",
@@ -52,13 +54,18 @@ def find_task(name: str) -> type[Task]:
         installed = list(entry_points(group=GROUP, name=name))
         if not installed:
             known = ", ".join(task_names())
-            raise TaskError(f"unknown task {name!r}: write one of {known}, or package.module:Class")
+            raise TaskError(
+                f"unknown task {name!r:.80}: write one of {known}, or package.module:Class"
+            )
         target = installed[0].value
+    if not is_reference(target):
+        raise TaskError(f"task {name!r:.80} is not a reference: write package.module:Class")
     try:
         task: Any = EntryPoint(name, target, GROUP).load()
     except (Exception, SystemExit) as error:  # a custom module may raise anything
         raise TaskError(
-            f"task {name!r} cannot be imported: {describe(error)}{hidden_module(target)}"
+            f"task {name!r} cannot be imported: {describe(error)}"
+            f"{hidden_module(target) or '; correct the module, or write another task'}"
         ) from error
     if not (inspect.isclass(task) and issubclass(task, Task)):
         raise TaskError(
@@ -89,6 +96,11 @@ def reference_of(task: Task) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
+def is_reference(target: str) -> bool:
+    """Whether a text has the form package.module:attribute."""
+    return all(part.isidentifier() for part in target.replace(":", ".", 1).split("."))
+
+
 def hidden_module(target: str) -> str:
     """What to rename if another module hides the user's module of this name; else ""."""
     name = target.partition(":")[0].partition(".")[0]
@@ -108,10 +120,17 @@ def get_task(name: str, **options: Any) -> Task:
     if unknown := sorted(options.keys() - set(known)):
         raise TaskError(f"task {name} has no option {unknown[0]!r}: it takes {', '.join(known)}")
     try:
-        return task(**options)
+        built = task(**options)
     except TaskError:
         raise
     except Exception as error:
+        if wrong := wrong_option(task.__init__, options):
+            raise TaskError(f"task {name}: {wrong}") from error
         if name in BUILTIN:
             raise  # a bug of ours, with its traceback
-        raise TaskError(f"task {name!r} cannot be built: {describe(error)}") from error
+        raise TaskError(
+            f"task {name!r} cannot be built: {describe(error)}; correct its class or its options"
+        ) from error
+    if wrong := wrong_option(task.__init__, options):
+        raise TaskError(f"task {name}: {wrong}")
+    return built

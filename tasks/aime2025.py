@@ -73,5 +73,5 @@ def whole_answer(answer: object) -> str:
     r"""The answer as an integer from 0 to 999; some copies append a degree sign."""
     bare = str(answer).strip().removesuffix("^\\circ").removesuffix("^{\\circ}").removesuffix("°")
     if not (bare.isascii() and bare.isdigit() and int(bare) <= 999):
-        raise TaskError(f"invalid answer {answer!r}: expected an integer from 0 to 999")
+        raise TaskError(f"invalid answer {answer!r}: write an integer from 0 to 999")
     return str(int(bare))

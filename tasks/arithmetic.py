@@ -235,7 +235,7 @@ class Arithmetic(Task):
 
 
 def _check_steps(steps: Sequence[int]) -> tuple[int, ...]:
-    form = f"expected a list of integers from 1 to {MAX_STEPS}"
+    form = f"write a list of integers from 1 to {MAX_STEPS}"
     if isinstance(steps, str) or not isinstance(steps, Sequence) or not steps:
         raise TaskError(f"invalid steps {steps!r}: {form}")
     for count in steps:

@@ -41,9 +41,9 @@ class Prompt:
 def check_integer(name: str, value: Any, minimum: int = 0, maximum: int = 2**32 - 1) -> int:
     """The value of an option, if it is an integer in these limits. Raises TaskError."""
     if type(value) is not int or value < minimum:  # a bool is not accepted
-        raise TaskError(f"invalid {name} {value!r:.80}: expected an integer ≥ {minimum}")
+        raise TaskError(f"invalid {name} {value!r:.80}: write an integer ≥ {minimum}")
     if value > maximum:
-        raise TaskError(f"invalid {name} {value!r:.80}: expected at most {maximum:,}")
+        raise TaskError(f"invalid {name} {value!r:.80}: write at most {maximum:,}")
     return value
 
 

@@ -181,7 +181,7 @@ def _check_levels(name: str, levels: Sequence[int] | None) -> frozenset[str] | N
     if levels is None:
         return None
     if isinstance(levels, int) or not levels or any(level not in LEVELS for level in levels):
-        raise TaskError(f"invalid {name} {levels!r}: expected a list of levels from 1 to 5")
+        raise TaskError(f"invalid {name} {levels!r}: write a list of levels from 1 to 5")
     return frozenset(map(str, levels))
 
 
@@ -190,5 +190,5 @@ def _check_subjects(subjects: Sequence[str] | None) -> frozenset[str] | None:
         return None
     if isinstance(subjects, str) or not subjects or any(s not in SUBJECTS for s in subjects):
         known = ", ".join(SUBJECTS)
-        raise TaskError(f"invalid subjects {subjects!r}: expected a list from {known}")
+        raise TaskError(f"invalid subjects {subjects!r}: write a list from {known}")
     return frozenset(subjects)

@@ -110,9 +110,9 @@ def check_columns(place: str, row: Any, columns: Sequence[str]) -> None:
             value = column_value(row, column)
         except KeyError:
             known = ", ".join(map(str, row))
-            raise TaskError(f"{place} has no column {column!r}; it has: {known}") from None
+            raise TaskError(f"{place} has no column {column!r}: write one of {known}") from None
         if value is None:
-            raise TaskError(f"{place}: column {column!r} is null")
+            raise TaskError(f"{place}: column {column!r} is null: write a value")
 
 
 def or_list(names: Sequence[str]) -> str:

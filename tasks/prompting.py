@@ -50,7 +50,7 @@ class PromptSettings:
             if key not in known:
                 raise ValueError(f"prompt has no setting {key!r}: it takes {', '.join(known)}")
         preset = settings.get("preset", "plain")
-        if preset not in templates:
+        if not isinstance(preset, str) or preset not in templates:
             raise ValueError(f"unknown preset {preset!r}: write one of {', '.join(templates)}")
         system = settings.get("system")
         if system is not None and not isinstance(system, str):

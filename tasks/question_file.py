@@ -236,5 +236,5 @@ def _check_share(path: str | None, share: float | None, files: Mapping[str, str 
         raise TaskError("test_share is only read with path: write that, or leave test_share out")
     share = 0.2 if share is None else share
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-        raise TaskError(f"invalid test_share {share!r}: expected a number between 0 and 1")
+        raise TaskError(f"invalid test_share {share!r}: write a number between 0 and 1")
     return share

@@ -160,7 +160,7 @@ class ShuffledObjects(ReadTask):
             marking=marking, prompt=prompt, path=path, revision=revision, partial=partial
         )
         if not objects or any(count not in SIZES for count in objects):
-            raise TaskError(f"invalid objects {list(objects)}: expected a list of 3, 5 or 7")
+            raise TaskError(f"invalid objects {list(objects)}: write a list of 3, 5 or 7")
         self.objects = tuple(dict.fromkeys(objects))
         self.swaps = _check_swaps(swaps)
         self.sizes = (
@@ -250,6 +250,6 @@ def _check_swaps(swaps: Sequence[int]) -> tuple[int, int]:
     low, high = (*swaps, 0, 0)[:2] if len(swaps) == 2 else (0, 0)
     if not 1 <= low <= high <= len(ORDINALS):
         raise TaskError(
-            f"invalid swaps {list(swaps)}: expected [minimum, maximum] from 1 to {len(ORDINALS)}"
+            f"invalid swaps {list(swaps)}: write [minimum, maximum] from 1 to {len(ORDINALS)}"
         )
     return low, high

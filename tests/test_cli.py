@@ -166,11 +166,11 @@ def test_plan_prints_the_price_and_what_a_cap_would_leave_out(tmp_path: Path, ca
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--gpus", "0"], "expected an integer from 1 to 100,000"),
-        (["--cpus", "9" * 500], "99…: expected an integer from 1 to 100,000"),
-        (["--gpu", "abacus"], "expected one of a100, h100"),
+        (["--gpus", "0"], "write an integer from 1 to 100,000"),
+        (["--cpus", "9" * 500], "99…: write an integer from 1 to 100,000"),
+        (["--gpu", "abacus"], "write one of a100, h100"),
         *[
-            (["--gpu-price", price], "expected a number from 0 to 1,000,000")
+            (["--gpu-price", price], "write a number from 0 to 1,000,000")
             for price in ("-1", "nan", "inf", "1e300")
         ],
     ],
@@ -267,7 +267,7 @@ def test_planning_loads_no_heavy_library() -> None:
 def test_an_invalid_seed_is_named(capsys) -> None:
     with pytest.raises(SystemExit):
         main(["select", "--seed", "one"])
-    assert "invalid seed: expected an integer ≥ 0" in capsys.readouterr().err
+    assert "invalid seed: write an integer ≥ 0" in capsys.readouterr().err
 
 
 def test_an_interrupted_command_says_how_to_resume(file: Path, monkeypatch, capsys) -> None:

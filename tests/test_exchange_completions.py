@@ -112,7 +112,7 @@ def test_an_answer_column_that_changes_with_the_completion_is_refused(tmp_path: 
         ({"truncated": "yes"}, "in.jsonl:1: truncated 'yes': write true or false"),
         ({"truncated": [True, True]}, "in.jsonl:1: truncated has 2 entries for 1 completions"),
         ({"finish": "eos"}, "in.jsonl:1: finish 'eos': write stop, length or error"),
-        ({"tokens": -1}, "in.jsonl:1: invalid tokens -1: expected an integer ≥ 0"),
+        ({"tokens": -1}, "in.jsonl:1: invalid tokens -1: write an integer ≥ 0"),
         ({"tokens": True}, "in.jsonl:1: invalid tokens True"),
         ({"sample": 0.5}, "in.jsonl:1: invalid sample 0.5"),
     ],

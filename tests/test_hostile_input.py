@@ -166,7 +166,7 @@ def test_a_storage_that_cannot_be_one_is_refused(uri: str) -> None:
 
 @pytest.mark.parametrize("port", ["-1", "0", "65536", "9" * 500])
 def test_a_port_outside_the_range_is_refused(capsys: pytest.CaptureFixture[str], port: str) -> None:
-    assert "expected an integer from 1 to 65,535" in refused(capsys, "ui", "--port", port)
+    assert "write an integer from 1 to 65,535" in refused(capsys, "ui", "--port", port)
 
 
 def test_a_file_name_with_a_null_byte_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,7 +205,7 @@ def test_two_names_of_one_model_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("train", "many", "expected an integer"),
+        ("train", "many", "write an integer"),
         ("train", 0, "for evaluation only"),
         ("test", 0, "its test set is empty"),
         ("trian", 40, "no option 'trian': it takes"),

@@ -115,8 +115,8 @@ def test_json_rows_can_be_under_a_key(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ('{"question": "a", "answer": "b"}\n\n{"question": \n', "train.jsonl:3: invalid JSON"),
-        ('{"question": "a", "answer": "b"}\n{"question": "a"}', ":2 has no column 'answer'; it"),
-        ('{"q": "a", "answer": "b"}', ":1 has no column 'question'; it has: q, answer"),
+        ('{"question": "a", "answer": "b"}\n{"question": "a"}', ":2 has no column 'answer': write"),
+        ('{"q": "a", "answer": "b"}', ":1 has no column 'question': write one of q, answer"),
         ('{"question": "a", "answer": null}', ":1: column 'answer' is null"),
         ("[1]", ":1 is not a row: write an object with question, answer"),
     ],
@@ -129,7 +129,7 @@ def test_an_invalid_line_is_named(tmp_path: Path, content: str, message: str) ->
 
 def test_an_invalid_row_of_parquet_is_named(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet", [{"question": "a"}, {"question": None}])
-    with refused("a.parquet row 1 has no column 'answer'; it has: question"):
+    with refused("a.parquet row 1 has no column 'answer': write one of question"):
         read_file(file, ["question", "answer"])
     with refused("a.parquet row 2: column 'question' is null"):
         read_file(file, ["question"])
@@ -201,7 +201,7 @@ def test_the_hub_is_not_read_without_a_commit(
 
 
 def test_rows_of_the_hub_are_checked_like_those_of_files(hub: list[tuple[object, ...]]) -> None:
-    with refused(f"someone/sums@{PIN} row 1 has no column 'level'; it has: question, answer"):
+    with refused(f"someone/sums@{PIN} row 1 has no column 'level': write one of question, answer"):
         read_rows(replace(SOURCE, columns=("level",)), None)
     with refused("holds 2 rows; the official number is 3"):
         hub.clear()

@@ -197,7 +197,7 @@ def test_gold_and_steps_are_read_from_a_solution(
 
 @pytest.mark.parametrize("options", [{"train": -1}, {"test": 1.5}, {"train": True}])
 def test_gsm8k_sizes_must_be_integers(options: dict[str, Any]) -> None:
-    with refused("expected an integer ≥ 0"):
+    with refused("write an integer ≥ 0"):
         Gsm8k(**options)
 
 
@@ -277,14 +277,14 @@ def test_options_of_math_filter_its_problems(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"levels": [6]}, "invalid levels [6]: expected a list of levels from 1 to 5"),
+        ({"levels": [6]}, "invalid levels [6]: write a list of levels from 1 to 5"),
         ({"levels": 3}, "invalid levels 3"),
         ({"train_levels": []}, "invalid train_levels []"),
         (
             {"subjects": ["Maths"]},
-            "expected a list from Algebra, Counting & Probability, Geo",
+            "write a list from Algebra, Counting & Probability, Geo",
         ),
-        ({"subjects": "Algebra"}, "invalid subjects 'Algebra': expected a list"),
+        ({"subjects": "Algebra"}, "invalid subjects 'Algebra': write a list"),
         ({"test_set": "small"}, "write full or math500"),
         ({"math500_path": "/x"}, "only read with test_set: math500"),
     ],
@@ -486,7 +486,7 @@ def test_aime_answers_are_normalized(answer: object, gold: str) -> None:
 
 @pytest.mark.parametrize("answer", ["1000", "-1", "3.0", "", "x", "²"])
 def test_invalid_aime_answers_are_refused(answer: str) -> None:
-    with refused("expected an integer from 0 to 999"):
+    with refused("write an integer from 0 to 999"):
         whole_answer(answer)
 
 
@@ -572,7 +572,11 @@ def test_columns_may_be_nested_values_and_chat_messages(
     [
         ("prompt", "label", ".jsonl:2: column 'label' holds an object: write a text or a list"),
         ("prompt", "label", "name a value inside it, such as label.truth"),
-        ("label.no", "label.truth", ".jsonl:2 has no column 'label.no'; it has: prompt, label"),
+        (
+            "label.no",
+            "label.truth",
+            ".jsonl:2 has no column 'label.no': write one of prompt, label",
+        ),
         ("prompt.5.content", "label.truth", "has no column 'prompt.5.content'"),
         ("prompt.0", "label.truth", "column 'prompt.0' holds an object"),
     ],
@@ -606,7 +610,7 @@ def test_test_questions_are_dropped_from_the_pool(tmp_path: Path) -> None:
         ({}, "task file: the options name no file: write train: PATH and test: PATH, or path"),
         ({"path": "a", "train": "b"}, "leave it out, or leave train and test out"),
         ({"train": "b", "test_share": 0.5}, "test_share is only read with path"),
-        ({"path": "a", "test_share": 1}, "invalid test_share 1: expected a number between 0 and 1"),
+        ({"path": "a", "test_share": 1}, "invalid test_share 1: write a number between 0 and 1"),
         ({"path": "a", "test_share": "half"}, "invalid test_share 'half'"),
         ({"path": "a", "marker": "math"}, "write number, letter, expression, text"),
     ],
@@ -630,8 +634,8 @@ def test_errors_for_invalid_options_of_a_file_say_what_to_write(
             {"marker": "text"},
             ":1: column 'answer' is empty",
         ),
-        ({"question": "a"}, {}, ":1 has no column 'answer'; it has: question"),
-        ({"question": "a", "answer": 1}, {"tier": "t"}, "has no column 't'; it has: question, an"),
+        ({"question": "a"}, {}, ":1 has no column 'answer': write one of question"),
+        ({"question": "a", "answer": 1}, {"tier": "t"}, "has no column 't': write one of question"),
     ],
 )
 def test_invalid_rows_of_a_file_are_named(

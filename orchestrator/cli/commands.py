@@ -258,7 +258,7 @@ def ui(arguments: argparse.Namespace) -> int:
     from orchestrator.tracking import serve_ui
 
     if not 1 <= arguments.port <= 65535:
-        raise UserError(f"--port {shortened(arguments.port)}: expected an integer from 1 to 65,535")
+        raise UserError(f"--port {shortened(arguments.port)}: write an integer from 1 to 65,535")
     return serve_ui(Store(arguments.storage), port=arguments.port)
 
 
@@ -294,7 +294,7 @@ def _cluster_size(arguments: argparse.Namespace) -> dict[str, float]:
     for name, count in options.items():
         if count is not None and not 1 <= count <= MAX_RESOURCES:
             raise UserError(
-                f"--{name.lower()}s {shortened(count)}: expected an integer from 1 to "
+                f"--{name.lower()}s {shortened(count)}: write an integer from 1 to "
                 f"{MAX_RESOURCES:,}"
             )
     return {name: float(count) for name, count in options.items() if count is not None}

@@ -271,5 +271,5 @@ def _add_options(parser: argparse.ArgumentParser, owner: str, example: str) -> N
 def _seed(text: str) -> int:
     if not text.isdecimal() or len(text) > 10 or int(text) >= 2**32:
         text = text[:40]
-        raise argparse.ArgumentTypeError(f"invalid seed: expected an integer ≥ 0, not {text!r}")
+        raise argparse.ArgumentTypeError(f"invalid seed: write an integer ≥ 0, not {text!r}")
     return int(text)

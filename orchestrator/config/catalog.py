@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from orchestrator.config import library_settings as settings
 from orchestrator.config.claims import ClaimError, parse_claim
+from orchestrator.config.corrections import correction, one_of
 from orchestrator.config.entries import (
     DatasetEntry,
     ModelEntry,
@@ -80,8 +80,7 @@ class Config(Settings):
     def _check_model(self, model: str, experiment: Experiment, path: YamlPath) -> None:
         if model not in self.models:
             raise setting_error(
-                f"unknown model {model!r}{settings.suggest(model, self.models)} "
-                f"(models: {', '.join(self.models)})",
+                f"unknown model {shortened(model)}: write {one_of([*self.models], model)}",
                 *path,
             )
         engines = {"probe": experiment.probe.engine, "evaluate": experiment.evaluate.engine}
@@ -153,15 +152,15 @@ def load_config(file: Path) -> LoadedConfig:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = (*first["loc"], *first.get("ctx", {}).get("below", ()))
-        value, message = first["input"], first["msg"][:1].lower() + first["msg"][1:]
-        own = first["type"] == "decile"
-        if not own and not isinstance(value, dict | list) and repr(value) not in message:
-            message += f" (not {shortened(value)})"
+        message = first["msg"]
+        if first["type"] != "decile":
+            message = correction(json_schema(), path, first["type"], first["input"])
         raise _error_at(file, lines, path, message) from error
 
 
 def _error_at(file: Path, lines: dict[YamlPath, int], path: YamlPath, message: str) -> UserError:
-    return UserError(f"{file}:{line_of(path, lines)}: {'.'.join(map(str, path))}: {message}")
+    place = ".".join(shortened(str(part))[1:-1] for part in path)
+    return UserError(f"{file}:{line_of(path, lines)}: {place}: {message}")
 
 
 def json_schema() -> dict[str, Any]:

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from orchestrator.config import library_settings as settings
+from orchestrator.config.corrections import one_of
 from orchestrator.embedded import EMBEDDED
+from orchestrator.storage.errors import shortened
 from policies import Policy, PolicyError, get_policy, settled_options
 from tasks import TaskError, find_task
 from tasks.prompting import PromptSettings
@@ -44,8 +45,8 @@ class Settings(BaseModel):
         for key in value:
             if key not in cls.model_fields:
                 raise setting_error(
-                    f"unknown setting {str(key)!r}{settings.suggest(str(key), cls.model_fields)} "
-                    f"(known: {', '.join(cls.model_fields)})",
+                    f"unknown setting {shortened(str(key))}: "
+                    f"write {one_of([*cls.model_fields], str(key))}",
                     str(key),
                 )
         return value
@@ -61,23 +62,29 @@ class ModelEntry(Settings):
 
     embedded: Literal[EMBEDDED] | None = None  # type: ignore[valid-type]
     """A tiny model that ships with Decile."""
-    hub: str | None = None
+    hub: str | None = Field(default=None, examples=["Qwen/Qwen3-4B"])
     """A Hub id. Requires `revision`, so that the file always means the same weights."""
-    path: str | None = None
+    path: str | None = Field(default=None, examples=["models/mine"])
     """A local folder in the Hub's layout, with safetensors weights."""
-    recorded: str | None = None
+    recorded: str | None = Field(default=None, examples=["completions.parquet"])
     """A file of recorded completions (question, responses): probe without a model."""
-    revision: str | None = None
+    revision: str | None = Field(
+        default=None, examples=["1cfa9a7208912126459214e8b04321603b3df60c"]
+    )
     """The Hub commit."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of the weights for sampling and training."""
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    chat_template_kwargs: dict[str, Any] = Field(
+        default_factory=dict, examples=[{"enable_thinking": False}]
+    )
     """Passed to the chat template, for example {enable_thinking: false} for Qwen3."""
     attn_implementation: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
     """Attention implementation; auto leaves the choice to transformers (usually sdpa)."""
     load_in_4bit: bool = False
     """Load the base weights in 4 bits (NF4); needs a GPU and pip install 'decile[4bit]'."""
-    target_modules: tuple[str, ...] = Field(default=(), strict=False)
+    target_modules: tuple[str, ...] = Field(
+        default=(), strict=False, examples=[["q_proj", "v_proj"]]
+    )
     """Layers that LoRA adapts in this model; an experiment's lora.target_modules overrides it."""
 
     @model_validator(mode="after")
@@ -93,7 +100,7 @@ class ModelEntry(Settings):
             )
         if self.hub and not self.revision:
             raise setting_error(
-                f"hub: {self.hub} needs revision: COMMIT, so that the weights never change"
+                f"hub: {self.hub} may change: write revision: COMMIT beside it (40 hex digits)"
             )
         if self.hub and not _COMMIT.fullmatch(str(self.revision)):
             raise setting_error(
@@ -107,11 +114,11 @@ class ModelEntry(Settings):
 class DatasetEntry(Settings):
     """A task with its options."""
 
-    task: str
+    task: str = Field(examples=["gsm8k"])
     """A task's name (decile ls tasks), or package.module:Class."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict, examples=[{"train": 800}])
     """The task's own options, such as train: 800."""
-    prompt: dict[str, Any] = Field(default_factory=dict)
+    prompt: dict[str, Any] = Field(default_factory=dict, examples=[{"preset": "plain"}])
     """The chat around a question: preset, system, few_shot (a list of {question, answer})."""
     drop_overlap: bool = False
     """Remove training prompts that are exact or near duplicates of test questions."""
@@ -148,9 +155,9 @@ class DatasetEntry(Settings):
 class PolicyEntry(Settings):
     """A policy with its options."""
 
-    policy: str
+    policy: str = Field(examples=["hard"])
     """A policy's name (decile ls policies), or package.module:attribute."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict, examples=[{"low": 0.2}])
     """The policy's own options, such as low: 0.2."""
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from orchestrator.config import library_settings as settings
+from orchestrator.config.corrections import shown
 from orchestrator.config.entries import (
     MAX_LISTED,
     MAX_RESOURCES,
@@ -38,11 +39,11 @@ def _check_engine(name: str) -> type[Sampler] | None:
 class Grid(Settings):
     """The swept axes; a sweep has a cell for every combination."""
 
-    model: list[str] = Field(min_length=1, max_length=MAX_LISTED)
+    model: list[str] = Field(min_length=1, max_length=MAX_LISTED, examples=[["tiny"]])
     """Names from `models`."""
-    dataset: list[str] = Field(min_length=1, max_length=MAX_LISTED)
+    dataset: list[str] = Field(min_length=1, max_length=MAX_LISTED, examples=[["shuffled_objects"]])
     """Names from `datasets`, or tasks with default options."""
-    policy: list[str] = Field(min_length=1, max_length=MAX_LISTED)
+    policy: list[str] = Field(min_length=1, max_length=MAX_LISTED, examples=[["hard", "random"]])
     """Names from `policies`, policies with default options, or package.module:attribute."""
     seed: list[Seed] = Field(default=[0], min_length=1, max_length=MAX_LISTED)
     """Seeds of subset selection and training."""
@@ -84,7 +85,9 @@ class Probe(Settings):
     """Token limit per completion; a low limit makes every prompt look hard."""
     seed: Seed = 0
     """Sampling seed; another seed is another probe."""
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(default=(), strict=False)
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), strict=False, examples=[["Question:"]]
+    )
     """Stop strings; the text before the first of them is marked."""
     adaptive: bool = False
     """Stop sampling a prompt once further samples cannot change any subset of the grid."""
@@ -126,7 +129,7 @@ class Evaluate(Settings):
     """The k of pass@k; each needs at least k samples. By default, those that the samples allow."""
     greedy: bool = False
     """Also generate one answer per question at temperature 0."""
-    ood: tuple[str, ...] = Field(default=(), strict=False)
+    ood: tuple[str, ...] = Field(default=(), strict=False, examples=[["arithmetic"]])
     """Datasets whose test sets the base and the final model also answer (out-of-distribution)."""
     ood_samples: int | None = Field(default=None, ge=1, le=MAX_SAMPLES)
     """Completions per question of those test sets. Default: `samples`."""
@@ -211,7 +214,7 @@ class Experiment(Settings):
     """What the report's comparison keeps equal between policies."""
     mask_dead_groups: bool = False
     """Exclude dead groups (all rewards equal) from the loss."""
-    claims: tuple[str, ...] = Field(default=(), strict=False)
+    claims: tuple[str, ...] = Field(default=(), strict=False, examples=[["hard > random on gsm8k"]])
     """Claims to test, stated in advance, such as "hard > random on gsm8k by 3"."""
     match_sizes: bool = False
     """If a policy cannot fill the budget, shrink all subsets to the size that it can fill."""
@@ -221,11 +224,11 @@ class Experiment(Settings):
     """Stop with an error if the marker fails on more than this share of a batch."""
     probe: Probe = Probe()
     """How difficulty is measured."""
-    grpo: dict[str, Any] = Field(default_factory=dict)
+    grpo: dict[str, Any] = Field(default_factory=dict, examples=[{"max_steps": 50}])
     """Settings of TRL's GRPOConfig."""
-    lora: dict[str, Any] = Field(default_factory=dict)
+    lora: dict[str, Any] = Field(default_factory=dict, examples=[{"r": 32}])
     """Settings of PEFT's LoraConfig."""
-    evaluate: Evaluate = Evaluate()
+    evaluate: Evaluate = Field(default=Evaluate(), examples=[{"every": 25, "samples": 4}])
     """How accuracy is measured."""
     resources: Resources = Resources()
     """Resources of one trial."""
@@ -241,7 +244,7 @@ class Experiment(Settings):
     def _budget(cls, budget: Any) -> Any:
         if isinstance(budget, bool) or not isinstance(budget, int | float) or not budget > 0:
             raise setting_error(
-                f"invalid budget {shortened(budget)}: write a share (0.10) or a count (80)"
+                f"invalid budget {shown(budget)}: write a share (0.10) or a count (80)"
             )
         if isinstance(budget, float) and budget > 1:
             raise setting_error(f"budget {budget} exceeds the pool: write a share up to 1.0")

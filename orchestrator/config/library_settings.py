@@ -4,11 +4,11 @@ Names, types and accepted words are read from the libraries' source (`library_so
 of numbers stand here, because neither library declares them.
 """
 
-import difflib
 import importlib.metadata
 import math
 from typing import Any
 
+from orchestrator.config.corrections import one_of, shown, suggest
 from orchestrator.config.library_sources import accepted_words, declared
 from orchestrator.storage.errors import shortened
 
@@ -122,30 +122,28 @@ LORA_DEFAULTS: dict[str, Any] = {
 def check_setting(section: str, name: str, value: Any) -> str | None:
     """What is wrong with one setting and what to write instead; None if it is valid."""
     if name in _RESERVED:
-        return f"{name} is set by Decile: {_RESERVED[name]}"
+        return f"{name} is set by Decile: remove it ({_RESERVED[name]})"
     fields = declared(section)
     if name not in fields:
         library = "TRL's GRPOConfig" if section == "grpo" else "PEFT's LoraConfig"
-        return f"unknown setting {name!r}: {library} does not have it{suggest(name, fields)}"
+        reason = f"{library} does not have it: remove it{suggest(name, fields)}"
+        return f"unknown setting {shortened(name)}: {reason}"
     expected = (
         _expected_word(section, name, value)
         or _expected_type(fields[name], value)
         or _expected_range(section, name, value)
     )
-    shown = "null" if value is None else shortened(value)
-    return f"{name} is {shown}: write {expected}" if expected else None
-
-
-def suggest(name: str, known: Any) -> str:
-    """`; did you mean 'x'?`, or an empty string if no known name is close."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    default = (GRPO_DEFAULTS if section == "grpo" else LORA_DEFAULTS).get(name)
+    if expected in ("a number", "a whole number", "one value") and default is not None:
+        expected += f", such as {default}"
+    return f"{name} is {shown(value)}: write {expected}" if expected else None
 
 
 def _expected_range(section: str, name: str, value: Any) -> str | None:
     """The valid values of a setting, if the value is not one of them."""
-    if value is None and name in (GRPO_DEFAULTS if section == "grpo" else LORA_DEFAULTS):
-        return "a value, or leave it out"
+    defaults = GRPO_DEFAULTS if section == "grpo" else LORA_DEFAULTS
+    if value is None and name in defaults:
+        return f"a value such as {defaults[name]}, or leave it out"
     if name == "shuffle_dataset" and value is False:
         return "true, or leave it out: the order of prompts is drawn from grid.seed"
     if name == "use_vllm" and value is True and not _is_installed("vllm"):
@@ -192,7 +190,7 @@ def _expected_word(section: str, name: str, value: Any) -> str | None:
     stems = [word.partition("[")[0] for word in words if "[" in word]  # pissa_niter_[number …]
     if isinstance(value, str) and any(value.startswith(stem) for stem in stems):
         return None
-    return f"one of {', '.join(words)}{suggest(str(value), words)}"
+    return one_of(words, str(value))
 
 
 def _expected_type(annotation: str, value: Any) -> str | None:

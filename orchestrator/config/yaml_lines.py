@@ -1,4 +1,8 @@
-"""Safe YAML with the line of every key and value."""
+"""Safe YAML with the line of every key and value.
+
+Keys are strings. Of YAML 1.1's types only those of JSON remain: 2001-01-01 and 1:30 are strings, as
+in YAML 1.2, and tags such as !!binary are refused.
+"""
 
 import re
 from collections.abc import Sequence
@@ -7,23 +11,39 @@ from typing import Any
 
 import yaml
 
-from orchestrator.storage.errors import UserError
+from orchestrator.config.yaml_errors import syntax_error
+from orchestrator.storage.errors import UserError, shortened
 
 YamlPath = tuple[str | int, ...]
 MAX_VALUES = 100_000  # of a file with its aliases expanded; nested aliases grow exponentially
 MAX_DEPTH = 100  # of nesting; libyaml's parser overflows the stack at some thousands
-_MERGE = "tag:yaml.org,2002:merge"
+_TAG = "tag:yaml.org,2002:"
+_MERGE = f"{_TAG}merge"
+_NUMBERS = {  # YAML 1.1's, without base 60 and octal numbers that look decimal
+    f"{_TAG}int": r"[-+]?(?:0x[0-9a-fA-F]+|0b[01]+|0|[1-9][0-9_]{0,999})",
+    f"{_TAG}float": r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+}
+_RESOLVED = (f"{_TAG}null", f"{_TAG}bool", _MERGE)
+_CONSTRUCTED = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Safe YAML 1.1, but numbers such as 1e-4 are floats, as in YAML 1.2."""
+    """Safe YAML with the types of JSON, and numbers such as 1e-4 as in YAML 1.2."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, regex) for tag, regex in pairs if tag in _RESOLVED]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    yaml_constructors = {
+        tag: construct
+        for tag, construct in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.removeprefix(_TAG) in _CONSTRUCTED
+    }
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
+for _tag, _pattern in _NUMBERS.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), list("-+.0123456789"))
 
 
 def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
@@ -31,30 +51,39 @@ def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
 
     Raises UserError with the line of what is not valid YAML, or of a duplicate key.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null byte in the name
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UserError(f"{file}: cannot be read: {reason}") from error
+    text = _read(file)
     try:
         if line := _first_deep_line(text):
             raise _too_deep(f"{file}:{line}")
         loader = _Loader(text)
         root = loader.get_single_node()
-        index = _LineIndex(file)
+        index = _LineIndex(file, loader)
         if root is None:
             return None, index.lines
         index.add(root, ())
         return loader.construct_document(root), index.lines
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UserError(f"{file}:{line}: not valid YAML: {error.problem}") from error
-    except yaml.reader.ReaderError as error:
-        # `position` counts bytes or characters, depending on the loader.
-        line = text.count("\n", 0, text.find(chr(error.character))) + 1
-        raise UserError(f"{file}:{line}: not valid YAML: {error.reason}") from error
-    except ValueError as error:
-        raise UserError(f"{file}:1: not valid YAML: {error}: put it in quotes") from error
+    except yaml.YAMLError as error:
+        line, message = syntax_error(text, error)
+        raise UserError(f"{file}:{line}: not valid YAML: {message}") from error
+
+
+def _read(file: Path) -> str:
+    shown = shortened(str(file))[1:-1]
+    try:
+        data = file.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        reason = getattr(error, "strerror", None) or "its name is not valid"
+        raise UserError(
+            f"{shown}: cannot be read ({reason}): write the path of a file such as experiments.yaml"
+        ) from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{shown}:{line}: byte 0x{data[error.start]:02x} is not UTF-8 text: "
+            "remove it, or save the file as UTF-8"
+        ) from error
 
 
 def _first_deep_line(text: str) -> int | None:
@@ -77,17 +106,17 @@ def _too_deep(place: str) -> UserError:
 class _LineIndex:
     """The lines of all paths below a node; those of merged keys (`<<`) are the anchor's."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, loader: _Loader) -> None:
         self.lines: dict[YamlPath, int] = {(): 1}
         self.visited = 0  # values, an alias's as often as it is used
-        self._file = file
+        self._file, self._loader = file, loader
         self._open: list[int] = []  # ids of the nodes that contain the current one
 
     def add(self, node: yaml.Node, path: YamlPath) -> None:
         """Add the paths below a node, which is at `path`."""
         place = self._count(node)
         if id(node) in self._open:
-            raise UserError(f"{place}: not valid YAML: an alias contains itself")
+            raise UserError(f"{place}: an alias contains itself: write its value, or another alias")
         if len(self._open) > MAX_DEPTH:
             raise _too_deep(place)
         self._open.append(id(node))
@@ -97,6 +126,11 @@ class _LineIndex:
                 self.add(value, (*path, index))
         elif isinstance(node, yaml.MappingNode):
             self._add_keys(node, path)
+        elif node.tag.removeprefix(_TAG) in ("null", "bool", "int", "float"):
+            implied = self._loader.resolve(yaml.ScalarNode, node.value, (True, False))
+            if node.tag != implied:
+                tag = node.tag.replace(_TAG, "!!")
+                raise UserError(f"{place}: {shortened(node.value)} is no {tag}: remove the tag")
         self._open.pop()
 
     def _add_keys(self, node: yaml.MappingNode, path: YamlPath) -> None:
@@ -107,10 +141,16 @@ class _LineIndex:
             if key.tag == _MERGE:
                 merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
                 continue
-            name, line = str(key.value), key.start_mark.line + 1
+            line = key.start_mark.line + 1
+            if key.tag != f"{_TAG}str":
+                text = shortened(str(key.value) if isinstance(key, yaml.ScalarNode) else "KEY")
+                raise UserError(
+                    f"{self._file}:{line}: a key must be a string: write {text}, in quotes"
+                )
+            name = str(key.value)
             if name in own:
                 raise UserError(
-                    f"{self._file}:{line}: {key.value!r} appears twice "
+                    f"{self._file}:{line}: {shortened(name)} appears twice "
                     f"(first in line {own[name]}): remove one"
                 )
             own[name] = line
@@ -127,7 +167,9 @@ class _LineIndex:
         place = f"{self._file}:{node.start_mark.line + 1}"
         self.visited += 1
         if self.visited > MAX_VALUES:
-            raise UserError(f"{place}: aliases expand to more than {MAX_VALUES:,} values")
+            raise UserError(
+                f"{place}: aliases expand to more than {MAX_VALUES:,} values: remove some"
+            )
         return place
 
 

@@ -73,7 +73,7 @@ def rate_record(
         return SolveRateRecord(source, None)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise TaskError(
-            f"{source.place}: invalid solve rate {value!r:.60}: expected a number from 0 to 1"
+            f"{source.place}: invalid solve rate {value!r:.60}: write a number from 0 to 1"
         )
     rate = float(value)
     return SolveRateRecord(

@@ -179,7 +179,7 @@ def parse_count(value: Any, place: str, name: str) -> int | None:
         return None
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 <= value < 2**31 or int(value) != value:
-        raise TaskError(f"{place}: invalid {name} {value!r:.60}: expected an integer ≥ 0")
+        raise TaskError(f"{place}: invalid {name} {value!r:.60}: write an integer ≥ 0")
     return int(value)
 
 

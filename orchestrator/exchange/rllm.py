@@ -121,5 +121,5 @@ def _read_episode(file: Path) -> Row:
     except OSError as error:
         raise TaskError(f"{file} cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise TaskError(f"{file} is not an episode: expected one JSON object")
+        raise TaskError(f"{file} is not an episode: write one JSON object")
     return content

@@ -46,9 +46,9 @@ class Site(NamedTuple):
         """This machine, with the CPUs and GPUs that the user gives instead. Raises UserError."""
         machine = this_machine()
         if price is not None and not 0 <= price <= MAX_PRICE:
-            raise UserError(f"--gpu-price {price:g}: expected a number from 0 to {MAX_PRICE:,}")
+            raise UserError(f"--gpu-price {price:g}: write a number from 0 to {MAX_PRICE:,}")
         if gpu and not gpu_type([gpu]):
-            raise UserError(f"unknown --gpu {gpu}: expected one of {', '.join(DEVICES)}")
+            raise UserError(f"unknown --gpu {gpu}: write one of {', '.join(DEVICES)}")
         kind = gpu_type([gpu] if gpu else machine) or DEFAULT_GPU
         cluster = _with_gpus(machine, resources["GPU"]) if "GPU" in resources else machine
         return cls(cluster | dict(resources), kind, price, "GPU" in resources)

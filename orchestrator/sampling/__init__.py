@@ -10,7 +10,7 @@ from typing import Any, cast
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.own_engine import engine_errors
-from tasks import hidden_module
+from tasks import hidden_module, is_reference
 from tasks.user_code import describe
 
 GROUP = "decile.samplers"
@@ -42,15 +42,18 @@ def find_sampler(name: str) -> type[Sampler]:
         if not installed:
             known = ", ".join([*ENGINES, *sorted(entry_points(group=GROUP).names)])
             raise ValueError(
-                f"unknown engine {name!r}: write one of {known}, or "
+                f"unknown engine {name!r:.80}: write one of {known}, or "
                 "package.module:Class of a Sampler"
             )
         target = installed[0].value
+    if not is_reference(target):
+        raise ValueError(f"engine {name!r:.80} is not a reference: write package.module:Class")
     try:
         engine: Any = EntryPoint(name, target, GROUP).load()
     except (Exception, SystemExit) as error:  # a custom module may raise anything
         raise ValueError(
-            f"engine {name!r} cannot be imported: {describe(error)}{hidden_module(target)}"
+            f"engine {name!r} cannot be imported: {describe(error)}"
+            f"{hidden_module(target) or '; correct the module, or write another engine'}"
         ) from error
     if not (inspect.isclass(engine) and issubclass(engine, Sampler)):
         raise ValueError(f"engine {name!r} is not a Sampler: write package.module:Class of one")

@@ -1,6 +1,9 @@
 """The error that every command turns into one message and exit code 2."""
 
+import re
 from typing import Any
+
+MAX_WORD = 200  # characters; a path may be long
 
 
 class UserError(Exception):
@@ -11,3 +14,10 @@ def shortened(value: Any, limit: int = 80) -> str:
     """The value as Python writes it, cut at `limit` characters, for error messages."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def one_line(message: str) -> str:
+    """The message as one printable line; words that are too long to read are cut."""
+    text = " ".join(message.split())
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return re.sub(rf"\S{{{MAX_WORD}}}\S+", lambda word: f"{word[0][:MAX_WORD]}…", text)

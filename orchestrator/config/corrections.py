@@ -1,0 +1,154 @@
+"""What to write where a value does not fit its setting, read from the file's JSON schema. Pure."""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from orchestrator.storage.errors import shortened
+
+Schema = dict[str, Any]
+Path = Sequence[str | int]
+_MAX_EXAMPLE = 40  # characters of a wrong value that is shown in its correct form
+_MAX_WORDS = 20  # of the valid values that a message lists
+_ARTICLES = {
+    "integer": "an integer",
+    "number": "a number",
+    "string": "a string",
+    "array": "a list",
+    "object": "a mapping",
+}
+
+
+def correction(root: Schema, path: Path, kind: str, value: Any) -> str:
+    """What is wrong with the value at `path` and what to write instead.
+
+    `root` is the file's JSON schema, `kind` the validator's error type, of which only `missing`
+    matters: everything else follows from the schema and the value.
+    """
+    schema, optional = _schema_at(root, path)
+    name = next((part for part in reversed(path) if isinstance(part, str)), "the file")
+    if kind == "missing":
+        return f"{name} is missing: write {name}: {as_yaml(_example(root, schema))}"
+    verb = "holds" if path and isinstance(path[-1], int) else "is"
+    leave_out = ", or leave it out" if value is None and optional else ""
+    return f"{name} {verb} {shown(value)}: write {_expected(root, schema, value)}{leave_out}"
+
+
+def shown(value: Any) -> str:
+    """A value as it would stand in the file, shortened; for error messages."""
+    if isinstance(value, dict | list | tuple):
+        kind = "mapping" if isinstance(value, dict) else "list"
+        return f"a {kind}" if value else f"an empty {kind}"
+    if isinstance(value, str) or isinstance(value, int) and not isinstance(value, bool):
+        return shortened(value)
+    return as_yaml(value)
+
+
+def as_yaml(value: Any) -> str:
+    """A value in one line of YAML."""
+    text = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, width=1_000, allow_unicode=True
+    )
+    return str(text).removesuffix("...\n").strip()
+
+
+def one_of(words: Sequence[str], name: str) -> str:
+    """`one of a, b, …; did you mean 'a'?`, with the first words where there are many."""
+    more = ", …" if len(words) > _MAX_WORDS else ""
+    return f"one of {', '.join(words[:_MAX_WORDS])}{more}{suggest(name, words)}"
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or an empty string if no known name is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _schema_at(root: Schema, path: Path) -> tuple[Schema, bool]:
+    """The schema of a path, and whether the value may be left out."""
+    schema, optional = root, False
+    for part in path:
+        if isinstance(part, int):
+            schema, optional = _resolved(root, schema["items"]), False
+            continue
+        named = schema.get("properties", {}).get(part)
+        optional = named is not None and part not in schema.get("required", ())
+        schema = _resolved(root, schema["additionalProperties"] if named is None else named)
+    return schema, optional
+
+
+def _resolved(root: Schema, schema: Schema) -> Schema:
+    """The schema without references and without the alternative null."""
+    if "anyOf" in schema:
+        schema = next(one for one in schema["anyOf"] if one.get("type") != "null")
+    if "$ref" in schema:
+        schema = {**root["$defs"][schema["$ref"].rpartition("/")[2]], **schema}
+    return schema
+
+
+def _expected(root: Schema, schema: Schema, value: Any) -> str:
+    """The values that a schema allows, in words, with an example."""
+    kind = schema.get("type")
+    words = [str(word) for word in schema.get("enum", [schema.get("const")]) if word is not None]
+    if words:
+        return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words) + suggest(
+            str(value), words
+        )
+    if kind == "boolean":
+        return "true or false"
+    if kind == "string" and isinstance(value, bool):
+        return "a string (no, yes, on and off need quotes)"
+    if kind == "string" and isinstance(value, int | float):
+        return f"a string, such as '{shortened(value)}', in quotes"
+    example = as_yaml(_example(root, schema, value))
+    return f"{_ARTICLES[schema['type']]}{_limits(schema)}, such as {example}"
+
+
+def _limits(schema: Schema) -> str:
+    """The bounds of a number, or of the length of a text, list or mapping."""
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if (below := schema.get("exclusiveMaximum")) is not None:
+        high = below - 1
+    if (above := schema.get("exclusiveMinimum")) is not None:
+        return f" above {above:,}" + ("" if high is None else f" and at most {high:,}")
+    if low is not None:
+        return f" of at least {low:,}" if high is None else f" from {low:,} to {high:,}"
+    least = next((schema[n] for n in ("minItems", "minLength", "minProperties") if n in schema), 0)
+    most = schema.get("maxItems")
+    unit = "characters" if schema["type"] == "string" else "values"
+    if most is not None:
+        return f" of {least} to {most:,} {unit}"
+    return " that is not empty" if least else ""
+
+
+def _example(root: Schema, schema: Schema, value: Any = None) -> Any:
+    """A valid value: the wrong one where only its form is wrong, an example, or the default."""
+    schema = _resolved(root, schema)
+    kind = schema.get("type")
+    short = isinstance(value, str) and 0 < len(value) <= _MAX_EXAMPLE and value.isprintable()
+    if kind == "array" and short and _resolved(root, schema["items"]).get("type") == "string":
+        return [value]
+    if "examples" in schema:
+        return schema["examples"][0]
+    if kind != "object" and schema.get("default") not in (None, "", [], {}):
+        return schema["default"]
+    if "enum" in schema or "const" in schema:
+        return schema.get("const", schema.get("enum", [None])[0])
+    if kind == "array":
+        return [_example(root, schema["items"])]
+    if kind == "object":
+        return _example_mapping(root, schema)
+    low = schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
+    return {"string": "text", "boolean": True}.get(str(kind), low)
+
+
+def _example_mapping(root: Schema, schema: Schema) -> Mapping[str, Any]:
+    """The required settings of a block, or its first one; of named entries, one."""
+    settings = schema.get("properties", {})
+    if not settings:
+        inner = schema["additionalProperties"]
+        return {"name": _example(root, inner if isinstance(inner, dict) else {"type": "integer"})}
+    names = schema.get("required") or [*settings][:1]
+    return {name: _example(root, settings[name]) for name in names}

@@ -1,0 +1,39 @@
+"""The rule for messages: one line that says what to write instead, in our words."""
+
+import re
+
+# An instruction starts the message's clause, or the valid values are listed.
+VERBS = (
+    "write|use|remove|put|set|add|leave|rename|correct|define|export|install|pip install|run|pass|"
+    "choose|give|return|close|name|indent|probe|start|copy|make|check|import"
+)
+REMEDY = re.compile(
+    rf"(?:[:;,.(] |\b(?:or|and|to continue,) )(?:{VERBS})\b|did you mean '|\bone of \S|"
+    r"\bit takes \w|\(known: "
+)
+# What pydantic, YAML, argparse, json and Arrow say, which is no help to a user.
+FOREIGN = re.compile(
+    r"input should|valid (?:integer|number|string|boolean|list|dictionary|tuple)|field required|"
+    r"at (?:least|most) \d+ items?|should have|is not allowed|are not allowed|could not find|"
+    r"did not find|found character|expected (?:one|at least one) argument|invalid choice|"
+    r"usage:|Expecting|Extra data|Traceback|<class |ArrowInvalid|Errno|unrecognized arguments",
+    re.I,
+)
+MAX_CHARACTERS = 600
+
+
+def problems(message: str) -> list[str]:
+    """What is wrong with a message of the command line; empty where it is as it should be."""
+    text = message.rstrip("\n")
+    found = []
+    if not REMEDY.search(text):
+        found.append("no remedy")
+    if "\n" in text:
+        found.append("several lines")
+    if len(text) > MAX_CHARACTERS:
+        found.append(f"{len(text)} characters")
+    if words := FOREIGN.search(text):
+        found.append(f"a library's words: {words[0]}")
+    if not text.isprintable():
+        found.append("control characters")
+    return found
