@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from factories import small_plan
 
-from orchestrator.cost.fit import memory_fit, memory_lines
+from orchestrator.cost.fit import GIB, memory_fit, memory_lines
 from orchestrator.cost.memory import SHAPES
+from orchestrator.cost.sizing import fit_training
 from orchestrator.cost.throughput import DEVICES
 from orchestrator.pipeline.estimate import finished_results
 from orchestrator.storage.store import Store
@@ -70,3 +71,15 @@ def test_measured_peaks_replace_the_estimate(tmp_path: Path) -> None:
     [line] = lines(tmp_path, "h200", resources={"gpus": 1})
     assert "about 31 GiB (measured: 2 finished cells): 4 at once fit H200 141GB" in line
     assert "(estimated)" in estimate
+
+
+def test_training_gets_the_largest_batch_and_4_bits_only_as_a_last_resort() -> None:
+    shape = SHAPES["Qwen/Qwen3-4B"]
+    large = fit_training(shape, 80 * GIB, 64, 256, 512, 32)
+    assert (large.batch, large.load_in_4bit, large.fits) == (16, False, True)
+    small = fit_training(shape, 24 * GIB, 64, 256, 512, 32)
+    assert small.load_in_4bit and small.fits
+    assert small.peak <= 0.9 * 24 * GIB
+    none = fit_training(shape, 8 * GIB, 64, 256, 512, 32)
+    assert (none.batch, none.load_in_4bit, none.fits) == (1, True, False)
+    assert fit_training(shape, 80 * GIB, 12, 256, 512, 32).batch == 4  # divides the completions

@@ -414,6 +414,13 @@ def test_a_hub_model_plans_offline(capsys: pytest.CaptureFixture[str]) -> None:
         choose_model("owner/cached")
 
 
+def test_a_local_file_never_stands_for_a_hub_model(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("Qwen").mkdir()
+    Path("Qwen/Qwen3-4B").touch()
+    train = jsonl(rows_of(range(40)))
+    assert "would load the local" in refused(capsys, "--train", train, "--model", "Qwen/Qwen3-4B")
+
+
 def test_a_folder_is_a_model(tmp_path: Path) -> None:
     folder = tmp_path / "my model: #1"
     folder.mkdir()

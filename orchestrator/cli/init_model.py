@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from orchestrator.cost.memory import ModelShape, shape_of
 from orchestrator.embedded import EMBEDDED, embedded_path
-from orchestrator.sampling.model import ModelSource, hub_cache
+from orchestrator.sampling.model import ModelSource, check_hub_id, hub_cache
 from orchestrator.storage.errors import UserError, shortened
 
 # The commits in the experiments.yaml of the repository, so that no network is needed.
@@ -61,7 +61,12 @@ def choose_model(text: str) -> ModelChoice:
             f"--model {shortened(text)} is not a model: write a Hub id such as Qwen/Qwen3-4B, "
             f"OWNER/NAME@COMMIT, a folder, or {' or '.join(EMBEDDED)}"
         )
-    hub, revision = match[1], match[2] or _revision(match[1])
+    hub = match[1]
+    try:
+        check_hub_id(hub)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    revision = match[2] or _revision(hub)
     entry: dict[str, Any] = {"hub": hub, "revision": revision, "dtype": "bfloat16"}
     if _THINKS.match(hub):
         entry["chat_template_kwargs"] = {"enable_thinking": False}
