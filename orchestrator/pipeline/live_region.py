@@ -152,6 +152,10 @@ class LinesAbove(io.TextIOBase):
         """Write each."""
         self.write("".join(lines))
 
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else a library uses of a stream, such as `buffer`."""
+        return getattr(self._stream, name)
+
     def isatty(self) -> bool:
         """Like the stream."""
         return bool(self._stream.isatty())
