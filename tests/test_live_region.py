@@ -75,7 +75,7 @@ def test_a_frame_that_is_too_large_is_cut_to_the_terminal(
 ) -> None:
     monkeypatch.setattr(live_region, "terminal_size", lambda out: (columns, lines))
     screen = Screen(columns, lines)
-    frame = "\n".join(f"{number} " * 300 for number in range(100))
+    frame = "\n".join(f"{number} " * 100 for number in range(60, 100))
     region = LiveRegion(FakeTerminal(screen), lambda *_: Text(frame, no_wrap=True))
     for _ in range(3):
         region.print("")  # a frame that is higher than the screen would move above it
