@@ -122,8 +122,11 @@ def _questions(
             dropped.remove(TURNS)  # the reply to the question is the completion
         for label in dropped:
             notes.count(label, place)
-        if row.get("choices") and all(
-            str(choice) not in texts.question for choice in row["choices"]
+        choices = row.get("choices")
+        if (
+            isinstance(choices, list)
+            and choices
+            and all(str(choice) not in texts.question for choice in choices)
         ):
             notes.count("rows dropped: their choices are in a column of their own", place)
             continue

@@ -18,6 +18,7 @@ from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
 from tasks import Prompt, Task, TaskError
 
+MAX_SAMPLES = 1_000_000  # per prompt
 TEXTS = pa.schema({"question": pa.string(), "answer": pa.string(), "tier": pa.string()})
 
 
@@ -104,6 +105,8 @@ def import_probe(
     questions are matched with it, so that ids, answers and tiers are those of the task's own data.
     Raises TaskError where no or several layouts fit, or a row has another form.
     """
+    if hints.samples is not None and not 1 <= hints.samples <= MAX_SAMPLES:
+        raise TaskError(f"--samples {hints.samples}: expected an integer from 1 to {MAX_SAMPLES:,}")
     notes = Notes()
     opened = read_source(source)
     name = detect_layout(opened, layout, hints)

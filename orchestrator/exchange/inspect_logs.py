@@ -17,7 +17,9 @@ from orchestrator.exchange.records import (
     count_dropped,
     first_answer,
     nested,
+    objects,
     source_question,
+    valid_count,
 )
 from orchestrator.sampling.base import Completion
 from tasks import TaskError
@@ -113,14 +115,11 @@ def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
         source = source_question({}, place, question, answer, notes)
         if source is None:
             continue
-        choices = nested(row, "output").get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else {}
-        choice = choice if isinstance(choice, Mapping) else {}
+        choice = next(iter(objects(nested(row, "output").get("choices"))), {})
         text = _attached(message_text(nested(choice, "message").get("content")), row)
         failed = bool(row.get("error")) or not choice
         cut = choice.get("stop_reason") in CUT
-        tokens = nested(row, "output", "usage").get("output_tokens")
-        tokens = tokens if type(tokens) is int and 0 <= tokens < 2**31 else None
+        tokens = valid_count(nested(row, "output", "usage").get("output_tokens"))
         completion = Completion(
             text, tokens or 0, "error" if failed else "length" if cut else "stop"
         )

@@ -33,7 +33,8 @@ def read_lm_eval(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
         if str(row.get("filter")) != filters[0]:
             continue
         prompt = _prompt(row)
-        texts = row["resps"][0] if isinstance(row["resps"], list) and row["resps"] else None
+        requests = row.get("resps")
+        texts = requests[0] if isinstance(requests, list) and requests else None
         if prompt is None or not isinstance(texts, list):
             notes.count("rows dropped: log-likelihoods of choices, not completions", place)
             continue
@@ -49,8 +50,11 @@ def read_lm_eval(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
                 "questions are read without the evaluation's own prompt and examples", place
             )
         correct = _correct(row) if len(texts) == 1 else None
+        if not texts or not all(isinstance(text, str) for text in texts):
+            notes.count("rows dropped: no completion", place)
+            continue
         for text in texts:
-            completion = Completion(str(text), 0, "stop")
+            completion = Completion(text, 0, "stop")
             records.append(CompletionRecord(source, completion, correct=correct))
     notes.add("lm-eval does not record which answers were cut off: they count as unparsed or wrong")
     return records
@@ -78,5 +82,5 @@ def _prompt(row: Row) -> str | None:
 def _correct(row: Row) -> bool | None:
     """What the first metric decided, where it is 0 or 1."""
     names = row.get("metrics")
-    score = row.get(names[0]) if isinstance(names, list) and names else row.get("exact_match")
+    score = row.get(str(names[0]) if isinstance(names, list) and names else "exact_match")
     return bool(score) if isinstance(score, int | float) and score in (0, 1) else None

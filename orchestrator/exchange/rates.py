@@ -75,6 +75,8 @@ def rate_record(
         raise TaskError(
             f"{source.place}: invalid solve rate {value!r:.60}: write a number from 0 to 1"
         )
+    if n is not None and successes is not None and successes > n:
+        raise TaskError(f"{source.place}: {successes:,} successes of {n:,} samples")
     rate = float(value)
     return SolveRateRecord(
         source, rate, n, exact_count(rate, n) if successes is None else successes

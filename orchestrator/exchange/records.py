@@ -183,6 +183,20 @@ def parse_count(value: Any, place: str, name: str) -> int | None:
     return int(value)
 
 
+def valid_count(value: Any) -> int | None:
+    """As `parse_count`, with None for any other value."""
+    try:
+        return parse_count(value, "", "")
+    except TaskError:
+        return None
+
+
+def objects(value: Any) -> list[Row]:
+    """The objects in a list; none for any other value."""
+    entries = value if isinstance(value, list) else []
+    return [entry for entry in entries if isinstance(entry, Mapping)]
+
+
 def nested(row: Row, *names: str) -> Row:
     """The object at a path of keys in a row; an empty one where it is absent."""
     for name in names:

@@ -12,6 +12,7 @@ from orchestrator.exchange.records import (
     SourceQuestion,
     last_message,
     nested,
+    objects,
     parse_count,
     source_question,
 )
@@ -45,7 +46,9 @@ def read_rllm(
     folders = (file.parent / "episodes", file.parent / file.stem / "episodes")
     episodes = next(filter(None, map(_episode_files, folders)), None)
     if episodes:
-        return _completions(items, int(content.get("attempts") or 1), episodes, notes)
+        return _completions(
+            items, parse_count(content.get("attempts"), "results", "attempts") or 1, episodes, notes
+        )
     notes.add("no episodes/ next to results.json: prompts are identified by rLLM's task ids only")
     groups: dict[str, list[Row]] = {}
     for item in items:
@@ -91,8 +94,8 @@ def _completions(
 
 def _reply(episode: Row) -> str:
     """The model's last message: from the last step's chat, or the step's or the run's output."""
-    trajectory: Row = next(iter(episode.get("trajectories") or []), {})
-    step: Row = next(reversed(trajectory.get("steps") or []), {})
+    trajectory: Row = next(iter(objects(episode.get("trajectories"))), {})
+    step: Row = next(reversed(objects(trajectory.get("steps"))), {})
     message = last_message(step.get("chat_completions"), "assistant")
     outputs = (message, step.get("model_response"), step.get("output"), trajectory.get("output"))
     return next((text for text in outputs if isinstance(text, str) and text), "")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from orchestrator.exchange.records import (
@@ -13,7 +14,9 @@ from orchestrator.exchange.records import (
     SourceQuestion,
     last_message,
     nested,
+    objects,
     source_question,
+    valid_count,
 )
 from orchestrator.sampling.base import Completion
 from tasks.columns import message_text
@@ -55,7 +58,7 @@ def _read_v0(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
     source = source_question(info, place, question, answer, notes)
     if source is None:
         return None
-    tokens = _integer(nested(row, "token_usage").get("output_tokens"))
+    tokens = valid_count(nested(row, "token_usage").get("output_tokens"))
     text = last_message(row.get("completion"), "assistant")
     finish = "error" if row.get("error") else "length" if row.get("is_truncated") else "stop"
     return _record(source, text, tokens, finish, row.get("reward"))
@@ -67,7 +70,7 @@ def _read_v1(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
     source = source_question(data, place, question, data.get("answer"), notes)
     if source is None:
         return None
-    traces = row.get("traces", [row])
+    traces = objects(row["traces"]) if "traces" in row else [row]
     if len(traces) > 1:
         notes.count("rows dropped: several agents answer in one episode", place)
         return None
@@ -80,25 +83,30 @@ def _read_trace(trace: Row, source: SourceQuestion) -> CompletionRecord:
     # Early v1 has no `sampled`; its only assistant messages are the model's.
     nodes = [
         node
-        for node in trace.get("nodes") or []
+        for node in objects(trace.get("nodes"))
         if node.get("sampled", nested(node, "message").get("role") == "assistant")
     ]
-    calls = [call for call in trace.get("calls") or [] if not call.get("error")]
-    reply = trace.get("root_reply") or (
-        message_text(nodes[-1]["message"].get("content")) if nodes else ""
-    )
+    calls = [call for call in objects(trace.get("calls")) if not call.get("error")]
+    reply = trace.get("root_reply")
+    if not isinstance(reply, str) or not reply:
+        reply = message_text(nested(nodes[-1], "message").get("content")) if nodes else ""
     last = (calls or nodes or [{}])[-1]
-    truncated = trace.get("stop_condition") in TRUNCATED or last.get("finish_reason") == "length"
+    limited = str(trace.get("stop_condition")) in TRUNCATED
+    truncated = limited or last.get("finish_reason") == "length"
     failed = bool(trace.get("errors")) and not trace.get("ok")
-    counts = [_integer(nested(call, "usage").get("completion_tokens")) for call in calls]
+    counts = [valid_count(nested(call, "usage").get("completion_tokens")) for call in calls]
     tokens = None if None in counts or not counts else sum(c or 0 for c in counts)
-    scores = [
-        reward["score"] * reward.get("weight", 1.0) if isinstance(reward, Mapping) else reward
-        for reward in nested(trace, "rewards").values()
-        if reward is not None
+    rewards = [reward for reward in nested(trace, "rewards").values() if reward is not None]
+    weighted: list[tuple[Any, Any]] = [
+        (reward.get("score"), reward.get("weight", 1.0))
+        if isinstance(reward, Mapping)
+        else (reward, 1)
+        for reward in rewards
     ]
+    numbers = all(isinstance(number, int | float) for pair in weighted for number in pair)
+    reward = sum(map(prod, weighted)) if weighted and numbers else None
     finish = "error" if failed else "length" if truncated else "stop"
-    return _record(source, reply, tokens, finish, float(sum(scores)) if scores else None)
+    return _record(source, reply, tokens, finish, reward)
 
 
 def _record(
@@ -112,7 +120,3 @@ def _record(
 def _task_data(row: Row) -> Row:
     task = nested(row, "task")
     return nested(task, "data") or task or row
-
-
-def _integer(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
