@@ -1,5 +1,6 @@
 """What TRL, PEFT and transformers refuse is found before anything is sampled, with its line."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,12 @@ from orchestrator.embedded import embedded_path
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.errors import UserError
 from orchestrator.training import settings_check
-from orchestrator.training.settings_check import TrainingSettings, find_problem, setting_error
+from orchestrator.training.settings_check import (
+    TrainingSettings,
+    find_problem,
+    setting_error,
+    settings_of,
+)
 
 MODEL = ModelSource("tiny", str(embedded_path("tiny")), "tiny")
 FILE = """\
@@ -118,3 +124,12 @@ def test_a_run_ends_before_it_samples_anything(
     [line] = capsys.readouterr().err.splitlines()
     assert "yaml:2: models.tiny.target_modules: Target modules {'nope_proj'} not found" in line
     assert not (tmp_path / "runs" / "probes").exists()
+
+
+def test_models_that_differ_in_their_layers_only_are_both_checked(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(FILE)
+    experiment = load_config(file).experiment("q")
+    models = [replace(MODEL, target_modules=modules) for modules in (("q_proj",), ("nope_proj",))]
+    layers = [one.lora["target_modules"] for one in settings_of(experiment, [*models, models[0]])]
+    assert layers == [["q_proj"], ["nope_proj"]]

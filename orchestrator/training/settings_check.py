@@ -34,9 +34,10 @@ class TrainingSettings(NamedTuple):
 def settings_of(experiment: Experiment, models: Sequence[ModelSource]) -> list[TrainingSettings]:
     """The distinct settings of an experiment's cells: one per model that can be trained."""
     grpo, resources = experiment.full_grpo(), experiment.resources
+    distinct = {canonical_hash([m.key(), m.target_modules]): m for m in models if not m.recorded}
     return [
         TrainingSettings(model, grpo, experiment.full_lora(model.target_modules), resources)
-        for model in {canonical_hash(m.key()): m for m in models if not m.recorded}.values()
+        for model in distinct.values()
     ]
 
 
@@ -71,22 +72,26 @@ def setting_error(
 
 def find_problem(settings: TrainingSettings) -> str:
     """Why the settings cannot be trained with, after `grpo: ` or `lora: `; empty if they can."""
-    steps = (
-        ("grpo", _construct_config),
-        ("grpo: optim", _construct_optimizer),
-        ("grpo: lr_scheduler_type", _construct_schedule),
-        ("lora", _construct_lora),
-        ("lora", _construct_adapter),
-    )
-    for place, construct in steps:
-        try:
-            construct(settings)
-        except REFUSALS as error:
-            return f"{place}: {' '.join(str(error).split())}"
+    from peft import LoraConfig
+
+    place = "grpo"
+    try:
+        config = _trl_config(settings)
+        place = "grpo: optim"
+        _construct_optimizer(config)
+        place = "grpo: lr_scheduler_type"
+        _construct_schedule(config)
+        place = "lora"
+        # Some initial weights are computed from the model's own, which the adapter's check lacks.
+        LoraConfig(task_type="CAUSAL_LM", **settings.lora)
+        without_weights = settings.lora | {"init_lora_weights": True}
+        _construct_adapter(settings.model, LoraConfig(task_type="CAUSAL_LM", **without_weights))
+    except REFUSALS as error:
+        return f"{place}: {' '.join(str(error).split())}"
     return ""
 
 
-def _construct_config(settings: TrainingSettings) -> Any:
+def _trl_config(settings: TrainingSettings) -> Any:
     """TRL's configuration."""
     from orchestrator.training.trainer import grpo_config
 
@@ -97,19 +102,18 @@ def _construct_config(settings: TrainingSettings) -> Any:
         return grpo_config(settings.model, 0, Path(folder), grpo)
 
 
-def _construct_optimizer(settings: TrainingSettings) -> None:
+def _construct_optimizer(config: Any) -> None:
     """The class of the optimizer, whose package may be missing."""
     from transformers import Trainer
 
-    Trainer.get_optimizer_cls_and_kwargs(_construct_config(settings))
+    Trainer.get_optimizer_cls_and_kwargs(config)
 
 
-def _construct_schedule(settings: TrainingSettings) -> None:
+def _construct_schedule(config: Any) -> None:
     """The schedule of the learning rate, for an optimizer of one weight."""
     import torch
     from transformers.optimization import get_scheduler
 
-    config = _construct_config(settings)
     get_scheduler(
         config.lr_scheduler_type,
         torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=config.learning_rate),
@@ -119,20 +123,12 @@ def _construct_schedule(settings: TrainingSettings) -> None:
     )
 
 
-def _construct_lora(settings: TrainingSettings) -> None:
-    """PEFT's configuration."""
-    from peft import LoraConfig
-
-    LoraConfig(task_type="CAUSAL_LM", **settings.lora)
-
-
-def _construct_adapter(settings: TrainingSettings) -> None:
+def _construct_adapter(source: ModelSource, lora: Any) -> None:
     """The adapter on the model's layers, on the meta device: without weights."""
     import torch
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    source = settings.model
     try:
         config = AutoConfig.from_pretrained(
             source.location,
@@ -144,7 +140,5 @@ def _construct_adapter(settings: TrainingSettings) -> None:
             model: Any = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError):
         return  # not on this machine yet, or nothing that can be built without its weights
-    # Some initial weights are computed from the model's own, which are not there.
-    lora = settings.lora | {"init_lora_weights": True}
     with torch.device("meta"):
-        get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **lora))
+        get_peft_model(model, lora)
