@@ -50,7 +50,7 @@ def model_card(cell: Cell, result: dict[str, Any]) -> str:
     return CARD.format(
         name=cell.name,
         base=f"{model.location} @ {model.revision}" if on_hub else model.name,
-        load=f'"{model.location}", revision="{model.revision}"' if on_hub else f'"{model.name}"',
+        load=f'"{model.location}"' + (f', revision="{model.revision}"' if on_hub else ""),
         dataset=cell.probe.dataset.name,
         policy=cell.policy,
         seed=cell.seed,
