@@ -56,6 +56,7 @@ def test_a_finished_cell_has_a_readme_of_its_own(tmp_path: Path) -> None:
     result = store.read_json("cells", cell.cell_id, "result.json")
     assert f"{result['accuracy_base']:.3f} → {result['accuracy_final']:.3f}" in readme
     assert cell.cell_id in readme and "| versions | torch 1 |" in readme and "None" not in readme
+    assert f'from_pretrained("{cell.probe.model.location}")' in readme
     on_hub = replace(cell.probe.model, location="org/model", revision="abc")
     probe = cell.probe.model_copy(update={"model": on_hub})
     card = model_card(cell.model_copy(update={"probe": probe}), result)

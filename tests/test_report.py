@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import time
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -44,6 +45,7 @@ from orchestrator.stats.inference import Effect
 from orchestrator.stats.spread import pooled_spread
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store
+from orchestrator.training.cell_state import finished_at
 from orchestrator.training.record import CellRecord, finish
 
 POLICIES = ("hard", "easy", "middle", "random")
@@ -353,7 +355,15 @@ def test_the_page_names_the_version_and_the_date_of_the_last_result(
     plan, store = finished_sweep(tmp_path, policies=("hard", "random"))
     for cell, day in zip(plan.cells, (3, 2), strict=True):
         when = datetime(2026, 1, day, 4, 5, tzinfo=UTC).timestamp()
-        os.utime(store.path("cells", cell.cell_id, "result.json"), (when, when))
+        place = ("cells", cell.cell_id, "result.json")
+        result = store.read_json(*place)
+        assert abs(finished_at(store, cell.cell_id, result).timestamp() - time.time()) < 3600
+        if day == 3:
+            store.write_json(result | {"finished_at": "2026-01-03T04:05:00+00:00"}, *place)
+        else:  # of an older version
+            del result["finished_at"]
+            store.write_json(result, *place)
+            os.utime(store.path(*place), (when, when))
     html = page_html(analyse(plan, store))
     assert f"Decile {__version__}, last result 2026-01-03 04:05 UTC" in html
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from orchestrator.stats.fairness import AXES, cost_curve
 from orchestrator.stats.inference import Effect, mean_effect
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import CellState, cell_state
+from orchestrator.training.cell_state import CellState, cell_state, finished_at
 
 SHOWN_QUESTIONS = 4
 OWN = ""  # the cell's own test set; other names are out-of-distribution test sets
@@ -122,7 +122,7 @@ def _read_row(store: Store, cell: Cell) -> Row | None:
         ties=reason(subset)["ties"] if subset is not None else None,
         log=_by_name(log),
         answers=_answers(evaluations, cell.updates),
-        finished=_finished(store, cell),
+        finished=finished_at(store, cell.cell_id, result),
     )
 
 
@@ -150,12 +150,6 @@ def _answers(evaluations: pa.Table, updates: int) -> dict[str, tuple[Answer, Ans
         sides.append({r["prompt_id"]: Answer(r["completion"], r["outcome"]) for r in last_to_first})
     before, after = sides
     return {i: (before[i], after[i]) for i in chosen if i in after}
-
-
-def _finished(store: Store, cell: Cell) -> datetime | None:
-    """When the result was written, in UTC."""
-    info = store.fs.get_file_info(store.path("cells", cell.cell_id, "result.json"))
-    return info.mtime.astimezone(UTC) if info.mtime else None
 
 
 def _counts(evaluations: pa.Table) -> dict[str, Counts]:

@@ -20,6 +20,7 @@ from orchestrator.report.page import render
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
 from orchestrator.storage.store import Store, StoreError
+from orchestrator.training.cell_state import finished_at
 from tasks import Prompt
 
 VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
@@ -199,8 +200,8 @@ def read_view(store: Store, cell: Cell, result: dict[str, Any], test: list[Promp
     points = curves(groups, evaluations, log, cell.pass_at)
     ledger = store.read_json(*place, "ledger.json") or {}
     points.setdefault(0, {}).update(summary(result, ledger))  # with one step, MLflow draws bars
-    info = store.fs.get_file_info(store.path(*place, "result.json"))
-    finished = (info.mtime_ns or 0) // 1_000_000
+    end = finished_at(store, cell.cell_id, result)
+    finished = round(1000 * end.timestamp()) if end else 0
     started = finished - round(1000 * ledger.get("seconds", 0))
     files = _files(store, cell, result, side_by_side(evaluations, test))
     return CellView(points, files, canonical_hash(result), started, finished)

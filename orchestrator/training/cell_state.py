@@ -1,6 +1,9 @@
 """How far a cell has come, read from its files in the store. The only place that decides it."""
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.store import Store
@@ -46,3 +49,15 @@ def cell_state(store: Store, cell: Cell) -> CellState:
     if cell.rivals and store.exists(*place, STOPPED_EARLY):
         return CellState.STOPPED
     return CellState.RUNNING if store.exists(*place, STARTED) else CellState.PENDING
+
+
+def finished_at(store: Store, cell_id: str, result: Mapping[str, Any]) -> datetime | None:
+    """When a cell was finished, in UTC, by its result.
+
+    Results of older versions do not say it; there it is the date of the file, which a copy of the
+    storage may have changed.
+    """
+    if "finished_at" in result:
+        return datetime.fromisoformat(result["finished_at"])
+    info = store.fs.get_file_info(store.path("cells", cell_id, RESULT))
+    return info.mtime.astimezone(UTC) if info.mtime else None

@@ -9,6 +9,7 @@ written last of all: a cell is finished when that file exists.
 import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -155,7 +156,8 @@ def finish(store: Store, cell: Cell, record: CellRecord, versions: dict[str, str
     for name, table in record.tables().items():
         store.write_table(table, *place, f"{name}.parquet")
     store.write_json(record.ledger(cell), *place, "ledger.json")
-    result = summary(cell, record, cell.updates) | {"versions": versions}
+    finished_at = {"finished_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
+    result = summary(cell, record, cell.updates) | {"versions": versions} | finished_at
     store.write_bytes(model_card(cell, result).encode(), *place, "README.md")
     store.write_json(result, *place, RESULT)
     store.delete(*place, STOPPED_EARLY)
