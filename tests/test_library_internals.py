@@ -42,6 +42,7 @@ PUBLIC_UNDERSCORES = {
     "_replace",
     "_fields",
     "_SubParsersAction",
+    "_exit",
 }  # of the standard library
 # An object of the same class; and the parser of math-verify, which tests/test_tasks.py covers.
 OTHER_PRIVATE = {
