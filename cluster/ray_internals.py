@@ -53,3 +53,9 @@ def keep_credentials_from_trials() -> None:
     from ray.tune.execution.class_cache import ENV_VARS_TO_PROPAGATE
 
     ENV_VARS_TO_PROPAGATE -= {name for name in ENV_VARS_TO_PROPAGATE if name.startswith("AWS_")}
+
+
+def worker_failures(error: BaseException) -> list[BaseException]:
+    """What the workers of a Ray Train group raised, by the error of the group."""
+    failures = getattr(error, "worker_failures", {}).values()
+    return [getattr(failure, "_base_exc", failure) for failure in failures]

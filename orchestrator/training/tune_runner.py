@@ -8,22 +8,29 @@ would be the same every time is not.
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from cluster.ray_internals import keep_credentials_from_trials
+from cluster.ray_internals import keep_credentials_from_trials, worker_failures
 from cluster.session import quiet_logs
 from orchestrator.planning.cells import Cell
+from orchestrator.probing.samples import MarkingError
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.micro_batch import halvings
 from orchestrator.training.trial import Report, run_cell
 
 RETRIES = 3
-DETERMINISTIC = (ValueError, TypeError, KeyError)
+DETERMINISTIC = (ValueError, TypeError, KeyError, MarkingError)
 TRANSIENT = (OSError, pa.ArrowException)  # as errors or as their causes
+
+
+class SameAgain(RuntimeError):
+    """A cell failed in a way in which it would fail again; the message is for people."""
+
 
 # Trains one cell in this process: (cell, storage, report).
 Train = Callable[[Cell, str, Report], None]
@@ -137,20 +144,30 @@ def _searcher(driver: Driver) -> Any:
 
 def trainable(config: dict[str, Any], train: Train) -> None:
     """One Tune trial: the cell in this process, or as a Ray Train group."""
-    cell = Cell.model_validate_json(config["cell"])
-    if cell.resources.workers > 1:
-        _run_group(cell, config["storage"])
-        return
     from ray import tune
 
+    cell = Cell.model_validate_json(config["cell"])
     try:
-        train(cell, config["storage"], _as_json(tune.report))
+        if cell.resources.workers > 1:
+            _run_group(cell, config["storage"])
+        else:
+            with deterministic_errors():
+                train(cell, config["storage"], _as_json(tune.report))
+    except SameAgain as error:
+        # Tune retries whatever a trial raises, so the trial reports the error and ends.
+        tune.report({"failure": str(error)})
+
+
+@contextmanager
+def deterministic_errors() -> Iterator[None]:
+    """Raise SameAgain for an error that is deterministic, while its causes are still known."""
+    try:
+        yield
     except DETERMINISTIC as error:
         if not is_deterministic(error):
             raise
-        # Tune retries whatever a trial raises, so the trial reports the error and ends.
         reason = " ".join(str(error).split())
-        tune.report({"failure": f"{type(error).__name__}: {reason}"})
+        raise SameAgain(f"{type(error).__name__}: {reason}") from error
 
 
 def is_deterministic(error: BaseException) -> bool:
@@ -169,7 +186,11 @@ def _as_json(report: Callable[[dict[str, Any]], None]) -> Report:
 
 
 def _run_group(cell: Cell, storage: str) -> None:
-    """Train one cell with several Ray Train workers, one process (and GPU) each."""
+    """Train one cell with several Ray Train workers, one process (and GPU) each.
+
+    Raises SameAgain where a worker did. Any other failure is the trial's, which Tune retries: Ray
+    Train itself would start the workers again whatever they raised.
+    """
     import ray.train
     from ray.train.torch import TorchTrainer
     from ray.tune.integration.ray_train import TuneReportCallback
@@ -177,7 +198,7 @@ def _run_group(cell: Cell, storage: str) -> None:
     resources = cell.resources
     bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
     with tempfile.TemporaryDirectory(prefix="decile-train-") as scratch:
-        TorchTrainer(
+        trainer = TorchTrainer(
             group_worker,
             train_loop_config={"cell": cell.model_dump_json(), "storage": storage},
             scaling_config=ray.train.ScalingConfig(
@@ -189,9 +210,16 @@ def _run_group(cell: Cell, storage: str) -> None:
                 name=cell.cell_id,
                 storage_path=scratch,
                 callbacks=[TuneReportCallback()],  # type: ignore[list-item]
-                failure_config=ray.train.FailureConfig(max_failures=_max_failures([cell])),
+                failure_config=ray.train.FailureConfig(max_failures=0),
             ),
-        ).fit()
+        )
+        try:
+            trainer.fit()
+        except ray.train.WorkerGroupError as error:
+            for failure in worker_failures(error):
+                if isinstance(failure, SameAgain):
+                    raise failure from error
+            raise
 
 
 def group_worker(config: dict[str, Any]) -> None:
@@ -199,7 +227,8 @@ def group_worker(config: dict[str, Any]) -> None:
     import ray.train
 
     cell = Cell.model_validate_json(config["cell"])
-    run_cell(cell, config["storage"], _as_json(ray.train.report))
+    with deterministic_errors():
+        run_cell(cell, config["storage"], _as_json(ray.train.report))
 
 
 def _callback(driver: Driver) -> Any:
