@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from browser import Browser, program
 from factories import finished_sweep
+from test_probe_report import probed
 
 from orchestrator.report.analysis import analyse
 from orchestrator.report.page import write_page
+from orchestrator.report.probe_report import save_report
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(program() is None, reason="no Chromium")]
 
@@ -29,14 +31,22 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "page.html"
 
 
-def tables_at(page: Path, width: int, profile: Path) -> list[Any]:
+@pytest.fixture(scope="module")
+def probe_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("probe")
+    plan, store = probed(folder)
+    save_report(plan, store, folder / "probe.html")
+    return folder / "probe.html"
+
+
+def tables_at(page: Path, width: int, profile: Path, last: str = "#reproduce") -> list[Any]:
     chromium = program()
     assert chromium
     with Browser(chromium, profile) as browser:
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.call("Emulation.setDeviceMetricsOverride", **size)
         browser.open(page.as_uri())
-        browser.wait_for("document.querySelector('#reproduce') !== null")
+        browser.wait_for(f"document.querySelector('{last}') !== null")
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         tables: list[Any] = browser.evaluate(TABLES)
         return tables
@@ -52,3 +62,12 @@ def test_a_phone_shows_the_first_number_of_every_table(page: Path, tmp_path: Pat
     for title, box, _, cells in tables_at(page, 400, tmp_path):
         numbers = [right for text, right in cells if re.match(r"[+−]?\d+[.,]?\d", text)]
         assert title == "Cells" or not numbers or numbers[0] <= box, title
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_the_page_of_a_probe_fits(probe_page: Path, tmp_path: Path, width: int) -> None:
+    tables = tables_at(probe_page, width, tmp_path, last="#completions-0")
+    assert [title for title, *_ in tables] == ["Pass rates by tier", "Subsets by policy"]
+    for title, box, table, cells in tables:
+        assert width < 1000 or table <= box, title
+        assert cells[1][1] <= box, title  # the first number

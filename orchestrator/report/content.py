@@ -114,10 +114,11 @@ class Completions:
 
 @dataclass(frozen=True)
 class PromptList:
-    """Questions, each with a line about it, shown on request."""
+    """Questions, each with a line about it. `folded`: shown on request only."""
 
     title: str
     items: tuple[tuple[str, str], ...]
+    folded: bool = True
     kind: ClassVar = "prompt_list"
 
 

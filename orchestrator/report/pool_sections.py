@@ -250,14 +250,18 @@ def _suspects(pool: PoolAnalysis) -> list[Block]:
     return [
         Paragraph(SUSPECTS),
         Paragraph(agreement_text(pool.agreement), "note"),
-        PromptList(f"{_of_all(len(suspects))} most unanimous first", items),
+        PromptList(f"{_of_all(len(suspects))} most unanimous first", items, folded=False),
         *(_card([example]) for example in pool.examples.get(AGREED, [])),
     ]
 
 
 def _completions(pool: PoolAnalysis) -> list[Block]:
-    cards = [_card([e]) for outcome in OUTCOMES for e in pool.examples.get(outcome, [])]
-    return [Paragraph(EXAMPLES, "note"), *cards]
+    """The examples of all outcomes; those of one prompt side by side."""
+    by_prompt: dict[str, list[Example]] = {}
+    for outcome in OUTCOMES:
+        for example in pool.examples.get(outcome, []):
+            by_prompt.setdefault(example.prompt.prompt_id, []).append(example)
+    return [Paragraph(EXAMPLES, "note"), *map(_card, by_prompt.values())]
 
 
 def _card(examples: Sequence[Example]) -> Completions:
