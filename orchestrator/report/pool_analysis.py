@@ -75,7 +75,7 @@ class PoolAnalysis:
     drawn: int
     stops_early: bool
     group_size: int
-    reliability: float
+    reliability: float | None  # None where the data do not determine it
     policies: tuple[PolicyOutlook, ...]
     agreement: Agreement
     unsolved: np.ndarray
@@ -115,6 +115,7 @@ def analyse_pool(
     agreed = agreement(samples, table)
     pairs = {**_of_each_outcome(samples), AGREED: _agreeing(samples, agreed.suspects)}
     correct, scorable = counts(table, "successes"), counts(table, "scorable")
+    prior = fit_prior(correct, scorable)
     finished_failures = counts(table, "wrong") + counts(table, "unparsed")
     return PoolAnalysis(
         title=pool_title(spec),
@@ -123,7 +124,7 @@ def analyse_pool(
         drawn=samples.num_rows,
         stops_early=targets_of(plan, spec) is not None,
         group_size=int(cells_of(plan.cells, spec)[0].grpo["num_generations"]),
-        reliability=reliability(fit_prior(correct, scorable), spec.settings.samples),
+        reliability=None if prior.note else reliability(prior, spec.settings.samples),
         policies=tuple(_policies(plan, store, spec, table if complete else None, table_file)),
         agreement=agreed,
         unsolved=np.flatnonzero((correct == 0) & (scorable > 0)),

@@ -97,7 +97,7 @@ def facts(pool: PoolAnalysis) -> list[str]:
             f"{_count(len(pool.unfinished), table)}{never_text}; a larger "
             "probe.max_completion_length may solve them"
         )
-    if pool.complete and table.num_rows > 1:
+    if pool.complete and pool.reliability is not None:
         lines.append(
             f"reliability {pool.reliability:.2f}: the expected correlation of pass rates with "
             "those of a second probe"
