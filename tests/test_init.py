@@ -414,6 +414,42 @@ def test_a_hub_model_plans_offline(capsys: pytest.CaptureFixture[str]) -> None:
         choose_model("owner/cached")
 
 
+@pytest.mark.parametrize(
+    ("gpu", "words"),
+    [
+        ("NVIDIA H100 80GB HBM3", "6 CPUs, 2 GPUs a trial takes about"),
+        ("NVIDIA L40S", "6 CPUs, 2 GPUs a trial takes about"),
+        ("NVIDIA Unheard Of", "memory is not known; estimates assume H100"),
+    ],
+)
+def test_the_plan_fits_the_gpus_of_the_machine(
+    gpu: str,
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = {"CPU": 6.0, "GPU": 2.0, gpu: 0.0}
+    monkeypatch.setattr("orchestrator.cli.init.this_machine", lambda: machine)
+    experiment = written("--train", jsonl(rows_of(range(200))), model="Qwen/Qwen3-4B")
+    assert (experiment.resources.cpus, experiment.resources.gpus) == (3, 1)
+    text = " ".join(capsys.readouterr().out.split())
+    assert words in text
+    assert main(["plan", "experiments.yaml", "-e", "compare", "--gpu", "h100", "--json"]) == 0
+    [fit] = json.loads(capsys.readouterr().out)["memory"].values()
+    assert f"about {fit['peak_gib']:.0f} GiB" in text  # the estimate of the plan
+
+
+def test_a_model_that_fits_no_gpu_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = {"CPU": 8.0, "GPU": 1.0, "NVIDIA L40S": 0.0}
+    monkeypatch.setattr("orchestrator.cli.init.this_machine", lambda: machine)
+    rows = [row | {"question": f"{row['question']} {'x ' * 9_000}"} for row in rows_of(range(200))]
+    written("--train", jsonl(rows), model="microsoft/phi-4")
+    assert "load_in_4bit: true" in Path("experiments.yaml").read_text()
+    assert "even in 4 bits: more than L40S 48GB has" in capsys.readouterr().out
+
+
 def test_a_local_file_never_stands_for_a_hub_model(capsys: pytest.CaptureFixture[str]) -> None:
     Path("Qwen").mkdir()
     Path("Qwen/Qwen3-4B").touch()

@@ -57,17 +57,19 @@ class Data(NamedTuple):
 
 
 class Site(NamedTuple):
-    """The machine's CPUs and GPUs, and the GPU that estimates assume."""
+    """The machine's CPUs and GPUs, and the GPU that estimates assume if it is not `recognized`."""
 
     cpus: int
     gpus: int
     device: Device
+    recognized: bool
 
     @classmethod
     def of(cls, machine: Mapping[str, float]) -> "Site":
         """From Ray's resource counts."""
-        device = DEVICES[gpu_type(machine) or DEFAULT_GPU]
-        return cls(int(machine.get("CPU", 1)), int(machine.get("GPU", 0)), device)
+        kind = gpu_type(machine)
+        device = DEVICES[kind or DEFAULT_GPU]
+        return cls(int(machine.get("CPU", 1)), int(machine.get("GPU", 0)), device, bool(kind))
 
     @property
     def cpus_per_trial(self) -> int:
@@ -176,5 +178,5 @@ def _remarks(data: Data, size: int) -> dict[str, str]:
     }
     invalid = len(survey.invalid) + len(data.test_survey.invalid if data.test_survey else ())
     if invalid:
-        remarks["skip_invalid"] = f"drops {invalid} row{'s' * (invalid > 1)}; see decile init"
+        remarks["skip_invalid"] = f"drops {invalid} row{'s' * (invalid > 1)} that cannot be used"
     return remarks

@@ -88,6 +88,8 @@ def _gpu_lines(starter: Starter, site: Site, sizing: Sizing | None) -> list[str]
     lines = []
     if not site.gpus:
         lines.append(f"a trial needs a GPU; estimates assume {site.device.name}")
+    elif not site.recognized:
+        lines.append(f"the GPU's memory is not known; estimates assume {site.device.name}")
     if sizing is None:
         lines.append("the model's size is not known here, so its memory is not estimated")
     elif sizing.fits:
