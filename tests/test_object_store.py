@@ -149,7 +149,7 @@ def test_a_checkpoint_is_valid_only_with_its_manifest(storage: str, tmp_path: Pa
         write_checkpoint(place, update, f"after {update}")
         place.keep(update)
         if update < 6:  # then the process dies
-            record.save(store, cell.cell_id, update)
+            record.save(store, cell.cell_id, update, files=place.files(update))
             place.forget_old()
     latest = latest_checkpoint(store, cell.cell_id)
     assert latest and latest[0] == "checkpoint-4"
@@ -160,7 +160,7 @@ def test_a_checkpoint_is_valid_only_with_its_manifest(storage: str, tmp_path: Pa
     assert (restored / "deep" / "state.json").read_text() == "after 4"
     assert (restored / "adapter_model.safetensors").read_text() == "after 4"
 
-    record.save(store, cell.cell_id, 6)
+    record.save(store, cell.cell_id, 6, files=place.files(6))
     place.forget_old()
     assert store.folders("cells", cell.cell_id) == ["checkpoint-4", "checkpoint-6"][-KEPT:]
     place.clear()

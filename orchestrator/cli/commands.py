@@ -236,13 +236,12 @@ def _model_line(entry: "ModelEntry") -> str:
 def doctor(arguments: argparse.Namespace) -> int:
     """Run every check, each printed as soon as it is done."""
     from cluster.redaction import redact
-    from orchestrator.cli.doctor import checks, setting_checks
-    from orchestrator.config.catalog import load_config
-    from orchestrator.planning.resolve import datasets_of
+    from orchestrator.cli.doctor import checks, declared
+    from orchestrator.cli.storage_check import check_storage
 
-    loaded = load_config(arguments.file) if arguments.file else None
-    datasets = datasets_of(loaded, arguments.experiment) if loaded else {}
-    settings = setting_checks(loaded, arguments.experiment) if loaded else {}
+    if arguments.storage or arguments.repair:
+        return check_storage(arguments.storage, repair=arguments.repair)
+    datasets, settings = declared(arguments.file, arguments.experiment)
     healthy = True
     for check in checks(arguments.tracking_uri, datasets, settings, gpu=arguments.gpu):
         healthy &= check.ok

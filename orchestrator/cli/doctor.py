@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from cluster.actors import run_in_worker
 from orchestrator.cli.smoke_test import gpu_names, sample_with_vllm, smoke_test
-from orchestrator.config.catalog import LoadedConfig
+from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.planning.pools import Dataset
-from orchestrator.planning.resolve import model_source
+from orchestrator.planning.resolve import datasets_of, model_source
 from orchestrator.probing.marker_check import check_dataset, check_marker
 from orchestrator.training.settings_check import check_in_worker, settings_of
 from tasks import find_task, task_names
@@ -50,6 +50,16 @@ def checks(
     yield from _in_ray(datasets or {}, settings or {})
     if gpu:
         yield from _on_gpu()
+
+
+def declared(
+    file: Path | None, experiment: str | None
+) -> tuple[dict[str, Dataset], dict[str, Callable[[], str]]]:
+    """The data sets of a file and the checks of its settings; of one experiment, or of all."""
+    if file is None:
+        return {}, {}
+    loaded = load_config(file)
+    return datasets_of(loaded, experiment), setting_checks(loaded, experiment)
 
 
 def setting_checks(

@@ -84,6 +84,14 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.add_argument(
         "--gpu", action="store_true", help="also run a small sweep on a GPU (1 min)"
     )
+    doctor.add_argument(
+        "--storage", help="check the files of this storage instead, and nothing else"
+    )
+    doctor.add_argument(
+        "--repair",
+        action="store_true",
+        help="with --storage: set aside files that fail verification; decile run makes them again",
+    )
     ui = _add(subparsers, "ui", commands.ui, "serve the MLflow UI on loopback")
     ui.add_argument("--storage", default="./runs", help="storage of the results (default: ./runs)")
     ui.add_argument("--port", type=int, default=5000, help="port to listen on (default: 5000)")

@@ -167,7 +167,8 @@ def export_subset(
     origin["sha256"] = hashlib.sha256(data).hexdigest()
     store = Store(str(out.parent))
     # The provenance first, so that no exported file is ever without one.
-    store.write_json(origin, f"{out.name}.provenance.json")
+    text = json.dumps(origin, indent=2, sort_keys=True)
+    store.write_bytes(text.encode(), f"{out.name}.provenance.json")
     store.write_bytes(data, out.name)
     return origin
 

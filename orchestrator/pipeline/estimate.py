@@ -45,6 +45,7 @@ from orchestrator.probing.sample_store import load_samples
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
+from orchestrator.training.cell_state import read_result
 
 Results = Mapping[str, dict[str, Any]]  # result.json by cell_id
 
@@ -71,7 +72,7 @@ def usage_meter(experiment: str, store: Store) -> UsageMeter:
 
 def finished_results(plan: Plan, store: Store) -> Results:
     """The results of a plan's finished cells."""
-    results = {c.cell_id: store.read_json("cells", c.cell_id, "result.json") for c in plan.cells}
+    results = {cell.cell_id: read_result(store, cell.cell_id) for cell in plan.cells}
     return {cell_id: result for cell_id, result in results.items() if result is not None}
 
 
@@ -198,9 +199,9 @@ def _finished_costs(
     same: list[tuple[Cost, Cost]] = []
     others: list[tuple[Cost, Cost]] = []
     for cell_id in store.folders("cells"):
-        result = store.read_json("cells", cell_id, "result.json")
+        result = read_result(store, cell_id)
         cell = store.read_json("cells", cell_id, "cell.json") if result else None
-        if cell is None or cell["probe"]["model"]["identity"] != model.identity:
+        if result is None or cell is None or cell["probe"]["model"]["identity"] != model.identity:
             continue
         used = Resources.model_validate(cell["resources"])
         work = finished_workload(cell["grpo"], used, result)

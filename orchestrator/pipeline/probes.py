@@ -114,7 +114,14 @@ def difficulty_lines(plan: Plan, spec: ProbeSpec, table: pa.Table) -> list[str]:
     return [f"(subset of {cell.name})", *summary_lines(summary)]
 
 
-def is_probed(plan: Plan, store: Store) -> bool:
-    """Whether every sample and subset of the plan is stored."""
-    pending = any(pending_samples(plan, store, spec).samples for spec in plan.probes)
-    return not pending and all(read_subset(store, cell) is not None for cell in plan.cells)
+def is_probed(plan: Plan, store: Store, *, kept_only: bool = False) -> bool:
+    """Whether every sample and subset of the plan is stored.
+
+    With `kept_only`, probes without any file are left out: once its cells are finished, nothing
+    needs a probe, and it may have been deleted to save space.
+    """
+    kept = [spec for spec in plan.probes if not kept_only or store.sizes("probes", spec.key)]
+    pending = any(pending_samples(plan, store, spec).samples for spec in kept)
+    keys = {spec.key for spec in kept}
+    cells = [cell for cell in plan.cells if cell.probe.key in keys]
+    return not pending and all(read_subset(store, cell) is not None for cell in cells)

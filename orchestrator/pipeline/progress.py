@@ -65,13 +65,18 @@ class ProgressDisplay:
     def of(cls, plan: Plan, states: Sequence[CellState] = ()) -> Self:
         """Progress over a plan's cells; `states`: how far each is, if any has started."""
         names = {cell.cell_id: short_name(plan, cell) for cell in plan.cells}
-        trained = {
+        display = cls(len(plan.cells), names=names)
+        display.count(plan, states)
+        return display
+
+    def count(self, plan: Plan, states: Sequence[CellState]) -> None:
+        """Count how many cells are done, by the states of a plan's cells."""
+        self.done = sum(state.settled for state in states)
+        self.evaluated_later = {
             cell.cell_id
             for cell, state in zip(plan.cells, states, strict=False)
             if state is CellState.TRAINED
         }
-        done = sum(state.settled for state in states)
-        return cls(len(plan.cells), done, names=names, evaluated_later=trained)
 
     def __enter__(self) -> Self:
         if can_redraw(self.out):

@@ -16,6 +16,7 @@ from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import cluster_capacity
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
+from orchestrator.pipeline.audit import repair_plan
 from orchestrator.pipeline.estimate import estimate_costs, usage_meter
 from orchestrator.pipeline.probes import difficulty_lines, is_probed, probe_forecast, run_probes
 from orchestrator.pipeline.progress import ProgressDisplay
@@ -27,7 +28,7 @@ from orchestrator.tracking import Tracker
 from orchestrator.training.cell_state import CellState, cell_state
 from orchestrator.training.deferred_eval import evaluate_trained
 from orchestrator.training.early_stopping import stopped_lines
-from orchestrator.training.record import drop_checkpoints
+from orchestrator.training.record import tidy_finished
 from orchestrator.training.settings_check import check_in_worker, settings_of
 from orchestrator.training.trial import run_cell
 from orchestrator.training.tune_runner import Train, run_cells
@@ -63,7 +64,11 @@ def run_experiment(
     `max_resources` are what the cluster may grow to. The store must be writable. Raises
     ResourceError if no trial fits the cluster.
     """
-    unsettled = [cell for cell in plan.cells if not cell_state(store, cell).settled]
+    for line in repair_plan(plan, store):
+        progress.say(line)
+    states = [cell_state(store, cell) for cell in plan.cells]
+    progress.count(plan, states)
+    unsettled = [c for c, state in zip(plan.cells, states, strict=True) if not state.settled]
     manifest = write_manifest(plan, store)
     tracker = Tracker.open(tracking_uri, store, plan)
     outcome = Outcome()
@@ -71,6 +76,9 @@ def run_experiment(
         if unsettled:
             sweep = Sweep(plan, store, tracker, progress, manifest, outcome)
             sweep.run(unsettled, train, max_resources)
+        elif not is_probed(plan, store, kept_only=True):
+            with ray_session(max_resources) as cluster:
+                run_probes(plan, store, cluster, progress)
         else:
             count = f"all {len(plan.cells)} cells of {plan.name}"
             progress.say(f"nothing to do: {count} are finished")
@@ -80,9 +88,13 @@ def run_experiment(
         states = [cell_state(store, cell) for cell in plan.cells]
         for cell, state in zip(plan.cells, states, strict=True):
             if state is CellState.FINISHED:
-                drop_checkpoints(store, cell.cell_id)  # of a trial killed right after its result
+                tidy_finished(store, cell)  # a kill right after the result leaves checkpoints
                 tracker.sync(cell)
         outcome.analysis = analyse(plan, store)
+        shown = {row.cell.cell_id for row in outcome.analysis.rows}
+        for cell, state in zip(plan.cells, states, strict=True):
+            if state is CellState.FINISHED and cell.cell_id not in shown:
+                outcome.failed[cell.cell_id] = "its results cannot be read: rerun to repair them"
         tracker.show(outcome.analysis)
         tracker.close(ok=all(state.settled for state in states))
         outcome.page = tracker.page
@@ -99,6 +111,8 @@ def probe_experiment(
 
     Raises PolicyError where a subset cannot be filled, once all samples are drawn.
     """
+    for line in repair_plan(plan, store, ("probes", "subsets", "sweeps")):
+        progress.say(line)
     if is_probed(plan, store):
         progress.say("nothing to do: every sample and subset is stored")
         return

@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 
 PROBE = b"decile.probe"  # in a part's metadata: the key of its probe
 SPLIT = b"decile.split"  # in a part's metadata: train or test; parts of older versions have none
-CONTENT = b"decile.content"  # in the metadata of updated marks: the hash of their rows
 ROWS_PER_FILE = 100_000  # of a compacted part; compaction holds no more per split in memory
 PAIR = ("prompt_id", "sample")  # identifies a row
 COUNTED = (*PAIR, "outcome")  # what difficulty is computed from
@@ -51,7 +50,7 @@ class Part(NamedTuple):
 
 def write_key(store: Store, spec: ProbeSpec) -> None:
     """Write the values that the folder's key hashes."""
-    if not store.exists("probes", spec.key, "key.json"):
+    if store.read_json("probes", spec.key, "key.json") != spec.identity:
         store.write_json(spec.identity, "probes", spec.key, "key.json")
 
 
@@ -115,14 +114,16 @@ def _as_samples(table: pa.Table) -> pa.Table:
 
 def parts(store: Store, key: str) -> Iterator[Part]:
     """The verified parts of a probe, one at a time; the others are logged by name."""
-    for name in store.names("probes", key):
-        if not name.endswith(".parquet"):
-            continue
+    for name in _names(store, key):
         try:
             yield read_part(store, key, name)
         except (ValueError, pa.ArrowException, OSError) as error:
             why = "cannot be read" if isinstance(error, pa.ArrowException | OSError) else error
             log.warning("probe %s: part %s %s; its samples will be resampled", key, name, why)
+
+
+def _names(store: Store, key: str) -> list[str]:
+    return [name for name in store.names("probes", key) if name.endswith(".parquet")]
 
 
 def load_samples(
@@ -177,17 +178,12 @@ def _with_current_marks(
     if marks_are_current(rows, task):
         return rows
     cache = ("probes", key, f"marks-{canonical_hash(task.marker_id)}", name)
-    cached = store.read_table(MARKED, *cache)
-    if cached is not None:
-        content = (cached.schema.metadata or {}).get(CONTENT, b"").decode()
-        intact = content == canonical_hash(cached.to_pydict())
-        if intact and cached.select(PAIR).equals(rows.select(PAIR)):
-            marks = {f.name: cached[f.name] for f in MARKED}
-            return pa.table({n: marks.get(n, rows[n]) for n in SAMPLES.names}, schema=SAMPLES)
+    cached = store.read_table(MARKED, *cache, needs_proof=True)
+    if cached is not None and cached.select(PAIR).equals(rows.select(PAIR)):
+        marks = {f.name: cached[f.name] for f in MARKED}
+        return pa.table({n: marks.get(n, rows[n]) for n in SAMPLES.names}, schema=SAMPLES)
     rows = update_marks(rows, task, golds)
-    marks = rows.select(MARKED.names)
-    content = canonical_hash(marks.to_pydict())
-    store.write_table(marks.replace_schema_metadata({CONTENT: content}), *cache)
+    store.write_table(rows.select(MARKED.names), *cache)
     return rows
 
 
@@ -237,16 +233,24 @@ def read_samples(
     return rows
 
 
+def set_aside_unsound(store: Store, key: str) -> None:
+    """Rename the parts that fail verification, so that their samples are drawn again."""
+    for name in _names(store, key):
+        try:
+            read_part(store, key, name)
+        except (ValueError, pa.ArrowException):  # not OSError, which may be the network's
+            store.set_aside("probes", key, name)
+
+
 def compact(store: Store, key: str) -> None:
     """Merge small parts of a split into files of about ROWS_PER_FILE sorted rows.
 
-    Two drivers that compact at once each write a whole file first, so nothing can be lost. A part
-    that fails verification is renamed to `<name>.unsound`.
+    Two drivers that compact at once each write a whole file first, so nothing can be lost. Parts
+    that fail verification are set aside first: a merged part may get the name of one of them.
     """
-    unsound = {name for name in store.names("probes", key) if name.endswith(".parquet")}
+    set_aside_unsound(store, key)
     groups: dict[Split | None, list[Part]] = {}
     for part in parts(store, key):
-        unsound.discard(part.name)
         group = groups.setdefault(part.split, [])
         if sum(p.samples.num_rows for p in group) + part.samples.num_rows > ROWS_PER_FILE:
             _merge(store, key, group)
@@ -254,8 +258,6 @@ def compact(store: Store, key: str) -> None:
         group.append(part)
     for group in groups.values():
         _merge(store, key, group)
-    for name in unsound:
-        store.rename(f"{name}.unsound", "probes", key, name)
 
 
 def _merge(store: Store, key: str, group: Sequence[Part]) -> None:

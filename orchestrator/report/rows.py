@@ -19,7 +19,7 @@ from orchestrator.stats.fairness import AXES, cost_curve
 from orchestrator.stats.inference import Effect, mean_effect
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import CellState, cell_state, finished_at
+from orchestrator.training.cell_state import CellState, cell_state, finished_at, read_result
 
 SHOWN_QUESTIONS = 4
 OWN = ""  # the cell's own test set; other names are out-of-distribution test sets
@@ -92,7 +92,7 @@ def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
 
 def _read_row(store: Store, cell: Cell) -> Row | None:
     place = ("cells", cell.cell_id)
-    result = store.read_json(*place, "result.json")
+    result = read_result(store, cell.cell_id)
     evaluations = store.read_table(EVALUATIONS, *place, "evaluations.parquet")
     if result is None or evaluations is None:
         return None

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from orchestrator.planning.cells import Cell
 from orchestrator.stats.inference import SeedSpread
 from orchestrator.stats.spread import pooled_spread
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store
+from orchestrator.training.cell_state import read_cell, read_result
 
 
 class Spreads(NamedTuple):
@@ -39,7 +38,8 @@ def read_spreads(store: Store, cells: Sequence[Cell]) -> dict[str, Spreads]:
     """`settings_key` -> spreads, for the settings of these finished cells.
 
     Pools all finished cells of the store with those settings, whichever sweep ran them. Empty where
-    every policy has several seeds, because their own spread is used then.
+    every policy has several seeds, because their own spread is used then. Cells whose files fail
+    verification are left out, which is logged.
     """
     counts: dict[str, int] = {}
     for cell in cells:
@@ -50,17 +50,12 @@ def read_spreads(store: Store, cells: Sequence[Cell]) -> dict[str, Spreads]:
     settings = {settings_key(cell) for cell in cells}
     results: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for cell_id in store.folders("cells"):
-        result = store.read_json("cells", cell_id, "result.json")
-        stored = store.read_json("cells", cell_id, "cell.json")
+        result, stored = read_result(store, cell_id), read_cell(store, cell_id)
         if result is None or stored is None or not isfinite(result["accuracy_final"]):
             continue
-        try:
-            cell = Cell.model_validate(stored)
-        except ValidationError:
-            continue  # of another version, whose settings cannot be compared
-        if (key := settings_key(cell)) in settings:
+        if (key := settings_key(stored)) in settings:
             numbers = (result["accuracy_final"], result["learnable_pct"] / 100)
-            results.setdefault(key, {}).setdefault(_without_seed(cell), []).append(numbers)
+            results.setdefault(key, {}).setdefault(_without_seed(stored), []).append(numbers)
     return {
         key: Spreads(
             *(pooled_spread([[n[i] for n in seeds] for seeds in own.values()]) for i in (0, 1))

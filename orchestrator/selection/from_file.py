@@ -1,6 +1,5 @@
 """`decile select`: a subset from stored probes or difficulty tables, without a sweep."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,9 +94,10 @@ def _common_key(files: Sequence[tuple[Path, pa.Table]]) -> str | None:
 
 def _differences(one: Path, two: Path) -> str:
     """What two probes' keys hash differently, in words; empty where it is not known."""
-    try:
-        left, right = (_flat(json.loads((p / "key.json").read_text())) for p in (one, two))
-    except (OSError, ValueError):
+    folders = [(Store(str(p.parent.parent)), p.parent.name, p.name) for p in (one, two)]
+    keys = [store.read_json(*place, "key.json") for store, *place in folders]
+    left, right = (_flat(key or {}) for key in keys)
+    if not (left and right):
         return ""
     names = [n for n in sorted(left.keys() | right.keys()) if left.get(n) != right.get(n)]
     return "; ".join(f"{n} is {left.get(n)} and {right.get(n)}" for n in names)

@@ -2,23 +2,41 @@
 
 Contract: a file under its final name is complete. On a local file system, everything is written
 under a temporary name, flushed and renamed; an object store shows an object only once its upload is
-complete. A torn or foreign part is never used: its samples are drawn again.
+complete. JSON and tables prove themselves (see `proof`): one that fails verification is logged by
+name and reads like a file that is absent.
 """
 
-import json
+import logging
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
 from cluster.redaction import redact
+from orchestrator.storage.proof import (
+    FileProof,
+    Json,
+    Unsound,
+    file_proof,
+    json_bytes,
+    open_json,
+    open_table,
+    stream_proof,
+    table_bytes,
+    text_bytes,
+    verify,
+)
+
+log = logging.getLogger(__name__)
+
+SET_ASIDE = ".unsound"  # at the end of the name of a file that failed verification
 
 
 class StoreError(ValueError):
@@ -45,6 +63,7 @@ class Store:
         self.local = isinstance(self.fs, pafs.LocalFileSystem)
         if not self.local and not self.root.strip("/"):
             raise StoreError(f"storage {uri} names no bucket: add one, as in s3://BUCKET/FOLDER")
+        self._logged: set[str] = set()
 
     def path(self, *parts: str) -> str:
         """The full path of a file or folder in the store."""
@@ -89,32 +108,79 @@ class Store:
         infos = self.fs.get_file_info(selector)
         return sorted(i.base_name for i in infos if i.type == pafs.FileType.Directory)
 
-    def write_json(self, value: Any, *parts: str) -> None:
-        """Write indented JSON atomically."""
-        self._write("/".join(parts), json.dumps(value, indent=2, sort_keys=True).encode())
+    def sizes(self, *parts: str) -> dict[str, int]:
+        """Bytes of every file below a folder, temporary ones included, by relative path, sorted."""
+        selector = pafs.FileSelector(self.path(*parts), recursive=True, allow_not_found=True)
+        start = len(self.path(*parts)) + 1
+        infos = self.fs.get_file_info(selector)
+        return {i.path[start:]: i.size for i in sorted(infos, key=lambda i: i.path) if i.is_file}
 
-    def read_json(self, *parts: str) -> Any:
-        """The value of a JSON file, or None if it does not exist."""
-        if not self.exists(*parts):
-            return None
-        with self.fs.open_input_stream(self.path(*parts)) as stream:
-            return json.loads(stream.read())
+    def write_json(
+        self, value: Any, *parts: str, files: Mapping[str, FileProof] | None = None
+    ) -> FileProof:
+        """Write indented JSON atomically; its proof lists `files`, by path from its folder."""
+        data = json_bytes(value, "/".join(parts), files)
+        self.write_bytes(data, *parts)
+        return file_proof(data)
 
-    def write_table(self, table: pa.Table, *parts: str) -> None:
-        """Write Parquet atomically."""
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd")
-        self._write("/".join(parts), sink.getvalue())
-
-    def read_table(self, schema: pa.Schema, *parts: str) -> pa.Table | None:
-        """A stored table, or None if it is absent, torn or has another schema."""
+    def open_json(self, *parts: str) -> Json | None:
+        """A JSON file with what it lists; None as for `read_json`."""
         if not self.exists(*parts):
             return None
         try:
-            table = pq.read_table(self.path(*parts), filesystem=self.fs, partitioning=None)
-        except (pa.ArrowInvalid, OSError):
+            return open_json(self.read_bytes(*parts), "/".join(parts))
+        except FileNotFoundError:  # deleted since
             return None
-        return table if table.schema.equals(schema) else None
+        except Unsound as error:
+            self.warn_unsound(error, *parts)
+            return None
+
+    def read_json(self, *parts: str) -> Any:
+        """The value of a JSON file, or None if it is absent or fails verification."""
+        opened = self.open_json(*parts)
+        return None if opened is None else opened.value
+
+    def write_text(self, text: str, *parts: str) -> None:
+        """Write Markdown atomically."""
+        self.write_bytes(text_bytes(text, "/".join(parts)), *parts)
+
+    def write_table(self, table: pa.Table, *parts: str) -> FileProof:
+        """Write Parquet atomically."""
+        data = table_bytes(table, "/".join(parts))
+        self.write_bytes(data, *parts)
+        return file_proof(data)
+
+    def read_table(
+        self, schema: pa.Schema, *parts: str, needs_proof: bool = False
+    ) -> pa.Table | None:
+        """A stored table, or None if it is absent, fails verification or has another schema.
+
+        With `needs_proof`, also None for the file of an older version, which has no proof.
+        """
+        if not self.exists(*parts):
+            return None
+        try:
+            table, proven = open_table(self.read_bytes(*parts), "/".join(parts), schema)
+        except FileNotFoundError:  # deleted since
+            return None
+        except Unsound as error:
+            self.warn_unsound(error, *parts)
+            return None
+        return table if proven or not needs_proof else None
+
+    def verify(self, *parts: str, schema: pa.Schema | None = None) -> bool:
+        """Whether a JSON, Parquet or Markdown file has a proof.
+
+        Raises Unsound where it fails or has another schema, OSError where it cannot be read.
+        """
+        return verify(self.read_bytes(*parts), "/".join(parts), schema)
+
+    def warn_unsound(self, reason: object, *parts: str) -> None:
+        """Log once that a file is not used."""
+        message = f"{'/'.join(parts)} {reason}"
+        if message not in self._logged:
+            self._logged.add(message)
+            log.warning("%s: not used; decile run makes it again", message)
 
     def write_bytes(self, data: bytes, *parts: str) -> None:
         """Write bytes atomically."""
@@ -124,6 +190,19 @@ class Store:
         """The content of a file. Raises OSError if it does not exist."""
         with self.fs.open_input_stream(self.path(*parts)) as stream:
             return bytes(stream.read())
+
+    def hash_file(self, *parts: str) -> FileProof:
+        """Size and hash of a file of any size. Raises OSError if it does not exist."""
+        with self.fs.open_input_stream(self.path(*parts)) as stream:
+            return stream_proof(stream)
+
+    def set_aside(self, *parts: str) -> None:
+        """Rename a file to a new name that nothing reads, if it still exists."""
+        folder, _, name = "/".join(parts).rpartition("/")
+        taken, copies, new = self.names(folder), count(2), f"{name}{SET_ASIDE}"
+        while new in taken:
+            new = f"{name}.{next(copies)}{SET_ASIDE}"
+        self.rename(new, folder, name)
 
     def rename(self, new: str, *parts: str) -> None:
         """Rename a file within its folder, if it still exists."""

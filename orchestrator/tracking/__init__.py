@@ -25,6 +25,7 @@ from orchestrator.tracking.client import failures
 from orchestrator.tracking.mlflow_internals import compare_page, relocate_artifacts
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.sweep_view import sweep_view
+from orchestrator.training.cell_state import read_result
 
 LOG = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Tracker:
         """Write what MLflow misses of a finished cell, or an unfinished one's pending metrics."""
         if not self.enabled:
             return
-        result = self._store.read_json("cells", cell.cell_id, "result.json")
+        result = read_result(self._store, cell.cell_id)
         if result is None:
             self._attempt(lambda: self._live_runs.flush())
         elif self._live_runs.digest(cell) != canonical_hash(result):

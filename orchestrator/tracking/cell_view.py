@@ -198,7 +198,7 @@ def read_view(store: Store, cell: Cell, result: dict[str, Any], test: list[Promp
     evaluations = _table(store, EVALUATIONS, *place, "evaluations.parquet")
     log = _table(store, LOG, *place, "log.parquet")
     points = curves(groups, evaluations, log, cell.pass_at)
-    ledger = store.read_json(*place, "ledger.json") or {}
+    ledger = result["ledger"]
     points.setdefault(0, {}).update(summary(result, ledger))  # with one step, MLflow draws bars
     end = finished_at(store, cell.cell_id, result)
     finished = round(1000 * end.timestamp()) if end else 0
@@ -211,8 +211,7 @@ def _table(store: Store, schema: pa.Schema, *place: str) -> pa.Table:
     table = store.read_table(schema, *place)
     if table is None:
         raise StoreError(
-            f"{store.path(*place)} is missing, corrupt, or of another version: "
-            "delete the cell's folder and rerun the same command"
+            f"{store.path(*place)} is missing or fails verification: rerun the same command"
         )
     return table
 

@@ -3,15 +3,21 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pydantic import ValidationError
 
 from orchestrator.planning.cells import Cell
+from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
 from orchestrator.storage.store import Store
+from orchestrator.storage.verification import check_folder, listed_problems
 
 STARTED = "cell.json"  # what the cell is, written when its first trial starts
 MANIFEST = "decile.json"  # written last into a checkpoint, which is complete from then on
 STOPPED_EARLY = "censored.json"  # why a cell was stopped; deleted when it is finished after all
-RESULT = "result.json"  # written last of all
+RESULT = "result.json"  # written last of all; the manifest of the cell
+TABLES = {"groups": GROUPS, "evaluations": EVALUATIONS, "log": LOG}  # of a cell or a checkpoint
 
 
 class CellState(StrEnum):
@@ -39,14 +45,21 @@ class CellState(StrEnum):
         return self in (CellState.FINISHED, CellState.STOPPED)
 
 
+class Checkpoint(NamedTuple):
+    """What Decile itself writes into a checkpoint; tables by their names in TABLES."""
+
+    manifest: dict[str, Any]
+    tables: dict[str, pa.Table]
+
+
 def cell_state(store: Store, cell: Cell) -> CellState:
-    """The state of a cell. Costs up to four requests to the store."""
+    """The state of a cell. Costs up to four requests to the store, of a trained one ten."""
     place = ("cells", cell.cell_id)
-    if store.exists(*place, RESULT):
+    if read_result(store, cell.cell_id) is not None:
         return CellState.FINISHED
-    if store.exists(*place, f"checkpoint-{cell.updates}", MANIFEST):
+    if open_checkpoint(store, cell.cell_id, f"checkpoint-{cell.updates}") is not None:
         return CellState.TRAINED
-    if cell.rivals and store.exists(*place, STOPPED_EARLY):
+    if cell.rivals and store.read_json(*place, STOPPED_EARLY) is not None:
         return CellState.STOPPED
     return CellState.RUNNING if store.exists(*place, STARTED) else CellState.PENDING
 
@@ -61,3 +74,67 @@ def finished_at(store: Store, cell_id: str, result: Mapping[str, Any]) -> dateti
         return datetime.fromisoformat(result["finished_at"])
     info = store.fs.get_file_info(store.path("cells", cell_id, RESULT))
     return info.mtime.astimezone(UTC) if info.mtime else None
+
+
+def read_result(store: Store, cell_id: str) -> dict[str, Any] | None:
+    """The result of a finished cell; None if it is absent or fails verification."""
+    place = ("cells", cell_id, RESULT)
+    opened = store.open_json(*place)
+    if opened is None:
+        return None
+    result = opened.value
+    if not opened.proven and (not isinstance(result, dict) or result.get("cell_id") != cell_id):
+        store.warn_unsound("is not the result of this cell", *place)
+        return None
+    return dict(result)
+
+
+def read_cell(store: Store, cell_id: str) -> Cell | None:
+    """The settings of a cell that any sweep started.
+
+    None if the file is absent, fails verification, or is of a version with other settings.
+    """
+    place = ("cells", cell_id, STARTED)
+    opened = store.open_json(*place)
+    if opened is None:
+        return None
+    try:
+        cell = Cell.model_validate(opened.value)
+    except ValidationError:
+        return None
+    if not opened.proven and cell.cell_id != cell_id:
+        store.warn_unsound(f"is cell {cell.cell_id}", *place)
+        return None
+    return cell
+
+
+def open_checkpoint(store: Store, cell_id: str, name: str) -> Checkpoint | None:
+    """A complete checkpoint: its tables can be read, and its other files have their sizes.
+
+    `checkpoint_problems` also reads the other files.
+    """
+    place = f"cells/{cell_id}/{name}"
+    opened = store.open_json(place, MANIFEST)
+    if opened is None or (
+        opened.files and listed_problems(store, place, opened.files, store.sizes(place), unread="")
+    ):
+        return None
+    tables = {}
+    for table, schema in TABLES.items():
+        read = store.read_table(schema, place, f"{table}.parquet")
+        if read is None:
+            return None
+        tables[table] = read
+    return Checkpoint(opened.value, tables)
+
+
+def checkpoint_problems(store: Store, cell_id: str, name: str) -> dict[str, str]:
+    """Why files of a checkpoint that has a manifest fail verification, by path; reads all files.
+
+    A file that the manifest does not list fails, too: the trainer could load it.
+    """
+    place = f"cells/{cell_id}/{name}"
+    files = {each.path: each.problem for each in check_folder(store, place, MANIFEST, strict=True)}
+    tables = [f"{place}/{table}.parquet" for table in TABLES]
+    missing = {path: "is missing" for path in tables if path not in files}
+    return {path: problem for path, problem in (files | missing).items() if problem}

@@ -11,7 +11,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from orchestrator.storage.proof import FileProof
 from orchestrator.storage.store import Store, StoreError
+from orchestrator.storage.verification import is_stored, local_files
 from orchestrator.training.cell_state import MANIFEST
 
 KEPT = 2  # checkpoints of a running cell, as the trainer keeps on a folder
@@ -38,6 +40,15 @@ class Checkpoints:
         name = f"checkpoint-{update}"
         if not self.store.local and (self.folder / name).is_dir():
             self.store.copy_in(self.folder / name, *self.place, name)
+
+    def files(self, update: int) -> dict[str, FileProof]:
+        """Every file of a checkpoint by its path from there; on a local disk, all are flushed."""
+        name = f"checkpoint-{update}"
+        files = local_files(self.folder / name)
+        for file in self.store.sizes(*self.place, name):
+            if file not in files and is_stored(file):  # of another process
+                files[file] = self.store.hash_file(*self.place, name, file)
+        return files
 
     def forget_old(self) -> None:
         """Delete all but the newest checkpoints; in a local store the trainer does so itself."""

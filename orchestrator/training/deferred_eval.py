@@ -25,14 +25,20 @@ from orchestrator.sampling.base import SamplingError
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.own_engine import engine_errors
 from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.proof import Unsound
 from orchestrator.storage.schema import EVALUATIONS
 from orchestrator.storage.store import Store
+from orchestrator.storage.verification import check_folder
+from orchestrator.training.cell_state import MANIFEST, open_checkpoint
 from orchestrator.training.record import (
+    ADAPTER,
     ADAPTERS,
     EVALUATED,
+    complete_checkpoints,
     finish,
     keep_adapter,
     latest_checkpoint,
+    update_of,
     versions,
 )
 from tasks import TaskError
@@ -62,21 +68,54 @@ def evaluate_trained(
                     failed[row["cell_id"]] = row["failure"]
     for cell in cells:
         if cell.cell_id not in failed:
-            _finish(store, cell)
-        yield cell, failed.get(cell.cell_id, "")
+            failed[cell.cell_id] = _finish(store, cell)
+        yield cell, failed[cell.cell_id]
 
 
 def pending_updates(store: Store, cell: Cell) -> list[int]:
     """The updates whose adapter was kept and not evaluated yet."""
-    evaluated = evaluated_updates(store, cell)
+    evaluated = evaluations_of(store, cell.cell_id)
     kept = sorted(int(name) for name in store.folders("cells", cell.cell_id, ADAPTERS))
     return [update for update in kept if is_due(cell, update) and update not in evaluated]
 
 
-def evaluated_updates(store: Store, cell: Cell) -> list[int]:
-    """The updates that are evaluated, while others of the cell are not."""
-    names = store.names("cells", cell.cell_id, EVALUATED)
-    return sorted(int(name.split(".")[0]) for name in names if name.endswith(".parquet"))
+def evaluations_of(store: Store, cell_id: str) -> dict[int, tuple[pa.Table, float]]:
+    """Update -> its evaluation after training and the seconds that it took; only sound ones."""
+    place, evaluations = ("cells", cell_id, EVALUATED), {}
+    for name in store.names(*place):
+        if name.endswith(".parquet"):
+            table = store.read_table(EVALUATIONS, *place, name)
+            timing = store.read_json(*place, f"{name.removesuffix('.parquet')}.json")
+            if table is not None and timing is not None:
+                evaluations[int(name.removesuffix(".parquet"))] = (table, timing["seconds"])
+    return dict(sorted(evaluations.items()))
+
+
+def adapter_problems(store: Store, cell_id: str, update: int) -> dict[str, str]:
+    """Why files of an adapter that was kept for evaluation fail verification, by path."""
+    place = f"cells/{cell_id}/{ADAPTERS}/{update}"
+    files = {each.path: each.problem for each in check_folder(store, place, MANIFEST)}
+    names = complete_checkpoints(store, cell_id)
+    newest = store.open_json("cells", cell_id, names[-1], MANIFEST) if names else None
+    of_older_version = newest is not None and newest.files is None
+    required = ADAPTER if of_older_version else (*ADAPTER, MANIFEST)
+    missing = {f"{place}/{name}": "is missing" for name in required}
+    return {path: problem for path, problem in (missing | files).items() if problem}
+
+
+def lost_updates(store: Store, cell: Cell) -> list[int]:
+    """The updates with neither a sound evaluation nor a sound adapter, up to the last checkpoint.
+
+    They can only be evaluated after training again from a checkpoint before them.
+    """
+    names = complete_checkpoints(store, cell.cell_id) if cell.evaluate_engine else []
+    newest = open_checkpoint(store, cell.cell_id, names[-1]) if names else None
+    if newest is None:
+        return []
+    in_training = newest.tables["evaluations"]["update"].to_pylist()  # without an engine, earlier
+    evaluated = {*in_training, *evaluations_of(store, cell.cell_id)}
+    due = [u for u in range(1, update_of(names[-1]) + 1) if is_due(cell, u) and u not in evaluated]
+    return [update for update in due if adapter_problems(store, cell.cell_id, update)]
 
 
 def _by_engine(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -142,7 +181,7 @@ class CheckpointActor:
         try:
             if not failure:
                 self.evaluate(cell, row["update"])
-        except (MarkingError, SamplingError, TaskError) as error:
+        except (MarkingError, SamplingError, TaskError, Unsound) as error:
             failure = str(error)
         return pa.table({"cell_id": [cell.cell_id], "failure": [failure]})
 
@@ -152,6 +191,8 @@ class CheckpointActor:
         dataset = cell.probe.dataset
         if dataset.name not in self.pools:
             self.pools[dataset.name] = load_pool(dataset)
+        for path, problem in adapter_problems(self.store, cell.cell_id, update).items():
+            raise Unsound(f"{path} {problem}: rerun to resume before it")
         with _local_copy(self.store, "cells", cell.cell_id, ADAPTERS, str(update)) as folder:
             with engine_errors(type(self.sampler), "adapt"):
                 self.sampler.adapt(folder)
@@ -172,15 +213,20 @@ def _local_copy(store: Store, *place: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _finish(store: Store, cell: Cell) -> None:
-    """Write the result of a cell whose checkpoints are all evaluated."""
+def _finish(store: Store, cell: Cell) -> str:
+    """Write the result of a cell whose checkpoints are all evaluated; returns why that failed."""
     newest = latest_checkpoint(store, cell.cell_id)
-    assert newest is not None, "a trained cell has its last checkpoint"
-    record, place = newest[1], ("cells", cell.cell_id, EVALUATED)
-    for update in evaluated_updates(store, cell):
-        table = store.read_table(EVALUATIONS, *place, f"{update}.parquet")
-        if table is not None and not record.has_evaluation(update):
+    if newest is None or newest[0] != f"checkpoint-{cell.updates}":
+        return "its last checkpoint fails verification: rerun to train it again"
+    record = newest[1]
+    for update, (table, seconds) in evaluations_of(store, cell.cell_id).items():
+        if not record.has_evaluation(update):
             record.add_evaluation(table)
-            record.evaluation_seconds += store.read_json(*place, f"{update}.json")["seconds"]
-    keep_adapter(store, cell.cell_id, cell.updates, "adapter")
-    finish(store, cell, record, versions())
+            record.evaluation_seconds += seconds
+    due = [update for update in range(1, cell.updates + 1) if is_due(cell, update)]
+    if missing := [update for update in due if not record.has_evaluation(update)]:
+        return f"the evaluation after update {missing[0]} is missing: rerun to make it again"
+    finish(
+        store, cell, record, versions(), keep_adapter(store, cell.cell_id, cell.updates, "adapter")
+    )
+    return ""

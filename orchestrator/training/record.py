@@ -1,12 +1,14 @@
 """What a trial has measured so far, and how it survives a kill.
 
 The record (groups, evaluations, trainer log, ledger) is written into each checkpoint after the
-trainer's own files, its manifest last: a checkpoint without a manifest is incomplete, and the one
-before it is used. At the end the same tables move to the cell's folder, and `result.json` is
-written last of all: a cell is finished when that file exists.
+trainer's own files, its manifest last, which lists them all: a checkpoint without a manifest, or
+with a file that fails verification, is not used, but the one before it. At the end the same tables
+move to the cell's folder, and `result.json` is written last of all: a cell is finished when that
+file exists.
 """
 
 import importlib.metadata
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,12 +20,25 @@ import pyarrow.compute as pc
 from orchestrator.evaluation.groups import GroupRecorder, learnable_pct
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
-from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
+from orchestrator.storage.proof import FileProof, Unsound, file_proof
+from orchestrator.storage.schema import EVALUATIONS, LOG, empty
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import MANIFEST, RESULT, STOPPED_EARLY
+from orchestrator.training.cell_state import (
+    MANIFEST,
+    RESULT,
+    STARTED,
+    STOPPED_EARLY,
+    checkpoint_problems,
+    open_checkpoint,
+    read_result,
+)
 from orchestrator.training.ledger import ledger, running_ledger
 from orchestrator.training.model_card import model_card
 
+logger = logging.getLogger(__name__)
+
+LEDGER, README = "ledger.json", "README.md"
+ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
 ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, for evaluation after training
 
 
@@ -64,48 +79,77 @@ class CellRecord:
         return running_ledger(cell, self.groups, self.log, self.seconds)
 
     def save(
-        self, store: Store, cell_id: str, update: int, spent: Mapping[str, float] | None = None
+        self,
+        store: Store,
+        cell_id: str,
+        update: int,
+        spent: Mapping[str, float] | None = None,
+        files: Mapping[str, FileProof] | None = None,
     ) -> None:
         """Write the record into the checkpoint of `update`; the manifest comes last.
 
-        `spent` is the ledger so far.
+        `spent` is the ledger so far; `files` are those that the trainer has written.
         """
         place = ("cells", cell_id, f"checkpoint-{update}")
+        written = {name: proof for name, proof in (files or {}).items() if name != MANIFEST}
         for name, table in self.tables().items():
-            store.write_table(table, *place, f"{name}.parquet")
+            written[f"{name}.parquet"] = store.write_table(table, *place, f"{name}.parquet")
         if spent is not None:
-            store.write_json(dict(spent), *place, "ledger.json")
+            written[LEDGER] = store.write_json(dict(spent), *place, LEDGER)
         manifest = {
             "seconds": self.seconds,
             "evaluation_seconds": self.evaluation_seconds,
             "peak_gib": self.peak_gib,
             "update": update,
         }
-        store.write_json(manifest, *place, MANIFEST)
+        store.write_json(manifest, *place, MANIFEST, files=written)
 
 
 def latest_checkpoint(store: Store, cell_id: str) -> tuple[str, CellRecord] | None:
-    """The name of a cell's newest complete checkpoint, and its record; None to start over."""
-    names = [n for n in store.folders("cells", cell_id) if n.startswith("checkpoint-")]
-    for name in sorted(names, key=lambda n: int(n.split("-")[1]), reverse=True):
-        if (record := read_checkpoint(store, cell_id, name)) is not None:
+    """The name of a cell's newest sound checkpoint, and its record; None to start over.
+
+    Newer ones with a manifest fail verification: they are set aside, and logged.
+    """
+    for name in reversed(complete_checkpoints(store, cell_id)):
+        if problems := checkpoint_problems(store, cell_id, name):
+            set_aside_checkpoint(store, cell_id, name, problems)
+        elif (record := read_checkpoint(store, cell_id, name)) is not None:
             return name, record
     return None
 
 
+def complete_checkpoints(store: Store, cell_id: str) -> list[str]:
+    """The names of the checkpoints that have a manifest, the oldest first."""
+    names = [n for n in store.folders("cells", cell_id) if n.startswith("checkpoint-")]
+    complete = [n for n in names if store.exists("cells", cell_id, n, MANIFEST)]
+    return sorted(complete, key=update_of)
+
+
+def update_of(checkpoint: str) -> int:
+    """The update after which a checkpoint of that name was written."""
+    return int(checkpoint.removeprefix("checkpoint-"))
+
+
+def set_aside_checkpoint(
+    store: Store, cell_id: str, name: str, problems: Mapping[str, str]
+) -> None:
+    """Set aside the files of a checkpoint that fail verification (by path), and its manifest."""
+    for path, problem in problems.items():
+        logger.warning("%s %s: the checkpoint before it is used", path, problem)
+    for path in {*problems, f"cells/{cell_id}/{name}/{MANIFEST}"}:
+        store.set_aside(path)
+
+
 def read_checkpoint(store: Store, cell_id: str, name: str) -> CellRecord | None:
     """The record in a checkpoint; None where one of its files is missing or damaged."""
-    place = ("cells", cell_id, name)
-    manifest = store.read_json(*place, MANIFEST)
-    groups = store.read_table(GROUPS, *place, "groups.parquet")
-    evaluations = store.read_table(EVALUATIONS, *place, "evaluations.parquet")
-    log = store.read_table(LOG, *place, "log.parquet")
-    if manifest is None or groups is None or evaluations is None or log is None:
+    opened = open_checkpoint(store, cell_id, name)
+    if opened is None:
         return None
-    recorder = GroupRecorder(groups.to_pylist())
+    manifest, tables = opened
+    recorder = GroupRecorder(tables["groups"].to_pylist())
     spent = (manifest["seconds"], manifest.get("evaluation_seconds", 0.0))
     peak = manifest.get("peak_gib", 0.0)
-    return CellRecord(recorder, evaluations, log.to_pylist(), *spent, peak)
+    return CellRecord(recorder, tables["evaluations"], tables["log"].to_pylist(), *spent, peak)
 
 
 def summary(cell: Cell, record: CellRecord, update: int) -> dict[str, Any]:
@@ -150,26 +194,75 @@ def timing(record: CellRecord) -> dict[str, float]:
     }
 
 
-def finish(store: Store, cell: Cell, record: CellRecord, versions: dict[str, str]) -> None:
-    """Move a finished cell's record to its folder, `result.json` last, and drop its checkpoints."""
+def finish(
+    store: Store,
+    cell: Cell,
+    record: CellRecord,
+    versions: dict[str, str],
+    adapter: Mapping[str, FileProof] | None = None,
+) -> None:
+    """Move a finished cell's record to its folder, `result.json` last, and drop its checkpoints.
+
+    The result lists the tables and the files of the `adapter`.
+    """
     place = ("cells", cell.cell_id)
+    written = {f"adapter/{name}": proof for name, proof in (adapter or {}).items()}
     for name, table in record.tables().items():
-        store.write_table(table, *place, f"{name}.parquet")
-    store.write_json(record.ledger(cell), *place, "ledger.json")
+        written[f"{name}.parquet"] = store.write_table(table, *place, f"{name}.parquet")
     finished_at = {"finished_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
     result = summary(cell, record, cell.updates) | {"versions": versions} | finished_at
-    store.write_bytes(model_card(cell, result).encode(), *place, "README.md")
-    store.write_json(result, *place, RESULT)
+    _write_copies(store, cell, result, {LEDGER, README})
+    store.write_json(result, *place, RESULT, files=written)
     store.delete(*place, STOPPED_EARLY)
     store.delete_folder(*place, "scores")  # evaluations.parquet holds them, too
     drop_checkpoints(store, cell.cell_id)
 
 
-def keep_adapter(store: Store, cell_id: str, update: int, *place: str) -> None:
-    """Copy the adapter (safetensors and its config) out of a checkpoint."""
-    for name in ("adapter_model.safetensors", "adapter_config.json"):
-        data = store.read_bytes("cells", cell_id, f"checkpoint-{update}", name)
-        store.write_bytes(data, "cells", cell_id, *place, name)
+def _write_copies(store: Store, cell: Cell, result: dict[str, Any], names: set[str]) -> None:
+    """Write those of a finished cell's files that only repeat its settings and its result."""
+    place = ("cells", cell.cell_id)
+    if STARTED in names:
+        store.write_json(cell.model_dump(mode="json"), *place, STARTED)
+    if LEDGER in names:
+        store.write_json(result["ledger"], *place, LEDGER)
+    if README in names:
+        store.write_text(model_card(cell, result), *place, README)
+
+
+def tidy_finished(store: Store, cell: Cell) -> None:
+    """Complete a finished cell: write copies that are missing, delete checkpoints that remain."""
+    missing = {STARTED, LEDGER, README} - {*store.names("cells", cell.cell_id)}
+    if missing and (result := read_result(store, cell.cell_id)):
+        _write_copies(store, cell, result, missing)
+    drop_checkpoints(store, cell.cell_id)
+
+
+def keep_adapter(store: Store, cell_id: str, update: int, *place: str) -> dict[str, FileProof]:
+    """Copy the adapter (safetensors and its config) out of a checkpoint.
+
+    Returns the files by name. Raises Unsound, with the checkpoint set aside, where they are not
+    those that its manifest lists.
+    """
+    name = f"checkpoint-{update}"
+    opened = store.open_json("cells", cell_id, name, MANIFEST)
+    listed = (opened.files if opened else None) or {}
+    files = {}
+    for file in ADAPTER:
+        data = store.read_bytes("cells", cell_id, name, file)
+        proof, path = file_proof(data), f"cells/{cell_id}/{name}/{file}"
+        if listed.get(file, proof) != proof:
+            set_aside_checkpoint(store, cell_id, name, {path: "does not match its hash"})
+            raise Unsound(f"{path} does not match its hash: rerun to resume before it")
+        store.write_bytes(data, "cells", cell_id, *place, file)
+        files[file] = proof
+    return files
+
+
+def keep_for_evaluation(store: Store, cell_id: str, update: int) -> None:
+    """Keep the adapter of a checkpoint until it is evaluated after training."""
+    place = (ADAPTERS, str(update))
+    files = keep_adapter(store, cell_id, update, *place)
+    store.write_json({"update": update}, "cells", cell_id, *place, MANIFEST, files=files)
 
 
 def drop_checkpoints(store: Store, cell_id: str) -> None:

@@ -23,10 +23,10 @@ from orchestrator.training.dead_groups import explain_dead_groups
 from orchestrator.training.early_stopping import StopDecision, interim_check, save_stop
 from orchestrator.training.micro_batch import fitted_grpo, shrink
 from orchestrator.training.record import (
-    ADAPTERS,
     CellRecord,
     finish,
     keep_adapter,
+    keep_for_evaluation,
     latest_checkpoint,
     read_checkpoint,
     versions,
@@ -183,12 +183,13 @@ class Trial:
         import torch
 
         if self.cell.evaluate_engine and is_due(self.cell, update):
-            keep_adapter(self.store, self.cell.cell_id, update, ADAPTERS, str(update))
+            keep_for_evaluation(self.store, self.cell.cell_id, update)
+        files = self.checkpoints.files(update)
         if torch.cuda.is_available():
             peak = torch.cuda.max_memory_reserved() / 2**30
             self.record.peak_gib = max(self.record.peak_gib, peak)
         ledger = self.record.running_ledger(self.cell)
-        self.record.save(self.store, self.cell.cell_id, update, ledger)
+        self.record.save(self.store, self.cell.cell_id, update, ledger, files)
         self.checkpoints.forget_old()
 
     def _end(self, updates: int) -> None:
@@ -196,5 +197,5 @@ class Trial:
         if self.stop is not None:
             save_stop(self.cell, self.store, self.record, updates, self.stop)
         elif not self.cell.evaluate_engine:
-            keep_adapter(self.store, self.cell.cell_id, updates, "adapter")
-            finish(self.store, self.cell, self.record, versions())
+            adapter = keep_adapter(self.store, self.cell.cell_id, updates, "adapter")
+            finish(self.store, self.cell, self.record, versions(), adapter)

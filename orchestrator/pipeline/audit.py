@@ -1,0 +1,173 @@
+"""Whether the files of a storage prove themselves, and which work is done again where they do not.
+
+`decile run` checks the files of its plan before anything else, `decile doctor --storage` all of
+them. What fails is only ever renamed, to `<name>.unsound`: nothing reads it again, so that the
+state of probes, subsets and cells, which follows from their files, shows what is missing.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from orchestrator.planning.plan import Plan
+from orchestrator.probing.sample_store import read_part
+from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.store import SET_ASIDE, Store
+from orchestrator.storage.verification import Checked, check_file, check_folder, is_stored
+from orchestrator.training.cell_state import MANIFEST, RESULT, read_result
+from orchestrator.training.deferred_eval import lost_updates
+from orchestrator.training.record import ADAPTERS, complete_checkpoints, update_of
+
+Unit = tuple[
+    str, str
+]  # kind and name: the folder of a probe or cell, the file of a subset or sweep
+KINDS = ("probes", "subsets", "cells", "sweeps")
+
+TRAINED_AGAIN = "the cell is trained again"
+# What `decile run` does about a file that was set aside; the first pattern that fits.
+REMEDIES = (
+    (r"probes/\w+/marks-", "its answers are marked again"),
+    (r"probes/.*\.parquet", "its samples are drawn again"),
+    (r"subsets/", "the subset is selected again"),
+    (r"cells/\w+/checkpoint-", "the cell resumes from the checkpoint before it"),
+    (r"cells/\w+/adapters/", "if not yet evaluated, the cell resumes from a checkpoint before it"),
+    (r"cells/\w+/evaluated/", "the checkpoint is evaluated again"),
+    (r"cells/\w+/(scores/|micro_batch|censored)", "the cell goes on without it"),
+    (r"cells/\w+/(result\.json|adapter/|\w+\.parquet)", TRAINED_AGAIN),
+    (r"sweeps/", "it is written again, without the hours used and the dates of its claims"),
+    (r"", "it is written again"),
+)
+
+
+@dataclass
+class Audit:
+    """The files of a storage: numbers of sound ones by kind, and the paths of all others.
+
+    unverified: without a proof, of an older version; temporary: of runs that were killed, or run.
+    """
+
+    sound: Counter[str] = field(default_factory=Counter)
+    unverified: list[str] = field(default_factory=list)
+    unsound: list[Checked] = field(default_factory=list)
+    temporary: list[str] = field(default_factory=list)
+    set_aside: list[str] = field(default_factory=list)
+
+
+def remedy(path: str) -> str:
+    """What `decile run` does about an unsound file, as the end of a sentence."""
+    return next(text for pattern, text in REMEDIES if re.match(pattern, path))
+
+
+def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
+    """Check every file of a storage; `progress` is called with (units checked, units in all)."""
+    folders = [(kind, name) for kind in ("probes", "cells") for name in store.folders(kind)]
+    units = [*folders, *((kind, n) for kind in ("subsets", "sweeps") for n in store.sizes(kind))]
+    result = Audit()
+    for done, (kind, name) in enumerate(units):
+        progress(done, len(units))
+        files = store.sizes(kind, name) if (kind, name) in folders else [""]
+        for path in (f"{kind}/{name}/{file}".rstrip("/") for file in files):
+            if path.endswith(".tmp"):
+                result.temporary.append(path)
+            elif path.endswith(SET_ASIDE):
+                result.set_aside.append(path)
+        for checked in check_unit(store, (kind, name)):
+            if checked.problem:
+                result.unsound.append(checked)
+            elif checked.proven:
+                result.sound[kind] += 1
+            else:
+                result.unverified.append(checked.path)
+    progress(len(units), len(units))
+    return result
+
+
+def repair_plan(plan: Plan, store: Store, kinds: Sequence[str] = KINDS) -> list[str]:
+    """Set aside what fails verification of the files of a plan; a sentence for each.
+
+    Of the adapters of finished cells, which no sweep reads, only the sizes are compared.
+    """
+    names = {
+        "probes": [spec.key for spec in plan.probes],
+        "subsets": [f"{cell.subset_key}.parquet" for cell in plan.cells],
+        "cells": [cell.cell_id for cell in plan.cells],
+        "sweeps": [f"{plan.name}.json"],
+    }
+    units = [(kind, name) for kind in kinds for name in dict.fromkeys(names[kind])]
+    checked = [each for unit in units for each in check_unit(store, unit, unread="adapter/")]
+    lines = set_aside(store, [each for each in checked if each.problem])
+    for cell in plan.cells if "cells" in kinds else ():
+        for update in lost_updates(store, cell)[:1]:
+            for name in complete_checkpoints(store, cell.cell_id):
+                if update_of(name) >= update:
+                    store.set_aside("cells", cell.cell_id, name, MANIFEST)
+            where = f"cells/{cell.cell_id}/{ADAPTERS}/{update}"
+            lines.append(f"{where} cannot be evaluated: the cell resumes from a checkpoint before")
+    return lines
+
+
+def set_aside(store: Store, unsound: Iterable[Checked]) -> list[str]:
+    """Set aside unsound files, and the manifests that list them; a sentence for each."""
+    lines = []
+    for path, problem, _ in unsound:
+        lines.append(f"{path} {problem}: set aside; {remedy(path)}")
+        for name in (path, *_manifests(path)):
+            store.set_aside(name)
+    return lines
+
+
+def _manifests(path: str) -> list[str]:
+    """The manifest that is no longer right without this file."""
+    parts = path.split("/")
+    if re.match(rf"cells/\w+/(checkpoint-\d+|{ADAPTERS}/\d+)/", path):
+        folder = parts[:3] if parts[2] != ADAPTERS else parts[:4]
+        return ["/".join((*folder, MANIFEST))]
+    return ["/".join((*parts[:2], RESULT))] if remedy(path) == TRAINED_AGAIN else []
+
+
+def check_unit(store: Store, unit: Unit, *, unread: str | None = None) -> Iterator[Checked]:
+    """Check the files of one probe, subset, cell or sweep; `unread` as in `check_folder`."""
+    kind, name = unit
+    place = f"{kind}/{name}"
+    if kind == "cells":
+        yield from _check_cell(store, name, unread)
+    elif kind == "probes":
+        for path in (f"{place}/{file}" for file in store.sizes(place)):
+            if is_stored(path):
+                yield _check_probe_file(store, name, path)
+    elif is_stored(name) and store.exists(place):
+        yield check_file(store, place)
+
+
+def _check_probe_file(store: Store, key: str, path: str) -> Checked:
+    name = path.removeprefix(f"probes/{key}/")
+    if "/" in name or not name.endswith(".parquet"):
+        checked = check_file(store, path)
+        if name != "key.json" or checked.problem or canonical_hash(store.read_json(path)) == key:
+            return checked
+        return Checked(path, "describes another probe")
+    try:
+        read_part(store, key, name)
+    except (ValueError, pa.ArrowException) as error:
+        return Checked(path, str(error).splitlines()[0])
+    except FileNotFoundError:
+        return Checked(path, "is missing")
+    return Checked(path)
+
+
+def _check_cell(store: Store, cell_id: str, unread: str | None) -> Iterator[Checked]:
+    place = f"cells/{cell_id}"
+    for name in complete_checkpoints(store, cell_id):
+        yield from check_folder(store, f"{place}/{name}", MANIFEST, strict=True)
+    for update in store.folders(place, ADAPTERS):
+        yield from check_folder(store, f"{place}/{ADAPTERS}/{update}", MANIFEST)
+    skip = ("checkpoint-", f"{ADAPTERS}/")
+    for checked in check_folder(store, place, RESULT, skip=skip, unread=unread):
+        is_result = checked.path == f"{place}/{RESULT}"
+        if is_result and not checked.problem and read_result(store, cell_id) is None:
+            yield checked._replace(problem="is not the result of this cell")
+        else:
+            yield checked

@@ -1,0 +1,149 @@
+"""How a stored file proves itself: the hash of its bytes and its path in the storage are inside it.
+
+JSON holds both in its field `proof`, Parquet in the metadata of its footer, Markdown in a comment.
+The hash is that of the file with BLANK in place of the hash's own digits. A file whose bytes have
+changed, or that lies in another place than the one it was written to, fails verification. The proof
+of a manifest also lists files that cannot hold a proof of their own, with size and hash each.
+
+A file without a proof is of an older version: it is accepted, but not verified.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypedDict
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+PATH, HASH = "decile.path", "decile.sha256"  # the same names in every format
+BLANK = "the SHA-256 of this file with these 64 characters as its digits."
+_DIGITS = re.compile(rb"decile\.sha256[^0-9a-f]{1,4}([0-9a-f]{64})")
+_COMMENT = re.compile(rb"<!-- decile\.path: (.*) decile\.sha256: [0-9a-f]{64} -->\n$")
+
+
+class Unsound(RuntimeError):
+    """A stored file fails verification; the message says why."""
+
+
+class FileProof(TypedDict):
+    """Size in bytes and SHA-256 of a file's content."""
+
+    size: int
+    sha256: str
+
+
+class Json(NamedTuple):
+    """The value of a JSON file. files: those that it lists, by name; proven: it has a proof."""
+
+    value: Any
+    files: dict[str, FileProof] | None
+    proven: bool
+
+
+def file_proof(data: bytes | pa.Buffer) -> FileProof:
+    """The size and hash of these bytes."""
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def stream_proof(stream: Any) -> FileProof:
+    """The size and hash of what a binary stream holds; a part at a time is in memory."""
+    hasher, size = hashlib.sha256(), 0
+    while block := stream.read(2**20):
+        hasher.update(block)
+        size += len(block)
+    return {"size": size, "sha256": hasher.hexdigest()}
+
+
+def json_bytes(value: Any, path: str, files: Mapping[str, FileProof] | None = None) -> bytes:
+    """A value as indented JSON with a proof that also lists `files`; only objects can hold one."""
+    if not isinstance(value, dict):
+        return json.dumps(value, indent=2, sort_keys=True).encode()
+    proof: dict[str, Any] = {PATH: path, HASH: BLANK}
+    if files is not None:
+        proof["files"] = dict(files)
+    return _filled(json.dumps(value | {"proof": proof}, indent=2, sort_keys=True).encode())
+
+
+def table_bytes(table: pa.Table, path: str) -> bytes:
+    """A table as Parquet with a proof."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({PATH: path, HASH: BLANK})
+    return _filled(sink.getvalue().to_pybytes())
+
+
+def text_bytes(text: str, path: str) -> bytes:
+    """Markdown with a proof at its end."""
+    return _filled(f"{text}\n<!-- {PATH}: {path} {HASH}: {BLANK} -->\n".encode())
+
+
+def open_json(data: bytes, path: str) -> Json:
+    """The value without its proof. Raises Unsound."""
+    proven = _hash_is_right(data)
+    try:
+        value = json.loads(data)
+    except ValueError as error:
+        raise Unsound("is not valid JSON" if data else "is empty") from error
+    if not proven:
+        return Json(value, None, False)
+    proof = value.pop("proof")
+    _check_path(proof[PATH], path)
+    return Json(value, proof.get("files"), True)
+
+
+def open_table(data: bytes, path: str, schema: pa.Schema | None = None) -> tuple[pa.Table, bool]:
+    """The table, and whether it has a proof. Raises Unsound, also for another schema."""
+    proven = _hash_is_right(data)  # first: reading a damaged file may ask for any amount of memory
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        if proven:
+            _check_path(file.metadata.metadata[PATH.encode()].decode(), path)
+        table = file.read()
+    except (pa.ArrowException, OSError) as error:
+        raise Unsound("is not valid Parquet" if data else "is empty") from error
+    if schema is not None and not table.schema.equals(schema):
+        raise Unsound("has another schema")
+    return table, proven
+
+
+def verify(data: bytes, path: str, schema: pa.Schema | None = None) -> bool:
+    """Whether a JSON, Parquet or Markdown file has a proof. Raises Unsound where it fails."""
+    if path.endswith(".json"):
+        return open_json(data, path).proven
+    if path.endswith(".parquet"):
+        return open_table(data, path, schema)[1]
+    if not _hash_is_right(data):
+        return False
+    comment = _COMMENT.search(data)
+    _check_path(comment[1].decode() if comment else "another file", path)
+    return True
+
+
+def _filled(data: bytes) -> bytes:
+    """The bytes with their hash in place of the last BLANK."""
+    before, _, after = data.rpartition(BLANK.encode())
+    return before + hashlib.sha256(data).hexdigest().encode() + after
+
+
+def _hash_is_right(data: bytes) -> bool:
+    """Whether the bytes hold a hash. Raises Unsound where it is not theirs."""
+    # Both names are searched for, so that damage to one of them does not hide the proof.
+    if HASH.encode() not in data and PATH.encode() not in data:
+        return False
+    if matches := [*_DIGITS.finditer(data)]:
+        digits = matches[-1]  # a text before it may look like one
+        rest = memoryview(data)
+        hasher = hashlib.sha256(rest[: digits.start(1)])
+        hasher.update(BLANK.encode())
+        hasher.update(rest[digits.end(1) :])
+        if hasher.hexdigest().encode() == digits[1]:
+            return True
+    raise Unsound("does not match its hash")
+
+
+def _check_path(own: str, path: str) -> None:
+    if own != path:
+        raise Unsound(f"is a copy of {own}")

@@ -1,0 +1,133 @@
+"""Whether the files of a folder prove themselves, or are as the folder's manifest lists them.
+
+A manifest is a JSON file whose proof lists files, those of other libraries included. It is written
+last, once they are on the disk.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from orchestrator.storage.proof import FileProof, Unsound, stream_proof
+from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, MARKED, SUBSET
+from orchestrator.storage.store import SET_ASIDE, Store
+
+_PROVABLE = re.compile(r"\.(json|parquet)$|README\.md$")
+_SCHEMAS = (
+    (r"subsets/", SUBSET),
+    (r"probes/\w+/marks-", MARKED),
+    (r".*(/evaluations|/evaluated/\w+)\.parquet", EVALUATIONS),
+    (r".*/groups\.parquet", GROUPS),
+    (r".*/log\.parquet", LOG),
+)
+
+
+class Checked(NamedTuple):
+    """One file. problem: why it fails verification, or empty; proven: whether it has a proof."""
+
+    path: str
+    problem: str = ""
+    proven: bool = True
+
+
+def is_stored(path: str) -> bool:
+    """Whether a file is part of the storage: neither temporary nor set aside."""
+    return not path.rpartition("/")[2].startswith(".") and not path.endswith(SET_ASIDE)
+
+
+def local_files(folder: Path) -> dict[str, FileProof]:
+    """Size and hash of every file below a local folder, by relative path; all are flushed."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir():
+            _flush(path)
+        elif is_stored(path.name):
+            with path.open("rb") as stream:
+                files[path.relative_to(folder).as_posix()] = stream_proof(stream)
+                os.fsync(stream.fileno())
+    _flush(folder)
+    return files
+
+
+def _flush(folder: Path) -> None:
+    """Flush a folder's entries to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_file(store: Store, path: str) -> Checked:
+    """Check a JSON, Parquet or Markdown file by its own proof."""
+    try:
+        return Checked(path, proven=store.verify(path, schema=_schema(path)))
+    except Unsound as error:
+        return Checked(path, str(error))
+    except FileNotFoundError:
+        return Checked(path, "is missing")
+
+
+def _schema(path: str) -> pa.Schema | None:
+    """The schema of a stored table; None for other files."""
+    return next((schema for pattern, schema in _SCHEMAS if re.match(pattern, path)), None)
+
+
+def check_folder(
+    store: Store,
+    place: str,
+    manifest: str,
+    *,
+    skip: tuple[str, ...] = (),
+    unread: str | None = None,
+    strict: bool = False,
+) -> Iterator[Checked]:
+    """Check every file below a folder, and those that its manifest lists and that are missing.
+
+    Paths that start with one of `skip` are left out. Of listed files whose path starts with
+    `unread` only the size is compared. With `strict`, a file that a manifest does not list is
+    unsound. Files without a proof are accepted from versions whose manifests list nothing.
+    """
+    opened = store.open_json(place, manifest)
+    listed = opened.files if opened else None
+    sizes = {n: s for n, s in store.sizes(place).items() if is_stored(n) and not n.startswith(skip)}
+    problems = listed_problems(store, place, listed or {}, sizes, unread)
+    for name in dict.fromkeys((*sizes, *problems)):
+        path = f"{place}/{name}"
+        if name in problems:
+            yield Checked(path, problems[name])
+        elif strict and listed is not None and name not in listed and name != manifest:
+            yield Checked(path, "is not listed in the manifest")
+        elif listed is not None and name in listed:
+            yield check_file(store, path) if _schema(path) else Checked(path)
+        elif _PROVABLE.search(name):
+            own = check_file(store, path)
+            without = listed is not None and not own.proven and not own.problem
+            yield own._replace(problem="has no proof") if without else own
+        else:
+            yield Checked(path, proven=False)
+
+
+def listed_problems(
+    store: Store,
+    place: str,
+    listed: Mapping[str, FileProof],
+    sizes: Mapping[str, int],
+    unread: str | None = None,
+) -> dict[str, str]:
+    """Why listed files of a folder fail verification, by relative path; arguments as above."""
+    problems = {}
+    for name, proof in listed.items():
+        if name not in sizes:
+            problems[name] = "is missing"
+        elif sizes[name] != proof["size"]:
+            problems[name] = f"has {sizes[name]:,} bytes instead of {proof['size']:,}"
+        elif unread is not None and name.startswith(unread):
+            continue
+        elif store.hash_file(place, name) != proof:
+            problems[name] = "does not match its hash"
+    return problems

@@ -1,0 +1,180 @@
+"""Every kind of stored file, damaged in every way: named, set aside, never used, made again."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from damaged_store import DAMAGES, Example, Kind, example, kinds
+
+from orchestrator.pipeline.audit import audit, check_unit, repair_plan, set_aside
+from orchestrator.pipeline.estimate import finished_results, usage_meter
+from orchestrator.planning.cells import Cell
+from orchestrator.probing.sample_store import missing_samples, parts
+from orchestrator.report.rows import read_rows
+from orchestrator.report.seed_spreads import read_spreads
+from orchestrator.selection.stored import read_subset
+from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, MARKED
+from orchestrator.storage.store import Store
+from orchestrator.storage.verification import Checked
+from orchestrator.training.cell_state import CellState, cell_state, read_cell, read_result
+from orchestrator.training.deferred_eval import adapter_problems, evaluations_of, lost_updates
+from orchestrator.training.record import latest_checkpoint, tidy_finished
+
+pytestmark = pytest.mark.slow
+
+SCHEMAS = {"groups": GROUPS, "evaluations": EVALUATIONS, "log": LOG}
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Example:
+    return example(tmp_path_factory.mktemp("intact"))
+
+
+def cell_of(example: Example, path: str) -> Cell:
+    return next(cell for cell in example.plan.cells if cell.cell_id in path)
+
+
+def is_used(example: Example, store: Store, kind: Kind) -> bool:
+    """Whether the function that reads a file of this kind returns what is in it."""
+    path = kind.path
+    match kind.name.split():
+        case [_, "part"]:
+            return path.split("/")[2] in {part.name for part in parts(store, path.split("/")[1])}
+        case [_, "marks"]:
+            return store.read_table(MARKED, path, needs_proof=True) is not None
+        case ["subset"]:
+            cell = next(c for c in example.plan.cells if c.subset_key in path)
+            return read_subset(store, cell) is not None
+        case ["checkpoint", _]:
+            newest = latest_checkpoint(store, cell_of(example, path).cell_id)
+            return newest is not None and newest[0] == "checkpoint-4"
+        case ["kept", _]:
+            return not adapter_problems(store, cell_of(example, path).cell_id, 6)
+        case ["evaluated", _]:
+            return 4 in evaluations_of(store, cell_of(example, path).cell_id)
+        case ["finished", "result.json"]:
+            return read_result(store, cell_of(example, path).cell_id) is not None
+        case ["finished", "cell.json"]:
+            return read_cell(store, cell_of(example, path).cell_id) is not None
+        case ["finished", name] if name.endswith(".parquet"):
+            return store.read_table(SCHEMAS[Path(name).stem], path) is not None
+        case ["finished", name] if not name.endswith(".json") or name.startswith("adapter/"):
+            return False  # nothing reads it
+        case _:
+            return store.read_json(path) is not None
+
+
+def read_everything(example: Example, store: Store) -> None:
+    """What plan and report read; none of it may raise."""
+    rows = read_rows(store, example.plan.cells)
+    read_spreads(store, [row.cell for row in rows[:1]])
+    finished_results(example.plan, store)
+    usage_meter(example.plan.name, store)
+    for cell in example.plan.cells:
+        cell_state(store, cell)
+
+
+def problems(store: Store, kind: Kind) -> list[Checked]:
+    """What fails verification of the units of a file and its sibling."""
+    units = {tuple(path.split("/")[:2]) for path in (kind.path, kind.sibling)}
+    checked = [each for kind, name in sorted(units) for each in check_unit(store, (kind, name))]
+    return [each for each in checked if each.problem]
+
+
+def copied(intact: Example, folder: Path) -> Store:
+    return Store(str(shutil.copytree(intact.store.root, folder / "runs")))
+
+
+NAMES = [
+    *(f"{split} {what}" for split in ("train", "test") for what in ("part", "marks")),
+    *("probe key", "subset", "sweep"),
+    *(
+        f"finished {name}"
+        for name in (
+            *("result.json", "cell.json", "ledger.json", "README.md"),
+            *("groups.parquet", "evaluations.parquet", "log.parquet"),
+            *("adapter/adapter_model.safetensors", "adapter/adapter_config.json"),
+        )
+    ),
+    *(
+        f"checkpoint {name}"
+        for name in (
+            *("adapter_model.safetensors", "adapter_config.json", "optimizer.pt", "scheduler.pt"),
+            *("rng_state.pth", "trainer_state.json", "decile.json", "ledger.json"),
+            *("groups.parquet", "evaluations.parquet", "log.parquet"),
+        )
+    ),
+    *(f"stopped {name}" for name in ("micro_batch.json", "censored.json", "scores/2.json")),
+    *(
+        f"kept {name}"
+        for name in ("adapter_model.safetensors", "adapter_config.json", "decile.json")
+    ),
+    *(f"evaluated {name}" for name in ("parquet", "json")),
+]
+# Files whose absence is no damage: they were never written, or are listed nowhere.
+OPTIONAL = {"part", "marks", "key", "subset", "sweep", "parquet", "json", "result.json"}
+OPTIONAL |= {"cell.json", "ledger.json", "README.md", "micro_batch.json", "censored.json"}
+OPTIONAL |= {"scores/2.json", "decile.json"}
+
+
+def test_the_table_covers_every_kind_of_file(intact: Example) -> None:
+    assert [kind.name for kind in kinds(intact)] == sorted(
+        NAMES, key=[kind.name for kind in kinds(intact)].index
+    )
+    assert len(NAMES) * len(DAMAGES) >= 300
+    for kind in kinds(intact):
+        assert is_used(intact, intact.store, kind) or kind.name.startswith("finished "), kind
+    assert audit(intact.store, lambda *_: None).unsound == []
+    assert repair_plan(intact.plan, intact.store) == []
+    assert repair_plan(intact.deferred, intact.store) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_damaged_file_is_named_set_aside_and_not_used(
+    intact: Example, tmp_path: Path, name: str, damage: str
+) -> None:
+    store = copied(intact, tmp_path)
+    [kind] = (kind for kind in kinds(intact) if kind.name == name)
+    file, sibling = Path(store.path(kind.path)), Path(store.path(kind.sibling))
+    DAMAGES[damage](file, sibling)
+    damaged = file.read_bytes() if file.exists() else None
+    read_everything(intact, store)
+    unsound = problems(store, kind)
+    absent = damage == "deleted" and name.split()[-1] in OPTIONAL
+    absent &= name != "checkpoint ledger.json"  # which its manifest lists
+    assert (kind.path in {checked.path for checked in unsound}) is not absent
+    assert not is_used(intact, store, kind)
+
+    lines = [*set_aside(store, problems(store, kind)), *repair_plan(intact.deferred, store)]
+    assert len({line.split(" ")[0] for line in lines}) == len(lines), "one line for each file"
+    if damaged is not None:
+        assert file.with_name(f"{file.name}.unsound").read_bytes() == damaged
+    assert problems(store, kind) == []
+    assert not is_used(intact, store, kind)
+    check_what_is_missing(intact, store, kind)
+
+
+def check_what_is_missing(intact: Example, store: Store, kind: Kind) -> None:
+    """After the repair, the state of the store says that the work has to be done again."""
+    plan = intact.plan
+    match kind.name.split():
+        case [split, "part"]:
+            [spec] = (spec for spec in plan.probes if spec.split == split)
+            assert missing_samples(store, spec, plan.pool(spec).prompts(spec.split))
+        case ["finished", "cell.json" | "ledger.json" | "README.md"]:
+            cell = cell_of(intact, kind.path)
+            assert cell_state(store, cell) is CellState.FINISHED
+            tidy_finished(store, cell)
+            assert store.verify(kind.path)
+        case ["finished", _]:
+            assert cell_state(store, cell_of(intact, kind.path)) is CellState.RUNNING
+        case ["stopped", "censored.json"]:
+            assert cell_state(store, cell_of(intact, kind.path)) is CellState.RUNNING
+        case ["kept", _]:
+            cell = next(c for c in intact.deferred.cells if c.cell_id in kind.path)
+            assert cell_state(store, cell) is CellState.RUNNING
+            assert lost_updates(store, cell) == []
+        case ["evaluated", _]:
+            cell = next(c for c in intact.deferred.cells if c.cell_id in kind.path)
+            assert cell_state(store, cell) is CellState.TRAINED
