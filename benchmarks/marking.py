@@ -4,6 +4,9 @@ Baseline of the number marker: the rule of the paper's code, one regular express
 text and `int`. Baseline of math-verify in child processes: math-verify in this process, without a
 time limit. Runs alternate; the ratio is the result. The last rows mark degenerate texts of one
 length and of four times that length: a linear reader takes four times as long.
+
+Baseline of the number marker as a task of the user's own, in child processes: the same task in this
+process.
 """
 
 import random
@@ -14,12 +17,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from benchmarks.command_line import benchmark_parser
+from orchestrator.probing.isolation import mark_answers
+from tasks.base import Answer
 from tasks.children import Children
+from tasks.gsm8k import Gsm8k
 from tasks.marking import mark_number
 
 _PLAIN = re.compile(r"\\boxed\{(.*?)\}")
 TEXT = "she sells 12 eggs each day and then gives 3 of the rest away so 9 are left"
 DEGENERATE = ("\\boxed{", "{", "1,000,", "answer is ", "#### 1\n", "**1** ", "<think>", "(a) ")
+
+
+class NumbersOfMyOwn(Gsm8k):
+    """A task that does not ship with Decile."""
 
 
 def main() -> None:
@@ -43,6 +53,16 @@ def main() -> None:
             partial(mark_all, texts, marking),
             arguments.repeats,
         )
+    own = NumbersOfMyOwn(marking="strict")
+    answers = [Answer(text, "9") for text in texts]
+    mark_answers(own, answers[:2], processes=arguments.children)
+    print_row(
+        f"own task, {arguments.children} children",
+        len(answers),
+        partial(own.mark_all, answers),
+        partial(mark_answers, own, answers, None, arguments.children),
+        arguments.repeats,
+    )
     pairs = expressions(arguments.expressions)
     children = Children("tasks.math_verifier:equivalent", arguments.children, 30.0)
     children.map(pairs[:50])
@@ -149,4 +169,6 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks.marking import main as main_of_module  # children cannot import __main__
+
+    main_of_module()

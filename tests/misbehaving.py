@@ -1,6 +1,8 @@
 """Misbehaving verifiers for tests: run in a child process only."""
 
+import ctypes
 import os
+import subprocess
 import sys
 import time
 from typing import Any
@@ -11,6 +13,9 @@ def do(what: str, argument: Any) -> Any:
         time.sleep(1000)
     if what == "hang holding the interpreter":
         return 9**9**9
+    if what == "hang without the processor":
+        subprocess.Popen(["sleep", "1000"])
+        ctypes.PyDLL(None).sleep(1000)
     if what == "crash":
         os.abort()
     if what == "exit":

@@ -93,12 +93,15 @@ def test_a_child_that_cannot_start_is_an_error() -> None:
     children.close()
 
 
+@pytest.mark.parametrize(
+    "what", ["hang", "hang holding the interpreter", "hang without the processor"]
+)
 @pytest.mark.slow
-def test_a_hanging_child_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+def test_a_hanging_child_does_not_outlive_a_killed_parent(tmp_path: Path, what: str) -> None:
     script = (
         "import os; from tasks.children import Children; c = Children('misbehaving:do', 1, 1.0);"
         f"[r] = c.map([['pid', None]]); open({str(tmp_path / 'pid')!r}, 'w').write(str(r.value));"
-        "c.limit = 1000; c.map([['hang holding the interpreter', None]])"
+        f"c.limit = 1000; c.map([[{what!r}, None]])"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", script],
@@ -107,7 +110,39 @@ def test_a_hanging_child_does_not_outlive_a_killed_parent(tmp_path: Path) -> Non
     file = tmp_path / "pid"
     wait_until(lambda: file.exists() and file.read_text(), running=lambda: parent.poll() is None)
     child = psutil.Process(int(file.read_text()))
-    time.sleep(0.3)  # it hangs by now
+    time.sleep(0.5)  # it hangs by now
+    processes = [child, *child.children()]
+    assert len(processes) == 1 + (what == "hang without the processor")
     parent.kill()
     parent.wait()
-    assert not psutil.wait_procs([child], timeout=60)[1], "the kernel's limit ends it"
+    alive = psutil.wait_procs(processes, timeout=60)[1]
+    assert all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
+
+
+def test_calls_that_were_not_finished_come_again_and_no_call_twice(children: Children) -> None:
+    calls = [["echo", i] for i in range(300)]
+    for place in (250, 130, 40, 0):
+        calls.insert(place, ["exit", None])
+    replies = children.map(calls)
+    assert [reply.value for reply in replies if reply.failure is None] == [*range(300)]
+    assert [reply.detail for reply in replies if reply.failure] == ["exit-code-0"] * 4
+
+
+def test_after_too_many_failures_the_rest_is_not_tried(children: Children) -> None:
+    replies = children.map([["raise", None]] * 200, tolerated=3)
+    failures = [reply.failure for reply in replies]
+    assert failures[:4] == ["ZeroDivisionError"] * 4 and failures[-1] == "not-tried"
+    assert values(children.map([["echo", 1]])) == [1]
+
+
+def test_a_batch_that_is_interrupted_leaves_no_reply_to_the_next(
+    children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Children, "_receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            children.map([["echo", "old"]])
+    assert values(children.map([["echo", "new"]])) == ["new"]
