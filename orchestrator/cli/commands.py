@@ -96,7 +96,7 @@ def probe(arguments: argparse.Namespace) -> int:
         probe_experiment(plan, store, _progress(plan, store), _cluster_size(arguments))
     except PolicyError as error:  # a subset cannot be filled: the report shows which ones can
         problem = error
-    print(save_report(plan, store, page))
+    print(save_report(plan, store, page, output_width()))
     if problem:
         raise problem
     return 0

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import fill, indent
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +12,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import PROBE, SPLIT
 from orchestrator.report.content import Paragraph, Section, Table
 from orchestrator.report.display import one_line
+from orchestrator.report.layout import wrapped
 from orchestrator.report.page import write_page
 from orchestrator.report.pool_analysis import PoolAnalysis, analyse_pool
 from orchestrator.report.pool_sections import (
@@ -32,7 +32,6 @@ from orchestrator.storage.store import Store
 from tasks import OUTCOMES
 
 BAR = 14  # characters of the longest bar of a histogram
-WIDTH = 80
 TERMINAL_TIERS = 8
 TERMINAL_SUSPECTS = 3
 
@@ -96,39 +95,39 @@ def check_outputs(plan: Plan, page: Path) -> None:
         check_output(file)
 
 
-def save_report(plan: Plan, store: Store, page: Path) -> str:
+def save_report(plan: Plan, store: Store, page: Path, width: int | None = None) -> str:
     """Write the page and the difficulty tables; returns the report in short."""
     report = probe_report(plan, store, page)
     write_page(report, page)
     files = [page, *write_tables(report, page)]
-    return f"{terminal_probe(report)}\n\nwrote {', '.join(map(str, files))}"
+    return f"{terminal_probe(report, width)}\n\nwrote {', '.join(map(str, files))}"
 
 
-def terminal_probe(report: ProbeReport) -> str:
-    """The report in short."""
+def terminal_probe(report: ProbeReport, width: int | None = None) -> str:
+    """The report in short. Lines fit `width` columns, but for commands, which stay whole."""
     if not report.pools:
         return "no sample is stored yet"
-    return "\n\n".join(_pool_text(pool) for pool in report.pools)
+    return "\n\n".join(_pool_text(pool, width) for pool in report.pools)
 
 
-def _pool_text(pool: PoolAnalysis) -> str:
+def _pool_text(pool: PoolAnalysis, width: int | None) -> str:
     parts = [
-        "\n".join([pool.title, *(indent(fill(line, WIDTH - 2), "  ") for line in facts(pool))]),
-        as_text(_histogram(pool)),
+        "\n".join([pool.title, *(wrapped(f"  {line}", width) for line in facts(pool))]),
+        as_text(_histogram(pool), width),
     ]
     if (tiers := tier_table(pool.table, TERMINAL_TIERS)).body:
         body = [
             (name, f"{count:,}", *(f"{100 * share:.0f}" for share in shares))
             for name, count, shares in tiers.body
         ]
-        parts.append(f"{tiers.title}, % of prompts\n" + as_text(Table("", tiers.head, body)))
+        parts.append(f"{tiers.title}, % of prompts\n" + as_text(Table("", tiers.head, body), width))
     if (policies := policy_table(pool)).body:
-        parts.append(as_text(policies))
-    parts += [f"{p.policy}: {p.note}" for p in pool.policies if p.note]
+        parts.append(as_text(policies, width))
+    parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]
     if suspects := pool.agreement.suspects:
         lines = [f"suspected wrong gold answers: {len(suspects):,}"]
         for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):
-            lines += [f"  {one_line(question, 72)}", f"    {about}"]
+            lines += [wrapped(f"  {one_line(question, 72)}", width), wrapped(f"    {about}", width)]
         parts.append("\n".join(lines))
     if command := next((p.command for p in pool.policies if p.command), ""):
         parts.append(f"to select a subset:\n  {command}")
