@@ -68,8 +68,8 @@ def test_several_processes_give_the_same_marks_as_one(tmp_path: Path) -> None:
     ("rows", "words"),
     [
         ([{"completion": "x"}], "in.jsonl:1 has no column 'answer'"),
-        ([{"answer": "1"}], "row 1 has no completion"),
-        ([{"answer": "1", "completions": ["a", 2]}], "row 1 has no completion"),
+        ([{"answer": "1"}], ":1 has no completion"),
+        ([{"answer": "1", "completions": ["a", 2]}], ":1 has no completion"),
         ([{"answer": "1", "completions": ["a", "b"], "truncated": [True]}], "a list of 2"),
         ([{"answer": "1", "completion": "a", "truncated": "yes"}], "true or false"),
     ],
@@ -81,6 +81,22 @@ def test_invalid_input_is_named_and_nothing_is_written(
     with pytest.raises(TaskError, match=words):
         mark_file("gsm8k", {}, written(tmp_path, rows), target)
     assert not target.exists()
+
+
+def test_columns_are_named_and_solutions_and_chats_are_read(tmp_path: Path) -> None:
+    reply = {"role": "assistant", "content": "\\boxed{4}"}
+    rows = [
+        {"meta": {"solution": "2+2 = 4\n#### 4"}, "outs": ["\\boxed{4}", "\\boxed{5}"]},
+        {"meta": {"solution": "4"}, "outs": [{"role": "user", "content": "2+2?"}, reply]},
+    ]
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(map(json.dumps, rows)))
+    target = tmp_path / "out.jsonl"
+    command = ["mark", "--task", "gsm8k", "--input", str(source), "--output", str(target)]
+    assert main([*command, "--answer", "meta.solution", "--completions", "outs"]) == 0
+    marked = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [row["outcome"] for row in marked] == ["correct", "wrong", "correct"]
+    assert {row["answer"] for row in marked} == {"4"}
 
 
 def test_the_command_counts_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

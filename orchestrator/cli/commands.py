@@ -138,7 +138,14 @@ def mark(arguments: argparse.Namespace) -> int:
     from orchestrator.probing.mark_file import mark_file
 
     options = named_values(arguments.option) | {"marking": arguments.marking}
-    counts = mark_file(arguments.task, options, arguments.input, arguments.output)
+    counts = mark_file(
+        arguments.task,
+        options,
+        arguments.input,
+        arguments.output,
+        answer=arguments.answer,
+        completions=arguments.completions,
+    )
     total = max(1, sum(counts.values()))
     lines = [f"{name:<10} {count:>9,}  {count / total:6.1%}" for name, count in counts.items()]
     print(json.dumps(counts) if arguments.json else "\n".join([*lines, str(arguments.output)]))

@@ -215,6 +215,14 @@ def _add_mark(subparsers: "Subparsers") -> None:
         required=True,
         help="JSONL or Parquet with columns answer, and completion or completions",
     )
+    parser.add_argument(
+        "--answer", metavar="COLUMN", default="answer", help="reference answers (default: answer)"
+    )
+    parser.add_argument(
+        "--completions",
+        metavar="COLUMN",
+        help="completions (default: completions, else completion); a.b is a value inside a",
+    )
     parser.add_argument("--output", type=Path, required=True, help="JSONL or Parquet to write")
     parser.add_argument("--json", action="store_true", help="print the counts as JSON")
 

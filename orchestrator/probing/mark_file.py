@@ -19,6 +19,7 @@ from orchestrator.storage import schema
 from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Task, TaskError, get_task, is_shipped
+from tasks.columns import column_value, is_chat, read_chat
 from tasks.files import read_file
 
 CHUNK = 2_000  # completions per call of a process
@@ -33,18 +34,27 @@ Row = dict[str, Any]
 
 
 def mark_file(
-    task: str, options: Mapping[str, Any], source: Path, target: Path, processes: int | None = None
+    task: str,
+    options: Mapping[str, Any],
+    source: Path,
+    target: Path,
+    processes: int | None = None,
+    *,
+    answer: str = "answer",
+    completions: str | None = None,
 ) -> dict[str, int]:
     """Mark every completion of `source` into `target`; returns completions by outcome.
 
     Both are JSON lines or Parquet. Columns: `answer`; `completion` (a text) or `completions` (a
-    list); optional `prompt_id`, and `truncated` (a bool, or a list like the completions). The
-    target has one row per completion (MARKED). Raises TaskError where the input is wrong, and
-    UserError where the target cannot be written.
+    list); optional `prompt_id`, and `truncated` (a bool, or a list like the completions). The first
+    two can have other names, or be values inside a column (`messages.-1.content`); an answer may be
+    a worked solution, and a completion may be chat messages. The target has one row per completion
+    (MARKED). Raises TaskError where the input is wrong, and UserError where the target cannot be
+    written.
     """
     marker = get_task(task, **options)
     check_output(target, (".jsonl", ".parquet"))
-    rows = list(_read_completions(source))
+    rows = list(_read_completions(source, marker, answer, completions))
     if not rows:
         raise TaskError(f"{source} holds no completions: write one row per prompt")
     processes = processes or os.cpu_count() or 1
@@ -62,28 +72,36 @@ def mark_file(
     return {outcome: counts[outcome] for outcome in OUTCOMES}
 
 
-def _read_completions(source: Path) -> Iterator[Row]:
+def _read_completions(
+    source: Path, task: Task, answer: str, completions: str | None
+) -> Iterator[Row]:
     """One row per completion, in the file's order."""
-    for number, row in enumerate(read_file(source, ["answer"]).rows, 1):
+    read = read_file(source, [answer, *([completions] if completions else [])])
+    for index, (place, row) in enumerate(zip(read.places, read.rows, strict=True)):
         texts = row.get("completions", row.get("completion"))
+        texts = column_value(row, completions) if completions else texts
+        texts = read_chat(texts).reply if is_chat(texts) else texts
         texts = [texts] if isinstance(texts, str) else texts
         if not isinstance(texts, Sequence) or not all(isinstance(t, str) for t in texts):
-            raise TaskError(
-                f"{source} row {number} has no completion (a text) or completions (a list of texts)"
-            )
+            raise TaskError(f"{place} has no completion (a text) or completions (a list of texts)")
         cut = row.get("truncated", False)
         cuts = cut if isinstance(cut, list) else [cut] * len(texts)
         if len(cuts) != len(texts) or not all(isinstance(c, bool) for c in cuts):
             raise TaskError(
-                f"{source} row {number}: truncated must be true or false, or a list "
-                f"of {len(texts)} of them"
+                f"{place}: truncated must be true or false, or a list of {len(texts)} of them"
             )
-        prompt_id = str(row.get("prompt_id", number - 1))
+        gold = task.read_answer(str(column_value(row, answer)))
+        if gold is None:
+            raise TaskError(
+                f"{place}: the marker {task.marker_id} cannot use the answer "
+                f"{column_value(row, answer)!r:.80}: choose another task or marker"
+            )
+        prompt_id = str(row.get("prompt_id", index))
         for sample, (text, truncated) in enumerate(zip(texts, cuts, strict=True)):
             yield {
                 "prompt_id": prompt_id,
                 "sample": sample,
-                "answer": str(row["answer"]),
+                "answer": gold,
                 "completion": text,
                 "truncated": truncated,
             }
