@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cluster.redaction import redact
 from orchestrator import __version__
-from orchestrator.cli import commands
+from orchestrator.cli import commands, file_commands
 from orchestrator.config.project_modules import add_project
 from orchestrator.storage.errors import UserError
 
@@ -183,7 +183,10 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
 
 def _add_select(subparsers: "Subparsers") -> None:
     parser = _add(
-        subparsers, "select", commands.select, "select a subset from a probe or difficulty table"
+        subparsers,
+        "select",
+        file_commands.select,
+        "select a subset from a probe or difficulty table",
     )
     parser.add_argument(
         "--probe",
@@ -201,7 +204,7 @@ def _add_select(subparsers: "Subparsers") -> None:
 
 
 def _add_mark(subparsers: "Subparsers") -> None:
-    parser = _add(subparsers, "mark", commands.mark, "mark stored completions")
+    parser = _add(subparsers, "mark", file_commands.mark, "mark stored completions")
     _add_task(parser, "marker=letter")
     parser.add_argument(
         "--marking",
@@ -231,7 +234,7 @@ def _add_exchange(subparsers: "Subparsers") -> None:
     importer = _add(
         subparsers,
         "import",
-        commands.import_,
+        file_commands.import_,
         "import external completions or solve rates as a probe",
     )
     importer.add_argument(
@@ -254,7 +257,7 @@ def _add_exchange(subparsers: "Subparsers") -> None:
         "--pool", action="store_true", help="match rows to the task's own prompts"
     )
     exporter = _add(
-        subparsers, "export", commands.export, "export a subset in another trainer's format"
+        subparsers, "export", file_commands.export, "export a subset in another trainer's format"
     )
     exporter.add_argument("--subset", type=Path, required=True, help="file from decile select")
     exporter.add_argument("--layout", required=True, help="jsonl, trl, verl or verifiers")
