@@ -11,8 +11,12 @@ from sweeps import decile
 
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
+from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.planning.plan import make_plan
-from orchestrator.selection.stored import read_subset
+from orchestrator.probing.sample_store import write_part
+from orchestrator.probing.samples import sample_and_mark
+from orchestrator.sampling import load_sampler
+from orchestrator.selection.stored import read_subset, store_subset
 from orchestrator.storage.store import Store
 from tasks import get_task
 
@@ -92,6 +96,33 @@ def test_a_policy_that_needs_all_samples_is_reported_before_the_run(
     output = probe(file)
     assert "720 to draw (stopping early is not possible for middle)" in output
     assert "120 prompts × 6 samples" in output and "reliability 0." in output
+
+
+@pytest.mark.slow
+def test_a_stored_probe_is_reported_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording(tmp_path)
+    file = experiments(tmp_path, ["hard", "random"])
+    plan, store = make_plan(load_config(file), "study"), Store(str(tmp_path / "runs"))
+    (spec,) = plan.probes
+    pool, sampler = plan.pool(spec), load_sampler(spec.model)
+    requests = [(prompt, range(SAMPLES)) for prompt in pool.train]
+    samples = sample_and_mark(sampler, pool.task, requests, spec.settings.sampling())
+    write_part(store, spec.key, "train", samples)
+    for cell in plan.cells:
+        store_subset(store, cell, difficulty_of(plan, spec, samples))
+    monkeypatch.chdir(tmp_path)
+    pages = []
+    for _ in range(2):
+        assert main(["probe", str(file), "-e", "study"]) == 0
+        output = capsys.readouterr()
+        assert "nothing to do" in output.err
+        assert "120 prompts × 6 samples" in output.out
+        assert "wrote probe-study.html, probe-study-" in output.out
+        pages.append((tmp_path / "probe-study.html").read_bytes())
+    assert pages[0] == pages[1]
+    assert main(["probe", str(file), "-e", "study", "--out", str(tmp_path)]) == 2
 
 
 @pytest.mark.parametrize(
