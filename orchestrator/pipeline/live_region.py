@@ -5,7 +5,6 @@ wraps the lines of the last frame; `Live` still moves up by their former number,
 frame stay on the screen. It also hides the cursor, which a killed process cannot undo.
 """
 
-import atexit
 import io
 import os
 import sys
@@ -52,7 +51,7 @@ class LiveRegion:
         self._widths: list[int] = []  # of the lines of the last frame
         self._lock = threading.RLock()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._redraw, daemon=True, name="progress")
+        self._thread = threading.Thread(target=self._redraw, name="progress")
         self._streams: list[tuple[str, Any, LinesAbove]] = []
 
     @property
@@ -68,34 +67,31 @@ class LiveRegion:
                 above = LinesAbove(stream, self)
                 self._streams.append((name, stream, above))
                 setattr(sys, name, above)
-        atexit.register(self.stop)
         self.print("")
         self._thread.start()
 
     def stop(self) -> None:
-        """Erase the frame and give the standard streams back.
-
-        May be called again, as at the end of the process if an interrupt arrived in the first call.
-        """
-        for name, stream, above in self._streams:
+        """Erase the frame and give the standard streams back."""
+        for _, _, above in self._streams:
             above.close_line()
+        self._stopped.set()
+        self._thread.join()  # it erases the frame, and unlike this one it cannot be interrupted
+        for name, stream, above in self._streams:
             if getattr(sys, name) is above:
                 setattr(sys, name, stream)
-        self._stopped.set()
-        with self._lock, suppress(OSError):
-            self._write(self._erased())
-        self._thread.join()
-        atexit.unregister(self.stop)
 
     def print(self, text: str) -> None:
-        """Print complete lines above the frame; as is once it has stopped."""
+        """Print complete lines above the frame; once stopped, in its place."""
         with self._lock:
-            self._write(self._erased() + text + self._drawn() if self.active else text)
+            self._write(self._erased() + text + (self._drawn() if self.active else ""))
 
     def _redraw(self) -> None:
+        """Until `stop`, or until an interrupt has ended the main thread before it called that."""
         with suppress(OSError):  # the terminal was closed
-            while not self._stopped.wait(REDRAW_SECONDS):
+            while not self._stopped.wait(REDRAW_SECONDS) and threading.main_thread().is_alive():
                 self.print("")
+            self._stopped.set()
+            self.print("")
 
     def _erased(self) -> str:
         """Clears the last frame; the cursor is where its first line began.
@@ -136,7 +132,10 @@ class LinesAbove(io.TextIOBase):
 
         A forked process has the region's lock, but not the thread that may hold it.
         """
-        if not self._region.active or os.getpid() != self._process:
+        if os.getpid() != self._process:
+            return int(self._stream.write(text))
+        if not self._region.active:
+            self._region.print("")
             return int(self._stream.write(text))
         complete, newline, self._line = (self._line + text).rpartition("\n")
         if newline:
