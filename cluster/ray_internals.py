@@ -5,8 +5,10 @@
 """
 
 import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
@@ -59,3 +61,49 @@ def worker_failures(error: BaseException) -> list[BaseException]:
     """What the workers of a Ray Train group raised, by the error of the group."""
     failures = getattr(error, "worker_failures", {}).values()
     return [getattr(failure, "_base_exc", failure) for failure in failures]
+
+
+def started_processes() -> dict[str, "subprocess.Popen[bytes]"]:
+    """The raylet and the GCS server that `ray.init` has started; empty for an existing cluster."""
+    node = _node()
+    started = node.all_processes if node else {}
+    return {
+        name: started[name][0].process for name in ("gcs_server", "raylet") if started.get(name)
+    }
+
+
+def raylet_socket() -> str:
+    """The path of the socket of the raylet that this driver is connected to."""
+    return str(_node().raylet_socket_name)
+
+
+def gcs_address() -> str:
+    """HOST:PORT of the cluster's GCS server."""
+    return str(_node().gcs_address)
+
+
+def session_logs() -> str:
+    """The folder of Ray's logs on this node; empty without a session."""
+    node = _node()
+    return str(node.get_logs_dir_path()) if node else ""
+
+
+def node_is_alive(seconds: float) -> bool:
+    """Whether the GCS server counts this driver's node as alive. OSError if it does not answer."""
+    import ray
+    from ray._private.worker import global_worker
+    from ray._raylet import NodeID
+    from ray.exceptions import RpcError
+
+    node = NodeID.from_hex(ray.get_runtime_context().get_node_id())
+    gcs: Any = global_worker.gcs_client  # type: ignore[attr-defined]
+    try:
+        return bool(gcs.check_alive([node], seconds)[0])
+    except RpcError as error:
+        raise OSError(str(error)) from error
+
+
+def _node() -> Any:
+    from ray._private import worker
+
+    return worker._global_node

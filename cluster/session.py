@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import socket
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from cluster.ray_internals import autoscaler_limit, loopback_only
 from cluster.redaction import redact
 from cluster.resources import ResourceError, capacity
+from cluster.watchdog import Watchdog
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -20,6 +22,10 @@ ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 OBJECT_STORE_BYTES = 200_000_000  # parts of a probe are small; Ray's default is 30 % of memory
+
+
+class RayFails(RuntimeError):
+    """A local Ray does not start; the message names its logs."""
 
 
 def in_ray_job() -> bool:
@@ -60,8 +66,11 @@ def _connect(local: Mapping[str, Any]) -> None:
     try:
         _check_reachable(address)
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (OSError, AuthenticationError) as error:
-        raise ResourceError(_no_cluster(error)) from error
+    except (OSError, RuntimeError, ValueError, AuthenticationError) as error:
+        if not local:
+            raise ResourceError(_no_cluster(error)) from error
+        ray.shutdown()
+        raise RayFails(_no_local_ray(error)) from error
 
 
 def _check_reachable(address: str) -> None:
@@ -79,6 +88,15 @@ def _no_cluster(error: BaseException) -> str:
     return (
         f"{problem} with the current token: export RAY_AUTH_MODE=token, and put its token "
         "in ~/.ray/auth_token or in the file named by RAY_AUTH_TOKEN_PATH"
+    )
+
+
+def _no_local_ray(error: BaseException) -> str:
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    return (
+        f"Ray does not start on this machine ({socket.gethostname()}): {reason}; its logs are in "
+        f"{tempfile.gettempdir()}/ray/session_latest/logs; free memory, processes and space in "
+        "TMPDIR, then rerun the same command"
     )
 
 
@@ -115,8 +133,13 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
     quiet_logs()
     with loopback_only() if local else nullcontext():
         _connect(local)
+        watchdog = Watchdog()
         try:
             grown = () if local else (autoscaler_limit(), grows_to)
             yield capacity(ray.cluster_resources(), *grown)
+        except Exception:
+            watchdog.explain()
+            raise
         finally:
+            watchdog.stop()
             ray.shutdown()

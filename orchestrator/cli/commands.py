@@ -55,7 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     tracking_uri = arguments.tracking_uri or default_tracking_uri(store)
     grows_to = _cluster_size(arguments)
     with _progress(plan, store) as progress:
-        outcome = run_experiment(plan, store, tracking_uri, progress, max_resources=grows_to)
+        outcome = run_experiment(
+            plan, store, tracking_uri, progress, max_resources=grows_to, wait=arguments.wait
+        )
     if outcome.analysis:
         print("\n" + terminal_report(outcome.analysis, output_width()))
     print(f"\nresults:  {store.uri}")
@@ -92,7 +94,8 @@ def probe(arguments: argparse.Namespace) -> int:
 
     problem = None
     try:
-        probe_experiment(plan, store, _progress(plan, store), _cluster_size(arguments))
+        grows_to = _cluster_size(arguments)
+        probe_experiment(plan, store, _progress(plan, store), grows_to, wait=arguments.wait)
     except PolicyError as error:  # a subset cannot be filled: the report shows which ones can
         problem = error
     print(save_report(plan, store, page, output_width()))
@@ -189,7 +192,8 @@ def _open(arguments: argparse.Namespace) -> "tuple[Plan, Store]":
     relative = "://" not in storage and not Path(storage).expanduser().is_absolute()
     if relative and in_ray_job():  # the job's working directory is deleted when it ends
         storage = str(Path.home() / "decile" / storage)
-    return plan, Store(arguments.storage or storage)
+    store = arguments.store = Store(arguments.storage or storage)  # errors are logged there
+    return plan, store
 
 
 def _progress(plan: "Plan", store: "Store") -> "ProgressDisplay":

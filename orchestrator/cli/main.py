@@ -1,16 +1,19 @@
 """`decile …`: the command line. What each command does is in `commands`.
 
-Exit codes: 0 done, 1 a cell or a check failed (the others finished), 2 invalid input, 3 a cap
-(`max_gpu_hours`, `max_hours`) left cells out, 130 interrupted.
+Exit codes: 0 done, 1 a cell, a check, Ray or the machine failed, or another driver is running,
+2 invalid input, 3 a cap (`max_gpu_hours`, `max_hours`) left cells out, 128 + N ended by signal N.
+docs/operations.md lists every fault.
 """
 
 import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cluster.ending import INTERRUPTED, signals_end_process
 from cluster.redaction import redact
 from orchestrator import __version__
 from orchestrator.cli import commands, file_commands
@@ -18,40 +21,52 @@ from orchestrator.config.project_modules import add_project
 from orchestrator.storage.errors import UserError
 
 if TYPE_CHECKING:
+    from orchestrator.storage.store import Store
+
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 Command = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; invalid input becomes one message and exit code 2."""
+    """Run one command; every error becomes one message and an exit code."""
     add_project([os.getcwd()])
     arguments = build_parser().parse_args(argv)
+    # `ui` replaces this process; a call from Python keeps its caller's signal handlers.
+    own_process = argv is None and arguments.command is not commands.ui
+    with signals_end_process() if own_process else nullcontext():
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         return int(arguments.command(arguments))
-    except (UserError, ValueError, RuntimeError) as error:
-        exit_code = _exit_code(error)
-        if exit_code is None:
-            raise
-        print(f"decile: {redact(str(error))}", file=sys.stderr)
-        return exit_code
     except KeyboardInterrupt:
-        print("decile: interrupted; rerun the same command to resume", file=sys.stderr)
+        print(f"decile: {INTERRUPTED}", file=sys.stderr)
         return 130
+    except Exception as error:  # noqa: BLE001 (the last resort: no traceback reaches the user)
+        exit_code, text = _failure(error, getattr(arguments, "store", None))
+        print(f"decile: {redact(text)}", file=sys.stderr)
+        return exit_code
 
 
-def _exit_code(error: Exception) -> int | None:
-    """The exit code of an expected error; None for a bug, which keeps its traceback."""
+def _failure(error: Exception, store: "Store | None") -> tuple[int, str]:
+    """The exit code and the message of an error; a bug's traceback goes to a log file."""
     from cluster.resources import ResourceError
+    from cluster.session import RayFails
     from orchestrator.probing.marker_check import MarkerFails
     from orchestrator.probing.samples import ProbeError
+    from orchestrator.storage.faults import fault_text
+    from orchestrator.storage.lease import LeaseHeld
     from orchestrator.storage.store import StoreError
     from policies import PolicyError
     from tasks import TaskError
 
     if isinstance(error, UserError | StoreError | ResourceError | PolicyError | TaskError):
-        return 2
-    return 1 if isinstance(error, MarkerFails | ProbeError) else None
+        return 2, str(error)
+    if isinstance(error, MarkerFails | ProbeError | LeaseHeld | RayFails):
+        return 1, str(error)
+    return 1, fault_text(error, store)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -165,6 +180,12 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
                 "--gpu", help="GPU type for the estimates, such as h100 (default: this machine's)"
             )
             parser.add_argument("--gpu-price", type=float, help="price of one GPU-hour")
+        if name in ("run", "probe"):
+            parser.add_argument(
+                "--wait",
+                action="store_true",
+                help="if another driver runs the experiment in this storage, wait for its end",
+            )
         if name == "run":
             parser.add_argument(
                 "--tracking-uri", help="MLflow server (default: SQLite in the storage)"

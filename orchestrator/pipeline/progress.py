@@ -3,11 +3,13 @@
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, TextIO
 
 from rich.console import RenderableType
 
+from cluster.ending import at_end
 from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast
 from orchestrator.pipeline.live_region import LiveRegion, can_redraw, terminal_size
@@ -60,6 +62,7 @@ class ProgressDisplay:
         self._ends_at: float | None = None
         self._gpu_hours: float | None = None
         self._region: LiveRegion | None = None
+        self._ending = ExitStack()
 
     @classmethod
     def of(cls, plan: Plan, states: Sequence[CellState] = ()) -> Self:
@@ -82,12 +85,14 @@ class ProgressDisplay:
         if can_redraw(self.out):
             self._region = LiveRegion(self.out, self._frame)
             self._region.start()
+            self._ending.enter_context(at_end(self._region.stop, before_message=True))
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._region:
             self._region.stop()
             self._region = None
+        self._ending.close()
 
     def say(self, text: str) -> None:
         """Print a permanent line."""

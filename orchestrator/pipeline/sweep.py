@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import floor
 from typing import Any
 
+from cluster.ending import at_end
 from cluster.redaction import redact
 from cluster.session import ray_session
 from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
@@ -23,6 +24,8 @@ from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import SweepAnalysis, analyse
+from orchestrator.storage.faults import remote_fault
+from orchestrator.storage.lease import driver_lease
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker
 from orchestrator.training.cell_state import CellState, cell_state
@@ -58,12 +61,27 @@ def run_experiment(
     progress: ProgressDisplay,
     train: Train = run_cell,
     max_resources: Mapping[str, float] | None = None,
+    *,
+    wait: bool = False,
 ) -> Outcome:
     """Bring every cell of the plan to its result with `train`, and MLflow up to date.
 
     `max_resources` are what the cluster may grow to. The store must be writable. Raises
-    ResourceError if no trial fits the cluster.
+    ResourceError if no trial fits the cluster, and LeaseHeld if another driver runs the experiment
+    in this store; with `wait`, waits for its end.
     """
+    with driver_lease(store, plan.name, progress.say, wait=wait):
+        return _run_experiment(plan, store, tracking_uri, progress, train, max_resources)
+
+
+def _run_experiment(
+    plan: Plan,
+    store: Store,
+    tracking_uri: str,
+    progress: ProgressDisplay,
+    train: Train,
+    max_resources: Mapping[str, float] | None,
+) -> Outcome:
     for line in repair_plan(plan, store):
         progress.say(line)
     states = [cell_state(store, cell) for cell in plan.cells]
@@ -75,7 +93,8 @@ def run_experiment(
     try:
         if unsettled:
             sweep = Sweep(plan, store, tracker, progress, manifest, outcome)
-            sweep.run(unsettled, train, max_resources)
+            with at_end(tracker.interrupt):
+                sweep.run(unsettled, train, max_resources)
         elif not is_probed(plan, store, kept_only=True):
             with ray_session(max_resources) as cluster:
                 run_probes(plan, store, cluster, progress)
@@ -106,23 +125,27 @@ def probe_experiment(
     store: Store,
     progress: ProgressDisplay,
     max_resources: Mapping[str, float] | None = None,
+    *,
+    wait: bool = False,
 ) -> None:
     """Bring the probes and subsets of a plan to completion, without training.
 
-    Raises PolicyError where a subset cannot be filled, once all samples are drawn.
+    Raises PolicyError where a subset cannot be filled, once all samples are drawn. Raises LeaseHeld
+    if another driver runs the experiment in this store; with `wait`, waits for its end.
     """
-    for line in repair_plan(plan, store, ("probes", "subsets", "sweeps")):
-        progress.say(line)
-    if is_probed(plan, store):
-        progress.say("nothing to do: every sample and subset is stored")
-        return
-    meter = progress.meter = usage_meter(plan.name, store)
-    with progress, ray_session(max_resources) as cluster:
-        progress.forecast = probe_forecast(plan, store, cluster)
-        try:
-            run_probes(plan, store, cluster, progress, meter)
-        finally:
-            save_usage(plan, store, meter)
+    with driver_lease(store, plan.name, progress.say, wait=wait):
+        for line in repair_plan(plan, store, ("probes", "subsets", "sweeps")):
+            progress.say(line)
+        if is_probed(plan, store):
+            progress.say("nothing to do: every sample and subset is stored")
+            return
+        meter = progress.meter = usage_meter(plan.name, store)
+        with progress, ray_session(max_resources) as cluster:
+            progress.forecast = probe_forecast(plan, store, cluster)
+            try:
+                run_probes(plan, store, cluster, progress, meter)
+            finally:
+                save_usage(plan, store, meter)
 
 
 def save_usage(plan: Plan, store: Store, meter: UsageMeter) -> None:
@@ -222,6 +245,10 @@ class Sweep:
         if time.monotonic() - self._saved_at > SAVE_SECONDS:
             self._save()
 
+    def retried(self, cell: Cell, error: str) -> None:
+        """A trial failed, and a new one resumes the cell."""
+        self.progress.say(f"{cell.name}: retried after {remote_fault(error, self.store)}")
+
     def ended(self, cell: Cell, error: str | None) -> None:
         """A trial has ended, with its error if it failed."""
         self.queue.cell_ended(cell)
@@ -250,7 +277,7 @@ class Sweep:
                 cell, "stopped early: clearly below the best policy of its block"
             )
         else:
-            reason = redact(error or "ended without a result")
+            reason = redact(remote_fault(error, self.store) if error else "ended without a result")
             self.outcome.failed[cell.cell_id] = reason
             self.tracker.fail(cell, reason)
             self.progress.finished(cell, f"FAILED: {reason}")

@@ -9,6 +9,7 @@ import os
 import socket
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,9 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.storage.errors import UserError
-from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.tracking.cell_view import read_view
-from orchestrator.tracking.client import failures
+from orchestrator.tracking.cell_view import read_view, view_digest
+from orchestrator.tracking.client import failures, is_damaged, is_full
 from orchestrator.tracking.mlflow_internals import compare_page, relocate_artifacts
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.sweep_view import sweep_view
@@ -47,6 +47,7 @@ class Tracker:
     def __init__(self, uri: str, store: Store, plan: Plan) -> None:
         self._uri, self._store, self._plan = uri, store, plan
         self._runs: SweepRuns | None = None
+        self._lock = threading.RLock()  # for `interrupt`, which another thread calls
         self.enabled = True
 
     @classmethod
@@ -71,7 +72,7 @@ class Tracker:
         result = read_result(self._store, cell.cell_id)
         if result is None:
             self._attempt(lambda: self._live_runs.flush())
-        elif self._live_runs.digest(cell) != canonical_hash(result):
+        elif self._live_runs.digest(cell) != view_digest(result):
             self._write(cell, result)
 
     def fail(self, cell: Cell, reason: str) -> None:
@@ -89,6 +90,12 @@ class Tracker:
         if analysis.digest != self._live_runs.parent.digest:
             view = sweep_view(analysis)  # outside of _attempt: its failures are not MLflow's
             self._attempt(lambda: self._live_runs.parent.show(view))
+
+    def interrupt(self) -> None:
+        """Mark the runs in progress as killed; nothing is written after that."""
+        with self._lock:
+            self._attempt(lambda: self._live_runs.interrupt())
+            self.enabled = False
 
     def close(self, ok: bool) -> None:
         """End the parent run."""
@@ -120,20 +127,29 @@ class Tracker:
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """The only place where failures of MLflow are caught."""
-        if not self.enabled:
-            return
         try:
-            action()
+            with self._lock:
+                if self.enabled:
+                    action()
         except Exception as error:
             if not isinstance(error, failures()):
                 raise
             self.enabled = False
-            LOG.warning(
-                "MLflow at %s failed (%s). No results are lost: they are in the storage. Rerun the "
-                "same command when MLflow is available to complete its runs.",
-                redact(self._uri),
-                " ".join(redact(str(error)).split())[:300],
-            )
+            LOG.warning(self._failure_text(error))
+
+    def _failure_text(self, error: Exception) -> str:
+        """What is wrong with MLflow, and what to do."""
+        reason = getattr(error, "orig", None) or error  # SQLAlchemy adds SQL and a link
+        reason = " ".join(redact(str(reason)).split())[:300]
+        then = "rerun the same command to complete its runs"
+        if is_damaged(error):
+            remedy = f"rename that file, and {then} in a new one"
+        elif is_full(error):
+            remedy = f"free space on that disk, and {then}"
+        else:
+            remedy = f"{then} when MLflow is available"
+        uri = redact(self._uri)
+        return f"MLflow at {uri} failed ({reason}). The results are in the storage: {remedy}"
 
 
 def ui_command(store: Store, host: str = "127.0.0.1", port: int = 5000) -> list[str]:

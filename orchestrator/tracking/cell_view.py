@@ -26,6 +26,7 @@ from tasks import Prompt
 VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
 NAME_LIMIT = 250
 SAMPLES = 20
+VERSION = 2  # of what is written; runs of version 1 may have been written by two drivers
 _SECRET = re.compile(
     r"(^|\.)((hub|hf|access|auth|api)_)?token$|(password|passwd|secret|api_?key|credentials?)$",
     re.I,
@@ -191,6 +192,11 @@ def _first_samples(evaluation: pa.Table) -> dict[str, dict[str, Any]]:
     return {row["prompt_id"]: row for row in rows}
 
 
+def view_digest(result: dict[str, Any]) -> str:
+    """Identifies what MLflow shows of a result; another version is compared point by point."""
+    return canonical_hash([VERSION, result])
+
+
 def read_view(store: Store, cell: Cell, result: dict[str, Any], test: list[Prompt]) -> CellView:
     """A finished cell's view. StoreError where a file is missing or corrupt."""
     place = ("cells", cell.cell_id)
@@ -204,7 +210,7 @@ def read_view(store: Store, cell: Cell, result: dict[str, Any], test: list[Promp
     finished = round(1000 * end.timestamp()) if end else 0
     started = finished - round(1000 * ledger.get("seconds", 0))
     files = _files(store, cell, result, side_by_side(evaluations, test))
-    return CellView(points, files, canonical_hash(result), started, finished)
+    return CellView(points, files, view_digest(result), started, finished)
 
 
 def _table(store: Store, schema: pa.Schema, *place: str) -> pa.Table:

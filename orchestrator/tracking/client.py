@@ -3,14 +3,16 @@
 Imports mlflow inside functions. MLflow's exceptions propagate; `tracking.Tracker` catches them.
 """
 
+import fcntl
 import logging
 import os
 import sqlite3
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.storage.scratch import scratch_folder
 from orchestrator.tracking.mlflow_internals import DATABASE_LOGGER
 
 if TYPE_CHECKING:
@@ -41,6 +43,17 @@ def failures() -> tuple[type[Exception], ...]:
     return MlflowException, SQLAlchemyError, sqlite3.Error, OSError, ModuleNotFoundError
 
 
+def is_damaged(error: BaseException) -> bool:
+    """Whether an SQLite file is not a database (any more), so that no rerun can use it."""
+    texts = ("file is not a database", "malformed", "no such table", "no such column")
+    return any(text in str(error) for text in (*texts, "Can't locate revision"))
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the disk of the database or of the artifacts is full."""
+    return any(text in str(error) for text in ("disk is full", "No space left", "disk quota"))
+
+
 def connect(uri: str) -> "MlflowClient":
     """A client that fails within seconds and does not log migrations and retries."""
     for name, value in _ENVIRONMENT.items():
@@ -50,8 +63,23 @@ def connect(uri: str) -> "MlflowClient":
     for logger in ("mlflow", "alembic", "urllib3.connectionpool"):
         logging.getLogger(logger).setLevel(logging.ERROR)
     logging.getLogger(DATABASE_LOGGER).setLevel(logging.CRITICAL)
-    _check_database(uri)
-    return MlflowClient(tracking_uri=uri)
+    with _creation_lock(uri):
+        _check_database(uri)
+        return MlflowClient(tracking_uri=uri)
+
+
+@contextmanager
+def _creation_lock(uri: str) -> Iterator[None]:
+    """Let one process at a time create or migrate the tables of an SQLite file."""
+    file = uri.removeprefix("sqlite:///")
+    if file == uri or not file:
+        yield
+        return
+    folder = Path(file).absolute().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f".{Path(file).name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _check_database(uri: str) -> None:
@@ -104,9 +132,9 @@ def log_metrics(client: "MlflowClient", run_id: str, metrics: "list[Metric]") ->
 
 def log_files(client: "MlflowClient", run_id: str, files: Mapping[str, bytes]) -> None:
     """Store files as a run's artifacts, replacing those of the same path."""
-    with tempfile.TemporaryDirectory(prefix="decile-mlflow-") as folder:
+    with scratch_folder("decile-mlflow-") as folder:
         for name, data in files.items():
-            file = Path(folder, name)
+            file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
-        client.log_artifacts(run_id, folder)
+        client.log_artifacts(run_id, str(folder))

@@ -71,9 +71,8 @@ class ParentRun:
         self._client.set_tag(self.run_id, SYNCED, view.digest)
         self.digest = view.digest
 
-    def end(self, ok: bool) -> None:
-        """Mark the run as finished or failed."""
-        status = "FINISHED" if ok else "FAILED"
+    def end(self, status: str) -> None:
+        """End the run as FINISHED, FAILED or KILLED."""
         if self._status != status:
             self._client.set_terminated(self.run_id, status)
             self._status = status

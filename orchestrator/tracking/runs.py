@@ -48,6 +48,7 @@ class CellRun:
     synced: str = ""  # digest of the result that was completely written
     error: bool = False
     running: bool = True
+    doubled: bool = False  # some point was logged twice
     unread: list[str] = field(default_factory=list)  # metrics with unread history
     points: dict[str, dict[int, float]] = field(default_factory=dict)  # metric -> step -> value
     pending: "list[Metric]" = field(default_factory=list)
@@ -75,13 +76,20 @@ class CellRun:
                 logged[step] = float(value)
                 self.pending.append(Metric(clean(name), float(value), timestamp, step))
 
-    def contradicts(self, view: CellView) -> bool:
-        """Whether a logged point differs from the store: resumed trials may not be reproducible."""
-        return any(
-            not math.isclose(self.points.get(clean(name), {}).get(step, value), value, rel_tol=1e-6)
+    def agrees(self, view: CellView) -> bool:
+        """Whether the store has every logged point, with the same value: it may only have more.
+
+        Resumed trials may not be reproducible, and two drivers may have logged the same point.
+        """
+        stored = {
+            (clean(name), step): value
             for step, metrics in view.points.items()
             for name, value in metrics.items()
-            if math.isfinite(value)
+        }
+        return not self.doubled and all(
+            math.isclose(stored.get((name, step), math.nan), value, rel_tol=1e-6)
+            for name, points in self.points.items()
+            for step, value in points.items()
         )
 
 
@@ -100,7 +108,13 @@ class SweepRuns:
         self.parent = ParentRun.of(self._client, self.experiment_id, plan)
         where = f"tags.mlflow.parentRunId = '{self.parent.run_id}'"
         children = search_runs(self._client, self.experiment_id, where)
-        self._runs = {r.data.tags.get("decile.cell_id", ""): CellRun.of(r) for r in children}
+        self._runs: dict[str, CellRun] = {}
+        # Of several runs of a cell, which two drivers have left, the one with the result is kept.
+        for child in sorted(children, key=lambda r: "decile.synced" not in r.data.tags):
+            if (cell_id := child.data.tags.get("decile.cell_id", "")) in self._runs:
+                self._client.delete_run(child.info.run_id)
+            else:
+                self._runs[cell_id] = CellRun.of(child)
         styles = policy_styles(cell.policy for cell in plan.cells)
         self._colours = {policy: colour for policy, (colour, _) in styles.items()}
 
@@ -132,7 +146,7 @@ class SweepRuns:
         """Complete a run from the store, the tag decile.synced last."""
         run = self._run(cell, view.started)
         self._read(run)
-        if run.synced or run.contradicts(view):
+        if not run.agrees(view):
             self._client.delete_run(run.run_id)
             del self._runs[cell.cell_id]
             run = self._run(cell, view.started)
@@ -144,7 +158,8 @@ class SweepRuns:
         self._client.set_terminated(run.run_id, "FINISHED", view.finished)
         self._client.set_tag(run.run_id, "decile.synced", view.digest)
         run.synced, run.running = view.digest, False
-        run.points.clear()  # no longer needed
+        run.unread = list(run.points)
+        run.points.clear()  # of a finished cell: read again if that is ever needed
 
     def fail(self, cell: Cell, reason: str, status: str = "FAILED") -> None:
         """Mark the cell's run as failed, or killed."""
@@ -159,10 +174,17 @@ class SweepRuns:
         for run in self._runs.values():
             self._flush(run)
 
+    def interrupt(self) -> None:
+        """Mark the runs in progress as killed, the parent's included."""
+        for run in self._runs.values():
+            if run.running:
+                self._client.set_terminated(run.run_id, "KILLED")
+        self.parent.end("KILLED")
+
     def close(self, ok: bool) -> None:
         """End the parent run."""
         self.flush()
-        self.parent.end(ok)
+        self.parent.end("FINISHED" if ok else "FAILED")
 
     def _find_experiment(self, name: str, artifacts: str | None) -> str:
         """The id of the experiment, which is created, restored and given its views if needed."""
@@ -192,6 +214,7 @@ class SweepRuns:
         for name in run.unread:
             history = self._client.get_metric_history(run.run_id, name)
             run.points[name] = {m.step: m.value for m in history}
+            run.doubled |= len(run.points[name]) < len(history)
         run.unread = []
 
     def _flush(self, run: CellRun) -> None:

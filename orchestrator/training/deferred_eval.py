@@ -5,7 +5,6 @@ that is due for evaluation. After training, each actor loads the base model once
 adapter after the other, and the cells are finished. After a kill, the same call does the rest.
 """
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from orchestrator.sampling.own_engine import engine_errors
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.proof import Unsound
 from orchestrator.storage.schema import EVALUATIONS
+from orchestrator.storage.scratch import scratch_folder
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import check_folder
 from orchestrator.training.cell_state import MANIFEST, open_checkpoint
@@ -208,9 +208,9 @@ def _local_copy(store: Store, *place: str) -> Iterator[Path]:
     if store.local:
         yield store.local_path(*place)
         return
-    with tempfile.TemporaryDirectory(prefix="decile-adapter-") as folder:
-        store.copy_out(Path(folder), *place)
-        yield Path(folder)
+    with scratch_folder("decile-adapter-") as folder:
+        store.copy_out(folder, *place)
+        yield folder
 
 
 def _finish(store: Store, cell: Cell) -> str:

@@ -55,8 +55,13 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
     checkpoints = Checkpoints(store, cell.cell_id, workers.rank)
     with ExitStack() as lock:
 
+        def waits(process: str) -> None:
+            if workers.count == 1:  # a report of one worker of a group would wait for the others
+                text = f"waits until process {process}, which trains this cell, ends"
+                report({"update": 0, "metrics": {}, "explanation": text})
+
         def start() -> Start | None:
-            lock.enter_context(exclusive(checkpoints.folder))
+            lock.enter_context(exclusive(checkpoints.folder, waits))
             state = cell_state(store, cell)
             if state.settled or (state is CellState.TRAINED and cell.evaluate_engine):
                 return None

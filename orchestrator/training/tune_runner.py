@@ -6,8 +6,8 @@ would be the same every time is not.
 """
 
 import json
+import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +19,7 @@ from cluster.ray_internals import keep_credentials_from_trials, worker_failures
 from cluster.session import quiet_logs
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.samples import MarkingError
+from orchestrator.storage.scratch import scratch_folder
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.micro_batch import halvings
 from orchestrator.training.trial import Report, run_cell
@@ -45,8 +46,11 @@ class CellSource(Protocol):
     def updated(self, cell: Cell, report: dict[str, Any]) -> None:
         """A trial reported an update."""
 
+    def retried(self, cell: Cell, error: str) -> None:
+        """A trial failed and starts again; `error` is the traceback."""
+
     def ended(self, cell: Cell, error: str | None) -> None:
-        """A trial ended, with the reason if it failed permanently."""
+        """A trial ended, with the reason, or the traceback, if it failed permanently."""
 
 
 class Driver:
@@ -78,9 +82,11 @@ def run_cells(
     from ray import tune
 
     quiet_logs()
+    # Tune logs a traceback for every failure of a trial; the callback passes it on instead.
+    logging.getLogger("ray.tune.execution.tune_controller").setLevel(logging.CRITICAL)
     keep_credentials_from_trials()
     driver = Driver(source)
-    with tempfile.TemporaryDirectory(prefix="decile-tune-") as scratch:
+    with scratch_folder("decile-tune-") as scratch:
         tune.Tuner(
             tune.with_resources(partial(trainable, train=train), _bundles),
             param_space={"storage": store.uri},
@@ -92,7 +98,7 @@ def run_cells(
             ),
             run_config=tune.RunConfig(
                 name="cells",
-                storage_path=scratch,
+                storage_path=str(scratch),
                 failure_config=tune.FailureConfig(max_failures=_max_failures(cells)),
                 callbacks=[_callback(driver)],
                 verbose=0,
@@ -197,7 +203,7 @@ def _run_group(cell: Cell, storage: str) -> None:
 
     resources = cell.resources
     bundle = {"CPU": resources.cpus, "GPU": resources.gpus}
-    with tempfile.TemporaryDirectory(prefix="decile-train-") as scratch:
+    with scratch_folder("decile-train-") as scratch:
         trainer = TorchTrainer(
             group_worker,
             train_loop_config={"cell": cell.model_dump_json(), "storage": storage},
@@ -208,7 +214,7 @@ def _run_group(cell: Cell, storage: str) -> None:
             ),
             run_config=ray.train.RunConfig(
                 name=cell.cell_id,
-                storage_path=scratch,
+                storage_path=str(scratch),
                 callbacks=[TuneReportCallback()],  # type: ignore[list-item]
                 failure_config=ray.train.FailureConfig(max_failures=0),
             ),
@@ -231,6 +237,12 @@ def group_worker(config: dict[str, Any]) -> None:
         run_cell(cell, config["storage"], _as_json(ray.train.report))
 
 
+def _last_failure(trial: Any) -> str:
+    """The text of a trial's latest error: Tune appends each to one file, with a heading."""
+    text = str(trial.get_error() or "").strip()
+    return text.rpartition("Failure # ")[2].partition("\n")[2].strip() or "no reason given"
+
+
 def _callback(driver: Driver) -> Any:
     from ray.tune import Callback
 
@@ -251,9 +263,10 @@ def _callback(driver: Driver) -> Any:
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
             driver.source.ended(driver.cells[trial.trial_id], failures.get(trial.trial_id))
 
+        def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+            driver.source.retried(driver.cells[trial.trial_id], _last_failure(trial))
+
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            lines = [line.strip() for line in str(trial.get_error() or "").splitlines()]
-            error = next((line for line in reversed(lines) if line), "no reason given")
-            driver.source.ended(driver.cells[trial.trial_id], error)
+            driver.source.ended(driver.cells[trial.trial_id], _last_failure(trial))
 
     return ReportCallback()

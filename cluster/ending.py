@@ -1,0 +1,158 @@
+"""The end of a command from any thread: by a signal, or because Ray is lost.
+
+The main thread may be inside C++ code for minutes, and Ray and Tune install signal handlers of
+their own. So signals are blocked in every thread, and one thread waits for them. That thread ends
+the process: it prints one line, runs the registered actions, kills every process that this one
+started, and exits without unwinding the main thread. What is stored is whole at any moment.
+"""
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+INTERRUPTED = "interrupted; rerun the same command to resume"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ACTIONS_SECONDS = 2.0  # `ray job stop` sends SIGKILL after 3 s
+KILL_SECONDS = 5.0  # killed processes that hold much memory need a moment
+_PR_SET_CHILD_SUBREAPER = 36
+
+_actions: list[Callable[[], None]] = []
+_displays: list[Callable[[], None]] = []
+_ends = threading.Lock()  # taken once, by the thread that ends the process
+_blocked: set[signal.Signals] = set()  # by this process, for the thread that waits for them
+_enabled = False
+
+
+def enabled() -> bool:
+    """Whether this process is a command, which may be ended; false where Decile is a library."""
+    return _enabled
+
+
+@contextmanager
+def signals_end_process() -> Iterator[None]:
+    """Inside this block, SIGINT, SIGTERM and SIGHUP end the process with exit code 128 + signal.
+
+    To be entered by a command in its main thread, before it starts other threads. Signals that
+    the parent process ignores (nohup) remain ignored. Ray's processes start with the signals
+    unblocked, and become children of this process when their own parent dies.
+    """
+    global _enabled
+    _blocked.update(s for s in SIGNALS if signal.getsignal(s) is not signal.SIG_IGN)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _blocked)
+    os.register_at_fork(after_in_child=_unblock_signals)
+    _adopt_orphans(True)
+    done = threading.Event()
+
+    def wait() -> None:
+        while not done.is_set():
+            if received := signal.sigtimedwait(_blocked, 0.5):
+                end_process(128 + received.si_signo, INTERRUPTED)
+
+    _enabled = True
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+    try:
+        yield
+    finally:
+        _stay_if_ending()
+        done.set()
+        _enabled = False
+        _adopt_orphans(False)
+        _blocked.clear()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def at_end(action: Callable[[], None], *, before_message: bool = False) -> Iterator[None]:
+    """Run `action` if the process is ended inside this block; newest first, within seconds.
+
+    What draws on the terminal stops `before_message`.
+    """
+    actions = _displays if before_message else _actions
+    actions.append(action)
+    try:
+        yield
+    except BaseException:
+        _stay_if_ending()
+        raise
+    finally:
+        actions.remove(action)
+
+
+def end_process(exit_code: int, text: str) -> None:
+    """Print one line, run the actions, kill every process that this one started, and exit.
+
+    Does not return; a second call waits for the exit. Where Decile is a library, it only logs.
+    """
+    if not _enabled:
+        logging.getLogger(__name__).error(text)
+        return
+    if not _ends.acquire(blocking=False):
+        threading.Event().wait()
+    worker = threading.Thread(target=_run_actions, args=[text], daemon=True)
+    worker.start()
+    worker.join(ACTIONS_SECONDS)
+    kill_descendants()
+    os._exit(exit_code)
+
+
+def kill_descendants() -> None:
+    """Kill every process below this one, also those whose parent has died."""
+    import psutil
+
+    deadline = time.monotonic() + KILL_SECONDS
+    while time.monotonic() < deadline:
+        alive = []
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    alive.append(process)
+                    process.kill()
+        if not alive:
+            return
+        time.sleep(0.02)
+
+
+def _run_actions(text: str) -> None:
+    _run(_displays)
+    with suppress(OSError, ValueError):  # the terminal may be gone
+        sys.stdout.flush()
+        sys.stderr.write(f"decile: {text}\n")
+        sys.stderr.flush()
+    _silence()
+    _run(_actions)
+
+
+def _run(actions: list[Callable[[], None]]) -> None:
+    for action in reversed(actions):
+        with suppress(Exception):  # the process ends: there is nobody left to handle it
+            action()
+
+
+def _silence() -> None:
+    """Discard what other threads print from here on: it follows from the end."""
+    with suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        for descriptor in (1, 2):
+            os.dup2(null, descriptor)
+
+
+def _stay_if_ending() -> None:
+    """Wait for the exit if another thread ends the process: what fails now is a consequence."""
+    if _ends.locked():
+        threading.Event().wait()
+
+
+def _unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _blocked)
+
+
+def _adopt_orphans(adopt: bool) -> None:
+    """Make this process the parent of its orphaned descendants, in place of init. Linux only."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)

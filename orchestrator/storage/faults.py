@@ -1,0 +1,96 @@
+"""Unexpected errors as one sentence, with the traceback in a log file that the sentence names."""
+
+import errno
+import os
+import re
+import socket
+import tempfile
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from cluster.redaction import redact
+from orchestrator.storage.store import Store
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+REASON_LENGTH = 300
+RESUME = "rerun the same command to resume"
+
+
+def fault_text(error: BaseException, store: Store | None = None) -> str:
+    """What happened, where, and what to do; writes the traceback to a log file."""
+    cause = root_cause(error)
+    text = "".join(traceback.format_exception(error))
+    return f"{_sentence(cause)}{log_note(write_log(text, store))}"
+
+
+def log_note(file: str) -> str:
+    """How a sentence names its log file."""
+    return f" (traceback: {file})" if file else " (no traceback: its log could not be written)"
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """The first error of a chain, also across Ray's processes.
+
+    An error of a remote function has its own cause as an attribute.
+    """
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        remote = getattr(error, "cause", None)
+        cause = remote if isinstance(remote, BaseException) else error.__cause__
+        error = cause or error
+    return error
+
+
+def _sentence(error: BaseException) -> str:
+    place = f" (node {socket.gethostname()})"
+    if isinstance(error, OSError) and error.errno:
+        file = f"{error.filename}: " if error.filename else ""
+        if error.errno in FULL:
+            return f"{file}no space left on the device{place}: free some, then {RESUME}"
+        return f"{file}{os.strerror(error.errno)}{place}: correct this, then {RESUME}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:REASON_LENGTH]
+    return f"unexpected error: {reason}{place}: please report it; {RESUME}"
+
+
+def remote_fault(text: str, store: Store) -> str:
+    """One sentence of a trial's failure; a longer text goes to a log file.
+
+    Ray puts the process and the node at the top of a traceback, and the error on its last line.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) < 2:
+        return text.strip()
+    node = re.search(r"\bip[=:] ?([\w.:]*\w)", text)
+    process = re.search(r"\bpid[=:] ?(\d+)", text)
+    died = "actor died" in text or "worker process has died" in text
+    reason = "its process died (killed, or out of memory)" if died else lines[-1][:REASON_LENGTH]
+    if any(os.strerror(number) in text for number in FULL):
+        reason += ": free space"
+    place = [f"node {node[1]}"] if node else []
+    place += [f"process {process[1]}"] if process else []
+    return f"{reason} ({', '.join([*place, f'traceback: {write_log(text, store)}'])})"
+
+
+def write_log(text: str, store: Store | None = None) -> str:
+    """Write a log file and return its path: in the store, or else in the folder of TMPDIR.
+
+    Returns an empty string if neither can be written.
+    """
+    name = (
+        f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}-{time.monotonic_ns()}.log"
+    )
+    if store is not None and (not store.local or Path(store.root).is_dir()):
+        with suppress(Exception):  # the storage may be what failed
+            store.write_bytes(redact(text).encode(), "logs", name)
+            return store.path("logs", name)
+    with suppress(OSError):
+        file = Path(tempfile.gettempdir(), f"decile-{name}")
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as log:
+            log.write(redact(text))
+        return str(file)
+    return ""

@@ -1,0 +1,201 @@
+"""One driver per experiment of a storage: a lease that the driver holds while it works.
+
+In a folder the lease is a lock on a file, which the kernel releases when its holder dies. An object
+store has no locks, and pyarrow writes no object conditionally (no `If-None-Match`). There, every
+driver that wants the lease writes a claim of its own, then lists the claims, and withdraws its own
+if another one is current. Of two drivers, the one that lists last sees the other's claim, because
+stores list what was written before; so no two can both find themselves alone. A claim is current
+while it is renewed: its age is the difference of two times of the store, its own and that of the
+claim which was just written.
+"""
+
+import fcntl
+import json
+import os
+import random
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from cluster import ending
+from orchestrator.storage.store import Store
+
+TERM_SECONDS = 60.0  # after which a claim that was not renewed is void
+RENEWAL_SECONDS = 15.0
+WAIT_SECONDS = 2.0  # between two attempts of a waiting driver
+ATTEMPTS = 4  # of two drivers that start at once, each may see the other's claim
+
+Say = Callable[[str], None]
+
+
+class LeaseHeld(RuntimeError):
+    """Another driver runs the experiment; the message says which one."""
+
+
+@contextmanager
+def driver_lease(store: Store, experiment: str, say: Say, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lease of an experiment. Raises LeaseHeld if another driver holds it.
+
+    With `wait`, says who holds it, and waits.
+    """
+    lease = FolderLease(store, experiment) if store.local else ObjectLease(store, experiment)
+    announced = ""
+    while holder := lease.acquire():
+        text = _holder_text(experiment, store, holder)
+        if not wait:
+            raise LeaseHeld(f"{text}: wait until it ends, or pass --wait")
+        if text != announced:
+            say(f"{text}; waiting until it ends")
+            announced = text
+        time.sleep(WAIT_SECONDS)
+    with ending.at_end(lease.release):
+        try:
+            yield
+        finally:
+            lease.release()
+
+
+def _holder_text(experiment: str, store: Store, holder: dict[str, Any]) -> str:
+    return (
+        f"another driver runs {experiment} in {store.uri} (host {holder.get('host', '?')}, "
+        f"process {holder.get('pid', '?')}, since {holder.get('since', '?')})"
+    )
+
+
+def _this_driver() -> dict[str, Any]:
+    now = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
+    return {"host": socket.gethostname(), "pid": os.getpid(), "since": now, "ids": _pid_space()}
+
+
+def _pid_space() -> str:
+    """Names the boot and the container within which a process id means the same process."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}:{os.stat('/proc/self/ns/pid').st_ino}"
+    return ""
+
+
+def _is_dead(holder: dict[str, Any]) -> bool:
+    """Whether the holder was a process of this machine that has ended."""
+    if not holder.get("ids") or holder["ids"] != _pid_space():
+        return False
+    try:
+        os.kill(int(holder["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+class FolderLease:
+    """A locked file in a folder; it names the holder."""
+
+    def __init__(self, store: Store, experiment: str) -> None:
+        self._file = store.local_path("sweeps") / f".{experiment}.lease"
+        self._descriptor = -1
+
+    def acquire(self) -> dict[str, Any] | None:
+        """Take the lease; returns who holds it, or None once it is held by this process."""
+        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 4096)
+            os.close(descriptor)
+            with suppress(ValueError):  # written a moment later
+                return dict(json.loads(holder))
+            return {}
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, json.dumps(_this_driver()).encode())
+        self._descriptor = descriptor
+        return None
+
+    def release(self) -> None:
+        """Give the lease back; the file stays, since deleting a locked file lets two hold it."""
+        if self._descriptor >= 0:
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class ObjectLease:
+    """A claim in an object store, renewed by a thread."""
+
+    def __init__(self, store: Store, experiment: str) -> None:
+        self._store, self._folder = store, ("sweeps", f"{experiment}.lease")
+        self._name = f"{uuid.uuid4().hex}.json"
+        self._claim = _this_driver()
+        self._released = threading.Event()
+        self._writing = threading.Lock()
+
+    def acquire(self) -> dict[str, Any] | None:
+        """Take the lease; returns who holds it, or None once it is held by this process."""
+        holder: dict[str, Any] | None = None
+        for _ in range(ATTEMPTS):
+            self._write()
+            holder = self._other_claim()
+            if holder is None:
+                self._claim["held"] = True
+                self._write()
+                threading.Thread(target=self._renew, name="lease", daemon=True).start()
+                return None
+            self._store.delete(*self._folder, self._name)
+            if holder.get("held"):
+                break
+            time.sleep(random.uniform(0.5, 3))
+        return holder
+
+    def release(self) -> None:
+        """Withdraw the claim."""
+        with self._writing:
+            if not self._released.is_set():
+                self._released.set()
+                self._store.delete(*self._folder, self._name)
+
+    def _write(self) -> None:
+        with self._writing:
+            if not self._released.is_set():
+                self._store.write_bytes(json.dumps(self._claim).encode(), *self._folder, self._name)
+
+    def _other_claim(self) -> dict[str, Any] | None:
+        """A current claim of another driver; deletes those that are void."""
+        selector = pafs.FileSelector(self._store.path(*self._folder), allow_not_found=True)
+        infos = {info.base_name: info for info in self._store.fs.get_file_info(selector)}
+        now = infos.pop(self._name).mtime.timestamp()
+        current: dict[str, Any] | None = None
+        for name, info in infos.items():
+            with suppress(FileNotFoundError, ValueError):  # withdrawn meanwhile
+                claim = json.loads(self._store.read_bytes(*self._folder, name))
+                if now - info.mtime.timestamp() > TERM_SECONDS or _is_dead(claim):
+                    self._store.delete(*self._folder, name)
+                elif current is None or claim.get("held"):
+                    current = claim
+        return current
+
+    def _renew(self) -> None:
+        renewed = time.monotonic()
+        while not self._released.wait(RENEWAL_SECONDS):
+            with suppress(OSError):  # a fault of the network: the term allows for several
+                overdue = time.monotonic() - renewed > TERM_SECONDS
+                if overdue and not self._store.exists(*self._folder, self._name):
+                    self._end()
+                self._write()
+                if overdue and self._other_claim():
+                    self._end()
+                renewed = time.monotonic()
+
+    def _end(self) -> None:
+        self._released.set()
+        ending.end_process(
+            1,
+            f"the lease {self._store.path(*self._folder)} was not renewed for {TERM_SECONDS:g} s, "
+            "and another driver has taken it: that driver continues the run",
+        )
