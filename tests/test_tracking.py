@@ -20,7 +20,6 @@ from mlflow_server import serving
 from processes import free_port, hang_limit, used_port
 
 from cluster.redaction import redact
-from orchestrator.cli.commands import _comparison_links
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
@@ -28,7 +27,13 @@ from orchestrator.planning.plan import Plan
 from orchestrator.report.page import render
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
-from orchestrator.tracking import Tracker, default_tracking_uri, serve_ui, ui_command
+from orchestrator.tracking import (
+    Tracker,
+    comparison_links,
+    default_tracking_uri,
+    serve_ui,
+    ui_command,
+)
 from orchestrator.tracking import runs as tracking_runs
 from orchestrator.tracking.cell_view import as_csv, clean, flatten
 
@@ -197,6 +202,65 @@ def test_a_run_that_contradicts_the_store_is_rewritten(store: Store, plan: Plan)
     result = store.read_json("cells", cell.cell_id, "result.json")
     assert run.data.metrics["final/accuracy"] == result["accuracy_final"]
     assert set(points_of(uri, run).values()) == {1}
+
+
+def test_what_two_drivers_have_left_is_repaired(store: Store, plan: Plan) -> None:
+    """One cell has two runs; of the other, every point was logged twice by an older version."""
+    uri, client = default_tracking_uri(store), MlflowClient(default_tracking_uri(store))
+    for cell in plan.cells:
+        finished_cell(store, plan, cell)
+        tracker = opened(store, plan)
+        tracker.sync(cell)
+    parents, runs = runs_of(uri, plan)
+    first, second = (runs[cell.cell_id] for cell in plan.cells[:2])
+    tags = {k: v for k, v in first.data.tags.items() if k != "decile.synced"}
+    client.create_run(first.info.experiment_id, tags=tags)
+    for name, step, value in points_of(uri, second):
+        client.log_metric(second.info.run_id, name, value, step=step)
+    client.set_tag(second.info.run_id, "decile.synced", "of version 1")
+    tracker = opened(store, plan)
+    for cell in plan.cells:
+        tracker.sync(cell)
+    repaired = runs_of(uri, plan)[1]
+    assert repaired[plan.cells[0].cell_id].info.run_id == first.info.run_id
+    for run in repaired.values():
+        assert set(points_of(uri, run).values()) == {1}
+    assert len(parents) == 1
+
+
+def test_an_unchanged_run_of_an_older_version_is_kept(store: Store, plan: Plan) -> None:
+    cell, uri = plan.cells[0], default_tracking_uri(store)
+    finished_cell(store, plan, cell)
+    opened(store, plan).sync(cell)
+    before = runs_of(uri, plan)[1][cell.cell_id]
+    MlflowClient(uri).set_tag(before.info.run_id, "decile.synced", "of version 1")
+    opened(store, plan).sync(cell)
+    after = runs_of(uri, plan)[1][cell.cell_id]
+    assert after.info.run_id == before.info.run_id
+    assert points_of(uri, after) == points_of(uri, before)
+    assert after.data.tags["decile.synced"] == before.data.tags["decile.synced"]
+
+
+def test_an_interrupted_sweep_leaves_its_runs_killed(store: Store, plan: Plan) -> None:
+    uri = default_tracking_uri(store)
+    tracker = opened(store, plan)
+    tracker.start(plan.cells[0])
+    tracker.interrupt()
+    tracker.live(plan.cells[0], 1, {"train/live_pct": 1.0})  # the main thread goes on for a moment
+    parents, children = runs_of(uri, plan)
+    statuses = {run.info.status for run in (*parents, *children.values())}
+    assert (statuses, len(children)) == ({"KILLED"}, 1)
+    opened(store, plan).start(plan.cells[0])
+    parents, children = runs_of(uri, plan)
+    assert {run.info.status for run in (*parents, *children.values())} == {"RUNNING"}
+
+
+def test_two_processes_create_one_database(tmp_path: Path) -> None:
+    code = (
+        f"from orchestrator.tracking.client import connect; connect('sqlite:///{tmp_path}/new.db')"
+    )
+    creators = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    assert [creator.wait(timeout=120) for creator in creators] == [0, 0]
 
 
 def test_a_finished_run_has_its_summary_and_artifacts(store: Store, plan: Plan) -> None:
@@ -422,13 +486,13 @@ def test_the_ui_reports_missing_databases_and_used_ports(tmp_path: Path, store: 
 
 
 def test_a_run_prints_links_to_its_curves(store: Store) -> None:
-    assert _comparison_links(None, store, "#/x") == [
+    assert comparison_links(None, store, "#/x") == [
         f"decile ui --storage {store.uri}",
         "http://127.0.0.1:5000/#/x",
     ]
-    assert _comparison_links("https://me:pw@host/", store, "#/x") == ["https://***@host/#/x"]
-    assert _comparison_links("https://host", store, "") == ["https://host"]  # MLflow failed
-    assert _comparison_links("postgresql://host/db", store, "#/x") == ["postgresql://host/db"]
+    assert comparison_links("https://me:pw@host/", store, "#/x") == ["https://***@host/#/x"]
+    assert comparison_links("https://host", store, "") == ["https://host"]  # MLflow failed
+    assert comparison_links("postgresql://host/db", store, "#/x") == ["postgresql://host/db"]
 
 
 @pytest.mark.parametrize(

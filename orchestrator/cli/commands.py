@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     store.check_writable()
     from orchestrator.pipeline.sweep import run_experiment
     from orchestrator.report.text import terminal_report
-    from orchestrator.tracking import default_tracking_uri
+    from orchestrator.tracking import comparison_links, default_tracking_uri
 
     tracking_uri = arguments.tracking_uri or default_tracking_uri(store)
     grows_to = _cluster_size(arguments)
@@ -61,24 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
     if outcome.analysis:
         print("\n" + terminal_report(outcome.analysis, output_width()))
     print(f"\nresults:  {store.uri}")
-    for line in _comparison_links(arguments.tracking_uri, store, outcome.page):
+    for line in comparison_links(arguments.tracking_uri, store, outcome.page):
         print(f"compare:  {line}")
     print(f"report:   decile report {arguments.file} -e {plan.name} --storage {store.uri}")
     if outcome.dropped:
         todo = "to continue, raise the cap and rerun the same command"
         print(wrapped(f"capped:   {outcome.dropped}; {todo}", output_width(), indent=10))
     return 1 if outcome.failed else CAPPED if outcome.dropped else 0
-
-
-def _comparison_links(tracking_uri: str | None, store: "Store", page: str) -> list[str]:
-    """Where the sweep's curves can be seen; `page` is empty where MLflow failed."""
-    from cluster.redaction import redact
-
-    if tracking_uri is None:
-        local_page = [f"http://127.0.0.1:5000/{page}"] if page else []
-        return [f"decile ui --storage {store.uri}", *local_page]
-    has_ui = tracking_uri.startswith("http") and page
-    return [redact(f"{tracking_uri.rstrip('/')}/{page}" if has_ui else tracking_uri)]
 
 
 def probe(arguments: argparse.Namespace) -> int:

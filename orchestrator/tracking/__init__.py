@@ -152,6 +152,15 @@ class Tracker:
         return f"MLflow at {uri} failed ({reason}). The results are in the storage: {remedy}"
 
 
+def comparison_links(tracking_uri: str | None, store: Store, page: str) -> list[str]:
+    """Where the sweep's curves can be seen; `page` is empty where MLflow failed."""
+    if tracking_uri is None:
+        local_page = [f"http://127.0.0.1:5000/{page}"] if page else []
+        return [f"decile ui --storage {store.uri}", *local_page]
+    has_ui = tracking_uri.startswith("http") and page
+    return [redact(f"{tracking_uri.rstrip('/')}/{page}" if has_ui else tracking_uri)]
+
+
 def ui_command(store: Store, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
     """The command that serves the store's MLflow database with one worker.
 
