@@ -1,0 +1,260 @@
+"""The commands of `decile` and their options. What each does is in `commands`."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator import __version__
+from orchestrator.cli import commands, file_commands
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Every command and its options."""
+    parser = argparse.ArgumentParser(
+        prog="decile", description="Which tenth of your prompts should GRPO train on?"
+    )
+    parser.add_argument("--version", action="version", version=f"decile {__version__}")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_init(subparsers)
+    _add_experiment_commands(subparsers)
+    _add_select(subparsers)
+    _add_mark(subparsers)
+    _add_exchange(subparsers)
+    ls = _add(subparsers, "ls", commands.ls, "list tasks, policies, models or experiments")
+    ls.add_argument("what", choices=["tasks", "policies", "models", "experiments"])
+    ls.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        default=Path("experiments.yaml"),
+        help="file that declares the models and experiments (default: experiments.yaml)",
+    )
+    doctor = _add(
+        subparsers, "doctor", commands.doctor, "check this machine, Ray, MLflow and every marker"
+    )
+    doctor.add_argument("file", nargs="?", type=Path, help="also check the datasets of this file")
+    doctor.add_argument("-e", "--experiment", help="check only this experiment's datasets")
+    doctor.add_argument("--tracking-uri", help="also check this MLflow server")
+    doctor.add_argument(
+        "--gpu", action="store_true", help="also run a small sweep on a GPU (1 min)"
+    )
+    doctor.add_argument(
+        "--storage", help="check the files of this storage instead, and nothing else"
+    )
+    doctor.add_argument(
+        "--repair",
+        action="store_true",
+        help="with --storage: set aside files that fail verification; decile run makes them again",
+    )
+    ui = _add(subparsers, "ui", commands.ui, "serve the MLflow UI on loopback")
+    ui.add_argument("--storage", default="./runs", help="storage of the results (default: ./runs)")
+    ui.add_argument("--port", type=int, default=5000, help="port to listen on (default: 5000)")
+    return parser
+
+
+def _add(
+    subparsers: "Subparsers", name: str, command: Command, text: str
+) -> argparse.ArgumentParser:
+    parser = subparsers.add_parser(name, help=text, description=text)
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _add_init(subparsers: "Subparsers") -> None:
+    parser = _add(
+        subparsers, "init", commands.init, "write an experiments.yaml for your own questions"
+    )
+    files = "JSONL, JSON or Parquet, also .gz"
+    parser.add_argument("--train", metavar="FILE", help=f"questions with answers: {files}")
+    parser.add_argument(
+        "--test", metavar="FILE", help="test questions (default: a part of --train is held out)"
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help="Hub id, OWNER/NAME@COMMIT, folder, or embedded model"
+    )
+    for column in ("question", "answer"):
+        parser.add_argument(
+            f"--{column}", metavar="COLUMN", help=f"column of the {column}s (default: recognized)"
+        )
+    parser.add_argument(
+        "--marker",
+        choices=["number", "letter", "expression", "text"],
+        help="how answers are marked (default: what fits them)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("experiments.yaml"),
+        metavar="FILE",
+        help="file to write (default: experiments.yaml)",
+    )
+    parser.add_argument("--yes", action="store_true", help="take defaults instead of asking")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
+
+
+def _add_experiment_commands(subparsers: "Subparsers") -> None:
+    for name, command, text in (
+        ("plan", commands.plan, "validate an experiment and show what it would run; runs nothing"),
+        ("run", commands.run, "run whatever is not finished, then print the results"),
+        ("probe", commands.probe, "run only the probes, then write a page about the pool"),
+        ("report", commands.report, "print the results and write a self-contained HTML page"),
+    ):
+        parser = _add(subparsers, name, command, text)
+        parser.add_argument(
+            "file", type=Path, help="YAML file of the experiment, such as experiments.yaml"
+        )
+        parser.add_argument("-e", "--experiment", required=True, help="name of the experiment")
+        parser.add_argument("--storage", help="folder or URI (default: the file's `storage`)")
+        if name != "report":
+            for option in ("cpus", "gpus"):
+                parser.add_argument(
+                    f"--{option}",
+                    type=int,
+                    help=f"{option.upper()[:-1]}s that the cluster has or can grow to "
+                    "(default: those present)",
+                )
+        if name == "plan":
+            parser.add_argument("--json", action="store_true", help="print as JSON")
+            parser.add_argument(
+                "--gpu", help="GPU type for the estimates, such as h100 (default: this machine's)"
+            )
+            parser.add_argument("--gpu-price", type=float, help="price of one GPU-hour")
+        if name in ("run", "probe"):
+            parser.add_argument(
+                "--wait",
+                action="store_true",
+                help="if another driver runs the experiment in this storage, wait for its end",
+            )
+        if name == "run":
+            parser.add_argument(
+                "--tracking-uri", help="MLflow server (default: SQLite in the storage)"
+            )
+        if name in ("probe", "report"):
+            parser.add_argument(
+                "--out", type=Path, help=f"the page to write (default: {name}-EXPERIMENT.html)"
+            )
+        if name == "report":
+            parser.add_argument(
+                "--paper",
+                choices=["A"],
+                help="compare with the published results of this paper",
+            )
+
+
+def _add_select(subparsers: "Subparsers") -> None:
+    parser = _add(
+        subparsers,
+        "select",
+        file_commands.select,
+        "select a subset from a probe or difficulty table",
+    )
+    parser.add_argument(
+        "--probe",
+        type=Path,
+        required=True,
+        action="append",
+        help="folder of a probe, or a Parquet file; repeat for several",
+    )
+    parser.add_argument("--policy", required=True, help="see decile ls policies")
+    _add_options(parser, "policy", "low=0.2")
+    parser.add_argument("--budget", required=True, help="share (0.1) or number (80) of the prompts")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed for breaking ties (default: 0)")
+    parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
+    parser.add_argument("--json", action="store_true", help="print the selection's record as JSON")
+
+
+def _add_mark(subparsers: "Subparsers") -> None:
+    parser = _add(subparsers, "mark", file_commands.mark, "mark stored completions")
+    _add_task(parser, "marker=letter")
+    parser.add_argument(
+        "--marking",
+        choices=["lenient", "strict"],
+        default="lenient",
+        help="how answers are extracted (default: lenient)",
+    )
+    parser.add_argument(
+        "--input",
+        type=Path,
+        required=True,
+        help="JSONL or Parquet with columns answer, and completion or completions",
+    )
+    parser.add_argument(
+        "--answer", metavar="COLUMN", default="answer", help="reference answers (default: answer)"
+    )
+    parser.add_argument(
+        "--completions",
+        metavar="COLUMN",
+        help="completions (default: completions, else completion); a.b is a value inside a",
+    )
+    parser.add_argument("--output", type=Path, required=True, help="JSONL or Parquet to write")
+    parser.add_argument("--json", action="store_true", help="print the counts as JSON")
+
+
+def _add_exchange(subparsers: "Subparsers") -> None:
+    importer = _add(
+        subparsers,
+        "import",
+        file_commands.import_,
+        "import external completions or solve rates as a probe",
+    )
+    importer.add_argument(
+        "source", type=Path, help="completions, solve rates, or a run folder of another tool"
+    )
+    importer.add_argument("--layout", help="input layout (default: auto-detect)")
+    for option, text in (
+        ("question", "the questions, as texts or chat messages"),
+        ("answer", "the reference answers, or worked solutions"),
+        ("completions", "the model's completions"),
+        ("prompt-id", "Decile's prompt ids"),
+        ("rate", "the solve rates"),
+    ):
+        importer.add_argument(
+            f"--{option}", metavar="COLUMN", help=f"column of {text}; a.b is a value inside a"
+        )
+    importer.add_argument("--samples", type=int, help="samples per prompt behind the solve rates")
+    importer.add_argument("--model", help="model to import, if the source has several")
+    importer.add_argument(
+        "--pool", action="store_true", help="match rows to the task's own prompts"
+    )
+    exporter = _add(
+        subparsers, "export", file_commands.export, "export a subset in another trainer's format"
+    )
+    exporter.add_argument("--subset", type=Path, required=True, help="file from decile select")
+    exporter.add_argument("--layout", required=True, help="jsonl, trl, verl or verifiers")
+    exporter.add_argument(
+        "--texts", type=Path, help="import that holds the questions (default: the task's own)"
+    )
+    for parser in (importer, exporter):
+        _add_task(parser, "marker=number")
+        parser.add_argument("--out", type=Path, required=True, help="file to write")
+        parser.add_argument("--json", action="store_true", help="print a summary as JSON")
+
+
+def _add_task(parser: argparse.ArgumentParser, example: str) -> None:
+    parser.add_argument(
+        "--task", required=True, help="see decile ls tasks, or package.module:Class"
+    )
+    _add_options(parser, "task", example)
+
+
+def _add_options(parser: argparse.ArgumentParser, owner: str, example: str) -> None:
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"option of the {owner}, such as {example}; repeat for several",
+    )
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or len(text) > 10 or int(text) >= 2**32:
+        text = text[:40]
+        raise argparse.ArgumentTypeError(f"invalid seed: write an integer ≥ 0, not {text!r}")
+    return int(text)
