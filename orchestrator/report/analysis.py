@@ -111,12 +111,13 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
         sections.cells(rows, results),
     ]
     training = [spec for spec in plan.probes if spec.split == "train"]
-    pools = [pool_section(plan, store, spec) for spec in training]
+    pools: list[Section] = []
     if not rows:
         empty = Paragraph("No cell has a result yet: run the experiment first.")
         content = [Section("verdicts", "Verdicts", (empty,))]
         analyses = [pool for spec in training if (pool := analyse_pool(plan, store, spec))]
-        pools = [*pool_sections(analyses)] or pools
+        pools = [*pool_sections(analyses)]
+    pools = pools or [pool_section(plan, store, spec) for spec in training]
     return SweepAnalysis(
         plan.name,
         plan.experiment.about,
