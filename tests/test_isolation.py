@@ -161,6 +161,16 @@ def test_a_marker_that_hangs_is_given_up_when_too_many_answers_failed() -> None:
         check_marker(Hanging(), prompts)
 
 
+def test_stored_samples_are_not_marked_again_by_a_marker_that_fails() -> None:
+    rows = [
+        {"prompt_id": str(i), "sample": 0, "completion": "raise", "tokens": 1, "finish": "stop"}
+        for i in range(50)
+    ]
+    samples, golds = pa.Table.from_pylist(rows, schema=SAMPLES), {str(i): GOLD for i in range(50)}
+    with pytest.raises(MarkingError, match=r"6 of 6 answers .*max_marking_errors: 0\.1 allows"):
+        update_marks(samples, Misbehaving(), golds, 0.1)
+
+
 class Hanging(Misbehaving):
     """Hangs on every answer."""
 

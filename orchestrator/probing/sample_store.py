@@ -152,7 +152,7 @@ def load_samples(
             )
         )
         if task:
-            rows = _with_current_marks(store, spec.key, part.name, rows, task, golds)
+            rows = _with_current_marks(store, spec, part.name, rows, task, golds)
         tables.append(rows.select(columns))
     return _without_duplicates(
         pa.concat_tables(tables).sort_by([(name, "ascending") for name in PAIR])
@@ -169,7 +169,7 @@ def _without_duplicates(rows: pa.Table) -> pa.Table:
 
 
 def _with_current_marks(
-    store: Store, key: str, name: str, rows: pa.Table, task: Task, golds: Mapping[str, str]
+    store: Store, spec: ProbeSpec, name: str, rows: pa.Table, task: Task, golds: Mapping[str, str]
 ) -> pa.Table:
     """Rows of a part under the task's marker; updated marks are cached next to the part.
 
@@ -177,12 +177,12 @@ def _with_current_marks(
     """
     if marks_are_current(rows, task):
         return rows
-    cache = ("probes", key, f"marks-{canonical_hash(task.marker_id)}", name)
+    cache = ("probes", spec.key, f"marks-{canonical_hash(task.marker_id)}", name)
     cached = store.read_table(MARKED, *cache, needs_proof=True)
     if cached is not None and cached.select(PAIR).equals(rows.select(PAIR)):
         marks = {f.name: cached[f.name] for f in MARKED}
         return pa.table({n: marks.get(n, rows[n]) for n in SAMPLES.names}, schema=SAMPLES)
-    rows = update_marks(rows, task, golds)
+    rows = update_marks(rows, task, golds, spec.dataset.max_marking_errors)
     store.write_table(rows.select(MARKED.names), *cache)
     return rows
 

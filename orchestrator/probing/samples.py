@@ -111,16 +111,19 @@ def marks_are_current(samples: pa.Table, task: Task) -> bool:
     return set(samples["marker"].unique().to_pylist()) <= {task.marker_id}
 
 
-def update_marks(samples: pa.Table, task: Task, golds: Mapping[str, str]) -> pa.Table:
+def update_marks(
+    samples: pa.Table, task: Task, golds: Mapping[str, str], max_errors: float = 1.0
+) -> pa.Table:
     """The same samples under the task's current marker; marks of the current one are kept.
 
-    `golds` maps prompt_id to the gold answer.
+    `golds` maps prompt_id to the gold answer. Raises MarkingError as `mark_completions` does.
     """
     marker = task.marker_id
     rows = samples.to_pylist()
     stale = [row for row in rows if row["marker"] != marker]
     completions = [Completion(row["completion"], row["tokens"], row["finish"]) for row in stale]
-    marks = mark_completions(task, completions, [golds[row["prompt_id"]] for row in stale])
+    answers = [golds[row["prompt_id"]] for row in stale]
+    marks = mark_completions(task, completions, answers, max_errors)
     for row, mark in zip(stale, marks, strict=True):
         row |= {**mark.columns(), "marker": marker}
     return pa.Table.from_pylist(rows, schema=SAMPLES)
