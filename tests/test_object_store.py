@@ -22,6 +22,7 @@ from sweeps import (
 )
 
 from benchmarks.local_cluster import kill_all
+from orchestrator.pipeline.audit import audit, set_aside
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.probing.sample_store import (
     compact,
@@ -34,6 +35,7 @@ from orchestrator.report.rows import read_rows
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.schema import LOG, SAMPLES
 from orchestrator.storage.store import Store, StoreError
+from orchestrator.training.cell_state import CellState, cell_state
 from orchestrator.training.checkpoints import KEPT, Checkpoints
 from orchestrator.training.record import drop_checkpoints, latest_checkpoint
 from tasks import Prompt
@@ -128,6 +130,26 @@ def test_subsets_and_results_are_read_back(storage: str, tmp_path: Path) -> None
         assert read_subset(store, cell) is not None
     rows = read_rows(store, plan.cells)
     assert [row.cell.cell_id for row in rows] == [cell.cell_id for cell in plan.cells]
+
+
+def test_damaged_files_in_a_bucket_are_named_and_set_aside(storage: str, tmp_path: Path) -> None:
+    plan, store = small_plan(tmp_path), Store(storage)
+    for cell in plan.cells:
+        finished_cell(store, plan, cell)
+    first, second = (f"cells/{cell.cell_id}" for cell in plan.cells)
+    torn = store.read_bytes(first, "log.parquet")[:-5]
+    store.write_bytes(torn, first, "log.parquet")
+    store.write_bytes(store.read_bytes(first, "result.json"), second, "result.json")
+    result = audit(store, lambda *_: None)
+    assert {each.path for each in result.unsound} == {
+        f"{first}/log.parquet",
+        f"{second}/result.json",
+    }
+    set_aside(store, result.unsound)
+    assert audit(store, lambda *_: None).unsound == []
+    assert store.read_bytes(first, "log.parquet.unsound") == torn
+    states = [cell_state(store, cell) for cell in plan.cells]
+    assert states == [CellState.RUNNING, CellState.RUNNING]
 
 
 def write_checkpoint(place: Checkpoints, update: int, content: str) -> Path:

@@ -270,3 +270,19 @@ def test_a_part_with_an_unknown_split_is_logged_and_not_used(
     write_part(probe.store, probe.spec.key, "dev", probe.rows(0, 6, range(4)))  # type: ignore
     assert probe.missing() == 24
     assert "unknown split 'dev'" in caplog.text
+
+
+def test_compaction_keeps_a_merged_part_that_has_the_name_of_a_torn_one(probe: Probe) -> None:
+    def draw() -> None:
+        for first in (0, 3):
+            probe.write(first, first + 3, range(4))
+        compact(probe.store, probe.spec.key)
+
+    draw()
+    [merged] = probe.folder.glob("*.parquet")
+    damage_bit(merged)
+    assert probe.missing() == 24
+    draw()
+    assert probe.missing() == 0
+    assert [file.name for file in probe.folder.glob("*.parquet")] == [merged.name]
+    assert [file.name for file in probe.folder.glob("*.unsound")] == [f"{merged.name}.unsound"]

@@ -51,11 +51,11 @@ def _lines(result: Audit, unsound: list[str]) -> Iterator[str]:
         yield f"FAIL  {line}"
     if result.temporary:
         yield (
-            f"note  {len(result.temporary):,} temporary files, of runs that were killed or are "
-            f"running: {_paths(result.temporary)}"
+            f"note  temporary files, of runs that were killed or are running: "
+            f"{len(result.temporary):,} ({_paths(result.temporary)})"
         )
     if result.set_aside:
-        yield f"note  {len(result.set_aside):,} files set aside: {_paths(result.set_aside)}"
+        yield f"note  set aside: {len(result.set_aside):,} ({_paths(result.set_aside)})"
 
 
 def _paths(paths: list[str]) -> str:

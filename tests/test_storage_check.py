@@ -1,0 +1,137 @@
+"""Stores of older versions are read, `decile doctor --storage` names what fails, reports go on."""
+
+import json
+import logging
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from factories import cell_record, finished_cell, finished_sweep, small_plan
+
+from orchestrator.cli.main import main
+from orchestrator.pipeline.audit import audit, repair_plan
+from orchestrator.planning.plan import Plan
+from orchestrator.report.rows import read_rows
+from orchestrator.report.seed_spreads import read_spreads, settings_key
+from orchestrator.selection.stored import read_subset
+from orchestrator.storage.store import Store
+from orchestrator.training.cell_state import CellState, cell_state, read_result
+from orchestrator.training.record import latest_checkpoint
+
+
+def make_old(store: Store) -> None:
+    """Remove all proofs, as if an older version had written the store."""
+    for file in Path(store.root).rglob("*"):
+        if file.suffix == ".json":
+            value = json.loads(file.read_text())
+            value.pop("proof")
+            file.write_text(json.dumps(value))
+        elif file.suffix == ".parquet" and file.parent.parent.name != "probes":
+            pq.write_table(pq.read_table(file), file)
+        elif file.suffix == ".md":
+            file.write_text(file.read_text().partition("\n<!-- decile")[0])
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> tuple[Plan, Store]:
+    """A finished cell and one with two checkpoints, without proofs."""
+    plan = small_plan(tmp_path)
+    finished, running = plan.cells
+    store = Store(str(tmp_path / "runs"))
+    finished_cell(store, plan, finished)
+    finished_cell(store, plan, running)
+    store.delete("cells", running.cell_id, "result.json")
+    for update in (1, 2):
+        cell_record(plan, running).save(store, running.cell_id, update)
+    make_old(store)
+    return plan, store
+
+
+def test_a_store_of_an_older_version_is_read_and_named_as_unverified(
+    old: tuple[Plan, Store], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, store = old
+    result = audit(store, lambda *_: None)
+    assert result.unsound == [] and not result.sound
+    assert len(result.unverified) == len([*Path(store.root).rglob("*.*")])
+    assert repair_plan(plan, store) == []
+    assert [cell_state(store, c) for c in plan.cells] == [CellState.FINISHED, CellState.RUNNING]
+    assert len(read_rows(store, plan.cells)) == 1
+    newest = latest_checkpoint(store, plan.cells[1].cell_id)
+    assert newest is not None and newest[0] == "checkpoint-2"
+    assert main(["doctor", "--storage", store.uri]) == 0
+    text = capsys.readouterr().out
+    assert "subsets: 0 files verified, 2 of an older version without a proof (subsets/" in text
+
+
+def test_foreign_results_and_subsets_are_detected_in_stores_of_older_versions(
+    old: tuple[Plan, Store], caplog: pytest.LogCaptureFixture
+) -> None:
+    plan, store = old
+    hard, random = plan.cells
+    folder = Path(store.root)
+    other = folder / "cells" / random.cell_id / "result.json"
+    other.write_bytes((folder / "cells" / hard.cell_id / "result.json").read_bytes())
+    foreign = folder / "subsets" / f"{hard.subset_key}.parquet"
+    foreign.write_bytes((folder / "subsets" / f"{random.subset_key}.parquet").read_bytes())
+    assert read_result(store, random.cell_id) is None
+    assert read_subset(store, hard) is None
+    assert "is not the result of this cell" in caplog.text
+    assert "is the subset of another policy, seed or probe" in caplog.text
+    [line] = repair_plan(plan, store, ("cells",))
+    assert "result.json is not the result of this cell: set aside; the cell is trained" in line
+
+
+def test_doctor_names_unsound_files_and_sets_them_aside_without_deleting_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, store = finished_sweep(tmp_path)
+    path = f"cells/{plan.cells[0].cell_id}/groups.parquet"
+    torn = Path(store.path(path))
+    torn.write_bytes(torn.read_bytes()[:-9])
+    (torn.parent / ".log.parquet.0.tmp").write_text("")
+    contents = sorted(file.read_bytes() for file in Path(store.root).rglob("*") if file.is_file())
+
+    assert main(["doctor", "--storage", store.uri]) == 1
+    text = capsys.readouterr().out
+    assert f"FAIL  {path} has " in text and "the cell is trained again" in text
+    assert "note  temporary files" in text and ".log.parquet.0.tmp" in text
+    assert f"decile doctor --storage {store.uri} --repair" in text
+    assert torn.exists(), "nothing is changed without --repair"
+    assert main(["doctor", "--storage", store.uri, "--repair"]) == 1
+    assert f"FAIL  {path} has " in capsys.readouterr().out
+    assert main(["doctor", "--storage", store.uri]) == 0
+    assert "note  set aside: 2" in capsys.readouterr().out
+    left = sorted(file.read_bytes() for file in Path(store.root).rglob("*") if file.is_file())
+    assert left == contents
+    assert [cell_state(store, c) for c in plan.cells] == [CellState.RUNNING, CellState.FINISHED]
+
+
+def test_doctor_refuses_a_folder_that_is_no_storage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--storage", str(tmp_path)]) == 2
+    assert "holds no results" in capsys.readouterr().err
+    assert main(["doctor", "--repair"]) == 2
+    assert "--repair needs --storage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["result.json", "cell.json"])
+def test_damaged_files_of_unrelated_cells_are_left_out_of_seed_spreads_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    _, store = finished_sweep(tmp_path, policies=["random"], seeds=range(8))
+    plan, _ = finished_sweep(tmp_path, policies=["hard", "random"], seeds=[0])
+    key = settings_key(plan.cells[0])
+    spread = read_spreads(store, plan.cells)[key].accuracy
+    assert spread is not None
+    unrelated = [i for i in store.folders("cells") if i not in {c.cell_id for c in plan.cells}]
+    torn, foreign = (Path(store.path("cells", cell_id, name)) for cell_id in unrelated[:2])
+    foreign.write_bytes(torn.read_bytes())
+    torn.write_bytes(torn.read_bytes()[:100])
+    with caplog.at_level(logging.WARNING):
+        fewer = read_spreads(store, plan.cells)[key].accuracy
+    assert fewer is not None and fewer != spread
+    for file in (torn, foreign):
+        assert f"{file.relative_to(store.root)} " in caplog.text
+    assert "is a copy of cells/" in caplog.text
