@@ -151,6 +151,17 @@ def test_an_import_has_the_ids_of_the_same_file_as_a_dataset(tmp_path: Path) -> 
     assert imported(tmp_path, rows, task, hints=Hints(**options)).prompts == tuple(task.train())
 
 
+def test_answers_that_the_marker_cannot_mark_correct_are_counted(tmp_path: Path) -> None:
+    rows = [
+        {"question": str(number), "answer": answer, "completion": RIGHT}
+        for number, answer in enumerate(("4", "4}", "{4", "4}"))
+    ]
+    text = get_task("file", marker="text")
+    note = "3 answers are not marked correct themselves: choose another task or marker"
+    assert f"{note} (line 2, line 3, line 4)" in imported(tmp_path, rows, text).notes
+    assert not any("themselves" in n for n in imported(tmp_path, rows[:1], text).notes)
+
+
 def test_choices_in_another_column_make_a_question_unusable(tmp_path: Path) -> None:
     letter = get_task("file", marker="letter")
     row = {"question": "Which?", "ground_truth": "A", "choices": ["yes", "no"]}

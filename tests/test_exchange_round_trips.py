@@ -52,7 +52,9 @@ def pools(draw: Any) -> list[Prompt]:
 
 
 def lost(probe: Imported) -> list[str]:
-    return [note for note in probe.notes if "dropped: no" in note or "another task" in note]
+    return [
+        note for note in probe.notes if "dropped: no" in note or "prompt_id of another task" in note
+    ]
 
 
 @pytest.mark.slow

@@ -127,6 +127,8 @@ def import_probe(
     except TaskError as error:
         raise located(opened.file, error) from error
     matcher.check_answers()
+    if completions:
+        matcher.check_golds()
     return Imported(
         source=opened.origin,
         layout=name,

@@ -64,6 +64,16 @@ class PromptMatcher:
                     f"{place}: {own[:40]!r}, the pool's is {gold[:40]!r}",
                 )
 
+    def check_golds(self) -> None:
+        """Note the source's answers that the task's marker does not mark correct."""
+        places = {prompt: s.place for s, prompt in reversed(self._matched.items()) if prompt}
+        prompts = [prompt for name, prompt in self.prompts.items() if name not in self._by_id]
+        golds = [Answer(self.task.format_answer(p.answer), p.answer) for p in prompts]
+        for prompt, mark in zip(prompts, self.task.mark_all(golds), strict=True):
+            if mark.outcome != "correct":
+                label = "answers are not marked correct themselves: choose another task or marker"
+                self.notes.count(label, places[prompt])
+
     def _pool_prompt(self, source: SourceQuestion) -> Prompt | None:
         text = source.question
         texts = dict.fromkeys((text, self.task.bare_question(text))) if text else ()
