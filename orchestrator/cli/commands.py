@@ -159,12 +159,9 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def ui(arguments: argparse.Namespace) -> int:
     """Serve the MLflow UI on loopback until interrupted."""
-    from orchestrator.storage.errors import UserError, shortened
     from orchestrator.storage.store import Store
     from orchestrator.tracking import serve_ui
 
-    if not 1 <= arguments.port <= 65535:
-        raise UserError(f"--port {shortened(arguments.port)}: write an integer from 1 to 65,535")
     return serve_ui(Store(arguments.storage), port=arguments.port)
 
 
@@ -194,14 +191,5 @@ def _progress(plan: "Plan", store: "Store") -> "ProgressDisplay":
 
 def _cluster_size(arguments: argparse.Namespace) -> dict[str, float]:
     """The CPUs and GPUs of --cpus and --gpus, by Ray's names."""
-    from orchestrator.config.entries import MAX_RESOURCES
-    from orchestrator.storage.errors import UserError, shortened
-
     options = {"CPU": arguments.cpus, "GPU": arguments.gpus}
-    for name, count in options.items():
-        if count is not None and not 1 <= count <= MAX_RESOURCES:
-            raise UserError(
-                f"--{name.lower()}s {shortened(count)}: write an integer from 1 to "
-                f"{MAX_RESOURCES:,}"
-            )
     return {name: float(count) for name, count in options.items() if count is not None}

@@ -6,7 +6,9 @@ docs/operations.md lists every fault.
 """
 
 import argparse
+import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -17,7 +19,7 @@ from cluster.redaction import redact
 from orchestrator.cli import commands
 from orchestrator.cli.parser import build_parser
 from orchestrator.config.project_modules import add_project
-from orchestrator.storage.errors import UserError
+from orchestrator.storage.errors import UserError, one_line
 
 if TYPE_CHECKING:
     from orchestrator.storage.store import Store
@@ -26,7 +28,13 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; every error becomes one message and an exit code."""
     add_project([os.getcwd()])
-    arguments = build_parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name may hold bytes that are no text
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        arguments = build_parser().parse_args(argv)
+    except UserError as error:
+        print(f"decile: {redact(one_line(str(error)))}", file=sys.stderr)
+        return 2
     # `ui` replaces this process; a call from Python keeps its caller's signal handlers.
     own_process = argv is None and arguments.command is not commands.ui
     with signals_end_process() if own_process else nullcontext():
@@ -35,14 +43,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        return int(arguments.command(arguments))
+        exit_code = int(arguments.command(arguments))
+        sys.stdout.flush()
+        return exit_code
+    except BrokenPipeError:  # `decile ls policies | head`
+        _discard_output()
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         print(f"decile: {INTERRUPTED}", file=sys.stderr)
         return 130
     except Exception as error:  # noqa: BLE001 (the last resort: no traceback reaches the user)
         exit_code, text = _failure(error, getattr(arguments, "store", None))
-        print(f"decile: {redact(text)}", file=sys.stderr)
+        if isinstance(error, OSError) and error.filename is None:
+            _discard_output()
+        print(f"decile: {redact(one_line(text))}", file=sys.stderr)
         return exit_code
+
+
+def _discard_output() -> None:
+    """Keep Python from writing buffered output again, and failing again, when it exits."""
+    if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
 
 
 def _failure(error: Exception, store: "Store | None") -> tuple[int, str]:

@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING
 
 from orchestrator import __version__
 from orchestrator.cli import commands, file_commands
+from orchestrator.cli.arguments import Parser, integer, number
 
 if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+    Subparsers = argparse._SubParsersAction[Parser]
 
 Command = Callable[[argparse.Namespace], int]
+_MAX_RESOURCES = 100_000  # as in the file; its module is heavy to import
+_MAX_PRICE = 1_000_000  # of a GPU-hour
+_MARK_EXAMPLE = "--task gsm8k --input completions.jsonl --output marked.parquet"
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Every command and its options."""
-    parser = argparse.ArgumentParser(
-        prog="decile", description="Which tenth of your prompts should GRPO train on?"
+    parser = Parser(
+        prog="decile",
+        description="Which tenth of your prompts should GRPO train on?",
+        example="plan experiments.yaml -e quickstart",
     )
     parser.add_argument("--version", action="version", version=f"decile {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -26,7 +32,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_select(subparsers)
     _add_mark(subparsers)
     _add_exchange(subparsers)
-    ls = _add(subparsers, "ls", commands.ls, "list tasks, policies, models or experiments")
+    ls = _add(
+        subparsers, "ls", commands.ls, "list tasks, policies, models or experiments", "policies"
+    )
     ls.add_argument("what", choices=["tasks", "policies", "models", "experiments"])
     ls.add_argument(
         "file",
@@ -36,7 +44,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="file that declares the models and experiments (default: experiments.yaml)",
     )
     doctor = _add(
-        subparsers, "doctor", commands.doctor, "check this machine, Ray, MLflow and every marker"
+        subparsers,
+        "doctor",
+        commands.doctor,
+        "check this machine, Ray, MLflow and every marker",
+        "experiments.yaml",
     )
     doctor.add_argument("file", nargs="?", type=Path, help="also check the datasets of this file")
     doctor.add_argument("-e", "--experiment", help="check only this experiment's datasets")
@@ -52,23 +64,27 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with --storage: set aside files that fail verification; decile run makes them again",
     )
-    ui = _add(subparsers, "ui", commands.ui, "serve the MLflow UI on loopback")
+    ui = _add(subparsers, "ui", commands.ui, "serve the MLflow UI on loopback", "--storage ./runs")
     ui.add_argument("--storage", default="./runs", help="storage of the results (default: ./runs)")
-    ui.add_argument("--port", type=int, default=5000, help="port to listen on (default: 5000)")
+    ui.add_argument(
+        "--port", type=integer(1, 65_535), default=5000, help="port to listen on (default: 5000)"
+    )
     return parser
 
 
-def _add(
-    subparsers: "Subparsers", name: str, command: Command, text: str
-) -> argparse.ArgumentParser:
-    parser = subparsers.add_parser(name, help=text, description=text)
+def _add(subparsers: "Subparsers", name: str, command: Command, text: str, example: str) -> Parser:
+    parser = subparsers.add_parser(name, help=text, description=text, example=example)
     parser.set_defaults(command=command)
     return parser
 
 
 def _add_init(subparsers: "Subparsers") -> None:
     parser = _add(
-        subparsers, "init", commands.init, "write an experiments.yaml for your own questions"
+        subparsers,
+        "init",
+        commands.init,
+        "write an experiments.yaml for your own questions",
+        "--train mine.jsonl --model Qwen/Qwen3-4B --yes",
     )
     files = "JSONL, JSON or Parquet, also .gz"
     parser.add_argument("--train", metavar="FILE", help=f"questions with answers: {files}")
@@ -105,7 +121,7 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
         ("probe", commands.probe, "run only the probes, then write a page about the pool"),
         ("report", commands.report, "print the results and write a self-contained HTML page"),
     ):
-        parser = _add(subparsers, name, command, text)
+        parser = _add(subparsers, name, command, text, "experiments.yaml -e quickstart")
         parser.add_argument(
             "file", type=Path, help="YAML file of the experiment, such as experiments.yaml"
         )
@@ -115,7 +131,7 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
             for option in ("cpus", "gpus"):
                 parser.add_argument(
                     f"--{option}",
-                    type=int,
+                    type=integer(1, _MAX_RESOURCES),
                     help=f"{option.upper()[:-1]}s that the cluster has or can grow to "
                     "(default: those present)",
                 )
@@ -124,7 +140,9 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
             parser.add_argument(
                 "--gpu", help="GPU type for the estimates, such as h100 (default: this machine's)"
             )
-            parser.add_argument("--gpu-price", type=float, help="price of one GPU-hour")
+            parser.add_argument(
+                "--gpu-price", type=number(0, _MAX_PRICE), help="price of one GPU-hour"
+            )
         if name in ("run", "probe"):
             parser.add_argument(
                 "--wait",
@@ -153,6 +171,7 @@ def _add_select(subparsers: "Subparsers") -> None:
         "select",
         file_commands.select,
         "select a subset from a probe or difficulty table",
+        "--probe runs/probes/KEY --policy hard --budget 0.1 --out subset.parquet",
     )
     parser.add_argument(
         "--probe",
@@ -164,13 +183,15 @@ def _add_select(subparsers: "Subparsers") -> None:
     parser.add_argument("--policy", required=True, help="see decile ls policies")
     _add_options(parser, "policy", "low=0.2")
     parser.add_argument("--budget", required=True, help="share (0.1) or number (80) of the prompts")
-    parser.add_argument("--seed", type=_seed, default=0, help="seed for breaking ties (default: 0)")
+    parser.add_argument(
+        "--seed", type=integer(0, 2**32 - 1), default=0, help="seed for breaking ties (default: 0)"
+    )
     parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
     parser.add_argument("--json", action="store_true", help="print the selection's record as JSON")
 
 
 def _add_mark(subparsers: "Subparsers") -> None:
-    parser = _add(subparsers, "mark", file_commands.mark, "mark stored completions")
+    parser = _add(subparsers, "mark", file_commands.mark, "mark stored completions", _MARK_EXAMPLE)
     _add_task(parser, "marker=letter")
     parser.add_argument(
         "--marking",
@@ -202,6 +223,7 @@ def _add_exchange(subparsers: "Subparsers") -> None:
         "import",
         file_commands.import_,
         "import external completions or solve rates as a probe",
+        "completions.jsonl --task gsm8k --out probe.parquet",
     )
     importer.add_argument(
         "source", type=Path, help="completions, solve rates, or a run folder of another tool"
@@ -217,13 +239,21 @@ def _add_exchange(subparsers: "Subparsers") -> None:
         importer.add_argument(
             f"--{option}", metavar="COLUMN", help=f"column of {text}; a.b is a value inside a"
         )
-    importer.add_argument("--samples", type=int, help="samples per prompt behind the solve rates")
+    importer.add_argument(
+        "--samples",
+        type=integer(1, 2**31 - 1),
+        help="samples per prompt behind the solve rates",
+    )
     importer.add_argument("--model", help="model to import, if the source has several")
     importer.add_argument(
         "--pool", action="store_true", help="match rows to the task's own prompts"
     )
     exporter = _add(
-        subparsers, "export", file_commands.export, "export a subset in another trainer's format"
+        subparsers,
+        "export",
+        file_commands.export,
+        "export a subset in another trainer's format",
+        "--subset subset.parquet --task gsm8k --layout verl --out train.parquet",
     )
     exporter.add_argument("--subset", type=Path, required=True, help="file from decile select")
     exporter.add_argument("--layout", required=True, help="jsonl, trl, verl or verifiers")
@@ -251,10 +281,3 @@ def _add_options(parser: argparse.ArgumentParser, owner: str, example: str) -> N
         metavar="NAME=VALUE",
         help=f"option of the {owner}, such as {example}; repeat for several",
     )
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal() or len(text) > 10 or int(text) >= 2**32:
-        text = text[:40]
-        raise argparse.ArgumentTypeError(f"invalid seed: write an integer ≥ 0, not {text!r}")
-    return int(text)

@@ -27,7 +27,6 @@ from orchestrator.planning.plan import Plan
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 
-MAX_PRICE = 1_000_000
 CPUS_PER_GPU = 16  # of hypothetical machines, so that CPUs never limit the estimate
 
 
@@ -45,8 +44,6 @@ class Site(NamedTuple):
     ) -> Self:
         """This machine, with the CPUs and GPUs that the user gives instead. Raises UserError."""
         machine = this_machine()
-        if price is not None and not 0 <= price <= MAX_PRICE:
-            raise UserError(f"--gpu-price {price:g}: write a number from 0 to {MAX_PRICE:,}")
         if gpu and not gpu_type([gpu]):
             raise UserError(f"unknown --gpu {gpu}: write one of {', '.join(DEVICES)}")
         kind = gpu_type([gpu] if gpu else machine) or DEFAULT_GPU
