@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cluster.ray_internals import pass_actor_arguments_by_value
 from cluster.resources import Share
 from cluster.session import quiet_logs
 
@@ -23,6 +24,7 @@ def map_over_actors(
     import ray.data
 
     quiet_logs()
+    pass_actor_arguments_by_value()
     with warnings.catch_warnings():
         # There is no other parameter that limits restarts yet, and the default is unlimited.
         warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")

@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -107,3 +108,16 @@ def _node() -> Any:
     from ray._private import worker
 
     return worker._global_node
+
+
+def pass_actor_arguments_by_value() -> None:
+    """Pass Ray Data's settings to its actors by value instead of as objects of the object store.
+
+    An actor can then restart after a node is lost. Ray prints an error about every actor that could
+    not, and it can be silenced only together with all other errors of Ray.
+    """
+    from ray.data._internal.execution.operators.actor_pool_map_operator import ActorPoolMapOperator
+
+    values = {"_data_context_ref": "data_context", "_map_transformer_ref": "_map_transformer"}
+    for reference, value in values.items():
+        setattr(ActorPoolMapOperator, reference, property(attrgetter(value)))

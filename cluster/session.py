@@ -44,7 +44,6 @@ def quiet_logs() -> None:
 
 def _local() -> dict[str, Any]:
     """Arguments of `ray.init` for a local cluster."""
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     return {
         "address": "local",  # never an unrelated cluster on this machine
         "num_cpus": os.cpu_count(),

@@ -10,6 +10,7 @@ import inspect
 import json
 import tomllib
 from collections.abc import Callable
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ import torch
 from import_graph import ROOT, TOPS
 from packaging.requirements import Requirement
 from ray._private.state import GlobalState, state
+from ray.data._internal.execution.operators.actor_pool_map_operator import ActorPoolMapOperator
+from ray.data._internal.execution.operators.map_operator import MapOperator
 from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 from trl import GRPOTrainer
@@ -189,6 +192,15 @@ def test_transformers_models_choose_attention_by_a_private_setting() -> None:
 
 def test_ray_keeps_its_global_state_where_it_is_read() -> None:
     assert isinstance(state, GlobalState)
+
+
+def test_ray_data_gives_its_actors_the_attributes_that_are_replaced() -> None:
+    source = inspect.getsource(ActorPoolMapOperator._start_actor)
+    for name in ("_data_context_ref", "_map_transformer_ref"):
+        assert f"=self.{name}," in source
+        assert isinstance(inspect.getattr_static(MapOperator, name), cached_property)
+    assert "self._map_transformer = " in inspect.getsource(MapOperator.__init__)
+    assert isinstance(inspect.getattr_static(MapOperator, "data_context"), property)
 
 
 def test_the_mlflow_ui_knows_the_tags_and_settings_that_are_written() -> None:
