@@ -76,15 +76,15 @@ def read_chat(messages: Sequence[Mapping[str, Any]]) -> Chat:
     """The last user message, and the assistant's last message after it."""
     texts = [_role_and_text(message) for message in messages]
     roles = [role for role, _ in texts]
-    asked = max((i for i, role in enumerate(roles) if role == "user"), default=-1)
-    replied = max((i for i, role in enumerate(roles) if role == "assistant"), default=-1)
-    has_reply = replied > asked
+    last_question = max((i for i, role in enumerate(roles) if role == "user"), default=-1)
+    last_reply = max((i for i, role in enumerate(roles) if role == "assistant"), default=-1)
+    has_reply = last_reply > last_question
     system = sum(role in ("system", "developer") for role in roles)
     return Chat(
-        texts[asked][1] if asked >= 0 else "",
-        texts[replied][1] if has_reply else "",
+        texts[last_question][1] if last_question >= 0 else "",
+        texts[last_reply][1] if has_reply else "",
         system,
-        len(texts) - system - (asked >= 0) - has_reply,
+        len(texts) - system - (last_question >= 0) - has_reply,
     )
 
 
@@ -120,18 +120,18 @@ def read_texts(row: Mapping[str, Any], question: str, answer: str) -> Texts:
     another form.
     """
     dropped: list[str] = []
-    asked, replied = column_value(row, question), column_value(row, answer)
-    if is_chat(asked):
-        chat = read_chat(asked)
+    question_value, answer_value = column_value(row, question), column_value(row, answer)
+    if is_chat(question_value):
+        chat = read_chat(question_value)
         turns = chat.turns + bool(chat.reply and answer != question)
         dropped += [SYSTEM] * chat.system + [TURNS] * turns
-        asked = chat.question
-    if is_chat(replied):
-        replied = read_chat(replied).reply
-    elif isinstance(replied, list):
-        dropped += [ANSWERS] * (len(replied) > 1)
-        replied = replied[0] if replied else None
-    return Texts(_plain(asked, question), _plain(replied, answer), tuple(dropped))
+        question_value = chat.question
+    if is_chat(answer_value):
+        answer_value = read_chat(answer_value).reply
+    elif isinstance(answer_value, list):
+        dropped += [ANSWERS] * (len(answer_value) > 1)
+        answer_value = answer_value[0] if answer_value else None
+    return Texts(_plain(question_value, question), _plain(answer_value, answer), tuple(dropped))
 
 
 def _plain(value: Any, column: str) -> str:

@@ -94,17 +94,19 @@ def survey_rows(
     question, answer = choose_columns(columns, question, answer)
     texts = [_texts(row, question, answer) for row in read.rows]
     task = QuestionFile()
-    pairs = [(task.bare_question(asked), gold) for asked, gold in texts]
+    pairs = [(task.bare_question(question_text), gold) for question_text, gold in texts]
     finals = [final_answer(gold) for _, gold in pairs]
     forms = Counter(answer_form(final) for final in finals if final)
     marker = marker or choose_marker(forms)
-    golds = [read_gold(gold, marker) if asked and gold else None for asked, gold in pairs]
+    golds = [
+        read_gold(gold, marker) if question_text and gold else None for question_text, gold in pairs
+    ]
     correct = iter(_marked_correct([gold for gold in golds if gold], marker))
     answers: dict[str, set[str]] = {}
-    for (asked, _), final in zip(pairs, finals, strict=True):
-        answers.setdefault(asked, set()).add(final)
+    for (question_text, _), final in zip(pairs, finals, strict=True):
+        answers.setdefault(question_text, set()).add(final)
     answers.pop("", None)
-    filled = sum(bool(asked) for asked, _ in pairs)
+    filled = sum(bool(question_text) for question_text, _ in pairs)
     solutions = sorted(len(gold) for _, gold in pairs if final_answer(gold) != gold)
     return FileSurvey(
         rows=len(pairs),
@@ -115,7 +117,7 @@ def survey_rows(
         marker=marker,
         forms=dict(forms.most_common()),
         worked=len(solutions),
-        instructed=sum("\\boxed" in asked for asked, _ in pairs),
+        instructed=sum("\\boxed" in question_text for question_text, _ in pairs),
         repeated=filled - len(answers),
         contradicted=sum(len(several) > 1 for several in answers.values()),
         invalid=[
@@ -123,7 +125,7 @@ def survey_rows(
             for place, pair, gold in zip(read.places, pairs, golds, strict=True)
             if not (gold and next(correct))
         ],
-        longest_question=max(len(asked) for asked, _ in pairs),
+        longest_question=max(len(question_text) for question_text, _ in pairs),
         solution_length=solutions[int(0.95 * (len(solutions) - 1))] if solutions else 0,
     )
 
@@ -154,7 +156,7 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
 
 def _column(name: str, rows: Sequence[Row]) -> Column:
     texts = [_texts(row, name, name) for row in rows]
-    questions = [asked for asked, _ in texts if asked]
+    questions = [question_text for question_text, _ in texts if question_text]
     return Column(
         questions=len(questions),
         answers=sum(bool(gold) for _, gold in texts),
@@ -182,17 +184,19 @@ def choose_columns(
     """
     check_column(columns, question)
     check_column(columns, answer)
-    asked = {name: column for name, column in columns.items() if column.questions and column.words}
-    golds = {name: column for name, column in columns.items() if column.answers}
-    question = question or _known(QUESTIONS, asked, answer)
-    answer = answer or _known(ANSWERS, golds, question)
-    if question is None and answer is None and len(golds) == 2 and asked:
-        question = max(asked, key=lambda name: asked[name].length)
-    if question is None and answer is not None and len(asked.keys() - {answer}) == 1:
-        [question] = asked.keys() - {answer}
-    if answer is None and question is not None and len(golds.keys() - {question}) == 1:
-        [answer] = golds.keys() - {question}
-    if answer is None and question in golds and columns[question].chats:
+    question_columns = {
+        name: column for name, column in columns.items() if column.questions and column.words
+    }
+    answer_columns = {name: column for name, column in columns.items() if column.answers}
+    question = question or _known(QUESTIONS, question_columns, answer)
+    answer = answer or _known(ANSWERS, answer_columns, question)
+    if question is None and answer is None and len(answer_columns) == 2 and question_columns:
+        question = max(question_columns, key=lambda name: question_columns[name].length)
+    if question is None and answer is not None and len(question_columns.keys() - {answer}) == 1:
+        [question] = question_columns.keys() - {answer}
+    if answer is None and question is not None and len(answer_columns.keys() - {question}) == 1:
+        [answer] = answer_columns.keys() - {question}
+    if answer is None and question in answer_columns and columns[question].chats:
         answer = question  # the reply in the same messages
     if question is None or answer is None:
         missing = "questions" if question is None else "answers"

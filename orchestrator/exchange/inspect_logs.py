@@ -129,7 +129,7 @@ def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
 
 
 def _question(row: Row, place: str, notes: Notes) -> Any:
-    asked, messages = row.get("input"), row.get("messages")
+    prompt, messages = row.get("input"), row.get("messages")
     if is_chat(messages):
         chat = read_chat(messages)
         count_dropped(chat.system, chat.turns, place, notes)
@@ -137,7 +137,7 @@ def _question(row: Row, place: str, notes: Notes) -> Any:
             notes.count("questions with choices are read as the solver worded them", place)
             users = (m.get("content") for m in messages if m.get("role") == "user")
             return _attached(message_text(next(users, "")), row)
-    question = read_chat(asked).question if is_chat(asked) else asked
+    question = read_chat(prompt).question if is_chat(prompt) else prompt
     return _attached(question, row) if isinstance(question, str) else question
 
 

@@ -224,8 +224,8 @@ def _read_examples(
     store: Store, spec: ProbeSpec, pool: Pool, pairs: Mapping[str, list[tuple[str, int]]]
 ) -> dict[str, list[Example]]:
     """The completions of these samples, under the same names; only their prompts are read."""
-    wanted = {pair for group in pairs.values() for pair in group}
-    ids = {prompt_id for prompt_id, _ in wanted}
+    samples_shown = {pair for group in pairs.values() for pair in group}
+    ids = {prompt_id for prompt_id, _ in samples_shown}
     prompts = {p.prompt_id: p for p in pool.train if p.prompt_id in ids}
     rows = load_samples(store, spec, list(prompts.values()), SAMPLES.names, pool.task)
     by_pair = {(row["prompt_id"], row["sample"]): row for row in rows.to_pylist()}
