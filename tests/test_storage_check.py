@@ -14,6 +14,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.report.rows import read_rows
 from orchestrator.report.seed_spreads import read_spreads, settings_key
 from orchestrator.selection.stored import read_subset
+from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import CellState, cell_state, read_result
 from orchestrator.training.record import latest_checkpoint
@@ -105,6 +106,19 @@ def test_doctor_names_unsound_files_and_sets_them_aside_without_deleting_any(
     left = sorted(file.read_bytes() for file in Path(store.root).rglob("*") if file.is_file())
     assert left == contents
     assert [cell_state(store, c) for c in plan.cells] == [CellState.RUNNING, CellState.FINISHED]
+
+
+def test_a_cell_in_training_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, store = finished_sweep(tmp_path)
+    folder = Path(store.path("cells", plan.cells[0].cell_id))
+    (folder / "groups.parquet").unlink()
+    with exclusive(folder):
+        assert repair_plan(plan, store) == []
+        assert main(["doctor", "--storage", store.uri]) == 0
+    assert f"not checked, in training: cells/{folder.name}" in capsys.readouterr().out
+    assert len(repair_plan(plan, store)) == 1
 
 
 def test_doctor_refuses_a_folder_that_is_no_storage(

@@ -6,8 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from orchestrator.storage.locks import exclusive
 from orchestrator.storage.schema import LOG
-from orchestrator.storage.store import Store, StoreError, exclusive
+from orchestrator.storage.store import Store, StoreError
 
 ROWS = pa.Table.from_pylist([{"update": 1, "name": "loss", "value": 0.5}], schema=LOG)
 

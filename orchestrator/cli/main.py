@@ -74,12 +74,13 @@ def _failure(error: Exception, store: "Store | None") -> tuple[int, str]:
     from orchestrator.probing.samples import ProbeError
     from orchestrator.storage.faults import fault_text
     from orchestrator.storage.lease import LeaseHeld
+    from orchestrator.storage.proof import Unsound
     from orchestrator.storage.store import StoreError
     from policies import PolicyError
     from tasks import TaskError
 
     if isinstance(error, UserError | StoreError | ResourceError | PolicyError | TaskError):
         return 2, str(error)
-    if isinstance(error, MarkerFails | ProbeError | LeaseHeld | RayFails):
+    if isinstance(error, MarkerFails | ProbeError | LeaseHeld | RayFails | Unsound):
         return 1, str(error)
     return 1, fault_text(error, store)

@@ -49,6 +49,8 @@ def _lines(result: Audit, unsound: list[str]) -> Iterator[str]:
         yield f"ok    {kind}: {result.sound[kind]:,} files verified{old if files else ''}"
     for line in unsound:
         yield f"FAIL  {line}"
+    if result.in_training:
+        yield f"note  not checked, in training: {_paths(result.in_training)}"
     if result.temporary:
         yield (
             f"note  temporary files, of runs that were killed or are running: "

@@ -9,12 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import read_part
 from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.locks import is_held
 from orchestrator.storage.store import SET_ASIDE, Store
 from orchestrator.storage.verification import Checked, check_file, check_folder, is_stored
 from orchestrator.training.cell_state import MANIFEST, RESULT, read_result
@@ -46,7 +48,8 @@ REMEDIES = (
 class Audit:
     """The files of a storage: numbers of sound ones by kind, and the paths of all others.
 
-    unverified: without a proof, of an older version; temporary: of runs that were killed, or run.
+    unverified: without a proof, of an older version; temporary: of runs that were killed, or run;
+    in_training: cells that were not checked, because a trial is writing them.
     """
 
     sound: Counter[str] = field(default_factory=Counter)
@@ -54,6 +57,7 @@ class Audit:
     unsound: list[Checked] = field(default_factory=list)
     temporary: list[str] = field(default_factory=list)
     set_aside: list[str] = field(default_factory=list)
+    in_training: list[str] = field(default_factory=list)
 
 
 def remedy(path: str) -> str:
@@ -64,16 +68,19 @@ def remedy(path: str) -> str:
 def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
     """Check every file of a storage; `progress` is called with (units checked, units in all)."""
     folders = [(kind, name) for kind in ("probes", "cells") for name in store.folders(kind)]
-    units = [*folders, *((kind, n) for kind in ("subsets", "sweeps") for n in store.sizes(kind))]
+    files = [(kind, name) for kind in ("subsets", "sweeps") for name in store.sizes(kind)]
+    units = [*folders, *(unit for unit in files if "/" not in unit[1])]  # not a lease's claims
     result = Audit()
     for done, (kind, name) in enumerate(units):
         progress(done, len(units))
-        files = store.sizes(kind, name) if (kind, name) in folders else [""]
-        for path in (f"{kind}/{name}/{file}".rstrip("/") for file in files):
+        below = store.sizes(kind, name) if (kind, name) in folders else [""]
+        for path in (f"{kind}/{name}/{file}".rstrip("/") for file in below):
             if path.endswith(".tmp"):
                 result.temporary.append(path)
             elif path.endswith(SET_ASIDE):
                 result.set_aside.append(path)
+        if kind == "cells" and _in_training(store, name):
+            result.in_training.append(f"{kind}/{name}")
         for checked in check_unit(store, (kind, name)):
             if checked.problem:
                 result.unsound.append(checked)
@@ -99,7 +106,8 @@ def repair_plan(plan: Plan, store: Store, kinds: Sequence[str] = KINDS) -> list[
     units = [(kind, name) for kind in kinds for name in dict.fromkeys(names[kind])]
     checked = [each for unit in units for each in check_unit(store, unit, unread="adapter/")]
     lines = set_aside(store, [each for each in checked if each.problem])
-    for cell in plan.cells if "cells" in kinds else ():
+    idle = [cell for cell in plan.cells if not _in_training(store, cell.cell_id)]
+    for cell in idle if "cells" in kinds else ():
         for update in lost_updates(store, cell)[:1]:
             for name in complete_checkpoints(store, cell.cell_id):
                 if update_of(name) >= update:
@@ -129,17 +137,26 @@ def _manifests(path: str) -> list[str]:
 
 
 def check_unit(store: Store, unit: Unit, *, unread: str | None = None) -> Iterator[Checked]:
-    """Check the files of one probe, subset, cell or sweep; `unread` as in `check_folder`."""
+    """Check the files of one probe, subset, cell or sweep; `unread` as in `check_folder`.
+
+    A cell that a trial is training is left out: the trial verifies what it resumes from, and
+    deletes older checkpoints.
+    """
     kind, name = unit
     place = f"{kind}/{name}"
-    if kind == "cells":
+    if kind == "cells" and not _in_training(store, name):
         yield from _check_cell(store, name, unread)
-    elif kind == "probes":
+    if kind == "probes":
         for path in (f"{place}/{file}" for file in store.sizes(place)):
             if is_stored(path):
                 yield _check_probe_file(store, name, path)
-    elif is_stored(name) and store.exists(place):
+    if kind in ("subsets", "sweeps") and is_stored(name) and store.exists(place):
         yield check_file(store, place)
+
+
+def _in_training(store: Store, cell_id: str) -> bool:
+    """Whether a trial holds the cell's lock, which only local stores have."""
+    return store.local and is_held(Path(store.path("cells", cell_id)))
 
 
 def _check_probe_file(store: Store, key: str, path: str) -> Checked:

@@ -9,8 +9,7 @@ name and reads like a file that is absent.
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -265,26 +264,3 @@ def _refuse_credentials(uri: str) -> None:
             f"storage {address.scheme}://… contains credentials: remove them from the address and "
             "export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or your cloud's own) instead"
         )
-
-
-@contextmanager
-def exclusive(folder: Path, waits: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """Hold a local folder's lock; blocks while another process holds it.
-
-    Before it blocks, calls `waits` with the other's process id.
-
-    The kernel releases the lock when its holder dies, so a kill leaves nothing to clean up. The
-    file `.lock` contains the holder's process id.
-    """
-    import fcntl
-
-    with (folder / ".lock").open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            waits(lock.read().strip())
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.truncate(0)
-        print(os.getpid(), file=lock, flush=True)
-        yield

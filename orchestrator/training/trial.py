@@ -16,7 +16,8 @@ from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
 from orchestrator.selection.stored import read_subset
-from orchestrator.storage.store import Store, exclusive
+from orchestrator.storage.locks import exclusive
+from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import STARTED, CellState, cell_state
 from orchestrator.training.checkpoints import Checkpoints
 from orchestrator.training.dead_groups import explain_dead_groups
