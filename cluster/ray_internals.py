@@ -83,6 +83,13 @@ def gcs_address() -> str:
     return str(_node().gcs_address)
 
 
+def bootstrap_address(address: str) -> str:
+    """HOST:PORT of a cluster that RAY_ADDRESS names, "auto" included; empty for a local one."""
+    from ray._private.services import canonicalize_bootstrap_address
+
+    return canonicalize_bootstrap_address(address) or ""
+
+
 def session_logs() -> str:
     """The folder of Ray's logs on this node; empty without a session."""
     node = _node()

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from cluster.ray_internals import autoscaler_limit, loopback_only
+from cluster.ray_internals import autoscaler_limit, bootstrap_address, loopback_only
 from cluster.redaction import redact
 from cluster.resources import ResourceError, capacity
 from cluster.watchdog import Watchdog
@@ -63,7 +63,8 @@ def _connect(local: Mapping[str, Any]) -> None:
             "--working-dir . -- decile …, or unset RAY_ADDRESS to run on this machine"
         )
     try:
-        _check_reachable(address)
+        if not local and "://" not in address:
+            _check_reachable(bootstrap_address(address))
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
     except (OSError, RuntimeError, ValueError, AuthenticationError) as error:
         if not local:

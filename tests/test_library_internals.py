@@ -203,6 +203,21 @@ def test_ray_data_gives_its_actors_the_attributes_that_are_replaced() -> None:
     assert isinstance(inspect.getattr_static(MapOperator, "data_context"), property)
 
 
+def test_ray_has_the_parts_that_the_watchdog_asks() -> None:
+    from ray._private.node import Node
+    from ray._private.ray_constants import PROCESS_TYPE_GCS_SERVER, PROCESS_TYPE_RAYLET
+    from ray._private.services import canonicalize_bootstrap_address
+    from ray._raylet import InnerGcsClient, NodeID
+
+    assert parameters(canonicalize_bootstrap_address)[0] == "addr"
+    assert hasattr(InnerGcsClient, "check_alive")
+    assert hasattr(NodeID, "from_hex")
+    for name in ("raylet_socket_name", "gcs_address", "get_logs_dir_path"):
+        assert hasattr(Node, name)
+    assert "self.all_processes" in inspect.getsource(Node)
+    assert {PROCESS_TYPE_RAYLET, PROCESS_TYPE_GCS_SERVER} == {"raylet", "gcs_server"}
+
+
 def test_the_mlflow_ui_knows_the_tags_and_settings_that_are_written() -> None:
     build = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
     ui = "\n".join(file.read_text() for file in build.glob("*.js"))

@@ -90,33 +90,35 @@ def _run_experiment(
     manifest = write_manifest(plan, store)
     tracker = Tracker.open(tracking_uri, store, plan)
     outcome = Outcome()
-    try:
-        if unsettled:
-            sweep = Sweep(plan, store, tracker, progress, manifest, outcome)
-            with at_end(tracker.interrupt):
+    with at_end(tracker.interrupt):
+        try:
+            if unsettled:
+                sweep = Sweep(plan, store, tracker, progress, manifest, outcome)
                 sweep.run(unsettled, train, max_resources)
-        elif not is_probed(plan, store, kept_only=True):
-            with ray_session(max_resources) as cluster:
-                run_probes(plan, store, cluster, progress)
-        else:
-            count = f"all {len(plan.cells)} cells of {plan.name}"
-            progress.say(f"nothing to do: {count} are finished")
-        for line in stopped_lines(store, plan.cells):
-            progress.say(line)
-    finally:
-        states = [cell_state(store, cell) for cell in plan.cells]
-        for cell, state in zip(plan.cells, states, strict=True):
-            if state is CellState.FINISHED:
-                tidy_finished(store, cell)  # a kill right after the result leaves checkpoints
-                tracker.sync(cell)
-        outcome.analysis = analyse(plan, store)
-        shown = {row.cell.cell_id for row in outcome.analysis.rows}
-        for cell, state in zip(plan.cells, states, strict=True):
-            if state is CellState.FINISHED and cell.cell_id not in shown:
-                outcome.failed[cell.cell_id] = "its results cannot be read: rerun to repair them"
-        tracker.show(outcome.analysis)
-        tracker.close(ok=all(state.settled for state in states))
-        outcome.page = tracker.page
+            elif not is_probed(plan, store, kept_only=True):
+                with ray_session(max_resources) as cluster:
+                    run_probes(plan, store, cluster, progress)
+            else:
+                count = f"all {len(plan.cells)} cells of {plan.name}"
+                progress.say(f"nothing to do: {count} are finished")
+            for line in stopped_lines(store, plan.cells):
+                progress.say(line)
+        finally:
+            states = [cell_state(store, cell) for cell in plan.cells]
+            for cell, state in zip(plan.cells, states, strict=True):
+                if state is CellState.FINISHED:
+                    tidy_finished(store, cell)  # a kill right after the result leaves checkpoints
+                    tracker.sync(cell)
+            outcome.analysis = analyse(plan, store)
+            shown = {row.cell.cell_id for row in outcome.analysis.rows}
+            for cell, state in zip(plan.cells, states, strict=True):
+                if state is CellState.FINISHED and cell.cell_id not in shown:
+                    outcome.failed[cell.cell_id] = (
+                        "its results cannot be read: rerun to repair them"
+                    )
+            tracker.show(outcome.analysis)
+            tracker.close(ok=all(state.settled for state in states))
+            outcome.page = tracker.page
     return outcome
 
 

@@ -15,7 +15,6 @@ from orchestrator.storage.store import Store
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 REASON_LENGTH = 300
-RESUME = "rerun the same command to resume"
 
 
 def fault_text(error: BaseException, store: Store | None = None) -> str:
@@ -48,12 +47,13 @@ def _sentence(error: BaseException) -> str:
     place = f" (node {socket.gethostname()})"
     if isinstance(error, OSError) and error.errno:
         file = f"{error.filename}: " if error.filename else ""
+        problem, remedy = os.strerror(error.errno), "correct this"
         if error.errno in FULL:
-            return f"{file}no space left on the device{place}: free some, then {RESUME}"
-        return f"{file}{os.strerror(error.errno)}{place}: correct this, then {RESUME}"
+            problem, remedy = "no space left on the device", "free some"
+        return f"{file}{problem}{place}: {remedy}, then rerun the same command to resume"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:REASON_LENGTH]
-    return f"unexpected error: {reason}{place}: please report it; {RESUME}"
+    return f"unexpected error: {reason}{place}: please report it; rerun the same command to resume"
 
 
 def remote_fault(text: str, store: Store) -> str:

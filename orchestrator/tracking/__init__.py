@@ -141,13 +141,11 @@ class Tracker:
         """What is wrong with MLflow, and what to do."""
         reason = getattr(error, "orig", None) or error  # SQLAlchemy adds SQL and a link
         reason = " ".join(redact(str(reason)).split())[:300]
-        then = "rerun the same command to complete its runs"
+        remedy = "rerun the same command to complete its runs when MLflow is available"
         if is_damaged(error):
-            remedy = f"rename that file, and {then} in a new one"
+            remedy = "rename that file, and rerun the same command to write a new one"
         elif is_full(error):
-            remedy = f"free space on that disk, and {then}"
-        else:
-            remedy = f"{then} when MLflow is available"
+            remedy = "free space on that disk, and rerun the same command to complete its runs"
         uri = redact(self._uri)
         return f"MLflow at {uri} failed ({reason}). The results are in the storage: {remedy}"
 
