@@ -85,7 +85,7 @@ def open_json(data: bytes, path: str) -> Json:
     proven = _hash_is_right(data)
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Unsound("is not valid JSON" if data else "is empty") from error
     if not proven:
         return Json(value, None, False)
