@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ class Rows(NamedTuple):
 def read_file(path: str | Path, columns: Sequence[str], records: str | None = None) -> Rows:
     """The rows of one local file: JSON lines, JSON or Parquet, text also gzipped (.gz)."""
     file = Path(path)
-    if not file.is_file():
+    if not os.path.isfile(file):  # also where the name is too long
         raise TaskError(f"{file} does not exist: write the path of a {or_list(SUFFIXES)} file")
     if not file.name.endswith(SUFFIXES):
         raise TaskError(f"{file}: unknown file type: write a {or_list(SUFFIXES)} file")
@@ -96,7 +97,7 @@ def _parquet(file: Path) -> list[Row]:
     try:
         rows: list[Row] = pq.read_table(file).to_pylist()
     except (OSError, pa.ArrowException) as error:
-        raise TaskError(f"{file} cannot be read as Parquet: {error}") from error
+        raise TaskError(f"{file} is not Parquet ({error}): write a Parquet file") from error
     return rows
 
 

@@ -80,7 +80,7 @@ def number(low: float, high: float) -> Any:
 
     def convert(text: str) -> float:
         try:
-            value = float(text)
+            value = float(text) if text.isascii() else inf
         except ValueError:
             value = inf
         if not low <= value <= high:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -209,12 +210,14 @@ def summary_of(file: Path) -> dict[str, Any]:
 
 
 def _parquet(file: Path) -> pa.Table:
-    if not file.is_file():
+    if not os.path.isfile(file):  # also where the name is too long
         raise TaskError(f"{file} is not there: write the path of a .parquet file")
     try:
         return pq.read_table(file)
     except (pa.ArrowException, OSError) as error:
-        raise TaskError(f"{file} cannot be read as Parquet: {error}") from error
+        raise TaskError(
+            f"{file} is not Parquet ({error}): write a file of decile select or import"
+        ) from error
 
 
 def _exported_prompts(

@@ -1,6 +1,7 @@
 """Detects a file's layout by its columns, and reads its rows."""
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,12 +77,12 @@ class SourceFile:
 def read_source(source: Path) -> SourceFile:
     """Read a file, or the file in a run's folder. Raises TaskError where it cannot be read."""
     file = source
-    if source.is_dir():
+    if os.path.isdir(source):  # False, too, where the name is too long
         files = [source / name for name in _IN_FOLDERS if (source / name).is_file()]
         if not files:
             raise TaskError(f"{source} holds no {', '.join(_IN_FOLDERS)}: write a file's path")
         file = files[0]
-    if file.name.endswith((".json", ".eval")) and file.is_file():
+    if file.name.endswith((".json", ".eval")) and os.path.isfile(file):
         origin = f"{file.name} sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
         content = None if file.suffix == ".eval" else parse_json(file.read_bytes(), str(file))
         if isinstance(content, dict) and "items" in content:
@@ -92,7 +93,7 @@ def read_source(source: Path) -> SourceFile:
             return SourceFile(file, origin, samples, layout="inspect")
     read = read_file(file, [])
     if not read.rows:
-        raise TaskError(f"{file} holds no rows")
+        raise TaskError(f"{file} holds no rows: write one row per prompt")
     line, row = f"{file}:", f"{file} "  # how places of JSON lines and of other files begin
     places = [p.replace(line, "line ", 1).removeprefix(row) for p in read.places]
     return SourceFile(file, read.origin, [*map(PlacedRow, places, read.rows)])
@@ -100,7 +101,7 @@ def read_source(source: Path) -> SourceFile:
 
 def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
     """The named `layout`, or the only one that fits. Raises TaskError that says what fits."""
-    name = ALIASES.get(layout, layout) if layout else None
+    name = None if layout is None else ALIASES.get(layout, layout)
     if name is not None and name not in REQUIRES:
         raise TaskError(f"layout {layout!r} is unknown: write {', '.join((*REQUIRES, *ALIASES))}")
     if hints.columns:

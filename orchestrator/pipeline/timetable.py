@@ -44,7 +44,7 @@ class Site(NamedTuple):
     ) -> Self:
         """This machine, with the CPUs and GPUs that the user gives instead. Raises UserError."""
         machine = this_machine()
-        if gpu and not gpu_type([gpu]):
+        if gpu is not None and not gpu_type([gpu]):
             raise UserError(f"unknown --gpu {gpu}: write one of {', '.join(DEVICES)}")
         kind = gpu_type([gpu] if gpu else machine) or DEFAULT_GPU
         cluster = _with_gpus(machine, resources["GPU"]) if "GPU" in resources else machine

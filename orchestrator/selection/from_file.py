@@ -1,5 +1,6 @@
 """`decile select`: a subset from stored probes or difficulty tables, without a sweep."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def _check_ids(probe: Path, table: pa.Table) -> None:
 
 def _tables(probe: Path) -> Iterator[pa.Table]:
     """The parts of a probe's folder, or one Parquet file; metadata names their probe and split."""
-    if probe.is_dir() and probe.parent.name == "probes":
+    if os.path.isdir(probe) and probe.parent.name == "probes":
         verified = {part.name: part for part in parts(Store(str(probe.parent.parent)), probe.name)}
         if unsound := {file.name for file in probe.glob("*.parquet")} - verified.keys():
             raise UserError(f"{probe / min(unsound)}: fails verification: probe again")
@@ -68,14 +69,16 @@ def _tables(probe: Path) -> Iterator[pa.Table]:
             yield part.samples.replace_schema_metadata({PROBE: probe.name, **split})
         if verified:
             return
-    files = sorted(probe.glob("*.parquet")) if probe.is_dir() else [probe]
-    if not files or not all(file.is_file() for file in files):
+    files = sorted(probe.glob("*.parquet")) if os.path.isdir(probe) else [probe]
+    if not files or not all(os.path.isfile(file) for file in files):
         raise UserError(f"{probe}: no probe found: write a probe's folder or a Parquet file")
     for file in files:
         try:
             yield pq.read_table(file)
         except (pa.ArrowInvalid, OSError) as error:
-            raise UserError(f"{file}: cannot be read: {error}") from error
+            raise UserError(
+                f"{file}: is not Parquet ({error}): write a probe's folder or a Parquet file"
+            ) from error
 
 
 def _key(table: pa.Table) -> str:
