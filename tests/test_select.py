@@ -155,7 +155,7 @@ def test_a_path_without_a_probe_is_refused_by_name(tmp_path: Path) -> None:
     for name, words in {
         "none": "no probe found",
         "empty": "no probe found",
-        "junk.parquet": "cannot be read",
+        "junk.parquet": "is not Parquet",
         "other.parquet": "needs the columns",
         "unnumbered.parquet": "needs the columns",
     }.items():
