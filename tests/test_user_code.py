@@ -13,6 +13,7 @@ import pytest
 from orchestrator.cli.main import main
 from orchestrator.config.policy_errors import policy_errors
 from orchestrator.planning.pools import load_prompts, template_hash
+from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.marker_check import check_marker
 from orchestrator.sampling import Request, load_sampler
 from orchestrator.sampling.base import Completion, SamplingError, SamplingSettings
@@ -43,6 +44,10 @@ def nothing(table, size, rng): return None
 class Unbuildable(ScorePolicy):
     def __init__(self): {}["key"]
     def score(self, table): return 0
+
+class Narrow(ScorePolicy):
+    needs = "pass_rate"
+    def score(self, table): return table["pass_rate"].nonsense
 
 class Engine(Sampler):
     results = None
@@ -92,7 +97,7 @@ def test_a_module_that_raises_is_named_with_the_line(
 ) -> None:
     (tmp_path / "raises_on_import.py").write_text("import json\n\njson.loads('[')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(TaskError, match=r"JSONDecodeError: .*/raises_on_import\.py:3\)$"):
+    with pytest.raises(TaskError, match=r"JSONDecodeError: .*/raises_on_import\.py:3\)"):
         find_task("raises_on_import:Task")
 
 
@@ -117,6 +122,13 @@ def test_a_policy_that_fails_is_named(
     [message] = capsys.readouterr().err.splitlines()
     assert f"policy 'code_of_mine:{name}' " in message
     assert words.format(file=mine, line=line(f"def {name}(") if "{line}" in words else 0) in message
+
+
+def test_a_policy_that_fails_in_an_adaptive_probe_is_named(mine: Path) -> None:
+    target = Target(get_policy("code_of_mine:Narrow"), 1, 0)  # type: ignore[arg-type]
+    counts = count_outcomes({}, ["a", "b"], frozenset())
+    with pytest.raises(PolicyError, match=rf"policy 'Narrow' raised .*:{line('nonsense')}\)$"):
+        undecided_rows([target], counts, ["", ""], 4)
 
 
 def test_a_bug_of_a_policy_of_ours_keeps_its_traceback(mine: Path) -> None:

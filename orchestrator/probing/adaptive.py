@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from orchestrator.config.policy_errors import policy_errors
 from policies import ScorePolicy, needs_of, tie_breakers
 
 Ints = npt.NDArray[np.int64]
@@ -82,7 +83,8 @@ def _undecided(
         return np.ones(rows, dtype=bool), np.argsort(chance)
     if needs == "first":
         return np.array([first is None for first in counts.first]), np.argsort(chance)
-    bounds = score_bounds(target.policy, counts, tiers, samples)
+    with policy_errors(target.policy, target.policy.title):
+        bounds = score_bounds(target.policy, counts, tiers, samples)
     best, worst = _ranks(bounds, chance)
     before = np.searchsorted(np.sort(best), worst) - (best < worst)
     surely_before = np.searchsorted(np.sort(worst), best)
