@@ -4,8 +4,11 @@ Real sweeps on the embedded model, with tasks of a user's own from a file beside
 """
 
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
+import pyarrow.parquet as pq
 import pytest
 from sweeps import NAME, decile, experiments
 
@@ -15,6 +18,8 @@ from orchestrator.storage.store import Store
 pytestmark = pytest.mark.cluster
 
 LYING = '''
+import os
+
 from tasks import Mark
 from tasks.shuffled_objects import ShuffledObjects
 
@@ -32,6 +37,15 @@ class Failing(ShuffledObjects):
     def mark(self, completion, answer, truncated=False):
         if len(completion) > 20:
             return Mark("error", None, "too-much-for-me")
+        return super().mark(completion, answer, truncated)
+
+
+class Crashing(ShuffledObjects):
+    """Ends its process for some of what the model really says."""
+
+    def mark(self, completion, answer, truncated=False):
+        if len(completion) > 20 and len(completion) % 5 == 0:
+            os._exit(3)
         return super().mark(completion, answer, truncated)
 '''
 
@@ -62,6 +76,38 @@ def test_too_many_errors_stop_the_probe_with_the_reason(tmp_path: Path) -> None:
     assert "max_marking_errors: 0.1" in message
     assert "Traceback" not in process.stderr
     assert Store(str(tmp_path / "runs")).folders("cells") == []
+
+
+def test_a_marker_that_ends_its_process_costs_only_its_own_answers(tmp_path: Path) -> None:
+    (tmp_path / "lying_task.py").write_text(LYING)
+    file = experiments(tmp_path, max_marking_errors=0.9)
+    file.write_text(file.read_text().replace("task: shuffled_objects", "task: lying_task:Crashing"))
+    process = decile("probe", str(file), "-e", NAME, folder=tmp_path, OF_TEST=str(tmp_path))
+    assert process.returncode == 0, process.stdout + process.stderr
+    rows = [
+        row
+        for part in (tmp_path / "runs" / "probes").glob("*/*.parquet")
+        for row in pq.read_table(part).to_pylist()
+        if row["marker"].startswith("shuffled_objects")
+    ]
+    assert len(rows) == 64 * 4 + 16 * 2 + 16  # the pool, the test set, and that greedily
+    for row in rows:
+        crashes = len(row["completion"]) > 20 and len(row["completion"]) % 5 == 0
+        assert (row["outcome"] == "error") == crashes
+        assert (row["rule"] == row["other_rule"] == "crashed@exit-code-3") == crashes
+    assert 0 < sum(row["outcome"] == "error" for row in rows) < len(rows)
+    assert not left_behind(tmp_path), "they end with the Ray workers that started them"
+
+
+def left_behind(folder: Path) -> list[psutil.Process]:
+    """The processes that mark for a sweep in this folder."""
+    processes = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            marks = "tasks.serving" in " ".join(process.cmdline())
+            if marks and process.environ().get("OF_TEST") == str(folder):
+                processes.append(process)
+    return processes
 
 
 def test_doctor_tries_every_marker_in_a_ray_worker(
