@@ -149,3 +149,19 @@ def test_damaged_files_of_unrelated_cells_are_left_out_of_seed_spreads_with_a_wa
     for file in (torn, foreign):
         assert f"{file.relative_to(store.root)} " in caplog.text
     assert "is a copy of cells/" in caplog.text
+
+
+def test_a_damaged_subset_is_neither_exported_nor_selected_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, store = finished_sweep(tmp_path)
+    subset = tmp_path / "renamed.parquet"
+    data = bytearray(Path(store.path(f"subsets/{plan.cells[0].subset_key}.parquet")).read_bytes())
+    data[len(data) // 3] ^= 1
+    subset.write_bytes(bytes(data))
+    out = ["--out", str(tmp_path / "out.jsonl"), "--task", "shuffled_objects"]
+    assert main(["export", "--subset", str(subset), "--layout", "jsonl", *out]) == 2
+    assert f"{subset} does not match its hash: write an intact file" in capsys.readouterr().err
+    select = ["select", "--policy", "hard", "--budget", "2", "--out", str(tmp_path / "s.parquet")]
+    assert main([*select, "--probe", str(subset)]) == 2
+    assert "does not match its hash" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from orchestrator import __version__
 from orchestrator.selection.subsets import reason
 from orchestrator.storage.output import check_output
+from orchestrator.storage.proof import Unsound, read_parquet
 from orchestrator.storage.store import Store
 from tasks import Prompt, Task, TaskError
 
@@ -213,7 +214,9 @@ def _parquet(file: Path) -> pa.Table:
     if not os.path.isfile(file):  # also where the name is too long
         raise TaskError(f"{file} is not there: write the path of a .parquet file")
     try:
-        return pq.read_table(file)
+        return read_parquet(file)
+    except Unsound as error:
+        raise TaskError(f"{file} {error}: write an intact file") from error
     except (pa.ArrowException, OSError) as error:
         raise TaskError(
             f"{file} is not Parquet ({error}): write a file of decile select or import"

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry, build_policy
 from orchestrator.difficulty.table import difficulty
@@ -16,6 +15,7 @@ from orchestrator.probing.sample_store import COUNTED, PAIR, PROBE, SPLIT, parts
 from orchestrator.selection.subsets import SubsetRequest, select, with_reason
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.output import check_output
+from orchestrator.storage.proof import Unsound, read_parquet
 from orchestrator.storage.store import Store
 from policies import ScorePolicy, needs_of
 from tasks import OUTCOMES
@@ -74,7 +74,9 @@ def _tables(probe: Path) -> Iterator[pa.Table]:
         raise UserError(f"{probe}: no probe found: write a probe's folder or a Parquet file")
     for file in files:
         try:
-            yield pq.read_table(file)
+            yield read_parquet(file)
+        except Unsound as error:
+            raise UserError(f"{file}: {error}: write an intact file") from error
         except (pa.ArrowInvalid, OSError) as error:
             raise UserError(
                 f"{file}: is not Parquet ({error}): write a probe's folder or a Parquet file"
