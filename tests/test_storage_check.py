@@ -165,3 +165,15 @@ def test_a_damaged_subset_is_neither_exported_nor_selected_from(
     select = ["select", "--policy", "hard", "--budget", "2", "--out", str(tmp_path / "s.parquet")]
     assert main([*select, "--probe", str(subset)]) == 2
     assert "does not match its hash" in capsys.readouterr().err
+
+
+def test_tables_of_another_run_of_a_cell_are_not_those_of_its_result(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path, policies=["hard"])
+    [cell] = plan.cells
+    result = Path(store.path("cells", cell.cell_id, "result.json"))
+    first = result.read_bytes()
+    finished_cell(store, plan, cell, seed=9)
+    assert repair_plan(plan, store) == []
+    result.write_bytes(first)
+    assert any("evaluations.parquet" in line for line in repair_plan(plan, store))
+    assert cell_state(store, cell) is CellState.RUNNING

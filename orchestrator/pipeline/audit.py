@@ -8,6 +8,7 @@ state of probes, subsets and cells, which follows from their files, shows what i
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,7 @@ Unit = tuple[
     str, str
 ]  # kind and name: the folder of a probe or cell, the file of a subset or sweep
 KINDS = ("probes", "subsets", "cells", "sweeps")
+THREADS = 8
 
 TRAINED_AGAIN = "the cell is trained again"
 # What `decile run` does about a file that was set aside; the first pattern that fits.
@@ -71,7 +73,7 @@ def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
     files = [(kind, name) for kind in ("subsets", "sweeps") for name in store.sizes(kind)]
     units = [*folders, *(unit for unit in files if "/" not in unit[1])]  # not a lease's claims
     result = Audit()
-    for done, (kind, name) in enumerate(units):
+    for done, ((kind, name), checked_files) in enumerate(_check_units(store, units)):
         progress(done, len(units))
         below = store.sizes(kind, name) if (kind, name) in folders else [""]
         for path in (f"{kind}/{name}/{file}".rstrip("/") for file in below):
@@ -81,7 +83,7 @@ def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
                 result.set_aside.append(path)
         if kind == "cells" and _in_training(store, name):
             result.in_training.append(f"{kind}/{name}")
-        for checked in check_unit(store, (kind, name)):
+        for checked in checked_files:
             if checked.problem:
                 result.unsound.append(checked)
             elif checked.proven:
@@ -104,7 +106,7 @@ def repair_plan(plan: Plan, store: Store, kinds: Sequence[str] = KINDS) -> list[
         "sweeps": [f"{plan.name}.json"],
     }
     units = [(kind, name) for kind in kinds for name in dict.fromkeys(names[kind])]
-    checked = [each for unit in units for each in check_unit(store, unit, unread="adapter/")]
+    checked = [each for _, files in _check_units(store, units, unread="adapter/") for each in files]
     lines = set_aside(store, [each for each in checked if each.problem])
     idle = [cell for cell in plan.cells if not _in_training(store, cell.cell_id)]
     for cell in idle if "cells" in kinds else ():
@@ -134,6 +136,15 @@ def _manifests(path: str) -> list[str]:
         folder = parts[:3] if parts[2] != ADAPTERS else parts[:4]
         return ["/".join((*folder, MANIFEST))]
     return ["/".join((*parts[:2], RESULT))] if remedy(path) == TRAINED_AGAIN else []
+
+
+def _check_units(
+    store: Store, units: Sequence[Unit], *, unread: str | None = None
+) -> Iterator[tuple[Unit, list[Checked]]]:
+    """Check several units at once, because object stores answer slowly; in their order."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        checked = pool.map(lambda unit: [*check_unit(store, unit, unread=unread)], units)
+        yield from zip(units, checked, strict=True)
 
 
 def check_unit(store: Store, unit: Unit, *, unread: str | None = None) -> Iterator[Checked]:

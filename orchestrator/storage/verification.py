@@ -6,13 +6,13 @@ last, once they are on the disk.
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from orchestrator.storage.proof import FileProof, Unsound, stream_proof
+from orchestrator.storage.proof import FileProof, Unsound, file_proof, stream_proof, verify
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, MARKED, SUBSET
 from orchestrator.storage.store import SET_ASIDE, Store
 
@@ -95,15 +95,13 @@ def check_folder(
     opened = store.open_json(place, manifest)
     listed = opened.files if opened else None
     sizes = {n: s for n, s in store.sizes(place).items() if is_stored(n) and not n.startswith(skip)}
-    problems = listed_problems(store, place, listed or {}, sizes, unread)
-    for name in dict.fromkeys((*sizes, *problems)):
+    for name in dict.fromkeys((*sizes, *(listed or {}))):
         path = f"{place}/{name}"
-        if name in problems:
-            yield Checked(path, problems[name])
-        elif strict and listed is not None and name not in listed and name != manifest:
+        if listed is not None and name in listed:
+            read = unread is None or not name.startswith(unread)
+            yield Checked(path, _listed_problem(store, path, listed[name], sizes.get(name), read))
+        elif strict and listed is not None and name != manifest:
             yield Checked(path, "is not listed in the manifest")
-        elif listed is not None and name in listed:
-            yield check_file(store, path) if _schema(path) else Checked(path)
         elif _PROVABLE.search(name):
             own = check_file(store, path)
             without = listed is not None and not own.proven and not own.problem
@@ -112,22 +110,25 @@ def check_folder(
             yield Checked(path, proven=False)
 
 
-def listed_problems(
-    store: Store,
-    place: str,
-    listed: Mapping[str, FileProof],
-    sizes: Mapping[str, int],
-    unread: str | None = None,
-) -> dict[str, str]:
-    """Why listed files of a folder fail verification, by relative path; arguments as above."""
-    problems = {}
-    for name, proof in listed.items():
-        if name not in sizes:
-            problems[name] = "is missing"
-        elif sizes[name] != proof["size"]:
-            problems[name] = f"has {sizes[name]:,} bytes instead of {proof['size']:,}"
-        elif unread is not None and name.startswith(unread):
-            continue
-        elif store.hash_file(place, name) != proof:
-            problems[name] = "does not match its hash"
-    return problems
+def size_problem(proof: FileProof, size: int | None) -> str:
+    """Why a listed file of this size fails verification, or empty; `size` is None for no file."""
+    if size is None:
+        return "is missing"
+    return "" if size == proof["size"] else f"has {size:,} bytes instead of {proof['size']:,}"
+
+
+def _listed_problem(store: Store, path: str, proof: FileProof, size: int | None, read: bool) -> str:
+    """Why a listed file fails verification, or empty; tables must also have their schema."""
+    problem = size_problem(proof, size)
+    if problem or not read:
+        return problem
+    try:
+        if (schema := _schema(path)) is None:
+            return "" if store.hash_file(path) == proof else "does not match its hash"
+        data = store.read_bytes(path)
+        verify(data, path, schema)
+        return "" if file_proof(data) == proof else "is of another run"
+    except Unsound as error:
+        return str(error)
+    except FileNotFoundError:
+        return "is missing"

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
 from orchestrator.storage.store import Store
-from orchestrator.storage.verification import check_folder, listed_problems
+from orchestrator.storage.verification import check_folder, size_problem
 
 STARTED = "cell.json"  # what the cell is, written when its first trial starts
 MANIFEST = "decile.json"  # written last into a checkpoint, which is complete from then on
@@ -115,9 +115,10 @@ def open_checkpoint(store: Store, cell_id: str, name: str) -> Checkpoint | None:
     """
     place = f"cells/{cell_id}/{name}"
     opened = store.open_json(place, MANIFEST)
-    if opened is None or (
-        opened.files and listed_problems(store, place, opened.files, store.sizes(place), unread="")
-    ):
+    if opened is None:
+        return None
+    sizes = store.sizes(place) if opened.files else {}
+    if any(size_problem(proof, sizes.get(name)) for name, proof in (opened.files or {}).items()):
         return None
     tables = {}
     for table, schema in TABLES.items():
