@@ -1,5 +1,6 @@
 """Fixtures and markers of all tests."""
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -17,6 +18,7 @@ FIXTURE_MARKERS = {
     "server": "slow",
 }
 
+os.environ.pop("COLUMNS", None)  # it would set the width of what commands print
 settings.register_profile("check", max_examples=25)  # make check; make test runs all examples
 
 

@@ -49,6 +49,10 @@ def test_a_storage_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         Store(str(tmp_path / "file" / "runs")).check_writable()
     with pytest.raises(StoreError, match="s3://"):
         Store("nowhere://x")
+    with pytest.raises(StoreError, match="the storage is empty"):
+        Store(" ")
+    with pytest.raises(StoreError, match="a file, not a folder"):
+        Store(str(tmp_path / "file"))
 
 
 def test_a_relative_storage_is_the_same_folder_in_every_process(

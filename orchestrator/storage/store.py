@@ -47,11 +47,14 @@ class Store:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
+        if not uri.strip():
+            raise StoreError("the storage is empty: write a folder, s3://… or gs://…")
         _refuse_credentials(uri)
         try:
             if "://" not in uri:
                 folder = Path(uri).expanduser().resolve()  # workers run in other directories
-                folder.exists()  # OSError for a name that is too long
+                if folder.exists() and not folder.is_dir():  # OSError for a name that is too long
+                    raise NotADirectoryError("a file, not a folder")
                 self.uri, uri = str(folder), folder.as_uri()
             self.fs, self.root = pafs.FileSystem.from_uri(uri)
         except (ValueError, RuntimeError, OSError) as error:  # ArrowInvalid is a ValueError
