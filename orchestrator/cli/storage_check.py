@@ -46,7 +46,9 @@ def _lines(result: Audit, unsound: list[str]) -> Iterator[str]:
     for kind in KINDS:
         files = [path for path in result.unverified if path.startswith(f"{kind}/")]
         old = f", {len(files):,} of an older version without a proof ({_paths(files)})"
-        yield f"ok    {kind}: {result.sound[kind]:,} files verified{old if files else ''}"
+        sound = result.sound[kind]
+        plural = "" if sound == 1 else "s"
+        yield f"ok    {kind}: {sound:,} file{plural} verified{old if files else ''}"
     for line in unsound:
         yield f"FAIL  {line}"
     if result.in_training:

@@ -75,7 +75,7 @@ def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
     result = Audit()
     for done, ((kind, name), checked_files) in enumerate(_check_units(store, units)):
         progress(done, len(units))
-        below = store.sizes(kind, name) if (kind, name) in folders else [""]
+        below = store.sizes(kind, name) if kind in ("probes", "cells") else [""]
         for path in (f"{kind}/{name}/{file}".rstrip("/") for file in below):
             if path.endswith(".tmp"):
                 result.temporary.append(path)
