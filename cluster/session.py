@@ -137,8 +137,8 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
         try:
             grown = () if local else (autoscaler_limit(), grows_to)
             yield capacity(ray.cluster_resources(), *grown)
-        except Exception:
-            watchdog.explain()
+        except Exception as error:
+            watchdog.explain(2.0 if isinstance(error, ray.exceptions.RayError) else 0.0)
             raise
         finally:
             watchdog.stop()

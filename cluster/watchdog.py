@@ -43,12 +43,15 @@ class Watchdog:
         if self._thread.is_alive():
             self._thread.join()
 
-    def explain(self) -> None:
-        """End the command if Ray is lost: called on an error, which may be a consequence."""
+    def explain(self, seconds: float) -> None:
+        """End the command if Ray is lost, which may be the cause of an error.
+
+        Looks again after some seconds, because an error may arrive before its cause can be seen.
+        """
         if ending.enabled():
-            for _ in range(3):
-                self._end_if_lost()
-                time.sleep(PERIOD / 2)
+            self._end_if_lost()
+            time.sleep(seconds)
+            self._end_if_lost()
 
     def _watch(self) -> None:
         while not self._stopped.wait(PERIOD):
