@@ -122,9 +122,9 @@ def _run_actions(text: str) -> None:
     _run(_displays)
     with suppress(OSError, ValueError):  # the terminal may be gone
         sys.stdout.flush()
-        sys.stderr.write(f"decile: {text}\n")
-        sys.stderr.flush()
-    _silence()
+        terminal = os.dup(2)
+        _silence()
+        os.write(terminal, f"decile: {text}\n".encode())
     _run(_actions)
 
 
@@ -135,7 +135,7 @@ def _run(actions: list[Callable[[], None]]) -> None:
 
 
 def _silence() -> None:
-    """Discard what other threads print from here on: it follows from the end."""
+    """Discard what other threads print from here on, because it follows from the end."""
     with suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         for descriptor in (1, 2):

@@ -11,6 +11,7 @@ from s3_server import bucket, s3_server
 
 from orchestrator.storage import lease
 from orchestrator.storage.lease import LeaseHeld, ObjectLease, driver_lease
+from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store
 
 pytestmark = pytest.mark.slow
@@ -117,3 +118,48 @@ def test_the_claim_of_a_dead_process_of_this_machine_is_void(
         assert ObjectLease(store, "small").acquire() is None
     with driver_lease(store, "small", print):
         pass
+
+
+def test_a_driver_whose_claim_was_taken_over_ends(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a machine has slept: the claim became void, and another driver deleted it."""
+    ended, store = threading.Event(), Store(bucket(server, "lost"))
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.05)
+    monkeypatch.setattr(lease, "TERM_SECONDS", -1)
+    messages: list[str] = []
+
+    def end(code: int, text: str) -> None:
+        messages.append(f"{code} {text}")
+        ended.set()
+
+    monkeypatch.setattr(lease.ending, "end_process", end)
+    held = ObjectLease(store, "small")
+    assert held.acquire() is None
+    [claim] = store.names("sweeps", "small.lease")
+    store.delete("sweeps", "small.lease", claim)
+    assert ended.wait(60)
+    held.release()
+    assert messages[0].startswith("1 the lease ") and "another driver has taken it" in messages[0]
+
+
+def test_a_process_that_waits_for_a_cell_says_for_which_one(tmp_path: Path) -> None:
+    waiting, released = threading.Event(), threading.Event()
+    processes: list[str] = []
+
+    def waits(process: str) -> None:
+        processes.append(process)
+        waiting.set()
+
+    def second() -> None:
+        with exclusive(tmp_path, waits):
+            released.set()
+
+    with exclusive(tmp_path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waiting.wait(60)
+        assert not released.is_set()
+    thread.join(60)
+    assert released.is_set()
+    assert processes == [str(os.getpid())]

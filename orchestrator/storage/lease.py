@@ -47,7 +47,7 @@ def driver_lease(store: Store, experiment: str, say: Say, *, wait: bool = False)
     """
     lease = FolderLease(store, experiment) if store.local else ObjectLease(store, experiment)
     announced = ""
-    while holder := lease.acquire():
+    while (holder := lease.acquire()) is not None:
         text = _holder_text(experiment, store, holder)
         if not wait:
             raise LeaseHeld(f"{text}: wait until it ends, or pass --wait")
@@ -108,11 +108,10 @@ class FolderLease:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            time.sleep(0.1)  # the holder writes its name right after it has locked the file
             holder = os.read(descriptor, 4096)
             os.close(descriptor)
-            with suppress(ValueError):  # written a moment later
-                return dict(json.loads(holder))
-            return {}
+            return dict(json.loads(holder)) if holder else {}
         os.ftruncate(descriptor, 0)
         os.write(descriptor, json.dumps(_this_driver()).encode())
         self._descriptor = descriptor
@@ -169,15 +168,18 @@ class ObjectLease:
         """A current claim of another driver; deletes those that are void."""
         selector = pafs.FileSelector(self._store.path(*self._folder), allow_not_found=True)
         infos = {info.base_name: info for info in self._store.fs.get_file_info(selector)}
+        if self._name not in infos:
+            raise FileNotFoundError(f"the claim {self._name} was deleted")
         now = infos.pop(self._name).mtime.timestamp()
         current: dict[str, Any] | None = None
         for name, info in infos.items():
-            with suppress(FileNotFoundError, ValueError):  # withdrawn meanwhile
+            claim: dict[str, Any] = {}
+            with suppress(OSError, ValueError):  # just withdrawn: it counts, to be safe
                 claim = json.loads(self._store.read_bytes(*self._folder, name))
-                if now - info.mtime.timestamp() > TERM_SECONDS or _is_dead(claim):
-                    self._store.delete(*self._folder, name)
-                elif current is None or claim.get("held"):
-                    current = claim
+            if now - info.mtime.timestamp() > TERM_SECONDS or _is_dead(claim):
+                self._store.delete(*self._folder, name)
+            elif current is None or claim.get("held"):
+                current = claim
         return current
 
     def _renew(self) -> None:
