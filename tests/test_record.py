@@ -1,5 +1,6 @@
 """Records of cells: saved with each checkpoint, and kept when a process is killed."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,15 @@ def test_the_newest_complete_checkpoint_is_loaded_with_its_record(tmp_path: Path
     assert name == "checkpoint-10"
     assert saved.tables() == record.tables()
     assert saved.seconds == record.seconds
+
+
+def test_a_copy_of_a_checkpoint_under_a_name_of_the_users_is_not_one(tmp_path: Path) -> None:
+    store, cell, record = one_cell(tmp_path)
+    record.save(store, cell.cell_id, 2)
+    folder = Path(store.path("cells", cell.cell_id))
+    for name in ("checkpoint-4.bak", "checkpoint-old"):
+        shutil.copytree(folder / "checkpoint-2", folder / name)
+    assert latest(store, cell)[0] == "checkpoint-2"
 
 
 def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ the updates since the last checkpoint.
 """
 
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -54,7 +55,8 @@ class Checkpoints:
         """Delete all but the newest checkpoints; in a local store the trainer does so itself."""
         if self.store.local:
             return
-        names = [n for n in self.store.folders(*self.place) if n.startswith("checkpoint-")]
+        folders = self.store.folders(*self.place)
+        names = [name for name in folders if re.fullmatch(r"checkpoint-\d+", name)]
         for name in sorted(names, key=lambda n: int(n.split("-")[1]))[:-KEPT]:
             # The manifest goes first: a half-deleted checkpoint is incomplete.
             self.store.delete(*self.place, name, MANIFEST)

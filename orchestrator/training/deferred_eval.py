@@ -75,7 +75,8 @@ def evaluate_trained(
 def pending_updates(store: Store, cell: Cell) -> list[int]:
     """The updates whose adapter was kept and not evaluated yet."""
     evaluated = evaluations_of(store, cell.cell_id)
-    kept = sorted(int(name) for name in store.folders("cells", cell.cell_id, ADAPTERS))
+    names = store.folders("cells", cell.cell_id, ADAPTERS)
+    kept = sorted(int(name) for name in names if name.isdecimal())
     return [update for update in kept if is_due(cell, update) and update not in evaluated]
 
 
@@ -83,11 +84,12 @@ def evaluations_of(store: Store, cell_id: str) -> dict[int, tuple[pa.Table, floa
     """Update -> its evaluation after training and the seconds that it took; only sound ones."""
     place, evaluations = ("cells", cell_id, EVALUATED), {}
     for name in store.names(*place):
-        if name.endswith(".parquet"):
+        update, _, kind = name.partition(".")
+        if kind == "parquet" and update.isdecimal():
             table = store.read_table(EVALUATIONS, *place, name)
-            timing = store.read_json(*place, f"{name.removesuffix('.parquet')}.json")
+            timing = store.read_json(*place, f"{update}.json")
             if table is not None and timing is not None:
-                evaluations[int(name.removesuffix(".parquet"))] = (table, timing["seconds"])
+                evaluations[int(update)] = (table, timing["seconds"])
     return dict(sorted(evaluations.items()))
 
 

@@ -9,6 +9,7 @@ file exists.
 
 import importlib.metadata
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -120,7 +121,7 @@ def latest_checkpoint(store: Store, cell_id: str) -> tuple[str, CellRecord] | No
 
 def complete_checkpoints(store: Store, cell_id: str) -> list[str]:
     """The names of the checkpoints that have a manifest, the oldest first."""
-    names = [n for n in store.folders("cells", cell_id) if n.startswith("checkpoint-")]
+    names = [n for n in store.folders("cells", cell_id) if re.fullmatch(r"checkpoint-\d+", n)]
     complete = [n for n in names if store.exists("cells", cell_id, n, MANIFEST)]
     return sorted(complete, key=update_of)
 
