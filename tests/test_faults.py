@@ -41,6 +41,15 @@ def test_a_full_disk_is_named_and_resumable(tmp_path: Path) -> None:
         assert text.count("\n") == 0
 
 
+def test_the_error_within_a_traceback_of_tune_is_named(tmp_path: Path) -> None:
+    trace = "Traceback (most recent call last):\n  File x\n"
+    full = RuntimeError(f"{trace}OSError: [Errno 28] No space left on device: '/data/x.json'")
+    text = fault_text(raised(full), Store(str(tmp_path)))
+    assert text.startswith("/data/x.json: no space left on the device (node ")
+    text = fault_text(raised(RuntimeError(f"{trace}KeyError: 'x'")), Store(str(tmp_path)))
+    assert text.startswith("unexpected error: KeyError: 'x' (node ")
+
+
 def test_an_unexpected_error_keeps_its_traceback_in_a_log_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

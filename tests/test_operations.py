@@ -28,6 +28,6 @@ def test_the_messages_are_those_of_the_code() -> None:
     assert len(messages) > 15
     for message in messages:
         for fragment in re.split(
-            r"…|; (?=rerun|Ray)|: (?=rename)|, and (?=rerun)|, then ", message
+            r"…|; (?=rerun|Ray)|: (?=rename|set)|, and (?=rerun)|, then ", message
         ):
             assert fragment.strip(" ,;:()") in code, f"{message}: {fragment!r}"

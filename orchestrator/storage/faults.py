@@ -45,15 +45,24 @@ def root_cause(error: BaseException) -> BaseException:
 
 def _sentence(error: BaseException) -> str:
     place = f" (node {socket.gethostname()})"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     if isinstance(error, OSError) and error.errno:
-        file = f"{error.filename}: " if error.filename else ""
-        problem, remedy = os.strerror(error.errno), "correct this"
-        if error.errno in FULL:
+        number, file = error.errno, error.filename
+    else:  # Tune has only the text of an error
+        match = re.match(r"OSError: \[Errno (\d+)\] [^:]*(?:: '(.+)')?$", lines[-1])
+        number, file = (int(match[1]), match[2]) if match else (0, None)
+    if number:
+        problem, remedy = os.strerror(number), "correct this"
+        if number in FULL:
             problem, remedy = "no space left on the device", "free some"
-        return f"{file}{problem}{place}: {remedy}, then rerun the same command to resume"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:REASON_LENGTH]
-    return f"unexpected error: {reason}{place}: please report it; rerun the same command to resume"
+        what = f"{file}: {problem}" if file else problem
+        return f"{what}{place}: {remedy}, then rerun the same command to resume"
+    # The text of an error of another process is its traceback, which ends with the error.
+    reason = lines[-1] if len(lines) > 1 else f"{type(error).__name__}: {lines[0]}"
+    return (
+        f"unexpected error: {reason[:REASON_LENGTH]}{place}: please report it; "
+        "rerun the same command to resume"
+    )
 
 
 def remote_fault(text: str, store: Store) -> str:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -239,7 +240,10 @@ def group_worker(config: dict[str, Any]) -> None:
 
 def _last_failure(trial: Any) -> str:
     """The text of a trial's latest error: Tune appends each to one file, with a heading."""
-    text = str(trial.get_error() or "").strip()
+    try:
+        text = Path(trial.error_file or "/").read_text()
+    except OSError:  # a full disk
+        text = str(trial.get_pickled_error() or "")
     return text.rpartition("Failure # ")[2].partition("\n")[2].strip() or "no reason given"
 
 
