@@ -138,7 +138,7 @@ def test_an_invalid_row_of_parquet_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.parquet", b"no", "a.parquet cannot be read as Parquet"),
+        ("a.parquet", b"no", "a.parquet is not Parquet"),
         ("a.jsonl", b'{"question": "\xff"}', "a.jsonl cannot be read: 'utf-8' codec"),
         ("a.jsonl.gz", b"{}", "a.jsonl.gz cannot be read: Not a gzipped file"),
         ("a.json.gz", gzip.compress(b"[]" * 99, mtime=0)[:-12], "a.json.gz cannot be read"),

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from orchestrator.config.yaml_errors import syntax_error
-from orchestrator.storage.errors import UserError, shortened
+from orchestrator.storage.errors import UserError, one_line, shortened
 
 YamlPath = tuple[str | int, ...]
 MAX_VALUES = 100_000  # of a file with its aliases expanded; nested aliases grow exponentially
@@ -68,20 +68,20 @@ def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
 
 
 def _read(file: Path) -> str:
-    shown = shortened(str(file))[1:-1]
     try:
         data = file.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = getattr(error, "strerror", None) or "its name is not valid"
         raise UserError(
-            f"{shown}: cannot be read ({reason}): write the path of a file such as experiments.yaml"
+            f"{one_line(str(file))}: cannot be read ({reason}): "
+            "write the path of a file such as experiments.yaml"
         ) from error
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
-            f"{shown}:{line}: byte 0x{data[error.start]:02x} is not UTF-8 text: "
+            f"{file}:{line}: byte 0x{data[error.start]:02x} is not UTF-8 text: "
             "remove it, or save the file as UTF-8"
         ) from error
 
