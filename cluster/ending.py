@@ -84,8 +84,10 @@ def at_end(action: Callable[[], None], *, before_message: bool = False) -> Itera
         actions.remove(action)
 
 
-def end_process(exit_code: int, text: str) -> None:
+def end_process(exit_code: int, text: str, *, kill_first: bool = False) -> None:
     """Print one line, run the actions, kill every process that this one started, and exit.
+
+    With `kill_first`, kill before the actions: without its raylet, Ray itself may exit at any time.
 
     Does not return; a second call waits for the exit. Where Decile is a library, it only logs.
     """
@@ -96,6 +98,8 @@ def end_process(exit_code: int, text: str) -> None:
         threading.Event().wait()
     worker = threading.Thread(target=_run_actions, args=[text], daemon=True)
     worker.start()
+    if kill_first:
+        kill_descendants()
     worker.join(ACTIONS_SECONDS)
     kill_descendants()
     os._exit(exit_code)

@@ -18,8 +18,9 @@ from cluster.ray_internals import (
     started_processes,
 )
 
-PERIOD = 1.0  # seconds between two checks
-SIGNAL_SECONDS = 0.5  # a signal to the whole process group reaches Ray as well: it has precedence
+GCS_PERIOD = 1.0  # seconds between two requests to the GCS server
+PERIOD = 0.1  # and two looks at the raylet: Ray may end this process a second after it
+SIGNAL_SECONDS = 0.2  # a signal to the whole process group reaches Ray as well: it has precedence
 GONE_SECONDS = 20.0  # of a GCS that refuses connections; a fault-tolerant one may restart
 SILENT_SECONDS = 45.0  # of one that is only slow; Ray ends the process after 60 s
 ANSWER_SECONDS = 2.0
@@ -30,11 +31,13 @@ class Watchdog:
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
+        self._raylet: socket.socket | None = None
         self._started = started_processes()
         self._socket, self._gcs, self._logs = raylet_socket(), gcs_address(), session_logs()
-        self._answered = time.monotonic()
+        self._answered = self._asked = time.monotonic()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         if ending.enabled():
+            self._raylet = _connect(self._socket)  # stays open: it ends with the raylet
             self._thread.start()
 
     def stop(self) -> None:
@@ -42,6 +45,8 @@ class Watchdog:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
+        if self._raylet:
+            self._raylet.close()
 
     def explain(self, seconds: float) -> None:
         """End the command if Ray is lost, which may be the cause of an error.
@@ -58,44 +63,78 @@ class Watchdog:
             self._end_if_lost()
 
     def _end_if_lost(self) -> None:
-        if lost := self.lost():
+        if lost := self._lost():
             time.sleep(SIGNAL_SECONDS)
+            lost = self._dead_process() or lost
             logs = f"; Ray's logs on this node: {self._logs}" if self._logs else ""
-            ending.end_process(1, f"{lost}; rerun the same command to resume{logs}")
+            text = f"{lost}; rerun the same command to resume{logs}"
+            ending.end_process(1, text, kill_first=True)
 
-    def lost(self) -> str:
-        """What is lost, and where; empty if nothing is."""
+    def _lost(self) -> str:
+        """What of Ray is lost, and where; empty if nothing is."""
         host = socket.gethostname()
+        if self._raylet is None or _is_closed(self._raylet):
+            self._raylet = _connect(self._socket)
+            if self._raylet is None:
+                return (
+                    f"the raylet of this node ({host}) is dead: {self._socket} refuses connections"
+                )
+        return self._dead_process() or self._lost_gcs()
+
+    def _dead_process(self) -> str:
+        """Which process of a local Ray has ended; empty if none has."""
         names = {"raylet": "the raylet", "gcs_server": "the GCS server"}
         for name, process in self._started.items():
             if (code := process.poll()) is not None:
                 how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-                return f"{names[name]} of the local Ray ({host}, process {process.pid}) {how}"
-        if not _accepts(self._socket):
-            return f"the raylet of this node ({host}) is dead: {self._socket} refuses connections"
+                place = f"{socket.gethostname()}, process {process.pid}"
+                return f"{names[name]} of the local Ray ({place}) {how}"
+        return ""
+
+    def _lost_gcs(self) -> str:
+        """Whether the GCS server answers, and counts this node as alive; empty if so."""
+        now = time.monotonic()
+        if now - self._asked < GCS_PERIOD:
+            return ""
+        self._asked = now
         try:
             alive = node_is_alive(ANSWER_SECONDS)
         except OSError:
             silent = time.monotonic() - self._answered
-            limit = SILENT_SECONDS if _accepts(self._gcs) else GONE_SECONDS
-            if silent < limit:
+            listens = _connect(self._gcs)
+            if listens:
+                listens.close()
+            if silent < (SILENT_SECONDS if listens else GONE_SECONDS):
                 return ""
             return (
                 f"the GCS server of the Ray cluster ({self._gcs}) did not answer for {silent:.0f} s"
             )
         self._answered = time.monotonic()
+        host = socket.gethostname()
         return "" if alive else f"the Ray cluster at {self._gcs} has removed this node ({host})"
 
 
-def _accepts(address: str) -> bool:
-    """Whether something listens at a path or at HOST:PORT."""
+def _connect(address: str) -> socket.socket | None:
+    """A connection to a path or to HOST:PORT, or None if nothing listens there."""
     host, _, port = address.rpartition(":")
     is_path = os.path.isabs(address)
     family = socket.AF_UNIX if is_path else socket.AF_INET6 if "[" in host else socket.AF_INET
-    with socket.socket(family) as client:
-        client.settimeout(ANSWER_SECONDS)
-        try:
-            client.connect(address if is_path else (host.strip("[]"), int(port)))
-        except OSError:
-            return False
-    return True
+    client = socket.socket(family)
+    client.settimeout(ANSWER_SECONDS)
+    try:
+        client.connect(address if is_path else (host.strip("[]"), int(port)))
+    except OSError:
+        client.close()
+        return None
+    return client
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the other side has closed a connection."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
