@@ -19,7 +19,9 @@ FIXTURE_MARKERS = {
 }
 
 os.environ.pop("COLUMNS", None)  # it would set the width of what commands print
-settings.register_profile("check", max_examples=25)  # make check; make test runs all examples
+# Time is never asserted: a test may be slow on a busy machine.
+settings.register_profile("default", deadline=None)
+settings.register_profile("check", deadline=None, max_examples=25)  # make check
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -85,7 +85,7 @@ def test_several_policies_and_seeds_select_the_subsets_of_the_full_probe() -> No
     assert drawn.sum() < outcomes.size
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     prompts=st.integers(2, 30),

@@ -56,7 +56,7 @@ def test_few_or_unparsed_answers_are_no_agreement() -> None:
     assert found == (0, 0, [])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.dictionaries(
         st.sampled_from("abcdef"),

@@ -421,7 +421,7 @@ def test_the_error_for_a_group_that_does_not_divide_the_batch_suggests_a_batch(
     assert prompts_per_update(load_config(file).experiment("q").full_grpo(), 1) == 3
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(group=st.integers(2, 12), batch=st.integers(1, 24), workers=st.integers(1, 3))
 def test_a_batch_fits_exactly_when_it_holds_whole_groups(
     group: int, batch: int, workers: int
@@ -434,7 +434,7 @@ def test_a_batch_fits_exactly_when_it_holds_whole_groups(
     assert (check_batch(grpo, workers) is None) == (batch * workers % group == 0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @example(percent=29, pool=100)
 @given(percent=st.integers(1, 100), pool=st.integers(1, 100_000))
 def test_a_share_is_floored_without_rounding_noise(percent: int, pool: int) -> None:

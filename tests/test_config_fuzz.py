@@ -58,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_mutated_files_are_planned_or_refused_in_one_line(folder: Path) -> None:
-    check(folder, 100, seed=1)
+    check(folder, 60, seed=1)
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def test_an_error_is_not_a_wrong_answer() -> None:
     assert table[1]["error"] == table[1]["n"] == 2
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(OUTCOMES)), min_size=1))
 def test_row_order_does_not_matter(rows: list[tuple[str, str]]) -> None:
     def table(order: list[tuple[str, str]]) -> pa.Table:
@@ -85,7 +85,7 @@ def test_the_interval_agrees_with_published_values(
     assert [bound.item() for bound in interval] == pytest.approx([low, high], abs=1e-4)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(n=st.integers(1, 200), data=st.data())
 def test_the_interval_contains_the_rate_and_is_symmetric_and_narrows(
     n: int, data: st.DataObject
@@ -99,7 +99,7 @@ def test_the_interval_contains_the_rate_and_is_symmetric_and_narrows(
     assert (more[1] - more[0]).item() < high - low
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(OUTCOMES)), min_size=1))
 def test_every_sample_is_counted_once_under_its_outcome(rows: list[tuple[str, str]]) -> None:
     table = difficulty(pa.Table.from_pylist([{"prompt_id": i, "outcome": o} for i, o in rows]))
@@ -206,7 +206,7 @@ def test_the_posterior_shrinks_towards_the_pool_and_learnability_peaks_between()
     assert (larger["learnability"].to_numpy() > chance).all()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(OUTCOMES)), min_size=1))
 def test_the_outcome_histogram_counts_every_prompt_once(rows: list[tuple[str, str]]) -> None:
     table = difficulty(pa.Table.from_pylist([{"prompt_id": i, "outcome": o} for i, o in rows]))

@@ -70,7 +70,7 @@ def rates_only(p: np.ndarray, samples: int, rng: np.random.Generator) -> pa.Tabl
 # The prior
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(POOLS)
 @pytest.mark.slow
 def test_the_prior_of_any_pool_is_finite_and_ignores_the_order(
@@ -152,7 +152,7 @@ def test_stopping_at_the_first_success_does_not_bias_the_prior() -> None:
 # Posterior and learnability
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(prior=PRIORS, n=st.integers(0, 40), data=st.data())
 def test_the_posterior_mean_is_between_the_prior_mean_and_the_pass_rate(
     prior: Prior, n: int, data: st.DataObject
@@ -164,7 +164,7 @@ def test_the_posterior_mean_is_between_the_prior_mean_and_the_pass_rate(
     assert ends[0] - 1e-12 <= posterior <= ends[1] + 1e-12
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(prior=PRIORS, n=st.integers(0, 40), group=st.integers(1, 64), data=st.data())
 def test_learnability_is_a_symmetric_probability_that_grows_with_the_group_size(
     prior: Prior, n: int, group: int, data: st.DataObject
@@ -180,7 +180,7 @@ def test_learnability_is_a_symmetric_probability_that_grows_with_the_group_size(
     assert group > 1 or one == pytest.approx(0, abs=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(a=st.floats(0.05, 20), b=st.floats(0.05, 20), n=st.integers(0, 10), group=st.integers(1, 16))
 def test_learnability_equals_the_integral_over_the_posterior(
     a: float, b: float, n: int, group: int

@@ -22,7 +22,7 @@ from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from tasks import OUTCOMES
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(n=st.integers(1, 8), data=st.data())
 def test_pass_at_k_is_the_fraction_of_draws_with_a_correct_sample(
     n: int, data: st.DataObject
@@ -83,7 +83,7 @@ def test_pass_at_k_has_its_known_values(n: int, c: int, k: int, expected: float)
     assert pass_at_k(n, c, k) == pytest.approx(expected)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(n=st.integers(2, 30), data=st.data())
 def test_pass_at_k_never_decreases_with_k_or_correct_samples(n: int, data: st.DataObject) -> None:
     c, k = data.draw(st.integers(0, n - 1)), data.draw(st.integers(1, n - 1))
@@ -109,7 +109,7 @@ def test_errors_do_not_count_for_pass_at_k_or_the_largest_k() -> None:
     assert metrics["eval/error"] == 0.25
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(OUTCOMES)), min_size=1))
 def test_outcome_shares_add_up_to_one(rows: list[tuple[str, str]]) -> None:
     by_prompt = {i: [o for j, o in rows if i == j] for i, _ in rows}

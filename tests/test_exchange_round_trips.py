@@ -58,7 +58,7 @@ def lost(probe: Imported) -> list[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(pools(), st.booleans(), PRESETS)
 def test_every_export_comes_back_equal(pool: list[Prompt], rated: bool, prompt: Any) -> None:
     if not pool:
@@ -86,7 +86,7 @@ def test_every_export_comes_back_equal(pool: list[Prompt], rated: bool, prompt: 
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(pools(), st.lists(st.sampled_from([RIGHT, WRONG, "so", ""]), min_size=1, max_size=3))
 def test_every_import_comes_back_equal(pool: list[Prompt], completions: list[str]) -> None:
     if not pool:

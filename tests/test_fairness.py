@@ -61,7 +61,7 @@ def agree(one: float, other: float, most: float) -> bool:
     return high == 0 or (high - min(one, other)) / high <= most
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.integers(0, 12), max_size=6), st.sampled_from([0.0, 0.1, 0.25]))
 def test_flags_agree_with_comparing_every_pair(numbers: list[int], most: float) -> None:
     cells = {f"c{i}": {"t": float(n)} for i, n in enumerate(numbers)}
@@ -135,7 +135,7 @@ def test_seconds_follow_the_trainers_own_where_all_are_there() -> None:
 COST = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from("abc"), st.tuples(COST, st.integers(1, 3)), min_size=1))
 def test_each_cell_is_read_at_its_last_evaluation_within_the_common_budget(
     drawn: dict[str, tuple[list[int], int]],

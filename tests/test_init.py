@@ -371,7 +371,7 @@ ANSWERS = st.one_of(
 
 
 @pytest.mark.slow
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     names=st.lists(NAMES, min_size=2, max_size=2, unique=True),
     values=st.lists(ANSWERS, min_size=1, max_size=5),

@@ -96,7 +96,7 @@ def test_the_recorder_cuts_generations_into_groups_and_refuses_mixed_ones() -> N
 REWARDS = st.lists(st.sampled_from([0.0, 1.0, None]), min_size=1, max_size=5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=6), min_size=1))
 def test_one_group_per_update_counts_updates_with_spread_rewards(
     rewards: list[list[float]],
@@ -106,7 +106,7 @@ def test_one_group_per_update_counts_updates_with_spread_rewards(
     assert learnable_pct(table) == pytest.approx(expected)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 4), REWARDS), min_size=1, max_size=20))
 def test_every_group_is_of_one_kind_and_the_last_mean_is_the_result(
     rows: list[tuple[int, list[float | None]]],
@@ -185,7 +185,7 @@ def table_of(rows: list[dict]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=GROUPS)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(ONE, max_size=12))
 def test_group_shares_agree_with_a_plain_count(
     drawn: list[tuple[int, str, list[tuple[str, int]]]],
@@ -209,8 +209,9 @@ def test_group_shares_agree_with_a_plain_count(
             assert sum(getattr(shares, name) for name in names) == pytest.approx(1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(ONE, min_size=1, max_size=12))
+@pytest.mark.slow
 def test_metrics_while_recording_agree_with_those_of_the_table(
     drawn: list[tuple[int, str, list[tuple[str, int]]]],
 ) -> None:
@@ -226,8 +227,9 @@ def test_metrics_while_recording_agree_with_those_of_the_table(
     assert recorder.seen.total() == len(rows)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(ONE, max_size=12))
+@pytest.mark.slow
 def test_tokens_of_live_groups_agree_with_a_plain_count(
     drawn: list[tuple[int, str, list[tuple[str, int]]]],
 ) -> None:

@@ -53,7 +53,7 @@ GROUPS_DRAWN = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(GROUPS_DRAWN)
 def test_the_ledger_agrees_with_a_plain_count(cell: Cell, rows: list[dict]) -> None:
     rows.sort(key=lambda r: r["update"])

@@ -33,7 +33,7 @@ print("after")
 """
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.one_of(
@@ -44,6 +44,7 @@ print("after")
         max_size=20,
     )
 )
+@pytest.mark.slow
 def test_only_what_is_printed_remains_at_any_width(events: list[object]) -> None:
     screen = Screen(80, 10_000)  # high enough that nothing scrolls out before it is erased
     frame = ["one", "two"]

@@ -88,7 +88,7 @@ def test_gold_answers_are_correct_in_both_readings() -> None:
             assert task.mark(f"\\boxed{{{prompt.answer}}}", prompt.answer).outcome == "correct"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     before=st.text(max_size=40),
     letter=st.sampled_from("ABCDEFG"),
@@ -103,7 +103,7 @@ def test_a_box_is_read_after_any_text(before: str, letter: str, marking: str) ->
 PIECES = [r"\boxed{", "}", r"\boxed{(B)}", r"\text{", "(", ")", "B", "a", ".", " the answer is "]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     text=st.lists(st.sampled_from(PIECES), max_size=12).map("".join),
     truncated=st.booleans(),
@@ -297,7 +297,7 @@ NUMBERS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=st.lists(st.sampled_from(NUMBERS), max_size=12).map("".join), truncated=st.booleans())
 def test_a_number_that_is_correct_in_strict_is_correct_in_lenient(
     text: str, truncated: bool

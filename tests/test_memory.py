@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from factories import small_plan
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -156,7 +156,6 @@ def test_bytes_per_token_agree_with_counted_tensors(
     assert 0.5 * per_width <= bytes_ <= per_width * 1.05, "constants are maxima over models"
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(list(SHAPES)),
     st.integers(1, 64),

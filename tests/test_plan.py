@@ -357,9 +357,7 @@ FEW = {"dataset": ["few"]}
 BOTH = {"dataset": ["few", "far"]}
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(BOTH, {"ood": ["few", "far"], "samples": 2, "ood_samples": 8}, {})
 @example(FEW, {"samples": 4, "temperature": 0, "greedy": True}, {})
 @example({**FEW, "probe_seed": [0, 1]}, {"seed": 1, "samples": 9}, {"samples": 2})

@@ -64,7 +64,7 @@ def ties(rates: list[float | None], policy: str, size: int) -> Any:
     return counts and tuple(counts)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     rows=ROWS,
     seed=st.integers(0, 3),
@@ -88,7 +88,7 @@ def test_a_subset_has_distinct_eligible_rows_and_is_determined_by_the_seed(
     assert subset.tolist() == rule(difficulty, size, np.random.default_rng(seed)).tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(rows=ROWS, seed=st.integers(0, 3), policy=st.sampled_from(SCORED), data=st.data())
 def test_the_subset_agrees_with_a_full_sort_by_score_and_tie_breaker(
     rows: list[dict[str, Any]], seed: int, policy: str, data: st.DataObject
@@ -103,7 +103,7 @@ def test_the_subset_agrees_with_a_full_sort_by_score_and_tie_breaker(
     assert subset.tolist() == order[:size].tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(rows=ROWS, policy=st.sampled_from(SCORED), data=st.data())
 def test_scores_and_eligibility_do_not_depend_on_the_order_of_rows(
     rows: list[dict[str, Any]], policy: str, data: st.DataObject
@@ -123,7 +123,7 @@ KEPT = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(rows=ROWS, others=ROWS, policy=st.sampled_from(SCORED))
 @pytest.mark.slow
 def test_values_that_a_policy_does_not_need_never_change_score_or_eligibility(
@@ -150,7 +150,7 @@ def test_each_policy_declares_the_samples_it_needs() -> None:
     assert needs_of(lambda table, size, rng: np.arange(size)) == "all"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rates=RATES, seed=st.integers(0, 3), policy=st.sampled_from(PLAIN))
 def test_a_larger_subset_starts_with_the_smaller_one(
     rates: list[float | None], seed: int, policy: str
@@ -161,7 +161,7 @@ def test_a_larger_subset_starts_with_the_smaller_one(
     assert selected(rates, policy, size, seed) == every[:size]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rates=RATES, seed=st.integers(0, 3))
 def test_random_ignores_pass_rates_and_orders_by_tie_breaker(
     rates: list[float | None], seed: int
@@ -180,7 +180,7 @@ def test_ties_are_broken_by_seed_and_counted() -> None:
     assert ties(rates, "mixture", 4) is None
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rates=RATES, policy=st.sampled_from(["hard", "easy", "middle"]))
 def test_ties_are_the_rows_decided_by_chance(rates: list[float | None], policy: str) -> None:
     size = 1 + len(rates) // 3

@@ -29,7 +29,7 @@ def evenly(names: list[str]) -> list[dict[str, float]]:
     return [{name: 1 / len(names)} for name in names]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rates=RATES, names=NAMES, seed=st.integers(0, 3), data=st.data())
 def test_parts_fill_exactly_the_size_with_distinct_rows(
     rates: list[float | None], names: list[str], seed: int, data: st.DataObject
@@ -42,7 +42,7 @@ def test_parts_fill_exactly_the_size_with_distinct_rows(
     assert rows.tolist() == again.tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rates=RATES, names=NAMES, seed=st.integers(0, 3))
 def test_the_first_part_selects_the_same_rows_as_alone(
     rates: list[float | None], names: list[str], seed: int

@@ -16,7 +16,7 @@ FAILURES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rates=RATES)
 def test_hard_selects_the_lowest_and_easy_the_highest_pass_rates(rates: list[float | None]) -> None:
     size = 1 + len(rates) // 4
@@ -27,7 +27,7 @@ def test_hard_selects_the_lowest_and_easy_the_highest_pass_rates(rates: list[flo
         assert score[rows].tolist() == sorted(score[rows])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rates=RATES)
 def test_middle_selects_the_interquartile_range_first_and_then_the_nearest(
     rates: list[float | None],
@@ -127,7 +127,7 @@ def test_tiers_lists_the_tiers_of_the_table_when_short() -> None:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(failures=FAILURES)
 def test_require_parsed_keeps_prompts_whose_failures_are_mostly_answers(
     failures: dict[str, int],

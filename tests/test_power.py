@@ -26,7 +26,7 @@ from orchestrator.storage.store import Store
 
 @given(st.integers(2, 2000), st.integers(1, 8), st.integers(1, 16))
 @example(6, 1, 1)  # every question must differ, to one side
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @pytest.mark.slow
 def test_more_questions_and_samples_resolve_more(items: int, seeds: int, samples: int) -> None:
     result = minimum_detectable(items, seeds, samples)

@@ -246,6 +246,7 @@ def test_a_single_policy_has_no_comparison(rows: list[Row]) -> None:
     assert "only hard is finished" in section_html(Section("verdicts", "Verdicts", (verdict,)))
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_questions_cannot_be_scored_is_analysed(tmp_path: Path) -> None:
     plan, store = finished_sweep(tmp_path, policies=("hard", "random"))
     for cell in plan.cells:
@@ -463,6 +464,7 @@ def test_an_empty_store_gives_a_page(plan: Plan, tmp_path: Path) -> None:
     assert reader.headings[-1] == "How to reproduce"
 
 
+@pytest.mark.slow
 def test_a_figure_uses_the_text_colour_of_the_page(rows: list[Row]) -> None:
     for svg in (
         figures.accuracy_curves(rows, STYLES),

@@ -39,7 +39,7 @@ def test_trials_share_the_available_resources() -> None:
         trials_at_once({"CPU": 2}, 1, 1, 1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(cpus=st.integers(1, 128), gpus=st.integers(0, 8), parts=st.integers(1, 200))
 def test_a_probe_never_uses_all_cpus_or_more_actors_than_parts(
     cpus: int, gpus: int, parts: int
@@ -75,7 +75,7 @@ def test_the_scarcer_resource_limits_the_trials(
     assert trials_at_once(cluster, cpus, gpus, workers) == fits
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     have=st.integers(1, 64),
     cpus=st.sampled_from([0.1, 0.25, 0.3, 0.5, 1, 1.5, 2]),

@@ -232,7 +232,7 @@ def test_an_incomplete_probe_is_refused_unless_partial(probe: Probe) -> None:
     assert some.num_rows == 20
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(have=st.sets(st.tuples(st.integers(0, 4), st.integers(0, 5))), samples=st.integers(1, 4))
 def test_stored_and_missing_samples_are_complementary(
     have: set[tuple[int, int]], samples: int

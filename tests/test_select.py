@@ -226,6 +226,7 @@ def test_unknown_outcomes_and_non_numeric_rates_are_refused(tmp_path: Path) -> N
         select_file([file], PolicyEntry(policy="hard"), "1", 0, out)
 
 
+@pytest.mark.slow
 def test_test_questions_are_never_selected_though_the_folder_holds_both_splits(
     tmp_path: Path,
 ) -> None:

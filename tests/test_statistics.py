@@ -39,7 +39,7 @@ def pairs(count: int, gain: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
     return rng.random(count), rng.random(count) + gain
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(RATES)
 def test_the_interval_lies_between_the_smallest_and_the_largest_difference(
     rates: list[tuple[float, float]],
@@ -50,7 +50,7 @@ def test_the_interval_lies_between_the_smallest_and_the_largest_difference(
     assert difference.min() - 1e-12 <= low <= high <= difference.max() + 1e-12
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(RATES)
 def test_swapping_before_and_after_mirrors_the_interval(rates: list[tuple[float, float]]) -> None:
     before, after = np.array(rates).T
@@ -161,7 +161,7 @@ def test_p_is_the_level_whose_interval_ends_at_zero(seeds: int, items: int) -> N
 HIDDEN = np.array([[0.0, 0.25, 1.0, 0.5, 1.0], [0.75, 0.0, 0.0, 1.0, 1.0]])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(DIFFERENCES)
 @example(HIDDEN)
 def test_effects_mirror_and_their_p_agrees_with_their_interval(values: np.ndarray) -> None:
@@ -173,7 +173,7 @@ def test_effects_mirror_and_their_p_agrees_with_their_interval(values: np.ndarra
         assert (forth.p < 0.05) == (forth.low > 0 or forth.high < 0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(DIFFERENCES, st.randoms(use_true_random=False))
 def test_the_order_of_seeds_and_questions_does_not_matter(values: np.ndarray, random: Any) -> None:
     seeds, items = (random.sample(range(n), n) for n in values.shape)
@@ -217,7 +217,7 @@ def test_expected_mean_squares_give_their_components() -> None:
 # ---- tests of one family
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from([-1.0, -0.25, 0.0, 0.5, 1.0]), min_size=2, max_size=10))
 def test_the_permutation_test_agrees_with_scipy(values: list[float]) -> None:
     result = permutation_p(np.array(values))
@@ -240,7 +240,7 @@ def test_many_questions_use_a_sampled_test_close_to_the_exact_one() -> None:
     assert permutation_p(np.ones(100)) == 1 / 10_000
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 400), st.integers(0, 400), st.integers(0, 5))
 def test_mcnemar_is_the_exact_binomial_test(only_a: int, only_b: int, both: int) -> None:
     a = np.array([1] * only_a + [0] * only_b + [1] * both)
@@ -300,7 +300,7 @@ def test_too_few_or_equal_cells_have_no_regression_line(y: list[float]) -> None:
 
 
 @given(st.integers(8, 12), st.floats(-3, 3).filter(lambda x: abs(x) > 0.1))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_points_on_a_line_have_r_squared_1(cells: int, slope: float) -> None:
     result = r_squared(np.arange(cells), slope * np.arange(cells) + 1, resamples=200)
     assert result[:3] == pytest.approx((1, 1, 1))

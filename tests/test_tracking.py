@@ -255,6 +255,7 @@ def test_an_interrupted_sweep_leaves_its_runs_killed(store: Store, plan: Plan) -
     assert {run.info.status for run in (*parents, *children.values())} == {"RUNNING"}
 
 
+@pytest.mark.slow
 def test_two_processes_create_one_database(tmp_path: Path) -> None:
     code = (
         f"from orchestrator.tracking.client import connect; connect('sqlite:///{tmp_path}/new.db')"

@@ -281,7 +281,7 @@ def test_an_existing_mask_is_kept() -> None:
 REWARD = st.sampled_from([0.0, 1.0, None])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.integers(1, 5).flatmap(
         lambda g: st.tuples(
