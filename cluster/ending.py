@@ -96,13 +96,15 @@ def end_process(exit_code: int, text: str, *, kill_first: bool = False) -> None:
         return
     if not _ends.acquire(blocking=False):
         threading.Event().wait()
-    worker = threading.Thread(target=_run_actions, args=[text], daemon=True)
-    worker.start()
-    if kill_first:
+    try:
+        worker = threading.Thread(target=_run_actions, args=[text], daemon=True)
+        worker.start()
+        if kill_first:
+            kill_descendants()
+        worker.join(ACTIONS_SECONDS)
         kill_descendants()
-    worker.join(ACTIONS_SECONDS)
-    kill_descendants()
-    os._exit(exit_code)
+    finally:
+        os._exit(exit_code)
 
 
 def kill_descendants() -> None:
