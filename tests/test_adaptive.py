@@ -75,6 +75,7 @@ def test_adaptive_probing_selects_the_subset_of_the_full_probe(
         assert subset(outcomes, drawn, rule, 12, seed) == subset(outcomes, full, rule, 12, seed)
 
 
+@pytest.mark.slow
 def test_several_policies_and_seeds_select_the_subsets_of_the_full_probe() -> None:
     outcomes = pool(2, 150, 8)
     requests = [(rule, 15, seed) for rule in EARLY for seed in (0, 3)]

@@ -147,6 +147,7 @@ def golds() -> list[str]:
 
 
 @pytest.mark.parametrize("marking", ["strict", "lenient"])
+@pytest.mark.slow
 def test_every_gold_of_math_is_correct(golds: list[str], marking: str) -> None:
     assert len(golds) == 12_498
     answers = [Answer(rf"\boxed{{{gold}}}", gold) for gold in golds]

@@ -187,6 +187,7 @@ def table_of(rows: list[dict]) -> pa.Table:
 
 @settings(max_examples=100)
 @given(st.lists(ONE, max_size=12))
+@pytest.mark.slow
 def test_group_shares_agree_with_a_plain_count(
     drawn: list[tuple[int, str, list[tuple[str, int]]]],
 ) -> None:

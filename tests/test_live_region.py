@@ -71,6 +71,7 @@ def test_only_what_is_printed_remains_at_any_width(events: list[object]) -> None
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (40, 10), (200, 50), (10, 2), (1, 1)])
+@pytest.mark.slow
 def test_a_frame_that_is_too_large_is_cut_to_the_terminal(
     columns: int, lines: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

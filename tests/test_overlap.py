@@ -176,6 +176,7 @@ def read(path: Path) -> list[Prompt]:
     return [make_prompt("t", row["question"], str(row["answer"]), "1") for row in rows]
 
 
+@pytest.mark.slow
 def test_gsm8k_does_not_overlap_with_its_test() -> None:
     train, test = read(data("gsm8k", "train.jsonl.gz")), read(data("gsm8k", "test.jsonl"))
     overlaps = find_overlap(train, test)

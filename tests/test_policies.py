@@ -72,6 +72,7 @@ def ties(rates: list[float | None], policy: str, size: int) -> Any:
     require=st.sampled_from([None, "parsed"]),
     data=st.data(),
 )
+@pytest.mark.slow
 def test_a_subset_has_distinct_eligible_rows_and_is_determined_by_the_seed(
     rows: list[dict[str, Any]], seed: int, policy: str, require: str | None, data: st.DataObject
 ) -> None:
@@ -105,6 +106,7 @@ def test_the_subset_agrees_with_a_full_sort_by_score_and_tie_breaker(
 
 @settings(max_examples=200)
 @given(rows=ROWS, policy=st.sampled_from(SCORED), data=st.data())
+@pytest.mark.slow
 def test_scores_and_eligibility_do_not_depend_on_the_order_of_rows(
     rows: list[dict[str, Any]], policy: str, data: st.DataObject
 ) -> None:

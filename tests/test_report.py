@@ -444,6 +444,7 @@ def test_the_same_store_gives_the_same_page(plan: Plan, store: Store, tmp_path: 
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
+@pytest.mark.slow
 def test_user_text_is_escaped(tmp_path: Path) -> None:
     plan, store = finished_sweep(tmp_path, about="<img src=x> & <i>more</i>", claims=[CLAIMS[0]])
     page = tmp_path / "page.html"
@@ -603,6 +604,7 @@ def probed(plan: Plan, store: Store) -> None:
         write_part(store, spec.key, spec.split, pa.Table.from_pylist(rows, schema=SAMPLES))
 
 
+@pytest.mark.slow
 def test_the_pool_is_shown_where_its_probe_is_in_the_store(tmp_path: Path) -> None:
     plan, store = full_sweep(tmp_path)
     section = analyse(plan, store).sections[-2]

@@ -411,6 +411,7 @@ def test_math_loads_seven_subjects_from_the_hub_and_math500_its_pinned_commit(
     }
 
 
+@pytest.mark.slow
 def test_real_math_has_its_official_counts_golds_and_levels() -> None:
     task = CompetitionMath(path=str(data("raw", "math")))
     assert (len(task.train()), len(task.test())) == (7498, 5000)
@@ -428,6 +429,7 @@ def test_real_math_has_its_official_counts_golds_and_levels() -> None:
         assert pairs(pool) == [(row["question"], row["answer"].strip()) for row in rows]
 
 
+@pytest.mark.slow
 def test_real_math_has_a_numeric_subset() -> None:
     task = CompetitionMath(path=str(data("raw", "math")), numeric=True)
     assert (len(task.train()), len(task.test())) == (6089, 4038)
