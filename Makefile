@@ -1,9 +1,10 @@
 # make demo: the quickstart sweep on this machine.
+# make chaos: kills, damaged files and faults; prints a table of figures, in an hour or two.
 # make check: lint, types and the pure tests. make test: all tests, as CI runs them.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo check test lint types pure schema install clean
+.PHONY: demo chaos check test lint types pure schema install clean
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -36,6 +37,9 @@ pure: install
 
 test: lint types
 	$(BIN)/python -m pytest
+
+chaos: install
+	HF_HUB_OFFLINE=1 PYTHONPATH=.:tests $(BIN)/python -m chaos
 
 schema: install
 	$(BIN)/python -c 'import json; from orchestrator.config.catalog import json_schema; \

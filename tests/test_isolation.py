@@ -167,7 +167,7 @@ def test_stored_samples_are_not_marked_again_by_a_marker_that_fails() -> None:
         for i in range(50)
     ]
     samples, golds = pa.Table.from_pylist(rows, schema=SAMPLES), {str(i): GOLD for i in range(50)}
-    with pytest.raises(MarkingError, match=r"6 of 6 answers .*max_marking_errors: 0\.1 allows"):
+    with pytest.raises(MarkingError, match=r"(\d\d?) of \1 answers .*max_marking_errors: 0\.1 allows"):
         update_marks(samples, Misbehaving(), golds, 0.1)
 
 
