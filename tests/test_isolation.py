@@ -167,7 +167,8 @@ def test_stored_samples_are_not_marked_again_by_a_marker_that_fails() -> None:
         for i in range(50)
     ]
     samples, golds = pa.Table.from_pylist(rows, schema=SAMPLES), {str(i): GOLD for i in range(50)}
-    with pytest.raises(MarkingError, match=r"(\d\d?) of \1 answers .*max_marking_errors: 0\.1 allows"):
+    several = r"([6-9]|1[0-2]) of \1 answers .*max_marking_errors: 0\.1 allows"  # two children
+    with pytest.raises(MarkingError, match=several):
         update_marks(samples, Misbehaving(), golds, 0.1)
 
 
