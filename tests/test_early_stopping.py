@@ -26,6 +26,7 @@ from orchestrator.training.early_stopping import (
     stop_decision,
     stopped_lines,
 )
+from orchestrator.training.record import finish
 
 
 def drawn(rng: np.random.Generator, rate: float, questions: int = 100) -> dict[str, float]:
@@ -148,16 +149,15 @@ def test_a_stopped_cell_later_finishes_as_if_it_had_never_stopped(
     file = experiments(tmp_path, stop_hopeless=True)
     plan, store = plan_of(file), store_of(file)
     hard, rival = plan.cells
-    finished_cell(store, plan, rival)
-    right = evaluations(store, rival.cell_id).to_pylist()
+    record = finished_cell(store, plan, rival)
     rows = [
         row | {"update": u, "outcome": "correct"}
         for u in (0, 6, 12)
-        for row in right
+        for row in record.evaluations.to_pylist()
         if row["update"] == 0
     ]
-    table = pa.Table.from_pylist(rows, schema=evaluations(store, rival.cell_id).schema)
-    store.write_table(table, "cells", rival.cell_id, "evaluations.parquet")
+    record.evaluations = pa.Table.from_pylist(rows, schema=record.evaluations.schema)
+    finish(store, rival, record, {})
 
     text = run(file)
     assert "stopped early: clearly below the best policy of its block" in text

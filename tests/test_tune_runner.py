@@ -117,4 +117,4 @@ def test_a_deterministic_error_ends_a_group_of_workers_at_once(tmp_path: Path) -
     source = OneCell(cell.model_copy(update={"probe": probe}))
     with ray_session():
         run_cells(source, [cell], 1, Store(str(tmp_path / "runs")))
-    assert source.ends == ["TaskError: invalid train -5: expected an integer ≥ 0"]
+    assert source.ends == ["TaskError: invalid train -5: write an integer ≥ 0"]
