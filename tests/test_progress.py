@@ -54,7 +54,8 @@ def test_bars_follow_the_phases_of_a_run(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(live_region, "REDRAW_SECONDS", 60)  # only when something is printed
     states = [CellState.PENDING, CellState.TRAINED, CellState.FINISHED]
-    display = ProgressDisplay.of(plan, states)
+    display = ProgressDisplay.of(plan)
+    display.count(plan, states)
     display.out = FakeTerminal(screen)
     with display:
         display.meter = UsageMeter({"gpu_seconds": 7200})

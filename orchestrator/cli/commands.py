@@ -10,7 +10,6 @@ from orchestrator.report.layout import described, output_width, wrapped
 
 if TYPE_CHECKING:
     from orchestrator.config.entries import ModelEntry
-    from orchestrator.pipeline.progress import ProgressDisplay
     from orchestrator.planning.plan import Plan
     from orchestrator.storage.store import Store
 
@@ -48,13 +47,14 @@ def run(arguments: argparse.Namespace) -> int:
             "run decile probe instead, or remove it from the grid"
         )
     store.check_writable()
+    from orchestrator.pipeline.progress import ProgressDisplay
     from orchestrator.pipeline.sweep import run_experiment
     from orchestrator.report.text import terminal_report
     from orchestrator.tracking import comparison_links, default_tracking_uri
 
     tracking_uri = arguments.tracking_uri or default_tracking_uri(store)
     grows_to = _cluster_size(arguments)
-    with _progress(plan, store) as progress:
+    with ProgressDisplay.of(plan) as progress:
         outcome = run_experiment(
             plan, store, tracking_uri, progress, max_resources=grows_to, wait=arguments.wait
         )
@@ -79,12 +79,13 @@ def probe(arguments: argparse.Namespace) -> int:
     page = arguments.out or Path(f"probe-{plan.name}.html")
     check_outputs(plan, page)
     store.check_writable()
+    from orchestrator.pipeline.progress import ProgressDisplay
     from orchestrator.pipeline.sweep import probe_experiment
 
     problem = None
     try:
         grows_to = _cluster_size(arguments)
-        probe_experiment(plan, store, _progress(plan, store), grows_to, wait=arguments.wait)
+        probe_experiment(plan, store, ProgressDisplay.of(plan), grows_to, wait=arguments.wait)
     except PolicyError as error:  # a subset cannot be filled: the report shows which ones can
         problem = error
     print(save_report(plan, store, page, output_width()))
@@ -180,13 +181,6 @@ def _open(arguments: argparse.Namespace) -> "tuple[Plan, Store]":
         storage = str(Path.home() / "decile" / storage)
     store = arguments.store = Store(arguments.storage or storage)  # errors are logged there
     return plan, store
-
-
-def _progress(plan: "Plan", store: "Store") -> "ProgressDisplay":
-    from orchestrator.pipeline.progress import ProgressDisplay
-    from orchestrator.training.cell_state import cell_state
-
-    return ProgressDisplay.of(plan, [cell_state(store, cell) for cell in plan.cells])
 
 
 def _cluster_size(arguments: argparse.Namespace) -> dict[str, float]:

@@ -65,12 +65,10 @@ class ProgressDisplay:
         self._ending = ExitStack()
 
     @classmethod
-    def of(cls, plan: Plan, states: Sequence[CellState] = ()) -> Self:
-        """Progress over a plan's cells; `states`: how far each is, if any has started."""
+    def of(cls, plan: Plan) -> Self:
+        """Progress over a plan's cells; `count` says how far each is, if any has started."""
         names = {cell.cell_id: short_name(plan, cell) for cell in plan.cells}
-        display = cls(len(plan.cells), names=names)
-        display.count(plan, states)
-        return display
+        return cls(len(plan.cells), names=names)
 
     def count(self, plan: Plan, states: Sequence[CellState]) -> None:
         """Count how many cells are done, by the states of a plan's cells."""
