@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 
 INTERRUPTED = "interrupted; rerun the same command to resume"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LOOK_SECONDS = 0.05  # between two looks for a signal
 ACTIONS_SECONDS = 2.0  # `ray job stop` sends SIGKILL after 3 s
 KILL_SECONDS = 5.0  # killed processes that hold much memory need a moment
 _PR_SET_CHILD_SUBREAPER = 36
@@ -50,9 +51,9 @@ def signals_end_process() -> Iterator[None]:
     done = threading.Event()
 
     def wait() -> None:
-        while not done.is_set():
-            if received := signal.sigtimedwait(_blocked, 0.5):
-                end_process(128 + received.si_signo, INTERRUPTED)
+        while not done.wait(LOOK_SECONDS):  # macOS has no sigtimedwait
+            if pending := signal.sigpending() & _blocked:
+                end_process(128 + min(pending), INTERRUPTED)
 
     _enabled = True
     threading.Thread(target=wait, name="signals", daemon=True).start()

@@ -34,7 +34,7 @@ class Watchdog:
         self._raylet: socket.socket | None = None
         self._started = started_processes()
         self._socket, self._gcs, self._logs = raylet_socket(), gcs_address(), session_logs()
-        self._answered = self._asked = time.monotonic()
+        self._answered_at = self._requested_at = time.monotonic()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         if ending.enabled():
             self._raylet = _connect(self._socket)  # stays open: it ends with the raylet
@@ -94,13 +94,13 @@ class Watchdog:
     def _lost_gcs(self) -> str:
         """Whether the GCS server answers, and counts this node as alive; empty if so."""
         now = time.monotonic()
-        if now - self._asked < GCS_PERIOD:
+        if now - self._requested_at < GCS_PERIOD:
             return ""
-        self._asked = now
+        self._requested_at = now
         try:
             alive = node_is_alive(ANSWER_SECONDS)
         except OSError:
-            silent = time.monotonic() - self._answered
+            silent = time.monotonic() - self._answered_at
             listens = _connect(self._gcs)
             if listens:
                 listens.close()
@@ -109,7 +109,7 @@ class Watchdog:
             return (
                 f"the GCS server of the Ray cluster ({self._gcs}) did not answer for {silent:.0f} s"
             )
-        self._answered = time.monotonic()
+        self._answered_at = time.monotonic()
         host = socket.gethostname()
         return "" if alive else f"the Ray cluster at {self._gcs} has removed this node ({host})"
 
