@@ -134,7 +134,9 @@ def _written(value: Any) -> str:
     """A value as YAML on one line."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int | float):
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, str):
         return scalar(value)
