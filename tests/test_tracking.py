@@ -36,6 +36,7 @@ from orchestrator.tracking import (
 )
 from orchestrator.tracking import runs as tracking_runs
 from orchestrator.tracking.cell_view import as_csv, clean, flatten
+from orchestrator.tracking.client import connect
 
 HERE = Path(__file__).parent
 
@@ -262,6 +263,23 @@ def test_two_processes_create_one_database(tmp_path: Path) -> None:
     )
     creators = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     assert [creator.wait(timeout=120) for creator in creators] == [0, 0]
+
+
+@pytest.mark.slow
+def test_a_database_is_created_whole_or_not_at_all(tmp_path: Path) -> None:
+    """MLflow's migrations alone leave some of the tables, and fail on them from then on."""
+    file = tmp_path / "new.db"
+    code = f"""
+import resource
+from orchestrator.tracking.client import connect
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+connect("sqlite:///{file}")
+"""
+    full = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120)
+    assert full.returncode == 1, full.stderr
+    assert file.stat().st_size == 0
+    assert connect(f"sqlite:///{file}").search_experiments()
+    assert [f.name for f in tmp_path.iterdir() if ".new" in f.name] == []
 
 
 def test_a_finished_run_has_its_summary_and_artifacts(store: Store, plan: Plan) -> None:

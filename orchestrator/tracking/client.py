@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from orchestrator.storage.scratch import scratch_folder
 from orchestrator.tracking.mlflow_internals import DATABASE_LOGGER
@@ -46,7 +47,8 @@ def failures() -> tuple[type[Exception], ...]:
 def is_damaged(error: BaseException) -> bool:
     """Whether an SQLite file is not a database (any more), so that no rerun can use it."""
     texts = ("file is not a database", "malformed", "no such table", "no such column")
-    return any(text in str(error) for text in (*texts, "Can't locate revision"))
+    half_migrated = ("Can't locate revision", "already exists\n[SQL: \nCREATE TABLE")
+    return any(text in str(error) for text in (*texts, *half_migrated))
 
 
 def is_full(error: BaseException) -> bool:
@@ -63,23 +65,27 @@ def connect(uri: str) -> "MlflowClient":
     for logger in ("mlflow", "alembic", "urllib3.connectionpool"):
         logging.getLogger(logger).setLevel(logging.ERROR)
     logging.getLogger(DATABASE_LOGGER).setLevel(logging.CRITICAL)
-    with _creation_lock(uri):
+    with _creation_lock(uri) as database:
         _check_database(uri)
+        if database and database.is_file() and not database.stat().st_size:
+            _create_database(database)
         return MlflowClient(tracking_uri=uri)
 
 
 @contextmanager
-def _creation_lock(uri: str) -> Iterator[None]:
-    """Let one process at a time create or migrate the tables of an SQLite file."""
-    file = uri.removeprefix("sqlite:///")
-    if file == uri or not file:
-        yield
+def _creation_lock(uri: str) -> Iterator[Path | None]:
+    """Let one process at a time create or migrate the tables of an SQLite file; yields the file."""
+    import sqlalchemy
+
+    url = sqlalchemy.make_url(uri) if uri.startswith("sqlite") else None
+    if url is None or not url.database or url.database == ":memory:":
+        yield None
         return
-    folder = Path(file).absolute().parent
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f".{Path(file).name}.lock").open("a") as lock:
+    file = Path(url.database).absolute()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with (file.parent / f".{file.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield file
 
 
 def _check_database(uri: str) -> None:
@@ -88,14 +94,29 @@ def _check_database(uri: str) -> None:
         return
     import sqlalchemy
 
-    url = sqlalchemy.make_url(uri)
-    if url.drivername.startswith("sqlite") and url.database:
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = sqlalchemy.create_engine(url)
+    engine = sqlalchemy.create_engine(uri)
     try:
         sqlalchemy.inspect(engine).get_table_names()
     finally:
         engine.dispose()
+
+
+def _create_database(file: Path) -> None:
+    """Put the tables into a new file that then replaces this empty one.
+
+    MLflow's migrations are not a transaction: a kill or a full disk would leave some of the tables,
+    and every later migration fails on those that exist.
+    """
+    from mlflow import MlflowClient
+
+    for leftover in file.parent.glob(f".{file.name}.*.new*"):
+        leftover.unlink()
+    new = file.with_name(f".{file.name}.{uuid4().hex}.new")  # MLflow keeps an engine per name
+    try:
+        MlflowClient(tracking_uri=f"sqlite:///{new}")
+        new.replace(file)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def search_runs(client: "MlflowClient", experiment_id: str, where: str) -> "list[Run]":

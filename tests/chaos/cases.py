@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 from sweeps import NAME, decile, experiments, same_results, store_of
 
 from orchestrator.tracking import default_tracking_uri
+from orchestrator.tracking.client import failures
 
 HANG = 300  # seconds after which a command counts as hanging
 
@@ -83,8 +84,11 @@ def differences(file: Path, reference: Path, tracking_uri: str | None = None) ->
     problems = []
     if not same_results(file, reference):
         problems.append("results differ from those of the undisturbed sweep")
-    client = MlflowClient(tracking_uri or default_tracking_uri(store_of(file)))
-    experiments = [e for e in client.search_experiments() if e.name != "Default"]
+    try:
+        client = MlflowClient(tracking_uri or default_tracking_uri(store_of(file)))
+        experiments = [e for e in client.search_experiments() if e.name != "Default"]
+    except failures() as error:
+        return [*problems, f"MLflow cannot be read: {str(error)[:200]}"]
     runs = client.search_runs([e.experiment_id for e in experiments])
     children = [r for r in runs if "mlflow.parentRunId" in r.data.tags]
     cells = [r.data.tags.get("decile.cell_id", r.info.run_name) for r in children]
