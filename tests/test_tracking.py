@@ -268,7 +268,7 @@ def test_two_processes_create_one_database(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_database_is_created_whole_or_not_at_all(tmp_path: Path) -> None:
     """MLflow's migrations alone leave some of the tables, and fail on them from then on."""
-    file = tmp_path / "new.db"
+    file = tmp_path / "mlflow.db"
     code = f"""
 import resource
 from orchestrator.tracking.client import connect
@@ -279,7 +279,7 @@ connect("sqlite:///{file}")
     assert full.returncode == 1, full.stderr
     assert file.stat().st_size == 0
     assert connect(f"sqlite:///{file}").search_experiments()
-    assert [f.name for f in tmp_path.iterdir() if ".new" in f.name] == []
+    assert {f.name for f in tmp_path.iterdir()} == {"mlflow.db", ".mlflow.db.lock"}
 
 
 def test_a_finished_run_has_its_summary_and_artifacts(store: Store, plan: Plan) -> None:
