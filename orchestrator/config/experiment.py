@@ -1,8 +1,8 @@
-"""The blocks of an experiment: grid, probe, evaluation, resources, and the experiment itself."""
+"""An experiment, with its blocks grid and resources."""
 
 from collections.abc import Sequence
 from math import prod
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -11,29 +11,15 @@ from orchestrator.config.corrections import shown
 from orchestrator.config.entries import (
     MAX_LISTED,
     MAX_RESOURCES,
-    MAX_SAMPLES,
-    MAX_TOKENS,
-    MAX_UPDATES,
     Seed,
     Settings,
     setting_error,
 )
-from orchestrator.sampling import ENGINES, Sampler, SamplingSettings, find_sampler
+from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.storage.errors import shortened
 
-PASS_AT = (2, 4, 8, 16, 32)
 _MAX_CELLS = 10_000
 _MAX_BUDGET = 1_000_000_000
-
-
-def _check_engine(name: str) -> type[Sampler] | None:
-    """The class of a custom engine. None for a built-in one, which is heavy to import."""
-    if name in ENGINES:
-        return None
-    try:
-        return find_sampler(name)
-    except ValueError as error:
-        raise setting_error(str(error)) from error
 
 
 class Grid(Settings):
@@ -68,117 +54,6 @@ class Grid(Settings):
                 "or several experiments"
             )
         return self
-
-
-class Probe(Settings):
-    """How difficulty is measured: K completions per prompt from the base model."""
-
-    samples: int = Field(default=10, ge=1, le=MAX_SAMPLES)
-    """K, completions per prompt."""
-    temperature: float = Field(default=1.0, ge=0, le=100)
-    """Sampling temperature; 0 means greedy."""
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    """Nucleus sampling; 1 disables it."""
-    top_k: int = Field(default=0, ge=0, le=MAX_TOKENS)
-    """Sample from the k most likely tokens only; 0 disables it."""
-    max_completion_length: int = Field(default=256, ge=1, le=MAX_TOKENS)
-    """Token limit per completion; a low limit makes every prompt look hard."""
-    seed: Seed = 0
-    """Sampling seed; another seed is another probe."""
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), strict=False, examples=[["Question:"]]
-    )
-    """Stop strings; the text before the first of them is marked."""
-    adaptive: bool = False
-    """Stop sampling a prompt once further samples cannot change any subset of the grid."""
-    count_truncated: Literal["wrong", "exclude"] = "wrong"
-    """Whether a completion cut at the token limit counts as wrong, or is left out."""
-    engine: str = "transformers"
-    """transformers, vllm (needs a GPU and decile[vllm]), or package.module:Class."""
-    gpus: int = Field(default=1, ge=1, le=MAX_RESOURCES)
-    """GPUs per sampler, if the cluster has any; vllm splits a large model across them."""
-
-    @field_validator("engine")
-    @classmethod
-    def _engine_exists(cls, name: str) -> str:
-        _check_engine(name)
-        return name
-
-    def sampling(self) -> SamplingSettings:
-        """The settings that determine how a completion is drawn."""
-        return SamplingSettings(
-            self.temperature,
-            self.top_p,
-            self.top_k,
-            self.max_completion_length,
-            self.seed,
-            self.stop,
-        )
-
-
-class Evaluate(Settings):
-    """How accuracy is measured: on the same test questions in all cells."""
-
-    every: int = Field(default=0, ge=0, le=MAX_UPDATES)
-    """Updates between evaluations; 0 evaluates only the base and the final model."""
-    samples: int = Field(default=4, ge=1, le=MAX_SAMPLES)
-    """Completions per test question; accuracy is their mean."""
-    temperature: float = Field(default=1.0, ge=0, le=100)
-    """Sampling temperature; 0 means greedy."""
-    pass_at: tuple[Annotated[int, Field(ge=2)], ...] = Field(default=PASS_AT, strict=False)
-    """The k of pass@k; each needs at least k samples. By default, those that the samples allow."""
-    greedy: bool = False
-    """Also generate one answer per question at temperature 0."""
-    ood: tuple[str, ...] = Field(default=(), strict=False, examples=[["arithmetic"]])
-    """Datasets whose test sets the base and the final model also answer (out-of-distribution)."""
-    ood_samples: int | None = Field(default=None, ge=1, le=MAX_SAMPLES)
-    """Completions per question of those test sets. Default: `samples`."""
-    max_completion_length: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
-    """Token limit per completion. Default: the probe's."""
-    seed: Seed = 1
-    """Sampling seed, the same in every evaluation so that comparisons are paired."""
-    engine: str | None = None
-    """What generates the answers. Unset: the trainer's own model, during training. Set: an engine,
-    after training, with the base model loaded once and each checkpoint's adapter swapped in."""
-
-    @field_validator("engine")
-    @classmethod
-    def _engine_adapts(cls, name: str | None) -> str | None:
-        if name and (engine := _check_engine(name)) and not engine.adapts:
-            raise setting_error(
-                f"engine {name!r} cannot swap adapters: leave engine out to evaluate with the "
-                "trainer's own model"
-            )
-        return name
-
-    @model_validator(mode="after")
-    def _enough_samples(self) -> Self:
-        if "pass_at" not in self.model_fields_set:
-            return self
-        most = max(self.samples, (self.ood_samples or 0) if self.ood else 0)
-        for index, k in enumerate(self.pass_at):
-            if k > most:
-                raise setting_error(
-                    f"pass@{k} needs {k} samples per question, not {most}: write samples: {k}, "
-                    f"or remove {k}",
-                    *("pass_at", index),
-                )
-        return self
-
-    def as_probe(
-        self, probe: Probe, *, samples: int | None = None, temperature: float | None = None
-    ) -> Probe:
-        """The probe of a test set, whose completions are the base model's evaluation."""
-        return Probe(
-            samples=samples or self.samples,
-            temperature=self.temperature if temperature is None else temperature,
-            max_completion_length=self.max_completion_length or probe.max_completion_length,
-            stop=probe.stop,
-            seed=self.seed,
-            # The same engine as for the trained models, so that comparisons are paired.
-            engine=self.engine or "transformers",
-            gpus=probe.gpus if self.engine else 1,
-        )
 
 
 class Resources(Settings):

@@ -111,6 +111,7 @@ _ABOVE_ZERO = {
     "repetition_penalty",
     "adam_epsilon",
 }
+_OF_MANY = ("list", "dict", "set", "Any", "Config", "Overrides")  # in annotations
 LORA_DEFAULTS: dict[str, Any] = {
     "r": 32,
     "lora_alpha": 32,
@@ -130,7 +131,7 @@ def check_setting(section: str, name: str, value: Any) -> str | None:
         return f"unknown setting {shortened(name)}: {reason}"
     expected = (
         _expected_word(section, name, value)
-        or _expected_type(fields[name], value)
+        or expected_type(fields[name], value)
         or _expected_range(section, name, value)
     )
     default = (GRPO_DEFAULTS if section == "grpo" else LORA_DEFAULTS).get(name)
@@ -193,11 +194,11 @@ def _expected_word(section: str, name: str, value: Any) -> str | None:
     return one_of(words, str(value))
 
 
-def _expected_type(annotation: str, value: Any) -> str | None:
+def expected_type(annotation: str, value: Any) -> str | None:
     """The type that a setting takes, if the value is plainly of another one."""
     takes_number = "float" in annotation or "int" in annotation
     if isinstance(value, list | dict):
-        takes_many = any(kind in annotation for kind in ("list", "dict", "Any", "Config"))
+        takes_many = any(kind in annotation for kind in _OF_MANY)
         return None if takes_many else "one value"
     if annotation == "str" and not isinstance(value, str | None):
         return "a string"

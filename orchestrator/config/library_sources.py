@@ -1,4 +1,4 @@
-"""What TRL and PEFT declare about their settings, read from their source as text.
+"""What TRL, PEFT and vLLM declare about their settings, read from their source as text.
 
 Importing the libraries takes seconds and loads torch. Their source gives the names, types and
 accepted words of the settings in milliseconds, and always matches the installed version.
@@ -12,17 +12,25 @@ from functools import cache
 from pathlib import Path
 
 # Where each setting is declared: package, file inside it, class. Later classes override earlier.
-_GRPO_CLASSES = (
-    ("transformers", "training_args.py", "TrainingArguments"),
-    ("trl", "trainer/base_config.py", "_BaseConfig"),
-    ("trl", "trainer/grpo_config.py", "GRPOConfig"),
-)
-_LORA_CLASSES = (
-    ("peft", "config.py", "PeftConfigMixin"),
-    ("peft", "config.py", "PeftConfig"),
-    ("peft", "tuners/lora/config.py", "LoraConfig"),
-)
+_CLASSES = {
+    "grpo": (
+        ("transformers", "training_args.py", "TrainingArguments"),
+        ("trl", "trainer/base_config.py", "_BaseConfig"),
+        ("trl", "trainer/grpo_config.py", "GRPOConfig"),
+    ),
+    "lora": (
+        ("peft", "config.py", "PeftConfigMixin"),
+        ("peft", "config.py", "PeftConfig"),
+        ("peft", "tuners/lora/config.py", "LoraConfig"),
+    ),
+    "vllm": (("vllm", "engine/arg_utils.py", "EngineArgs"),),
+}
 _ENUM_FILES = (("transformers", "trainer_utils.py"), ("transformers", "training_args.py"))
+# vLLM annotates with names such as CacheDType, which these files define as Literal[...].
+_ALIAS_FILES = tuple(
+    ("vllm", f"config/{name}.py")
+    for name in ("cache", "kernel", "load", "mamba", "model", "parallel", "scheduler")
+)
 # TRL annotates its words as `str` and compares them in the trainer.
 _TRAINER = ("trl", "trainer/grpo_trainer.py")
 _COMPARISON = r"\b(?:self|args)\.{}\s+(?:==|!=|in|not in)\s+(\[[^\]]*\]|\"[^\"]*\")"
@@ -30,13 +38,18 @@ _COMPARISON = r"\b(?:self|args)\.{}\s+(?:==|!=|in|not in)\s+(\[[^\]]*\]|\"[^\"]*
 
 @cache
 def declared(section: str) -> dict[str, str]:
-    """Setting name -> annotation text, for the section `grpo` or `lora`."""
+    """Setting name -> annotation text, for the section `grpo`, `lora` or `vllm`."""
     fields: dict[str, str] = {}
-    for package, file, name in _GRPO_CLASSES if section == "grpo" else _LORA_CLASSES:
+    for package, file, name in _CLASSES[section]:
         for node in _class_body(package, file, name):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 fields[node.target.id] = ast.unparse(node.annotation)
     return fields
+
+
+def is_installed(section: str) -> bool:
+    """Whether the libraries that declare a section's settings are installed."""
+    return all(importlib.util.find_spec(package) for package, _, _ in _CLASSES[section])
 
 
 @cache
@@ -47,8 +60,10 @@ def accepted_words(section: str, name: str) -> tuple[str, ...]:
         text = _source(*_TRAINER)
         compared = re.findall(_COMPARISON.format(re.escape(name)), text)
         return tuple(sorted({word for part in compared for word in re.findall(r'"(\w+)"', part)}))
-    kinds = ast.parse(annotation, mode="eval")
+    kinds: ast.AST = ast.parse(annotation, mode="eval")
     names = {node.id for node in ast.walk(kinds) if isinstance(node, ast.Name)}
+    if section == "vllm" and names <= _literal_aliases().keys() | {"None"}:
+        kinds, names = _literal_aliases()[(names - {"None"}).pop()], {"Literal"}
     for enum in sorted(names - {"Literal"}):
         for package, file in _ENUM_FILES:
             if words := tuple(_enum_values(package, file, enum)):
@@ -57,6 +72,21 @@ def accepted_words(section: str, name: str) -> tuple[str, ...]:
         constants = [node.value for node in ast.walk(kinds) if isinstance(node, ast.Constant)]
         return tuple(value for value in constants if isinstance(value, str))
     return ()
+
+
+@cache
+def _literal_aliases() -> dict[str, ast.expr]:
+    """The names that vLLM defines as Literal[...] of constants."""
+    aliases: dict[str, ast.expr] = {}
+    for package, file in _ALIAS_FILES:
+        for node in _tree(package, file).body:
+            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", 0)
+            value = getattr(node, "value", None)
+            if isinstance(target, ast.Name) and isinstance(value, ast.Subscript):
+                names = [n.id for n in ast.walk(value) if isinstance(n, ast.Name)]
+                if names == ["Literal"]:
+                    aliases[target.id] = value
+    return aliases
 
 
 def _enum_values(package: str, file: str, name: str) -> Iterator[str]:

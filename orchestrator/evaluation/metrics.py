@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.experiment import PASS_AT
+from orchestrator.config.probe import PASS_AT
 from orchestrator.storage.schema import EVALUATIONS
 from tasks import OUTCOMES
 

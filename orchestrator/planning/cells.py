@@ -8,8 +8,10 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.config.experiment import PASS_AT, Probe, Resources
+from orchestrator.config.experiment import Resources
+from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
+from orchestrator.sampling.engine_args import changing_args
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.hashing import canonical_hash
 
@@ -37,14 +39,18 @@ class ProbeSpec(Spec):
     @property
     def identity(self) -> dict[str, Any]:
         """What the key hashes. Not the marker, the pool or K, which do not change any sample."""
-        not_in_key = {"samples", "adaptive", "count_truncated", "gpus"}
-        if not self.settings.stop:
+        settings = self.settings
+        not_in_key = {"samples", "adaptive", "count_truncated", "gpus", "engine_args"}
+        if not settings.stop:
             not_in_key.add("stop")  # added later: keys of probes without it stay as they were
+        sampling = settings.model_dump(mode="json", exclude=not_in_key)
+        if engine_args := changing_args(settings.engine, settings.engine_args):
+            sampling["engine_args"] = engine_args  # also added later
         return {
             "model": self.model.key(),
             "template": self.template,
             "task": self.dataset.task,
-            "sampling": self.settings.model_dump(mode="json", exclude=not_in_key),
+            "sampling": sampling,
         }
 
     @cached_property

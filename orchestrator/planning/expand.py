@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 
-from orchestrator.config.experiment import Evaluate, Experiment, Probe
+from orchestrator.config.experiment import Experiment
+from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec, with_rivals
 from orchestrator.planning.pools import Pool, Split, template_hash
 from orchestrator.planning.resolve import Resolved

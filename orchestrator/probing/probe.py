@@ -89,7 +89,9 @@ class ProbeActor:
         self.spec, self.store = spec, Store(storage)
         self.task, self.failure = spec.dataset.build(), ""
         try:
-            self.sampler = load_sampler(spec.model, spec.settings.engine)
+            self.sampler = load_sampler(
+                spec.model, spec.settings.engine, engine_args=spec.settings.engine_args
+            )
         except SamplingError as error:
             self.failure = str(error)
 

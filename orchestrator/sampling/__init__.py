@@ -4,6 +4,7 @@ An engine's libraries are heavy, or not installed at all, so its module is impor
 """
 
 import inspect
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
@@ -65,15 +66,18 @@ def load_sampler(
     engine: str = "transformers",
     device: str | None = None,
     lora_rank: int = 0,
+    engine_args: Mapping[str, Any] | None = None,
 ) -> Sampler:
     """The named engine with the model loaded; `device` None takes the GPU where there is one.
 
-    A recorded model is always replayed. With `lora_rank`, adapters can be swapped in. Raises
-    ValueError for an unknown engine, one that cannot swap adapters, and a model that cannot be
-    loaded; SamplingError for an engine of the user's own that fails.
+    A recorded model is always replayed. With `lora_rank`, adapters can be swapped in. `engine_args`
+    are passed to the engine's `load` as keyword arguments. Raises ValueError for an unknown engine,
+    one that cannot swap adapters, and a model that cannot be loaded; SamplingError for an engine of
+    the user's own that fails.
     """
     sampler: Any = find_sampler(RECORDED if source.recorded else engine)
     if lora_rank and not sampler.adapts:
         raise ValueError(f"engine {engine!r} cannot swap adapters")
+    rank, options = [lora_rank] if lora_rank else [], {} if source.recorded else engine_args or {}
     with engine_errors(sampler, "load"):
-        return cast(Sampler, sampler.load(source, device, *([lora_rank] if lora_rank else [])))
+        return cast(Sampler, sampler.load(source, device, *rank, **options))

@@ -89,7 +89,8 @@ class Sampler(ABC):
     def load(cls, source: ModelSource, device: str | None = None) -> "Sampler":
         """The engine with the model; `device` None takes the GPU where there is one.
 
-        Raises ValueError for a model that cannot be loaded.
+        Further keyword arguments of an engine are its `engine_args` in experiments.yaml. Raises
+        ValueError for a model that cannot be loaded.
         """
 
     def adapt(self, folder: Path) -> None:

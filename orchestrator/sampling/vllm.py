@@ -31,8 +31,17 @@ class VllmSampler(TokenSampler):
         self.adapters = 0
 
     @classmethod
-    def load(cls, source: ModelSource, device: str | None = None, lora_rank: int = 0) -> Self:
-        """An engine of the source's model on this process's GPUs; ValueError without vLLM."""
+    def load(
+        cls,
+        source: ModelSource,
+        device: str | None = None,
+        lora_rank: int = 0,
+        **engine_args: Any,
+    ) -> Self:
+        """An engine of the source's model on this process's GPUs; ValueError without vLLM.
+
+        `engine_args` are those of vLLM's EngineArgs that Decile does not set itself.
+        """
         try:
             import vllm
         except ImportError as error:
@@ -41,19 +50,20 @@ class VllmSampler(TokenSampler):
 
         if source.revision is not None:
             check_hub_id(source.location)
-        llm = vllm.LLM(
-            model=source.location,
-            revision=source.revision,
-            tokenizer_revision=source.revision,
-            dtype=source.dtype,
-            load_format="safetensors",
-            trust_remote_code=False,
-            enable_prefix_caching=True,
-            tensor_parallel_size=max(1, torch.cuda.device_count()),  # an actor sees its own only
-            distributed_executor_backend="mp",
+        options: dict[str, Any] = {
+            "enable_prefix_caching": True,
+            "tensor_parallel_size": max(1, torch.cuda.device_count()),  # an actor sees its own only
+            "distributed_executor_backend": "mp",
+            **engine_args,
             **_lora_options(lora_rank),
-        )
-        return cls(llm, source.chat_template_kwargs)
+            "model": source.location,
+            "revision": source.revision,
+            "tokenizer_revision": source.revision,
+            "dtype": source.dtype,
+            "load_format": "safetensors",
+            "trust_remote_code": False,
+        }
+        return cls(vllm.LLM(**options), source.chat_template_kwargs)
 
     def adapt(self, folder: Path) -> None:
         """Sample with this adapter from now on; vLLM caches adapters by number."""

@@ -121,11 +121,12 @@ def lost_updates(store: Store, cell: Cell) -> list[int]:
 
 
 def _by_engine(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Groups of cells that one engine can evaluate: same model, engine and GPUs."""
+    """Groups of cells that one engine can evaluate: same model, engine and its settings."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         settings = cell.baseline.settings
-        key = canonical_hash([_base_model(cell).key(), settings.engine, settings.gpus])
+        engine = (settings.engine, settings.engine_args, settings.gpus)
+        key = canonical_hash([_base_model(cell).key(), *engine])
         groups.setdefault(key, []).append(cell)
     return list(groups.values())
 
@@ -149,6 +150,7 @@ def _evaluate(
     arguments = {
         "model": _base_model(cells[0]),
         "engine": settings.engine,
+        "engine_args": settings.engine_args,
         "rank": max(1, *(int(rank) for own in ranks for rank in own)),
         "storage": store.uri,
         "cpus": share.cpus,
@@ -160,7 +162,13 @@ class CheckpointActor:
     """One base model in one process; evaluates the adapter of a cell after an update."""
 
     def __init__(
-        self, model: ModelSource, engine: str, rank: int, storage: str, cpus: float
+        self,
+        model: ModelSource,
+        engine: str,
+        engine_args: Mapping[str, Any],
+        rank: int,
+        storage: str,
+        cpus: float,
     ) -> None:
         import torch
 
@@ -170,7 +178,7 @@ class CheckpointActor:
         self.store = Store(storage)
         self.failure = ""
         try:
-            self.sampler = load_sampler(model, engine, lora_rank=rank)
+            self.sampler = load_sampler(model, engine, lora_rank=rank, engine_args=engine_args)
         except SamplingError as error:
             self.failure = str(error)
         self.pools: dict[str, Pool] = {}

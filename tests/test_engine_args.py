@@ -1,0 +1,276 @@
+"""`engine_args`: which an engine takes, and which of them are part of a probe's key."""
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from factories import small_plan
+
+from orchestrator.config import library_sources
+from orchestrator.config.catalog import load_config
+from orchestrator.planning.plan import Plan
+from orchestrator.sampling.engine_args import ENGINE_ARGS
+from orchestrator.storage.errors import UserError
+
+# As vLLM declares them: the fields of EngineArgs, and the words that some accept.
+ARG_UTILS = """
+class EngineArgs:
+    model: str = ModelConfig.model
+    dtype: ModelDType = ModelConfig.dtype
+    kv_cache_dtype: CacheDType = CacheConfig.cache_dtype
+    quantization: QuantizationMethods | str | None = ModelConfig.quantization
+    max_model_len: int = ModelConfig.max_model_len
+    gpu_memory_utilization: float = CacheConfig.gpu_memory_utilization
+    kv_cache_memory_bytes: int | None = None
+    enforce_eager: bool = False
+    hf_overrides: HfOverrides = get_field(ModelConfig, "hf_overrides")
+    cpu_offload_params: set[str] = get_field(UVAOffloadConfig, "cpu_offload_params")
+    trust_remote_code: bool = False
+    _api_process_count: int = 1
+"""
+CONFIGS = {
+    "cache": 'CacheDType = Literal["auto", "bfloat16", "fp8"]',
+    "load": 'SafetensorsLoadStrategy: TypeAlias = Literal["lazy", "eager"]',
+    "model": 'ModelDType = Literal["auto", "float32"]',
+}
+CACHED = (
+    library_sources.declared,
+    library_sources.accepted_words,
+    library_sources._literal_aliases,
+    library_sources._tree,
+    library_sources._source,
+)
+OWN_ENGINE = """
+from orchestrator.sampling import Completion, Sampler
+
+
+class Scaled(Sampler):
+    @classmethod
+    def load(cls, source, device=None, *, scale, name="x"):
+        sampler = cls()
+        sampler.scale = scale
+        return sampler
+
+    def sample(self, requests, settings):
+        return [[Completion(str(self.scale), 1, "stop") for _ in r.samples] for r in requests]
+
+    def count_tokens(self, requests):
+        return [1 for _ in requests]
+
+
+class Plain(Scaled):
+    @classmethod
+    def load(cls, source, device=None):
+        return cls()
+
+
+class Open(Scaled):
+    adapts = True
+
+    @classmethod
+    def load(cls, source, device=None, lora_rank=0, **anything):
+        return cls()
+"""
+
+
+@pytest.fixture
+def vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The files of vLLM that declare its settings; nothing of it can be imported."""
+    package = tmp_path / "site" / "vllm"
+    (package / "config").mkdir(parents=True)
+    (package / "engine").mkdir()
+    (package / "__init__.py").write_text("raise AssertionError('imported')")
+    (package / "engine" / "arg_utils.py").write_text(ARG_UTILS)
+    for _, file in library_sources._ALIAS_FILES:
+        (package / file).write_text(CONFIGS.get(Path(file).stem, ""))
+    for function in CACHED:
+        function.cache_clear()
+    monkeypatch.syspath_prepend(package.parent)
+    yield
+    for function in CACHED:
+        function.cache_clear()
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "engines_of_mine.py").write_text(OWN_ENGINE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def written(folder: Path, block: str, **settings: Any) -> Path:
+    content = {
+        "models": {"tiny": {"embedded": "tiny"}},
+        "experiments": {
+            "q": {
+                "grid": {"model": ["tiny"], "dataset": ["shuffled_objects"], "policy": ["hard"]},
+                block: settings,
+            }
+        },
+    }
+    file = folder / "experiments.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def refusal(folder: Path, engine: str, args: dict[str, Any], block: str = "probe") -> str:
+    """The message, after its place, which is the line of the argument."""
+    file = written(folder, block, engine=engine, engine_args=args)
+    with pytest.raises(UserError) as caught:
+        load_config(file)
+    place, _, message = str(caught.value).partition(": ")
+    lines = [text.strip() for text in file.read_text().splitlines()]
+    first = lines.index("engine_args:")
+    line = next(n for n, text in enumerate(lines[first:], first + 1) if next(iter(args)) in text)
+    assert place == f"{file}:{line}"
+    return message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "gpu_memory_utilisation",
+            0.5,
+            "unknown setting 'gpu_memory_utilisation': vLLM's EngineArgs does not have it: "
+            "remove it; did you mean 'gpu_memory_utilization'?",
+        ),
+        ("_api_process_count", 2, "vLLM's EngineArgs does not have it"),
+        ("model", "gpt2", "remove it (set hub, path or embedded on the model)"),
+        ("trust_remote_code", True, "remove it (code from the Hub is never run)"),
+        ("load_format", "pt", "remove it (weights are read from safetensors only)"),
+        ("dtype", "float32", "remove it (set dtype on the model"),
+        ("gpu_memory_utilization", 1.5, "is 1.5: write a number from 0.01 to 1"),
+        ("gpu_memory_utilization", True, "is true: write a number"),
+        ("gpu_memory_utilization", float("nan"), "is .nan: write"),
+        ("gpu_memory_utilization", None, "is null: write a value, or leave it out"),
+        ("max_model_len", "4k", "is '4k': write a number"),
+        ("max_model_len", 4096.5, "is 4096.5: write a whole number"),
+        ("max_model_len", 0, "is 0: write a number from 1 to"),
+        ("max_model_len", [1], "is a list: write one value"),
+        ("kv_cache_dtype", "fp9", "write one of auto, bfloat16, fp8; did you mean 'fp8'?"),
+        ("kv_cache_dtype", ["fp8"], "is a list: write one of auto, bfloat16, fp8"),
+        ("kv_cache_memory_bytes", 1e300, "is 1.0e+300: write"),
+        ("enforce_eager", "true", "is 'true': write true or false"),
+        ("hf_overrides", {"a": [float("inf")]}, "is a mapping: write finite numbers"),
+    ],
+)
+def test_what_vllm_does_not_take_is_refused_with_its_line(
+    name: str, value: Any, message: str, tmp_path: Path, vllm: None
+) -> None:
+    for block in ("probe", "evaluate"):
+        text = refusal(tmp_path, "vllm", {name: value}, block)
+        assert text.startswith(f"experiments.q.{block}.engine_args.{name}: ")
+        assert message in text
+
+
+def test_what_vllm_takes_is_accepted(tmp_path: Path, vllm: None) -> None:
+    args = {
+        "max_model_len": 4096,
+        "gpu_memory_utilization": 1,
+        "kv_cache_memory_bytes": 2**40,
+        "kv_cache_dtype": "fp8",
+        "enforce_eager": True,
+        "hf_overrides": {"rope_scaling": {"factor": 2.0}},
+        "cpu_offload_params": ["mlp"],
+        "quantization": "fp8",
+    }
+    experiment = load_config(written(tmp_path, "probe", engine="vllm", engine_args=args))
+    assert experiment.experiment("q").probe.engine_args == args
+
+
+def test_without_vllm_names_cannot_be_checked_but_known_ones_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda n, *a: None if n == "vllm" else find(n, *a)
+    )
+    file = written(tmp_path, "probe", engine="vllm", engine_args={"no_such_name": 1})
+    assert load_config(file).experiment("q").probe.engine_args == {"no_such_name": 1}
+    assert "remove it" in refusal(tmp_path, "vllm", {"trust_remote_code": True})
+    assert "from 0.01 to 1" in refusal(tmp_path, "vllm", {"gpu_memory_utilization": 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("max_model_len", "takes no engine_args: remove 'max_model_len', or write engine: vllm"),
+        ("dtype", "remove it (set dtype on the model)"),
+        ("rows", "engine transformers takes no engine_args: remove 'rows'"),
+    ],
+)
+def test_the_transformers_engine_takes_none(
+    name: str, message: str, tmp_path: Path, vllm: None
+) -> None:
+    assert message in refusal(tmp_path, "transformers", {name: 1})
+
+
+def test_engine_args_of_evaluate_need_an_engine(tmp_path: Path) -> None:
+    file = written(tmp_path, "evaluate", engine_args={"max_model_len": 1})
+    with pytest.raises(UserError, match="evaluate.engine_args: engine_args belong to an engine"):
+        load_config(file)
+
+
+@pytest.mark.parametrize(
+    ("engine", "args", "message"),
+    [
+        ("Scaled", {"scale": 2, "sclae": 3}, "does not have it: remove it; did you mean 'scale'?"),
+        ("Scaled", {"device": "cpu"}, "remove it (set gpus beside engine)"),
+        ("Plain", {"scale": 2}, "takes no engine_args: remove 'scale'"),
+        ("Open", {"lora_rank": 2}, "remove it (set lora.r)"),
+        ("Open", {"scale": None}, "scale is null"),
+    ],
+)
+def test_an_engine_of_the_users_own_takes_the_keywords_of_load(
+    engine: str, args: dict[str, Any], message: str, tmp_path: Path, own: None
+) -> None:
+    file = written(tmp_path, "probe", engine=f"engines_of_mine:{engine}", engine_args=args)
+    with pytest.raises(UserError) as caught:
+        load_config(file)
+    assert message in str(caught.value)
+
+
+def test_an_argument_without_a_default_is_required(tmp_path: Path, own: None) -> None:
+    with pytest.raises(UserError, match=r"needs scale: write engine_args: \{scale: …\}"):
+        load_config(written(tmp_path, "probe", engine="engines_of_mine:Scaled"))
+    args = {"scale": 2, "name": "y"}
+    load_config(written(tmp_path, "probe", engine="engines_of_mine:Scaled", engine_args=args))
+    load_config(written(tmp_path, "probe", engine="engines_of_mine:Open", engine_args={"any": 1}))
+
+
+def probe_keys(folder: Path, **settings: Any) -> tuple[str, str, str]:
+    """The key of the probe and of the baseline, and the cell's id."""
+    plan: Plan = small_plan(folder, **settings)
+    cell = plan.cells[0]
+    return cell.probe.key, cell.baseline.key, cell.cell_id
+
+
+def test_keys_change_only_with_what_can_change_a_completion(tmp_path: Path) -> None:
+    vllm = {"engine": "vllm"}
+    plain = probe_keys(tmp_path, probe=vllm, evaluate=vllm)
+    for name, value in (("gpu_memory_utilization", 0.5), ("tensor_parallel_size", 2)):
+        harmless = vllm | {"engine_args": {name: value}}
+        assert probe_keys(tmp_path, probe=harmless, evaluate=harmless) == plain
+    changing = vllm | {"engine_args": {"max_model_len": 4096, "enforce_eager": True}}
+    probe, baseline, cell = probe_keys(tmp_path, probe=changing, evaluate=vllm)
+    assert probe != plain[0] and baseline == plain[1] and cell != plain[2]
+    probe, baseline, cell = probe_keys(tmp_path, probe=vllm, evaluate=changing)
+    assert probe == plain[0] and baseline != plain[1] and cell != plain[2]
+
+
+def test_an_unknown_setting_counts_as_one_that_changes_completions(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, probe={"engine": "vllm", "engine_args": {"new_in_vllm": 1}})
+    identity = plan.cells[0].probe.identity
+    assert identity["sampling"]["engine_args"] == {"new_in_vllm": 1}
+    unset = small_plan(tmp_path, probe={"engine": "vllm"}).cells[0].probe.identity
+    assert "engine_args" not in json.dumps(unset)
+
+
+def test_no_setting_is_both_refused_and_listed_as_harmless() -> None:
+    for spec in ENGINE_ARGS.values():
+        assert not spec.reserved.keys() & (spec.harmless.keys() | spec.limits.keys())
+        assert all(spec.reserved.values()) and all(spec.harmless.values())
