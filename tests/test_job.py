@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from processes import wait_until
 from sweeps import NAME, experiments, plan_of, refused
 
 from benchmarks.local_cluster import ROOT, ray, token_head
 from orchestrator.storage.store import Store
+from orchestrator.tracking import default_tracking_uri
 
 pytestmark = pytest.mark.cluster
 
@@ -24,7 +28,13 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
     shutil.rmtree(home, ignore_errors=True)
 
 
-def test_a_submitted_job_runs_the_sweep_and_keeps_its_results(
+def mlflow_runs(store: Store) -> list[Run]:
+    """The runs of a storage's own database."""
+    client = MlflowClient(default_tracking_uri(store))
+    return client.search_runs([e.experiment_id for e in client.search_experiments()])
+
+
+def test_a_stopped_job_is_resumed_by_the_next_and_keeps_its_results(
     cluster: dict[str, str], tmp_path: Path
 ) -> None:
     project = tmp_path / "project"
@@ -37,11 +47,18 @@ def test_a_submitted_job_runs_the_sweep_and_keeps_its_results(
         storage="./runs",
         grid={"model": ["tiny"], "dataset": ["few"], "policy": ["random"]},
     )
-    submit = ("job", "submit", "--working-dir", str(project), "--", "python", "-m", "orchestrator")
-    text = ray(cluster, *submit, "run", "experiments.yaml", "-e", NAME)
-    assert "accuracy" in text
+    submit = ("job", "submit", "--working-dir", str(project))
+    command = ("--", "python", "-m", "orchestrator", "run", "experiments.yaml", "-e", NAME)
     store = Store(str(Path(cluster["HOME"]) / "decile" / "runs"))
+    ray(cluster, *submit, "--no-wait", "--submission-id", "first", *command)
+    wait_until(lambda: list(Path(store.path("cells")).glob("*/checkpoint-*/decile.json")))
+    ray(cluster, "job", "stop", "first")
+    assert "interrupted; rerun" in ray(cluster, "job", "logs", "first")
+    assert {run.info.status for run in mlflow_runs(store)} == {"KILLED"}
+    text = ray(cluster, *submit, *command)
+    assert "accuracy" in text
+    assert {run.info.status for run in mlflow_runs(store)} == {"FINISHED"}
     [cell] = plan_of(file).cells
     assert store.exists("cells", cell.cell_id, "result.json"), text
-    assert "nothing to do" in ray(cluster, *submit, "run", "experiments.yaml", "-e", NAME)
+    assert "nothing to do" in ray(cluster, *submit, *command)
     assert "export RAY_AUTH_MODE=token" in refused(tmp_path, cluster["HEAD"])
