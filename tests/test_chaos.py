@@ -18,6 +18,6 @@ def test_kills_and_damaged_files_do_not_change_results(tmp_path: Path) -> None:
     folder.mkdir()
     reference, began = sweep(folder), time.monotonic()
     run(reference)
-    cases = kills(tmp_path, reference, time.monotonic() - began, 2, rng)
+    cases = [*kills(tmp_path, reference, time.monotonic() - began, 2, rng)]
     cases += damaged_files(tmp_path, {"finished": folder}, reference, 2, rng)
     assert [problem for case in cases for problem in case.problems] == []

@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def main() -> int:
     print(f"an undisturbed run takes {seconds:.0f} s", flush=True)
     stores = {"finished": reference.parent, "in training": interrupted}
     cases: list[Case] = []
-    scenarios: list[Callable[[], list[Case]]] = [
+    scenarios: list[Callable[[], Iterable[Case]]] = [
         partial(kills, folder, reference, seconds, options.kills, rng),
         partial(damaged_files, folder, stores, reference, options.damages, rng),
         partial(full_disks, folder, reference, options.disks, rng),
@@ -65,7 +65,10 @@ def main() -> int:
         partial(mutated_files, folder, options.mutations, options.seed),
     ]
     for scenario in scenarios:
-        cases += scenario()
+        for case in scenario():
+            cases.append(case)
+            for problem in case.problems:
+                print(f"{case.scenario}: {problem}", flush=True)
         print(table(cases), flush=True)
     problems = sum(len(case.problems) for case in cases)
     if not problems:

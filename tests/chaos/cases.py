@@ -49,7 +49,7 @@ class Case:
 
 
 def table(cases: Iterable[Case]) -> str:
-    """The figures of all cases, a line per scenario, and every problem below."""
+    """The figures of all cases, a line per scenario."""
     cases = list(cases)
     lines = [f"{'scenario':<34}{'cases':>7}{'problems':>10}{'longest s':>11}"]
     for scenario in dict.fromkeys(case.scenario for case in cases):
@@ -59,7 +59,6 @@ def table(cases: Iterable[Case]) -> str:
         lines.append(
             f"{scenario:<34}{sum(case.count for case in same):>7}{problems:>10}{longest:>11.1f}"
         )
-    lines += [f"{case.scenario}: {problem}" for case in cases for problem in case.problems]
     return "\n".join(lines)
 
 

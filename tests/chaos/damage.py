@@ -3,7 +3,7 @@
 import random
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from chaos.cases import Case, differences, finish, sweep
@@ -48,12 +48,11 @@ DAMAGES = (truncate, flip, empty, delete, swap)
 
 def damaged_files(
     folder: Path, stores: dict[str, Path], reference: Path, count: int, rng: random.Random
-) -> list[Case]:
+) -> Iterator[Case]:
     """Damage `count` files, each in a fresh copy of one of `stores`, and run the command again.
 
     `stores` maps a state of the sweep ("finished", "in training") to the folder of its file.
     """
-    cases = []
     for number in range(count):
         state = sorted(stores)[number % len(stores)]
         damage = DAMAGES[number // len(stores) % len(DAMAGES)]
@@ -69,6 +68,5 @@ def damaged_files(
         problems = finish(sweep(place)) + differences(sweep(place), reference)
         case.problems = [f"{file.relative_to(runs)}: {problem}" for problem in problems]
         case.seconds = time.monotonic() - began
-        cases.append(case)
+        yield case
         shutil.rmtree(place)
-    return cases

@@ -39,12 +39,12 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def full_disks(folder: Path, reference: Path, count: int, rng: random.Random) -> list[Case]:
+def full_disks(folder: Path, reference: Path, count: int, rng: random.Random) -> Iterator[Case]:
     """A storage that runs out of space at `count` different moments, then gets more."""
     if os.geteuid() != 0:
-        return [Case("disk full (skipped: needs root)", 0)]
+        yield Case("disk full (skipped: needs root)", 0)
+        return
     used = sum(f.stat().st_size for f in (reference.parent / "runs").rglob("*") if f.is_file())
-    cases = []
     for number in range(count):
         place = folder / f"disk-{number}"
         kilobytes = int(used / 1024 * (number + rng.random()) / count) + 4
@@ -61,13 +61,11 @@ def full_disks(folder: Path, reference: Path, count: int, rng: random.Random) ->
             subprocess.run(["mount", "-o", "remount,size=1g", place / "runs"], check=True)
             case.problems += finish(file) + differences(file, reference)
             case.problems = [f"{kilobytes} kB: {problem}" for problem in case.problems]
-        cases.append(case)
-    return cases
+        yield case
 
 
-def trackers(folder: Path, reference: Path) -> list[Case]:
+def trackers(folder: Path, reference: Path) -> Iterator[Case]:
     """A tracking server that is down, dies during the sweep, or is slow."""
-    cases = []
     for scenario in ("down", "killed", "slow"):
         place = folder / f"tracker-{scenario}"
         place.mkdir()
@@ -89,13 +87,11 @@ def trackers(folder: Path, reference: Path) -> list[Case]:
             case.problems += finish(file, "--tracking-uri", address)
             case.problems += differences(file, reference, address)
         case.seconds = time.monotonic() - began
-        cases.append(case)
-    return cases
+        yield case
 
 
-def object_stores(folder: Path, reference: Path, count: int, rng: random.Random) -> list[Case]:
+def object_stores(folder: Path, reference: Path, count: int, rng: random.Random) -> Iterator[Case]:
     """S3 that fails a tenth of all calls and tears some uploads, `count` sweeps."""
-    cases = []
     with s3_server() as server:
         for number in range(count):
             place = folder / f"bucket-{number}"
@@ -115,11 +111,10 @@ def object_stores(folder: Path, reference: Path, count: int, rng: random.Random)
             file = sweep(place, storage=direct)
             case.problems += differences(file, reference, tracking)
             case.seconds = time.monotonic() - began
-            cases.append(case)
-    return cases
+            yield case
 
 
-def clocks(folder: Path, reference: Path, interrupted: Path) -> list[Case]:
+def clocks(folder: Path, reference: Path, interrupted: Path) -> Iterator[Case]:
     """A sweep that is resumed after the clock was set back by a day."""
     place, patch = folder / "clock", folder / "set-back"
     shutil.copytree(interrupted, place)
@@ -130,4 +125,4 @@ def clocks(folder: Path, reference: Path, interrupted: Path) -> list[Case]:
     case = Case("clock set back by a day")
     case.problems = finish(file, PYTHONPATH=path) + differences(file, reference)
     case.seconds = time.monotonic() - began
-    return [case]
+    yield case

@@ -4,6 +4,7 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,14 +25,15 @@ ENDS_RUN = ("driver", "raylet", "GCS")
 
 def kills(
     folder: Path, reference: Path, seconds: float, count: int, rng: random.Random
-) -> list[Case]:
+) -> Iterator[Case]:
     """`count` kills, several in each sweep; `seconds` is the duration of an undisturbed run."""
-    cases: list[Case] = []
-    while len(cases) < count:
-        place = folder / f"kills-{len(cases)}"
+    done = 0
+    while done < count:
+        place = folder / f"kills-{done}"
         place.mkdir()
-        cases += _disturbed_sweep(sweep(place), reference, seconds, rng)
-    return cases
+        cases = _disturbed_sweep(sweep(place), reference, seconds, rng)
+        done += len(cases)
+        yield from cases
 
 
 def _disturbed_sweep(file: Path, reference: Path, seconds: float, rng: random.Random) -> list[Case]:

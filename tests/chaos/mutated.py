@@ -1,6 +1,7 @@
 """Mutated experiments files: `decile plan` accepts each, or refuses it in one line."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from mutations import QUESTIONS, variants
@@ -10,12 +11,12 @@ from test_config_fuzz import PLACE, refusal
 from chaos.cases import Case
 
 
-def mutated_files(folder: Path, count: int, seed: int) -> list[Case]:
+def mutated_files(folder: Path, count: int, seed: int) -> Iterator[Case]:
     """`count` mutations; relative paths in them are looked up in an empty folder."""
     place = folder / "mutated"
     place.mkdir()
     (place / "questions.jsonl").write_text(QUESTIONS)
-    file, cases = place / "experiments.yaml", []
+    file = place / "experiments.yaml"
     for change, data in variants(count, seed):
         file.write_bytes(data)
         began, case = time.monotonic(), Case("mutated experiments.yaml")
@@ -28,5 +29,4 @@ def mutated_files(folder: Path, count: int, seed: int) -> list[Case]:
                 case.problems.append(f"{change}: no line: {message}")
             case.problems += [f"{change}: {p}" for p in (problems(message) if message else [])]
         case.seconds = time.monotonic() - began
-        cases.append(case)
-    return cases
+        yield case
