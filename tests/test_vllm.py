@@ -1,6 +1,10 @@
-"""Requests to the vLLM engine, recorded by a fake engine: no GPU is needed."""
+"""What reaches vLLM, recorded by a stand-in; `tests/engines` runs vLLM itself."""
 
+import json
+import shutil
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -11,8 +15,10 @@ import torch
 from orchestrator.embedded import embedded_path
 from orchestrator.probing.samples import sample_and_mark
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
+from orchestrator.sampling.base import SamplingError
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.stored_model import stored_dtype
 from orchestrator.storage.hashing import folder_identity
 from tasks import get_task
 
@@ -52,6 +58,15 @@ class Recorded:
         ]
 
 
+class Refusing:
+    """A vllm.LLM whose engine does not start: the reason is in a child's output only."""
+
+    def __init__(self, **options: Any) -> None:
+        child = "raise SystemExit('ValueError: head_dim=24 is not supported')"
+        subprocess.run([sys.executable, "-c", child], check=False)
+        raise RuntimeError("Engine core initialization failed. See root cause above.")
+
+
 class LoRARequest(NamedTuple):
     """As vLLM 0.29 declares it, as far as it is used."""
 
@@ -61,14 +76,19 @@ class LoRARequest(NamedTuple):
 
 
 @pytest.fixture
-def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+def vllm(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The stand-in, on a machine with GPUs."""
     module = ModuleType("vllm")
     module.LLM = Recorded  # type: ignore[attr-defined]
     module.SamplingParams = SimpleNamespace  # type: ignore[attr-defined]
+    platforms = ModuleType("vllm.platforms")
+    platforms.current_platform = SimpleNamespace(is_cpu=lambda: False)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
     requests = ModuleType("vllm.lora.request")
     requests.LoRARequest = LoRARequest  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", module)
     monkeypatch.setitem(sys.modules, "vllm.lora.request", requests)
+    return module
 
 
 @pytest.fixture
@@ -86,6 +106,60 @@ def test_the_engine_loads_safetensors_only_and_no_code(sampler: Any) -> None:
     assert Recorded.options["enable_prefix_caching"] is True
     assert Recorded.options["model"] == str(FOLDER)
     assert Recorded.options["tensor_parallel_size"] == max(1, torch.cuda.device_count())
+
+
+def test_the_precision_is_that_of_the_stored_weights_unless_the_model_sets_it(
+    vllm: ModuleType, tmp_path: Path
+) -> None:
+    load_sampler(SOURCE, "vllm")
+    assert Recorded.options["dtype"] == "float32", "vLLM's own auto would be bfloat16"
+    load_sampler(replace(SOURCE, dtype="bfloat16"), "vllm")
+    assert Recorded.options["dtype"] == "bfloat16"
+    unsaid = tmp_path / "model"
+    shutil.copytree(FOLDER, unsaid)
+    config = json.loads((unsaid / "config.json").read_text())
+    del config["dtype"]
+    (unsaid / "config.json").write_text(json.dumps(config))
+    assert stored_dtype(unsaid) == "float32", "read from the weights"
+
+
+def test_engine_args_override_defaults_but_not_what_decile_sets(vllm: ModuleType) -> None:
+    args = {"tensor_parallel_size": 4, "enable_prefix_caching": False, "max_model_len": 64}
+    load_sampler(SOURCE, "vllm", engine_args=args)
+    assert args.items() <= Recorded.options.items()
+    with pytest.raises(ValueError, match="trust_remote_code is set by Decile: remove it"):
+        load_sampler(SOURCE, "vllm", engine_args={"trust_remote_code": True})
+
+
+def test_on_cpus_nothing_is_compiled_and_prompts_are_read_whole(vllm: ModuleType) -> None:
+    load_sampler(SOURCE, "vllm")
+    assert not {"enforce_eager", "enable_chunked_prefill"} & Recorded.options.keys()
+    sys.modules["vllm.platforms"].current_platform.is_cpu = lambda: True
+    load_sampler(SOURCE, "vllm")
+    assert Recorded.options["enforce_eager"] is True
+    assert Recorded.options["enable_chunked_prefill"] is False
+    assert Recorded.options["kv_cache_memory_bytes"] == 2**30
+    load_sampler(SOURCE, "vllm", engine_args={"enforce_eager": False, "kv_cache_memory_bytes": 9})
+    assert Recorded.options["enforce_eager"] is False
+    assert Recorded.options["kv_cache_memory_bytes"] == 9
+
+
+def test_the_reason_why_an_engine_does_not_start_is_named(
+    vllm: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vllm.LLM = Refusing  # type: ignore[attr-defined]
+    with pytest.raises(SamplingError) as caught:
+        load_sampler(SOURCE, "vllm")
+    assert str(caught.value) == (
+        "engine vllm does not start with model tiny: ValueError: head_dim=24 is not supported"
+    )
+    assert "head_dim=24" in capfd.readouterr().err, "the output passes on"
+
+
+def test_weights_that_are_not_safetensors_are_refused(vllm: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(ValueError, match="has no weights as safetensors"):
+        load_sampler(replace(SOURCE, location=str(tmp_path)), "vllm")
 
 
 def test_an_engine_for_probes_has_no_adapters(sampler: Any) -> None:

@@ -1,4 +1,4 @@
-"""Sampling with vLLM on a GPU: continuous batching, with the prefix cached for all samples.
+"""Sampling with vLLM: continuous batching, with the prefix cached for all samples.
 
 One engine per sampler actor. Every sample is a request of its own with its own seed, so that it
 depends on (seed, prompt_id, index) alone and a resumed probe draws only what is missing.
@@ -11,11 +11,18 @@ from typing import Any, Self
 from orchestrator.sampling.base import (
     Completion,
     Request,
+    SamplingError,
     SamplingSettings,
     TokenSampler,
     stream_key,
 )
-from orchestrator.sampling.model import ModelSource, check_hub_id
+from orchestrator.sampling.child_output import CapturedOutput
+from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.stored_model import local_folder, stored_dtype
+from orchestrator.sampling.vllm_args import VLLM_RESERVED
+
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values that vLLM takes as max_lora_rank
+CPU_CACHE = 2**30  # bytes of keys and values that an engine on CPUs reserves at least
 
 
 class VllmSampler(TokenSampler):
@@ -38,32 +45,40 @@ class VllmSampler(TokenSampler):
         lora_rank: int = 0,
         **engine_args: Any,
     ) -> Self:
-        """An engine of the source's model on this process's GPUs; ValueError without vLLM.
+        """An engine of the source's model on this process's GPUs, or on CPUs in vLLM's CPU build.
 
-        `engine_args` are those of vLLM's EngineArgs that Decile does not set itself.
+        `engine_args` are those of vLLM's EngineArgs that Decile does not set itself. Raises
+        ValueError without vLLM and for arguments that Decile sets, SamplingError where the engine
+        does not start.
         """
         try:
             import vllm
-        except ImportError as error:
+        except ModuleNotFoundError as error:
+            if error.name != "vllm":
+                raise SamplingError(f"engine vllm cannot be imported: {error}") from error
             raise ValueError("engine vllm is not installed: pip install 'decile[vllm]'") from error
-        import torch
-
-        if source.revision is not None:
-            check_hub_id(source.location)
-        options: dict[str, Any] = {
+        if reserved := sorted(VLLM_RESERVED.keys() & engine_args.keys()):
+            raise ValueError(f"engine_args: {reserved[0]} is set by Decile: remove it")
+        folder = local_folder(source)
+        options = {
+            **_platform_defaults(folder, engine_args),
             "enable_prefix_caching": True,
-            "tensor_parallel_size": max(1, torch.cuda.device_count()),  # an actor sees its own only
             "distributed_executor_backend": "mp",
             **engine_args,
             **_lora_options(lora_rank),
-            "model": source.location,
-            "revision": source.revision,
-            "tokenizer_revision": source.revision,
-            "dtype": source.dtype,
+            "model": str(folder),
+            "dtype": stored_dtype(folder) if source.dtype == "auto" else source.dtype,
             "load_format": "safetensors",
             "trust_remote_code": False,
         }
-        return cls(vllm.LLM(**options), source.chat_template_kwargs)
+        with CapturedOutput() as output:
+            try:
+                llm = vllm.LLM(**options)
+            except Exception as error:
+                reason = output.root_cause() or f"{type(error).__name__}: {error}"
+                message = f"engine vllm does not start with model {source.name}: {reason}"
+                raise SamplingError(message) from error
+        return cls(llm, source.chat_template_kwargs)
 
     def adapt(self, folder: Path) -> None:
         """Sample with this adapter from now on; vLLM caches adapters by number."""
@@ -96,7 +111,25 @@ class VllmSampler(TokenSampler):
         ]
 
 
-RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values that vLLM takes as max_lora_rank
+def _platform_defaults(folder: Path, engine_args: dict[str, Any]) -> dict[str, Any]:
+    """Defaults that depend on where the engine runs; what the user sets overrides them."""
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        import torch
+
+        visible = torch.cuda.device_count()  # an actor sees its own GPUs only
+        return {
+            "tensor_parallel_size": max(1, visible // engine_args.get("pipeline_parallel_size", 1))
+        }
+    defaults: dict[str, Any] = {
+        # vLLM rewinds a seeded generator after each part of a prompt, which torch has for GPUs only
+        "enable_chunked_prefill": False,
+        "enforce_eager": True,  # compilation takes minutes and gains little on a CPU
+    }
+    if "gpu_memory_utilization" not in engine_args:  # vLLM would reserve 92 % of the machine
+        defaults["kv_cache_memory_bytes"] = CPU_CACHE
+    return defaults
 
 
 def _lora_options(rank: int) -> dict[str, Any]:

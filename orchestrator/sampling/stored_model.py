@@ -1,0 +1,70 @@
+"""A model's files on this machine, and the precision of its weights; no file runs code."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+from orchestrator.sampling.model import ModelSource, check_hub_id
+
+# Weights as safetensors, configuration, tokenizer and chat template; never pickled weights.
+FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+DUPLICATES = ("original/*", "consolidated*")  # weights in their author's own layout
+_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+
+
+def local_folder(source: ModelSource) -> Path:
+    """The model's folder; a Hub model's files are downloaded unless the cache has them.
+
+    Raises ValueError where there is no folder, or none of its weights are safetensors.
+    """
+    folder = Path(source.location)
+    if source.revision is not None:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError
+
+        check_hub_id(source.location)
+        try:
+            folder = Path(
+                snapshot_download(
+                    source.location,
+                    revision=source.revision,
+                    allow_patterns=list(FILES),
+                    ignore_patterns=list(DUPLICATES),
+                )
+            )
+        except (OSError, HfHubHTTPError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise ValueError(
+                f"model {source.name}: {source.location} cannot be downloaded ({reason}); "
+                "check id, revision and HF_TOKEN (gated models), or write a downloaded folder"
+            ) from error
+    if not any(folder.glob("*.safetensors")):
+        raise ValueError(
+            f"model {source.name}: {folder} has no weights as safetensors: write the path of a "
+            "folder with config.json, model.safetensors and the tokenizer"
+        )
+    return folder
+
+
+def stored_dtype(folder: Path) -> str:
+    """The precision that `dtype: auto` means: the configuration's, or the first stored tensor's.
+
+    As in transformers' `from_pretrained`. "auto" where it is none of float32, bfloat16, float16.
+    """
+    from transformers import AutoConfig
+
+    config: Any = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    dtype = str(config.dtype or "").removeprefix("torch.")
+    if not dtype:
+        kinds = (entry.get("dtype") for entry in _header(folder).values())
+        dtype = next((_DTYPES[kind] for kind in kinds if kind in _DTYPES), "")
+    return dtype if dtype in _DTYPES.values() else "auto"
+
+
+def _header(folder: Path) -> dict[str, dict[str, Any]]:
+    """Name -> dtype and shape of the tensors in the first of the model's safetensors files."""
+    with min(folder.glob("*.safetensors")).open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        tensors: dict[str, dict[str, Any]] = json.loads(file.read(length))
+    return tensors
