@@ -37,6 +37,7 @@ class Aime2025(ReadTask):
     marker_version: ClassVar[str] = "1"
     examples: ClassVar[tuple[str, ...]] = ("0", "33", "902")
     templates: ClassVar[Mapping[str, Template]] = boxed_templates("number")
+    sources: ClassVar[tuple[Source, ...]] = tuple(PARTS.values())
 
     def __init__(
         self,

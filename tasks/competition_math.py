@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from tasks.base import Answer, Marking, Prompt, TaskError, make_prompt
 from tasks.equivalence import mark_expression, mark_expressions
 from tasks.files import Row
+from tasks.hub import Repository
 from tasks.marking import Mark
 from tasks.prompting import Template, boxed_templates
 from tasks.reading import last_box
@@ -92,6 +93,7 @@ class CompetitionMath(ReadTask):
         "\\text{Tuesday}",
     )
     templates: ClassVar[Mapping[str, Template]] = boxed_templates("answer")
+    sources: ClassVar[tuple[Source, ...]] = (TRAIN, TEST)
 
     def __init__(
         self,
@@ -131,6 +133,12 @@ class CompetitionMath(ReadTask):
         read = read_rows(MATH500, self.math500_path, partial=self.partial)
         rows = self.keep("test", read)
         return train, self._prompts("test", rows, lambda row: str(row["answer"]).strip())
+
+    @property
+    def downloads(self) -> list[Repository]:
+        """MATH, and MATH-500 where it is the test set, unless there is a path to it."""
+        tested = self.test_set == "math500" and self.math500_path is None
+        return [*super().downloads, *[MATH500.repository()] * tested]
 
     def read_answer(self, text: str) -> str | None:
         """An expression, alone or in the last box of a worked solution."""

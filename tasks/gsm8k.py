@@ -49,6 +49,7 @@ class Gsm8k(ReadTask):
     marker_version: ClassVar[str] = "1"
     examples: ClassVar[tuple[str, ...]] = ("18", "1200", "-3", "624000")
     templates: ClassVar[Mapping[str, Template]] = boxed_templates("number")
+    sources: ClassVar[tuple[Source, ...]] = (TRAIN, TEST)
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from tasks.base import (
     in_test_split,
     make_prompt,
 )
+from tasks.hub import Repository
 from tasks.marking import Mark, mark_letter
 from tasks.prompting import NO_THINKING, Template
 from tasks.shuffled_objects_text import NAMES, ORDINALS, SCENES, Scene
@@ -228,8 +229,22 @@ class ShuffledObjects(ReadTask):
 
     def _benchmark(self, count: int) -> list[Prompt]:
         """One file of the benchmark, row by row."""
+        return [
+            make_prompt(self.name, str(row["input"]), str(row["target"]), str(count))
+            for row in self.rows(str(count), self._source(count))
+        ]
+
+    @property
+    def downloads(self) -> list[Repository]:
+        """The benchmark's repository, where it is read from the hub."""
+        if self.source == "generated" or self.path is not None:
+            return []
+        return [self._source(self.objects[0]).repository(self.revision)]
+
+    def _source(self, count: int) -> Source:
+        """The benchmark's file of this many objects."""
         stem = f"tracking_shuffled_objects_{SIZES[count]}_objects"
-        source = Source(
+        return Source(
             hub=self.hub,
             revision=REVISION if self.hub == HUB else None,
             split="test",
@@ -240,10 +255,6 @@ class ShuffledObjects(ReadTask):
             configs=(stem,),
             records="examples",
         )
-        return [
-            make_prompt(self.name, str(row["input"]), str(row["target"]), str(count))
-            for row in self.rows(str(count), source)
-        ]
 
 
 def _check_swaps(swaps: Sequence[int]) -> tuple[int, int]:

@@ -2,14 +2,16 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
 
 from tasks.base import Marking, Prompt, Task, TaskError
 from tasks.files import SUFFIXES, Row, Rows, check_columns, or_list, read_file
+from tasks.hub import NotCached, Repository, cached_folder, dataset_folder
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -35,6 +37,16 @@ class Source:
     records: str | None = None
     alone: bool = False
 
+    def repository(self, revision: str | None = None) -> Repository:
+        """The data set on the hub at a commit, by default the pinned one. TaskError without one."""
+        commit = revision or self.revision
+        if commit is None or not _COMMIT.fullmatch(commit):
+            raise TaskError(
+                f"{self.hub} is read at a fixed commit only, which {commit!r} is not: "
+                f"write revision: COMMIT (40 hex digits), or {self.advice}"
+            )
+        return Repository("dataset", self.hub, commit)
+
 
 def read_rows(
     source: Source, path: str | None, *, revision: str | None = None, partial: bool = False
@@ -46,7 +58,7 @@ def read_rows(
     missing, and if the number of rows is not the official one, unless `partial`.
     """
     if path is None:
-        read = _from_hub(source, revision or source.revision)
+        read = _from_hub(source, source.repository(revision))
     elif revision is not None:
         raise TaskError("revision is only read from the hub: leave it out, or leave path out")
     else:
@@ -77,40 +89,44 @@ def _files(source: Source, path: Path) -> list[Path]:
     return [file for files in shards for file in files]
 
 
-def _from_hub(source: Source, revision: str | None) -> Rows:
-    if revision is None or not _COMMIT.fullmatch(revision):
-        raise TaskError(
-            f"{source.hub} is read at a fixed commit only, which {revision!r} is not: "
-            f"write revision: COMMIT (40 hex digits), or {source.advice}"
-        )
-    if Path(source.hub).exists():  # `datasets` would load it instead, whatever the revision
-        raise TaskError(
-            f"{source.hub} would load the local {Path(source.hub).resolve()} instead of the hub's "
-            f"data: rename it or run from another folder, or write {source.advice} to use it"
-        )
-    origin = f"{source.hub}@{revision}"
+def _from_hub(source: Source, repository: Repository) -> Rows:
+    """The rows of a split in the files of exactly this commit.
+
+    `datasets` reads the local folder: given the hub's id without a network, it would take the
+    latest rows that it has ever cached, whatever the commit.
+    """
+    try:
+        folder = dataset_folder(repository)
+    except TaskError as error:
+        raise type(error)(f"{error}; to use a local copy, write {source.advice}") from error
     rows: list[Row] = []
     for config in source.configs:
-        for index, row in enumerate(_load_config(source, config, revision), 1):
-            check_columns(f"{origin} row {index}", row, source.columns)
+        for index, row in enumerate(_load_config(source, repository, folder, config), 1):
+            check_columns(f"{repository} row {index}", row, source.columns)
             rows.append(dict(row))
-    return Rows(rows, origin)
+    return Rows(rows, str(repository))
 
 
-def _load_config(source: Source, config: str | None, revision: str) -> Iterable[Any]:
+def _load_config(
+    source: Source, repository: Repository, folder: Path, config: str | None
+) -> list[Any]:
     from datasets import load_dataset
 
     try:
-        rows: Iterable[Any] = load_dataset(
-            source.hub, config, split=source.split, revision=revision
-        )
-    except Exception as error:  # the hub's client raises many types of errors
+        with TemporaryDirectory(prefix="decile-") as scratch:  # HF_HOME may be read-only
+            return list(
+                load_dataset(
+                    str(folder), config, split=source.split, streaming=True, cache_dir=scratch
+                )
+            )
+    except Exception as error:  # the library raises many types of errors
         part = f" ({config})" if config else ""
-        raise TaskError(
-            f"{source.hub}@{revision}{part} cannot be loaded: {error}. "
-            f"To use a local copy: write {source.advice}"
-        ) from error
-    return rows
+        message = (
+            f"{repository}{part} cannot be loaded: {error}; "
+            f"to use a local copy, write {source.advice}"
+        )
+        incomplete = cached_folder(repository) is None
+        raise (NotCached if incomplete else TaskError)(message) from error
 
 
 def _check_count(source: Source, read: Rows, partial: bool) -> Rows:
@@ -127,8 +143,11 @@ def _check_count(source: Source, read: Rows, partial: bool) -> Rows:
 class ReadTask(Task):
     """A task whose questions are read from files or the hub, once per instance and its copies.
 
-    `notes` and `provenance` are complete once the questions have been read.
+    `notes` and `provenance` are complete once the questions have been read. `sources` are the
+    places from which a class reads.
     """
+
+    sources: ClassVar[tuple[Source, ...]] = ()
 
     def __init__(
         self,
@@ -160,6 +179,13 @@ class ReadTask(Task):
         """The source of each split: `hub@revision` or `file sha256:…`."""
         _ = self._pools
         return dict(self._origins)
+
+    @property
+    def downloads(self) -> list[Repository]:
+        """The data sets on the hub that are read without a `path`."""
+        if self.path is not None:
+            return []
+        return list(dict.fromkeys(source.repository(self.revision) for source in self.sources))
 
     @cached_property
     def _pools(self) -> tuple[list[Prompt], list[Prompt]]:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 # A valid call of every command; each test spoils one of its arguments. No word is run as it is.
 CALLS = {
     "plan": "plan e.yaml -e small --storage runs --cpus 2 --gpus 1 --gpu h100 --gpu-price 2",
+    "fetch": "fetch e.yaml -e small --json",
     "run": "run e.yaml -e small --storage runs --cpus 2 --gpus 1",
     "probe": "probe e.yaml -e small --storage runs --cpus 2 --gpus 1 --out page.html",
     "report": "report e.yaml -e small --storage runs --out page.html --paper A",
@@ -33,7 +34,7 @@ CALLS = {
 }
 # Files that a command reads, and options whose values have limits.
 INPUTS = {
-    **dict.fromkeys(("plan", "run", "probe", "report", "ls", "doctor"), "e.yaml"),
+    **dict.fromkeys(("plan", "fetch", "run", "probe", "report", "ls", "doctor"), "e.yaml"),
     **dict.fromkeys(("mark", "import", "init"), "in.jsonl"),
     "select": "t.parquet",
     "export": "s.parquet",
@@ -102,7 +103,7 @@ def test_arguments_that_are_missing_or_unknown(folder: Path, capsys, command: st
     refused(capsys, [*words, "extra", "arguments"])
     refused(capsys, [*words, "\udcff"])
     for position, word in enumerate(words):
-        if word.startswith("-") and word != "--yes":
+        if word.startswith("-") and word not in ("--yes", "--json"):
             refused(capsys, words[: position + 1])  # an option without its value
     misspelt = next((word for word in words if word.startswith("--")), None)
     if misspelt:

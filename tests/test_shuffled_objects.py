@@ -11,6 +11,7 @@ from data import data
 from pools import pool_hash
 from processes import loaded_libraries, output_of
 
+import tasks.hub
 from tasks import Prompt, TaskError, get_task
 from tasks.base import in_test_split, make_prompt
 from tasks.shuffled_objects import ORDERS, ShuffledObjects, draw
@@ -212,13 +213,9 @@ def test_missing_and_malformed_files_are_named(folder: Path) -> None:
 
 
 def test_an_unreachable_hub_points_to_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = pytest.importorskip("datasets")
-
-    def offline(*_: object, **__: object) -> None:
-        raise ConnectionError("offline")
-
-    monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(TaskError, match=r"path: FOLDER"):
+    monkeypatch.setattr(tasks.hub, "cached_folder", lambda _: None)
+    monkeypatch.setattr(tasks.hub, "unreachable", lambda: "no network")
+    with pytest.raises(tasks.hub.NotCached, match=r"no network.*path: FOLDER"):
         get_task("shuffled_objects", source="bbh").test()
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import tasks.sources
 from tasks import TaskError
 from tasks.files import Row, read_file
 from tasks.numbers import normalize_number
@@ -53,15 +54,17 @@ def refused(text: str) -> Any:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
-    """A hub with one row per config; the calls that it gets."""
+    """A cache that holds every data set, with one row per config; the calls that it gets."""
     datasets = pytest.importorskip("datasets")
     calls: list[tuple[object, ...]] = []
 
-    def load(hub: str, config: str, *, split: str, revision: str) -> list[Row]:
-        calls.append((hub, config, split, revision))
+    def load(folder: str, config: str, *, split: str, **options: object) -> list[Row]:
+        assert options["streaming"] is True
+        calls.append((*folder.split("@"), config, split))
         return [ROWS[len(calls) - 1]]
 
     monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr(tasks.sources, "dataset_folder", lambda repository: Path(str(repository)))
     return calls
 
 
@@ -80,10 +83,9 @@ def test_a_hub_id_never_means_a_local_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: list[tuple[object, ...]]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path(SOURCE.hub).mkdir(parents=True)
-    with refused(f"{SOURCE.hub} would load the local {tmp_path / SOURCE.hub}"):
-        read_rows(SOURCE, None)
-    assert not hub
+    write(Path(SOURCE.hub) / "train.jsonl", ROWS[:1])
+    assert read_rows(SOURCE, None).rows == ROWS
+    assert len(hub) == 2
 
 
 def test_a_clone_of_the_hubs_folder_is_read_config_by_config(tmp_path: Path) -> None:
@@ -183,12 +185,12 @@ def test_the_hub_is_read_config_by_config_at_the_pinned_commit(
     read = read_rows(SOURCE, None)
     assert read.rows == ROWS
     assert read.origin == f"someone/sums@{PIN}"
-    assert hub == [("someone/sums", c, "train", PIN) for c in ("easy", "hard")]
+    assert hub == [("someone/sums", PIN, c, "train") for c in ("easy", "hard")]
 
 
 def test_another_commit_of_the_hub_can_be_chosen(hub: list[tuple[object, ...]]) -> None:
     assert read_rows(SOURCE, None, revision="f" * 40).origin == f"someone/sums@{'f' * 40}"
-    assert {call[3] for call in hub} == {"f" * 40}
+    assert {call[1] for call in hub} == {"f" * 40}
 
 
 @pytest.mark.parametrize("revision", [None, "main", "refs/pr/1", "abc1234"])
@@ -224,7 +226,8 @@ def test_an_unreachable_hub_points_to_a_local_path() -> None:
         "try:\n    read_rows(TRAIN, None)\nexcept TaskError as error:\n    print(error)"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert re.search(r"openai/gsm8k@[0-9a-f]{40} \(main\) cannot be loaded: .+", run.stdout)
+    absent = "is not in /nonexistent/hub and cannot be downloaded (HF_HUB_OFFLINE is set)"
+    assert re.match(rf"openai/gsm8k@[0-9a-f]{{40}} {re.escape(absent)}; ", run.stdout)
     assert "write path: FOLDER with train.jsonl and test.jsonl" in run.stdout
 
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from data import data
 
+import tasks.sources
 from tasks import Prompt, Task, TaskError
 from tasks.aime2025 import Aime2025, whole_answer
 from tasks.base import Answer
@@ -390,25 +391,27 @@ def test_math_loads_seven_subjects_from_the_hub_and_math500_its_pinned_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     datasets = pytest.importorskip("datasets")
-    calls: list[tuple[str, str | None, str, str]] = []
+    calls: list[tuple[str, ...]] = []
 
-    def load(hub: str, config: str | None, *, split: str, revision: str) -> list[dict[str, Any]]:
-        calls.append((hub, config, split, revision))
+    def load(folder: str, config: str | None, *, split: str, **_: object) -> list[dict[str, Any]]:
+        calls.append((*folder.split("@"), split))
         row = {**problem(f"{config}-{split}", "3"), "answer": "3", "subject": "Algebra"}
         return [row]
 
     monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr(tasks.sources, "dataset_folder", lambda repository: Path(str(repository)))
     task = CompetitionMath(test_set="math500", revision="a" * 40, partial=True)
     assert questions_of(task.train()) == [f"{subject}-train" for subject in SUBJECTS.values()]
     assert questions_of(task.test()) == ["None-test"]
-    assert {call[3] for call in calls[:7]} == {"a" * 40}
-    hub, _, split, revision = calls[7]
+    assert {call[1] for call in calls[:7]} == {"a" * 40}
+    hub, revision, split = calls[7]
     assert (hub, split) == ("HuggingFaceH4/MATH-500", "test")
     assert revision != "a" * 40
     assert task.provenance == {
         "train": f"EleutherAI/hendrycks_math@{'a' * 40}",
         "test": f"HuggingFaceH4/MATH-500@{revision}",
     }
+    assert [str(each) for each in task.downloads] == [*task.provenance.values()]
 
 
 @pytest.mark.slow

@@ -36,6 +36,13 @@ def init(arguments: argparse.Namespace) -> int:
     return write_experiments(arguments)
 
 
+def fetch(arguments: argparse.Namespace) -> int:
+    """Download the models and data sets of an experiment from the hub."""
+    from orchestrator.cli.fetch import fetch as download
+
+    return download(arguments)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run a sweep, then print its table and where the results are."""
     from orchestrator.storage.errors import UserError

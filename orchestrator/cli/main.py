@@ -78,7 +78,10 @@ def _failure(error: Exception, store: "Store | None") -> tuple[int, str]:
     from orchestrator.storage.store import StoreError
     from policies import PolicyError
     from tasks import TaskError
+    from tasks.hub import HubFails
 
+    if isinstance(error, HubFails):
+        return 1, str(error)
     if isinstance(error, UserError | StoreError | ResourceError | PolicyError | TaskError):
         return 2, str(error)
     if isinstance(error, MarkerFails | ProbeError | LeaseHeld | RayFails | Unsound):

@@ -117,6 +117,7 @@ def _add_init(subparsers: "Subparsers") -> None:
 def _add_experiment_commands(subparsers: "Subparsers") -> None:
     for name, command, text in (
         ("plan", commands.plan, "validate an experiment and show what it would run; runs nothing"),
+        ("fetch", commands.fetch, "download an experiment's models and data sets from the hub"),
         ("run", commands.run, "run whatever is not finished, then print the results"),
         ("probe", commands.probe, "run only the probes, then write a page about the pool"),
         ("report", commands.report, "print the results and write a self-contained HTML page"),
@@ -126,8 +127,9 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
             "file", type=Path, help="YAML file of the experiment, such as experiments.yaml"
         )
         parser.add_argument("-e", "--experiment", required=True, help="name of the experiment")
-        parser.add_argument("--storage", help="folder or URI (default: the file's `storage`)")
-        if name != "report":
+        if name != "fetch":
+            parser.add_argument("--storage", help="folder or URI (default: the file's `storage`)")
+        if name not in ("fetch", "report"):
             for option in ("cpus", "gpus"):
                 parser.add_argument(
                     f"--{option}",
@@ -135,8 +137,9 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
                     help=f"{option.upper()[:-1]}s that the cluster has or can grow to "
                     "(default: those present)",
                 )
-        if name == "plan":
+        if name in ("plan", "fetch"):
             parser.add_argument("--json", action="store_true", help="print as JSON")
+        if name == "plan":
             parser.add_argument(
                 "--gpu", help="GPU type for the estimates, such as h100 (default: this machine's)"
             )

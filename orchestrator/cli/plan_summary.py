@@ -7,6 +7,7 @@ from orchestrator.cost.schedule import CHART_COLUMNS
 from orchestrator.pipeline.estimate import probe_id, probe_labels
 from orchestrator.pipeline.timetable import Site, time_lines, timetable
 from orchestrator.planning.cells import Cell, ProbeSpec
+from orchestrator.planning.downloads import fetch_command, repositories
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.probes import pending_samples
@@ -14,6 +15,7 @@ from orchestrator.report.layout import wrapped
 from orchestrator.stats.power import minimum_detectable, resolution
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import CellState, cell_state
+from tasks.hub import cached_folder
 
 CHART_LABELS = 14  # columns of a schedule's labels and borders
 
@@ -37,6 +39,8 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
         "rollouts_owed": sum(cell.rollouts for cell in untrained),
         **timetable(plan, store, untrained, site, chart_columns),
         "datasets": [_dataset(plan, name) for name in plan.pools],
+        "not_downloaded": _not_downloaded(plan),
+        "fetch_command": fetch_command(plan.source, plan.name),
         "detectable_points": {
             name: round(minimum_detectable(*_test_size(plan, name)), 1) for name in plan.pools
         },
@@ -63,6 +67,17 @@ def _dataset(plan: Plan, name: str) -> dict[str, Any]:
             if items or other == name
         ],
     }
+
+
+def _not_downloaded(plan: Plan) -> list[dict[str, Any]]:
+    """The hub's repositories that the local cache does not hold, or not completely."""
+    models = [cell.probe.model for cell in plan.cells]
+    tasks = {name: pool.task for name, pool in plan.pools.items()}
+    return [
+        {"kind": each.kind, "hub": each.id, "revision": each.revision, "names": names}
+        for each, names in repositories(models, tasks).items()
+        if cached_folder(each) is None
+    ]
 
 
 def _cell(cell: Cell, state: CellState) -> dict[str, Any]:
@@ -136,4 +151,9 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
         origin = "; ".join(f"{split}: {text}" for split, text in dataset["provenance"].items())
         details = [origin, *dataset["notes"], *dataset["overlap_text"], dataset["resolution"]]
         lines += [f"  {line}" for line in details if line]
+    for each in view["not_downloaded"]:
+        names = ", ".join(each["names"])
+        lines.append(f"not downloaded: {names} ({each['hub']}@{each['revision']})")
+    if view["not_downloaded"]:
+        lines.append(f"for machines without internet access, first run {view['fetch_command']}")
     return wrapped("\n".join(lines), width, indent=4)

@@ -54,7 +54,7 @@ def frame(
     """At most this many lines of at most this many columns; what does not fit is counted."""
     parts: list[RenderableType] = []
     if phase and lines > 1:
-        parts.append(_phase_row(phase))
+        parts.append(phase_row(phase))
     free = lines - len(parts) - 2  # the heading of the cells, and the totals
     if cells and free > 0:
         shown = len(cells) if len(cells) <= free else free - 1
@@ -70,7 +70,8 @@ def time_left(ends_at: float | None) -> str:
     return "?" if ends_at is None else duration(max(0.0, ends_at - time.monotonic()))
 
 
-def _phase_row(phase: Phase) -> Table:
+def phase_row(phase: Phase) -> Table:
+    """A phase in one line: its label, a bar, and its detail with the time left."""
     row = Table.grid(padding=(0, 2, 0, 0), expand=True)
     row.add_column(no_wrap=True, overflow="ellipsis")
     row.add_column(ratio=1, min_width=4)

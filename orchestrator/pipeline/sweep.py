@@ -22,8 +22,10 @@ from orchestrator.pipeline.estimate import estimate_costs, usage_meter
 from orchestrator.pipeline.probes import difficulty_lines, is_probed, probe_forecast, run_probes
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.cells import Cell
+from orchestrator.planning.downloads import check_models
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import SweepAnalysis, analyse
+from orchestrator.sampling import ENGINES
 from orchestrator.storage.faults import remote_fault
 from orchestrator.storage.lease import driver_lease
 from orchestrator.storage.store import Store
@@ -87,6 +89,7 @@ def _run_experiment(
     states = [cell_state(store, cell) for cell in plan.cells]
     progress.count(plan, states)
     unsettled = [c for c, state in zip(plan.cells, states, strict=True) if not state.settled]
+    check_models(plan.source, plan.name, [cell.probe.model for cell in unsettled])
     manifest = write_manifest(plan, store)
     tracker = Tracker.open(tracking_uri, store, plan)
     outcome = Outcome()
@@ -141,6 +144,8 @@ def probe_experiment(
         if is_probed(plan, store):
             progress.say("nothing to do: every sample and subset is stored")
             return
+        if plan.experiment.probe.engine in ENGINES:  # another engine may read no weights
+            check_models(plan.source, plan.name, [spec.model for spec in plan.probes])
         meter = progress.meter = usage_meter(plan.name, store)
         with progress, ray_session(max_resources) as cluster:
             progress.forecast = probe_forecast(plan, store, cluster)

@@ -5,10 +5,12 @@ from pathlib import Path
 from orchestrator.config import library_settings as settings
 from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.experiment import Experiment
+from orchestrator.planning.downloads import fetch_advice
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.planning.resolve import Resolved
 from orchestrator.sampling.recorded import missing_responses, recorded_rows
 from tasks import TaskError
+from tasks.hub import NotCached
 
 
 def load_pools(
@@ -20,7 +22,8 @@ def load_pools(
         try:
             pool = pools[name] = load_pool(dataset)
         except TaskError as error:
-            raise loaded.error(str(error), "datasets", name) from error
+            advice = f"; {fetch_advice(loaded, budget_path[1])}" * isinstance(error, NotCached)
+            raise loaded.error(f"{error}{advice}", "datasets", name) from error
         if name in resolved.datasets:
             if not pool.train:
                 message = "has no training prompts: it is for evaluation only"

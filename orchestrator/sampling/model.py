@@ -1,9 +1,10 @@
 """Where a model is and what identifies it, before anything heavy is imported."""
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tasks.hub import Repository
 
 
 def check_hub_id(hub_id: str) -> None:
@@ -20,9 +21,7 @@ def check_hub_id(hub_id: str) -> None:
 
 def hub_cache(hub_id: str) -> Path:
     """The folder of the local cache for a hub model, whether it exists or not."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    return cache / f"models--{hub_id.replace('/', '--')}"
+    return Repository("model", hub_id, "").folder
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,239 @@
+"""Repositories of the Hugging Face Hub at pinned commits, and what the local cache holds."""
+
+import json
+import os
+import threading
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+from tasks.base import TaskError
+
+REACH_SECONDS = 4.0  # for the hub's first answer
+
+# What is read of a repository: weights as safetensors, no code. Folders of a model hold other
+# formats (onnx, original), and consolidated files the same weights again.
+_READ = {
+    "model": (
+        *("*.safetensors", "*.json", "*.jinja", "*.model", "*.tiktoken"),
+        *("vocab.txt", "merges.txt"),
+    ),
+    "dataset": (
+        *("README.md", "*.yaml", "*.parquet", "*.json", "*.jsonl", "*.csv", "*.tsv", "*.arrow"),
+        *("*.txt", "*.gz", "*.bz2", "*.xz", "*.zst", "*.zip"),
+    ),
+}
+_NOT_READ = {
+    "model": ("*/*.safetensors", "*/*.json", "*/*.model", "consolidated*"),
+    "dataset": (),
+}
+
+
+@dataclass(frozen=True, order=True)
+class Repository:
+    """A model or a data set of the hub at a commit (40 hex digits)."""
+
+    kind: Literal["model", "dataset"]
+    id: str
+    revision: str
+
+    def __str__(self) -> str:
+        return f"{self.id}@{self.revision}"
+
+    @property
+    def folder(self) -> Path:
+        """Its folder in the local cache."""
+        return cache_folder() / f"{self.kind}s--{self.id.replace('/', '--')}"
+
+    @property
+    def snapshot(self) -> Path:
+        """The folder of its files in the local cache, by their names."""
+        return self.folder / "snapshots" / self.revision
+
+    @property
+    def url(self) -> str:
+        """Its page."""
+        from huggingface_hub import constants
+
+        return f"{constants.ENDPOINT}/{'datasets/' * (self.kind == 'dataset')}{self.id}"
+
+    def reads(self, path: str) -> bool:
+        """Whether one of its files is read."""
+        return any(fnmatchcase(path, pattern) for pattern in _READ[self.kind]) and not any(
+            fnmatchcase(path, pattern) for pattern in _NOT_READ[self.kind]
+        )
+
+
+class NotCached(TaskError):
+    """Files that are not in the local cache, while the hub cannot be reached."""
+
+
+class HubFails(TaskError):
+    """A failure of the hub or the network, which another attempt may not meet."""
+
+
+def cache_folder() -> Path:
+    """The local cache of the hub's client: HF_HUB_CACHE, or hub/ in HF_HOME."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    home = os.environ.get("HF_HOME") or Path(home, "huggingface")
+    named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    return Path(os.path.expandvars(named or Path(home, "hub"))).expanduser()
+
+
+def cached_folder(repository: Repository) -> Path | None:
+    """The folder of a repository's files if the local cache holds all of them, else None.
+
+    Uses no network. The listing that a download leaves names the files and their sizes. Without
+    it, a model is complete if its weights are, and nothing is known about a data set.
+    """
+    if not repository.snapshot.is_dir():
+        return None
+    from huggingface_hub import get_cached_repo_tree
+    from huggingface_hub.errors import CachedRepoTreeNotFoundError
+
+    try:
+        listed = get_cached_repo_tree(
+            repository.id,
+            repo_type=repository.kind,
+            revision=repository.revision,
+            cache_dir=cache_folder(),
+        )
+    except CachedRepoTreeNotFoundError:
+        whole = repository.kind == "model" and _holds_a_model(repository.snapshot)
+    else:
+        read = [file for file in listed if repository.reads(file.path)]
+        whole = all(_size(repository.snapshot / file.path) == file.size for file in read)
+    return repository.snapshot if whole else None
+
+
+def dataset_folder(repository: Repository) -> Path:
+    """The folder of a data set's files, downloaded if the local cache does not hold them.
+
+    Raises NotCached if the hub cannot be reached, and TaskError if it refuses.
+    """
+    if folder := cached_folder(repository):
+        return folder
+    if reason := unreachable():
+        if repository.snapshot.is_dir():  # by another tool; reading it tells what is missing
+            return repository.snapshot
+        raise NotCached(not_cached(repository, reason))
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+
+    try:
+        with disable_progress_bars():
+            snapshot_download(
+                repository.id,
+                repo_type=repository.kind,
+                revision=repository.revision,
+                cache_dir=cache_folder(),
+                allow_patterns=list(_READ[repository.kind]),
+            )
+    except Exception as error:  # the hub's client raises many types of errors
+        raise hub_error(repository, error) from error
+    return repository.snapshot
+
+
+def unreachable() -> str:
+    """Why the hub cannot be reached; empty if it answers. Takes at most REACH_SECONDS.
+
+    The hub's client repeats a request for 25 seconds, and a resolver may block for longer than any
+    timeout of a connection.
+    """
+    from huggingface_hub import constants, get_session
+
+    problems: list[str] = []
+
+    def connect() -> None:
+        try:
+            get_session().head(constants.ENDPOINT, timeout=REACH_SECONDS)
+            problems.append("")
+        except Exception as error:  # noqa: BLE001 (any failure means that nothing is downloaded)
+            problems.append(_reason(error))
+
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(REACH_SECONDS)
+    return problems[0] if problems else f"{constants.ENDPOINT}: no answer in {REACH_SECONDS:g} s"
+
+
+def not_cached(repository: Repository, reason: str) -> str:
+    """That a repository is not in the local cache and cannot be downloaded."""
+    return f"{repository} is not in {cache_folder()} and cannot be downloaded ({reason})"
+
+
+def hub_error(repository: Repository, error: Exception) -> TaskError:
+    """A failed request as a TaskError that says what to do; HubFails if it may pass."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    kind = {"model": "model", "dataset": "data set"}[repository.kind]
+    token = "set HF_TOKEN to a token that may read it"  # noqa: S105 (no token)
+    status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+    if isinstance(error, GatedRepoError):
+        return TaskError(
+            f"{kind} {repository.id} is gated: accept its license on {repository.url}, and {token}"
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return TaskError(
+            f"{kind} {repository.id} has no commit {repository.revision}: write one of "
+            f"{repository.url}/commits"
+        )
+    if isinstance(error, RepositoryNotFoundError):
+        return TaskError(
+            f"{kind} {repository.id} does not exist, or it is private: correct its id, or {token}"
+        )
+    if status in (401, 403):
+        return TaskError(f"{kind} {repository.id} may not be read ({status}): {token}")
+    return HubFails(
+        f"{repository} cannot be downloaded ({_reason(error)}): "
+        "rerun the same command to continue, once this is resolved"
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """An error of the hub's client in a few words."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set"
+    if isinstance(error, HfHubHTTPError):
+        return f"{constants.ENDPOINT} answers with status {error.response.status_code}"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return f"{cause.filename or constants.ENDPOINT}: {cause.strerror}"
+        cause = cause.__cause__ or cause.__context__
+    return f"{constants.ENDPOINT}: {' '.join(str(error).split())[:200] or type(error).__name__}"
+
+
+def _holds_a_model(folder: Path) -> bool:
+    """Whether a folder holds a configuration, a tokenizer and every file of the weights."""
+    index = folder / "model.safetensors.index.json"
+    weights = {"model.safetensors"}
+    try:
+        if index.is_file():
+            weights = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, AttributeError):
+        return False
+    tokenizers = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+    return all((folder / name).is_file() for name in ("config.json", *weights)) and any(
+        (folder / name).is_file() for name in tokenizers
+    )
+
+
+def _size(file: Path) -> int | None:
+    """The size of a file; None if there is none."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return None
