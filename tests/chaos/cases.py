@@ -109,8 +109,11 @@ def family(pid: int) -> list[psutil.Process]:
     return []
 
 
-def survivors(processes: Iterable[psutil.Process], seconds: float = 30) -> list[str]:
-    """Processes that still run after `seconds`; they are ended."""
+def survivors(processes: Iterable[psutil.Process], seconds: float = 90) -> list[str]:
+    """Processes that still run after `seconds`; they are ended.
+
+    Ray's agents try to report the death of their raylet to a dead GCS for up to 60 seconds.
+    """
     _, alive = psutil.wait_procs(list(processes), timeout=seconds)
     names = []
     for process in alive:

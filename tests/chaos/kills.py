@@ -21,6 +21,7 @@ TARGETS = {
     "GCS": "gcs_server",
 }
 ENDS_RUN = ("driver", "raylet", "GCS")
+PER_SWEEP = 10
 
 
 def kills(
@@ -37,15 +38,15 @@ def kills(
 
 
 def _disturbed_sweep(file: Path, reference: Path, seconds: float, rng: random.Random) -> list[Case]:
-    """Kill processes of one sweep until it has finished or six were killed; then compare it."""
+    """Kill processes of one sweep until it has finished or PER_SWEEP were killed; compare it."""
     cases: list[Case] = []
     stamps: dict[str, int] = {}
-    while len(cases) < 6:
+    while len(cases) < PER_SWEEP:
         log = file.parent / f"driver-{len(cases)}.log"
         driver = start(file, log)
-        while driver.poll() is None and len(cases) < 6:
+        while driver.poll() is None and len(cases) < PER_SWEEP:
             with suppress(subprocess.TimeoutExpired):
-                driver.wait(rng.uniform(0, 0.8 * seconds))
+                driver.wait(rng.uniform(0, 0.5 * seconds))
                 break
             members = family(driver.pid)
             target, victim = _victim(driver.pid, members, rng)
@@ -61,7 +62,7 @@ def _disturbed_sweep(file: Path, reference: Path, seconds: float, rng: random.Ra
             case.problems += _rerun_cells(file, stamps)
         if driver.poll() == 0:
             break
-        if driver.poll() is None and len(cases) >= 6:
+        if driver.poll() is None and len(cases) >= PER_SWEEP:
             with suppress(subprocess.TimeoutExpired):
                 driver.wait(HANG)
             if driver.poll() is None:
