@@ -1,10 +1,11 @@
 # make demo: the quickstart sweep on this machine.
 # make chaos: kills, damaged files and faults; prints a table of figures, in an hour or two.
+# make gpu-figures [PART=…]: what only a GPU can measure; gpu-kit: its libraries, to be copied there.
 # make check: lint, types and the pure tests. make test: all tests, as CI runs them.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo chaos check test lint types pure schema install clean
+.PHONY: demo chaos gpu-figures gpu-kit check test lint types pure schema install clean
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -40,6 +41,12 @@ test: lint types
 
 chaos: install
 	HF_HUB_OFFLINE=1 PYTHONPATH=.:tests $(BIN)/python -m chaos
+
+gpu-figures: install
+	$(BIN)/python -m benchmarks.gpu_figures --part $(or $(PART),all)
+
+gpu-kit: install
+	$(BIN)/python -m benchmarks.gpu_kit $(KIT)
 
 schema: install
 	$(BIN)/python -c 'import json; from orchestrator.config.catalog import json_schema; \

@@ -1,6 +1,17 @@
-"""The parser that all benchmarks share."""
+"""What the benchmarks' command lines share: the parser, and the shapes of random models."""
 
 import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from orchestrator.cost import memory
+
+SHAPES = {name.partition("/")[2].lower(): shape for name, shape in memory.SHAPES.items()} | {
+    "qwen3-1.7b": memory.ModelShape(28, 2048, 16, 8, 128, 6144, 151936, tied=True),
+    # Small enough for a CPU, with heads that vLLM can serve there.
+    "small": memory.ModelShape(2, 64, 2, 1, 32, 128, 1024, tied=True),
+}
 
 
 def benchmark_parser(module: str, description: str | None) -> argparse.ArgumentParser:
@@ -10,3 +21,16 @@ def benchmark_parser(module: str, description: str | None) -> argparse.ArgumentP
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option --json."""
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+
+
+def write_json(arguments: argparse.Namespace, measured: dict[str, Any]) -> None:
+    """Write what was measured, and with which options, to the file of --json, if any."""
+    if arguments.json:
+        options = {name: value for name, value in vars(arguments).items() if name != "json"}
+        content = {"options": options} | measured
+        arguments.json.write_text(json.dumps(content, indent=1, default=str) + "\n")

@@ -2,23 +2,27 @@
 
 Baseline: Hugging Face `generate` in static batches of 16 prompts times K samples
 (`num_return_sequences=K`), where every batch runs to its longest answer. Compared with it:
-`orchestrator.sampling.transformers`. Both sample from the same model at temperature 1, in
-alternating runs. Tokens count up to and including each answer's end token; the result is the ratio
-of each pair of runs, which depends less on the machine than absolute speeds.
+`orchestrator.sampling.transformers`, and vLLM with --vllm. All sample from the same model at
+temperature 1, in alternating runs. Tokens count up to and including each answer's end token; the
+result is the ratio of each pair of runs, which depends less on the machine than absolute speeds.
 """
 
 import argparse
+import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen3Config
 
-from benchmarks.command_line import benchmark_parser
+from benchmarks.command_line import SHAPES, add_json, benchmark_parser, write_json
+from benchmarks.shapes import add_ends, save_random_model
 from orchestrator.embedded import embedded_path
+from orchestrator.sampling import Sampler, load_sampler
 from orchestrator.sampling.base import Request, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import TransformersSampler
@@ -26,29 +30,26 @@ from orchestrator.storage.hashing import folder_identity
 from tasks import get_task
 
 STATIC_PROMPTS = 16
+Run = Callable[[list[Request], int], int]  # requests and seed -> sampled tokens
 
 
 def main() -> None:
     """Measure and print a table."""
     arguments = options()
     torch.set_num_threads(arguments.threads)
-    folder = arguments.model or embedded_path("tiny")
-    source = ModelSource(folder.name, str(folder), folder_identity(folder))
-    sampler = TransformersSampler.load(source, arguments.device)
-    if arguments.random:
-        sampler = TransformersSampler(random_model(sampler.model.device), sampler.tokenizer)
-    sampler.rows_per_batch = arguments.rows or sampler.rows_per_batch
     requests = questions(arguments.prompts, arguments.samples)
-    describe(sampler, requests, arguments)
-    runs: dict[str, Callable[[int], int]] = {
-        "generate": lambda repeat: static(sampler, requests, arguments.tokens, repeat),
-        "decile": lambda repeat: decile(sampler, requests, arguments.tokens, repeat),
-    }
+    with tempfile.TemporaryDirectory() as folder:
+        runs, measured = load_runs(arguments, Path(folder), requests)
+    print(*(f"{name} {value}" for name, value in measured.items()), sep=", ")
     for run in runs.values():
-        run(0)  # warm-up, not counted
+        run(requests[:STATIC_PROMPTS], 0)  # warm-up, not counted
     clock = time.process_time if arguments.cpu_time else time.perf_counter
-    pairs = range(arguments.repeats)
-    print_ratios([{name: rate(run, i, clock) for name, run in runs.items()} for i in pairs])
+    pairs = [
+        {name: rate(run, requests, repeat, clock) for name, run in runs.items()}
+        for repeat in range(arguments.repeats)
+    ]
+    print_ratios(pairs)
+    write_json(arguments, measured | {"pairs": pairs, "ratios": ratios(pairs)})
 
 
 def options() -> argparse.Namespace:
@@ -56,16 +57,23 @@ def options() -> argparse.Namespace:
     parser = benchmark_parser("probe", __doc__)
     add: Callable[..., Any] = parser.add_argument
     add("--model", type=Path, metavar="FOLDER", help="a saved model (default: the embedded one)")
-    add("--random", action="store_true", help="random weights in the shape of Qwen3-1.7B")
+    add("--shape", choices=SHAPES, help="instead: random weights in bfloat16 in this shape")
+    add_ends(parser)
     add("--prompts", type=int, default=64, help="shuffled_objects prompts (default 64)")
     add("--samples", type=int, default=8, help="samples per prompt, K (default 8)")
     add("--tokens", type=int, default=96, help="limit on new tokens per sample (default 96)")
     add("--repeats", type=int, default=5, help="pairs of runs (default 5)")
     add(
         "--rows",
-        type=int,
-        default=0,
-        help="rows per batch of Decile's sampler (default: its own choice)",
+        default="0",
+        help="rows per batch of Decile's sampler, for example 128,512 (default: its own choice)",
+    )
+    add(
+        "--vllm",
+        type=json.loads,
+        metavar="ENGINE_ARGS",
+        help="compare vLLM, too, with these engine_args in JSON; on a GPU, gpu_memory_utilization "
+        "must leave memory for the other samplers",
     )
     add("--threads", type=int, default=1, help="torch threads (default 1, as in a sampler actor)")
     add(
@@ -74,29 +82,30 @@ def options() -> argparse.Namespace:
         help="count CPU seconds instead of wall time, for a shared machine",
     )
     add("--device", help="cpu or cuda (default: cuda if available)")
+    add_json(parser)
     return parser.parse_args()
 
 
-def random_model(device: torch.device, layers: int = 28) -> Any:
-    """Random weights in Qwen3-1.7B's shape, bfloat16; every 32nd token ends an answer.
-
-    Speed does not depend on what a model generates, but on when it ends.
-    """
-    shape: dict[str, Any] = {
-        "vocab_size": 151_936,
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "tie_word_embeddings": True,
-    }
-    torch.manual_seed(0)
-    with device:
-        model: Any = AutoModelForCausalLM.from_config(Qwen3Config(**shape), dtype=torch.bfloat16)
-    model.generation_config.eos_token_id = list(range(0, shape["vocab_size"], 32))
-    return model.eval()
+def load_runs(
+    arguments: argparse.Namespace, folder: Path, requests: list[Request]
+) -> tuple[dict[str, Run], dict[str, Any]]:
+    """The runs to compare by name, and what they run on."""
+    path = arguments.model or embedded_path("tiny")
+    if arguments.shape:
+        save_random_model(arguments.shape, path := folder / arguments.shape, arguments.ends)
+    source = ModelSource(path.name, str(path), folder_identity(path))
+    start = time.perf_counter()
+    sampler, loaded = TransformersSampler.load(source, arguments.device), time.perf_counter()
+    load_seconds = {"decile": loaded - start}
+    runs: dict[str, Run] = {"generate": partial(static, sampler, arguments.tokens)}
+    for rows in map(int, arguments.rows.split(",")):
+        width = rows or sampler.rows_per_batch
+        runs[f"decile, {width} rows"] = partial(sampled, sampler, arguments.tokens, width)
+    if arguments.vllm is not None:
+        vllm = load_sampler(source, "vllm", engine_args=arguments.vllm)
+        runs["vllm"] = partial(sampled, vllm, arguments.tokens, 0)
+        load_seconds["vllm"] = time.perf_counter() - loaded
+    return runs, description(sampler, requests) | {"load_seconds": load_seconds}
 
 
 def questions(prompts: int, samples: int) -> list[Request]:
@@ -106,15 +115,16 @@ def questions(prompts: int, samples: int) -> list[Request]:
     return [Request(p.prompt_id, task.messages(p.question), range(samples)) for p in pool]
 
 
-def decile(sampler: TransformersSampler, requests: list[Request], tokens: int, seed: int) -> int:
-    """Tokens sampled by Decile's sampler."""
-    completions = sampler.sample(
-        requests, SamplingSettings(max_completion_length=tokens, seed=seed)
-    )
+def sampled(sampler: Sampler, tokens: int, rows: int, requests: list[Request], seed: int) -> int:
+    """Tokens sampled by an engine of Decile's; `rows` per batch, where it is not 0."""
+    if rows and isinstance(sampler, TransformersSampler):
+        sampler.rows_per_batch = rows
+    settings = SamplingSettings(max_completion_length=tokens, seed=seed)
+    completions = sampler.sample(requests, settings)
     return sum(completion.tokens for row in completions for completion in row)
 
 
-def static(sampler: TransformersSampler, requests: list[Request], tokens: int, seed: int) -> int:
+def static(sampler: TransformersSampler, tokens: int, requests: list[Request], seed: int) -> int:
     """Tokens sampled by `generate` in static batches, including decoding."""
     torch.manual_seed(seed)
     return sum(
@@ -155,36 +165,42 @@ def generated(sampler: TransformersSampler, requests: list[Request], tokens: int
     return out[:, inputs["input_ids"].shape[1] :]  # type: ignore[no-any-return]
 
 
-def rate(run: Callable[[int], int], repeat: int, clock: Callable[[], float]) -> float:
+def rate(run: Run, requests: list[Request], repeat: int, clock: Callable[[], float]) -> float:
     """Tokens per second of one run."""
     begin = clock()
-    tokens = run(repeat)
+    tokens = run(requests, repeat)
     return tokens / (clock() - begin)
 
 
-def describe(
-    sampler: TransformersSampler, requests: list[Request], arguments: argparse.Namespace
-) -> None:
-    """Print what is measured."""
+def description(sampler: TransformersSampler, requests: list[Request]) -> dict[str, Any]:
+    """What is measured."""
     lengths, model = sampler.count_tokens(requests), sampler.model
-    print(
-        f"{sum(p.numel() for p in model.parameters()):,} parameters, {model.dtype}, "
-        f"{model.device}, {arguments.threads} thread(s), {sampler.rows_per_batch} rows per batch"
-    )
-    print(
-        f"{len(requests)} prompts of {min(lengths)}-{max(lengths)} tokens x {arguments.samples} "
-        f"samples of at most {arguments.tokens} tokens"
-    )
+    return {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": str(model.device),
+        "prompts": len(requests),
+        "prompt_tokens": f"{min(lengths)}–{max(lengths)}",
+        "samples": len(requests[0].samples),
+    }
+
+
+def ratios(pairs: list[dict[str, float]]) -> dict[str, list[float]]:
+    """Tokens per second of each other run, divided by those of `generate` beside it."""
+    names = [name for name in pairs[0] if name != "generate"]
+    return {name: [pair[name] / pair["generate"] for pair in pairs] for name in names}
 
 
 def print_ratios(pairs: list[dict[str, float]]) -> None:
-    """Print a line per pair, then minimum, median and maximum of the ratios."""
-    ratios = [pair["decile"] / pair["generate"] for pair in pairs]
-    print(f"{'generate tok/s':>15} {'decile tok/s':>13} {'ratio':>7}")
-    for pair, ratio in zip(pairs, ratios, strict=True):
-        print(f"{pair['generate']:15,.0f} {pair['decile']:13,.0f} {ratio:7.2f}")
-    middle = statistics.median(ratios)
-    print(f"decile / generate: min {min(ratios):.2f}, median {middle:.2f}, max {max(ratios):.2f}")
+    """Print tokens per second, a line per pair; then minimum, median, maximum of the ratios."""
+    print("".join(f"{name + ' tok/s':>24}" for name in pairs[0]))
+    for pair in pairs:
+        print("".join(f"{speed:24,.0f}" for speed in pair.values()))
+    for name, values in ratios(pairs).items():
+        print(
+            f"{name} / generate: min {min(values):.2f}, median {statistics.median(values):.2f}, "
+            f"max {max(values):.2f}"
+        )
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from tiny_sampler import (
 from transformers import AttentionInterface, MistralConfig, MistralForCausalLM
 
 from benchmarks import probe
+from benchmarks.command_line import SHAPES
+from benchmarks.shapes import random_model
 from orchestrator.embedded import embedded_path
 from orchestrator.sampling import Request, SamplingSettings, transformers
 from orchestrator.sampling.model import ModelSource
@@ -194,9 +196,7 @@ def test_pass_rates_agree_with_generate() -> None:
     assert stats.ks_2samp([c.tokens for c in ours], [c.tokens for c in theirs]).pvalue > 0.01
 
 
-def test_the_random_model_has_the_stated_number_of_parameters() -> None:
-    with torch.device("meta"):
-        model = probe.random_model(torch.device("meta"), layers=1)
-    per_layer = sum(p.numel() for p in model.model.layers[0].parameters())
-    whole = 28 * per_layer + model.get_input_embeddings().weight.numel()
-    assert 1.70e9 < whole < 1.74e9
+@pytest.mark.parametrize("name", ["qwen3-1.7b", "qwen3-4b", "small"])
+def test_a_random_model_has_the_parameters_of_its_shape(name: str) -> None:
+    model, shape = random_model(SHAPES[name], "meta"), SHAPES[name]
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(shape.parameters, rel=1e-2)
