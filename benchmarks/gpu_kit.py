@@ -11,7 +11,6 @@ import fnmatch
 import hashlib
 import importlib.metadata
 import json
-import lzma
 import subprocess
 import sys
 import tarfile
@@ -35,6 +34,7 @@ UNUSED = (
     "mlflow/server/js/*",
     "pandas/tests/*",
     "pyarrow/include/*",
+    "pyarrow/libarrow_flight*",
     "pyarrow/tests/*",
     "ray/dashboard/client/*",
     "ray/jars/*",
@@ -45,17 +45,7 @@ UNUSED = (
 
 def main() -> None:
     """Download, check and pack."""
-    parser = benchmark_parser("gpu_kit", __doc__)
-    parser.add_argument("--python", default="3.12", help="of the other machine (default 3.12)")
-    parser.add_argument("--machine", default="x86_64", help="its processor (default x86_64)")
-    parser.add_argument("--present", type=Path, metavar="FILE", help="what its `pip freeze` prints")
-    parser.add_argument(
-        "--out", type=Path, default=ROOT / ".gpu", metavar="FOLDER", help="default .gpu"
-    )
-    parser.add_argument(
-        "--also", nargs="*", default=[], metavar="REQUIREMENT", help="for example vllm==0.29.0"
-    )
-    arguments = parser.parse_args()
+    arguments = options()
     present = {"torch": ""} | (read_freeze(arguments.present) if arguments.present else {})
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     target = environment(arguments.python, arguments.machine)
@@ -72,6 +62,18 @@ def main() -> None:
     (arguments.out / "kit.json").write_text(json.dumps(content, indent=1) + "\n")
     for name, part in parts.items():
         print(f"{arguments.out / name}: {part['bytes'] / 2**20:.1f} MiB")
+
+
+def options() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = benchmark_parser("gpu_kit", __doc__)
+    parser.add_argument("--python", default="3.12", help="of the other machine (default 3.12)")
+    parser.add_argument("--machine", default="x86_64", help="its processor (default x86_64)")
+    parser.add_argument("--present", type=Path, metavar="FILE", help="what its `pip freeze` prints")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / ".gpu", metavar="FOLDER", help="default .gpu"
+    )
+    return parser.parse_args()
 
 
 def read_freeze(file: Path) -> dict[str, str]:
@@ -180,7 +182,7 @@ def pack(site: Path, out: Path, size: int = PART_BYTES) -> dict[str, Any]:
     for old in out.glob("kit-*.tar.xz"):
         old.unlink()
     whole = out / "kit.tmp"
-    with tarfile.open(whole, "w:xz", preset=9 | lzma.PRESET_EXTREME) as archive:
+    with tarfile.open(whole, "w:xz", preset=6) as archive:
         archive.add(site, ".")
     parts: dict[str, Any] = {}
     with whole.open("rb") as file:

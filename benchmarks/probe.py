@@ -26,7 +26,6 @@ from orchestrator.sampling import Sampler, load_sampler
 from orchestrator.sampling.base import Request, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import TransformersSampler
-from orchestrator.storage.hashing import folder_identity
 from tasks import get_task
 
 STATIC_PROMPTS = 16
@@ -93,18 +92,18 @@ def load_runs(
     path = arguments.model or embedded_path("tiny")
     if arguments.shape:
         save_random_model(arguments.shape, path := folder / arguments.shape, arguments.ends)
-    source = ModelSource(path.name, str(path), folder_identity(path))
+    source = ModelSource(path.name, str(path), identity="unused: nothing is stored")
     start = time.perf_counter()
     sampler, loaded = TransformersSampler.load(source, arguments.device), time.perf_counter()
-    load_seconds = {"decile": loaded - start}
+    load_seconds = {"Decile": loaded - start}
     runs: dict[str, Run] = {"generate": partial(static, sampler, arguments.tokens)}
     for rows in map(int, arguments.rows.split(",")):
         width = rows or sampler.rows_per_batch
-        runs[f"decile, {width} rows"] = partial(sampled, sampler, arguments.tokens, width)
+        runs[f"Decile, {width} rows"] = partial(sampled, sampler, arguments.tokens, width)
     if arguments.vllm is not None:
         vllm = load_sampler(source, "vllm", engine_args=arguments.vllm)
-        runs["vllm"] = partial(sampled, vllm, arguments.tokens, 0)
-        load_seconds["vllm"] = time.perf_counter() - loaded
+        runs["vLLM"] = partial(sampled, vllm, arguments.tokens, 0)
+        load_seconds["vLLM"] = time.perf_counter() - loaded
     return runs, description(sampler, requests) | {"load_seconds": load_seconds}
 
 

@@ -140,13 +140,13 @@ def test_the_same_code_runs_on_small_shapes_without_a_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_figures, "this_machine", lambda: MACHINE | {"gpu": None})
-    parts = ["sampler", "update", "memory", "packing"]
+    parts = ["sampler", "update", "packing"]
     arguments = ["--small", "--part", *parts, "--out", str(tmp_path)]
     assert gpu_figures.main(arguments) == 0, capsys.readouterr().out
     figures = json.loads((tmp_path / "gpu-figures.json").read_text())
     assert list(figures) == parts
     ratios = figures["sampler"]["small"]["result"]["ratios"]
-    assert list(ratios) == ["decile, 8 rows", "decile, 16 rows"]
+    assert list(ratios) == ["Decile, 8 rows", "Decile, 16 rows"]
     assert all(ratio > 0 for pair in ratios.values() for ratio in pair)
     [pair] = figures["update"]["small"]["result"]["trl_ratios"]
     assert pair > 0
