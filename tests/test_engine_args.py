@@ -10,6 +10,7 @@ import pytest
 import yaml
 from factories import small_plan
 
+from orchestrator.cli.plan_summary import _engine_notes
 from orchestrator.config import library_sources
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import Plan
@@ -191,6 +192,11 @@ def test_without_vllm_names_cannot_be_checked_but_known_ones_are(
     )
     file = written(tmp_path, "probe", engine="vllm", engine_args={"no_such_name": 1})
     assert load_config(file).experiment("q").probe.engine_args == {"no_such_name": 1}
+    args = {"no_such_name": 1, "max_model_len": 8}
+    plan = small_plan(tmp_path, probe={"engine": "vllm", "engine_args": args})
+    assert _engine_notes(plan) == [
+        "probe.engine_args: no_such_name could not be checked, because vllm is not installed here"
+    ]
     assert "remove it" in refusal(tmp_path, "vllm", {"trust_remote_code": True})
     assert "from 0.01 to 1" in refusal(tmp_path, "vllm", {"gpu_memory_utilization": 2})
 

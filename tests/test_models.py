@@ -92,9 +92,12 @@ def test_a_hub_id_never_means_a_local_folder(
         load_model(ModelSource("far", "org/name", f"org/name@{COMMIT}", revision=COMMIT))
 
 
-def test_4bit_models_cannot_use_vllm(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"grid\.model\.0: model 'm' is loaded in 4 bits"):
-        plan_of(tmp_path, {"embedded": "tiny", "load_in_4bit": True}, probe={"engine": "vllm"})
+def test_4bit_models_have_one_quantization(tmp_path: Path) -> None:
+    model = {"embedded": "tiny", "load_in_4bit": True}
+    assert plan_of(tmp_path, model, probe={"engine": "vllm"}).cells
+    fp8 = {"engine": "vllm", "engine_args": {"quantization": "fp8"}}
+    with pytest.raises(UserError, match=r"grid\.model\.0: .* remove probe\.engine_args\.quant"):
+        plan_of(tmp_path, model, probe=fp8)
 
 
 def test_loading_errors_say_what_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from math import comb
 from typing import Any
 
+from orchestrator.config.engine_settings import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
 from orchestrator.pipeline.estimate import probe_id, probe_labels
 from orchestrator.pipeline.timetable import Site, time_lines, timetable
@@ -32,6 +33,7 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
         "experiment": plan.name,
         "about": plan.experiment.about,
         "storage": store.uri,
+        "notes": _engine_notes(plan),
         "cells": [_cell(cell, states[cell.cell_id]) for cell in plan.cells],
         "cells_owed": sum(not state.settled for state in states.values()),
         "probes": [_probe(plan, store, spec) for spec in plan.probes],
@@ -45,6 +47,21 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
             name: round(minimum_detectable(*_test_size(plan, name)), 1) for name in plan.pools
         },
     }
+
+
+def _engine_notes(plan: Plan) -> list[str]:
+    """What of the engines' settings could not be checked on this machine."""
+    probe, evaluate = plan.experiment.probe, plan.experiment.evaluate
+    blocks = (
+        ("probe", probe.engine, probe.engine_args),
+        ("evaluate", evaluate.engine or "", evaluate.engine_args),
+    )
+    return [
+        f"{block}.engine_args: {', '.join(names)} could not be checked, because {engine} is not "
+        "installed here"
+        for block, engine, engine_args in blocks
+        if (names := unchecked_args(engine, engine_args))
+    ]
 
 
 def _dataset(plan: Plan, name: str) -> dict[str, Any]:
@@ -129,7 +146,8 @@ def _comparisons(plan: Plan, dataset: str) -> int:
 
 def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     """The summary as text, in lines of at most `width` columns."""
-    lines = [f"{view['experiment']}: {view['about']}", f"storage: {view['storage']}", ""]
+    lines = [f"{view['experiment']}: {view['about']}", f"storage: {view['storage']}"]
+    lines += [*view["notes"], ""]
     for cell in view["cells"]:
         state = next((name for name in ("done", "stopped", "trained") if cell[name]), "to run")
         name = f"{cell['model']}/{cell['dataset']}/{cell['policy']}/s{cell['seed']}"

@@ -83,14 +83,14 @@ class Config(Settings):
                 f"unknown model {shortened(model)}: write {one_of([*self.models], model)}",
                 *path,
             )
-        engines = {"probe": experiment.probe.engine, "evaluate": experiment.evaluate.engine}
-        blocks = [block for block, engine in engines.items() if engine == "vllm"]
-        if self.models[model].load_in_4bit and blocks:
-            raise setting_error(
-                f"model {model!r} is loaded in 4 bits, which only the transformers engine samples: "
-                f"write {blocks[0]}: {{engine: transformers}}, or remove load_in_4bit",
-                *path,
-            )
+        for block in ("probe", "evaluate"):
+            engine_args = getattr(experiment, block).engine_args
+            if self.models[model].load_in_4bit and "quantization" in engine_args:
+                raise setting_error(
+                    f"model {model!r} is loaded in 4 bits: remove "
+                    f"{block}.engine_args.quantization, or remove load_in_4bit",
+                    *path,
+                )
 
     def _check_dataset(self, name: str, path: YamlPath) -> None:
         try:

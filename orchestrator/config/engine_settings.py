@@ -48,6 +48,14 @@ def declared_args(engine: str, spec: EngineArgs) -> Mapping[str, str] | None:
     return {name: kind for name, kind in declared(engine).items() if not name.startswith("_")}
 
 
+def unchecked_args(engine: str, values: Mapping[str, Any]) -> list[str]:
+    """The names that could not be checked, because the engine's library is not installed here."""
+    spec = ENGINE_ARGS.get(engine, EngineArgs())
+    if spec.library is None or declared_args(engine, spec) is not None:
+        return []
+    return [name for name in values if name not in {*spec.limits, *spec.harmless}]
+
+
 def _own_engine_args(engine: str) -> EngineArgs:
     """The keyword arguments of a custom engine's `load`, besides those that every engine takes."""
     sampler = find_sampler(engine)

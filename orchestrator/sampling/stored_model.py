@@ -1,4 +1,4 @@
-"""A model's files on this machine, and the precision of its weights; no file runs code."""
+"""A model's files on this machine, and what they say about it; no file runs code."""
 
 import json
 import struct
@@ -60,6 +60,17 @@ def stored_dtype(folder: Path) -> str:
         kinds = (entry.get("dtype") for entry in _header(folder).values())
         dtype = next((_DTYPES[kind] for kind in kinds if kind in _DTYPES), "")
     return dtype if dtype in _DTYPES.values() else "auto"
+
+
+def window_bytes(folder: Path, tokens: int | None = None) -> int:
+    """Bytes of the keys and values of `tokens`, or of the model's whole window, in float32."""
+    from transformers import AutoConfig
+
+    config: Any = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    length = int(tokens or config.max_position_embeddings)
+    return int(2 * 4 * config.num_hidden_layers * heads * width * length)
 
 
 def _header(folder: Path) -> dict[str, dict[str, Any]]:

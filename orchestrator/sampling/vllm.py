@@ -4,6 +4,7 @@ One engine per sampler actor. Every sample is a request of its own with its own 
 depends on (seed, prompt_id, index) alone and a resumed probe draws only what is missing.
 """
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +19,7 @@ from orchestrator.sampling.base import (
 )
 from orchestrator.sampling.child_output import CapturedOutput
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.stored_model import local_folder, stored_dtype
+from orchestrator.sampling.stored_model import local_folder, stored_dtype, window_bytes
 from orchestrator.sampling.vllm_args import VLLM_RESERVED
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values that vLLM takes as max_lora_rank
@@ -70,6 +71,7 @@ class VllmSampler(TokenSampler):
             "dtype": stored_dtype(folder) if source.dtype == "auto" else source.dtype,
             "load_format": "safetensors",
             "trust_remote_code": False,
+            **(_nf4_options(source) if source.load_in_4bit else {}),
         }
         with CapturedOutput() as output:
             try:
@@ -128,8 +130,26 @@ def _platform_defaults(folder: Path, engine_args: dict[str, Any]) -> dict[str, A
         "enforce_eager": True,  # compilation takes minutes and gains little on a CPU
     }
     if "gpu_memory_utilization" not in engine_args:  # vLLM would reserve 92 % of the machine
-        defaults["kv_cache_memory_bytes"] = CPU_CACHE
+        window = window_bytes(folder, engine_args.get("max_model_len"))
+        defaults["kv_cache_memory_bytes"] = max(CPU_CACHE, int(1.1 * window))  # whole blocks
     return defaults
+
+
+def _nf4_options(source: ModelSource) -> dict[str, Any]:
+    """Engine arguments to quantize the weights as they are loaded, as `loading.nf4_config` does.
+
+    vLLM quantizes the same layers to NF4 with quantized scales. Its loader would also read pickled
+    weights, but only from a folder without safetensors, which `local_folder` refuses. Raises
+    ValueError without bitsandbytes, which vLLM 0.28 moved to a plugin.
+    """
+    for package in ("bitsandbytes", "vllm_bnb_plugin"):
+        if importlib.util.find_spec(package) is None:
+            raise ValueError(
+                f"model {source.name}: load_in_4bit with engine vllm needs {package}: "
+                "pip install vllm-bnb-plugin, or write engine: transformers"
+            )
+    dtype = "bfloat16" if source.dtype == "auto" else source.dtype
+    return {"quantization": "bitsandbytes", "load_format": "bitsandbytes", "dtype": dtype}
 
 
 def _lora_options(rank: int) -> dict[str, Any]:

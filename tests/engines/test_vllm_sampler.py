@@ -1,0 +1,161 @@
+"""vLLM itself behind `VllmSampler`: seeds, subsets, greedy tokens, stops, long prompts, adapters.
+
+Runs where vLLM can be imported; its CPU build is enough. One engine serves all tests, because it
+takes a while to start.
+"""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from orchestrator.embedded import embedded_path
+from orchestrator.sampling import Request, SamplingSettings, load_sampler
+from orchestrator.sampling.base import SamplingError
+from orchestrator.sampling.model import ModelSource
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("vllm") is None, reason="vLLM is not installed here"
+    ),
+]
+WINDOW, RANK = 256, 8
+SETTINGS = SamplingSettings(max_completion_length=24, seed=3)
+GREEDY = SamplingSettings(temperature=0, max_completion_length=24)
+
+
+def random_model(folder: Path, head_dim: int = 32) -> ModelSource:
+    """A random Llama in float32, with heads that vLLM serves on CPUs and the tokenizer of tiny."""
+    tokenizer = AutoTokenizer.from_pretrained(embedded_path("tiny"))
+    torch.manual_seed(0)
+    model: Any = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=4 * head_dim,
+            intermediate_size=256,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=head_dim,
+            max_position_embeddings=WINDOW,
+            eos_token_id=tokenizer.eos_token_id,
+            initializer_range=0.1,  # far apart logits: rounding changes no greedy token
+        )
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return ModelSource("random", str(folder), "random")
+
+
+def save_adapter(source: ModelSource, folder: Path, seed: int) -> None:
+    """An adapter of rank RANK with random weights, large enough to change answers."""
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(seed)
+    base: Any = LlamaForCausalLM.from_pretrained(source.location)
+    modules = ["q_proj", "v_proj", "down_proj"]
+    model = get_peft_model(base, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=modules))
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.1)
+    model.save_pretrained(str(folder))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
+    return random_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def engine(source: ModelSource) -> Iterator[Any]:
+    sampler: Any = load_sampler(source, "vllm", lora_rank=RANK)
+    yield sampler
+    sampler.llm.llm_engine.engine_core.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _base_model(engine: Any) -> None:
+    engine.adapter = None
+
+
+@pytest.fixture(scope="module")
+def reference(source: ModelSource) -> Any:
+    return load_sampler(source, device="cpu")
+
+
+def request(name: str, samples: list[int], words: int = 4) -> Request:
+    return Request(name, [{"role": "user", "content": f"{name} swaps " * words}], samples)
+
+
+REQUESTS = [request(f"ball {i}", list(range(4)), words=1 + i % 5) for i in range(12)]
+
+
+def test_the_precision_is_that_of_the_weights(engine: Any) -> None:
+    assert engine.llm.model_config.dtype == torch.float32
+
+
+def test_a_sample_depends_on_its_seed_prompt_and_index_alone(engine: Any) -> None:
+    drawn = engine.sample(REQUESTS, SETTINGS)
+    assert len({completion.text for each in drawn for completion in each}) > 40
+    some = [each._replace(samples=[3, 1]) for each in reversed(REQUESTS[::3])]
+    again = engine.sample(some, SETTINGS)
+    assert again == [[each[3], each[1]] for each in reversed(drawn[::3])]
+
+
+def test_greedy_answers_are_those_of_our_sampler(engine: Any, reference: Any) -> None:
+    assert engine.sample(REQUESTS, GREEDY) == reference.sample(REQUESTS, GREEDY)
+
+
+def test_text_ends_before_a_stop_string(engine: Any, reference: Any) -> None:
+    [[whole, *_]] = reference.sample(REQUESTS[:1], GREEDY)
+    stop = whole.text[len(whole.text) // 2 :][:3]
+    settings = SamplingSettings(temperature=0, max_completion_length=24, stop=(stop,))
+    [[cut, *_]] = engine.sample(REQUESTS[:1], settings)
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.finish == "stop"
+    assert [[cut]] == reference.sample([REQUESTS[0]._replace(samples=[0])], settings)
+
+
+def test_a_prompt_that_leaves_no_space_is_an_error(engine: Any) -> None:
+    [[long], [short]] = engine.sample([request("long", [0], 300), request("short", [0])], SETTINGS)
+    assert (long.text, long.tokens, long.finish) == ("", 0, "error")
+    assert short.finish in ("stop", "length")
+
+
+def test_prompts_of_the_whole_window_are_answered_together(engine: Any) -> None:
+    """More tokens than fit into one step: seeded requests cannot be read in parts on a CPU."""
+    counts = engine.count_tokens([request("ball", [0], words) for words in range(1, 150)])
+    longest = max(n for n, count in enumerate(counts, 1) if count <= WINDOW - 24)
+    many = [request("ball", list(range(4)), longest)._replace(prompt_id=str(i)) for i in range(40)]
+    drawn = engine.sample(many, SETTINGS)
+    assert {each.finish for row in drawn for each in row} <= {"stop", "length"}
+
+
+def test_adapters_are_swapped_and_answer_as_in_our_sampler(
+    engine: Any, source: ModelSource, tmp_path: Path
+) -> None:
+    base = engine.sample(REQUESTS, GREEDY)
+    answers = {}
+    for seed in (1, 2):
+        save_adapter(source, tmp_path / str(seed), seed)
+        engine.adapt(tmp_path / str(seed))
+        answers[seed] = engine.sample(REQUESTS, GREEDY)
+        ours: Any = load_sampler(source, device="cpu", lora_rank=RANK)
+        ours.adapt(tmp_path / str(seed))
+        assert answers[seed] == ours.sample(REQUESTS, GREEDY)
+    assert base != answers[1] != answers[2] != base
+    engine.adapter = None
+    assert engine.sample(REQUESTS, GREEDY) == base
+
+
+def test_the_reason_why_it_does_not_start_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SamplingError) as caught:
+        load_sampler(random_model(tmp_path, head_dim=24), "vllm")
+    assert "engine vllm does not start with model random: " in str(caught.value)
+    assert "head_dim=24" in str(caught.value)
+    assert "\n" not in str(caught.value)
