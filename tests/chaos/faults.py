@@ -17,6 +17,8 @@ from sweeps import NAME, decile, start, wait_for
 from chaos.cases import Case, checkpoints, differences, finish, sweep, tracebacks
 from chaos.proxy import flaky_proxy
 from orchestrator.storage.store import Store
+from orchestrator.tracking import default_tracking_uri
+from orchestrator.tracking.client import connect
 
 SET_BACK = """
 import time as _time
@@ -70,8 +72,9 @@ def trackers(folder: Path, reference: Path) -> Iterator[Case]:
         place = folder / f"tracker-{scenario}"
         place.mkdir()
         file, log, began = sweep(place), place / "driver.log", time.monotonic()
-        case = Case(f"tracking server {scenario}")
-        with serving(Store(str(place / "tracker"))) as (address, server):
+        case, tracker = Case(f"tracking server {scenario}"), Store(str(place / "tracker"))
+        connect(default_tracking_uri(tracker))
+        with serving(tracker) as (address, server):
             delay = 1.0 if scenario == "slow" else 0.0
             with flaky_proxy(address, delay=delay) as proxy:
                 if scenario == "down":
@@ -83,7 +86,7 @@ def trackers(folder: Path, reference: Path) -> Iterator[Case]:
                 if driver.wait(600):
                     case.problems.append(f"exit code {driver.returncode}: {log.read_text()[-300:]}")
                 case.problems += tracebacks(log.read_text())
-        with serving(Store(str(place / "tracker"))) as (address, _):
+        with serving(tracker) as (address, _):
             case.problems += finish(file, "--tracking-uri", address)
             case.problems += differences(file, reference, address)
         case.seconds = time.monotonic() - began
