@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cluster.interpreter import worker_options
 from cluster.ray_internals import pass_actor_arguments_by_value
 from cluster.resources import Share
 from cluster.session import quiet_logs
@@ -13,13 +14,21 @@ from cluster.session import quiet_logs
 RESTARTS = 3  # Ray Data's default restarts a crashing actor without limit
 
 
+class WorkerFails(RuntimeError):
+    """A worker cannot load what it is sent, such as a function of a module that it lacks."""
+
+
 def map_over_actors(
-    parts: list[pa.Table], actor: type, arguments: dict[str, Any], share: Share
+    parts: list[pa.Table],
+    actor: type,
+    arguments: dict[str, Any],
+    share: Share,
+    python: str | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows that `actor(**arguments)` returns for each part, in order of completion.
 
     Each part is a table of one row, hence one batch, so that Ray Data's settings cannot split or
-    merge parts. Ray must be connected.
+    merge parts. The actors run under the interpreter `python`, or this one. Ray must be connected.
     """
     import ray.data
 
@@ -38,17 +47,26 @@ def map_over_actors(
             num_gpus=share.gpus,
             max_restarts=RESTARTS,
             max_task_retries=RESTARTS,
+            **worker_options(python),
         )
     for batch in results.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
         yield from batch.to_pylist()  # type: ignore[union-attr]
 
 
-def run_in_worker(function: Callable[[Any], str], argument: Any, gpus: float = 0) -> str:
-    """Call the function in a Ray worker. Its own exception is raised here, unwrapped."""
+def run_in_worker(
+    function: Callable[[Any], str], argument: Any, gpus: float = 0, python: str | None = None
+) -> str:
+    """Call the function in a Ray worker, under the interpreter `python` or this one.
+
+    Its own exception is raised here, unwrapped. Raises WorkerFails where the worker cannot load
+    the function or its argument.
+    """
     import ray
 
-    remote = ray.remote(num_cpus=0.5, num_gpus=gpus)(function)
+    remote = ray.remote(num_cpus=0.5, num_gpus=gpus, **worker_options(python))(function)
     try:
         return str(ray.get(remote.remote(argument)))
     except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, ray.exceptions.RaySystemError):
+            raise WorkerFails(str(error.cause).strip().splitlines()[-1]) from None
         raise error.cause from None

@@ -17,6 +17,7 @@ from orchestrator.config.entries import (
 from orchestrator.sampling import SamplingSettings
 
 PASS_AT = (2, 4, 8, 16, 32)
+ENGINE_PYTHON = ".venv-vllm/bin/python"
 
 
 class Probe(Settings):
@@ -46,6 +47,8 @@ class Probe(Settings):
     """transformers, vllm (needs a GPU and decile[vllm]), or package.module:Class."""
     engine_args: dict[str, Any] = Field(default_factory=dict, examples=[{"max_model_len": 4096}])
     """Settings of the engine: vLLM's own names, or keyword arguments of your engine's `load`."""
+    engine_python: str | None = Field(default=None, min_length=1, examples=[ENGINE_PYTHON])
+    """The interpreter of the engine's own environment; make engine-vllm builds one for vllm."""
     gpus: int = Field(default=1, ge=1, le=MAX_RESOURCES)
     """GPUs per sampler, if the cluster has any; vllm splits a large model across them."""
 
@@ -100,6 +103,8 @@ class Evaluate(Settings):
         default_factory=dict, examples=[{"gpu_memory_utilization": 0.8}]
     )
     """Settings of that engine, as in probe."""
+    engine_python: str | None = Field(default=None, min_length=1, examples=[ENGINE_PYTHON])
+    """The interpreter of that engine's environment, as in probe."""
 
     @field_validator("engine")
     @classmethod
@@ -121,6 +126,16 @@ class Evaluate(Settings):
             )
         if self.engine:
             check_engine_args(self.engine, self.engine_args)
+        return self
+
+    @model_validator(mode="after")
+    def _interpreter_of_an_engine(self) -> Self:
+        if self.engine_python and not self.engine:
+            raise setting_error(
+                "belongs to an engine, and the trainer's own model evaluates: remove it, or write "
+                "engine: vllm beside it",
+                "engine_python",
+            )
         return self
 
     @model_validator(mode="after")
@@ -150,5 +165,6 @@ class Evaluate(Settings):
             # The same engine as for the trained models, so that comparisons are paired.
             engine=self.engine or "transformers",
             engine_args=self.engine_args,
+            engine_python=self.engine_python,
             gpus=probe.gpus if self.engine else 1,
         )

@@ -21,6 +21,7 @@ from orchestrator.pipeline.estimate import estimate_costs, probe_id, probe_label
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.cells import ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
+from orchestrator.probing.engine_check import EngineFails, check_engine
 from orchestrator.probing.marker_check import MarkerFails, check_dataset
 from orchestrator.probing.probes import (
     PendingSamples,
@@ -50,6 +51,28 @@ def check_markers(plan: Plan, progress: ProgressDisplay) -> None:
             raise MarkerFails(f"dataset {dataset.name}: {error}; nothing was run") from error
 
 
+def check_engines(plan: Plan, cluster: Mapping[str, float], progress: ProgressDisplay) -> None:
+    """Check in Ray workers that engines with libraries of their own can be imported there.
+
+    Raises UserError at the line of the first that cannot.
+    """
+    checked = set()
+    for spec in plan.probes:
+        settings, block = spec.settings, "probe" if spec.split == "train" else "evaluate"
+        engine = settings.engine, settings.engine_python
+        needs_check = settings.engine == "vllm" or settings.engine_python
+        if engine in checked or not needs_check or spec.model.recorded:
+            continue
+        checked.add(engine)
+        try:
+            version = check_engine(settings, min(1.0, floor(cluster.get("GPU", 0.0))))
+        except EngineFails as error:
+            path = ("experiments", plan.name, block)
+            setting = "engine_python" if settings.engine_python else "engine"
+            raise plan.source.error(f"{error}; nothing was run", *path, setting) from error
+        progress.say(f"engine of {block}: {version}")
+
+
 def run_probes(
     plan: Plan,
     store: Store,
@@ -61,9 +84,10 @@ def run_probes(
 
     Returns the training probes with their difficulty tables.
 
-    Raises MarkerFails before anything is sampled, and ProbeError if samples cannot be drawn or
-    marked.
+    Raises UserError or MarkerFails before anything is sampled, and ProbeError if samples cannot be
+    drawn or marked.
     """
+    check_engines(plan, cluster, progress)
     check_markers(plan, progress)
     tables: dict[str, tuple[ProbeSpec, pa.Table]] = {}  # with difficulty, by probe_id
     labels = probe_labels(plan.probes)

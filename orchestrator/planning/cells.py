@@ -40,7 +40,8 @@ class ProbeSpec(Spec):
     def identity(self) -> dict[str, Any]:
         """What the key hashes. Not the marker, the pool or K, which do not change any sample."""
         settings = self.settings
-        not_in_key = {"samples", "adaptive", "count_truncated", "gpus", "engine_args"}
+        not_in_key = {"samples", "adaptive", "count_truncated", "gpus"}
+        not_in_key |= {"engine_args", "engine_python"}
         if not settings.stop:
             not_in_key.add("stop")  # added later: keys of probes without it stay as they were
         sampling = settings.model_dump(mode="json", exclude=not_in_key)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from cluster.actors import RESTARTS
+from cluster.interpreter import worker_options
 from cluster.resources import probe_share
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Pool
@@ -118,7 +119,11 @@ def _sample(
     calls = -(-len(frontier.undecided()) // ROWS_PER_CALL)
     share = probe_share(cluster, calls, spec.settings.gpus)
     actor = ray.remote(
-        num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS
+        num_cpus=share.cpus,
+        num_gpus=share.gpus,
+        max_restarts=RESTARTS,
+        max_task_retries=RESTARTS,
+        **worker_options(spec.settings.engine_python),
     )(ProbeActor)
     workers: list[Any] = [actor.remote(spec, store.uri, share.cpus) for _ in range(share.actors)]
     starting = {worker.__ray_ready__.remote(): worker for worker in workers}

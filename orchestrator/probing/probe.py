@@ -51,7 +51,8 @@ def run_probe(
         arguments = {"spec": spec, "storage": store.uri, "cpus": share.cpus}
         done, total = 0, sum(len(indices) for _, indices in missing)
         progress(done, total)
-        for row in map_over_actors(tables, ProbeActor, arguments, share):
+        python = spec.settings.engine_python
+        for row in map_over_actors(tables, ProbeActor, arguments, share, python):
             if row["failure"]:
                 raise ProbeError(row["failure"])
             done += row["samples"]

@@ -85,6 +85,14 @@ class Sampler(ABC):
     """Whether `load` takes a `lora_rank`, and adapters can be swapped without reloading."""
 
     @classmethod
+    def version(cls) -> str:
+        """The library that generates and its version, such as vllm 0.29.0; empty if there is none.
+
+        Raises ValueError where it is not installed.
+        """
+        return ""
+
+    @classmethod
     @abstractmethod
     def load(cls, source: ModelSource, device: str | None = None) -> "Sampler":
         """The engine with the model; `device` None takes the GPU where there is one.

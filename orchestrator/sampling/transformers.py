@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
+import transformers
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -94,6 +95,11 @@ class TransformersSampler(TokenSampler):
         self.eos = eos_ids(self.base, tokenizer)
         parameters = inspect.signature(self.base.forward).parameters
         self.last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
+
+    @classmethod
+    def version(cls) -> str:
+        """transformers and its version."""
+        return f"transformers {transformers.__version__}"
 
     @classmethod
     def load(cls, source: ModelSource, device: str | None = None, lora_rank: int = 0) -> Self:

@@ -39,6 +39,11 @@ class VllmSampler(TokenSampler):
         self.adapters = 0
 
     @classmethod
+    def version(cls) -> str:
+        """vLLM and its version; ValueError without vLLM."""
+        return f"vllm {_import_vllm().__version__}"
+
+    @classmethod
     def load(
         cls,
         source: ModelSource,
@@ -52,12 +57,7 @@ class VllmSampler(TokenSampler):
         ValueError without vLLM and for arguments that Decile sets, SamplingError where the engine
         does not start.
         """
-        try:
-            import vllm
-        except ModuleNotFoundError as error:
-            if error.name != "vllm":
-                raise SamplingError(f"engine vllm cannot be imported: {error}") from error
-            raise ValueError("engine vllm is not installed: pip install 'decile[vllm]'") from error
+        vllm = _import_vllm()
         if reserved := sorted(VLLM_RESERVED.keys() & engine_args.keys()):
             raise ValueError(f"engine_args: {reserved[0]} is set by Decile: remove it")
         folder = local_folder(source)
@@ -111,6 +111,19 @@ class VllmSampler(TokenSampler):
             [_completion(next(outputs)) if len(ids) <= longest else too_long for _ in r.samples]
             for r, ids in zip(requests, prompts, strict=True)
         ]
+
+
+def _import_vllm() -> Any:
+    try:
+        import vllm
+    except ImportError as error:
+        if error.name != "vllm":
+            raise SamplingError(f"engine vllm cannot be imported: {error}") from error
+        raise ValueError(
+            "engine vllm is not installed: run make engine-vllm and write engine_python: "
+            ".venv-vllm/bin/python, or pip install 'decile[vllm]'"
+        ) from error
+    return vllm
 
 
 def _platform_defaults(folder: Path, engine_args: dict[str, Any]) -> dict[str, Any]:

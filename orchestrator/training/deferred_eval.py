@@ -155,7 +155,7 @@ def _evaluate(
         "storage": store.uri,
         "cpus": share.cpus,
     }
-    return map_over_actors(parts, CheckpointActor, arguments, share)
+    return map_over_actors(parts, CheckpointActor, arguments, share, settings.engine_python)
 
 
 class CheckpointActor:

@@ -1,0 +1,160 @@
+"""Engines under another interpreter: what is checked before, and where the actors then run."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+from sweeps import evaluations, experiments, plan_of, run, store_of
+
+from cluster.interpreter import interpreter_problem, worker_options
+from cluster.session import ray_session
+from orchestrator.config.catalog import load_config
+from orchestrator.config.probe import Evaluate, Probe
+from orchestrator.probing.engine_check import PACKAGES, ROOT, EngineFails, check_engine
+from orchestrator.storage.errors import UserError
+
+ENGINE = '''
+import os
+from pathlib import Path
+from orchestrator.sampling.transformers import TransformersSampler
+
+
+class Logged(TransformersSampler):
+    """Writes down which environment it is loaded in."""
+
+    @classmethod
+    def load(cls, source, device=None, lora_rank=0):
+        with open(Path(__file__).parent / "loads", "a") as file:
+            print(os.environ.get("ENVIRONMENT"), lora_rank, file=file)
+        return super().load(source, device, lora_rank)
+'''
+
+
+def interpreter(file: Path, *lines: str, python: str = sys.executable) -> str:
+    """The path of a script that runs these shell lines, then a Python interpreter."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(["#!/bin/sh", *lines, f'exec {python} "$@"']))
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_the_interpreter_is_not_part_of_keys(tmp_path: Path) -> None:
+    engine = {"engine": "transformers"}
+    own = engine | {"engine_python": ".venv-vllm/bin/python"}
+    plans = [
+        plan_of(experiments(tmp_path, probe={"samples": 4} | each, evaluate={"samples": 2} | each))
+        for each in (engine, own)
+    ]
+    settings = [cell.baseline.settings.engine_python for plan in plans for cell in plan.cells]
+    assert settings == [None, None, *[own["engine_python"]] * 2]
+    assert [c.cell_id for c in plans[0].cells] == [c.cell_id for c in plans[1].cells]
+    assert [p.key for p in plans[0].probes] == [p.key for p in plans[1].probes]
+
+
+def test_the_trainer_has_no_interpreter_of_its_own(tmp_path: Path) -> None:
+    assert Evaluate(engine="transformers", engine_python="x").as_probe(Probe()).engine_python == "x"
+    assert Evaluate().as_probe(Probe(engine="vllm", engine_python="x")).engine_python is None
+    with pytest.raises(UserError, match="evaluate.engine_python: belongs to an engine"):
+        load_config(experiments(tmp_path, evaluate={"engine_python": "python3"}))
+
+
+def test_a_path_is_one_word_for_the_shell_and_links_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python").symlink_to(sys.executable)
+    assert worker_options(None) == {}
+    assert worker_options("python") == {"runtime_env": {"py_executable": str(tmp_path / "python")}}
+    [command] = worker_options("a b; rm x")["runtime_env"].values()
+    assert command == f"'{tmp_path}/a b; rm x'"
+
+
+@pytest.mark.slow
+def test_interpreters_that_ray_cannot_use_are_named_with_both_versions(tmp_path: Path) -> None:
+    own = f"Python {sys.version.split()[0]} and Ray "
+    assert interpreter_problem(sys.executable) == ""
+    assert "does not run on" in interpreter_problem(str(tmp_path / "missing"))
+    assert "does not run on" in interpreter_problem(str(tmp_path))
+    assert "is not a Python interpreter" in interpreter_problem("/bin/true")
+    assert "does not run on" in interpreter_problem("/bin/false")
+    other = interpreter(tmp_path / "other", "echo versions 3.99.1 2.1.0; exit")
+    assert f"has Python 3.99.1 and Ray 2.1.0, but Decile runs under {own}" in interpreter_problem(
+        other
+    )
+    without = interpreter(tmp_path / "without", python=f"{sys.executable} -I -S")
+    assert f"and no Ray, but Decile runs under {own}" in interpreter_problem(without)
+
+
+@pytest.fixture(scope="module")
+def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A session outside of this repository: workers also import from the driver's folder."""
+    with chdir(tmp_path_factory.mktemp("project")), ray_session():
+        yield
+
+
+def check(python: str, engine: str = "transformers") -> str:
+    return check_engine(Probe(engine=engine, engine_python=python), 0)
+
+
+@pytest.mark.cluster
+def test_the_check_names_library_version_and_interpreter(ray: None, tmp_path: Path) -> None:
+    python = interpreter(tmp_path / "an environment" / "python")
+    assert check(python).startswith("transformers ") and check(python).endswith(f"({python})")
+    with pytest.raises(EngineFails, match=r"missing does not run on .*make engine-vllm builds"):
+        check(str(tmp_path / "missing"))
+
+
+@pytest.mark.cluster
+def test_decile_must_be_installed_there(ray: None, tmp_path: Path) -> None:
+    (tmp_path / "lib" / "orchestrator").mkdir(parents=True)
+    (tmp_path / "lib" / "orchestrator" / "__init__.py").write_text("import missing_dependency")
+    python = interpreter(tmp_path / "python", f"export PYTHONPATH={tmp_path / 'lib'}")
+    with pytest.raises(EngineFails, match=rf"No module named 'missing_dependency'; .*{python} -m"):
+        check(python)
+
+
+@pytest.mark.cluster
+def test_the_same_decile_must_be_installed_there(ray: None, tmp_path: Path) -> None:
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / "lib" / package)
+    python = interpreter(tmp_path / "python", f"export PYTHONPATH={tmp_path / 'lib'}")
+    assert check(python)
+    with (tmp_path / "lib" / "tasks" / "gsm8k.py").open("a") as file:
+        file.write("# changed\n")
+    with pytest.raises(EngineFails, match=f"the decile in {tmp_path / 'lib'} is another one"):
+        check(python)
+
+
+@pytest.mark.cluster
+def test_a_library_that_is_missing_there_is_named(ray: None, tmp_path: Path) -> None:
+    (tmp_path / "lib" / "vllm").mkdir(parents=True)
+    (tmp_path / "lib" / "vllm" / "__init__.py").write_text("raise ImportError('broken')")
+    folders = f"{tmp_path / 'lib'}:{ROOT}"
+    python = interpreter(tmp_path / "python", f"export PYTHONPATH={folders}")
+    with pytest.raises(EngineFails, match="vllm .*broken"):
+        check(python, "vllm")
+
+
+@pytest.mark.cluster
+def test_probes_and_evaluations_run_under_it(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "logged.py").write_text(ENGINE)
+    python = interpreter(tmp_path / "own environment" / "python", "export ENVIRONMENT=own")
+    own = {"engine": "logged:Logged", "engine_python": os.path.relpath(python, tmp_path)}
+    file = experiments(
+        tmp_path,
+        grid={"model": ["tiny"], "dataset": ["few"], "policy": ["hard"]},
+        probe={"samples": 4, "max_completion_length": 48, "adaptive": True} | own,
+        evaluate={"every": 6, "samples": 2, "greedy": True} | own,
+    )
+    text = " ".join(run(file, PYTHONPATH=f"{ROOT}:{tmp_path}").split())
+    assert f"engine of probe: logged:Logged ({python})" in text, text
+    loads = set((tmp_path / "loads").read_text().split("\n")[:-1])
+    assert loads == {"own 0", "own 4"}
+    hard, reference = plan_of(file).cells[0], plan_of(finished).cells[0]
+    own_test = evaluations(store_of(finished), reference.cell_id)
+    own_test = own_test.filter([row["dataset"] == "" for row in own_test.to_pylist()])
+    assert evaluations(store_of(file), hard.cell_id) == own_test
