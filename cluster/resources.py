@@ -32,8 +32,11 @@ class Share(NamedTuple):
     gpus: float
 
 
-def probe_share(cluster: Mapping[str, float], parts: int, gpus_each: int = 1) -> Share:
-    """Sampler actors for a probe of `parts` parts: one per `gpus_each` GPUs, or one per CPU.
+def probe_share(
+    cluster: Mapping[str, float], parts: int, gpus_each: int = 1, most_on_cpus: int | None = None
+) -> Share:
+    """Sampler actors for a probe of `parts` parts: one per `gpus_each` GPUs, or one per CPU,
+    `most_on_cpus` at most.
 
     One CPU is left free for Ray Data's own tasks, which would otherwise wait forever. Raises
     ResourceError if the cluster has too few GPUs for one sampler.
@@ -44,7 +47,8 @@ def probe_share(cluster: Mapping[str, float], parts: int, gpus_each: int = 1) ->
             f"a sampler needs {gpus_each} GPUs, but the cluster has {gpus:g}: "
             "write a smaller probe.gpus"
         )
-    count = max(1, min(parts, floor(gpus) // gpus_each if gpus >= 1 else floor(cpus)))
+    on_cpus = min(floor(cpus), most_on_cpus or parts)
+    count = max(1, min(parts, floor(gpus) // gpus_each if gpus >= 1 else on_cpus))
     each = floor(100 * max(cpus - 1, cpus / 2) / count) / 100
     return Share(count, min(1.0, each), float(gpus_each) if gpus >= 1 else 0.0)
 

@@ -107,8 +107,8 @@ def cached_folder(repository: Repository) -> Path | None:
     return repository.snapshot if whole else None
 
 
-def dataset_folder(repository: Repository) -> Path:
-    """The folder of a data set's files, downloaded if the local cache does not hold them.
+def downloaded_folder(repository: Repository) -> Path:
+    """The folder of a repository's files, downloaded if the local cache does not hold them.
 
     Raises NotCached if the hub cannot be reached, and TaskError if it refuses.
     """
@@ -129,6 +129,7 @@ def dataset_folder(repository: Repository) -> Path:
                 revision=repository.revision,
                 cache_dir=cache_folder(),
                 allow_patterns=list(_READ[repository.kind]),
+                ignore_patterns=list(_NOT_READ[repository.kind]),
             )
     except Exception as error:  # the hub's client raises many types of errors
         raise hub_error(repository, error) from error

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from tasks.base import Marking, Prompt, Task, TaskError
 from tasks.files import SUFFIXES, Row, Rows, check_columns, or_list, read_file
-from tasks.hub import NotCached, Repository, cached_folder, dataset_folder
+from tasks.hub import NotCached, Repository, cached_folder, downloaded_folder
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -96,7 +96,7 @@ def _from_hub(source: Source, repository: Repository) -> Rows:
     latest rows that it has ever cached, whatever the commit.
     """
     try:
-        folder = dataset_folder(repository)
+        folder = downloaded_folder(repository)
     except TaskError as error:
         raise type(error)(f"{error}; to use a local copy, write {source.advice}") from error
     rows: list[Row] = []

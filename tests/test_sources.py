@@ -64,7 +64,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         return [ROWS[len(calls) - 1]]
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setattr(tasks.sources, "dataset_folder", lambda repository: Path(str(repository)))
+    monkeypatch.setattr(
+        tasks.sources, "downloaded_folder", lambda repository: Path(str(repository))
+    )
     return calls
 
 

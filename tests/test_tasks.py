@@ -399,7 +399,9 @@ def test_math_loads_seven_subjects_from_the_hub_and_math500_its_pinned_commit(
         return [row]
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setattr(tasks.sources, "dataset_folder", lambda repository: Path(str(repository)))
+    monkeypatch.setattr(
+        tasks.sources, "downloaded_folder", lambda repository: Path(str(repository))
+    )
     task = CompetitionMath(test_set="math500", revision="a" * 40, partial=True)
     assert questions_of(task.train()) == [f"{subject}-train" for subject in SUBJECTS.values()]
     assert questions_of(task.test()) == ["None-test"]

@@ -42,6 +42,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe import ROWS_PER_PART
 from orchestrator.probing.probes import pending_samples
 from orchestrator.probing.sample_store import load_samples
+from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
@@ -182,7 +183,12 @@ class _Estimator:
             return None
         prompts = self.plan.pool(spec).prompts(spec.split)
         lengths = token_lengths(self._samples(spec), prompts, spec)
-        share = probe_share(cluster, -(-count // ROWS_PER_PART), spec.settings.gpus)
+        share = probe_share(
+            cluster,
+            -(-count // ROWS_PER_PART),
+            spec.settings.gpus,
+            most_on_cpus(spec.settings.engine),
+        )
         device = gpu_share(DEVICES[self.gpu], share.gpus) if share.gpus else cpu(1)
         vllm = spec.settings.engine == "vllm"
         seconds = sampling_seconds(

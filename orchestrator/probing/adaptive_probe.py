@@ -25,6 +25,7 @@ from orchestrator.probing.sample_store import (
     write_key,
 )
 from orchestrator.probing.samples import ProbeError, SampleRequest
+from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.storage.store import Store
 from tasks import Prompt
 
@@ -117,7 +118,7 @@ def _sample(
 
     total = len(frontier.prompts) * frontier.samples
     calls = -(-len(frontier.undecided()) // ROWS_PER_CALL)
-    share = probe_share(cluster, calls, spec.settings.gpus)
+    share = probe_share(cluster, calls, spec.settings.gpus, most_on_cpus(spec.settings.engine))
     actor = ray.remote(
         num_cpus=share.cpus,
         num_gpus=share.gpus,

@@ -22,6 +22,7 @@ from orchestrator.probing.samples import (
     sample_and_mark,
 )
 from orchestrator.sampling.base import SamplingError
+from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.storage.store import Store
 from tasks import Prompt, TaskError
 
@@ -47,7 +48,9 @@ def run_probe(
     if missing:
         write_key(store, spec)
         tables = part_tables(missing)
-        share = probe_share(cluster, len(tables), spec.settings.gpus)
+        share = probe_share(
+            cluster, len(tables), spec.settings.gpus, most_on_cpus(spec.settings.engine)
+        )
         arguments = {"spec": spec, "storage": store.uri, "cpus": share.cpus}
         done, total = 0, sum(len(indices) for _, indices in missing)
         progress(done, total)

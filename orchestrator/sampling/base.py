@@ -73,7 +73,7 @@ def render(
 
 
 class SamplingError(RuntimeError):
-    """An engine of the user's own failed; the message names it and the place."""
+    """An engine does not start, or failed; the message names it and the reason."""
 
 
 class Sampler(ABC):

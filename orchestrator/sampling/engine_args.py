@@ -19,7 +19,8 @@ class EngineArgs:
     are read from its source instead (`orchestrator.config.library_sources`), and `library` is the
     title of the class that declares them. With `any_name`, other names are passed on too. `limits`
     maps names to the ends of their range, `reserved` to what to write instead, and `harmless` to
-    the reason why another value leaves every completion as it is.
+    the reason why another value leaves every completion as it is. `most_on_cpus` bounds the engines
+    on a cluster without GPUs.
     """
 
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -29,6 +30,7 @@ class EngineArgs:
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     reserved: Mapping[str, str] = field(default_factory=dict)
     harmless: Mapping[str, str] = field(default_factory=dict)
+    most_on_cpus: int | None = None
 
 
 ENGINE_ARGS: Mapping[str, EngineArgs] = {
@@ -47,8 +49,14 @@ ENGINE_ARGS: Mapping[str, EngineArgs] = {
         limits=VLLM_LIMITS,
         reserved=VLLM_RESERVED,
         harmless=VLLM_HARMLESS,
+        most_on_cpus=1,  # one engine uses all cores of its machine
     ),
 }
+
+
+def most_on_cpus(engine: str) -> int | None:
+    """How many engines a cluster without GPUs runs at most; None without a bound."""
+    return ENGINE_ARGS[engine].most_on_cpus if engine in ENGINE_ARGS else None
 
 
 def changing_args(engine: str, engine_args: Mapping[str, Any]) -> dict[str, Any]:

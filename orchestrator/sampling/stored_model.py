@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.sampling.model import ModelSource, check_hub_id
+from tasks import TaskError
+from tasks.hub import Repository, downloaded_folder
 
-# Weights as safetensors, configuration, tokenizer and chat template; never pickled weights.
-FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
-DUPLICATES = ("original/*", "consolidated*")  # weights in their author's own layout
 _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
@@ -20,25 +19,11 @@ def local_folder(source: ModelSource) -> Path:
     """
     folder = Path(source.location)
     if source.revision is not None:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError
-
         check_hub_id(source.location)
         try:
-            folder = Path(
-                snapshot_download(
-                    source.location,
-                    revision=source.revision,
-                    allow_patterns=list(FILES),
-                    ignore_patterns=list(DUPLICATES),
-                )
-            )
-        except (OSError, HfHubHTTPError) as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise ValueError(
-                f"model {source.name}: {source.location} cannot be downloaded ({reason}); "
-                "check id, revision and HF_TOKEN (gated models), or write a downloaded folder"
-            ) from error
+            folder = downloaded_folder(Repository("model", source.location, source.revision))
+        except TaskError as error:
+            raise ValueError(f"model {source.name}: {error}") from error
     if not any(folder.glob("*.safetensors")):
         raise ValueError(
             f"model {source.name}: {folder} has no weights as safetensors: write the path of a "

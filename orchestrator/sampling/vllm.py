@@ -31,9 +31,11 @@ class VllmSampler(TokenSampler):
 
     adapts = True
 
-    def __init__(self, llm: Any, chat_template_kwargs: dict[str, Any] | None = None) -> None:
-        self.llm, self.tokenizer = llm, llm.get_tokenizer()
-        self.chat_template_kwargs = chat_template_kwargs or {}
+    def __init__(
+        self, llm: Any, output: CapturedOutput, chat_template_kwargs: dict[str, Any]
+    ) -> None:
+        self.llm, self.output, self.tokenizer = llm, output, llm.get_tokenizer()
+        self.chat_template_kwargs = chat_template_kwargs
         self.window = int(llm.model_config.max_model_len)
         self.adapter: Any = None
         self.adapters = 0
@@ -80,7 +82,8 @@ class VllmSampler(TokenSampler):
                 reason = output.root_cause() or f"{type(error).__name__}: {error}"
                 message = f"engine vllm does not start with model {source.name}: {reason}"
                 raise SamplingError(message) from error
-        return cls(llm, source.chat_template_kwargs)
+        output.lines.clear()
+        return cls(llm, output, source.chat_template_kwargs)
 
     def adapt(self, folder: Path) -> None:
         """Sample with this adapter from now on; vLLM caches adapters by number."""
@@ -96,21 +99,25 @@ class VllmSampler(TokenSampler):
         prompts = self.rendered(requests)
         longest = self.window - settings.max_completion_length
         fit = [(r, ids) for r, ids in zip(requests, prompts, strict=True) if len(ids) <= longest]
-        outputs = iter(
-            self.llm.generate(
-                [{"prompt_token_ids": ids} for r, ids in fit for _ in r.samples],
-                [_parameters(settings, r.prompt_id, s) for r, _ in fit for s in r.samples],
-                use_tqdm=False,
-                lora_request=self.adapter,
-            )
-            if fit
-            else ()
-        )
+        prompts_of_samples = [{"prompt_token_ids": ids} for r, ids in fit for _ in r.samples]
+        parameters = [_parameters(settings, r.prompt_id, s) for r, _ in fit for s in r.samples]
+        outputs = iter(self._generate(prompts_of_samples, parameters) if fit else ())
         too_long = Completion("", 0, "error")
         return [
             [_completion(next(outputs)) if len(ids) <= longest else too_long for _ in r.samples]
             for r, ids in zip(requests, prompts, strict=True)
         ]
+
+    def _generate(self, prompts: list[dict[str, list[int]]], parameters: list[Any]) -> Any:
+        """One output per prompt. Raises SamplingError where a process of the engine has ended."""
+        try:
+            return self.llm.generate(prompts, parameters, use_tqdm=False, lora_request=self.adapter)
+        except Exception as error:
+            if type(error).__name__ != "EngineDeadError":
+                raise
+            reason = self.output.root_cause() or str(error)
+            message = f"engine vllm stopped: {reason}; rerun the same command to resume"
+            raise SamplingError(message) from error
 
 
 def _import_vllm() -> Any:

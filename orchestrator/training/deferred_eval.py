@@ -21,6 +21,7 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.probing.samples import MarkingError
 from orchestrator.sampling.base import SamplingError
+from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.own_engine import engine_errors
 from orchestrator.storage.hashing import canonical_hash
@@ -145,7 +146,7 @@ def _evaluate(
         for update in pending[cell.cell_id]
     ]
     settings = cells[0].baseline.settings
-    share = probe_share(cluster, len(parts), settings.gpus)
+    share = probe_share(cluster, len(parts), settings.gpus, most_on_cpus(settings.engine))
     ranks = [(cell.lora["r"], *(cell.lora.get("rank_pattern") or {}).values()) for cell in cells]
     arguments = {
         "model": _base_model(cells[0]),
