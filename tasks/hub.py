@@ -196,7 +196,7 @@ def hub_error(repository: Repository, error: Exception) -> TaskError:
         return TaskError(f"{kind} {repository.id} may not be read ({status}): {token}")
     return HubFails(
         f"{repository} cannot be downloaded ({_reason(error)}): "
-        "rerun the same command to continue, once this is resolved"
+        "run the same command again to continue"
     )
 
 

@@ -184,7 +184,7 @@ def _download_file(file: HubFile, advance: Advance, stop: threading.Event) -> No
         file.part.unlink()
         raise HubFails(
             f"{file.repository}: {file.path} does not match its hash on the hub: deleted; "
-            "rerun the same command to download it again"
+            "run the same command again to download it"
         )
     os.replace(file.part, file.blob)
 

@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from orchestrator.sampling.model import ModelSource, check_hub_id
+from tasks.hub import Repository, cached_folder
 
 
 def load_model(
@@ -25,6 +26,7 @@ def load_model(
     a folder has the name of a hub id, the files cannot be loaded, or the machine does not support
     the source.
     """
+    common: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}
     if source.revision is None and not Path(source.location).is_dir():
         raise ValueError(
             f"model {source.name}: there is no folder {source.location}; write the path of one "
@@ -32,9 +34,11 @@ def load_model(
         )
     if source.revision is not None:
         check_hub_id(source.location)
+        # The hub would be asked for optional files that the model does not have, for minutes.
+        repository = Repository("model", source.location, source.revision)
+        common["local_files_only"] = cached_folder(repository) is not None
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     options = _load_options(source, device)
-    common: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.location, padding_side="left", **common)
         model: Any = AutoModelForCausalLM.from_pretrained(source.location, **options, **common)

@@ -1,0 +1,501 @@
+"""Downloads from the hub: the hub's real client and `decile fetch`, against a hub on loopback."""
+
+import io
+import json
+import runpy
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hub_server import Hub, etag, hub_server
+from huggingface_hub import constants
+from processes import free_port, hang_limit, wait_until
+from remedies import problems
+from sweeps import command
+
+import tasks.hub
+from benchmarks.local_cluster import environment
+from cluster.ending import INTERRUPTED
+from orchestrator.cli.main import main
+from orchestrator.embedded import embedded_path
+from orchestrator.pipeline import transfer
+from tasks.hub import Repository, cache_folder
+
+pytestmark = pytest.mark.slow
+
+MODEL, DATA = "org/tiny", "openai/gsm8k"
+TOKEN = "hf_" + "s" * 30
+FOREIGN = ("HF_TOKEN", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE")
+Decile = Callable[..., Any]
+CARD = b"""---
+configs:
+- config_name: main
+  data_files:
+  - {split: train, path: main/train-*}
+  - {split: test, path: main/test-*}
+---
+"""
+UNREAD = dict.fromkeys(
+    ("pytorch_model.bin", "model.gguf", "modeling.py", "README.md", "logo.png"), b"unread"
+) | {"onnx/model.onnx": b"unread", "original/tokenizer.model": b"unread"}
+
+
+def parquet(rows: list[dict[str, Any]]) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), out)
+    return out.getvalue()
+
+
+def sums(start: int, count: int) -> bytes:
+    """Rows of a data set in the form of GSM8K."""
+    return parquet(
+        [
+            {"question": f"What is {i} + {i}?", "answer": f"{i} + {i}\n#### {2 * i}"}
+            for i in range(start, start + count)
+        ]
+    )
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """A hub with one model and one data set."""
+    with hub_server() as hub:
+        hub.add_folder("model", MODEL, embedded_path("tiny-arithmetic"), **UNREAD)
+        files = {"README.md": CARD, "script.py": b"raise SystemExit"}
+        files |= {"main/train-00000-of-00002.parquet": sums(0, 20)}
+        files |= {"main/train-00001-of-00002.parquet": sums(20, 20)}
+        hub.add("dataset", DATA, files | {"main/test-00000-of-00001.parquet": sums(100, 8)})
+        yield hub
+
+
+def commit_of(hub: Hub, kind: str, name: str) -> str:
+    return next(iter(hub.repositories[kind, name]))
+
+
+def experiments(folder: Path, hub: Hub, model: Mapping[str, str] | None = None) -> Path:
+    """A file with one small experiment on the hub's model and data set."""
+    options = {"revision": commit_of(hub, "dataset", DATA), "partial": True}
+    entry = {"hub": MODEL, "revision": commit_of(hub, "model", MODEL)} | dict(model or {})
+    sizes = {"num_generations": 2, "per_device_train_batch_size": 4, "max_completion_length": 8}
+    content = {
+        "storage": "./runs",
+        "models": {"far": entry},
+        "datasets": {"sums": {"task": "gsm8k", "options": options}},
+        "experiments": {
+            "small": {
+                "grid": {"model": ["far"], "dataset": ["sums"], "policy": ["hard"]},
+                "budget": 0.5,
+                "probe": {"samples": 2, "max_completion_length": 8},
+                "grpo": {"max_steps": 2, "save_steps": 1, **sizes},
+                "lora": {"r": 4},
+                "evaluate": {"every": 2, "samples": 1},
+            }
+        },
+    }
+    file = folder / "experiments.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def client(file: Path, hub: Hub) -> dict[str, str]:
+    """The environment of a process that uses this hub, and a cache beside the file."""
+    own = environment(HF_ENDPOINT=hub.url, HF_HOME=str(file.parent / "home"))
+    return {name: value for name, value in own.items() if name not in FOREIGN}
+
+
+def start(file: Path, hub: Hub) -> subprocess.Popen[bytes]:
+    """`decile fetch` in the background."""
+    return subprocess.Popen(
+        command("fetch", file.name, "-e", "small"),
+        cwd=file.parent,
+        env=client(file, hub),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def decile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Callable[..., Done]:
+    """`decile NAME experiments.yaml -e small …` in this process, whose hub's client is redirected.
+
+    The client reads its settings when it is imported.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    for name in FOREIGN:
+        monkeypatch.delenv(name, raising=False)
+
+    def run(name: str, hub: Hub, *arguments: str, offline: bool = False, token: str = "") -> Done:
+        monkeypatch.setenv("HF_TOKEN", token)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        capsys.readouterr()
+        code = main([name, "experiments.yaml", "-e", "small", *arguments])
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+def error_of(done: Done, code: int) -> str:
+    """The last line of stderr, which is the only error, and has a remedy."""
+    assert done.returncode == code, done.stdout + done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("decile: ") and not problems(line), (line, problems(line))
+    assert "Traceback" not in done.stderr and TOKEN not in done.stdout + done.stderr
+    return line
+
+
+def cached_files(file: Path, kind: str, name: str) -> set[str]:
+    """The files of a snapshot in the cache."""
+    folder = file.parent / "home" / "hub" / f"{kind}s--{name.replace('/', '--')}" / "snapshots"
+    return {
+        str(path.relative_to(path.parents[len(path.relative_to(folder).parts) - 2]))
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def leftovers(file: Path) -> list[Path]:
+    """Parts of files, and links that lead nowhere."""
+    cache = file.parent / "home" / "hub"
+    return [p for p in cache.rglob("*") if p.suffix == ".incomplete" or not p.exists()]
+
+
+def large(hub: Hub, megabytes: int = 2) -> bytes:
+    """Make the model's weights this large; returns them."""
+    ((revision, files),) = hub.repositories["model", MODEL].items()
+    weights = bytes(range(256)) * (4096 * megabytes)
+    hub.repositories["model", MODEL][revision] = {**files, "model.safetensors": weights}
+    return weights
+
+
+def test_fetch_downloads_what_is_read_and_nothing_else(
+    tmp_path: Path, hub: Hub, decile: Decile
+) -> None:
+    file = experiments(tmp_path, hub)
+    done = decile("fetch", hub, "--json")
+    assert done.returncode == 0, done.stderr
+    assert cached_files(file, "model", MODEL) == {
+        path.name for path in embedded_path("tiny-arithmetic").iterdir() if path.is_file()
+    } - {"README.md"}
+    assert cached_files(file, "dataset", DATA) == {
+        "README.md",
+        *(f"main/{name}-of-00002.parquet" for name in ("train-00000", "train-00001")),
+        "main/test-00000-of-00001.parquet",
+    }
+    assert not leftovers(file)
+    view = json.loads(done.stdout)
+    model, data = view["repositories"]
+    assert (model["names"], data["names"]) == (["far"], ["sums"])
+    assert model["bytes"] == model["downloaded_bytes"] > 1_000_000
+    sent = sum(request.sent for request in hub.requests if request.port == int(hub.cdn[-5:]))
+    assert sent == model["bytes"] + data["bytes"] - sum(
+        len(content)
+        for files in hub.repositories.values()
+        for name, content in next(iter(files.values())).items()
+        if name.endswith((".json", ".jinja")) or (name == "README.md" and content == CARD)
+    )
+    hub.requests.clear()
+    again = decile("fetch", hub)
+    assert again.returncode == 0 and "everything that small reads" in again.stdout
+    assert not [r for r in hub.requests if "resolve" in r.path or r.path.endswith(".safetensors")]
+
+
+def test_a_plan_says_what_is_missing_and_nothing_once_it_is_there(
+    tmp_path: Path, hub: Hub, decile: Decile
+) -> None:
+    experiments(tmp_path, hub)
+    before = decile("plan", hub)
+    assert f"not downloaded: far ({MODEL}@{commit_of(hub, 'model', MODEL)})" in before.stdout
+    assert "first run decile fetch experiments.yaml -e small" in before.stdout
+    assert decile("fetch", hub).returncode == 0
+    after = decile("plan", hub, "--json", offline=True)
+    assert json.loads(after.stdout)["not_downloaded"] == []
+
+
+@pytest.mark.parametrize("name", ["plan", "fetch", "run"])
+def test_without_a_network_the_error_names_the_command(
+    tmp_path: Path, hub: Hub, decile: Decile, name: str
+) -> None:
+    experiments(tmp_path, hub)
+    hub.url = f"http://127.0.0.1:{free_port()}"
+    line = error_of(decile(name, hub), 1 if name == "fetch" else 2)
+    assert f"{hub.url}: Connection refused" in line
+    assert "run decile fetch experiments.yaml -e small on a machine with internet access" in line
+    offline = error_of(decile(name, hub, offline=True), 1 if name == "fetch" else 2)
+    assert "HF_HUB_OFFLINE is set" in offline
+
+
+def test_a_hub_that_never_answers_takes_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No timeout of a connection limits a resolver that blocks."""
+    never = threading.Event()
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: never.wait(600))
+    monkeypatch.setattr(constants, "ENDPOINT", "http://hub.example")
+    monkeypatch.setattr(tasks.hub, "REACH_SECONDS", 0.1)
+    with hang_limit(60):
+        assert tasks.hub.unreachable() == "http://hub.example: no answer in 0.1 s"
+    never.set()
+
+
+def test_a_run_without_the_model_starts_nothing(tmp_path: Path, hub: Hub, decile: Decile) -> None:
+    experiments(tmp_path, hub)
+    assert decile("plan", hub).returncode == 0  # the data set is there from now on
+    for name in ("run", "probe"):
+        line = error_of(decile(name, hub, offline=True), 2)
+        assert line.startswith("decile: experiments.yaml:") and "models.far" in line
+        assert f"{MODEL}@" in line and "decile fetch experiments.yaml -e small" in line
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_a_download_continues_where_it_ended(
+    tmp_path: Path, hub: Hub, decile: Decile, ending: signal.Signals
+) -> None:
+    file = experiments(tmp_path, hub)
+    weights = large(hub, 4)
+    hub.delay = 0.01
+    process = start(file, hub)
+    blobs = tmp_path / "home" / "hub" / "models--org--tiny" / "blobs"
+    part = blobs / f"{etag('model.safetensors', weights)}.incomplete"
+    wait_until(lambda: part.is_file() and part.stat().st_size)
+    process.send_signal(ending)
+    error = process.communicate(timeout=60)[1].decode()
+    if ending == signal.SIGINT:
+        assert process.returncode == 130 and INTERRUPTED in error
+    hub.delay = 0
+    begun = part.stat().st_size
+    assert 0 < begun < len(weights)
+    hub.requests.clear()
+    done = decile("fetch", hub)
+    assert done.returncode == 0, done.stderr
+    (request,) = hub.bodies("model.safetensors")
+    assert (request.start, request.sent) == (begun, len(weights) - begun)
+    assert not leftovers(file)
+
+
+def test_a_lost_connection_continues_at_once(tmp_path: Path, hub: Hub, decile: Decile) -> None:
+    experiments(tmp_path, hub)
+    weights = large(hub, 4)
+    hub.cut["model.safetensors"] = 3 << 20
+    assert decile("fetch", hub).returncode == 0
+    first, second = hub.bodies("model.safetensors")
+    assert second.start > 0 and second.start + second.sent == len(weights)
+
+
+def test_a_hub_without_ranges_sends_the_whole_file_again(
+    tmp_path: Path, hub: Hub, decile: Decile
+) -> None:
+    experiments(tmp_path, hub)
+    weights = large(hub)
+    part = tmp_path / "home" / "hub" / "models--org--tiny" / "blobs"
+    part.mkdir(parents=True)
+    name = etag("model.safetensors", weights)
+    (part / f"{name}.incomplete").write_bytes(weights[:1000])
+    hub.no_ranges = True
+    assert decile("fetch", hub).returncode == 0
+    assert (part / name).read_bytes() == weights
+
+
+def test_content_that_does_not_match_its_hash_is_never_kept(
+    tmp_path: Path, hub: Hub, decile: Decile
+) -> None:
+    file = experiments(tmp_path, hub)
+    weights = large(hub, 1)
+    hub.changed.add("model.safetensors")
+    line = error_of(decile("fetch", hub), 1)
+    assert "model.safetensors does not match its hash on the hub: deleted; run the same" in line
+    assert not leftovers(file) and "model.safetensors" not in cached_files(file, "model", MODEL)
+    hub.changed.clear()
+    assert decile("fetch", hub).returncode == 0
+    blob = tmp_path / "home/hub/models--org--tiny/blobs" / etag("model.safetensors", weights)
+    blob.write_bytes(bytes(len(weights)))  # damaged on the disk: same size, other bytes
+    hub.requests.clear()
+    assert decile("fetch", hub).returncode == 0
+    assert blob.read_bytes() == weights
+    assert [r.path for r in hub.requests if r.sent > 10_000] == ["model.safetensors"]
+    blob.write_bytes(weights[:-1])  # truncated on the disk: a plan notices
+    plan = decile("plan", hub, "--json", offline=True)
+    assert [each["hub"] for each in json.loads(plan.stdout)["not_downloaded"]] == [MODEL]
+
+
+def test_a_body_that_is_always_short_ends(
+    tmp_path: Path, hub: Hub, decile: Decile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiments(tmp_path, hub)
+    large(hub, 1)
+    hub.short["model.safetensors"] = 5000
+    monkeypatch.setattr(transfer, "LONGEST_WAIT", 0.01)
+    assert "run the same command again to continue" in error_of(decile("fetch", hub), 1)
+
+
+def test_a_busy_hub_is_asked_again(tmp_path: Path, hub: Hub, decile: Decile) -> None:
+    experiments(tmp_path, hub)
+    hub.failing["model.safetensors"] = [503, 429, 500]
+    assert decile("fetch", hub).returncode == 0
+    assert not hub.failing["model.safetensors"]
+
+
+def test_a_gated_model_says_what_to_do_and_never_prints_the_token(
+    tmp_path: Path, hub: Hub, decile: Decile
+) -> None:
+    experiments(tmp_path, hub)
+    hub.gated[MODEL] = TOKEN
+    for token in ("", "hf_wrong"):
+        line = error_of(decile("fetch", hub, token=token), 2)
+        assert "experiments.yaml:" in line and "models.far" in line
+        assert f"model {MODEL} is gated: accept its license on {hub.url}/{MODEL}" in line
+        assert "set HF_TOKEN to a token that may read it" in line and "hf_wrong" not in line
+    assert not [r for r in hub.requests if r.sent > 10_000], "downloaded before it was refused"
+    done = decile("fetch", hub, token=TOKEN)
+    assert done.returncode == 0 and TOKEN not in done.stdout + done.stderr
+    elsewhere = {r.token for r in hub.requests if r.port == int(hub.cdn.rpartition(":")[2])}
+    assert elsewhere == {""}, "the token went to another host"
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ({"revision": "0" * 40}, f"model {MODEL} has no commit {'0' * 40}: write one of "),
+        ({"hub": "org/none"}, "model org/none does not exist, or it is private: correct its id"),
+    ],
+)
+def test_a_model_or_commit_that_does_not_exist(
+    tmp_path: Path, hub: Hub, decile: Decile, model: dict[str, str], text: str
+) -> None:
+    experiments(tmp_path, hub, model)
+    line = error_of(decile("fetch", hub), 2)
+    assert "experiments.yaml:" in line and "models.far" in line and text in line
+
+
+def test_a_model_without_safetensors(tmp_path: Path, hub: Hub, decile: Decile) -> None:
+    experiments(tmp_path, hub)
+    ((revision, files),) = hub.repositories["model", MODEL].items()
+    rest = {name: content for name, content in files.items() if name != "model.safetensors"}
+    hub.repositories["model", MODEL][revision] = rest
+    line = error_of(decile("fetch", hub), 2)
+    assert "has no .safetensors weights: write a commit or a model that has" in line
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, hub: Hub, decile: Decile) -> None:
+    experiments(tmp_path, hub)
+    (tmp_path / "home").write_text("a file")
+    line = error_of(decile("fetch", hub), 2)
+    assert f"{tmp_path}/home/hub cannot be written (Not a directory): set HF_HOME to" in line
+
+
+def test_a_disk_without_space_is_noticed_before_the_download(
+    tmp_path: Path, hub: Hub, decile: Decile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiments(tmp_path, hub)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
+    line = error_of(decile("fetch", hub), 2)
+    assert "2.04 MB are to be downloaded" in line and "1.00 MB free: set HF_HOME" in line
+    assert not hub.bodies("model.safetensors")
+
+
+def test_two_downloads_at_once_receive_every_file_once(
+    tmp_path: Path, hub: Hub, decile: Decile
+) -> None:
+    file = experiments(tmp_path, hub)
+    weights = large(hub)
+    hub.delay = 0.005
+    both = [start(file, hub) for _ in range(2)]
+    errors = [process.communicate(timeout=120)[1].decode() for process in both]
+    assert [process.returncode for process in both] == [0, 0], errors
+    assert sum(r.sent for r in hub.bodies("model.safetensors")) == len(weights)
+
+
+def test_a_data_set_is_read_at_its_commit_however_many_are_cached(
+    tmp_path: Path, hub: Hub, decile: Decile
+) -> None:
+    """Offline, `datasets` takes the latest rows that it has ever cached."""
+    file = experiments(tmp_path, hub)
+    assert decile("fetch", hub).returncode == 0
+    first = file.read_text()
+    newer = {"README.md": CARD, "main/train-00000-of-00001.parquet": sums(500, 30)}
+    newer |= {"main/test-00000-of-00001.parquet": sums(900, 6)}
+    revision = hub.add("dataset", DATA, newer, "f" * 40)
+    file.write_text(first.replace(commit_of(hub, "dataset", DATA), revision))
+    assert decile("fetch", hub).returncode == 0
+    for text, sizes in ((first, (40, 8)), (file.read_text(), (30, 6))):
+        file.write_text(text)
+        done = decile("plan", hub, "--json", offline=True)
+        (data,) = json.loads(done.stdout)["datasets"]
+        assert (data["train"], data["test"]) == sizes
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"HF_HOME": "/a/b"},
+        {"HF_HOME": "~/b"},
+        {"HF_HUB_CACHE": "/c", "HF_HOME": "/a"},
+        {"HUGGINGFACE_HUB_CACHE": "/d"},
+        {"XDG_CACHE_HOME": "/e"},
+        {"HF_HOME": "$HOME/x"},
+        {},
+    ],
+)
+def test_the_cache_is_where_the_client_looks(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HF_HOME", "XDG_CACHE_HOME", *FOREIGN):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    theirs = runpy.run_path(str(constants.__file__))["HF_HUB_CACHE"]
+    assert str(cache_folder()) == theirs
+
+
+@pytest.mark.cluster
+def test_a_sweep_runs_without_a_network_on_what_was_fetched(tmp_path: Path, hub: Hub) -> None:
+    file = experiments(tmp_path, hub)
+    assert start(file, hub).wait(120) == 0
+    hub.requests.clear()
+    environment = client(file, hub) | {"HF_ENDPOINT": f"http://127.0.0.1:{free_port()}"}
+    environment["HF_HUB_OFFLINE"] = "1"
+    done = subprocess.run(
+        command("run", file.name, "-e", "small"),
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[1/1] far/sums/hard/s0: accuracy" in done.stderr
+    assert not hub.requests
+
+
+def test_files_that_are_read() -> None:
+    model, data = Repository("model", "a/b", "c"), Repository("dataset", "a/b", "c")
+    for name in (
+        "model-00001-of-00002.safetensors",
+        "model.safetensors.index.json",
+        "tokenizer.model",
+        "chat_template.jinja",
+        "additional_chat_templates/tool.jinja",
+    ):
+        assert model.reads(name), name
+    for name in ("x.bin", "x.pt", "x.pth", "x.gguf", "x.py", "onnx/config.json", "x.onnx"):
+        assert not model.reads(name), name
+    assert not model.reads("consolidated.safetensors")
+    assert data.reads("main/train-00000-of-00001.parquet") and not data.reads("gsm8k.py")
