@@ -64,6 +64,21 @@ def worker_failures(error: BaseException) -> list[BaseException]:
     return [getattr(failure, "_base_exc", failure) for failure in failures]
 
 
+def hide_log_of_dead_raylet() -> None:
+    """Do not print the log of a dead raylet, which Ray keeps; the watchdog names its cause."""
+    from ray._private import worker
+
+    original = worker.print_to_stdstream
+    if original.__module__ == __name__:
+        return
+
+    def print_to_stdstream(data: Any, ignore_prefix: bool) -> None:
+        if not str(data["lines"][0]).startswith("Raylet is terminated"):
+            original(data, ignore_prefix)
+
+    worker.print_to_stdstream = print_to_stdstream
+
+
 def started_processes() -> dict[str, "subprocess.Popen[bytes]"]:
     """The raylet and the GCS server that `ray.init` has started; empty for an existing cluster."""
     node = _node()

@@ -10,7 +10,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from cluster.ray_internals import autoscaler_limit, bootstrap_address, loopback_only
+from cluster.ray_internals import (
+    autoscaler_limit,
+    bootstrap_address,
+    hide_log_of_dead_raylet,
+    loopback_only,
+)
 from cluster.redaction import redact
 from cluster.resources import ResourceError, capacity
 from cluster.watchdog import Watchdog
@@ -65,6 +70,7 @@ def _connect(local: Mapping[str, Any]) -> None:
     try:
         if not local and "://" not in address:
             _check_reachable(bootstrap_address(address))
+        hide_log_of_dead_raylet()
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
     except (OSError, RuntimeError, ValueError, AuthenticationError) as error:
         if not local:

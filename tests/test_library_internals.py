@@ -203,6 +203,15 @@ def test_ray_data_gives_its_actors_the_attributes_that_are_replaced() -> None:
     assert isinstance(inspect.getattr_static(MapOperator, "data_context"), property)
 
 
+def test_ray_prints_a_dead_raylets_log_by_the_function_that_is_replaced() -> None:
+    from ray._private import process_watcher, worker
+
+    assert "print_to_stdstream(" in inspect.getsource(worker.listen_error_messages)
+    assert '"lines": [error_message]' in inspect.getsource(worker.listen_error_messages)
+    source = inspect.getsource(process_watcher.report_raylet_error_logs)
+    assert 'msg = "Raylet is terminated. "' in source
+
+
 def test_ray_has_the_parts_that_the_watchdog_asks() -> None:
     from ray._private.node import Node
     from ray._private.ray_constants import PROCESS_TYPE_GCS_SERVER, PROCESS_TYPE_RAYLET

@@ -51,6 +51,7 @@ def test_an_interrupted_sweep_resumes_to_the_same_results(finished: Path, tmp_pa
         assert driver.wait(timeout=60) == code, log.read_text()
         assert text in log.read_text().splitlines()[-1], log.read_text()
         assert "Traceback" not in log.read_text()
+        assert "Raylet is terminated" not in log.read_text()
         assert_gone(below)
 
     stage(lambda p: ray_process(p, "gcs_server"), None, signal.SIGTERM, 143, INTERRUPTED)

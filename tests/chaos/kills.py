@@ -41,6 +41,7 @@ def _disturbed_sweep(file: Path, reference: Path, seconds: float, rng: random.Ra
     """Kill processes of one sweep until it has finished or PER_SWEEP were killed; compare it."""
     cases: list[Case] = []
     stamps: dict[str, int] = {}
+    lost: list[psutil.Process] = []  # processes of runs that have ended
     while len(cases) < PER_SWEEP:
         log = file.parent / f"driver-{len(cases)}.log"
         driver = start(file, log)
@@ -56,6 +57,7 @@ def _disturbed_sweep(file: Path, reference: Path, seconds: float, rng: random.Ra
                 victim.send_signal(signal.SIGKILL)
             if target in ENDS_RUN:
                 case.problems += _ended(driver, target, members)
+                lost += members
                 case.seconds = time.monotonic() - began
                 case.problems += tracebacks(log.read_text())
             cases.append(case)
@@ -70,6 +72,7 @@ def _disturbed_sweep(file: Path, reference: Path, seconds: float, rng: random.Ra
                 cases[-1].problems += survivors(family(driver.pid), 0)
     cases = cases or [Case("no kill", 0)]
     cases[-1].problems += finish(file) + _rerun_cells(file, stamps) + differences(file, reference)
+    cases[-1].problems += survivors(lost)
     return cases
 
 
@@ -97,7 +100,7 @@ def _ended(
     except subprocess.TimeoutExpired:
         return [f"the run hangs after the {target} died", *survivors(members, 0)]
     wrong = code not in ({-signal.SIGKILL} if target == "driver" else {0, 1})
-    return [f"exit code {code} after the {target} died"] * wrong + survivors(members)
+    return [f"exit code {code} after the {target} died"] * wrong
 
 
 def _rerun_cells(file: Path, stamps: dict[str, int]) -> list[str]:
