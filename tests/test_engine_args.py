@@ -183,6 +183,24 @@ def test_what_vllm_takes_is_accepted(tmp_path: Path, vllm: None) -> None:
     assert experiment.experiment("q").probe.engine_args == args
 
 
+def test_names_are_those_of_the_engines_own_environment(tmp_path: Path) -> None:
+    site = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages" / "vllm"
+    (site / "config").mkdir(parents=True)
+    (site / "engine").mkdir()
+    (site / "__init__.py").touch()
+    (site / "engine" / "arg_utils.py").write_text(ARG_UTILS)
+    for _, file in library_sources._ALIAS_FILES:
+        (site / file).write_text(CONFIGS.get(Path(file).stem, ""))
+    block = {"engine": "vllm", "engine_python": str(tmp_path / ".venv" / "bin" / "python")}
+    load_config(written(tmp_path, "probe", **block, engine_args={"kv_cache_dtype": "fp8"}))
+    for args, message in (
+        ({"max_model_lenn": 1}, "did you mean 'max_model_len'"),
+        ({"kv_cache_dtype": "int"}, "write one of auto, bfloat16, fp8"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load_config(written(tmp_path, "probe", **block, engine_args=args))
+
+
 def test_without_vllm_names_cannot_be_checked_but_known_ones_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

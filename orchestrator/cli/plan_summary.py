@@ -53,14 +53,14 @@ def _engine_notes(plan: Plan) -> list[str]:
     """What of the engines' settings could not be checked on this machine."""
     probe, evaluate = plan.experiment.probe, plan.experiment.evaluate
     blocks = (
-        ("probe", probe.engine, probe.engine_args),
-        ("evaluate", evaluate.engine or "", evaluate.engine_args),
+        ("probe", probe.engine, probe.engine_args, probe.engine_python),
+        ("evaluate", evaluate.engine or "", evaluate.engine_args, evaluate.engine_python),
     )
     return [
         f"{block}.engine_args: {', '.join(names)} could not be checked, because {engine} is not "
         "installed here"
-        for block, engine, engine_args in blocks
-        if (names := unchecked_args(engine, engine_args))
+        for block, engine, engine_args, python in blocks
+        if (names := unchecked_args(engine, engine_args, python))
     ]
 
 

@@ -2,12 +2,18 @@
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from orchestrator.config.corrections import shown, suggest
 from orchestrator.config.entries import setting_error
 from orchestrator.config.library_settings import expected_type
-from orchestrator.config.library_sources import accepted_words, declared, is_installed
+from orchestrator.config.library_sources import (
+    accepted_words,
+    declared,
+    is_installed,
+    site_packages,
+)
 from orchestrator.sampling import ENGINES, Sampler, find_sampler
 from orchestrator.sampling.engine_args import ENGINE_ARGS, EngineArgs
 from orchestrator.storage.errors import shortened
@@ -25,12 +31,19 @@ def engine_class(name: str) -> type[Sampler] | None:
         raise setting_error(str(error)) from error
 
 
-def check_engine_args(engine: str, values: Mapping[str, Any]) -> None:
-    """Raise a validation error, at its place in the block, for what the engine does not take."""
+def check_engine_args(engine: str, values: Mapping[str, Any], python: str | None = None) -> None:
+    """Raise a validation error, at its place in the block, for what the engine does not take.
+
+    `python` is the interpreter of the engine's own environment, if it has one.
+    """
     spec = ENGINE_ARGS.get(engine) or _own_engine_args(engine)
-    known = declared_args(engine, spec)
+    site = site_packages(python) if python else None
+    known = declared_args(engine, spec, site)
     for name, value in values.items():
-        if message := _check(engine, spec, known, name, value):
+        message = _wrong_name(engine, spec, known, name)
+        if not message and (expected := _expected(engine, spec, known, site, name, value)):
+            message = f"{name} is {shown(value)}: write {expected}"
+        if message:
             raise setting_error(message, "engine_args", name)
     if missing := [name for name in spec.required if name not in values]:
         raise setting_error(
@@ -39,19 +52,22 @@ def check_engine_args(engine: str, values: Mapping[str, Any]) -> None:
         )
 
 
-def declared_args(engine: str, spec: EngineArgs) -> Mapping[str, str] | None:
+def declared_args(
+    engine: str, spec: EngineArgs, site: Path | None = None
+) -> Mapping[str, str] | None:
     """Names that the engine takes -> annotations; None where its library is not installed."""
     if spec.library is None:
         return spec.arguments
-    if not is_installed(engine):
+    if not is_installed(engine, site):
         return None
-    return {name: kind for name, kind in declared(engine).items() if not name.startswith("_")}
+    return {name: kind for name, kind in declared(engine, site).items() if name[0] != "_"}
 
 
-def unchecked_args(engine: str, values: Mapping[str, Any]) -> list[str]:
+def unchecked_args(engine: str, values: Mapping[str, Any], python: str | None) -> list[str]:
     """The names that could not be checked, because the engine's library is not installed here."""
     spec = ENGINE_ARGS.get(engine, EngineArgs())
-    if spec.library is None or declared_args(engine, spec) is not None:
+    site = site_packages(python) if python else None
+    if spec.library is None or declared_args(engine, spec, site) is not None:
         return []
     return [name for name in values if name not in {*spec.limits, *spec.harmless}]
 
@@ -80,27 +96,19 @@ def _own_engine_args(engine: str) -> EngineArgs:
     )
 
 
-def _check(
-    engine: str, spec: EngineArgs, known: Mapping[str, str] | None, name: str, value: Any
+def _wrong_name(
+    engine: str, spec: EngineArgs, known: Mapping[str, str] | None, name: str
 ) -> str | None:
-    """What is wrong with one setting and what to write instead; None if nothing is."""
+    """Why a name is not accepted and what to write instead; None if it is, or is not known."""
     if name in spec.reserved:
         return f"{name} is not for engine_args: remove it ({spec.reserved[name]})"
-    if known is not None and name not in known and not spec.any_name:
-        return _unknown(engine, spec, known, name)
-    if value is None:
-        return f"{name} is null: write a value, or leave it out"
-    if expected := _expected(engine, spec, (known or {}).get(name, "Any"), name, value):
-        return f"{name} is {shown(value)}: write {expected}"
-    return None
-
-
-def _unknown(engine: str, spec: EngineArgs, known: Mapping[str, str], name: str) -> str:
-    """The message for a name that the engine does not take."""
+    if known is None or name in known or spec.any_name:
+        return None
     others = [
         other
         for other, its in ENGINE_ARGS.items()
-        if name in {*(declared_args(other, its) or {}), *its.limits, *its.harmless}
+        if other != engine
+        and name in {*(declared_args(other, its) or {}), *its.limits, *its.harmless}
     ]
     instead = f", or write engine: {others[0]}, which takes it" if others else ""
     if not known:
@@ -110,9 +118,19 @@ def _unknown(engine: str, spec: EngineArgs, known: Mapping[str, str], name: str)
     return f"unknown setting {shortened(name)}: {owner} does not have it: remove it{advice}"
 
 
-def _expected(engine: str, spec: EngineArgs, annotation: str, name: str, value: Any) -> str | None:
+def _expected(
+    engine: str,
+    spec: EngineArgs,
+    known: Mapping[str, str] | None,
+    site: Path | None,
+    name: str,
+    value: Any,
+) -> str | None:
     """The valid values of a setting, if the value is plainly not one of them."""
-    words = accepted_words(engine, name) if spec.library and annotation != "Any" else ()
+    if value is None:
+        return "a value, or leave it out"
+    annotation = (known or {}).get(name, "Any")
+    words = accepted_words(engine, name, site) if spec.library and known else ()
     if words and value not in words:
         return f"one of {', '.join(words)}{suggest(str(value), words)}"
     if expected := expected_type(annotation, value):

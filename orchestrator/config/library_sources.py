@@ -1,11 +1,14 @@
 """What TRL, PEFT and vLLM declare about their settings, read from their source as text.
 
+`site` is the folder of another environment's libraries; None reads this process's own.
+
 Importing the libraries takes seconds and loads torch. Their source gives the names, types and
 accepted words of the settings in milliseconds, and always matches the installed version.
 """
 
 import ast
 import importlib.util
+import os
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -37,33 +40,41 @@ _COMPARISON = r"\b(?:self|args)\.{}\s+(?:==|!=|in|not in)\s+(\[[^\]]*\]|\"[^\"]*
 
 
 @cache
-def declared(section: str) -> dict[str, str]:
+def declared(section: str, site: Path | None = None) -> dict[str, str]:
     """Setting name -> annotation text, for the section `grpo`, `lora` or `vllm`."""
     fields: dict[str, str] = {}
     for package, file, name in _CLASSES[section]:
-        for node in _class_body(package, file, name):
+        for node in _class_body(package, file, name, site):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 fields[node.target.id] = ast.unparse(node.annotation)
     return fields
 
 
-def is_installed(section: str) -> bool:
+def is_installed(section: str, site: Path | None = None) -> bool:
     """Whether the libraries that declare a section's settings are installed."""
-    return all(importlib.util.find_spec(package) for package, _, _ in _CLASSES[section])
+    return all(_folder(package, site) for package, _, _ in _CLASSES[section])
+
+
+def site_packages(python: str) -> Path:
+    """The folder of the libraries of an environment, from the path of its interpreter."""
+    environment = Path(os.path.abspath(Path(python).expanduser())).parents[1]
+    folders = sorted(environment.glob("lib/python3*/site-packages"))
+    return folders[0] if folders else environment
 
 
 @cache
-def accepted_words(section: str, name: str) -> tuple[str, ...]:
+def accepted_words(section: str, name: str, site: Path | None = None) -> tuple[str, ...]:
     """The only strings that a setting accepts; empty if it accepts any string, or none."""
-    annotation = declared(section)[name]
+    annotation = declared(section, site)[name]
     if annotation == "str" and section == "grpo":
         text = _source(*_TRAINER)
         compared = re.findall(_COMPARISON.format(re.escape(name)), text)
         return tuple(sorted({word for part in compared for word in re.findall(r'"(\w+)"', part)}))
     kinds: ast.AST = ast.parse(annotation, mode="eval")
     names = {node.id for node in ast.walk(kinds) if isinstance(node, ast.Name)}
-    if section == "vllm" and names <= _literal_aliases().keys() | {"None"}:
-        kinds, names = _literal_aliases()[(names - {"None"}).pop()], {"Literal"}
+    aliases = _literal_aliases(site) if section == "vllm" else {}
+    if names & aliases.keys() and names <= aliases.keys() | {"None"}:
+        kinds, names = aliases[(names - {"None"}).pop()], {"Literal"}
     for enum in sorted(names - {"Literal"}):
         for package, file in _ENUM_FILES:
             if words := tuple(_enum_values(package, file, enum)):
@@ -75,11 +86,11 @@ def accepted_words(section: str, name: str) -> tuple[str, ...]:
 
 
 @cache
-def _literal_aliases() -> dict[str, ast.expr]:
+def _literal_aliases(site: Path | None) -> dict[str, ast.expr]:
     """The names that vLLM defines as Literal[...] of constants."""
     aliases: dict[str, ast.expr] = {}
     for package, file in _ALIAS_FILES:
-        for node in _tree(package, file).body:
+        for node in _tree(package, file, site).body:
             target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", 0)
             value = getattr(node, "value", None)
             if isinstance(target, ast.Name) and isinstance(value, ast.Subscript):
@@ -95,20 +106,29 @@ def _enum_values(package: str, file: str, name: str) -> Iterator[str]:
             yield str(node.value.value)
 
 
-def _class_body(package: str, file: str, name: str) -> list[ast.stmt]:
+def _class_body(package: str, file: str, name: str, site: Path | None = None) -> list[ast.stmt]:
     """The statements of a class at the top of a file; none if the file has no such class."""
-    tree = _tree(package, file)
+    tree = _tree(package, file, site)
     return next((n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), [])
 
 
 @cache
-def _tree(package: str, file: str) -> ast.Module:
-    return ast.parse(_source(package, file))
+def _tree(package: str, file: str, site: Path | None = None) -> ast.Module:
+    return ast.parse(_source(package, file, site))
 
 
 @cache
-def _source(package: str, file: str) -> str:
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
+def _source(package: str, file: str, site: Path | None = None) -> str:
+    folder = _folder(package, site)
+    if folder is None:
         raise ModuleNotFoundError(f"{package} is not installed: pip install -e .")
-    return Path(spec.submodule_search_locations[0], file).read_text(encoding="utf-8")
+    return (folder / file).read_text(encoding="utf-8")
+
+
+def _folder(package: str, site: Path | None) -> Path | None:
+    """Where a package is installed; None if it is not."""
+    if site is not None:
+        return site / package if (site / package / "__init__.py").is_file() else None
+    spec = importlib.util.find_spec(package)
+    places = spec.submodule_search_locations if spec else None
+    return Path(places[0]) if places else None

@@ -60,7 +60,7 @@ class Probe(Settings):
 
     @model_validator(mode="after")
     def _valid_engine_args(self) -> Self:
-        check_engine_args(self.engine, self.engine_args)
+        check_engine_args(self.engine, self.engine_args, self.engine_python)
         return self
 
     def sampling(self) -> SamplingSettings:
@@ -125,7 +125,7 @@ class Evaluate(Settings):
                 "engine_args",
             )
         if self.engine:
-            check_engine_args(self.engine, self.engine_args)
+            check_engine_args(self.engine, self.engine_args, self.engine_python)
         return self
 
     @model_validator(mode="after")
