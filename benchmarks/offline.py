@@ -1,7 +1,7 @@
 """Runs Python with the libraries of `benchmarks/gpu_kit.py`, on a machine without network.
 
 `python3 benchmarks/offline.py -m benchmarks.gpu_figures …` unpacks the parts in .gpu/ once, into
-.gpu/site. It needs nothing but Python.
+.gpu/site-packages. It needs nothing but Python.
 """
 
 import contextlib
@@ -35,7 +35,8 @@ def unpacked(kit: Path) -> Path:
     have = "{}.{}".format(*sys.version_info)
     if have != content["python"]:
         sys.exit(f"the kit is for Python {content['python']}, this is {have}: {sys.executable}")
-    site, identity = kit / "site", json.dumps(content["parts"])
+    # dill, which datasets use, pickles modules by value unless they lie in a folder of this name.
+    site, identity = kit / "site-packages", json.dumps(content["parts"])
     marker = site / "kit.json"
     if marker.is_file() and marker.read_text("utf-8") == identity:
         return site

@@ -120,17 +120,18 @@ def run_processes(kind: str, count: int, file: Path, warm: int) -> list[dict[str
         for output in outputs
     ]
     try:
-        while any(process.poll() is None for process in running):
-            if failed := [p.returncode for p in running if p.returncode]:
-                raise SystemExit(
-                    f"{len(failed)} of {count} processes failed with exit code {failed[0]}: "
-                    "see above"
-                )
+        codes: list[int | None] = [None]
+        while None in codes and not any(codes):
             time.sleep(0.1)
+            codes = [process.poll() for process in running]
     finally:  # the others would wait for one that has failed
         for process in running:
             process.kill()
             process.wait()
+    if failed := [code for code in codes if code]:
+        raise SystemExit(
+            f"{len(failed)} of {count} processes failed with exit code {failed[0]}: see above"
+        )
     return [json.loads(output.read_text()) for output in outputs]
 
 

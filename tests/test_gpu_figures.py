@@ -231,7 +231,7 @@ def test_a_kit_is_joined_and_unpacked_once(tmp_path: Path) -> None:
     assert out.stdout == "7\n"
     (kit / "kit-00.tar.xz").unlink()  # no longer read
     assert offline.unpacked(kit) == site
-    assert [path.name for path in kit.iterdir() if path.is_dir()] == ["site"]
+    assert [path.name for path in kit.iterdir() if path.is_dir()] == ["site-packages"]
 
 
 def test_a_kit_that_lacks_a_part_or_is_damaged_is_refused(tmp_path: Path) -> None:
