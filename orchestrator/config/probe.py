@@ -44,7 +44,7 @@ class Probe(Settings):
     count_truncated: Literal["wrong", "exclude"] = "wrong"
     """Whether a completion cut at the token limit counts as wrong, or is left out."""
     engine: str = "transformers"
-    """transformers, vllm (needs a GPU and decile[vllm]), or package.module:Class."""
+    """transformers, vllm (its GPU or its CPU build), or package.module:Class."""
     engine_args: dict[str, Any] = Field(default_factory=dict, examples=[{"max_model_len": 4096}])
     """Settings of the engine: vLLM's own names, or keyword arguments of your engine's `load`."""
     engine_python: str | None = Field(default=None, min_length=1, examples=[ENGINE_PYTHON])
