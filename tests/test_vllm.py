@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from pydantic import BaseModel, field_validator
 
 from orchestrator.embedded import embedded_path
 from orchestrator.probing.samples import sample_and_mark
@@ -62,7 +63,12 @@ class Refusing:
     """A vllm.LLM whose engine does not start: the reason is in a child's output only."""
 
     def __init__(self, **options: Any) -> None:
-        child = "raise SystemExit('ValueError: head_dim=24 is not supported')"
+        lines = [
+            "WARNING ImportError: no triton",
+            "ERROR [core.py:1] Exception: WorkerProc initialization failed. See stack trace.",
+            "ERROR [worker.py:9] ValueError: head_dim=24 is not supported",
+        ]
+        child = f"import sys; print({chr(10).join(lines)!r}, file=sys.stderr)"
         subprocess.run([sys.executable, "-c", child], check=False)
         raise RuntimeError("Engine core initialization failed. See root cause above.")
 
@@ -154,6 +160,36 @@ def test_the_reason_why_an_engine_does_not_start_is_named(
         "engine vllm does not start with model tiny: ValueError: head_dim=24 is not supported"
     )
     assert "head_dim=24" in capfd.readouterr().err, "the output passes on"
+
+
+class Window(BaseModel):
+    """Refuses its value, as vLLM's configurations do."""
+
+    length: int
+
+    @field_validator("length")
+    @classmethod
+    def _fits(cls, length: int) -> int:
+        raise ValueError("max_model_len (9) is greater than\nthe derived max_model_len (8)")
+
+
+def test_a_setting_that_vllm_refuses_is_one_line(vllm: ModuleType) -> None:
+    vllm.LLM = lambda **options: Window(length=9)  # type: ignore[attr-defined]
+    message = r"with model tiny: Value error, max_model_len \(9\) is greater than the derived"
+    with pytest.raises(SamplingError, match=message):
+        load_sampler(SOURCE, "vllm", engine_args={"max_model_len": 9})
+
+
+def test_an_engine_that_dies_is_one_line(sampler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class EngineDeadError(Exception):
+        pass
+
+    def die(*_: Any, **__: Any) -> None:
+        raise EngineDeadError("EngineCore encountered an issue.")
+
+    monkeypatch.setattr(Recorded, "generate", die)
+    with pytest.raises(SamplingError, match="engine vllm stopped: EngineCore encountered"):
+        sampler.sample([request("a", [0])], SETTINGS)
 
 
 def test_weights_that_are_not_safetensors_are_refused(vllm: ModuleType, tmp_path: Path) -> None:

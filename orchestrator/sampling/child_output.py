@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 MAX_LINES = 2_000
-_ERROR = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception|Exit)): (.+)")
+_ERROR = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception)): (.+)")
 # Errors that only point to the one before them.
 _POINTERS = ("initialization failed", "See stack trace", "root cause above")
 
@@ -47,11 +47,17 @@ class CapturedOutput:
             os.close(saved)
 
     def root_cause(self) -> str:
-        """The first error that was printed and does not point to another; empty without one."""
+        """The first error that was printed and does not point to another; empty without one.
+
+        One of a line that is logged as an error, if there is any: warnings quote errors as well.
+        """
         self._reader.join(timeout=1)  # ends with the children
-        found = [match for line in self.lines if (match := _ERROR.search(line))]
-        causes = [m for m in found if not any(words in m[2] for words in _POINTERS)]
-        return f"{causes[0][1]}: {causes[0][2].strip()}" if causes else ""
+        lines = [line for line in self.lines if not any(words in line for words in _POINTERS)]
+        for candidates in ([line for line in lines if "ERROR" in line], lines):
+            for line in candidates:
+                if match := _ERROR.search(line):
+                    return f"{match[1]}: {match[2].strip()}"
+        return ""
 
     def _copy(self, read: int, onward: int) -> None:
         with os.fdopen(read, "rb") as stream, os.fdopen(onward, "wb", buffering=0) as copy:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import ValidationError
+
 from orchestrator.sampling.base import (
     Completion,
     Request,
@@ -21,6 +23,7 @@ from orchestrator.sampling.child_output import CapturedOutput
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.stored_model import local_folder, stored_dtype, window_bytes
 from orchestrator.sampling.vllm_args import VLLM_RESERVED
+from orchestrator.storage.errors import one_line
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values that vLLM takes as max_lora_rank
 CPU_CACHE = 2**30  # bytes of keys and values that an engine on CPUs reserves at least
@@ -79,7 +82,7 @@ class VllmSampler(TokenSampler):
             try:
                 llm = vllm.LLM(**options)
             except Exception as error:
-                reason = output.root_cause() or f"{type(error).__name__}: {error}"
+                reason = _settings_problem(error) or output.root_cause() or one_line(str(error))
                 message = f"engine vllm does not start with model {source.name}: {reason}"
                 raise SamplingError(message) from error
         output.lines.clear()
@@ -131,6 +134,13 @@ def _import_vllm() -> Any:
             ".venv-vllm/bin/python, or pip install 'decile[vllm]'"
         ) from error
     return vllm
+
+
+def _settings_problem(error: Exception) -> str:
+    """What vLLM's validation of its settings says; empty for another error."""
+    if not isinstance(error, ValidationError):
+        return ""
+    return one_line("; ".join(each["msg"] for each in error.errors(include_url=False)))
 
 
 def _platform_defaults(folder: Path, engine_args: dict[str, Any]) -> dict[str, Any]:

@@ -153,6 +153,12 @@ def test_adapters_are_swapped_and_answer_as_in_our_sampler(
     assert engine.sample(REQUESTS, GREEDY) == base
 
 
+def test_a_setting_that_vllm_refuses_is_one_line(source: ModelSource) -> None:
+    with pytest.raises(SamplingError, match="max_model_len") as caught:
+        load_sampler(source, "vllm", engine_args={"max_model_len": 8 * WINDOW})
+    assert "\n" not in str(caught.value)
+
+
 def test_the_reason_why_it_does_not_start_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SamplingError) as caught:
         load_sampler(random_model(tmp_path, head_dim=24), "vllm")
