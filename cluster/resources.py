@@ -38,8 +38,9 @@ def probe_share(
     """Sampler actors for a probe of `parts` parts: one per `gpus_each` GPUs, or one per CPU,
     `most_on_cpus` at most.
 
-    One CPU is left free for Ray Data's own tasks, which would otherwise wait forever. Raises
-    ResourceError if the cluster has too few GPUs for one sampler.
+    With `gpus_each` 0 a single one, which calls a server. One CPU is left free for Ray Data's own
+    tasks, which would otherwise wait forever. Raises ResourceError if the cluster has too few GPUs
+    for one sampler.
     """
     cpus, gpus = cluster.get("CPU", 1.0), cluster.get("GPU", 0.0)
     if gpus_each > max(1.0, gpus):
@@ -48,7 +49,8 @@ def probe_share(
             "write a smaller probe.gpus"
         )
     on_cpus = min(floor(cpus), most_on_cpus or parts)
-    count = max(1, min(parts, floor(gpus) // gpus_each if gpus >= 1 else on_cpus))
+    most = floor(gpus) // max(1, gpus_each) if gpus >= 1 else on_cpus
+    count = max(1, min(parts, most)) if gpus_each else 1
     each = floor(100 * max(cpus - 1, cpus / 2) / count) / 100
     return Share(count, min(1.0, each), float(gpus_each) if gpus >= 1 else 0.0)
 

@@ -80,7 +80,10 @@ def test_a_probe_can_use_a_custom_engine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
-        ("vlm", "unknown engine 'vlm': write one of transformers, vllm, or package.module:Class"),
+        (
+            "vlm",
+            "unknown engine 'vlm': write one of transformers, vllm, server, or package.",
+        ),
         (
             "absent:Sayer",
             "engine 'absent:Sayer' cannot be imported: ModuleNotFoundError: ",

@@ -72,6 +72,7 @@ def _failure(error: Exception, store: "Store | None") -> tuple[int, str]:
     from cluster.session import RayFails
     from orchestrator.probing.marker_check import MarkerFails
     from orchestrator.probing.samples import ProbeError
+    from orchestrator.sampling.base import SamplingError
     from orchestrator.storage.faults import fault_text
     from orchestrator.storage.lease import LeaseHeld
     from orchestrator.storage.proof import Unsound
@@ -84,6 +85,6 @@ def _failure(error: Exception, store: "Store | None") -> tuple[int, str]:
         return 1, str(error)
     if isinstance(error, UserError | StoreError | ResourceError | PolicyError | TaskError):
         return 2, str(error)
-    if isinstance(error, MarkerFails | ProbeError | LeaseHeld | RayFails | Unsound):
+    if isinstance(error, MarkerFails | ProbeError | SamplingError | LeaseHeld | RayFails | Unsound):
         return 1, str(error)
     return 1, fault_text(error, store)

@@ -43,7 +43,7 @@ def check_engine_args(engine: str, values: Mapping[str, Any], python: str | None
         message = _wrong_name(engine, spec, known, name)
         if not message and (expected := _expected(engine, spec, known, site, name, value)):
             message = f"{name} is {shown(value)}: write {expected}"
-        if message:
+        if message := message or spec.check(name, value):
             raise setting_error(message, "engine_args", name)
     if missing := [name for name in spec.required if name not in values]:
         raise setting_error(

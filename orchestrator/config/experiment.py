@@ -142,6 +142,20 @@ class Experiment(Settings):
         return self
 
     @model_validator(mode="after")
+    def _one_model_per_served_name(self) -> Self:
+        blocks: dict[str, Probe | Evaluate] = {"probe": self.probe, "evaluate": self.evaluate}
+        for name, block in blocks.items():
+            served = block.engine_args.get("model") if block.engine == "server" else None
+            if served and len(self.grid.model) > 1:
+                raise setting_error(
+                    f"{served!r:.80} is one model, and the grid has {len(self.grid.model)}: leave "
+                    "model out (each is then served under its Hub id), or write an experiment "
+                    "for each",
+                    *(name, "engine_args", "model"),
+                )
+        return self
+
+    @model_validator(mode="after")
     def _early_stopping_has_evaluations(self) -> Self:
         if self.stop_hopeless and self.evaluate.engine:
             raise setting_error(

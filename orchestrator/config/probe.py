@@ -44,7 +44,8 @@ class Probe(Settings):
     count_truncated: Literal["wrong", "exclude"] = "wrong"
     """Whether a completion cut at the token limit counts as wrong, or is left out."""
     engine: str = "transformers"
-    """transformers, vllm (its GPU or its CPU build), or package.module:Class."""
+    """transformers, vllm (its GPU or its CPU build), server (an OpenAI-compatible server), or
+    package.module:Class."""
     engine_args: dict[str, Any] = Field(default_factory=dict, examples=[{"max_model_len": 4096}])
     """Settings of the engine: vLLM's own names, or keyword arguments of your engine's `load`."""
     engine_python: str | None = Field(default=None, min_length=1, examples=[ENGINE_PYTHON])
@@ -62,6 +63,11 @@ class Probe(Settings):
     def _valid_engine_args(self) -> Self:
         check_engine_args(self.engine, self.engine_args, self.engine_python)
         return self
+
+    @property
+    def gpus_per_sampler(self) -> int:
+        """GPUs that a sampler needs in the cluster: none where a server computes."""
+        return 0 if self.engine == "server" else self.gpus
 
     def sampling(self) -> SamplingSettings:
         """The settings that determine how a completion is drawn."""

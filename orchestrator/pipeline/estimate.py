@@ -179,7 +179,7 @@ class _Estimator:
         """Wall-clock seconds of a probe's missing samples; None if none or if unknown."""
         speed = self.speeds[spec.model.name]
         count = pending_samples(self.plan, self.store, spec).samples
-        if speed.size is None or not count:
+        if speed.size is None or not count or spec.settings.engine == "server":
             return None
         prompts = self.plan.pool(spec).prompts(spec.split)
         lengths = token_lengths(self._samples(spec), prompts, spec)

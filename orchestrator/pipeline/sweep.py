@@ -31,7 +31,7 @@ from orchestrator.storage.lease import driver_lease
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker
 from orchestrator.training.cell_state import CellState, cell_state
-from orchestrator.training.deferred_eval import evaluate_trained
+from orchestrator.training.deferred_eval import check_servers, evaluate_trained
 from orchestrator.training.early_stopping import stopped_lines
 from orchestrator.training.record import tidy_finished
 from orchestrator.training.settings_check import check_in_worker, settings_of
@@ -207,6 +207,7 @@ class Sweep:
                     models = [cell.probe.model for cell in untrained]
                     settings = settings_of(self.plan.experiment, models)
                     check_in_worker(self.plan.source, self.plan.name, settings)
+                    check_servers(untrained)
                 probes = run_probes(self.plan, self.store, cluster, self.progress, self.meter)
                 for spec, table in probes:
                     for line in difficulty_lines(self.plan, spec, table):

@@ -118,7 +118,8 @@ def _sample(
 
     total = len(frontier.prompts) * frontier.samples
     calls = -(-len(frontier.undecided()) // ROWS_PER_CALL)
-    share = probe_share(cluster, calls, spec.settings.gpus, most_on_cpus(spec.settings.engine))
+    gpus, most = spec.settings.gpus_per_sampler, most_on_cpus(spec.settings.engine)
+    share = probe_share(cluster, calls, gpus, most)
     actor = ray.remote(
         num_cpus=share.cpus,
         num_gpus=share.gpus,

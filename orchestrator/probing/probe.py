@@ -4,7 +4,7 @@ Each actor writes its own part atomically, so a kill loses only the parts in pro
 missing is computed from the stored rows; running again samples only the rest.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,9 +19,10 @@ from orchestrator.probing.samples import (
     MarkingError,
     ProbeError,
     SampleRequest,
-    sample_and_mark,
+    draw,
+    mark_samples,
 )
-from orchestrator.sampling.base import SamplingError
+from orchestrator.sampling.base import Completion, Interrupted, SamplingError
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.storage.store import Store
 from tasks import Prompt, TaskError
@@ -48,9 +49,8 @@ def run_probe(
     if missing:
         write_key(store, spec)
         tables = part_tables(missing)
-        share = probe_share(
-            cluster, len(tables), spec.settings.gpus, most_on_cpus(spec.settings.engine)
-        )
+        gpus, most = spec.settings.gpus_per_sampler, most_on_cpus(spec.settings.engine)
+        share = probe_share(cluster, len(tables), gpus, most)
         arguments = {"spec": spec, "storage": store.uri, "cpus": share.cpus}
         done, total = 0, sum(len(indices) for _, indices in missing)
         progress(done, total)
@@ -113,16 +113,21 @@ class ProbeActor:
         """Write the samples as a part; returns (prompt_id, sample, outcome) of each.
 
         A failure to sample or to mark is returned as text, not raised: Ray's wrapped exceptions
-        lose their cause.
+        lose their cause. What was drawn before a server failed is written.
         """
         if self.failure:
             return [], self.failure
-        settings, max_errors = self.spec.settings, self.spec.dataset.max_marking_errors
+        settings, failure = self.spec.settings.sampling(), ""
+        results: Sequence[Sequence[Completion | None]]
         try:
-            samples = sample_and_mark(
-                self.sampler, self.task, requests, settings.sampling(), max_errors
-            )
+            try:
+                results = draw(self.sampler, self.task, requests, settings)
+            except Interrupted as error:
+                results, failure = error.drawn, str(error)
+            max_errors = self.spec.dataset.max_marking_errors
+            samples = mark_samples(self.task, requests, results, max_errors)
         except (MarkingError, SamplingError, TaskError) as error:
             return [], str(error)
-        write_part(self.store, self.spec.key, self.spec.split, samples)
-        return samples.select(COUNTED).to_pylist(), ""
+        if samples.num_rows:
+            write_part(self.store, self.spec.key, self.spec.split, samples)
+        return samples.select(COUNTED).to_pylist(), failure

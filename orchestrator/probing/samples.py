@@ -46,15 +46,32 @@ def sample_and_mark(
     """Sample and mark: one row (schema SAMPLES) per prompt and requested sample index.
 
     Raises MarkingError where marking fails for more than the share `max_errors`, TaskError where a
-    task, and SamplingError where an engine of the user's own fails.
+    task, and SamplingError where a server or an engine of the user's own fails.
     """
-    results = drawn(
-        sampler,
-        [Request(p.prompt_id, task.messages(p.question), i, p.question) for p, i in requests],
-        settings,
-    )
-    completions = [completion for of_prompt in results for completion in of_prompt]
-    pairs = [(prompt, index) for prompt, indices in requests for index in indices]
+    return mark_samples(task, requests, draw(sampler, task, requests, settings), max_errors)
+
+
+def draw(
+    sampler: Sampler, task: Task, requests: Sequence[SampleRequest], settings: SamplingSettings
+) -> list[list[Completion]]:
+    """The completions of each request. Raises TaskError and SamplingError."""
+    asked = [Request(p.prompt_id, task.messages(p.question), i, p.question) for p, i in requests]
+    return drawn(sampler, asked, settings)
+
+
+def mark_samples(
+    task: Task,
+    requests: Sequence[SampleRequest],
+    results: Sequence[Sequence[Completion | None]],
+    max_errors: float = 1.0,
+) -> pa.Table:
+    """One row (schema SAMPLES) per completion that is not None. Raises MarkingError."""
+    pairs, completions = [], []
+    for (prompt, indices), of_prompt in zip(requests, results, strict=True):
+        for index, completion in zip(indices, of_prompt, strict=True):
+            if completion is not None:
+                pairs.append((prompt, index))
+                completions.append(completion)
     golds = [prompt.answer for prompt, _ in pairs]
     marks = mark_completions(task, completions, golds, max_errors)
     rows = [

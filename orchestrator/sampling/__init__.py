@@ -18,6 +18,7 @@ GROUP = "decile.samplers"
 ENGINES = {
     "transformers": "orchestrator.sampling.transformers:TransformersSampler",
     "vllm": "orchestrator.sampling.vllm:VllmSampler",
+    "server": "orchestrator.sampling.server:ServerSampler",
 }
 RECORDED = "orchestrator.sampling.recorded:RecordedSampler"
 

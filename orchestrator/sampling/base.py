@@ -76,6 +76,14 @@ class SamplingError(RuntimeError):
     """An engine does not start, or failed; the message names it and the reason."""
 
 
+class Interrupted(SamplingError):
+    """Some completions could not be drawn; `drawn` is what `sample` returns, None for each."""
+
+    def __init__(self, message: str, drawn: "list[list[Completion | None]]") -> None:
+        super().__init__(message)
+        self.drawn = drawn
+
+
 class Sampler(ABC):
     """An engine that holds one model."""
 
@@ -108,11 +116,17 @@ class Sampler(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} cannot swap adapters")
 
+    def drop_adapter(self) -> None:  # noqa: B027 (most engines replace it at the next `adapt`)
+        """Free what `adapt` holds outside this process, if anything."""
+
     @abstractmethod
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
-        """Per request, one completion per sample index, in the order of the request."""
+        """Per request, one completion per sample index, in the order of the request.
+
+        Raises Interrupted where some cannot be drawn now and can be later.
+        """
 
     @abstractmethod
     def count_tokens(self, requests: Sequence[Request]) -> list[int]:

@@ -4,10 +4,17 @@ Plain data: experiments.yaml is checked, and a probe's key computed, without imp
 setting that is not listed as harmless counts as one that can change a completion.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.sampling.server_args import (
+    SERVER_ARGUMENTS,
+    SERVER_HARMLESS,
+    SERVER_LIMITS,
+    SERVER_RESERVED,
+    check_server_arg,
+)
 from orchestrator.sampling.vllm_args import VLLM_HARMLESS, VLLM_LIMITS, VLLM_RESERVED
 
 
@@ -20,7 +27,7 @@ class EngineArgs:
     title of the class that declares them. With `any_name`, other names are passed on too. `limits`
     maps names to the ends of their range, `reserved` to what to write instead, and `harmless` to
     the reason why another value leaves every completion as it is. `most_on_cpus` bounds the engines
-    on a cluster without GPUs.
+    on a cluster without GPUs. `check` says what is wrong with a value of the right type.
     """
 
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -31,6 +38,7 @@ class EngineArgs:
     reserved: Mapping[str, str] = field(default_factory=dict)
     harmless: Mapping[str, str] = field(default_factory=dict)
     most_on_cpus: int | None = None
+    check: Callable[[str, Any], str | None] = lambda name, value: None
 
 
 ENGINE_ARGS: Mapping[str, EngineArgs] = {
@@ -50,6 +58,14 @@ ENGINE_ARGS: Mapping[str, EngineArgs] = {
         reserved=VLLM_RESERVED,
         harmless=VLLM_HARMLESS,
         most_on_cpus=1,  # one engine uses all cores of its machine
+    ),
+    "server": EngineArgs(
+        arguments=SERVER_ARGUMENTS,
+        required=("base_url",),
+        limits=SERVER_LIMITS,
+        reserved=SERVER_RESERVED,
+        harmless=SERVER_HARMLESS,
+        check=check_server_arg,
     ),
 }
 

@@ -22,11 +22,27 @@ def load_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Model in eval mode and its tokenizer (pads left); safetensors only, no remote code.
 
-    `device` None takes the GPU where there is one. Raises ValueError where the folder is missing,
-    a folder has the name of a hub id, the files cannot be loaded, or the machine does not support
-    the source.
+    `device` None takes the GPU where there is one. Raises what `load_tokenizer` raises, and
+    ValueError where the machine does not support the source.
     """
-    common: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}
+    tokenizer = load_tokenizer(source)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    options = _load_options(source, device) | _pinned(source)
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(source.location, **options)
+    except (OSError, ImportError) as error:
+        raise ValueError(_load_error(source, error)) from error
+    if not source.load_in_4bit:  # quantized weights are loaded onto the device
+        model.to(device)
+    return model.eval(), tokenizer
+
+
+def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model, which pads left; no remote code.
+
+    Raises ValueError where the folder is missing, a folder has the name of a hub id, or the files
+    cannot be loaded.
+    """
     if source.revision is None and not Path(source.location).is_dir():
         raise ValueError(
             f"model {source.name}: there is no folder {source.location}; write the path of one "
@@ -34,21 +50,23 @@ def load_model(
         )
     if source.revision is not None:
         check_hub_id(source.location)
-        # The hub would be asked for optional files that the model does not have, for minutes.
-        repository = Repository("model", source.location, source.revision)
-        common["local_files_only"] = cached_folder(repository) is not None
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    options = _load_options(source, device)
+    options = {"padding_side": "left", **_pinned(source)}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source.location, padding_side="left", **common)
-        model: Any = AutoModelForCausalLM.from_pretrained(source.location, **options, **common)
+        tokenizer = AutoTokenizer.from_pretrained(source.location, **options)
     except (OSError, ImportError) as error:
         raise ValueError(_load_error(source, error)) from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    if not source.load_in_4bit:  # quantized weights are loaded onto the device
-        model.to(device)
-    return model.eval(), tokenizer
+    return tokenizer
+
+
+def _pinned(source: ModelSource) -> dict[str, Any]:
+    options: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}
+    if source.revision is not None:
+        # The hub would be asked for optional files that the model does not have, for minutes.
+        repository = Repository("model", source.location, source.revision)
+        options["local_files_only"] = cached_folder(repository) is not None
+    return options
 
 
 def _load_options(source: ModelSource, device: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, get_args, get_type_hints
 
 from orchestrator.sampling.base import (
     Completion,
+    Interrupted,
     Request,
     Sampler,
     SamplingError,
@@ -42,22 +43,34 @@ def drawn(
     sampler: Sampler, requests: Sequence[Request], settings: SamplingSettings
 ) -> list[list[Completion]]:
     """The completions of each request. SamplingError where an engine of the user's own fails."""
-    engine = type(sampler)
-    with engine_errors(engine, "sample"):
-        results: Any = sampler.sample(requests, settings)
-    if not engine.__module__.startswith("orchestrator.") and (problem := _check(results, requests)):
+    engine, interrupted = type(sampler), None
+    results: Any
+    try:
+        with engine_errors(engine, "sample"):
+            results = sampler.sample(requests, settings)
+    except Interrupted as error:
+        results, interrupted = error.drawn, error
+    own, partial = not engine.__module__.startswith("orchestrator."), interrupted is not None
+    if own and (problem := _check(results, requests, partial)):
         raise SamplingError(f"{title_of(engine)}: sample() returned {problem}: {FORM}")
+    if interrupted:
+        raise interrupted
     return results
 
 
-def _check(results: Any, requests: Sequence[Request]) -> str:
-    """What is wrong with the completions of an engine; empty if nothing is."""
+def _check(results: Any, requests: Sequence[Request], partial: bool) -> str:
+    """What is wrong with the completions of an engine; empty if nothing is.
+
+    Where they are `partial`, None stands for a missing one.
+    """
     if not isinstance(results, list | tuple) or len(results) != len(requests):
         return f"{_size(results)} for {len(requests)} requests"
     for request, of_prompt in zip(requests, results, strict=True):
         if not isinstance(of_prompt, list | tuple) or len(of_prompt) != len(request.samples):
             return f"{_size(of_prompt)} for {len(request.samples)} samples of a request"
         for completion in of_prompt:
+            if partial and completion is None:
+                continue
             if not isinstance(completion, Completion):
                 return f"{completion!r:.80} as a completion"
             text, tokens, finish = completion

@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.actors import map_over_actors
+from cluster.actors import map_over_actors, run_in_worker
 from cluster.resources import probe_share
 from orchestrator.evaluation.evaluator import Evaluator, is_due
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.probing.samples import MarkingError
-from orchestrator.sampling.base import SamplingError
+from orchestrator.sampling.base import Sampler, SamplingError
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.own_engine import engine_errors
@@ -121,6 +121,27 @@ def lost_updates(store: Store, cell: Cell) -> list[int]:
     return [update for update in due if adapter_problems(store, cell.cell_id, update)]
 
 
+def check_servers(cells: Sequence[Cell]) -> None:
+    """Check in a Ray worker that the cells' servers can swap adapters, before the cells train.
+
+    Raises SamplingError. Needs a connected Ray.
+    """
+    for group in _by_engine([cell for cell in cells if cell.evaluate_engine == "server"]):
+        python = group[0].baseline.settings.engine_python
+        run_in_worker(_check_server, _engine_of(group), python=python)
+
+
+def _check_server(engine: dict[str, Any]) -> str:
+    _load(**engine)
+    return ""
+
+
+def _load(model: ModelSource, engine: str, engine_args: Mapping[str, Any], rank: int) -> Sampler:
+    from orchestrator.sampling import load_sampler  # engines are heavy
+
+    return load_sampler(model, engine, lora_rank=rank, engine_args=engine_args)
+
+
 def _by_engine(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Groups of cells that one engine can evaluate: same model, engine and its settings."""
     groups: dict[str, list[Cell]] = {}
@@ -146,40 +167,35 @@ def _evaluate(
         for update in pending[cell.cell_id]
     ]
     settings = cells[0].baseline.settings
-    share = probe_share(cluster, len(parts), settings.gpus, most_on_cpus(settings.engine))
+    gpus, most = settings.gpus_per_sampler, most_on_cpus(settings.engine)
+    share = probe_share(cluster, len(parts), gpus, most)
+    arguments = {"engine": _engine_of(cells), "storage": store.uri, "cpus": share.cpus}
+    return map_over_actors(parts, CheckpointActor, arguments, share, settings.engine_python)
+
+
+def _engine_of(cells: Sequence[Cell]) -> dict[str, Any]:
+    """What one engine for these cells is loaded with: the arguments of `_load`."""
+    settings = cells[0].baseline.settings
     ranks = [(cell.lora["r"], *(cell.lora.get("rank_pattern") or {}).values()) for cell in cells]
-    arguments = {
+    return {
         "model": _base_model(cells[0]),
         "engine": settings.engine,
         "engine_args": settings.engine_args,
         "rank": max(1, *(int(rank) for own in ranks for rank in own)),
-        "storage": store.uri,
-        "cpus": share.cpus,
     }
-    return map_over_actors(parts, CheckpointActor, arguments, share, settings.engine_python)
 
 
 class CheckpointActor:
     """One base model in one process; evaluates the adapter of a cell after an update."""
 
-    def __init__(
-        self,
-        model: ModelSource,
-        engine: str,
-        engine_args: Mapping[str, Any],
-        rank: int,
-        storage: str,
-        cpus: float,
-    ) -> None:
+    def __init__(self, engine: Mapping[str, Any], storage: str, cpus: float) -> None:
         import torch
-
-        from orchestrator.sampling import load_sampler
 
         torch.set_num_threads(max(1, int(cpus)))
         self.store = Store(storage)
         self.failure = ""
         try:
-            self.sampler = load_sampler(model, engine, lora_rank=rank, engine_args=engine_args)
+            self.sampler = _load(**engine)
         except SamplingError as error:
             self.failure = str(error)
         self.pools: dict[str, Pool] = {}
@@ -207,8 +223,11 @@ class CheckpointActor:
         with _local_copy(self.store, "cells", cell.cell_id, ADAPTERS, str(update)) as folder:
             with engine_errors(type(self.sampler), "adapt"):
                 self.sampler.adapt(folder)
-            evaluator = Evaluator(cell, self.pools[dataset.name])
-            table = evaluator.evaluate(self.sampler, update)
+            try:
+                evaluator = Evaluator(cell, self.pools[dataset.name])
+                table = evaluator.evaluate(self.sampler, update)
+            finally:
+                self.sampler.drop_adapter()
         self.store.write_json({"seconds": time.monotonic() - started}, *place, f"{update}.json")
         self.store.write_table(table, *place, f"{update}.parquet")
 

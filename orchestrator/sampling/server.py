@@ -1,0 +1,273 @@
+"""Sampling from an OpenAI-compatible server, such as vLLM's: no GPU is needed in the cluster.
+
+Every sample is a request of its own with its own seed, so that it depends on (seed, prompt_id,
+index) alone where the server honours `seed`, as vLLM does; the server caches a prompt for all of
+its samples. By default prompts are rendered here and sent as token ids, exactly as in training;
+with `api: chat` the server's own chat template renders them.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from pydantic import BaseModel, Field, ValidationError
+
+from orchestrator.sampling.base import (
+    Completion,
+    Interrupted,
+    Request,
+    SamplingError,
+    SamplingSettings,
+    TokenSampler,
+    stream_key,
+)
+from orchestrator.sampling.endpoint import Endpoint, PromptTooLong
+from orchestrator.sampling.model import ModelSource
+from orchestrator.storage.hashing import folder_identity
+
+log = logging.getLogger(__name__)
+
+MAX_CONCURRENCY = 128
+REPLIES = 3  # tries: a proxy may answer in place of the server now and then
+STALLED = 2  # timeouts without any completion end the run
+PATHS = {"completions": "/completions", "chat": "/chat/completions"}
+ENDS = ("stop", "length")  # a completion that ended otherwise is an error
+ERROR = Completion("", 0, "error")
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+class _Message(BaseModel):
+    content: str | None = None  # null where all of the text is reasoning
+
+
+class _Choice(BaseModel):
+    finish_reason: str
+    text: str = ""
+    message: _Message = _Message()
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Reply(BaseModel):
+    """What is read of a reply, in either interface."""
+
+    choices: list[_Choice] = Field(min_length=1, max_length=1)
+    usage: _Usage
+
+
+class _Job(NamedTuple):
+    """One completion to draw, and its place in the results; a chat's prompt has no token ids."""
+
+    row: int
+    column: int
+    body: dict[str, Any]
+
+
+class ServerSampler(TokenSampler):
+    """Calls one server; a prompt that leaves no space for an answer is an error.
+
+    `served` is the name of the model there, and `window` its length, prompt and answer together:
+    None where the server does not report it, and is then neither vLLM nor SGLang.
+    """
+
+    adapts = True
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        tokenizer: Any,
+        served: str,
+        window: int | None = None,
+        api: str = "completions",
+        max_concurrency: int = MAX_CONCURRENCY,
+    ) -> None:
+        self.endpoint, self.tokenizer = endpoint, tokenizer
+        self.chat_template_kwargs: dict[str, Any] = {}
+        self.served, self.window, self.api = served, window, api
+        self.max_concurrency, self.adapter = max_concurrency, ""
+
+    @classmethod
+    def load(
+        cls,
+        source: ModelSource,
+        device: str | None = None,
+        lora_rank: int = 0,
+        *,
+        model: str = "",
+        api: str = "completions",
+        max_concurrency: int = MAX_CONCURRENCY,
+        **endpoint: Any,
+    ) -> Self:
+        """A sampler of the server's model, which is the source's, or has the name `model` there.
+
+        `endpoint` are the fields of `Endpoint`. Raises ValueError without the model's tokenizer,
+        and SamplingError without the openai library or the key, and where the server cannot be
+        reached, has another model, or cannot swap adapters (with `lora_rank`).
+        """
+        from orchestrator.sampling.loading import load_tokenizer
+
+        server, served = Endpoint(**endpoint), model or source.location
+        tokenizer = load_tokenizer(source)
+        window = asyncio.run(_window(server, served, source))
+        if lora_rank:
+            asyncio.run(server.check_adapters(lora_rank))
+        sampler = cls(server, tokenizer, served, window, api, max_concurrency)
+        sampler.chat_template_kwargs = source.chat_template_kwargs
+        return sampler
+
+    def adapt(self, folder: Path) -> None:
+        """Load this adapter into the server, which reads the folder itself."""
+        self.drop_adapter()
+        name = f"decile-{folder_identity(folder).removeprefix('folder:')}"
+        asyncio.run(self.endpoint.load_adapter(name, folder.resolve()))
+        self.adapter = name
+
+    def drop_adapter(self) -> None:
+        """Unload the adapter; one that stays in the server does no harm but to its memory."""
+        name, self.adapter = self.adapter, ""
+        if name:
+            try:
+                asyncio.run(self.endpoint.unload_adapter(name))
+            except SamplingError as error:
+                log.warning("adapter %s stays loaded: %s", name, error)
+
+    def sample(
+        self, requests: Sequence[Request], settings: SamplingSettings
+    ) -> list[list[Completion]]:
+        """Per request, one completion per sample index, in the order of the request.
+
+        Raises Interrupted, with what was drawn, where the server fails for longer than the retries.
+        """
+        self._check(settings)
+        drawn: list[list[Any]] = [[None] * len(r.samples) for r in requests]
+        if failure := asyncio.run(self._draw(self._jobs(requests, settings, drawn), drawn)):
+            raise Interrupted(f"{failure}; rerun to draw what is missing", drawn)
+        return drawn
+
+    def _check(self, settings: SamplingSettings) -> None:
+        """Raise SamplingError for settings that the server cannot follow."""
+        if self.window is not None and settings.max_completion_length >= self.window:
+            raise self.endpoint.error(
+                f"max_model_len {self.window} leaves no space for a prompt and "
+                f"max_completion_length {settings.max_completion_length}: start it with a larger "
+                "--max-model-len, or write a smaller max_completion_length"
+            )
+        extensions = {"top_k": settings.top_k, "chat_template_kwargs": self.chat_template_kwargs}
+        for name, value in extensions.items():
+            if value and self.api == "chat" and self.window is None:
+                raise self.endpoint.error(
+                    f"only vLLM and SGLang support {name}, and it is neither: remove {name}"
+                )
+
+    def _jobs(
+        self, requests: Sequence[Request], settings: SamplingSettings, drawn: list[list[Any]]
+    ) -> Iterator[_Job]:
+        """The requests to send; a prompt that is too long is an error at once."""
+        for row, request in enumerate(requests):
+            prompt: dict[str, Any] = {"messages": request.messages}
+            if self.api == "completions":
+                [ids] = self.rendered([request])
+                if self.window and len(ids) + settings.max_completion_length > self.window:
+                    drawn[row] = [ERROR] * len(request.samples)
+                    continue
+                prompt = {"prompt": ids}
+            for column, sample in enumerate(request.samples):
+                seed = stream_key(settings.seed, request.prompt_id, sample) >> 65  # as engine vllm
+                yield _Job(row, column, prompt | self._parameters(settings) | {"seed": seed})
+
+    def _parameters(self, settings: SamplingSettings) -> dict[str, Any]:
+        """The body of a request but for prompt and seed."""
+        body: dict[str, Any] = {
+            "model": self.adapter or self.served,
+            "temperature": settings.temperature,
+            "top_p": settings.top_p,
+            "max_tokens": settings.max_completion_length,
+        }
+        if settings.stop:
+            body["stop"] = list(settings.stop)
+        if self.api == "chat" and self.chat_template_kwargs:
+            body["chat_template_kwargs"] = self.chat_template_kwargs
+        if self.api == "completions" or self.window is not None:
+            # vLLM takes what a request leaves out from the model's generation_config.json.
+            body |= {"top_k": settings.top_k or -1, "min_p": 0.0, "repetition_penalty": 1.0}
+        return body
+
+    async def _draw(self, jobs: Iterator[_Job], drawn: list[list[Any]]) -> str:
+        """Fill in the completions; returns why some are missing, or an empty text.
+
+        After a failure nothing new is sent; what the server is working on is waited for.
+        """
+        failure, patience = "", STALLED * self.endpoint.timeout
+        running: dict[asyncio.Task[Completion], _Job] = {}
+        async with self.endpoint.client() as client:
+            while True:
+                while not failure and len(running) < self.max_concurrency:
+                    if (job := next(jobs, None)) is None:
+                        break
+                    running[asyncio.create_task(self._completion(client, job.body))] = job
+                if not running:
+                    return failure
+                done, _ = await asyncio.wait(
+                    running, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:  # asyncio.run cancels the others
+                    return failure or str(
+                        self.endpoint.error(f"no completion within {patience:g} s")
+                    )
+                for task in done:
+                    job = running.pop(task)
+                    try:
+                        drawn[job.row][job.column] = task.result()
+                    except SamplingError as error:
+                        failure = failure or str(error)
+
+    async def _completion(self, client: Any, body: dict[str, Any]) -> Completion:
+        """One completion; an error for a prompt that is too long."""
+        reply: Any = None
+        for _ in range(REPLIES):
+            try:
+                reply = await self.endpoint.post(client, PATHS[self.api], body)
+                return self._read(_Reply.model_validate(reply), body)
+            except PromptTooLong:
+                return ERROR
+            except ValidationError:
+                continue
+        raise self.endpoint.error(f"its reply is not a completion: {str(reply)[:160]!r}")
+
+    def _read(self, reply: _Reply, body: dict[str, Any]) -> Completion:
+        """The one completion of a reply; an error unless it stopped or reached the limit."""
+        [choice], usage, limit = reply.choices, reply.usage, body["max_tokens"]
+        if "prompt" in body and usage.prompt_tokens != len(body["prompt"]):
+            raise self.endpoint.error(
+                f"it read {usage.prompt_tokens} tokens of a prompt of {len(body['prompt'])}, so "
+                "it does not take token ids: write engine_args: {api: chat}"
+            )
+        if usage.completion_tokens > limit or choice.finish_reason == "abort":
+            raise self.endpoint.error(
+                f"a completion of {usage.completion_tokens} tokens ended by "
+                f"{choice.finish_reason!r:.40}, where max_tokens is {limit}"
+            )
+        text = choice.text if self.api == "completions" else choice.message.content or ""
+        finish: Any = choice.finish_reason
+        return Completion(text, usage.completion_tokens, finish) if finish in ENDS else ERROR
+
+
+async def _window(endpoint: Endpoint, served: str, source: ModelSource) -> int | None:
+    """The length of the served model, None if unknown. SamplingError where it is another model."""
+    models = await endpoint.models()
+    card = next((model for model in models if model.id == served), None)
+    if card is None:
+        names = ", ".join(model.id[:80] for model in models[:8]) or "no model"
+        raise endpoint.error(
+            f"it does not serve {served} but {names}: write its name as engine_args: {{model: …}}"
+        )
+    root = card.root or ""
+    if source.revision and HUB_ID.fullmatch(root) and root.lower() != source.location.lower():
+        raise endpoint.error(f"its model {served} is {root}, not {source.location}")
+    return card.max_model_len

@@ -1,0 +1,101 @@
+"""The engine_args of `engine: server`: what is refused and hashed, and that no key is shown."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from factories import small_plan
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.config.catalog import load_config
+from orchestrator.sampling.server_args import check_server_arg
+from orchestrator.storage.errors import UserError
+
+URL = "http://127.0.0.1:8000/v1"
+
+
+def probe(**engine_args: Any) -> dict[str, Any]:
+    return {"engine": "server", "engine_args": {"base_url": URL} | engine_args}
+
+
+@pytest.mark.parametrize(
+    ("engine_args", "message"),
+    [
+        ({"base_url": "127.0.0.1:8000"}, "base_url is not an address: write http://HOST:PORT/v1"),
+        ({"base_url": "http://"}, "base_url is not an address"),
+        ({"base_url": "http://h:99999/v1"}, "base_url is not an address"),
+        ({"base_url": "http://[::1/v1"}, "base_url is not an address"),
+        ({"base_url": "http://h/v1\n"}, "base_url is not an address"),
+        ({"base_url": "http://me:sk-hidden@h/v1"}, "base_url holds more than an address"),
+        ({"base_url": "http://sk-hidden@h/v1"}, "base_url holds more than an address"),
+        ({"base_url": "http://h/v1?api_key=sk-hidden"}, "and a key as api_key_env: NAME"),
+        ({"api_key_env": "sk-hidden"}, "api_key_env is not the name of an environment variable"),
+        ({"api_key_env": "hf_hidden"}, "never the key itself"),
+        ({"api_key": "sk-hidden"}, "api_key is not for engine_args: remove it (write api_key_env"),
+        ({"headers": {"Authorization": "sk-hidden"}}, "headers is not for engine_args"),
+        ({"api": "responses"}, "api is 'responses': write completions or chat"),
+        ({"model": ""}, "model is empty"),
+        ({"base_url": None}, "base_url is null"),
+        ({"api_key_env": None}, "api_key_env is null"),
+        ({"timeout": None}, "timeout is "),
+        ({"max_concurrency": 0}, "max_concurrency is 0: write a number from 1 to 1,000"),
+        ({"max_concurrency": 1.5}, "max_concurrency is 1.5: write a whole number"),
+        ({"timeout": 0}, "timeout is 0: write a number from 1 to 86,400"),
+        ({"temperature": 1.0}, "temperature is not for engine_args: remove it (set it beside"),
+        ({"max_concurency": 4}, "did you mean 'max_concurrency'?"),
+        ({"gpu_memory_utilization": 0.5}, "or write engine: vllm, which takes it"),
+    ],
+)
+def test_what_is_wrong_is_refused_without_the_key(
+    tmp_path: Path, engine_args: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        small_plan(tmp_path, probe=probe(**engine_args))
+    assert message in str(caught.value) and "hidden" not in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path))
+
+
+def test_the_address_is_required(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="engine server needs base_url: write engine_args"):
+        small_plan(tmp_path, probe={"engine": "server"})
+
+
+def test_one_served_name_cannot_stand_for_two_models(tmp_path: Path) -> None:
+    content = {
+        "models": {name: {"embedded": "tiny"} for name in ("a", "b")},
+        "experiments": {
+            "x": {
+                "grid": {
+                    "model": ["a", "b"],
+                    "dataset": ["shuffled_objects"],
+                    "policy": ["hard"],
+                },
+                "probe": probe(model="served"),
+            }
+        },
+    }
+    file = tmp_path / "experiments.yaml"
+    file.write_text(yaml.safe_dump(content))
+    with pytest.raises(UserError, match="'served' is one model, and the grid has 2: leave model"):
+        load_config(file)
+
+
+def test_the_key_changes_only_with_the_served_model_and_the_interface(tmp_path: Path) -> None:
+    def key(**engine_args: Any) -> str:
+        return str(small_plan(tmp_path, probe=probe(**engine_args)).cells[0].probe.key)
+
+    plain = key(model="a")
+    harmless = {"base_url": "https://other/v1", "api_key_env": "K", "max_concurrency": 4}
+    assert key(model="a", timeout=5.0, max_retries=1, **harmless) == plain
+    assert len({plain, key(model="b"), key(model="a", api="chat"), key()}) == 4
+
+
+@given(st.text())
+def test_no_text_makes_the_check_of_an_address_fail(text: str) -> None:
+    assert check_server_arg("base_url", text) is None or "base_url" in str(
+        check_server_arg("base_url", text)
+    )
+    for name in ("api_key_env", "api", "model"):
+        check_server_arg(name, text)
