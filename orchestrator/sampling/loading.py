@@ -27,7 +27,10 @@ def load_model(
     """
     tokenizer = load_tokenizer(source)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    options = _load_options(source, device) | _pinned(source)
+    pinned = _pinned(source)
+    options = _load_options(source, device) | pinned
+    if pinned.get("local_files_only"):  # the library also looks for an adapter, with these
+        options["adapter_kwargs"] = {"local_files_only": True}
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(source.location, **options)
     except (OSError, ImportError) as error:
