@@ -18,7 +18,7 @@ from cluster.ray_internals import (
 )
 from cluster.redaction import redact
 from cluster.resources import ResourceError, capacity
-from cluster.watchdog import Watchdog
+from cluster.watchdog import Watchdog, watched_start
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -59,7 +59,6 @@ def _local() -> dict[str, Any]:
 
 def _connect(local: Mapping[str, Any]) -> None:
     import ray
-    from ray.exceptions import AuthenticationError
 
     address = os.environ.get("RAY_ADDRESS", "")
     if address.startswith("http"):
@@ -71,8 +70,9 @@ def _connect(local: Mapping[str, Any]) -> None:
         if not local and "://" not in address:
             _check_reachable(bootstrap_address(address))
         hide_log_of_dead_raylet()
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (OSError, RuntimeError, ValueError, AuthenticationError) as error:
+        with watched_start(_no_local_ray) if local else nullcontext():
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+    except Exception as error:  # Ray raises plain ones, too
         if not local:
             raise ResourceError(_no_cluster(error)) from error
         ray.shutdown()
@@ -97,8 +97,8 @@ def _no_cluster(error: BaseException) -> str:
     )
 
 
-def _no_local_ray(error: BaseException) -> str:
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
+def _no_local_ray(cause: BaseException | str) -> str:
+    reason = " ".join(str(cause).split())[:200] or type(cause).__name__
     return (
         f"Ray does not start on this machine ({socket.gethostname()}): {reason}; its logs are in "
         f"{tempfile.gettempdir()}/ray/session_latest/logs; free memory, processes and space in "

@@ -8,6 +8,10 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import psutil
 
 from cluster import ending
 from cluster.ray_internals import (
@@ -24,6 +28,42 @@ SIGNAL_SECONDS = 0.2  # a signal to the whole process group reaches Ray as well:
 GONE_SECONDS = 20.0  # of a GCS that refuses connections; a fault-tolerant one may restart
 SILENT_SECONDS = 45.0  # of one that is only slow; Ray ends the process after 60 s
 ANSWER_SECONDS = 2.0
+_NAMES = {"gcs_server": "the GCS server", "raylet": "the raylet"}
+
+
+@contextmanager
+def watched_start(explain: Callable[[str], str]) -> Iterator[None]:
+    """End the command if a process of the local Ray dies in this block, which is to start it.
+
+    `ray.init` would wait for that process for up to a minute, and may then end this one without a
+    message. `explain` turns the cause into the message.
+    """
+    stopped = threading.Event()
+
+    def watch() -> None:
+        names: dict[int, str] = {}
+        while not stopped.wait(PERIOD):
+            alive = set()
+            for child in psutil.Process().children():
+                with suppress(psutil.Error):
+                    if child.status() != psutil.STATUS_ZOMBIE and child.name() in _NAMES:
+                        names[child.pid] = _NAMES[child.name()]
+                        alive.add(child.pid)
+            if dead := names.keys() - alive:
+                time.sleep(SIGNAL_SECONDS)
+                process = min(dead)
+                cause = f"{names[process]} (process {process}) ended while Ray started"
+                if not stopped.is_set():
+                    ending.end_process(1, explain(cause), kill_first=True)
+                return
+
+    thread = threading.Thread(target=watch, name="watched start", daemon=True)
+    if ending.enabled():
+        thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
 
 
 class Watchdog:
@@ -83,12 +123,11 @@ class Watchdog:
 
     def _dead_process(self) -> str:
         """Which process of a local Ray has ended; empty if none has."""
-        names = {"raylet": "the raylet", "gcs_server": "the GCS server"}
         for name, process in self._started.items():
             if (code := process.poll()) is not None:
                 how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
                 place = f"{socket.gethostname()}, process {process.pid}"
-                return f"{names[name]} of the local Ray ({place}) {how}"
+                return f"{_NAMES[name]} of the local Ray ({place}) {how}"
         return ""
 
     def _lost_gcs(self) -> str:

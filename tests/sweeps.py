@@ -132,7 +132,8 @@ def plan_of(file: Path) -> Plan:
 
 def store_of(file: Path) -> Store:
     """The store of a file's sweep."""
-    return Store(str(file.parent / load_config(file).config.storage))
+    storage = load_config(file).config.storage
+    return Store(storage if "://" in storage else str(file.parent / storage))
 
 
 def groups(store: Store, cell_id: str) -> pa.Table:

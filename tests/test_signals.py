@@ -32,7 +32,7 @@ def assert_gone(processes: list[psutil.Process]) -> None:
 
 
 def test_an_interrupted_sweep_resumes_to_the_same_results(finished: Path, tmp_path: Path) -> None:
-    """SIGTERM while Ray starts, a dead raylet in probing, SIGINT in training; then it finishes."""
+    """Stopped and left by Ray at its start, in probing and in training; then it finishes."""
     file, log = experiments(tmp_path), tmp_path / "driver.log"
     cells = Path(store_of(file).path("cells"))
     trained = "*/checkpoint-2/*"
@@ -54,7 +54,11 @@ def test_an_interrupted_sweep_resumes_to_the_same_results(finished: Path, tmp_pa
         assert "Raylet is terminated" not in log.read_text()
         assert_gone(below)
 
-    stage(lambda p: ray_process(p, "gcs_server"), None, signal.SIGTERM, 143, INTERRUPTED)
+    def gcs_runs(driver: psutil.Process) -> bool:
+        return ray_process(driver, "gcs_server") is not None
+
+    stage(gcs_runs, None, signal.SIGTERM, 143, INTERRUPTED)
+    stage(gcs_runs, "gcs_server", signal.SIGKILL, 1, "ended while Ray started; its logs are in")
     stage(lambda _: "256 to draw" in log.read_text(), "raylet", signal.SIGKILL, 1, "the raylet of")
     stage(lambda _: list(cells.glob(trained)), None, signal.SIGINT, 130, INTERRUPTED)
     assert statuses(file) == {"KILLED"}
