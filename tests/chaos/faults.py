@@ -76,7 +76,7 @@ def trackers(folder: Path, reference: Path) -> Iterator[Case]:
         connect(default_tracking_uri(tracker))
         with serving(tracker) as (address, server):
             delay = 1.0 if scenario == "slow" else 0.0
-            with flaky_proxy(address, delay=delay) as proxy:
+            with flaky_proxy(address, delay=delay) as (proxy, _):
                 if scenario == "down":
                     server.kill()
                 driver = start(file, log, "--tracking-uri", proxy)
@@ -100,16 +100,17 @@ def object_stores(folder: Path, reference: Path, count: int, rng: random.Random)
             place = folder / f"bucket-{number}"
             place.mkdir()
             failing = random.Random(rng.random())
-            with flaky_proxy(f"http://{server}", failures=0.1, rng=failing) as proxy:
+            with flaky_proxy(f"http://{server}", failures=0.1, rng=failing) as (proxy, failed):
                 direct = bucket(server, f"chaos-{number}")
                 storage = direct.replace(server.replace(":", "%3A"), proxy.removeprefix("http://"))
                 file, began = sweep(place, storage=storage), time.monotonic()
                 tracking = f"sqlite:///{place / 'mlflow.db'}"
-                case = Case("S3 failing 10 % of calls")
+                case = Case("failed S3 calls, one in ten")
                 process = decile(
                     *("run", str(file), "-e", NAME, "--tracking-uri", tracking), folder=place
                 )
                 case.problems += tracebacks(process.stdout + process.stderr)
+                case.count = len(failed)
             case.problems += finish(file, "--storage", direct, "--tracking-uri", tracking)
             file = sweep(place, storage=direct)
             case.problems += differences(file, reference, tracking)

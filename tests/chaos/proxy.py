@@ -14,8 +14,8 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "upgrade", 
 @contextmanager
 def flaky_proxy(
     address: str, *, delay: float = 0.0, failures: float = 0.0, rng: random.Random | None = None
-) -> Iterator[str]:
-    """Forward to `address` (http://HOST:PORT); yields the proxy's own address.
+) -> Iterator[tuple[str, list[str]]]:
+    """Forward to `address` (http://HOST:PORT); yields the proxy's own address and failed requests.
 
     A share `failures` of the calls fails: one half is answered by 503, of the other half the
     connection is closed in the middle of the body.
@@ -26,6 +26,8 @@ def flaky_proxy(
         threading.Lock(),
     )
 
+    failed: list[str] = []
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -34,6 +36,8 @@ def flaky_proxy(
             with lock:
                 draw = random_numbers.random()
             length = int(self.headers.get("Content-Length") or 0)
+            if draw < failures:
+                failed.append(f"{self.command} {self.path}")
             if draw < failures / 2:  # torn: half of the body is read, nothing is forwarded
                 self.rfile.read(length // 2)
                 self.close_connection = True
@@ -80,7 +84,7 @@ def flaky_proxy(
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://127.0.0.1:{server.server_port}", failed
     finally:
         server.shutdown()
         server.server_close()
