@@ -1,0 +1,143 @@
+"""A real vLLM server behind `ServerSampler`: seeds, greedy tokens, chats, long prompts, LoRA."""
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_vllm_sampler import GREEDY, RANK, REQUESTS, SETTINGS, random_model, request, save_adapter
+
+from orchestrator.sampling import load_sampler
+from orchestrator.sampling.base import SamplingError
+from orchestrator.sampling.model import ModelSource
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("vllm") is None, reason="vLLM is not installed here"
+    ),
+]
+KEY = "sk-Secret0123456789"
+START_SECONDS = 400
+# Not `vllm serve`: the command looks for the distribution vllm, which a CPU build may not be.
+SERVE = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1"]
+OPTIONS = [
+    *("--served-model-name", "served", "--dtype", "float32", "--enforce-eager"),
+    *("--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"),
+    *("--enable-lora", "--max-lora-rank", str(RANK), "--api-key", KEY),
+]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
+    return random_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def base_url(source: ModelSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of the model; the key is required."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    log = tmp_path_factory.mktemp("log") / "serve.log"
+    variables = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*SERVE, "--port", port, "--model", source.location, *OPTIONS],
+            env=os.environ | variables,
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        end = time.monotonic() + START_SECONDS
+        while process.poll() is None and time.monotonic() < end:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.5)
+        else:
+            pytest.fail(f"the server did not start: {log.read_text()[-2000:]}")
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture
+def engine(source: ModelSource, base_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("SERVER_KEY", KEY)
+    return connect(source, base_url)
+
+
+def connect(source: ModelSource, base_url: str, **changes: Any) -> Any:
+    settings = {"base_url": base_url, "model": "served", "api_key_env": "SERVER_KEY"}
+    return load_sampler(source, "server", lora_rank=RANK, engine_args=settings | changes)
+
+
+def test_a_sample_depends_on_its_seed_prompt_and_index_alone(engine: Any) -> None:
+    drawn = engine.sample(REQUESTS, SETTINGS)
+    assert len({completion.text for each in drawn for completion in each}) > 40
+    some = [each._replace(samples=[3, 1]) for each in reversed(REQUESTS[::3])]
+    assert engine.sample(some, SETTINGS) == [[each[3], each[1]] for each in reversed(drawn[::3])]
+
+
+def test_greedy_answers_are_those_of_our_sampler(engine: Any, source: ModelSource) -> None:
+    ours: Any = load_sampler(source, device="cpu")
+    assert engine.sample(REQUESTS, GREEDY) == ours.sample(REQUESTS, GREEDY)
+
+
+def test_the_server_renders_a_chat_of_this_template_in_the_same_way(
+    engine: Any, source: ModelSource, base_url: str
+) -> None:
+    chat = connect(source, base_url, api="chat")
+    assert chat.sample(REQUESTS, GREEDY) == engine.sample(REQUESTS, GREEDY)
+
+
+def test_a_prompt_that_leaves_no_space_is_an_error_with_either_interface(
+    engine: Any, source: ModelSource, base_url: str
+) -> None:
+    for sampler in (engine, connect(source, base_url, api="chat")):
+        requests = [request("long", [0], 300), request("short", [0])]
+        [[long], [short]] = sampler.sample(requests, SETTINGS)
+        assert long.finish == "error" and short.finish in ("stop", "length")
+
+
+def test_adapters_are_swapped_and_answer_as_in_our_sampler(
+    engine: Any, source: ModelSource, tmp_path: Path
+) -> None:
+    base = engine.sample(REQUESTS, GREEDY)
+    answers = {}
+    for seed in (1, 2):
+        save_adapter(source, tmp_path / str(seed), seed)
+        engine.adapt(tmp_path / str(seed))
+        answers[seed] = engine.sample(REQUESTS, GREEDY)
+        ours: Any = load_sampler(source, device="cpu", lora_rank=RANK)
+        ours.adapt(tmp_path / str(seed))
+        assert answers[seed] == ours.sample(REQUESTS, GREEDY)
+    assert base != answers[1] != answers[2] != base
+    engine.drop_adapter()
+    assert engine.sample(REQUESTS, GREEDY) == base
+
+
+def test_what_the_server_refuses_is_one_sentence(
+    engine: Any, source: ModelSource, base_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(SamplingError, match="it does not serve other but served"):
+        connect(source, base_url, model="other")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SamplingError, match="must see the adapter under this path"):
+        engine.adapt(tmp_path / "empty")
+    monkeypatch.setenv("SERVER_KEY", "sk-Wrong0123456789")
+    with pytest.raises(
+        SamplingError, match=r"it refuses the key \(401: .*set SERVER_KEY"
+    ) as caught:
+        connect(source, base_url)
+    assert "sk-" not in str(caught.value)
