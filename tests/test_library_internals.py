@@ -157,6 +157,21 @@ def test_trl_has_the_attributes_and_batch_keys_that_are_read() -> None:
     assert (order.seed, order.num_samples) == (3, 5)
 
 
+def test_trl_sends_weights_to_a_vllm_server_from_gpus_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which is why experiments.yaml refuses it without GPUs."""
+    from trl.generation import vllm_client
+
+    monkeypatch.setattr(vllm_client, "get_ip", lambda: "127.0.0.1", raising=False)
+    client: Any = object.__new__(vllm_client.VLLMClient)
+    client.group_port = 1
+    client.get_server_info = lambda: {"weight_transfer_config": {"backend": "nccl"}}
+    client.get_world_size = lambda: 1
+    with pytest.raises(NotImplementedError, match="needs a CUDA device, got 'cpu'"):
+        client.init_communicator(torch.device("cpu"))
+
+
 def test_transformers_cache_layers_have_the_attributes_that_are_used() -> None:
     layer, states = DynamicLayer(), torch.zeros(1, 1, 2, 4)
     assert layer.is_initialized is False

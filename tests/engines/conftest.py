@@ -1,0 +1,46 @@
+"""The model and the engines that the tests of vLLM share: starting an engine takes a while."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm_models import RANK, random_model
+
+from orchestrator.sampling import load_sampler
+from orchestrator.sampling.model import ModelSource
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """These tests are slow; without vLLM they are skipped."""
+    missing = importlib.util.find_spec("vllm") is None
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+            if missing:
+                item.add_marker(pytest.mark.skip(reason="vLLM is not installed: make test-engines"))
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
+    return random_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def vllm_sampler(source: ModelSource) -> Iterator[Any]:
+    sampler: Any = load_sampler(source, "vllm", lora_rank=RANK)
+    yield sampler
+    sampler.llm.llm_engine.engine_core.shutdown()
+
+
+@pytest.fixture
+def engine(vllm_sampler: Any) -> Any:
+    """The base model in vLLM."""
+    vllm_sampler.adapter = None
+    return vllm_sampler
+
+
+@pytest.fixture(scope="session")
+def reference(source: ModelSource) -> Any:
+    return load_sampler(source, device="cpu")
