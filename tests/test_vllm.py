@@ -1,5 +1,6 @@
 """What reaches vLLM, recorded by a stand-in; `tests/engines` runs vLLM itself."""
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -127,6 +128,23 @@ def test_the_precision_is_that_of_the_stored_weights_unless_the_model_sets_it(
     del config["dtype"]
     (unsaid / "config.json").write_text(json.dumps(config))
     assert stored_dtype(unsaid) == "float32", "read from the weights"
+
+
+def test_4_bits_are_vllms_own_and_need_its_plugin(
+    vllm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_4bit = replace(SOURCE, load_in_4bit=True)
+    installed = {"bitsandbytes": True, "vllm_bnb_plugin": None}
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda n, *a: installed[n] if n in installed else find(n, *a)
+    )
+    with pytest.raises(SamplingError, match="needs vllm_bnb_plugin: pip install vllm-bnb-plugin"):
+        load_sampler(in_4bit, "vllm")
+    installed["vllm_bnb_plugin"] = True
+    load_sampler(in_4bit, "vllm")
+    chosen = {"quantization": "bitsandbytes", "load_format": "bitsandbytes", "dtype": "bfloat16"}
+    assert chosen.items() <= Recorded.options.items(), "computes as load_model does"
 
 
 def test_engine_args_override_defaults_but_not_what_decile_sets(vllm: ModuleType) -> None:

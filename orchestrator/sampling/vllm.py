@@ -170,11 +170,11 @@ def _nf4_options(source: ModelSource) -> dict[str, Any]:
 
     vLLM quantizes the same layers to NF4 with quantized scales. Its loader would also read pickled
     weights, but only from a folder without safetensors, which `local_folder` refuses. Raises
-    ValueError without bitsandbytes, which vLLM 0.28 moved to a plugin.
+    SamplingError without bitsandbytes, which vLLM 0.28 moved to a plugin.
     """
     for package in ("bitsandbytes", "vllm_bnb_plugin"):
         if importlib.util.find_spec(package) is None:
-            raise ValueError(
+            raise SamplingError(
                 f"model {source.name}: load_in_4bit with engine vllm needs {package}: "
                 "pip install vllm-bnb-plugin, or write engine: transformers"
             )
