@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_vllm_sampler import GREEDY, RANK, REQUESTS, SETTINGS, random_model, request, save_adapter
+from test_vllm_sampler import GREEDY, REQUESTS, SETTINGS, request, save_adapter
+from vllm_models import RANK, random_model
 
 from orchestrator.sampling import load_sampler
 from orchestrator.sampling.base import SamplingError
