@@ -18,8 +18,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow_server import serving
 from processes import free_port, hang_limit, used_port
+from sweeps import NAME, experiments
 
 from cluster.redaction import redact
+from orchestrator.config.catalog import load_config
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
@@ -35,7 +37,7 @@ from orchestrator.tracking import (
     ui_command,
 )
 from orchestrator.tracking import runs as tracking_runs
-from orchestrator.tracking.cell_view import as_csv, clean, flatten
+from orchestrator.tracking.cell_view import as_csv, clean, flatten, sweep_tags
 from orchestrator.tracking.client import connect
 
 HERE = Path(__file__).parent
@@ -254,6 +256,13 @@ def test_an_interrupted_sweep_leaves_its_runs_killed(store: Store, plan: Plan) -
     opened(store, plan).start(plan.cells[0])
     parents, children = runs_of(uri, plan)
     assert {run.info.status for run in (*parents, *children.values())} == {"RUNNING"}
+
+
+def test_settings_of_later_versions_keep_the_parent_run_of_an_older_storage(
+    tmp_path: Path,
+) -> None:
+    experiment = load_config(experiments(tmp_path)).experiment(NAME)
+    assert sweep_tags(NAME, experiment)["decile.settings"] == "50e56acb5dc87ed2"
 
 
 @pytest.mark.slow

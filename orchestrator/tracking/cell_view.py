@@ -115,8 +115,10 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
 
     Without the grid, which may grow, and without settings that cannot change a result.
     """
-    others = {"about", "grid", "resources", "max_gpu_hours", "max_hours", "stop_hopeless"}
-    settings = experiment.model_dump(mode="json", exclude=others)
+    others = ("about", "grid", "resources", "max_gpu_hours", "max_hours", "stop_hopeless")
+    without: dict[str, Any] = dict.fromkeys(others, True)
+    without |= {"probe": {"engine_python"}, "evaluate": {"engine_python"}}
+    settings = experiment.model_dump(mode="json", exclude=without)
     settings |= {"grpo": experiment.full_grpo(), "lora": experiment.full_lora()}
     return flatten(settings | {"workers": experiment.resources.workers})
 
