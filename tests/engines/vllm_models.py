@@ -1,5 +1,6 @@
 """Models that vLLM serves on CPUs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from orchestrator.embedded import embedded_path
+from orchestrator.sampling.base import Completion
 from orchestrator.sampling.model import ModelSource
 
 WINDOW, RANK = 256, 8
@@ -33,3 +35,8 @@ def random_model(folder: Path, head_dim: int = 32) -> ModelSource:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return ModelSource("random", str(folder), "random")
+
+
+def comparable(drawn: Sequence[Sequence[Completion]]) -> list[list[Completion]]:
+    """Without what is left of a character that the token limit cuts: vLLM leaves it out."""
+    return [[each._replace(text=each.text.rstrip("\ufffd")) for each in row] for row in drawn]
