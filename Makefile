@@ -1,8 +1,8 @@
 # make demo: the quickstart sweep on this machine.
 # make chaos: kills, damaged files and faults; prints a table of figures, in an hour or two.
 # make gpu-figures [PART=…]: what only a GPU can measure; gpu-kit: its libraries, to be copied there.
-# make check: lint, types and the pure tests. make test and make test-engines: all tests, as CI runs
-# them; the latter with vLLM, in .venv-vllm, which make engine-vllm builds.
+# make check: lint, types and the pure tests. make test: all tests, as CI runs them.
+# make test-engines: the tests with vLLM, in .venv-vllm, which make engine-vllm builds.
 PYTHON ?= python3
 BIN := .venv/bin
 ENGINES := .venv-vllm/bin
