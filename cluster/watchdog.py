@@ -46,9 +46,10 @@ def watched_start(explain: Callable[[str], str]) -> Iterator[None]:
             alive = set()
             for child in psutil.Process().children():
                 with suppress(psutil.Error):
-                    if child.status() != psutil.STATUS_ZOMBIE and child.name() in _NAMES:
+                    if child.name() in _NAMES:
                         names[child.pid] = _NAMES[child.name()]
-                        alive.add(child.pid)
+                        if child.status() != psutil.STATUS_ZOMBIE:
+                            alive.add(child.pid)
             if dead := names.keys() - alive:
                 time.sleep(SIGNAL_SECONDS)
                 process = min(dead)
