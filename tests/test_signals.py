@@ -4,6 +4,7 @@ import os
 import signal
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -54,11 +55,9 @@ def test_an_interrupted_sweep_resumes_to_the_same_results(finished: Path, tmp_pa
         assert "Raylet is terminated" not in log.read_text()
         assert_gone(below)
 
-    def gcs_runs(driver: psutil.Process) -> bool:
-        return ray_process(driver, "gcs_server") is not None
-
-    stage(gcs_runs, None, signal.SIGTERM, 143, INTERRUPTED)
-    stage(gcs_runs, "gcs_server", signal.SIGKILL, 1, "ended while Ray started; its logs are in")
+    stage(lambda p: ray_process(p, "gcs_server"), None, signal.SIGTERM, 143, INTERRUPTED)
+    starts = partial(ray_process, name="raylet")
+    stage(starts, "gcs_server", signal.SIGKILL, 1, "ended while Ray started; its logs are in")
     stage(lambda _: "256 to draw" in log.read_text(), "raylet", signal.SIGKILL, 1, "the raylet of")
     stage(lambda _: list(cells.glob(trained)), None, signal.SIGINT, 130, INTERRUPTED)
     assert statuses(file) == {"KILLED"}
