@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ FIXTURE_MARKERS = {
     "server": "slow",
 }
 
+# A shell in the background ignores the first, nohup the second; commands would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.environ.pop("COLUMNS", None)  # it would set the width of what commands print
 # Time is never asserted: a test may be slow on a busy machine.
 settings.register_profile("default", deadline=None)

@@ -41,9 +41,6 @@ def start(folder: Path, *prefix: str) -> tuple[subprocess.Popen[str], list[int]]
     """The command once it is ready, and the processes that it has started."""
     script = folder / "command.py"
     script.write_text(COMMAND)
-    # A shell may ignore the first, nohup the second.
-    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     process = subprocess.Popen(
         [*prefix, sys.executable, str(script), str(folder)],
         env=environment(),
@@ -51,8 +48,6 @@ def start(folder: Path, *prefix: str) -> tuple[subprocess.Popen[str], list[int]]
         stderr=subprocess.PIPE,
         text=True,
     )
-    for number, handler in before.items():
-        signal.signal(number, handler)
     ready = folder / "ready"
     wait_until(lambda: ready.exists() and ready.read_text(), lambda: process.poll() is None)
     return process, [int(pid) for pid in ready.read_text().split()]
