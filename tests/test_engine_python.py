@@ -141,7 +141,10 @@ def test_a_library_that_is_missing_there_is_named(ray: None, tmp_path: Path) -> 
 
 
 @pytest.mark.cluster
-def test_probes_and_evaluations_run_under_it(finished: Path, tmp_path: Path) -> None:
+def test_probes_and_evaluations_run_under_it(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "logged.py").write_text(ENGINE)
     python = interpreter(tmp_path / "own environment" / "python", "export ENVIRONMENT=own")
     own = {"engine": "logged:Logged", "engine_python": os.path.relpath(python, tmp_path)}
