@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -118,6 +119,17 @@ def downloaded_folder(repository: Repository) -> Path:
         if repository.snapshot.is_dir():  # by another tool; reading it tells what is missing
             return repository.snapshot
         raise NotCached(not_cached(repository, reason))
+    fetch_snapshot(repository, _READ[repository.kind], _NOT_READ[repository.kind])
+    return repository.snapshot
+
+
+def fetch_snapshot(
+    repository: Repository, patterns: Iterable[str], without: Iterable[str] = ()
+) -> None:
+    """Let the hub's client complete a snapshot by the files of these patterns, and list it.
+
+    Content that the cache holds is only linked. Raises TaskError.
+    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
@@ -128,12 +140,11 @@ def downloaded_folder(repository: Repository) -> Path:
                 repo_type=repository.kind,
                 revision=repository.revision,
                 cache_dir=cache_folder(),
-                allow_patterns=list(_READ[repository.kind]),
-                ignore_patterns=list(_NOT_READ[repository.kind]),
+                allow_patterns=list(patterns),
+                ignore_patterns=list(without),
             )
     except Exception as error:  # the hub's client raises many types of errors
         raise hub_error(repository, error) from error
-    return repository.snapshot
 
 
 def unreachable() -> str:

@@ -7,16 +7,21 @@ from collections.abc import Iterator
 from contextlib import chdir
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from factories import small_plan
 from sweeps import evaluations, experiments, plan_of, run, store_of
 
 from cluster.interpreter import interpreter_problem, worker_options
 from cluster.session import ray_session
 from orchestrator.config.catalog import load_config
 from orchestrator.config.probe import Evaluate, Probe
+from orchestrator.pipeline import probes
+from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.probing.engine_check import PACKAGES, ROOT, EngineFails, check_engine
 from orchestrator.storage.errors import UserError
+from orchestrator.storage.store import Store
 
 ENGINE = '''
 import os
@@ -162,3 +167,15 @@ def test_probes_and_evaluations_run_under_it(
     own_test = evaluations(store_of(finished), reference.cell_id)
     own_test = own_test.filter([row["dataset"] == "" for row in own_test.to_pylist()])
     assert evaluations(store_of(file), hard.cell_id) == own_test
+
+
+@pytest.mark.parametrize(("missing", "checks"), [(3, 1), (0, 0)])
+def test_the_engine_of_a_probe_whose_samples_are_stored_is_not_needed(
+    missing: int, checks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, store = small_plan(tmp_path, probe={"engine": "vllm"}), Store(str(tmp_path))
+    checked = []
+    monkeypatch.setattr(probes, "check_engine", lambda settings, gpus: checked.append(settings))
+    monkeypatch.setattr(probes, "pending_samples", lambda *_: SimpleNamespace(samples=missing))
+    probes.check_engines(plan, store, {"CPU": 2.0}, ProgressDisplay.of(plan))
+    assert len(checked) == checks

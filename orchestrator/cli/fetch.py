@@ -1,6 +1,7 @@
 """`decile fetch`: downloads what an experiment reads from the hub, for machines without network."""
 
 import argparse
+import glob
 import json
 import shutil
 import sys
@@ -13,7 +14,6 @@ from orchestrator.pipeline.transfer import (
     HubFile,
     absent_files,
     download,
-    link,
     list_files,
     one_at_a_time,
     received,
@@ -25,7 +25,14 @@ from orchestrator.planning.resolve import Resolved, resolve
 from orchestrator.report.layout import output_width, table_text, wrapped
 from orchestrator.storage.errors import UserError
 from tasks import Task, TaskError
-from tasks.hub import HubFails, Repository, cache_folder, cached_folder, unreachable
+from tasks.hub import (
+    HubFails,
+    Repository,
+    cache_folder,
+    cached_folder,
+    fetch_snapshot,
+    unreachable,
+)
 
 Users = Mapping[Repository, Sequence[str]]  # the names in the file that need a repository
 
@@ -94,7 +101,7 @@ def _transfer(users: Users, files: Mapping[Repository, Sequence[HubFile]]) -> li
         for repository, each in files.items():
             progress.label = f"downloading {repository.id}"
             download([file for file in each if file in absent], progress.advance)
-            link(repository, each)
+            fetch_snapshot(repository, [glob.escape(file.path) for file in each])  # links them
     return needed
 
 

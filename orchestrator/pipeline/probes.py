@@ -51,10 +51,13 @@ def check_markers(plan: Plan, progress: ProgressDisplay) -> None:
             raise MarkerFails(f"dataset {dataset.name}: {error}; nothing was run") from error
 
 
-def check_engines(plan: Plan, cluster: Mapping[str, float], progress: ProgressDisplay) -> None:
+def check_engines(
+    plan: Plan, store: Store, cluster: Mapping[str, float], progress: ProgressDisplay
+) -> None:
     """Check in Ray workers that engines with libraries of their own can be imported there.
 
-    Raises UserError at the line of the first that cannot.
+    Not the probe's where all samples are stored. Raises UserError at the line of the first that
+    cannot.
     """
     checked = set()
     for spec in plan.probes:
@@ -62,6 +65,8 @@ def check_engines(plan: Plan, cluster: Mapping[str, float], progress: ProgressDi
         engine = settings.engine, settings.engine_python
         needs_check = settings.engine == "vllm" or settings.engine_python
         if engine in checked or not needs_check or spec.model.recorded:
+            continue
+        if block == "probe" and not pending_samples(plan, store, spec).samples:
             continue
         checked.add(engine)
         try:
@@ -87,7 +92,7 @@ def run_probes(
     Raises UserError or MarkerFails before anything is sampled, and ProbeError if samples cannot be
     drawn or marked.
     """
-    check_engines(plan, cluster, progress)
+    check_engines(plan, store, cluster, progress)
     check_markers(plan, progress)
     tables: dict[str, tuple[ProbeSpec, pa.Table]] = {}  # with difficulty, by probe_id
     labels = probe_labels(plan.probes)

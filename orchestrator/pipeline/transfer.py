@@ -4,7 +4,6 @@ The hub's client begins a file again after a kill. So files are received here, u
 by which the client looks for them in its cache (blobs/HASH), and the client then links them.
 """
 
-import glob
 import hashlib
 import os
 import threading
@@ -145,24 +144,6 @@ def download(files: Sequence[HubFile], advance: Advance) -> None:
     errors = [error for result in results if (error := result.exception())]
     if errors:
         raise errors[0]
-
-
-def link(repository: Repository, files: Sequence[HubFile]) -> None:
-    """Let the hub's client link received files into the snapshot, and keep its listing."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
-
-    try:
-        with disable_progress_bars():
-            snapshot_download(
-                repository.id,
-                repo_type=repository.kind,
-                revision=repository.revision,
-                cache_dir=cache_folder(),
-                allow_patterns=[glob.escape(file.path) for file in files],
-            )
-    except Exception as error:  # the hub's client raises many types of errors
-        raise hub_error(repository, error) from error
 
 
 def _holds(place: Path, file: HubFile, advance: Advance) -> bool:

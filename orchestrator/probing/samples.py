@@ -55,8 +55,8 @@ def draw(
     sampler: Sampler, task: Task, requests: Sequence[SampleRequest], settings: SamplingSettings
 ) -> list[list[Completion]]:
     """The completions of each request. Raises TaskError and SamplingError."""
-    asked = [Request(p.prompt_id, task.messages(p.question), i, p.question) for p, i in requests]
-    return drawn(sampler, asked, settings)
+    prompts = [Request(p.prompt_id, task.messages(p.question), i, p.question) for p, i in requests]
+    return drawn(sampler, prompts, settings)
 
 
 def mark_samples(

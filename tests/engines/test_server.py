@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_vllm_sampler import GREEDY, REQUESTS, SETTINGS, request, save_adapter
+from test_vllm_sampler import GREEDY, REQUESTS, SETTINGS, check_adapters, request
 from vllm_models import RANK, comparable, random_model
 
 from orchestrator.sampling import load_sampler
@@ -114,18 +114,7 @@ def test_a_prompt_that_leaves_no_space_is_an_error_with_either_interface(
 def test_adapters_are_swapped_and_answer_as_in_our_sampler(
     engine: Any, source: ModelSource, tmp_path: Path
 ) -> None:
-    base = engine.sample(REQUESTS, GREEDY)
-    answers = {}
-    for seed in (1, 2):
-        save_adapter(source, tmp_path / str(seed), seed)
-        engine.adapt(tmp_path / str(seed))
-        answers[seed] = engine.sample(REQUESTS, GREEDY)
-        ours: Any = load_sampler(source, device="cpu", lora_rank=RANK)
-        ours.adapt(tmp_path / str(seed))
-        assert answers[seed] == comparable(ours.sample(REQUESTS, GREEDY))
-    assert base != answers[1] != answers[2] != base
-    engine.drop_adapter()
-    assert engine.sample(REQUESTS, GREEDY) == base
+    check_adapters(engine, source, tmp_path, engine.drop_adapter)
 
 
 def test_what_the_server_refuses_is_one_sentence(

@@ -3,6 +3,7 @@
 Runs where vLLM can be imported; its CPU build is enough. One engine serves all tests.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,21 +82,28 @@ def test_prompts_of_the_whole_window_are_answered_together(engine: Any) -> None:
     assert {each.finish for row in drawn for each in row} <= {"stop", "length"}
 
 
-def test_adapters_are_swapped_and_answer_as_in_our_sampler(
-    engine: Any, source: ModelSource, tmp_path: Path
+def check_adapters(
+    engine: Any, source: ModelSource, folder: Path, drop: Callable[[], object]
 ) -> None:
+    """Swap two adapters and compare every answer with that of our sampler; then drop them."""
     base = engine.sample(REQUESTS, GREEDY)
     answers = {}
     for seed in (1, 2):
-        save_adapter(source, tmp_path / str(seed), seed)
-        engine.adapt(tmp_path / str(seed))
+        save_adapter(source, folder / str(seed), seed)
+        engine.adapt(folder / str(seed))
         answers[seed] = engine.sample(REQUESTS, GREEDY)
         ours: Any = load_sampler(source, device="cpu", lora_rank=RANK)
-        ours.adapt(tmp_path / str(seed))
+        ours.adapt(folder / str(seed))
         assert answers[seed] == comparable(ours.sample(REQUESTS, GREEDY))
     assert base != answers[1] != answers[2] != base
-    engine.adapter = None
+    drop()
     assert engine.sample(REQUESTS, GREEDY) == base
+
+
+def test_adapters_are_swapped_and_answer_as_in_our_sampler(
+    engine: Any, source: ModelSource, tmp_path: Path
+) -> None:
+    check_adapters(engine, source, tmp_path, lambda: setattr(engine, "adapter", None))
 
 
 def test_a_setting_that_vllm_refuses_is_one_line(source: ModelSource) -> None:
