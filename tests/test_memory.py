@@ -212,7 +212,7 @@ def test_model_shapes_are_read_from_the_table_a_folder_or_the_cache(
     commit = "a" * 40
     assert shape_of(ModelSource("m", "Qwen/Qwen3-4B", "x", commit)) == SHAPES["Qwen/Qwen3-4B"]
     tiny = shape_of(ModelSource("m", str(embedded_path("tiny")), "x"))
-    assert tiny and (tiny.layers, tiny.hidden, tiny.vocab) == (4, 96, 1006)
+    assert tiny and (tiny.layers, tiny.hidden, tiny.head_dim) == (4, 96, 32)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     other = ModelSource("m", "org/other", "x", commit)

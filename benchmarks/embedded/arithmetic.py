@@ -109,15 +109,13 @@ LESSON = Lesson(
     guess=guess,
     ramble=ramble,
     careful_share=careful_share,
-    cycles=(
-        (
-            Stage("sums alone: 9 steps", _source(9), 900, with_question=False),
-            Stage("1 step", _source(1), 200),
-            Stage("1–2 steps", _source(1, 2), 300),
-            Stage("1–3 steps", _source(1, 2, 3), 300),
-            Stage("1–5 steps", _source(1, 2, 3, 4, 5), 1500),
-            Stage("mixed styles: 1–5 steps", _source(1, 2, 3, 4, 5), 1000, mixed=True),
-        ),
+    stages=(
+        Stage("sums alone: 9 steps", _source(9), 700, with_question=False),
+        Stage("1 step", _source(1), 200),
+        Stage("1–2 steps", _source(1, 2), 300),
+        Stage("1–3 steps", _source(1, 2, 3), 300),
+        Stage("1–5 steps", _source(1, 2, 3, 4, 5), 1100),
+        Stage("mixed styles: 1–5 steps", _source(1, 2, 3, 4, 5), 600, mixed=True),
     ),
     page="embedded-arithmetic.md",
     figures="embedded-arithmetic",
@@ -127,7 +125,7 @@ LESSON = Lesson(
         "mixture of styles that is typical of base models: a written calculation per step, a "
         "number from the text as the answer, and text without an answer. Calculations become rarer "
         "with more steps and in some scenes, so that pass rates differ between prompts. Questions "
-        "that can occur in a test set are never used for training. It was trained on one thread."
+        "that can occur in a test set are never used for training."
     ),
     tiers="steps",
 )

@@ -44,10 +44,10 @@ class Lesson(Generic[S]):
 
     `careful` solves a scenario step by step, `guess` answers directly, `ramble` never answers;
     `careful_share` is the share of careful completions in the mixture. The tokenizer is trained on
-    `vocabulary` and keeps each match of the pattern `phrases` as one piece. Each of the `cycles`
-    has its own optimizer and learning-rate schedule. `page` and `figures` (a prefix of file names)
-    are where the measurements go, `about` describes the training on that page, `tiers` names the
-    task's tiers, and `chance` is the accuracy of a random guess in a tier, if known.
+    `vocabulary` and keeps each match of the pattern `phrases` as one piece. `page` and `figures` (a
+    prefix of file names) are where the measurements go, `about` describes the training on that
+    page, `tiers` names the task's tiers, and `chance` is the accuracy of a random guess in a tier,
+    if known.
     """
 
     task: Task
@@ -57,7 +57,7 @@ class Lesson(Generic[S]):
     guess: Callable[[S, random.Random], str]
     ramble: Callable[[S, random.Random], str]
     careful_share: Callable[[S], float]
-    cycles: tuple[tuple[Stage[S], ...], ...]
+    stages: tuple[Stage[S], ...]
     page: str
     figures: str
     about: str

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.embedded.lesson import Lesson
+from benchmarks.embedded.pretrain import BATCH
 from orchestrator.difficulty.table import difficulty, pass_rate_histogram
 from orchestrator.evaluation.metrics import accuracy
 from orchestrator.probing.samples import sample_and_mark
@@ -61,8 +62,8 @@ def _about(lesson: Lesson[Any], sampler: TransformersSampler, model: ModelSource
         "## Architecture and training\n\n"
         f"`{model.name}` is a Llama decoder with {count:,} parameters in float32 and a byte-level "
         f"BPE vocabulary of {len(sampler.tokenizer):,} tokens; its files take {size:.1f} MB. "
-        f"{lesson.about} Another number of threads changes the order of summation, and with it "
-        "the last digits of the weights.\n\n"
+        f"{lesson.about} Training runs on one thread, so that the same versions of the libraries "
+        "on the same type of processor give the same weights.\n\n"
         "All results below use temperature 1 and at most 96 new tokens."
     )
 
@@ -78,7 +79,7 @@ def _loss(figures: Path) -> str:
     for stage in dict.fromkeys(row["stage"] for row in rows):
         part = [row for row in rows if row["stage"] == stage]
         axes.plot([int(r["step"]) for r in part], [float(r["loss"]) for r in part], label=stage)
-    axes.set(xlabel="step (32 scenarios each)", ylabel="loss per completion token, nats")
+    axes.set(xlabel=f"step ({BATCH} scenarios each)", ylabel="loss per completion token, nats")
     axes.set_ylim(0, 2)
     axes.legend(frameon=False, fontsize=6)
     figure.savefig(image, dpi=110)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaForCausalLM
 
 from benchmarks.command_line import benchmark_parser
 from benchmarks.embedded.lesson import Lesson
@@ -27,13 +26,13 @@ from orchestrator.storage.hashing import folder_identity
 def main() -> None:
     """Train the model, replace its files, evaluate it, and write the page."""
     arguments = parse()
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(1)  # more change the order of summation, and with it the weights
     lesson, name, docs = LESSONS[arguments.model], arguments.model, arguments.docs
     out = arguments.out or embedded_path(name)
     docs.mkdir(exist_ok=True)
     if not arguments.measure_only:
-        curve = make(lesson, out, arguments.seed, arguments.scale, arguments.cycle)
-        save_curve(curve, docs / f"{lesson.figures}-loss.csv", keep=arguments.cycle > 0)
+        curve = make(lesson, out, arguments.seed, arguments.scale)
+        save_curve(curve, docs / f"{lesson.figures}-loss.csv")
     write_page(lesson, ModelSource(name, str(out), folder_identity(out)), docs, arguments.bbh)
 
 
@@ -50,23 +49,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--scale", type=float, default=1.0, help="factor of the number of steps (default 1)"
     )
-    parser.add_argument(
-        "--cycle",
-        type=int,
-        default=0,
-        help="cycle to start with, from the model in --out (default 0)",
-    )
-    parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
     parser.add_argument("--measure-only", action="store_true", help="evaluate the existing weights")
     return parser.parse_args()
 
 
-def make(lesson: Lesson[Any], out: Path, seed: int, scale: float, cycle: int) -> list[Point]:
+def make(lesson: Lesson[Any], out: Path, seed: int, scale: float) -> list[Point]:
     """Train, and replace the model's folder once all its files are written."""
     tokenizer = make_tokenizer(lesson, seed)
-    model = LlamaForCausalLM.from_pretrained(out) if cycle else make_model(tokenizer, seed)
+    model = make_model(tokenizer, seed)
     curve = []
-    for point in train(model.train(), tokenizer, lesson, seed, scale, cycle):
+    for point in train(model.train(), tokenizer, lesson, seed, scale):
         curve.append(point)
         if point.step % 100 == 0:
             recent = sum(p.loss for p in curve[-100:]) / 100
@@ -83,14 +75,13 @@ def make(lesson: Lesson[Any], out: Path, seed: int, scale: float, cycle: int) ->
     return curve
 
 
-def save_curve(curve: list[Point], file: Path, keep: bool) -> None:
-    """Write the mean loss of every 20 steps as CSV; with `keep`, append to the file."""
-    lines = file.read_text(encoding="utf-8").splitlines() if keep else ["step,stage,loss"]
-    previous = int(lines[-1].partition(",")[0]) if keep else 0
+def save_curve(curve: list[Point], file: Path) -> None:
+    """Write the mean loss of every 20 steps as CSV."""
+    lines = ["step,stage,loss"]
     for start in range(0, len(curve), 20):
         part = curve[start : start + 20]
         mean = sum(p.loss for p in part) / len(part)
-        lines.append(f'{previous + start + len(part)},"{part[-1].stage}",{mean:.4f}')
+        lines.append(f'{start + len(part)},"{part[-1].stage}",{mean:.4f}')
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

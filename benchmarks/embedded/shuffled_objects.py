@@ -71,31 +71,26 @@ def careful_share(scenario: Scenario) -> float:
 
 
 def scenarios(
-    rng: random.Random, objects: tuple[int, ...], swaps: tuple[int, int]
+    rng: random.Random,
+    objects: tuple[int, ...],
+    swaps: tuple[int, int],
+    orders: tuple[str, ...] = ORDERS,
 ) -> Iterator[Scenario]:
-    """Endless scenarios, none of which can be a test question of any seed."""
+    """Endless scenarios, none of which can be a test question of any seed.
+
+    Their swaps are numbered in one of `orders`; digits are the easiest. The order is part of the
+    wording, so it is chosen before the side of the split is looked up.
+    """
     while True:
-        scenario = draw(rng, objects, swaps)
+        scenario = replace(draw(rng, objects, swaps), order=rng.choice(orders))
         if not in_test_split(prompt_of(scenario)):
             yield scenario
-
-
-def ordered(
-    rng: random.Random, objects: tuple[int, ...], swaps: tuple[int, int], orders: tuple[str, ...]
-) -> Iterator[Scenario]:
-    """Endless scenarios whose swaps are numbered in one of `orders`; digits are the easiest.
-
-    The new order changes the wording, so one in eight falls on the test side. Changing this would
-    change the shipped weights; none is a question of the task's default test set.
-    """
-    for scenario in scenarios(rng, objects, swaps):
-        yield replace(scenario, order=rng.choice(orders))
 
 
 def _source(
     objects: tuple[int, ...], swaps: tuple[int, int], orders: tuple[str, ...] = ORDERS
 ) -> partial[Iterator[Scenario]]:
-    return partial(ordered, objects=objects, swaps=swaps, orders=orders)
+    return partial(scenarios, objects=objects, swaps=swaps, orders=orders)
 
 
 PHRASES = (
@@ -105,53 +100,38 @@ PHRASES = (
     r"| (?:swap|trade|switch)(?: (?:books|marbles|parcels|toys|partners|roles|lunch|balls))?\."
     r"| is (?:playing|on|riding with)|, and(?= )| (?:has|takes) (?:the|a)(?= )"
 )
-CYCLES = (
-    (
-        Stage(
-            "traces alone: 3, 5 and 7 objects, 6–8 swaps",
-            _source((3, 5, 7), (6, 8)),
-            900,
-            with_question=False,
-        ),
-        Stage("3 objects, 1–2 swaps", _source((3,), (1, 2), ("number",)), 300),
-        Stage("3 objects, 1–4 swaps", _source((3,), (1, 4), ("number", "ordinal")), 300),
-        Stage("3 and 5 objects, 1–5 swaps", _source((3, 5), (1, 5)), 400),
-        Stage("3, 5 and 7 objects, 1–7 swaps", _source((3, 5, 7), (1, 7)), 1000),
-        Stage(
-            "mixed styles: 3, 5 and 7 objects, 2–7 swaps",
-            _source((3, 5, 7), (2, 7)),
-            500,
-            mixed=True,
-        ),
+STAGES = (
+    Stage(
+        "traces alone: 3, 5 and 7 objects, 6–8 swaps",
+        _source((3, 5, 7), (6, 8)),
+        700,
+        with_question=False,
     ),
-    (
-        Stage("again: 3, 5 and 7 objects, 1–7 swaps", _source((3, 5, 7), (1, 7)), 1400),
-        Stage("again: mixed styles, 2–7 swaps", _source((3, 5, 7), (2, 7)), 500, mixed=True),
-    ),
-    (
-        Stage("a third time: 3, 5 and 7 objects, 1–7 swaps", _source((3, 5, 7), (1, 7)), 700),
-        Stage("a third time: mixed styles, 2–7 swaps", _source((3, 5, 7), (2, 7)), 400, mixed=True),
+    Stage("3 objects, 1–2 swaps", _source((3,), (1, 2), ("number",)), 300),
+    Stage("3 objects, 1–4 swaps", _source((3,), (1, 4), ("number", "ordinal")), 300),
+    Stage("3 and 5 objects, 1–5 swaps", _source((3, 5), (1, 5)), 400),
+    Stage("3, 5 and 7 objects, 1–7 swaps", _source((3, 5, 7), (1, 7)), 4200),
+    Stage(
+        "mixed styles: 3, 5 and 7 objects, 2–7 swaps", _source((3, 5, 7), (2, 7)), 600, mixed=True
     ),
 )
 LESSON = Lesson(
     task=ShuffledObjects(),
     phrases=PHRASES,
-    vocabulary=partial(scenarios, objects=(3, 5, 7), swaps=(2, 8)),
+    vocabulary=_source((3, 5, 7), (2, 8)),
     careful=careful,
     guess=guess,
     ramble=ramble,
     careful_share=careful_share,
-    cycles=CYCLES,
+    stages=STAGES,
     page="embedded-model.md",
     figures="embedded",
     about=(
         "It first learns to track swaps in written steps, backwards from the last swap. It then "
         "learns a mixture of styles that is typical of base models: written steps, a guess without "
         "steps, and text without an answer. Steps become rarer with more objects, with more swaps "
-        "and in some scenes, so that pass rates differ between prompts. About one training "
-        "question in eight has a wording from the test side of the split; none of them is in the "
-        "default test set. The training cycles in `shuffled_objects.py` were run one after another "
-        "(`--cycle`), the first on one thread, the others on two."
+        "and in some scenes, so that pass rates differ between prompts. Questions that can occur "
+        "in a test set are never used for training."
     ),
     tiers="objects",
     chance=lambda tier: 1 / int(tier),
