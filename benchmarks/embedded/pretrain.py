@@ -16,7 +16,7 @@ from benchmarks.embedded.lesson import Lesson, Stage
 from benchmarks.embedded.vocabulary import CLOSE
 from orchestrator.sampling.base import render
 
-BATCH = 16
+BATCH = 32
 POOL = 8 * BATCH  # drawn at once and batched by length, to limit padding
 LEARNING_RATE = 3e-3
 WARM_UP = 100

@@ -104,15 +104,15 @@ STAGES = (
     Stage(
         "traces alone: 3, 5 and 7 objects, 6–8 swaps",
         _source((3, 5, 7), (6, 8)),
-        700,
+        900,
         with_question=False,
     ),
     Stage("3 objects, 1–2 swaps", _source((3,), (1, 2), ("number",)), 300),
     Stage("3 objects, 1–4 swaps", _source((3,), (1, 4), ("number", "ordinal")), 300),
     Stage("3 and 5 objects, 1–5 swaps", _source((3, 5), (1, 5)), 400),
-    Stage("3, 5 and 7 objects, 1–7 swaps", _source((3, 5, 7), (1, 7)), 4200),
+    Stage("3, 5 and 7 objects, 1–7 swaps", _source((3, 5, 7), (1, 7)), 3100),
     Stage(
-        "mixed styles: 3, 5 and 7 objects, 2–7 swaps", _source((3, 5, 7), (2, 7)), 600, mixed=True
+        "mixed styles: 3, 5 and 7 objects, 2–7 swaps", _source((3, 5, 7), (2, 7)), 1000, mixed=True
     ),
 )
 LESSON = Lesson(
