@@ -1,75 +1,25 @@
 """A real vLLM server behind `ServerSampler`: seeds, greedy tokens, chats, long prompts, LoRA."""
 
-import importlib.util
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_vllm_sampler import GREEDY, REQUESTS, SETTINGS, check_adapters, request
-from vllm_models import RANK, comparable, random_model
+from vllm_models import RANK, comparable
+from vllm_server import KEY, vllm_server
 
 from orchestrator.sampling import load_sampler
 from orchestrator.sampling.base import SamplingError
 from orchestrator.sampling.model import ModelSource
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("vllm") is None, reason="vLLM is not installed here"
-    ),
-]
-KEY = "sk-Secret0123456789"
-START_SECONDS = 400
-# Not `vllm serve`: the command looks for the distribution vllm, which a CPU build may not be.
-SERVE = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1"]
-OPTIONS = [
-    *("--served-model-name", "served", "--dtype", "float32", "--enforce-eager"),
-    *("--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"),
-    *("--enable-lora", "--max-lora-rank", str(RANK), "--api-key", KEY),
-]
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
-    return random_model(tmp_path_factory.mktemp("model"))
-
 
 @pytest.fixture(scope="module")
 def base_url(source: ModelSource, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of the model; the key is required."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     log = tmp_path_factory.mktemp("log") / "serve.log"
-    variables = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_CPU_KVCACHE_SPACE": "1"}
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [*SERVE, "--port", port, "--model", source.location, *OPTIONS],
-            env=os.environ | variables,
-            stdout=out,
-            stderr=out,
-        )
-    try:
-        end = time.monotonic() + START_SECONDS
-        while process.poll() is None and time.monotonic() < end:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-                break
-            except OSError:
-                time.sleep(0.5)
-        else:
-            pytest.fail(f"the server did not start: {log.read_text()[-2000:]}")
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        process.terminate()
-        process.wait()
+    with vllm_server(source.location, log) as address:
+        yield address
 
 
 @pytest.fixture

@@ -1,0 +1,157 @@
+"""Sweeps that sample with vLLM, in an environment of its own or as a server; kill included."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from processes import wait_until
+from sweeps import NAME, evaluations, experiments, plan_of, store_of
+from vllm_server import KEY, vllm_server
+
+from benchmarks.local_cluster import ROOT, environment
+from orchestrator.embedded import embedded_path
+
+MAIN = ROOT / ".venv" / "bin" / "python"
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(not MAIN.exists(), reason=f"there is no {MAIN}: make install"),
+]
+
+
+@pytest.fixture(params=["vllm", "server"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """The settings of an engine, for `probe` and `evaluate`."""
+    if request.param == "vllm":
+        yield {"engine": "vllm", "engine_python": sys.executable}
+        return
+    with vllm_server(embedded_path("tiny"), tmp_path / "serve.log") as base_url:
+        engine_args = {"base_url": base_url, "model": "served", "api_key_env": "SERVER_KEY"}
+        yield {"engine": "server", "engine_args": engine_args}
+
+
+@pytest.fixture
+def ray_folder() -> Iterator[Path]:
+    """Where Ray keeps its logs; sockets in it need a short path."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def sweep(folder: Path, probe: dict[str, Any], evaluate: dict[str, Any]) -> Path:
+    """A file with one cell; the probe has several parts."""
+    folder.mkdir()
+    return experiments(
+        folder,
+        grid={"model": ["tiny"], "dataset": ["few"], "policy": ["random"]},
+        probe={"samples": 30, "max_completion_length": 48} | probe,
+        grpo={
+            "max_steps": 6,
+            "num_generations": 4,
+            "per_device_train_batch_size": 16,
+            "max_completion_length": 48,
+            "learning_rate": 1e-2,
+            "save_steps": 3,
+        },
+        evaluate={"every": 3, "samples": 2, "greedy": True} | evaluate,
+    )
+
+
+def start(file: Path, ray_folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start the sweep of a file in the main environment."""
+    variables = {"RAY_TMPDIR": str(ray_folder), "SERVER_KEY": KEY}
+    return subprocess.Popen(
+        [MAIN, "-m", "orchestrator", "run", str(file), "-e", NAME, *arguments],
+        cwd=file.parent,
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(file: Path, ray_folder: Path) -> str:
+    """Run the sweep of a file to its end; returns what it printed."""
+    process = start(file, ray_folder)
+    text = process.communicate(timeout=800)[0]
+    assert process.returncode == 0, text
+    return " ".join(text.split())
+
+
+def started_with(name: str, value: str) -> list[psutil.Process]:
+    """The processes with this variable in their environment."""
+    matching = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(name) == value and process.pid != os.getpid():
+                matching.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return matching
+
+
+def answers(file: Path, *, greedy: bool) -> dict[tuple[int, str, int], tuple[str, int, str]]:
+    """The completions of a sweep's only cell, by update, prompt and sample."""
+    table = evaluations(store_of(file), plan_of(file).cells[0].cell_id)
+    return {
+        (row["update"], row["prompt_id"], row["sample"]): (
+            row["completion"],
+            row["tokens"],
+            row["finish"],
+        )
+        for row in table.to_pylist()
+        if row["greedy"] is greedy
+    }
+
+
+def files_with(text: str, *folders: Path) -> list[Path]:
+    """The files in these folders that contain the text."""
+    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+    return [file for file in files if text.encode() in file.read_bytes()]
+
+
+def test_a_sweep_samples_and_evaluates_with_an_engine_and_resumes_after_kill_9(
+    engine: dict[str, Any], ray_folder: Path, tmp_path: Path
+) -> None:
+    file = sweep(tmp_path / "engine", probe=engine, evaluate=engine)
+    folder = Path(store_of(file).path("probes")) / plan_of(file).cells[0].probe.key
+    driver = start(file, ray_folder)
+    parts = wait_until(
+        lambda: list(folder.glob("*.parquet")), running=lambda: driver.poll() is None
+    )
+    driver.kill()
+    killed_output = driver.communicate()[0]
+    before = {part: pq.read_table(part) for part in parts if part.exists()}
+    wait_until(lambda: not started_with("RAY_TMPDIR", str(ray_folder)))
+
+    text = finish(file, ray_folder)
+    if engine["engine"] == "vllm":
+        assert f"engine of probe: vllm 0.29.0 ({sys.executable})" in text
+        assert "engine of evaluate: vllm 0.29.0" in text
+    assert "evaluations: 2/2 checkpoints" in text
+    samples = pa.concat_tables([pq.read_table(part) for part in folder.glob("*.parquet")])
+    rows = {(row["prompt_id"], row["sample"]): row for row in samples.to_pylist()}
+    assert len(rows) == samples.num_rows == 64 * 30
+    for part in before.values():
+        for row in part.to_pylist():
+            assert rows[row["prompt_id"], row["sample"]] == row
+    assert KEY not in killed_output + text
+    assert not files_with(KEY, file.parent, ray_folder)
+
+    own = sweep(tmp_path / "own", probe=engine, evaluate={})
+    (own.parent / "runs").symlink_to(file.parent / "runs")
+    assert "0 to draw" in finish(own, ray_folder), "the probe is the same"
+    of_engine = answers(file, greedy=True)
+    assert of_engine == answers(own, greedy=True), "the trainer's own model answers the same"
+    assert {update for update, _, _ in of_engine} == {0, 6}
+    trained = {key[1:]: value for key, value in of_engine.items() if key[0] == 6}
+    assert trained != {key[1:]: value for key, value in of_engine.items() if key[0] == 0}
