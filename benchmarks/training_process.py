@@ -41,6 +41,7 @@ def main() -> None:
         "--barrier", type=Path, required=True, help="folder of this run's processes"
     )
     parser.add_argument("--processes", type=int, default=1, help="processes that start together")
+    parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds, not wall time")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE")
     arguments = parser.parse_args()
     arguments.output.write_text(json.dumps(measure(arguments)))
@@ -57,7 +58,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     plan = make_plan(load_config(arguments.file), "update")
     [cell] = plan.cells
     trainer = make_trainer(arguments.kind, plan, cell, arguments.barrier / str(os.getpid()))
-    clock = Clock(trainer)
+    clock = Clock(trainer, time.process_time if arguments.cpu_time else synchronized_time)
     trainer.add_callback(clock)
     wait_for_all(arguments.barrier, arguments.processes)
     trainer.train()
@@ -109,7 +110,8 @@ def estimate(plan: Plan, cell: Cell, tokenizer: Any) -> dict[str, float]:
 class Clock(TrainerCallback):
     """Seconds of each update by part, around TRL's own methods, and the peaks of memory."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Any, now: Callable[[], float]) -> None:
+        self.now = now
         self.updates: list[dict[str, float]] = []
         self.seconds: dict[str, float] = {}
         self.peaks = {"rollout_gib": 0.0, "update_gib": 0.0}
@@ -122,9 +124,9 @@ class Clock(TrainerCallback):
 
     def _timed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
-            start = synchronized_time()
+            start = self.now()
             result = method(*args, **kwargs)
-            self.seconds[name] = self.seconds.get(name, 0.0) + synchronized_time() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + self.now() - start
             return result
 
         return timed
@@ -145,14 +147,14 @@ class Clock(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start an update."""
-        self.seconds, self.start = {}, synchronized_time()
+        self.seconds, self.start = {}, self.now()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Record an update after the optimizer's step."""
         rollout, inputs, step = (
             self.seconds.get(name, 0.0) for name in ("rollout", "_prepare_inputs", "training_step")
         )
-        whole = synchronized_time() - self.start
+        whole = self.now() - self.start
         parts = (rollout, inputs - rollout, step - inputs, whole - step)
         self.updates.append(dict(zip(PARTS, parts, strict=True)))
         self._note_peak("update_gib")

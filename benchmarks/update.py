@@ -45,7 +45,8 @@ def main() -> None:
     kinds = [("bare", 1), ("cell", 1)] * arguments.repeats + [("cell", n) for n in counts]
     with tempfile.TemporaryDirectory() as folder:
         file = write_experiments(Path(folder), arguments)
-        runs = [Run(kind, n, run_processes(kind, n, file, arguments.warm)) for kind, n in kinds]
+        process_options = [f"--warm={arguments.warm}", *["--cpu-time"] * arguments.cpu_time]
+        runs = [Run(kind, n, run_processes(kind, n, file, process_options)) for kind, n in kinds]
     print_table(arguments, runs)
     write_json(arguments, {"runs": [run._asdict() for run in runs], "trl_ratios": ratios(runs)})
 
@@ -66,6 +67,11 @@ def options() -> argparse.Namespace:
     add("--warm", type=int, default=2, help="first updates that are not counted (default 2)")
     add("--prompts", type=int, default=8, help="prompts per update (default 8)")
     add("--tokens", type=int, default=64, help="tokens per completion (default 64)")
+    add(
+        "--cpu-time",
+        action="store_true",
+        help="count CPU seconds of the one thread instead of wall time, on a shared machine",
+    )
     add("--micro-batch", type=int, default=8, help="completions per forward pass (default 8)")
     add_json(parser)
     arguments = parser.parse_args()
@@ -109,11 +115,11 @@ def write_experiments(folder: Path, arguments: argparse.Namespace) -> Path:
     return file
 
 
-def run_processes(kind: str, count: int, file: Path, warm: int) -> list[dict[str, Any]]:
+def run_processes(kind: str, count: int, file: Path, options: list[str]) -> list[dict[str, Any]]:
     """The measurements of `count` processes that train at the same time."""
     folder = Path(tempfile.mkdtemp(dir=file.parent))
     command = [sys.executable, "-m", "benchmarks.training_process", kind, f"--file={file}"]
-    command += [f"--warm={warm}", f"--barrier={folder}", f"--processes={count}"]
+    command += [*options, f"--barrier={folder}", f"--processes={count}"]
     outputs = [folder / f"output-{i}.json" for i in range(count)]
     running = [
         subprocess.Popen([*command, f"--output={output}"], cwd=ROOT, stdout=sys.stderr)

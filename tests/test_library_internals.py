@@ -115,6 +115,7 @@ def parameters(function: Callable[..., Any]) -> list[str]:
             ],
         ),
         (GRPOTrainer, "_generate_and_score_completions", ["self", "inputs"]),
+        (GRPOTrainer, "_prepare_inputs", ["self", "generation_batch"]),
         (GRPOTrainer, "_compute_loss", ["self", "model", "inputs"]),
         (DynamicLayer, "update", ["self", "key_states", "value_states", "args", "kwargs"]),
         (DynamicLayer, "lazy_initialization", ["self", "key_states", "value_states"]),
@@ -133,21 +134,30 @@ def test_private_methods_take_the_parameters_that_are_passed(
 def test_trl_overrides_have_the_signatures_of_the_originals() -> None:
     overrides = [name for name in vars(LiveGroupsTrainer) if hasattr(GRPOTrainer, name)]
     private = [name for name in overrides if name.startswith("_") and not name.startswith("__")]
-    assert len(private) == 4
+    assert len(private) == 5
     for name in private:
         assert parameters(getattr(LiveGroupsTrainer, name)) == parameters(
             getattr(GRPOTrainer, name)
         )
-    assert not {"recorder", "max_batch", "without_dead"} & set(dir(GRPOTrainer))
+    assert not {"recorder", "max_batch", "without_dead", "independent_rows"} & set(dir(GRPOTrainer))
 
 
 def test_trl_has_the_attributes_and_batch_keys_that_are_read() -> None:
     source = inspect.getsource(GRPOTrainer)
-    for name in ("beta", "loss_type", "use_vllm", "num_generations"):
+    for name in (
+        *("beta", "loss_type", "use_vllm", "num_generations", "top_entropy_quantile"),
+        *("_entropy_bonus_enabled", "aux_loss_enabled", "_buffered_inputs", "_metrics", "_step"),
+        "pad_to_multiple_of",
+    ):
         assert f"self.{name} = " in source, name
     assert "self.is_fsdp_enabled" in source
-    for key in ("completion_mask", "tool_mask", "advantages", "num_items_in_batch"):
+    for key in (
+        *("completion_mask", "tool_mask", "advantages", "num_items_in_batch"),
+        *("prompt_ids", "prompt_mask"),
+    ):
         assert f'"{key}"' in source, key
+    for key in ("row", "group", "kept"):  # Decile adds these
+        assert f'inputs["{key}"]' not in source and f'output["{key}"]' not in source
     assert parameters(GRPOTrainer._compute_loss)[2] == "inputs"
     for loss in BY_TOKENS:
         assert f'"{loss}"' in source, loss

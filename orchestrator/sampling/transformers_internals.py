@@ -66,6 +66,13 @@ def attends_plainly(model: Any) -> bool:
     return plain and replaceable and config._attn_implementation == "sdpa"
 
 
+def scales_with_length(model: Any) -> bool:
+    """Whether the frequencies of rotary embeddings change with the length of the batch."""
+    rope = getattr(model.config.get_text_config(decoder=True), "rope_parameters", None) or {}
+    kinds = [rope, *(each for each in rope.values() if isinstance(each, dict))]  # or one per layer
+    return any(each.get("rope_type") in ("dynamic", "longrope") for each in kinds)
+
+
 @contextmanager
 def attention_function(model: Any, name: str) -> Iterator[None]:
     """Let the model attend with the function registered under `name` inside the block."""

@@ -7,6 +7,7 @@ and `pyproject.toml` pins TRL to the minor version that was tested.
 
 import logging
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from torch.utils.data import Sampler
 from trl import GRPOTrainer  # type: ignore[attr-defined]
 
 from orchestrator.evaluation.groups import GroupRecorder, is_live
+from orchestrator.sampling.transformers_internals import scales_with_length
+from orchestrator.training.live_rows import Batch, arranged, cut, idle_rows, loss_mask, rows_of
 
 log = logging.getLogger(__name__)
 
@@ -103,11 +106,65 @@ class LiveGroupsTrainer(GRPOTrainer):
                 log.warning("out of memory: generating %d completions at a time", self.max_batch)
         return completion_ids, None
 
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        """As in TRL, with the rows of a new generation arranged: see `live_rows`."""
+        buffered = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._buffered_inputs is buffered or self._buffered_inputs is None:
+            return inputs  # an evaluation, or a generation that serves several updates
+        self._buffered_inputs = self._with_kept_rows(
+            arranged(self._buffered_inputs, self._window(), self.beta)
+        )
+        return self._buffered_inputs[self._step % len(self._buffered_inputs)]
+
+    def _window(self) -> int:
+        """Over how many micro-batches rows may move: those of one update, or one.
+
+        One where the loss depends on which rows share a micro-batch.
+        """
+        args: Any = self.args
+        steps, accumulated = args.steps_per_generation, args.gradient_accumulation_steps
+        if self.loss_type == "bnpo" or not self.independent_rows:
+            return 1
+        if steps % accumulated == 0:
+            return accumulated
+        return steps if accumulated % steps == 0 else 1
+
+    @property
+    def independent_rows(self) -> bool:
+        """Whether each row adds its own part to the loss, whatever the other rows are."""
+        return not (
+            self.top_entropy_quantile < 1 or self._entropy_bonus_enabled or self.aux_loss_enabled
+        )
+
+    def _with_kept_rows(self, batches: list[Batch]) -> list[Batch]:
+        """The micro-batches with `kept` [B]: the rows that are computed.
+
+        Several workers compute as many of a micro-batch, and one at least: they gather numbers of
+        every row, and wait for each other's gradients.
+        """
+        if not self.independent_rows:
+            return batches
+        counts = torch.stack([(~idle_rows(batch, self.beta)).sum() for batch in batches])
+        workers = self.accelerator.num_processes
+        if workers > 1:
+            counts = self.accelerator.gather(counts).view(workers, -1).amax(0).clamp(min=1)
+        return [
+            batch | {"kept": torch.arange(len(batch["row"]), device=counts.device) < count}
+            for batch, count in zip(batches, counts, strict=True)
+        ]
+
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         recorded = len(self.recorder.rows) if self.recorder else 0
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         model: Any = self.model
-        if self.recorder is None or not model.training:
+        if not model.training:
+            return output
+        group_size: Any = self.num_generations
+        rows = torch.arange(len(output["advantages"]), device=output["advantages"].device)
+        rows += self.accelerator.process_index * len(rows)
+        output |= {"row": rows, "group": rows // group_size}
+        if self.recorder is None:
             return output
         live = [is_live(row["rewards"]) for row in self.recorder.rows[recorded:]]
         return self.without_dead(output, live)
@@ -127,7 +184,39 @@ class LiveGroupsTrainer(GRPOTrainer):
         share = torch.tensor(sum(live) / len(live))
         return output | {"tool_mask": mask, "num_items_in_batch": tokens, "live_share": share}
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    def _compute_loss(self, model: Any, inputs: Batch) -> torch.Tensor:
+        """TRL's loss, from the rows and columns that matter: equal to rounding.
+
+        What TRL logs of a part of the rows is logged as `live_rows/…`.
+        """
+        if "row" not in inputs:
+            return self._loss_of_live_groups(model, inputs)
+        rows = rows_of(inputs, inputs["kept"]) if "kept" in inputs else inputs
+        if not len(rows["row"]):
+            # An optimizer skips weights without gradients; here they are 0, as in TRL.
+            zeros = [(0 * p).sum() for p in model.parameters() if p.requires_grad]
+            return torch.stack(zeros).sum()
+        if self.pad_to_multiple_of is None and not scales_with_length(self.model):
+            rows = cut(rows)
+        if self.beta or not self.independent_rows:
+            return self._loss_of_live_groups(model, rows) * self._share_of(rows, inputs)
+        every, self._metrics["train"] = self._metrics["train"], defaultdict(list)
+        try:
+            loss = self._loss_of_live_groups(model, rows)
+        finally:
+            ours, self._metrics["train"] = self._metrics["train"], every
+        for name, values in ours.items():
+            every[f"live_rows/{name}"] += values
+        return loss * self._share_of(rows, inputs)
+
+    def _share_of(self, rows: Batch, inputs: Batch) -> float:
+        """What TRL would divide by for these rows alone, divided by what it is for all rows."""
+        if self.loss_type == "bnpo":
+            tokens = loss_mask(rows).sum().clamp(min=1) / loss_mask(inputs).sum().clamp(min=1)
+            return float(tokens)
+        return 1.0 if self.loss_type in BY_TOKENS else len(rows["row"]) / len(inputs["row"])
+
+    def _loss_of_live_groups(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         share = float(inputs.get("live_share", 1.0))
         if share in (0.0, 1.0) or self.loss_type in BY_TOKENS:
             return super()._compute_loss(model, inputs)
