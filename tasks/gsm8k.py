@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tasks.base import Marking, Prompt, check_integer, make_prompt
 from tasks.marking import Mark, mark_number
 from tasks.numbers import normalize_number
 from tasks.prompting import Template, boxed_templates
 from tasks.sources import ReadTask, Source
+
+if TYPE_CHECKING:
+    from tasks.prompt_table import PromptTable
 
 TRAIN = Source(
     hub="openai/gsm8k",
@@ -76,13 +79,9 @@ class Gsm8k(ReadTask):
         """Both splits; a row without a numeric gold is dropped, with a note."""
         return self._split("train", TRAIN), self._split("test", TEST)
 
-    def train(self) -> list[Prompt]:
-        """The training pool: the first `train` prompts."""
-        return super().train()[: self.sizes["train"]]
-
-    def test(self) -> list[Prompt]:
-        """The first `test` questions."""
-        return super().test()[: self.sizes["test"]]
+    def prompt_table(self, split: Literal["train", "test"]) -> "PromptTable":
+        """The first prompts of a split: as many as its option says."""
+        return super().prompt_table(split)[: self.sizes[split]]
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         """Compare the last boxed number with the gold number."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tasks.base import (
     MAX_PROMPTS,
@@ -22,6 +22,9 @@ from tasks.marking import Mark, mark_letter
 from tasks.prompting import NO_THINKING, Template
 from tasks.shuffled_objects_text import NAMES, ORDINALS, SCENES, Scene
 from tasks.sources import ReadTask, Source
+
+if TYPE_CHECKING:
+    from tasks.prompt_table import PromptTable
 
 LETTERS = "ABCDEFGH"
 SIZES = {3: "three", 5: "five", 7: "seven"}
@@ -181,14 +184,16 @@ class ShuffledObjects(ReadTask):
             pool, questions = self._authors()
             return pool[:train], questions[:test]
         prompts = [prompt for count in self.objects for prompt in self._benchmark(count)]
-        ordered = sorted(self._distinct(prompts, "bbh"), key=lambda prompt: prompt.prompt_id)
+        distinct = {prompt.prompt_id: prompt for prompt in reversed(prompts)}
+        self._note_repeats(len(prompts) - len(distinct), "bbh")
+        ordered = [distinct[prompt_id] for prompt_id in sorted(distinct)]
         random.Random(f"{_NAME}/bbh/{self.seed}").shuffle(ordered)
         return ordered[test:][:train], ordered[:test]
 
-    def train(self) -> list[Prompt]:
-        """The training pool. Raises TaskError if the test set takes every question."""
-        pool = super().train()
-        if not pool and self.sizes[0]:
+    def prompt_table(self, split: Literal["train", "test"]) -> "PromptTable":
+        """The prompts of a split. Raises TaskError if the test set takes every question."""
+        pool = super().prompt_table(split)
+        if split == "train" and not pool and self.sizes[0]:
             raise TaskError("the test set takes every question of the files: write a smaller test")
         return pool
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tasks.base import Marking, Prompt, Task, TaskError
 from tasks.files import SUFFIXES, Row, Rows, check_columns, or_list, read_file
 from tasks.hub import NotCached, Repository, cached_folder, downloaded_folder
+
+if TYPE_CHECKING:
+    from tasks.prompt_table import PromptTable
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -163,16 +166,20 @@ class ReadTask(Task):
         self._origins: dict[str, str] = {}
 
     @abstractmethod
-    def read(self) -> tuple[list[Prompt], list[Prompt]]:
+    def read(self) -> tuple[Sequence[Prompt], Sequence[Prompt]]:
         """The training pool and the test questions, before shared questions are removed."""
 
     def train(self) -> list[Prompt]:
         """The training pool, in the order of the files."""
-        return list(self._pools[0])
+        return list(self.prompt_table("train"))
 
     def test(self) -> list[Prompt]:
         """The test questions, in the order of the files."""
-        return list(self._pools[1])
+        return list(self.prompt_table("test"))
+
+    def prompt_table(self, split: Literal["train", "test"]) -> "PromptTable":
+        """The prompts of a split, in the order of the files."""
+        return self._pools[split == "test"]
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -188,8 +195,10 @@ class ReadTask(Task):
         return list(dict.fromkeys(source.repository(self.revision) for source in self.sources))
 
     @cached_property
-    def _pools(self) -> tuple[list[Prompt], list[Prompt]]:
-        train, test = self.read()
+    def _pools(self) -> "tuple[PromptTable, PromptTable]":
+        from tasks.prompt_table import PromptTable  # pyarrow: not for processes that only mark
+
+        train, test = map(PromptTable.of, self.read())
         test = self._distinct(test, "test")
         return self._without_test(self._distinct(train, "train"), test), test
 
@@ -210,18 +219,18 @@ class ReadTask(Task):
         if text not in self.notes:
             self.notes.append(text)
 
-    def _distinct(self, prompts: Sequence[Prompt], split: str) -> list[Prompt]:
-        kept: dict[str, Prompt] = {}
-        for prompt in prompts:
-            kept.setdefault(prompt.prompt_id, prompt)
-        if dropped := len(prompts) - len(kept):
-            self.note(f"{split}: {dropped:,} repeated prompts dropped")
-        return list(kept.values())
+    def _distinct(self, prompts: "PromptTable", split: str) -> "PromptTable":
+        kept = prompts.distinct()
+        self._note_repeats(len(prompts) - len(kept), split)
+        return kept
 
-    def _without_test(self, train: list[Prompt], test: list[Prompt]) -> list[Prompt]:
+    def _note_repeats(self, dropped: int, split: str) -> None:
+        if dropped:
+            self.note(f"{split}: {dropped:,} repeated prompts dropped")
+
+    def _without_test(self, train: "PromptTable", test: "PromptTable") -> "PromptTable":
         """Compares questions, not ids: another gold answer does not make another question."""
-        questions = {prompt.question for prompt in test}
-        kept = [prompt for prompt in train if prompt.question not in questions]
+        kept = train.without_questions(test)
         if dropped := len(train) - len(kept):
             self.note(f"train: {dropped:,} prompts dropped that are in the test set")
         return kept

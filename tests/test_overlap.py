@@ -5,6 +5,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from data import data
 from hypothesis import given
@@ -13,13 +15,13 @@ from processes import hang_limit, loaded_libraries
 
 from orchestrator.planning.overlap import (
     NEAR,
-    SHINGLE,
     Overlap,
     describe,
     find_overlap,
     without_overlap,
-    words,
 )
+from orchestrator.planning.shingles import hashed_runs
+from orchestrator.planning.words import SHINGLE, words
 from tasks import Prompt, get_task
 from tasks.base import make_prompt
 
@@ -74,6 +76,30 @@ def test_the_order_of_the_evaluation_set_does_not_matter(
 ) -> None:
     pool, test_set = prompts(*train), prompts(*evaluation)
     assert find_overlap(pool, test_set) == find_overlap(pool, test_set[::-1])
+
+
+# Every class of characters that the words' expression distinguishes, and some that change by NFKC.
+SIGNS = st.text("aB1 .,!?\\_+-'$\n\x1f\x00é漢ﬁ½٣\u2212\u2019", max_size=16)
+
+
+@given(st.lists(SIGNS | st.from_regex(r"\d{1,3},\d{3}\.\d\w!", fullmatch=True), min_size=1))
+def test_equal_words_and_only_those_have_equal_hashes(texts: list[str]) -> None:
+    runs = hashed_runs(pa.array(texts))
+    assert runs.counts.tolist() == [len(words(text)) + SHINGLE - 1 for text in texts]
+    by_text = np.split(runs.hashes, np.cumsum(runs.counts)[:-1])
+    for text, hashes in zip(texts, by_text, strict=True):
+        same = [words(other) == words(text) for other in texts]
+        assert same == [np.array_equal(hashes, other) for other in by_text]
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.8, 1.0])
+@given(train=st.lists(SIGNS, max_size=6), evaluation=st.lists(SIGNS, max_size=6))
+def test_the_search_compares_any_alphabet(
+    threshold: float, train: list[str], evaluation: list[str]
+) -> None:
+    pool, test_set = prompts(*train), prompts(*evaluation)
+    expected = brute(pool, test_set, threshold)
+    assert find_overlap(pool, test_set, threshold=threshold) == expected
 
 
 @given(QUESTIONS, QUESTIONS)

@@ -59,7 +59,7 @@ def _training_loads(plan: Plan) -> dict[str, TrainingLoad]:
     tokens: dict[str, int] = {}
     for dataset in {cell.probe.dataset.name for cell in plan.cells}:
         pool = plan.pools[dataset]
-        longest = max(len(prompt.question) for prompt in (*pool.train, *pool.test))
+        longest = max(int(p.question_lengths.max(initial=0)) for p in (pool.train, pool.test))
         tokens[dataset] = round(longest / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS)
     return {
         cell.cell_id: training_load(cell, tokens[cell.probe.dataset.name]) for cell in plan.cells

@@ -25,7 +25,7 @@ from orchestrator.cost.throughput import (
 )
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
-from tasks import Prompt
+from tasks.prompt_table import PromptTable
 
 DEFAULT_GPU = "h100"  # if neither the user nor the cluster names one
 
@@ -73,9 +73,9 @@ def model_speed(
     return ModelSpeed(size, Calibration(), source)
 
 
-def token_lengths(samples: pa.Table, prompts: list[Prompt], spec: ProbeSpec) -> TokenLengths:
+def token_lengths(samples: pa.Table, prompts: PromptTable, spec: ProbeSpec) -> TokenLengths:
     """Lengths from stored samples of a probe (column `tokens`), or assumed without any."""
-    characters = np.mean([len(p.question) for p in prompts]) if prompts else 0.0
+    characters = prompts.question_lengths.mean() if prompts else 0.0
     prompt = float(characters) / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS
     if not samples.num_rows:
         return assumed_lengths(prompt, spec.settings.max_completion_length)

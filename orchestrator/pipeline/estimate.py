@@ -164,9 +164,9 @@ class _Estimator:
         if subset is None:
             return token_lengths(samples, train, cell.probe)
         chosen = subset["prompt_id"].combine_chunks()
-        ids = set(chosen.to_pylist())
+        rows = train.rows_of(chosen)
         samples = samples.filter(pc.is_in(samples["prompt_id"], value_set=chosen))
-        return token_lengths(samples, [p for p in train if p.prompt_id in ids], cell.probe)
+        return token_lengths(samples, train.take(rows[rows >= 0]), cell.probe)
 
     def _samples(self, spec: ProbeSpec) -> pa.Table:
         """Token counts of every stored sample of a probe."""

@@ -16,31 +16,23 @@ single typo in any question under 41 words.
 """
 
 import math
-import re
-import unicodedata
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from orchestrator.planning.shingles import NearFilter
+from orchestrator.planning.words import SHINGLE, words
 from tasks import Prompt
+from tasks.prompt_table import PromptTable
 
 Ints = npt.NDArray[np.int64]
 Kind = Literal["exact", "near"]
 
-SHINGLE = 3
 NEAR = 0.8
-
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_UNSPACED = r"[\u3040-\u30ff\u3400-\u9fff]"  # kana, Chinese: each character counts as a word
-_WORD = re.compile(
-    r"\.?\d+(?:\.\d+)*"  # a number
-    r"|\\[^\W\d_]+"  # a LaTeX command
-    rf"|{_UNSPACED}|(?:(?!{_UNSPACED})[^\W\d_])+"  # a word
-    r"|(?<![^\W\d_]{2})!"  # a factorial, where no word of letters ends
-    r"|[^\s.,;:?!'\"`$\\{}\u2018-\u201d]"  # any other sign
-)
 
 
 class Overlap(NamedTuple):
@@ -56,12 +48,6 @@ class Overlap(NamedTuple):
     similarity: float
 
 
-def words(question: str) -> list[str]:
-    """The normalized words of a question, in order."""
-    text = unicodedata.normalize("NFKC", question).casefold().replace("\u2212", "-")
-    return _WORD.findall(_THOUSANDS.sub("", text))
-
-
 def find_overlap(
     train: Sequence[Prompt], evaluation: Sequence[Prompt], *, threshold: float = NEAR
 ) -> list[Overlap]:
@@ -72,25 +58,31 @@ def find_overlap(
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"invalid threshold {threshold!r}: expected a number in (0, 1]")
-    by_id = sorted(evaluation, key=lambda prompt: prompt.prompt_id)
-    train_words = [words(p.question) for p in train]
-    test_words = [words(p.question) for p in by_id]
-    same = {tuple(text): i for i, text in reversed(list(enumerate(test_words)))}
-    near = _Search(train_words, test_words, threshold)
+    pool, tests = PromptTable.of(train), PromptTable.of(evaluation)
+    if not len(pool) or not len(tests):
+        return []
+    by_id = tests.take(tests.order)
+    ids = by_id.column("prompt_id").to_pylist()
+    filter_ = NearFilter(by_id.column("question"), threshold)
+    search = _Search([words(text) for text in by_id.column("question").to_pylist()], threshold)
     overlaps: list[Overlap] = []
-    for row, prompt in enumerate(train):
-        exact = same.get(tuple(train_words[row]))
-        if exact is not None:
-            overlaps.append(Overlap(prompt.prompt_id, by_id[exact].prompt_id, "exact", 1.0))
-        elif best := near.best(row):
-            overlaps.append(Overlap(prompt.prompt_id, by_id[best[0]].prompt_id, "near", best[1]))
+    for batch in pool.batches:
+        rows = filter_.rows(batch.column("question"))
+        for prompt in PromptTable([batch]).take(rows):
+            if best := search.best(words(prompt.question)):
+                evaluation_id = ids[best.row]
+                overlaps.append(
+                    Overlap(prompt.prompt_id, evaluation_id, best.kind, best.similarity)
+                )
     return overlaps
 
 
-def without_overlap(train: Sequence[Prompt], overlaps: Sequence[Overlap]) -> list[Prompt]:
+def without_overlap(train: Sequence[Prompt], overlaps: Sequence[Overlap]) -> PromptTable:
     """The training prompts without overlap, in their order."""
-    dropped = {overlap.train_id for overlap in overlaps}
-    return [prompt for prompt in train if prompt.prompt_id not in dropped]
+    pool = PromptTable.of(train)
+    dropped = pa.array([overlap.train_id for overlap in overlaps], pa.string())
+    kept = pc.invert(pc.is_in(pool.column("prompt_id"), value_set=dropped))
+    return pool.filter(kept.to_numpy())
 
 
 def describe(overlaps: Sequence[Overlap], total: int, evaluation: str = "test") -> str:
@@ -100,63 +92,73 @@ def describe(overlaps: Sequence[Overlap], total: int, evaluation: str = "test") 
     return f"overlap with {evaluation}: {len(overlaps):,} of {total:,} training prompts ({counts})"
 
 
-class _Search:
-    """Shingle sets of both sides, the evaluation side indexed by the rare shingles of each set.
+class Match(NamedTuple):
+    """The best match of a question: a row of the evaluation set, by its ids."""
 
-    Sets are ordered rarest shingle first. Two sets of Jaccard similarity >= t share at least
-    t * size shingles of either, so they must meet among the first (1 - t) * size + 1 of both:
-    only those are indexed and looked up, never template phrases that every question contains.
+    row: int
+    kind: Kind
+    similarity: float
+
+
+class _Search:
+    """The shingle sets of the evaluation set, indexed by the rare shingles of each.
+
+    Sets are ordered rarest shingle first, by how many evaluation questions have it; a shingle of
+    none comes first. Two sets of Jaccard similarity >= t share at least t * size shingles of
+    either, so they must meet among the first (1 - t) * size + 1 of both: only those are indexed and
+    looked up, never template phrases that every question contains.
     """
 
-    def __init__(
-        self, train: Sequence[list[str]], evaluation: Sequence[list[str]], threshold: float
-    ) -> None:
+    def __init__(self, evaluation: Sequence[list[str]], threshold: float) -> None:
         self.threshold = threshold
-        flat, starts, self.kinds = _sets([*train, *evaluation])
-        middle = starts[len(train)]
-        self.train, self.train_starts = flat[:middle], starts[: len(train) + 1]
-        self.evaluation, self.evaluation_starts = flat[middle:], starts[len(train) :] - middle
-        self.sizes = np.diff(self.evaluation_starts)
+        self.same = {tuple(text): row for row, text in reversed(list(enumerate(evaluation)))}
+        self.vocabulary: dict[str, int] = {}
+        self.runs = _Runs([self._numbers(text) for text in evaluation])
+        self.sizes = np.diff(self.runs.starts)
         self.holders, self.holder_starts = self._index()
-        self.member = np.zeros(self.kinds, dtype=bool)
+        self.member = np.zeros(self.runs.kinds, dtype=bool)
+
+    def _numbers(self, text: Sequence[str]) -> list[int]:
+        vocabulary = self.vocabulary
+        return [vocabulary.setdefault(word, len(vocabulary) + 1) for word in text]
 
     def _index(self) -> tuple[Ints, Ints]:
         """Evaluation rows grouped by shingle, and where each shingle's rows start."""
         rows = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        position = np.arange(len(self.evaluation)) - self.evaluation_starts[rows]
+        position = np.arange(len(rows)) - self.runs.starts[rows]
         lengths = np.array([self._prefix(int(size)) for size in self.sizes], dtype=np.int64)
         kept = position < lengths[rows]
-        order = np.argsort(self.evaluation[kept], kind="stable")
-        counts = np.bincount(self.evaluation[kept], minlength=self.kinds)
+        order = np.argsort(self.runs.flat[kept], kind="stable")
+        counts = np.bincount(self.runs.flat[kept], minlength=self.runs.kinds)
         return rows[kept][order], np.concatenate(([0], np.cumsum(counts)))
 
     def _prefix(self, size: int) -> int:
         # Round up: a prefix that is too long costs time, one that is too short misses matches.
         return size - math.ceil(self.threshold * size - 1e-9) + 1
 
-    def best(self, row: int) -> tuple[int, float] | None:
-        """Evaluation row and similarity of the best match of training row `row`, or None."""
-        own = self.train[self.train_starts[row] : self.train_starts[row + 1]]
-        candidates = self._candidates(own)
+    def best(self, text: list[str]) -> Match | None:
+        """The best match of a question's words, or None."""
+        if (exact := self.same.get(tuple(text))) is not None:
+            return Match(exact, "exact", 1.0)
+        padded = [*[""] * (SHINGLE - 1), *text, *[""] * (SHINGLE - 1)]
+        size = len(set(zip(*(padded[i:] for i in range(SHINGLE)), strict=False)))
+        own = self.runs.known([self.vocabulary.get(word, -1) for word in text])
+        rare = own[: max(0, self._prefix(size) - (size - len(own)))]
+        candidates = self._candidates(rare, size)
         if not candidates.size:
             return None
         shared = self._shared(own, candidates)
-        similarity = shared / (len(own) + self.sizes[candidates] - shared)
+        similarity = shared / (size + self.sizes[candidates] - shared)
         top = int(np.argmax(similarity))
         if similarity[top] < self.threshold:
             return None
-        return int(candidates[top]), float(similarity[top])
+        return Match(int(candidates[top]), "near", float(similarity[top]))
 
-    def _candidates(self, own: Ints) -> Ints:
+    def _candidates(self, rare: Ints, size: int) -> Ints:
         """Evaluation rows that share a rare shingle and have a possible size, ascending."""
-        size, starts = len(own), self.holder_starts
-        rare = own[: self._prefix(size)].tolist()
-        slices = [
-            self.holders[starts[s] : starts[s + 1]] for s in rare if starts[s] < starts[s + 1]
-        ]
-        if not slices:
-            return np.empty(0, dtype=np.int64)
-        rows: Ints = np.unique(np.concatenate(slices))
+        starts = self.holder_starts
+        slices = [self.holders[starts[s] : starts[s + 1]] for s in rare.tolist()]
+        rows: Ints = np.unique(np.concatenate([np.empty(0, np.int64), *slices]))
         other = self.sizes[rows]
         possible: npt.NDArray[np.bool_] = (
             np.minimum(other, size) >= self.threshold * np.maximum(other, size) - 1e-9
@@ -167,46 +169,53 @@ class _Search:
         """How many shingles each candidate shares with `own`."""
         sizes = self.sizes[candidates]
         ends = np.cumsum(sizes)
-        offsets = np.repeat(self.evaluation_starts[candidates] - (ends - sizes), sizes)
+        offsets = np.repeat(self.runs.starts[candidates] - (ends - sizes), sizes)
         self.member[own] = True
-        hits = self.member[self.evaluation[np.arange(ends[-1]) + offsets]].astype(np.int64)
+        hits = self.member[self.runs.flat[np.arange(ends[-1]) + offsets]].astype(np.int64)
         self.member[own] = False
         return np.add.reduceat(hits, ends - sizes)
 
 
-def _sets(texts: Sequence[list[str]]) -> tuple[Ints, Ints, int]:
-    """The shingle numbers of each text, rarest first, in one flat array.
+class _Runs:
+    """The distinct shingles of texts of word numbers, as numbers by their rarity.
 
-    Returns the numbers, the start of each text's (length texts + 1), and the number of different
-    shingles. Each number stands for exactly one shingle; nothing is hashed.
+    `flat` holds the shingles of each text, rarest first; text i has those from `starts[i]` to
+    `starts[i + 1]`. There are `kinds` different ones. Each number stands for exactly one shingle;
+    nothing is hashed.
     """
-    codes, rows = _shingles(texts)
-    kinds = int(codes.max(initial=0)) + 1
-    rows, codes = np.divmod(np.unique(rows * kinds + codes), kinds)
-    frequency = np.bincount(codes, minlength=kinds)
-    rank = np.empty(kinds, dtype=np.int64)
-    rank[np.argsort(frequency, kind="stable")] = np.arange(kinds)
-    flat = np.sort(rows * kinds + rank[codes]) % kinds
-    starts = np.searchsorted(rows, np.arange(len(texts) + 1))
-    return flat, starts.astype(np.int64), kinds
 
+    def __init__(self, texts: Sequence[list[int]]) -> None:
+        pads = [0] * (SHINGLE - 1)
+        # The first and last words, often the number of a short question, are in as many shingles
+        # as any other word; the pads before the next text are also those after this one.
+        stream = np.array([n for text in texts for n in (*pads, *text)] + pads, dtype=np.int64)
+        self.words = int(stream.max(initial=0)) + 1
+        size = len(stream) - len(pads)
+        codes, self.steps = stream[:size], []
+        for step in range(1, SHINGLE):
+            # Renumbered without gaps, so that the next step cannot overflow.
+            pairs = codes * self.words + stream[step : step + size]
+            known, codes = np.unique(pairs, return_inverse=True)
+            self.steps.append(known)
+        self.kinds = int(codes.max(initial=0)) + 1
+        lengths = np.array([len(text) + len(pads) for text in texts], dtype=np.int64)
+        rows = np.repeat(np.arange(len(texts)), lengths)
+        rows, codes = np.divmod(np.unique(rows * self.kinds + codes), self.kinds)
+        frequency = np.bincount(codes, minlength=self.kinds)
+        self.rank = np.empty(self.kinds, dtype=np.int64)
+        self.rank[np.argsort(frequency, kind="stable")] = np.arange(self.kinds)
+        self.flat = np.sort(rows * self.kinds + self.rank[codes]) % self.kinds
+        self.starts = np.searchsorted(rows, np.arange(len(texts) + 1)).astype(np.int64)
 
-def _shingles(texts: Sequence[list[str]]) -> tuple[Ints, Ints]:
-    """Every run of `SHINGLE` words as a number, and the index of its text.
-
-    Texts are padded, so that the first and last words, often the number of a short question, are in
-    as many runs as any other word.
-    """
-    vocabulary: dict[str, int] = {}
-    stream: list[int] = []
-    for text in texts:
-        stream += [0] * (SHINGLE - 1)
-        stream += [vocabulary.setdefault(word, len(vocabulary) + 1) for word in text]
-    numbers = np.array(stream + [0] * (SHINGLE - 1), dtype=np.int64)
-    codes = numbers[: len(stream)]
-    for step in range(1, SHINGLE):
-        longer = codes * (len(vocabulary) + 1) + numbers[step : step + len(stream)]
-        # Renumbered from 0 without gaps, so that the next step cannot overflow.
-        codes = np.asarray(np.unique(longer, return_inverse=True)[1], dtype=np.int64)
-    lengths = [len(text) + SHINGLE - 1 for text in texts]
-    return codes, np.repeat(np.arange(len(texts)), lengths)
+    def known(self, text: Sequence[int]) -> Ints:
+        """The shingles of another text that are among these, rarest first; -1: another word."""
+        pads = [0] * (SHINGLE - 1)
+        stream = np.array([*pads, *text, *pads], dtype=np.int64)
+        size = len(stream) - len(pads)
+        codes = stream[:size]
+        for step, known in enumerate(self.steps, 1):
+            after = stream[step : step + size]
+            pairs = np.where((codes < 0) | (after < 0), -1, codes * self.words + after)
+            at = np.minimum(np.searchsorted(known, pairs), len(known) - 1)
+            codes = np.where(known[at] == pairs, at, -1)
+        return np.unique(self.rank[codes[codes >= 0]])

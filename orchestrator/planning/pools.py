@@ -1,16 +1,21 @@
 """The prompts of a dataset: its training pool and its test set, with content hashes."""
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
-from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.hashing import canonical_hash, sequence_hash
 from tasks import Prompt, Task, TaskError, get_task, is_shipped
+from tasks.prompt_table import ROWS, PromptTable
+from tasks.sources import ReadTask
 from tasks.user_code import named_errors, title_of
 
 Split = Literal["train", "test"]
+
+_FORM = "return a list of tasks.Prompt, such as make_prompt(task, question, answer, tier)"
 
 
 @dataclass(frozen=True)
@@ -43,11 +48,11 @@ class Pool:
 
     dataset: Dataset
     task: Task
-    train: list[Prompt]
-    test: list[Prompt]
+    train: PromptTable
+    test: PromptTable
     notes: tuple[str, ...] = ()  # what was excluded from the source, and why
 
-    def prompts(self, split: Split) -> list[Prompt]:
+    def prompts(self, split: Split) -> PromptTable:
         """The prompts of one split."""
         return self.train if split == "train" else self.test
 
@@ -57,17 +62,25 @@ class Pool:
 
     def tiers(self, split: Split) -> dict[str, str]:
         """prompt_id -> tier."""
-        return {p.prompt_id: p.tier for p in self.prompts(split)}
+        prompts = self.prompts(split)
+        ids, tiers = prompts.column("prompt_id"), prompts.column("tier")
+        return dict(zip(ids.to_pylist(), tiers.to_pylist(), strict=True))
 
     @cached_property
     def train_hash(self) -> str:
         """Content hash of the training pool, independent of order."""
-        return canonical_hash(sorted(p.prompt_id for p in self.train))
+        return sequence_hash(_sorted_ids(self.train))
 
     @cached_property
     def test_hash(self) -> str:
         """Content hash of the test set, independent of order."""
-        return canonical_hash(sorted(p.prompt_id for p in self.test))
+        return sequence_hash(_sorted_ids(self.test))
+
+
+def _sorted_ids(prompts: PromptTable) -> Iterator[list[str]]:
+    """The ids in their order, many at a time."""
+    for start in range(0, len(prompts), ROWS):
+        yield prompts.ids(prompts.order[start : start + ROWS]).to_pylist()
 
 
 def load_pool(dataset: Dataset) -> Pool:
@@ -85,27 +98,37 @@ def load_pool(dataset: Dataset) -> Pool:
     return Pool(dataset, task, train, test, tuple(notes))
 
 
-def load_prompts(task: Task, split: Split) -> list[Prompt]:
+def load_prompts(task: Task, split: Split) -> PromptTable:
     """The prompts of one split. Raises TaskError where a custom task returns anything else."""
     place = f"{title_of(task)}: {split}()"
+    shipped = is_shipped(task)
+    if shipped and isinstance(task, ReadTask):
+        return task.prompt_table(split)
     read = task.train if split == "train" else task.test
     # A bug of ours keeps its traceback.
-    with nullcontext() if is_shipped(task) else named_errors(place):
+    with nullcontext() if shipped else named_errors(place):
         prompts: Any = read()
-    form = "return a list of tasks.Prompt, such as make_prompt(task, question, answer, tier)"
     if not isinstance(prompts, list | tuple):
-        raise TaskError(f"{place} returned {type(prompts).__name__}: {form}")
+        raise TaskError(f"{place} returned {type(prompts).__name__}: {_FORM}")
     ids: set[str] = set()
     for index, prompt in enumerate(prompts):
-        if not isinstance(prompt, Prompt):
-            raise TaskError(f"{place}[{index}] is {type(prompt).__name__}: {form}")
-        for name in ("prompt_id", "question", "answer", "tier"):
-            if not isinstance(value := getattr(prompt, name), str):
-                raise TaskError(f"{place}[{index}].{name} is {value!r:.80}: write a string")
+        _check_prompt(prompt, f"{place}[{index}]")
         if prompt.prompt_id in ids:
             raise TaskError(f"{place}[{index}] repeats a prompt_id: return it once")
         ids.add(prompt.prompt_id)
-    return list(prompts)
+    try:
+        return PromptTable.of(prompts)
+    except TaskError as error:
+        raise TaskError(f"{place}: {error}") from error
+
+
+def _check_prompt(prompt: Any, place: str) -> None:
+    """Raise TaskError unless it is a prompt of four strings."""
+    if not isinstance(prompt, Prompt):
+        raise TaskError(f"{place} is {type(prompt).__name__}: {_FORM}")
+    for name in ("prompt_id", "question", "answer", "tier"):
+        if not isinstance(value := getattr(prompt, name), str):
+            raise TaskError(f"{place}.{name} is {value!r:.80}: write a string")
 
 
 def template_hash(task: Task) -> str:

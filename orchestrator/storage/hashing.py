@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +28,14 @@ def canonical_hash(value: Any) -> str:
     """16 hex digits of the SHA-256 of a value's canonical JSON: equal content, equal hash."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sequence_hash(parts: Iterable[list[str]]) -> str:
+    """The `canonical_hash` of the concatenated lists, of which one at a time is in memory."""
+    digest, separator = hashlib.sha256(b"["), b""
+    for part in filter(None, parts):
+        text = json.dumps(part, separators=(",", ":"), ensure_ascii=True)
+        digest.update(separator + text[1:-1].encode())
+        separator = b","
+    digest.update(b"]")
+    return digest.hexdigest()[:16]

@@ -164,7 +164,7 @@ def summary(result: dict[str, Any], ledger: dict[str, Any]) -> dict[str, float]:
 
 
 def side_by_side(
-    evaluations: pa.Table, prompts: list[Prompt], limit: int = SAMPLES
+    evaluations: pa.Table, prompts: Sequence[Prompt], limit: int = SAMPLES
 ) -> list[dict[str, Any]]:
     """The same questions before and after training, one completion each.
 
@@ -199,7 +199,7 @@ def view_digest(result: dict[str, Any]) -> str:
     return canonical_hash([VERSION, result])
 
 
-def read_view(store: Store, cell: Cell, result: dict[str, Any], test: list[Prompt]) -> CellView:
+def read_view(store: Store, cell: Cell, result: dict[str, Any], test: Sequence[Prompt]) -> CellView:
     """A finished cell's view. StoreError where a file is missing or corrupt."""
     place = ("cells", cell.cell_id)
     groups = _table(store, GROUPS, *place, "groups.parquet")
