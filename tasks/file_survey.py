@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from tasks.base import Answer, TaskError
 from tasks.columns import is_chat, read_texts
+from tasks.file_answers import Marker, final_answer, read_gold
 from tasks.files import Row, Rows
 from tasks.numbers import normalize_number
-from tasks.question_file import Marker, QuestionFile, final_answer, read_gold
+from tasks.question_file import QuestionFile
 
 # Names of columns in common data sets, the most telling first.
 QUESTIONS = (

@@ -86,8 +86,9 @@ class PromptTable(Sequence[Prompt]):
         rows = np.asarray(rows, dtype=np.int64)
         return type(self)(self._taken(rows[i : i + ROWS]) for i in range(0, len(rows), ROWS))
 
-    def filter(self, kept: Bools) -> Self:
+    def filter(self, kept: Bools | Sequence[bool]) -> Self:
         """The prompts of the rows that are kept, in their order."""
+        kept = np.asarray(kept, dtype=bool)
         ends = zip(self.batches, self._starts[:-1], self._starts[1:], strict=True)
         return type(self)(batch.filter(pa.array(kept[a:b])) for batch, a, b in ends)
 
@@ -203,8 +204,15 @@ def _batch(prompts: Sequence[Prompt]) -> pa.RecordBatch:
         raise TaskError(f"a prompt holds half of a surrogate pair: remove it ({error})") from error
 
 
-def hashed_ids(task: str, questions: pa.Array, answers: pa.Array) -> pa.Array:
-    """The ids that `make_prompt` gives to prompts of a task."""
+def hashed_prompts(
+    task: str, questions: pa.Array, answers: pa.Array, tiers: pa.Array
+) -> pa.RecordBatch:
+    """Prompts of a task with the ids that `make_prompt` gives them."""
+    ids = _hashed_ids(task, questions, answers)
+    return pa.record_batch([ids, questions, answers, tiers], SCHEMA)
+
+
+def _hashed_ids(task: str, questions: pa.Array, answers: pa.Array) -> pa.Array:
     start = f"{task}\x1f".encode()
     texts = (column.cast(pa.binary()).to_pylist() for column in (questions, answers))
     sha256 = hashlib.sha256

@@ -1,22 +1,28 @@
 """The user's own questions, from a file and without code."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from tasks.base import Answer, Marking, Prompt, Task, TaskError, make_prompt
 from tasks.columns import INSTRUCTIONS, SOLUTIONS, column_value, read_texts
 from tasks.equivalence import mark_expression, mark_expressions
-from tasks.files import Row, check_columns, read_file
+from tasks.file_answers import Marker, final_answer, read_gold
+from tasks.files import Row, Rows, check_columns, read_file
 from tasks.marking import Mark, answer_mark, mark_letter, mark_number, no_answer_mark
-from tasks.numbers import normalize_number
 from tasks.prompting import Template
 from tasks.reading import last_box, last_filled_box, without_thinking
 from tasks.sources import ReadTask
 
-Marker = Literal["number", "letter", "expression", "text"]
-_LETTER = re.compile(r"[A-Z]|\([A-Z]\)")
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from tasks.prompt_table import PromptTable
+    from tasks.question_columns import PlainFile
+
 _WRAPPED = re.compile(r"\\text\s*\{([^{}]*)\}")
 # The first two of each serve as wrong answers.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
@@ -25,8 +31,16 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "expression": ("\\frac{17}{1009}", "x^{17} - 1009", "12\\sqrt{3}"),
     "text": ("Seventeen owls", "New York"),
 }
-_HASH_LINE = re.compile(r"^####[ \t]*(\S.*)\Z", re.MULTILINE)
 _ID_RANGE = 1 << 64  # prompt ids, read as integers, are below this
+
+
+@dataclass
+class _RowCounts:
+    """How many rows were read, what was left out of them, and what is wrong with the first."""
+
+    count: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    error: str = ""
 
 
 class QuestionFile(ReadTask):
@@ -80,7 +94,7 @@ class QuestionFile(ReadTask):
             raise TaskError(f"invalid skip_invalid {skip_invalid!r:.80}: write true or false")
         self.skip_invalid = skip_invalid
 
-    def read(self) -> tuple[list[Prompt], list[Prompt]]:
+    def read(self) -> "tuple[PromptTable, PromptTable]":
         """The two files, or the two parts of one file."""
         if self.path is None and not any(self.files.values()):
             raise TaskError(
@@ -88,10 +102,10 @@ class QuestionFile(ReadTask):
             )
         if self.path is None:
             return self._prompts("train"), self._prompts("test")
-        splits: tuple[list[Prompt], list[Prompt]] = ([], [])
-        for prompt in self._read("all", self.path):
-            splits[int(prompt.prompt_id, 16) < self.test_share * _ID_RANGE].append(prompt)
-        return splits
+        prompts = self._read("all", self.path)
+        assert prompts.keys is not None, "ids of make_prompt are hex digits"
+        in_test = prompts.keys < math.ceil(self.test_share * _ID_RANGE)
+        return prompts.filter(~in_test), prompts.filter(in_test)
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         """Mark according to `marker`."""
@@ -123,48 +137,97 @@ class QuestionFile(ReadTask):
         """Synthetic answers of the marker's kind."""
         return [make_prompt(self.name, f"example {a}", a, "") for a in EXAMPLES[self.marker]]
 
-    def _prompts(self, split: str) -> list[Prompt]:
+    def _prompts(self, split: str) -> "PromptTable":
+        from tasks.prompt_table import PromptTable
+
         file = self.files[split]
-        return [] if file is None else self._read(split, file)
+        return PromptTable() if file is None else self._read(split, file)
 
     def read_answer(self, text: str) -> str | None:
         """An answer in the marker's form, alone or at the end of a worked solution."""
         return read_gold(text.strip(), self.marker)
 
-    def _read(self, split: str, file: str) -> list[Prompt]:
-        columns = [self.question, self.answer, *([self.tier] if self.tier else [])]
-        read = read_file(file, () if self.skip_invalid else columns)
-        rows = self.keep(split, read)
-        if not rows:
-            raise TaskError(f"{file} holds no rows: write one question per row")
-        prompts, error, dropped = [], "", Counter[str]()
-        for row, place in zip(rows, read.places, strict=True):
-            try:
-                if self.skip_invalid:
-                    check_columns(place, row, columns)
-                prompts.append(self._prompt(row, place, dropped))
-            except TaskError as invalid:
-                if not self.skip_invalid:
-                    raise
-                error = error or str(invalid)
-        for label, count in dropped.items():
+    def _read(self, split: str, file: str) -> "PromptTable":
+        prompts, rows = self._read_columns(split, file) or self._read_rows(split, file)
+        for label, count in rows.dropped.items():
             if count:
                 self.note(f"{split}: {count:,} {label}")
-        if not self.skip_invalid:
-            return prompts
-        prompts = self._markable(prompts)
         if not prompts:
-            error = error or f"{file}: the marker accepts none of the answers: write another marker"
-            raise TaskError(f"{error} (no row of the file can be used)")
-        if invalid_rows := len(rows) - len(prompts):
-            self.note(f"{split}: {invalid_rows:,} of {len(rows):,} rows dropped as invalid")
+            unmarkable = f"{file}: the marker accepts none of the answers: write another marker"
+            raise TaskError(f"{rows.error or unmarkable} (no row of the file can be used)")
+        if invalid_rows := rows.count - len(prompts):
+            self.note(f"{split}: {invalid_rows:,} of {rows.count:,} rows dropped as invalid")
         return prompts
 
-    def _markable(self, prompts: list[Prompt]) -> list[Prompt]:
-        """The prompts whose answer alone is marked correct."""
-        golds = [Answer(self.format_answer(p.answer), p.answer) for p in prompts]
-        marks = zip(prompts, self.mark_all(golds), strict=True)
-        return [prompt for prompt, mark in marks if mark.outcome == "correct"]
+    @property
+    def _columns(self) -> list[str]:
+        return [self.question, self.answer, *([self.tier] if self.tier else [])]
+
+    def _read_columns(self, split: str, file: str) -> "tuple[PromptTable, _RowCounts] | None":
+        """The prompts of a file of plain texts; None for any other file."""
+        # pyarrow is only imported where a file is read: not in processes that only mark
+        from tasks.prompt_table import PromptTable
+        from tasks.question_columns import NotPlain, PlainFile
+
+        if type(self) is not QuestionFile:  # a subclass may read rows in its own way
+            return None
+        rows, batches = _RowCounts(), []
+        try:
+            plain = PlainFile(file, self._columns)
+            for batch in plain.batches():
+                batches += self._batch_prompts(plain, batch, rows).batches
+        except (NotPlain, TaskError):  # reading by rows names the first mistake of the file
+            return None
+        self.keep(split, Rows([], plain.origin))
+        return PromptTable(batches), rows
+
+    def _batch_prompts(
+        self, file: "PlainFile", batch: "RecordBatch", rows: "_RowCounts"
+    ) -> "PromptTable":
+        """The prompts of some rows: of most as they stand, and of the others one by one."""
+        from tasks.question_columns import plain_prompts, replaced
+
+        columns = plain_prompts(
+            batch, self._columns, self.marker, bare=self.prompt_settings.preset == "bare"
+        )
+        others = [
+            self._row_prompt(batch.slice(i, 1).to_pylist()[0], file.place(rows.count + i), rows)
+            for i in columns.others.tolist()
+        ]
+        rows.count += batch.num_rows
+        return self._markable(replaced(columns, others, self.name))
+
+    def _read_rows(self, split: str, file: str) -> "tuple[PromptTable, _RowCounts]":
+        """The prompts of any file, read row by row."""
+        from tasks.prompt_table import PromptTable
+
+        read = read_file(file, () if self.skip_invalid else self._columns)
+        if not self.keep(split, read):
+            raise TaskError(f"{file} holds no rows: write one question per row")
+        rows = _RowCounts(len(read.rows))
+        places = zip(read.rows, read.places, strict=True)
+        prompts = [self._row_prompt(row, place, rows) for row, place in places]
+        return self._markable(PromptTable.of(filter(None, prompts))), rows
+
+    def _row_prompt(self, row: Row, place: str, rows: "_RowCounts") -> Prompt | None:
+        """The prompt of a row; with `skip_invalid`, None for a row that has none."""
+        try:
+            if self.skip_invalid:
+                check_columns(place, row, self._columns)
+            return self._prompt(row, place, rows.dropped)
+        except TaskError as invalid:
+            if not self.skip_invalid:
+                raise
+            rows.error = rows.error or str(invalid)
+            return None
+
+    def _markable(self, prompts: "PromptTable") -> "PromptTable":
+        """With `skip_invalid`, the prompts whose answer alone is marked correct."""
+        if not self.skip_invalid:
+            return prompts
+        answers = prompts.column("answer").to_pylist()
+        marks = self.mark_all([Answer(self.format_answer(a), a) for a in answers])
+        return prompts.filter([mark.outcome == "correct" for mark in marks])
 
     def _prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
         try:
@@ -188,26 +251,6 @@ class QuestionFile(ReadTask):
         dropped[SOLUTIONS] += final_answer(answer) != answer
         tier = str(column_value(row, self.tier)) if self.tier else "all"
         return make_prompt(self.name, question, gold, tier)
-
-
-def final_answer(text: str) -> str:
-    r"""The answer of a worked solution: after `####` in its last line, or in its last `\boxed{}`.
-
-    Any other text is an answer already.
-    """
-    if line := _HASH_LINE.search(text):
-        return line[1].strip()
-    return (last_box(text) or text) if "\\boxed" in text else text
-
-
-def read_gold(answer: str, marker: Marker) -> str | None:
-    """The gold that an answer of a file gives, or None if the marker needs another form."""
-    answer = final_answer(answer)
-    if marker == "number":
-        return normalize_number(answer)
-    if marker == "letter":
-        return f"({answer.strip('()')})" if _LETTER.fullmatch(answer) else None
-    return answer
 
 
 def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Mark:

@@ -22,8 +22,9 @@ from tasks import Prompt, Task, TaskError
 from tasks.aime2025 import Aime2025, whole_answer
 from tasks.base import Answer
 from tasks.competition_math import SUBJECTS, CompetitionMath, boxed_gold, is_numeric
+from tasks.file_answers import final_answer
 from tasks.gsm8k import Gsm8k, gold_number, solution_steps
-from tasks.question_file import QuestionFile, final_answer, mark_text
+from tasks.question_file import QuestionFile, mark_text
 from tasks.shuffled_objects import ShuffledObjects
 
 READ = (Gsm8k, CompetitionMath, Aime2025, QuestionFile)

@@ -19,6 +19,7 @@ from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
 from tasks import TaskError, task_names
+from tasks.file_answers import Marker
 from tasks.file_survey import (
     FileSurvey,
     check_column,
@@ -27,7 +28,6 @@ from tasks.file_survey import (
     survey_rows,
 )
 from tasks.files import SUFFIXES, Rows, read_file
-from tasks.question_file import Marker
 
 T = TypeVar("T")
 _MARKERS: tuple[Marker, ...] = get_args(Marker)

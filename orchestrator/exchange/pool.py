@@ -6,7 +6,7 @@ from orchestrator.exchange.records import Notes, SourceQuestion
 from orchestrator.probing.isolation import mark_answers
 from tasks import Answer, Prompt, Task, make_prompt
 from tasks.columns import INSTRUCTIONS, SOLUTIONS
-from tasks.question_file import final_answer
+from tasks.file_answers import final_answer
 
 MAX_LINES = 64  # of a prompt that is searched for a question: the search is quadratic in lines
 

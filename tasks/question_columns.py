@@ -1,0 +1,170 @@
+"""Reads files of plain questions and answers by columns, without a Python object per row.
+
+A file is plain if each column that is read holds texts or whole numbers in every row. Any other
+file, and any file with a mistake in it, is left to `files.read_file`, which reads it row by row and
+names the place of the mistake.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+
+from tasks.base import Prompt
+from tasks.prompt_table import ROWS, PromptTable, hashed_prompts
+
+BLOCK = 8 * 2**20  # bytes of a JSON file that are parsed at once
+
+# Texts that are their own gold answer; the expressions of `numbers` accept more.
+_GOLDS = {
+    "number": r"^[-+]?[0-9]+(\.[0-9]+)?$",
+    "letter": r"^\([A-Z]\)$",
+    "expression": r"(?s)^[!-~]$|^[!-~].*[!-~]$",
+    "text": r"(?s)^[!-~]$|^[!-~].*[!-~]$",
+}
+_SOLUTION = r"####|\\boxed"  # a gold answer is somewhere in such a text
+_INSTRUCTION = r"(?i)boxed|####|remember to put your answer"  # a question may end with one
+_READABLE = "[A-Za-z0-9]"
+
+
+class NotPlain(Exception):
+    """A file that has to be read row by row."""
+
+
+class PlainFile:
+    """The columns of a JSON lines or Parquet file, and its origin (`NAME sha256:…`)."""
+
+    def __init__(self, path: str, columns: Sequence[str]) -> None:
+        self.path, self.columns = Path(path), list(dict.fromkeys(columns))
+        if not self.path.is_file() or not self.path.name.endswith((".jsonl", ".parquet")):
+            raise NotPlain
+        self.parquet = self.path.name.endswith(".parquet")
+        self.origin, self.lines = _digest(self.path)
+
+    def place(self, row: int) -> str:
+        """The place of a row, counted from 0, for messages."""
+        return f"{self.path} row {row + 1}" if self.parquet else f"{self.path}:{row + 1}"
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The columns of the rows, in their order. Raises NotPlain, also after some batches."""
+        rows = 0
+        try:
+            for batch in self._parquet() if self.parquet else self._json():
+                batch.validate(full=True)
+                if any(column.null_count for column in batch.columns):
+                    raise NotPlain
+                rows += batch.num_rows
+                yield batch
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise NotPlain from error
+        if not rows or (rows != self.lines and not self.parquet):
+            raise NotPlain
+
+    def _parquet(self) -> Iterator[pa.RecordBatch]:
+        file = pq.ParquetFile(self.path, memory_map=True)
+        schema = file.schema_arrow
+        if not all(
+            name in schema.names and "." not in name and _is_plain(schema.field(name).type)
+            for name in self.columns
+        ):
+            raise NotPlain
+        for batch in file.iter_batches(ROWS, columns=self.columns):
+            yield batch.select(self.columns)
+
+    def _json(self) -> Iterator[pa.RecordBatch]:
+        with self.path.open("rb") as stream:
+            first = json.loads(stream.readline().decode())
+        types = {str: pa.string(), int: pa.int64()}
+        if not isinstance(first, dict) or any(
+            type(first.get(n)) not in types for n in self.columns
+        ):
+            raise NotPlain
+        schema = pa.schema({name: types[type(first[name])] for name in self.columns})
+        options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        with pj.open_json(self.path, pj.ReadOptions(block_size=BLOCK), options) as reader:
+            for batch in reader:
+                yield batch.select(self.columns)
+
+
+class PlainPrompts(NamedTuple):
+    """Rows as prompts; `others` are those that are not plain and have no gold answer yet."""
+
+    questions: pa.Array
+    golds: pa.Array
+    tiers: pa.Array
+    others: npt.NDArray[np.int64]
+
+
+def plain_prompts(
+    batch: pa.RecordBatch, columns: Sequence[str], marker: str, *, bare: bool
+) -> PlainPrompts:
+    """Rows as prompts: question, answer and tier are the `columns`, or all have the tier "all".
+
+    A row is plain if its question and its answer certainly stay as they are. `bare`: instructions
+    in a question stay, too.
+    """
+    questions, answers, *tiers = (batch.column(name).cast(pa.string()) for name in columns)
+    golds = _plain_golds(answers, marker)
+    plain = pc.and_(pc.match_substring_regex(questions, _READABLE), golds.is_valid())
+    if not bare:
+        plain = pc.and_not(plain, pc.match_substring_regex(questions, _INSTRUCTION))
+    tier = tiers[0] if tiers else pa.repeat("all", batch.num_rows)
+    others = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
+    return PlainPrompts(questions, golds, tier, others)
+
+
+def _plain_golds(answers: pa.Array, marker: str) -> pa.Array:
+    """The gold answer of each answer that is one as it stands; null for any other."""
+    if marker == "letter":
+        answers = pc.replace_substring_regex(answers, "^([A-Z])$", r"(\1)")
+    plain = pc.match_substring_regex(answers, _GOLDS[marker])
+    plain = pc.and_not(plain, pc.match_substring_regex(answers, _SOLUTION))
+    return pc.if_else(plain, answers, pa.scalar(None, pa.string()))
+
+
+def replaced(rows: PlainPrompts, others: Sequence[Prompt | None], task: str) -> PromptTable:
+    """The rows as prompts of the task, with these in place of the others; None drops a row."""
+    dropped = np.zeros(len(rows.questions), dtype=bool)
+    dropped[rows.others] = [prompt is None for prompt in others]
+    other = np.zeros(len(dropped), dtype=bool)
+    other[rows.others] = True
+    read = [prompt for prompt in others if prompt is not None]
+    kept = pa.array(~dropped)
+    mask = pa.array(other[~dropped])
+    questions = pc.replace_with_mask(
+        rows.questions.filter(kept), mask, pa.array([p.question for p in read], pa.string())
+    )
+    golds = pc.replace_with_mask(
+        rows.golds.filter(kept), mask, pa.array([p.answer for p in read], pa.string())
+    )
+    return PromptTable([hashed_prompts(task, questions, golds, rows.tiers.filter(kept))])
+
+
+def _is_plain(kind: Any) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)
+    )
+
+
+def _digest(file: Path) -> tuple[str, int]:
+    """The origin of a file, and its number of lines; -1 unless each starts with an object.
+
+    Arrow accepts two objects on one line. If each line has one, two would be a row too many.
+    """
+    digest, lines, objects, last = hashlib.sha256(), 0, 0, b"\n"
+    with file.open("rb") as stream:
+        while block := stream.read(2**20):
+            digest.update(block)
+            lines += block.count(b"\n")
+            objects += block.count(b"\n{") + (last == b"\n" and block[:1] == b"{")
+            last = block[-1:]
+    lines += last != b"\n"
+    return f"{file.name} sha256:{digest.hexdigest()}", lines if lines == objects else -1
