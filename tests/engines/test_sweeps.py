@@ -136,7 +136,6 @@ def test_a_sweep_samples_and_evaluates_with_an_engine_and_resumes_after_kill_9(
     text = finish(file, ray_folder)
     if engine["engine"] == "vllm":
         assert f"engine of probe: vllm 0.29.0 ({sys.executable})" in text
-        assert "engine of evaluate: vllm 0.29.0" in text
     assert "evaluations: 2/2 checkpoints" in text
     samples = pa.concat_tables([pq.read_table(part) for part in folder.glob("*.parquet")])
     rows = {(row["prompt_id"], row["sample"]): row for row in samples.to_pylist()}
@@ -152,6 +151,6 @@ def test_a_sweep_samples_and_evaluates_with_an_engine_and_resumes_after_kill_9(
     assert "0 to draw" in finish(own, ray_folder), "the probe is the same"
     of_engine = answers(file, greedy=True)
     assert of_engine == answers(own, greedy=True), "the trainer's own model answers the same"
-    assert {update for update, _, _ in of_engine} == {0, 6}
+    assert {update for update, _, _ in of_engine} == {0, 3, 6}
     trained = {key[1:]: value for key, value in of_engine.items() if key[0] == 6}
     assert trained != {key[1:]: value for key, value in of_engine.items() if key[0] == 0}
