@@ -186,7 +186,8 @@ def test_pass_rates_agree_with_generate() -> None:
         for i in range(0, 48, 16)
         for r in probe.generated(sampler, requests[i : i + 16], 96).tolist()
     ]
-    theirs = sampler._completions(rows, ())
+    ends = [next((i for i, t in enumerate(r, 1) if t in sampler.eos), len(r)) for r in rows]
+    theirs = sampler._completions([r[:end] for r, end in zip(rows, ends, strict=True)], ())
     counts = [
         successes(task, [c.text for c in completions], [c.tokens for c in completions], pool)
         for completions in (ours, theirs)

@@ -66,6 +66,7 @@ def test_running_out_of_memory_while_generating_splits_the_batch(
 
     monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", limited)
     trainer, record = trainer_of(tmp_path, [LIVE, "wrong", LIVE], masked=False)
+    trainer.decoder = None  # `test_rollouts` has its test
     assert generation(trainer)["completion_ids"].shape[0] == 3 * GROUP
     assert sizes == [12, 6, 3, 3, 3, 3]
     assert [len(row["rewards"]) for row in record.groups.rows] == [GROUP] * 3

@@ -89,6 +89,8 @@ class Experiment(Settings):
     """What the report's comparison keeps equal between policies."""
     mask_dead_groups: bool = False
     """Exclude dead groups (all rewards equal) from the loss."""
+    rollouts: Literal["decile", "trl"] = "decile"
+    """What draws the completions of an update: Decile's decoder, or TRL's call of `generate`."""
     claims: tuple[str, ...] = Field(default=(), strict=False, examples=[["hard > random on gsm8k"]])
     """Claims to test, stated in advance, such as "hard > random on gsm8k by 3"."""
     match_sizes: bool = False

@@ -113,6 +113,17 @@ _ABOVE_ZERO = {
     "adam_epsilon",
 }
 _OF_MANY = ("list", "dict", "set", "Any", "Config", "Overrides")  # in annotations
+# Of the rollouts: settings that only TRL has, and the values of each that change nothing.
+ROLLOUTS_OF_TRL: dict[str, tuple[Any, ...]] = {
+    "use_vllm": (False,),
+    "use_transformers_continuous_batching": (False,),
+    "min_p": (None, 0),
+    "repetition_penalty": (1,),
+    "generation_kwargs": (None, {}),
+    "cache_implementation": (None,),
+    "fsdp": (None, False, "", []),
+    "deepspeed": (None, ""),
+}
 LORA_DEFAULTS: dict[str, Any] = {
     "r": 32,
     "lora_alpha": 32,

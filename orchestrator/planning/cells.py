@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
@@ -94,6 +94,7 @@ class Cell(Spec):
     train_hash: str
     test_hash: str
     mask_dead_groups: bool = False
+    rollouts_by: Literal["decile", "trl"] = "decile"
     grpo: dict[str, Any]
     lora: dict[str, Any]
     evaluate_every: int
@@ -126,9 +127,16 @@ class Cell(Spec):
 
     @cached_property
     def cell_id(self) -> str:
-        """Hash of everything that can change the result. CPU and GPU shares cannot."""
+        """Hash of everything that can change the result. CPU and GPU shares cannot.
+
+        The default of `rollouts_by` is not hashed: cells of earlier versions, whose rollouts TRL
+        drew, keep their ids. The distribution is the same, only the draws differ. Which of the two
+        drew a finished cell stands among the versions in its result.
+        """
+        drawn = {} if self.rollouts_by == "decile" else {"rollouts_by": self.rollouts_by}
         return canonical_hash(
-            {
+            drawn
+            | {
                 "subset": self.subset_identity,
                 "evaluation": [self.baseline.key, self.baseline.settings.samples, self.test_hash],
                 "also": [extra.identity for extra in self.extra_evals],
@@ -139,6 +147,19 @@ class Cell(Spec):
                 "workers": self.resources.workers,
             }
         )
+
+    @property
+    def why_trl_draws(self) -> str:
+        """The setting because of which TRL draws the rollouts; empty where Decile's decoder does.
+
+        The decoder ends a rollout at a stop string, which TRL's mask takes for one that was cut.
+        """
+        for name, values in settings.ROLLOUTS_OF_TRL.items():
+            if name in self.grpo and self.grpo[name] not in values:
+                return f"grpo.{name}"
+        if self.probe.settings.stop and self.grpo.get("mask_truncated_completions"):
+            return "probe.stop with grpo.mask_truncated_completions"
+        return "" if self.rollouts_by == "decile" else "rollouts: trl"
 
     @property
     def name(self) -> str:

@@ -48,6 +48,7 @@ def expand(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]
                 grpo=experiment.full_grpo(),
                 lora=experiment.full_lora(model.target_modules),
                 mask_dead_groups=experiment.mask_dead_groups,
+                rollouts_by=experiment.rollouts,
                 evaluate_every=evaluate.every,
                 evaluate_engine=evaluate.engine,
                 resources=experiment.resources,

@@ -123,9 +123,16 @@ class TransformersSampler(TokenSampler):
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
         """Per request, one completion per sample index, in the order of the request."""
-        prompts = self.rendered(requests)
+        rows = self.sample_ids(requests, self.rendered(requests), settings)
+        completions = iter(self._completions([ids for part in rows for ids in part], settings.stop))
+        return [[next(completions) for _ in part] for part in rows]
+
+    def sample_ids(
+        self, requests: Sequence[Request], prompts: list[list[int]], settings: SamplingSettings
+    ) -> list[list[list[int]]]:
+        """The same as token ids, the end token included; `prompts` are the rendered requests."""
         prefill = partial(self._prefill, requests, prompts, settings)
-        done: dict[Row, Completion] = {}
+        done: dict[Row, list[int]] = {}
         # The longest prompts come first: too little memory shows early, and lengths are similar.
         order = sorted(range(len(requests)), key=lambda i: -len(prompts[i]))
         todo = [Row(i, sample) for i in order for sample in requests[i].samples]
@@ -141,13 +148,13 @@ class TransformersSampler(TokenSampler):
 
     def _sample_rows(
         self, rows: list[Row], prefill: Prefill, settings: SamplingSettings
-    ) -> dict[Row, Completion]:
-        """Completions of the rows; of some of them when memory runs out."""
-        done: dict[Row, Completion] = {}
+    ) -> dict[Row, list[int]]:
+        """Token ids of the rows; of some of them when memory runs out."""
+        done: dict[Row, list[int]] = {}
         try:
-            for ended, tokens in self._decode(rows, prefill, settings):
-                completions = self._completions(tokens.tolist(), settings.stop)
-                done |= zip([rows[i] for i in ended.tolist()], completions, strict=True)
+            for slots, tokens, lengths in self._decode(rows, prefill, settings):
+                ended = zip(slots.tolist(), tokens.tolist(), lengths.tolist(), strict=True)
+                done |= {rows[slot]: ids[:length] for slot, ids, length in ended}
         except torch.OutOfMemoryError:
             if self.rows_per_batch == 1:
                 raise
@@ -157,8 +164,10 @@ class TransformersSampler(TokenSampler):
 
     def _decode(
         self, rows: list[Row], prefill: Prefill, settings: SamplingSettings
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Positions in `rows` [E] and new tokens [E, T] of rows that have ended, until all have."""
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Of rows that have ended, until all have: positions in `rows` [E], tokens [E, T + 1],
+        and how many of these each has sampled [E].
+        """
         processors = logits_processors(settings)
         eos = torch.tensor(self.eos).to(self._device())
         started, batch = 0, cast(DecodeBatch | None, None)
@@ -173,7 +182,7 @@ class TransformersSampler(TokenSampler):
             self._end_stopped(batch, settings.stop)
             alive = int((~batch.ended).sum())
             if alive < SHRINK_BELOW * len(batch.ended):
-                yield batch.slots[batch.ended], batch.tokens[batch.ended, :-1]
+                yield batch.slots[batch.ended], batch.tokens[batch.ended], batch.steps[batch.ended]
                 batch = batch.running() if alive else None
             if batch:
                 batch.logits = self._forward(**batch.step_inputs())
@@ -250,18 +259,17 @@ class TransformersSampler(TokenSampler):
         batch.ended |= torch.tensor(stopped, device=batch.ended.device)
 
     def _completions(self, rows: list[list[int]], stop: Sequence[str]) -> list[Completion]:
-        """Each row up to its first end token; a row without one was cut by the limit."""
-        ends = set(self.eos)
-        lengths = [next((i for i, t in enumerate(row) if t in ends), len(row)) for row in rows]
-        kept = [row[:n] for row, n in zip(rows, lengths, strict=True)]
+        """Texts of sampled token ids; a row without an end token was cut by the limit."""
+        ends = [bool(row) and row[-1] in self.eos for row in rows]
+        kept = [row[:-1] if ended else row for row, ended in zip(rows, ends, strict=True)]
         texts = self.tokenizer.batch_decode(kept, skip_special_tokens=True)
         completions = []
-        for text, row, n in zip(texts, rows, lengths, strict=True):
-            ended, before = n < len(row), cut_at_stop(text, stop)
+        for text, row, sampled, ended in zip(texts, kept, rows, ends, strict=True):
+            before = cut_at_stop(text, stop)
             if before is not None:
-                completions.append(Completion(before, n, "stop"))
+                completions.append(Completion(before, len(row), "stop"))
             else:  # an end token counts
-                completions.append(Completion(text, n + ended, "stop" if ended else "length"))
+                completions.append(Completion(text, len(sampled), "stop" if ended else "length"))
         return completions
 
 

@@ -211,7 +211,8 @@ def finish(
     for name, table in record.tables().items():
         written[f"{name}.parquet"] = store.write_table(table, *place, f"{name}.parquet")
     finished_at = {"finished_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
-    result = summary(cell, record, cell.updates) | {"versions": versions} | finished_at
+    drawn_by = {"rollouts": "trl" if cell.why_trl_draws else "decile"}
+    result = summary(cell, record, cell.updates) | {"versions": versions | drawn_by} | finished_at
     _write_copies(store, cell, result, {LEDGER, README})
     store.write_json(result, *place, RESULT, files=written)
     store.delete(*place, STOPPED_EARLY)

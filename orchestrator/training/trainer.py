@@ -1,5 +1,6 @@
 """The GRPO trainer of a cell: its settings, its training rows and its reward."""
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import eos_ids
 from orchestrator.training.record import CellRecord
+from orchestrator.training.rollouts import Decoder
 from orchestrator.training.trl_internals import LiveGroupsTrainer, own_rows
 from tasks import Prompt, Task
+
+log = logging.getLogger(__name__)
 
 
 def build_trainer(
@@ -46,6 +50,10 @@ def build_trainer(
         peft_config=LoraConfig(task_type="CAUSAL_LM", **cell.lora),
     )
     trainer.remove_callback(PrinterCallback)
+    if cell.why_trl_draws:
+        log.info("TRL draws the rollouts, because of %s", cell.why_trl_draws)
+    else:
+        trainer.decoder = Decoder(trainer.model, tokenizer, trainer.eos_token_ids, cell)
     return trainer
 
 
@@ -135,7 +143,7 @@ def as_completion(
 ) -> Completion:
     """A rollout as a sampler would return it.
 
-    TRL cannot stop at a string, so the text after one is cut off here, before marking.
+    TRL cannot stop at a string: where it draws, the text after one is cut off before marking.
     """
     before = cut_at_stop(text, stop)
     if before is not None:

@@ -19,6 +19,7 @@ from trl import GRPOTrainer  # type: ignore[attr-defined]
 from orchestrator.evaluation.groups import GroupRecorder, is_live
 from orchestrator.sampling.transformers_internals import scales_with_length
 from orchestrator.training.live_rows import Batch, arranged, cut, idle_rows, loss_mask, rows_of
+from orchestrator.training.rollouts import Decoder
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,8 @@ class LiveGroupsTrainer(GRPOTrainer):
     def __init__(self, *, recorder: GroupRecorder | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.recorder = recorder
+        self.decoder: Decoder | None = None  # None: TRL draws the rollouts
+        self.drawn: list[tuple[str, int]] = []  # prompt_id and number in the group of each
         self.max_batch = sys.maxsize  # completions generated at once
 
     def create_model_card(  # type: ignore[override]  # TRL's differs from that of transformers
@@ -86,11 +89,14 @@ class LiveGroupsTrainer(GRPOTrainer):
         num_generations: Any,
         has_tool_images: bool = False,
     ) -> Any:
-        """As in TRL, which generates the whole batch at once; in parts when memory runs out.
+        """By `decoder`, or as in TRL; both draw in parts when memory runs out.
 
         The generation's cache takes most of the memory, and a smaller micro-batch does not shrink
         it.
         """
+        model: Any = self.model
+        if self.decoder and model.training and not (images or multimodal_fields):
+            return self.decoder.draw(self.state.global_step + 1, self.drawn, prompt_ids), None
         rest = (images, multimodal_fields, num_generations, has_tool_images)
         if self.use_vllm or self.is_fsdp_enabled:  # all workers must generate batches of one size
             return super()._generate_single_turn(prompt_ids, *rest)
@@ -156,13 +162,14 @@ class LiveGroupsTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         recorded = len(self.recorder.rows) if self.recorder else 0
+        group_size: Any = self.num_generations
+        first = self.accelerator.process_index * len(inputs)  # of the rows of all workers
+        self.drawn = [(row["prompt_id"], i % group_size) for i, row in enumerate(inputs, first)]
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         model: Any = self.model
         if not model.training:
             return output
-        group_size: Any = self.num_generations
-        rows = torch.arange(len(output["advantages"]), device=output["advantages"].device)
-        rows += self.accelerator.process_index * len(rows)
+        rows = torch.arange(first, first + len(inputs), device=output["advantages"].device)
         output |= {"row": rows, "group": rows // group_size}
         if self.recorder is None:
             return output
