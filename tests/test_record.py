@@ -65,7 +65,8 @@ def test_a_finished_cell_has_a_readme_of_its_own(tmp_path: Path) -> None:
     assert "A LoRA adapter for `stub`" in readme and "`hard` selected (training seed 0" in readme
     result = store.read_json("cells", cell.cell_id, "result.json")
     assert f"{result['accuracy_base']:.3f} → {result['accuracy_final']:.3f}" in readme
-    assert cell.cell_id in readme and "| versions | torch 1, rollouts decile |" in readme and "None" not in readme
+    assert cell.cell_id in readme and "None" not in readme
+    assert "| versions | torch 1, rollouts decile |" in readme
     assert f'from_pretrained("{cell.probe.model.location}")' in readme
     on_hub = replace(cell.probe.model, location="org/model", revision="abc")
     probe = cell.probe.model_copy(update={"model": on_hub})
