@@ -1,6 +1,7 @@
 """An update here and in plain TRL, from the same rollouts: the same gradients to rounding."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -55,6 +56,15 @@ def as_trained(trainer: Any, batches: list[dict[str, Any]]) -> list[dict[str, An
     return trainer._with_kept_rows(arranged(batches, trainer._window(), trainer.beta))
 
 
+def trl_gradient(trainer: Any, batches: list[dict[str, Any]]) -> torch.Tensor:
+    """TRL's own gradient, from padded rows."""
+    before, trainer.why_padded = trainer.why_padded, "TRL's own"
+    try:
+        return gradient(trainer, batches, GRPOTrainer._compute_loss)
+    finally:
+        trainer.why_padded = before
+
+
 def difference(ours: torch.Tensor, trls: torch.Tensor) -> float:
     assert trls.norm() > 1e-4
     return float((ours - trls).norm() / trls.norm())
@@ -72,8 +82,121 @@ def test_the_gradient_is_that_of_trl(
     ours = as_trained(trainer, batches)
     if beta == 0:
         assert sum(int(batch["kept"].sum()) for batch in ours) <= 4 * GROUP
-    trls = gradient(trainer, batches, GRPOTrainer._compute_loss)
+    trls = trl_gradient(trainer, batches)
     assert difference(gradient(trainer, ours, LiveGroupsTrainer._compute_loss), trls) < ROUNDING
+
+
+@pytest.mark.parametrize("loss_type", BY_ROWS + BY_TOKENS)
+def test_the_gradient_is_that_of_trl_where_prompts_cannot_be_shared(
+    rollouts: tuple[Any, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, loss_type: str
+) -> None:
+    trainer, output = rollouts
+    trainer.loss_type, trainer.beta = loss_type, 0.0
+    batches = micro_batches(output, 4)
+    trls = trl_gradient(trainer, batches)
+    monkeypatch.setattr(trainer, "why_padded", "a test")
+    ours = gradient(trainer, as_trained(trainer, batches), LiveGroupsTrainer._compute_loss)
+    assert difference(ours, trls) < ROUNDING
+
+
+def test_layers_computed_again_in_the_backward_pass_attend_as_before(
+    rollouts: tuple[Any, dict[str, Any]],
+) -> None:
+    trainer, output = rollouts
+    trainer.loss_type, trainer.beta = "dapo", 0.0
+    trls = trl_gradient(trainer, [output])
+    trainer.model.gradient_checkpointing_enable()
+    trainer.model.enable_input_require_grads()
+    try:
+        ours = gradient(trainer, as_trained(trainer, [output]), LiveGroupsTrainer._compute_loss)
+    finally:
+        trainer.model.gradient_checkpointing_disable()
+        trainer.model.disable_input_require_grads()
+    assert difference(ours, trls) < ROUNDING
+
+
+def test_in_bfloat16_the_gradient_is_as_near_to_that_of_float32_as_trls(
+    rollouts: tuple[Any, dict[str, Any]],
+) -> None:
+    trainer, output = rollouts
+    trainer.loss_type, trainer.beta = "dr_grpo", 0.0
+    exact = trl_gradient(trainer, [output])
+    with torch.autocast("cpu", torch.bfloat16):
+        trls = trl_gradient(trainer, [output])
+        ours = gradient(trainer, as_trained(trainer, [output]), LiveGroupsTrainer._compute_loss)
+    noise = difference(trls, exact)
+    assert 1e-3 < noise < 0.1
+    assert difference(ours, exact) < 1.5 * noise and difference(ours, trls) < 2 * noise
+
+
+class Recording(LiveGroupsTrainer):
+    """Keeps the rollouts that it draws."""
+
+    rollouts: ClassVar[list[Any]]
+
+    def _generate_single_turn(self, *arguments: Any, **options: Any) -> Any:
+        drawn = super()._generate_single_turn(*arguments, **options)
+        self.rollouts.append(drawn)
+        return drawn
+
+
+class Plain(GRPOTrainer):
+    """TRL's trainer, with rollouts that were drawn before."""
+
+    rollouts: ClassVar[list[Any]]
+
+    def __init__(self, *, recorder: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+
+    def _generate_single_turn(self, *arguments: Any, **options: Any) -> Any:
+        return self.rollouts.pop(0)
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+def weights_of_both(folder: Path, **grpo: object) -> list[torch.Tensor]:
+    """How far the same updates move the weights, here and in plain TRL."""
+    Recording.rollouts = Plain.rollouts = []
+    moves = []
+    for kind in (Recording, Plain):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("orchestrator.training.trainer.LiveGroupsTrainer", kind)
+            trainer, _ = trainer_of(folder, ANSWERS, masked=False, **grpo)
+        before = torch.cat([p.detach().flatten() for p in trained(trainer)]).clone()
+        trainer.train()
+        moves.append(torch.cat([p.detach().flatten() for p in trained(trainer)]) - before)
+    assert not Plain.rollouts
+    return moves
+
+
+TEN = {"max_steps": 10, "learning_rate": 1e-3, "max_completion_length": 40}
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({"optim": "sgd", "beta": 0.0, "loss_type": "dr_grpo"}, 1e-4),
+        ({"optim": "sgd", "beta": 0.1, "loss_type": "dapo"}, 1e-4),
+        ({"beta": 0.0, "loss_type": "dr_grpo"}, 1e-2),  # Adam divides by the gradient's size
+        (
+            {
+                **{"optim": "sgd", "beta": 0.0, "per_device_train_batch_size": 8},
+                **{
+                    "gradient_accumulation_steps": 2,
+                    "steps_per_generation": 4,
+                    "num_iterations": 2,
+                },
+            },
+            1e-4,
+        ),
+    ],
+)
+def test_ten_updates_give_the_weights_of_trl(
+    tmp_path: Path, settings: dict[str, Any], limit: float
+) -> None:
+    ours, trls = weights_of_both(tmp_path, **TEN | settings)
+    assert difference(ours, trls) < limit
 
 
 def test_rows_are_arranged_in_one_order_however_trl_shuffles_them(
@@ -121,7 +244,7 @@ def test_no_row_is_left_out_where_the_others_change_its_part_of_the_loss(
     assert trainer._window() == 1 and not any("kept" in batch for batch in ours)
     if name != "aux_loss_enabled":  # the embedded model has no router
         monkeypatch.setattr(trainer, "entropy_coef", 0.01)
-        trls = gradient(trainer, batches, GRPOTrainer._compute_loss)
+        trls = trl_gradient(trainer, batches)
         assert difference(gradient(trainer, ours, LiveGroupsTrainer._compute_loss), trls) < ROUNDING
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
@@ -64,6 +65,13 @@ def attends_plainly(model: Any) -> bool:
     plain = all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
     replaceable = getattr(model, "_supports_attention_backend", False)
     return plain and replaceable and config._attn_implementation == "sdpa"
+
+
+def has_dropout(model: Any) -> bool:
+    """Whether a pass in training mode drops something at random."""
+    config = model.config.get_text_config(decoder=True)
+    dropped = [m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)]
+    return any(dropped) or bool(getattr(config, "attention_dropout", 0.0))
 
 
 def scales_with_length(model: Any) -> bool:

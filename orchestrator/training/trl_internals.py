@@ -8,47 +8,25 @@ and `pyproject.toml` pins TRL to the minor version that was tested.
 import logging
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from accelerate import PartialState
-from torch.utils.data import Sampler
 from trl import GRPOTrainer  # type: ignore[attr-defined]
 
 from orchestrator.evaluation.groups import GroupRecorder, is_live
 from orchestrator.sampling.transformers_internals import scales_with_length
+from orchestrator.training.epoch_order import EpochOrder
 from orchestrator.training.live_rows import Batch, arranged, cut, idle_rows, loss_mask, rows_of
 from orchestrator.training.rollouts import Decoder
+from orchestrator.training.shared_prefix import pack, token_outputs, why_not
 
 log = logging.getLogger(__name__)
 
 # Losses that divide by the tokens under the mask; the others divide by rows, masked ones included.
 BY_TOKENS = {"bnpo", "dapo", "cispo", "vespo"}
-
-
-class EpochOrder(Sampler[int]):
-    """TRL's order of prompts, restored when training resumes in a later epoch.
-
-    TRL's RepeatSampler draws one permutation per epoch from one generator, which a resumed process
-    seeds anew: it would repeat the first epoch's order. Here the epoch decides the permutation.
-    """
-
-    def __init__(self, inner: Any) -> None:
-        self.inner, self.epoch = inner, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Called by the trainer before it iterates; epochs count from 0."""
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[int]:
-        self.inner.generator.manual_seed(self.inner.seed)
-        for _ in range(self.epoch):
-            torch.randperm(self.inner.num_samples, generator=self.inner.generator)
-        return iter(self.inner)
-
-    def __len__(self) -> int:
-        return len(self.inner)
 
 
 class LiveGroupsTrainer(GRPOTrainer):
@@ -68,6 +46,8 @@ class LiveGroupsTrainer(GRPOTrainer):
         self.recorder = recorder
         self.decoder: Decoder | None = None  # None: TRL draws the rollouts
         self.drawn: list[tuple[str, int]] = []  # prompt_id and number in the group of each
+        # Why rows do not share their prompts; None until the first pass has shown it.
+        self.why_padded: str | None = None
         self.max_batch = sys.maxsize  # completions generated at once
 
     def create_model_card(  # type: ignore[override]  # TRL's differs from that of transformers
@@ -190,6 +170,68 @@ class LiveGroupsTrainer(GRPOTrainer):
         tokens = self.accelerator.gather((completion_mask * mask).sum()).sum()
         share = torch.tensor(sum(live) / len(live))
         return output | {"tool_mask": mask, "num_items_in_batch": tokens, "live_share": share}
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Any,
+        attention_mask: Any,
+        logits_to_keep: Any,
+        batch_size: Any = None,
+        compute_entropy: Any = False,
+        compute_aux_loss: Any = False,
+        **of_images: Any,
+    ) -> Any:
+        """As in TRL, each [B, C], from rows that share their prompts where the model allows it."""
+        options = (compute_entropy, compute_aux_loss)
+        padded = partial(super()._get_per_token_logps_and_entropies, model, **of_images)
+        if any(value is not None for value in of_images.values()):
+            return padded(input_ids, attention_mask, logits_to_keep, batch_size, *options)
+        if self.why_padded is None:
+            self.why_padded = self._why_padded(padded, input_ids, attention_mask, logits_to_keep)
+            if self.why_padded:
+                log.warning("prompts are not shared within a group: %s", self.why_padded)
+        if self.why_padded:
+            return padded(input_ids, attention_mask, logits_to_keep, batch_size, *options)
+        size = batch_size or len(input_ids)
+        parts = [
+            self._packed(model, ids, mask, logits_to_keep)
+            for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True)
+        ]
+        log_probs, entropies = map(torch.cat, zip(*parts, strict=True))
+        return log_probs, entropies if compute_entropy else None, None
+
+    def _packed(self, model: Any, ids: Any, mask: Any, columns: int) -> list[torch.Tensor]:
+        """Log-probabilities and entropies [B, C] of rows that share their prompts."""
+        base = self.accelerator.unwrap_model(model).get_base_model()
+        with self.accelerator.autocast():
+            out = token_outputs(model, base, pack(ids, mask, columns))
+        scored = mask[:, -columns:].bool()
+        return [
+            part.new_zeros(scored.shape).masked_scatter(scored, part)
+            for part in (out.log_probs, out.entropy)
+        ]
+
+    def _why_padded(self, padded: Any, ids: Any, mask: Any, columns: int) -> str:
+        """Why rows do not share their prompts; empty where two of them agree when they do."""
+        model: Any = self.model
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled or self.aux_loss_enabled:
+            return "fsdp, deepspeed and router_aux_loss_coef do not allow it"
+        if reason := why_not(model):
+            return reason
+        few = (ids[:2], mask[:2], columns)
+        with torch.no_grad():
+            expected = padded(*few)[0]
+            try:
+                difference = float((self._packed(model, *few)[0] - expected).abs().max())
+            except torch.OutOfMemoryError:
+                raise
+            except (NotImplementedError, TypeError, AttributeError, RuntimeError) as error:
+                return f"its layers refuse packed rows ({error})"
+        exact = expected.dtype == model.dtype == torch.float32
+        return (
+            "" if difference < (1e-3 if exact else 0.2) else f"results differ by {difference:.2g}"
+        )
 
     def _compute_loss(self, model: Any, inputs: Batch) -> torch.Tensor:
         """TRL's loss, from the rows and columns that matter: equal to rounding.
