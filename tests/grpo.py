@@ -30,14 +30,19 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def mark_in_this_process(patch: pytest.MonkeyPatch) -> None:
+    """`Fixed` below is no task that a child process could build."""
+    patch.setattr(
+        "orchestrator.probing.samples.mark_answers",
+        lambda task, answers, *_, **__: task.mark_all(answers),
+    )
+
+
 @pytest.fixture(autouse=True, scope="module")
 def marks_in_this_process() -> Iterator[None]:
-    """`Fixed` below is no task that a child process could build."""
+    """For all tests of a module."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "orchestrator.probing.samples.mark_answers",
-            lambda task, answers, *_, **__: task.mark_all(answers),
-        )
+        mark_in_this_process(patch)
         yield
 
 

@@ -1,10 +1,14 @@
 """An update here and in plain TRL, from the same rollouts: the same gradients to rounding."""
 
+import json
+import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
+import torch.distributed as dist
 from grpo import (  # noqa: F401 (fixtures)
     BY_ROWS,
     BY_TOKENS,
@@ -12,11 +16,13 @@ from grpo import (  # noqa: F401 (fixtures)
     LIVE,
     generation,
     gradient,
+    mark_in_this_process,
     marks_in_this_process,
     one_thread,
     trained,
     trainer_of,
 )
+from torch.multiprocessing import spawn
 from trl import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
@@ -155,8 +161,8 @@ class Plain(GRPOTrainer):
         pass
 
 
-def weights_of_both(folder: Path, **grpo: object) -> list[torch.Tensor]:
-    """How far the same updates move the weights, here and in plain TRL."""
+def trained_in_both_ways(folder: Path, **grpo: object) -> list[tuple[Any, torch.Tensor]]:
+    """Trainers after the same updates, here and in plain TRL; how far these moved the weights."""
     Recording.rollouts = Plain.rollouts = []
     moves = []
     for kind in (Recording, Plain):
@@ -165,7 +171,8 @@ def weights_of_both(folder: Path, **grpo: object) -> list[torch.Tensor]:
             trainer, _ = trainer_of(folder, ANSWERS, masked=False, **grpo)
         before = torch.cat([p.detach().flatten() for p in trained(trainer)]).clone()
         trainer.train()
-        moves.append(torch.cat([p.detach().flatten() for p in trained(trainer)]) - before)
+        after = torch.cat([p.detach().flatten() for p in trained(trainer)])
+        moves.append((trainer, after - before))
     assert not Plain.rollouts
     return moves
 
@@ -195,8 +202,44 @@ TEN = {"max_steps": 10, "learning_rate": 1e-3, "max_completion_length": 40}
 def test_ten_updates_give_the_weights_of_trl(
     tmp_path: Path, settings: dict[str, Any], limit: float
 ) -> None:
-    ours, trls = weights_of_both(tmp_path, **TEN | settings)
+    (_, ours), (_, trls) = trained_in_both_ways(tmp_path, **TEN | settings)
     assert difference(ours, trls) < limit
+
+
+def worker(rank: int, folder: str, settings: dict[str, Any]) -> None:
+    """One of two workers that train in both ways; writes the difference, and rows left out."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    os.environ |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    torch.set_num_threads(1)
+    rendezvous, timeout = f"file://{folder}/rendezvous", timedelta(seconds=300)
+    dist.init_process_group(
+        "gloo", init_method=rendezvous, rank=rank, world_size=2, timeout=timeout
+    )
+    own = Path(folder, str(rank))
+    own.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        mark_in_this_process(patch)
+        (trainer, ours), (_, trls) = trained_in_both_ways(own, **settings)
+    left_out = [int((~batch["kept"]).sum()) for batch in trainer._buffered_inputs]
+    (own / "seen.json").write_text(json.dumps([difference(ours, trls), left_out]))
+    dist.barrier()  # gloo aborts a process whose peer exits while a message is in flight
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("loss_type", ["dr_grpo", "dapo"])
+def test_two_workers_give_the_weights_of_trl(tmp_path: Path, loss_type: str) -> None:
+    """Of 4 groups each, in 2 micro-batches."""
+    settings = {
+        **{"max_steps": 3, "optim": "sgd", "beta": 0.0, "loss_type": loss_type},
+        **{"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2},
+        **{"max_completion_length": 24, "learning_rate": 1e-3},
+    }
+    spawn(worker, (str(tmp_path), settings), nprocs=2)
+    (one, left_out), (other, left_out_there) = (
+        json.loads((tmp_path / str(rank) / "seen.json").read_text()) for rank in (0, 1)
+    )
+    assert one == other < 1e-4
+    assert left_out == left_out_there and sum(left_out) > 0
 
 
 def test_rows_are_arranged_in_one_order_however_trl_shuffles_them(
