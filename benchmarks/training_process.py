@@ -1,6 +1,6 @@
 """One process of `benchmarks.update`: trains a few updates, and writes their seconds and memory.
 
-It trains the one cell of an experiments file, as Decile does or as a plain TRL script does.
+It trains a cell of an experiments file, as Decile does or as a plain TRL script does.
 """
 
 import argparse
@@ -8,7 +8,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,12 @@ from orchestrator.cost.memory import shape_of, training_load, training_memory
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.sampling.base import render
+from orchestrator.selection.stored import read_subset
+from orchestrator.storage.store import Store
 from orchestrator.training.callback import CellCallback
 from orchestrator.training.record import CellRecord
 from orchestrator.training.trainer import build_trainer
+from tasks import Prompt
 
 PARTS = ("rollout", "scoring", "forward-backward", "rest")
 GIB = 2**30
@@ -41,6 +44,10 @@ def main() -> None:
         "--barrier", type=Path, required=True, help="folder of this run's processes"
     )
     parser.add_argument("--processes", type=int, default=1, help="processes that start together")
+    parser.add_argument("--experiment", default="update", help="its name in the file")
+    parser.add_argument("--cell", type=int, default=0, help="which of its cells")
+    parser.add_argument("--storage", help="where the subset of the cell is stored")
+    parser.add_argument("--updates", type=int, help="instead of the cell's grpo.max_steps")
     parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds, not wall time")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE")
     arguments = parser.parse_args()
@@ -55,9 +62,20 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     `device_gib` is what all processes on the GPU occupy at the end, contexts included.
     """
     torch.set_num_threads(1)
-    plan = make_plan(load_config(arguments.file), "update")
-    [cell] = plan.cells
-    trainer = make_trainer(arguments.kind, plan, cell, arguments.barrier / str(os.getpid()))
+    plan = make_plan(load_config(arguments.file), arguments.experiment)
+    cell = plan.cells[arguments.cell]
+    if arguments.updates:
+        grpo = cell.grpo | {"max_steps": arguments.updates, "save_steps": 10_000}
+        cell = cell.model_copy(update={"grpo": grpo})
+    prompts = plan.pool(cell.probe).train
+    if arguments.storage:
+        table = read_subset(Store(arguments.storage), cell)
+        if table is None:
+            raise SystemExit(f"{arguments.storage} has no subset of {cell.name}: run it first")
+        chosen = set(table["prompt_id"].to_pylist())
+        prompts = [prompt for prompt in prompts if prompt.prompt_id in chosen]
+    folder = arguments.barrier / str(os.getpid())
+    trainer = make_trainer(arguments.kind, plan, cell, prompts, folder)
     clock = Clock(trainer, time.process_time if arguments.cpu_time else synchronized_time)
     trainer.add_callback(clock)
     wait_for_all(arguments.barrier, arguments.processes)
@@ -73,15 +91,15 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def make_trainer(kind: str, plan: Plan, cell: Cell, folder: Path) -> Any:
+def make_trainer(kind: str, plan: Plan, cell: Cell, prompts: Sequence[Prompt], folder: Path) -> Any:
     """The trainer of the cell, or that of a plain script with the same settings."""
     pool = plan.pool(cell.probe)
     if kind == "cell":
         record = CellRecord()
-        trainer: Any = build_trainer(cell, folder, pool.task, pool.train, record)
+        trainer: Any = build_trainer(cell, folder, pool.task, prompts, record)
         trainer.add_callback(CellCallback(record, lambda _: (False, False), lambda _: None))
         return trainer
-    rows = [{"prompt": pool.task.messages(p.question), "answer": p.answer} for p in pool.train]
+    rows = [{"prompt": pool.task.messages(p.question), "answer": p.answer} for p in prompts]
     model, task = cell.probe.model.location, cell.probe.dataset.task
     spec = {"model": model, "task": task, "seed": cell.seed, "prompts": rows}
     return bare_trainer(spec | {"grpo": cell.grpo, "lora": cell.lora}, str(folder))

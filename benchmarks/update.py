@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from benchmarks.command_line import SHAPES, add_json, benchmark_parser, write_json
+from orchestrator.config.catalog import load_config
+from orchestrator.planning.plan import make_plan
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,14 +43,40 @@ class Run(NamedTuple):
 def main() -> None:
     """Run all processes and print a table."""
     arguments = options()
+    if arguments.experiment:
+        compare_cells(arguments)
+        return
     counts = [int(n) for n in arguments.at_once.split(",") if n]
     kinds = [("bare", 1), ("cell", 1)] * arguments.repeats + [("cell", n) for n in counts]
     with tempfile.TemporaryDirectory() as folder:
         file = write_experiments(Path(folder), arguments)
         process_options = [f"--warm={arguments.warm}", *["--cpu-time"] * arguments.cpu_time]
-        runs = [Run(kind, n, run_processes(kind, n, file, process_options)) for kind, n in kinds]
+        runs = [
+            Run(kind, n, run_processes(kind, n, file, process_options, folder)) for kind, n in kinds
+        ]
     print_table(arguments, runs)
     write_json(arguments, {"runs": [run._asdict() for run in runs], "trl_ratios": ratios(runs)})
+
+
+def compare_cells(arguments: argparse.Namespace) -> None:
+    """Print the ratio of each cell of an experiment that has run."""
+    file = ROOT / "experiments.yaml"
+    cells = make_plan(load_config(file), arguments.experiment).cells
+    shared = [f"--warm={arguments.warm}", *["--cpu-time"] * arguments.cpu_time]
+    shared += [f"--experiment={arguments.experiment}", f"--storage={arguments.storage}"]
+    shared += [f"--updates={arguments.updates}"]
+    found: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for number, cell in enumerate(cells):
+            runs = [
+                Run(kind, 1, run_processes(kind, 1, file, [*shared, f"--cell={number}"], folder))
+                for kind in ["bare", "cell"] * arguments.repeats
+            ]
+            found[cell.name] = ratios(runs)
+            print_runs(cell.name, runs)
+    every = [ratio for pair in found.values() for ratio in pair]
+    print(f"mean of {len(every)} pairs: {statistics.mean(every):.2f}")
+    write_json(arguments, {"trl_ratios": found})
 
 
 def options() -> argparse.Namespace:
@@ -66,6 +94,8 @@ def options() -> argparse.Namespace:
     add("--updates", type=int, default=6, help="updates of each process (default 6)")
     add("--warm", type=int, default=2, help="first updates that are not counted (default 2)")
     add("--prompts", type=int, default=8, help="prompts per update (default 8)")
+    add("--experiment", metavar="NAME", help="one that has run: each of its cells instead")
+    add("--storage", default="runs", help="where it has run (default runs)")
     add("--tokens", type=int, default=64, help="tokens per completion (default 64)")
     add(
         "--cpu-time",
@@ -115,9 +145,11 @@ def write_experiments(folder: Path, arguments: argparse.Namespace) -> Path:
     return file
 
 
-def run_processes(kind: str, count: int, file: Path, options: list[str]) -> list[dict[str, Any]]:
+def run_processes(
+    kind: str, count: int, file: Path, options: list[str], place: str
+) -> list[dict[str, Any]]:
     """The measurements of `count` processes that train at the same time."""
-    folder = Path(tempfile.mkdtemp(dir=file.parent))
+    folder = Path(tempfile.mkdtemp(dir=place))
     command = [sys.executable, "-m", "benchmarks.training_process", kind, f"--file={file}"]
     command += [*options, f"--barrier={folder}", f"--processes={count}"]
     outputs = [folder / f"output-{i}.json" for i in range(count)]
@@ -148,11 +180,17 @@ def ratios(runs: list[Run]) -> list[float]:
 
 
 def print_table(arguments: argparse.Namespace, runs: list[Run]) -> None:
-    """Print a line per run, medians over its processes, and the ratio of each pair."""
-    print(
+    """Print what was measured, and the runs."""
+    title = (
         f"{arguments.shape}: {arguments.prompts} prompts × 8 completions of at most "
         f"{arguments.tokens} tokens, {arguments.micro_batch} per forward pass"
     )
+    print_runs(title, runs)
+
+
+def print_runs(title: str, runs: list[Run]) -> None:
+    """Print a line per run, medians over its processes, and the ratio of each pair."""
+    print(title)
     print(
         f"{'':>10} {'at once':>8} {'s/update':>9}"
         + "".join(f"{part:>18}" for part in runs[0].parts)

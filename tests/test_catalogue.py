@@ -14,7 +14,13 @@ from orchestrator.cli.plan_summary import plan_summary
 from orchestrator.config.catalog import Config, load_config
 from orchestrator.config.entries import build_policy
 from orchestrator.config.yaml_lines import load
-from orchestrator.cost.memory import SHAPES, TrainingLoad, training_load, training_memory
+from orchestrator.cost.memory import (
+    DECODER_ROWS,
+    SHAPES,
+    TrainingLoad,
+    training_load,
+    training_memory,
+)
 from orchestrator.pipeline.timetable import Site
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.store import Store
@@ -145,11 +151,13 @@ def test_every_cell_fits_the_gpu_that_its_sweep_names(plans: dict[str, Plan]) ->
 
 
 def test_the_documented_memory_is_the_estimate() -> None:
-    """docs/models.md: a row per model; GiB for 256 rows at once, prompts of 256 tokens."""
+    """docs/models.md: a row per model; GiB for 128 rows at once, prompts of 256 tokens."""
     text = (FILE.parent / "docs" / "models.md").read_text()
     for hub, shape in SHAPES.items():
         peaks = [
-            training_memory(shape, TrainingLoad(256, 8, 256, tokens, 32, load_in_4bit=bits)).peak
+            training_memory(
+                shape, TrainingLoad(DECODER_ROWS, 8, 256, tokens, 32, load_in_4bit=bits)
+            ).peak
             / GIB
             for bits in (False, True)
             for tokens in (250, 512)

@@ -197,12 +197,14 @@ def test_four_bits_and_8bit_optimizers_take_less_memory() -> None:
 def test_a_training_load_follows_the_cells_settings(tmp_path: Path) -> None:
     [cell, *_] = small_plan(tmp_path, lora={"r": 4, "target_modules": ["q_proj"]}).cells
     load = training_load(cell, 100)
-    assert (load.updated, load.generated) == (8, 128), "an evaluation samples 128 rows"
+    assert (load.updated, load.generated) == (8, 128), "rows of the decoder"
     assert (load.r, load.target_modules, load.completion) == (4, ["q_proj"], 256)
     grpo = cell.grpo | {"gradient_accumulation_steps": 32, "max_completion_length": 512}
     load = training_load(cell.model_copy(update={"grpo": grpo}), 100)
-    assert (load.generated, load.completion, load.prompt) == (256, 512, 100)
-    steps = cell.model_copy(update={"grpo": grpo | {"steps_per_generation": 20}})
+    assert (load.generated, load.completion, load.prompt) == (128, 512, 100)
+    by_trl = cell.model_copy(update={"grpo": grpo, "rollouts_by": "trl"})
+    assert training_load(by_trl, 100).generated == 256, "a generation in one batch"
+    steps = by_trl.model_copy(update={"grpo": grpo | {"steps_per_generation": 20}})
     assert training_load(steps, 100).generated == 160
 
 

@@ -105,6 +105,31 @@ def test_the_gradient_is_that_of_trl_where_prompts_cannot_be_shared(
     assert difference(ours, trls) < ROUNDING
 
 
+def test_why_prompts_are_not_shared_is_reported_once(
+    rollouts: tuple[Any, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, output = rollouts
+    monkeypatch.setattr(trainer, "why_padded", None)
+    monkeypatch.setattr("orchestrator.training.trl_internals.why_not", lambda _: "it has dropout")
+    for _ in range(2):
+        gradient(trainer, as_trained(trainer, [output]), LiveGroupsTrainer._compute_loss)
+    assert trainer.notes == ["prompts are read once per completion: it has dropout"]
+
+
+def test_two_rows_that_disagree_keep_the_way_of_trl(
+    rollouts: tuple[Any, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, output = rollouts
+    trainer.loss_type, trainer.beta = "dapo", 0.0
+    trls = trl_gradient(trainer, [output])
+    monkeypatch.setattr(trainer, "why_padded", None)
+    original = trainer._packed
+    monkeypatch.setattr(trainer, "_packed", lambda *args: [p + 0.01 for p in original(*args)])
+    ours = gradient(trainer, as_trained(trainer, [output]), LiveGroupsTrainer._compute_loss)
+    assert "log-probabilities differ by 0.01" in trainer.why_padded
+    assert difference(ours, trls) < ROUNDING
+
+
 def test_layers_computed_again_in_the_backward_pass_attend_as_before(
     rollouts: tuple[Any, dict[str, Any]],
 ) -> None:

@@ -24,7 +24,7 @@ SAVED_BYTES = 10  # saved for the backward pass, for each layer without gradient
 RECOMPUTED_BYTES = 16  # peak of the one layer that is recomputed, with its gradients
 SAMPLING_BYTES = 16  # per logit, while a token is sampled
 LOSS_LOGITS = 4096 * 32768  # logits that TRL's loss holds at once, whatever the batch
-EVALUATION_ROWS = 128  # completions that an evaluation samples at once
+DECODER_ROWS = 128  # completions that rollouts and evaluations sample at once on a GPU
 OVERHEAD_BYTES = 3 * 2**29  # context, libraries' workspaces, fragmentation
 
 
@@ -171,11 +171,13 @@ class Memory(NamedTuple):
 def training_load(cell: Cell, prompt: int) -> TrainingLoad:
     """The memory load of one process of a cell, for prompts of at most `prompt` tokens."""
     grpo, model = cell.grpo, cell.probe.model
-    batch = int(grpo["per_device_train_batch_size"])
+    batch, generated = int(grpo["per_device_train_batch_size"]), DECODER_ROWS
     steps = int(grpo.get("steps_per_generation") or grpo["gradient_accumulation_steps"])
+    if cell.why_trl_draws:  # in one batch
+        generated = max(int(grpo.get("generation_batch_size") or batch * steps), DECODER_ROWS)
     longest = max(grpo["max_completion_length"], cell.baseline.settings.max_completion_length)
     return TrainingLoad(
-        generated=max(int(grpo.get("generation_batch_size") or batch * steps), EVALUATION_ROWS),
+        generated=generated,
         updated=batch,
         prompt=prompt,
         completion=int(longest),

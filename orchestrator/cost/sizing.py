@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from orchestrator.cost.memory import EVALUATION_ROWS, ModelShape, TrainingLoad, training_memory
+from orchestrator.cost.memory import DECODER_ROWS, ModelShape, TrainingLoad, training_memory
 
 MICRO_BATCHES = (16, 8, 4, 2, 1)  # completions that go through the loss together
 HEADROOM = 0.9  # share of the memory that an estimate may fill
@@ -29,12 +29,10 @@ def fit_training(
     `prompt` and `completion` are maxima in tokens.
     """
     batches = [size for size in MICRO_BATCHES if completions % size == 0]
-    # Evaluations sample more rows at once than an update.
-    rows = max(completions, EVALUATION_ROWS)
     sizings = []
     for in_4bit in (False, True):
         for batch in batches:
-            load = TrainingLoad(rows, batch, prompt, completion, r, dtype="bfloat16")
+            load = TrainingLoad(DECODER_ROWS, batch, prompt, completion, r, dtype="bfloat16")
             peak = training_memory(shape, replace(load, load_in_4bit=in_4bit)).peak
             sizings.append(Sizing(batch, in_4bit, peak, peak <= HEADROOM * memory))
     return next((sizing for sizing in sizings if sizing.fits), sizings[-1])

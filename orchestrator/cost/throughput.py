@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.cost.memory import BYTES, EVALUATION_ROWS, ModelShape, kv_bytes, weight_bytes
+from orchestrator.cost.memory import BYTES, DECODER_ROWS, ModelShape, kv_bytes, weight_bytes
 
 
 class ModelSize(NamedTuple):
@@ -188,7 +188,7 @@ def sampling_seconds(
     """Seconds to sample `answers` completions of `tokens` tokens each, in this many batches."""
     if not answers:
         return 0.0
-    rows = min(EVALUATION_ROWS, answers / max(1, batches))
+    rows = min(DECODER_ROWS, answers / max(1, batches))
     step = _step_seconds(rows, prompt + tokens / 2, size, device, vllm=vllm)
     prefill = _compute_seconds(FORWARD_FLOPS * answers * prompt, size, device)
     return answers * tokens / rows * step + prefill

@@ -1,6 +1,5 @@
 """The GRPO trainer of a cell: its settings, its training rows and its reward."""
 
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from orchestrator.training.record import CellRecord
 from orchestrator.training.rollouts import Decoder
 from orchestrator.training.trl_internals import LiveGroupsTrainer, own_rows
 from tasks import Prompt, Task
-
-log = logging.getLogger(__name__)
 
 
 def build_trainer(
@@ -50,9 +47,9 @@ def build_trainer(
         peft_config=LoraConfig(task_type="CAUSAL_LM", **cell.lora),
     )
     trainer.remove_callback(PrinterCallback)
-    if cell.why_trl_draws:
-        log.info("TRL draws the rollouts, because of %s", cell.why_trl_draws)
-    else:
+    if cell.why_trl_draws and cell.rollouts_by != "trl":
+        trainer.notes.append(f"rollouts are drawn by TRL: {cell.why_trl_draws}")
+    elif not cell.why_trl_draws:
         trainer.decoder = Decoder(trainer.model, tokenizer, trainer.eos_token_ids, cell)
     return trainer
 

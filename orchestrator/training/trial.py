@@ -108,7 +108,7 @@ class Trial:
         self.pool = load_pool(cell.probe.dataset)
         self.evaluator = Evaluator(cell, self.pool, workers.rank, workers.count)
         self.stop: StopDecision | None = None
-        self.note = ""  # reported with the next update
+        self.notes: list[str] = []  # reported with the next update
 
     def run(self) -> None:
         """Train from where the record stands, evaluate, finish."""
@@ -123,14 +123,15 @@ class Trial:
         if not self.record.has_evaluation(0):
             self.record.add_evaluation(self.evaluator.base(self.store))
         micro_batch = int(self.grpo["per_device_train_batch_size"])
-        if self.grpo != cell.grpo:
-            self.note = (
-                f"resumed after running out of memory: micro-batch of {micro_batch}, "
-                "same effective batch"
-            )
         trainer = build_trainer(
             cell, self.checkpoints.folder, self.pool.task, self._subset(), self.record, self.grpo
         )
+        self.notes = trainer.notes
+        if self.grpo != cell.grpo:
+            self.notes.append(
+                f"resumed after running out of memory: micro-batch of {micro_batch}, "
+                "same effective batch"
+            )
         tokenizer: Any = trainer.processing_class
         self.sampler = TransformersSampler(
             trainer.model, tokenizer, cell.probe.model.chat_template_kwargs
@@ -174,7 +175,8 @@ class Trial:
             evaluations = by_update(self.record.evaluations)
             metrics |= evaluation_metrics(evaluations[update], evaluations[0], cell.pass_at)
         tally = self.record.groups.tallies.get(update, Tally())
-        explanation, self.note = self.note or explain_dead_groups(cell, tally) or "", ""
+        explanation = "; ".join(self.notes) or explain_dead_groups(cell, tally) or ""
+        self.notes.clear()
         self.report({"update": update, "metrics": metrics, "explanation": explanation})
         stop = self.stop is not None
         return stop or (due and bool(cell.evaluate_engine)), stop

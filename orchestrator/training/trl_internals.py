@@ -48,6 +48,7 @@ class LiveGroupsTrainer(GRPOTrainer):
         self.drawn: list[tuple[str, int]] = []  # prompt_id and number in the group of each
         # Why rows do not share their prompts; None until the first pass has shown it.
         self.why_padded: str | None = None
+        self.notes: list[str] = []  # for the user: what is left to TRL, and why
         self.max_batch = sys.maxsize  # completions generated at once
 
     def create_model_card(  # type: ignore[override]  # TRL's differs from that of transformers
@@ -190,7 +191,7 @@ class LiveGroupsTrainer(GRPOTrainer):
         if self.why_padded is None:
             self.why_padded = self._why_padded(padded, input_ids, attention_mask, logits_to_keep)
             if self.why_padded:
-                log.warning("prompts are not shared within a group: %s", self.why_padded)
+                self.notes.append(f"prompts are read once per completion: {self.why_padded}")
         if self.why_padded:
             return padded(input_ids, attention_mask, logits_to_keep, batch_size, *options)
         size = batch_size or len(input_ids)
@@ -228,10 +229,8 @@ class LiveGroupsTrainer(GRPOTrainer):
                 raise
             except (NotImplementedError, TypeError, AttributeError, RuntimeError) as error:
                 return f"its layers refuse packed rows ({error})"
-        exact = expected.dtype == model.dtype == torch.float32
-        return (
-            "" if difference < (1e-3 if exact else 0.2) else f"results differ by {difference:.2g}"
-        )
+        limit = 1e-3 if model.dtype == torch.float32 else 0.2
+        return "" if difference < limit else f"log-probabilities differ by {difference:.2g}"
 
     def _compute_loss(self, model: Any, inputs: Batch) -> torch.Tensor:
         """TRL's loss, from the rows and columns that matter: equal to rounding.
