@@ -96,6 +96,7 @@ def options() -> argparse.Namespace:
     add("--prompts", type=int, default=8, help="prompts per update (default 8)")
     add("--experiment", metavar="NAME", help="one that has run: each of its cells instead")
     add("--storage", default="runs", help="where it has run (default runs)")
+    add("--system", type=int, default=0, help="words of a system prompt, for long prompts")
     add("--tokens", type=int, default=64, help="tokens per completion (default 64)")
     add(
         "--cpu-time",
@@ -128,9 +129,12 @@ def write_experiments(folder: Path, arguments: argparse.Namespace) -> Path:
         "max_completion_length": arguments.tokens,
         "save_steps": 10_000,
     }
+    dataset: dict[str, Any] = {"task": "shuffled_objects", "options": {"train": 64, "test": 8}}
+    if arguments.system:
+        dataset["prompt"] = {"system": " ".join(["ball"] * arguments.system)}
     content = {
         "models": {"shape": model},
-        "datasets": {"few": {"task": "shuffled_objects", "options": {"train": 64, "test": 8}}},
+        "datasets": {"few": dataset},
         "experiments": {
             "update": {
                 "grid": {"model": ["shape"], "dataset": ["few"], "policy": ["random"]},

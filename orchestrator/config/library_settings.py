@@ -115,8 +115,8 @@ _ABOVE_ZERO = {
 _OF_MANY = ("list", "dict", "set", "Any", "Config", "Overrides")  # in annotations
 # Of the rollouts: settings that only TRL has, and the values of each that change nothing.
 ROLLOUTS_OF_TRL: dict[str, tuple[Any, ...]] = {
-    "use_vllm": (False,),
-    "use_transformers_continuous_batching": (False,),
+    "use_vllm": (False, None),
+    "use_transformers_continuous_batching": (False, None),
     "min_p": (None, 0),
     "repetition_penalty": (1,),
     "generation_kwargs": (None, {}),

@@ -103,9 +103,11 @@ def pack(input_ids: Tensor, attention_mask: Tensor, columns: int) -> PackedRows:
             positions += range(width, width + len(read))
         read_lengths = [max(0, len(completion) - 1) for completion in own]
         groups.append(_group(begin, len(prompt), starts, read_lengths, device))
-    tensors = (torch.tensor([part], device=device) for part in (ids, positions, labels))
-    packed_ids, packed_positions, packed_labels = tensors
-    at = torch.tensor(scored, device=device, dtype=torch.long)
+    flat = (
+        torch.tensor(each, dtype=torch.long, device=device) for each in (ids, positions, labels)
+    )
+    packed_ids, packed_positions, packed_labels = (each[None] for each in flat)
+    at = torch.tensor(scored, dtype=torch.long, device=device)
     return PackedRows(packed_ids, packed_positions, at, packed_labels, groups)
 
 

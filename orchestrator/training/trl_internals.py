@@ -216,8 +216,11 @@ class LiveGroupsTrainer(GRPOTrainer):
     def _why_padded(self, padded: Any, ids: Any, mask: Any, columns: int) -> str:
         """Why rows do not share their prompts; empty where two of them agree when they do."""
         model: Any = self.model
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled or self.aux_loss_enabled:
-            return "fsdp, deepspeed and router_aux_loss_coef do not allow it"
+        args: Any = self.args
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled or args.torch_compile:
+            return "fsdp, deepspeed and torch_compile do not allow it"
+        if self.aux_loss_enabled:
+            return "router_aux_loss_coef counts the tokens of a prompt in every row"
         if reason := why_not(model):
             return reason
         few = (ids[:2], mask[:2], columns)
