@@ -1,7 +1,7 @@
 """Work in other processes: parts mapped over a pool of actors (Ray Data), or one remote call."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ class WorkerFails(RuntimeError):
 
 
 def map_over_actors(
-    parts: list[pa.Table],
+    parts: Iterable[pa.Table],
     actor: type,
     arguments: dict[str, Any],
     share: Share,
@@ -27,8 +27,10 @@ def map_over_actors(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows that `actor(**arguments)` returns for each part, in order of completion.
 
-    Each part is a table of one row, hence one batch, so that Ray Data's settings cannot split or
-    merge parts. The actors run under the interpreter `python`, or this one. Ray must be connected.
+    Each row of a table is a part, hence a batch, so that Ray Data's settings cannot split or merge
+    parts. A table is the work of one task; one at a time is in this process's memory before Ray's
+    object store holds it, which spills to disk. The actors run under the interpreter `python`, or
+    this one. Ray must be connected.
     """
     import ray.data
 
@@ -37,7 +39,7 @@ def map_over_actors(
     with warnings.catch_warnings():
         # There is no other parameter that limits restarts yet, and the default is unlimited.
         warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
-        results = ray.data.from_arrow(parts).map_batches(
+        results = ray.data.from_arrow(iter(parts)).map_batches(
             actor,
             fn_constructor_kwargs=arguments,
             batch_size=1,

@@ -9,7 +9,8 @@ from damaged_store import DAMAGES, Example, Kind, example, kinds
 from orchestrator.pipeline.audit import audit, check_unit, repair_plan, set_aside
 from orchestrator.pipeline.estimate import finished_results, usage_meter
 from orchestrator.planning.cells import Cell
-from orchestrator.probing.sample_store import missing_samples, parts
+from orchestrator.probing.outcomes import missing_samples
+from orchestrator.probing.sample_store import parts
 from orchestrator.report.rows import read_rows
 from orchestrator.report.seed_spreads import read_spreads
 from orchestrator.selection.stored import read_subset

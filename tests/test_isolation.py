@@ -30,6 +30,7 @@ from orchestrator.probing.samples import (
 from orchestrator.sampling.base import Completion, Request, SamplingSettings
 from orchestrator.storage.schema import SAMPLES
 from tasks import Answer, Mark, Prompt, Task, TaskError, get_task, make_prompt
+from tasks.prompt_table import PromptTable
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +105,7 @@ def in_evaluation(folder: Path) -> list[dict[str, Any]]:
     baseline = changed(cell.baseline, settings=settings, dataset=dataset)
     cell = cell.model_copy(update={"baseline": baseline, "extra_evals": []})
     sampler: Any = Echo()
-    pool = Pool(dataset, Misbehaving(), [], PROMPTS)
+    pool = Pool(dataset, Misbehaving(), PromptTable(), PromptTable.of(PROMPTS))
     rows = Evaluator(cell, pool).evaluate(sampler, cell.updates).to_pylist()
     return sorted(rows, key=lambda row: row["prompt_id"])
 

@@ -24,9 +24,9 @@ from sweeps import (
 from benchmarks.local_cluster import kill_all
 from orchestrator.pipeline.audit import audit, set_aside
 from orchestrator.planning.cells import ProbeSpec
+from orchestrator.probing.outcomes import missing_samples
 from orchestrator.probing.sample_store import (
     compact,
-    missing_samples,
     parts,
     read_samples,
     write_part,

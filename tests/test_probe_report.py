@@ -17,7 +17,8 @@ from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.probing.sample_store import COUNTED, read_samples, write_part
+from orchestrator.probing.outcomes import load_outcomes
+from orchestrator.probing.sample_store import write_part
 from orchestrator.report.analysis import analyse
 from orchestrator.report.page import page_html
 from orchestrator.report.pool_analysis import PoolAnalysis
@@ -27,6 +28,7 @@ from orchestrator.selection.stored import store_subset
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from tasks import Prompt
+from tasks.prompt_table import PromptTable
 
 pytestmark = pytest.mark.slow
 
@@ -113,8 +115,8 @@ def test_the_commands_select_the_subsets_of_the_cells(
     save_report(plan, store, tmp_path / "it's a page.html")
     pool = probe_report(plan, store, tmp_path / "it's a page.html").pools[0]
     assert [p.policy for p in pool.policies] == [*GRID, "level"]
-    samples = read_samples(store, pool.spec, plan.pool(pool.spec).task, _train(plan), COUNTED)
-    table = difficulty_of(plan, pool.spec, samples)
+    outcomes = load_outcomes(store, pool.spec, _train(plan), plan.pool(pool.spec).task)
+    table = difficulty_of(plan, pool.spec, outcomes)
     for cell, outlook in zip(plan.cells, pool.policies, strict=True):
         program, *arguments = shlex.split(outlook.command)
         assert program == "decile" and main(arguments) == 0, outlook
@@ -126,7 +128,7 @@ def test_the_commands_select_the_subsets_of_the_cells(
         assert outlook.summary and outlook.summary.size == subset.num_rows
 
 
-def _train(plan: Plan) -> list[Prompt]:
+def _train(plan: Plan) -> PromptTable:
     return plan.pool(plan.cells[0].probe).train
 
 

@@ -13,6 +13,7 @@ from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.planning.plan import make_plan
+from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.sample_store import write_part
 from orchestrator.probing.samples import sample_and_mark
 from orchestrator.sampling import load_sampler
@@ -110,8 +111,9 @@ def test_a_stored_probe_is_reported_again(
     requests = [(prompt, range(SAMPLES)) for prompt in pool.train]
     samples = sample_and_mark(sampler, pool.task, requests, spec.settings.sampling())
     write_part(store, spec.key, "train", samples)
+    outcomes = load_outcomes(store, spec, pool.train, pool.task)
     for cell in plan.cells:
-        store_subset(store, cell, difficulty_of(plan, spec, samples))
+        store_subset(store, cell, difficulty_of(plan, spec, outcomes))
     monkeypatch.chdir(tmp_path)
     pages = []
     for _ in range(2):

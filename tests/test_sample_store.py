@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,10 +14,9 @@ from hypothesis import strategies as st
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Pool
 from orchestrator.probing import sample_store
+from orchestrator.probing.outcomes import MissingSamples, missing_samples
 from orchestrator.probing.sample_store import (
     compact,
-    missing_indices,
-    missing_samples,
     parts,
     read_samples,
     write_part,
@@ -24,6 +24,7 @@ from orchestrator.probing.sample_store import (
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from tasks import get_task, make_prompt
+from tasks.prompt_table import PromptTable
 
 
 class Probe:
@@ -238,11 +239,11 @@ def test_stored_and_missing_samples_are_complementary(
     have: set[tuple[int, int]], samples: int
 ) -> None:
     prompts = [make_prompt("t", str(i), "a", "") for i in range(5)]
-    rows = [{"prompt_id": prompts[p].prompt_id, "sample": s} for p, s in have]
-    table = pa.Table.from_pylist(rows, schema=SAMPLES.empty_table().select([0, 1]).schema)
-    missing = {
-        (p.prompt_id, i) for p, want in missing_indices(table, prompts, samples) for i in want
-    }
+    present = np.array([[(p, s) in have for s in range(samples)] for p in range(5)])
+    requests = MissingSamples(PromptTable.of(prompts), present)
+    assert list(requests) == [requests[i] for i in range(len(requests))]
+    missing = {(p.prompt_id, i) for p, want in requests for i in want}
+    assert requests.samples == len(missing)
     stored = {(prompts[p].prompt_id, s) for p, s in have if s < samples}
     assert missing & stored == set()
     assert missing | stored == {(p.prompt_id, s) for p in prompts for s in range(samples)}
@@ -257,11 +258,11 @@ def test_splits_are_stored_and_compacted_apart_and_older_parts_belong_to_both(pr
     compact(probe.store, train.key)
     stored = {part.split: part.samples.num_rows for part in parts(probe.store, train.key)}
     assert stored == {"train": 24, "test": 16}
-    assert missing_samples(probe.store, train, probe.prompts) == []
+    assert not missing_samples(probe.store, train, probe.prompts)
     absent = {p.prompt_id for p, _ in missing_samples(probe.store, test, probe.prompts)}
     assert absent == {p.prompt_id for p in probe.prompts[4:]}
     write_part(probe.store, train.key, None, probe.rows(4, 6, range(4)))
-    assert missing_samples(probe.store, test, probe.prompts) == []
+    assert not missing_samples(probe.store, test, probe.prompts)
 
 
 def test_a_part_with_an_unknown_split_is_logged_and_not_used(

@@ -12,8 +12,8 @@ from http_server import Answer, FakeServer, completion, failure, fake_server
 from sweeps import experiments, plan_of
 
 from orchestrator.embedded import embedded_path
+from orchestrator.probing.outcomes import missing_samples
 from orchestrator.probing.probe import ProbeActor
-from orchestrator.probing.sample_store import missing_samples
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.base import Completion, Interrupted, SamplingError, stream_key
 from orchestrator.sampling.endpoint import Endpoint

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
+import numpy.typing as npt
 
 from orchestrator.config.experiment import Resources
 from orchestrator.cost.forecast import evaluations_until
@@ -73,13 +73,16 @@ def model_speed(
     return ModelSpeed(size, Calibration(), source)
 
 
-def token_lengths(samples: pa.Table, prompts: PromptTable, spec: ProbeSpec) -> TokenLengths:
-    """Lengths from stored samples of a probe (column `tokens`), or assumed without any."""
+def token_lengths(
+    tokens: npt.NDArray[np.int32], prompts: PromptTable, spec: ProbeSpec
+) -> TokenLengths:
+    """Lengths from a probe's stored samples (negative: not stored), or assumed without any."""
     characters = prompts.question_lengths.mean() if prompts else 0.0
     prompt = float(characters) / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS
-    if not samples.num_rows:
+    drawn = tokens[tokens >= 0]
+    if not len(drawn):
         return assumed_lengths(prompt, spec.settings.max_completion_length)
-    return TokenLengths(prompt, samples["tokens"].to_numpy().astype(float))
+    return TokenLengths(prompt, drawn.astype(float))
 
 
 def measured_cost(result: Mapping[str, Any]) -> Cost:

@@ -46,55 +46,58 @@ def agreement(samples: pa.Table, table: pa.Table) -> Agreement:
     `samples` has the columns prompt_id, outcome and extracted; `table` is their difficulty table.
     Answers that differ only in spelling (`\\dfrac12`, `\\frac{1}{2}`) are the same.
     """
+    wrong = samples.filter(
+        pc.and_(pc.equal(samples["outcome"], "wrong"), pc.is_valid(samples["extracted"]))
+    )
+    ids = table["prompt_id"].combine_chunks()
+    row = pc.index_in(wrong["prompt_id"], value_set=ids).to_numpy()
+    return agreement_of_rows(row, wrong["extracted"], table)
+
+
+def agreement_of_rows(row: np.ndarray, answers: pa.ChunkedArray, table: pa.Table) -> Agreement:
+    """The agreed answers, from the wrong ones and the row in `table` of each one's prompt."""
     n = counts(table, "n")
     needed = np.maximum(np.ceil(SHARE * n - 1e-9), LEAST)
-    disputed = table.filter(pa.array(counts(table, "wrong") >= needed))
-    wrong = samples.filter(
-        pc.and_(
-            pc.and_(pc.equal(samples["outcome"], "wrong"), pc.is_valid(samples["extracted"])),
-            pc.is_in(samples["prompt_id"], value_set=disputed["prompt_id"].combine_chunks()),
-        )
-    )
-    agreed = _most_common(wrong)
-    row = pc.index_in(agreed["prompt_id"], value_set=table["prompt_id"].combine_chunks()).to_numpy()
+    disputed = pa.array((counts(table, "wrong") >= needed)[row])
+    agreed = _most_common(pa.array(row).filter(disputed), answers.filter(disputed))
+    row = agreed["row"].to_numpy()
     enough = agreed["votes"].to_numpy() >= needed[row]
+    chosen, solved = row[enough], counts(table, "successes")
     others = [
         (SuspectGold(prompt_id, answer, votes, int(n[i])), i)
         for prompt_id, answer, votes, i in zip(
-            *(column.to_pylist() for column in agreed.filter(pa.array(enough)).columns),
-            row[enough].tolist(),
+            table["prompt_id"].take(pa.array(chosen)).to_pylist(),
+            *(agreed[name].filter(pa.array(enough)).to_pylist() for name in ("answer", "votes")),
+            chosen.tolist(),
             strict=True,
         )
     ]
-    solved = counts(table, "successes")
     suspects = [suspect for suspect, i in others if solved[i] == 0]
     suspects.sort(key=lambda s: (-s.votes / s.n, s.prompt_id))
     return Agreement(int(np.count_nonzero(solved >= needed)), len(others), suspects)
 
 
-def _most_common(wrong: pa.Table) -> pa.Table:
-    """One row per prompt: prompt_id, its most common extracted answer, and its count."""
-    answers = wrong["extracted"].combine_chunks().dictionary_encode()
+def _most_common(row: pa.Array, wrong: pa.ChunkedArray) -> pa.Table:
+    """One row per prompt: its row, its most common extracted answer, and its votes."""
+    answers = wrong.combine_chunks().dictionary_encode()
     spellings = [_spelling(text) for text in answers.dictionary.to_pylist()]
     keyed = pa.table(
         {
-            "prompt_id": wrong["prompt_id"],
+            "row": row,
             "spelling": pa.array(spellings, pa.string()).take(answers.indices),
-            "answer": wrong["extracted"],
+            "answer": wrong,
         }
     )
-    grouped = keyed.group_by(["prompt_id", "spelling"]).aggregate(
-        [("answer", "min"), ([], "count_all")]
-    )
-    order = [("prompt_id", "ascending"), ("count_all", "descending"), ("spelling", "ascending")]
+    grouped = keyed.group_by(["row", "spelling"]).aggregate([("answer", "min"), ([], "count_all")])
+    order = [("row", "ascending"), ("count_all", "descending"), ("spelling", "ascending")]
     ranked = grouped.sort_by(order)
-    ids = ranked["prompt_id"].to_numpy(zero_copy_only=False)
-    first = np.ones(len(ids), dtype=bool)
-    first[1:] = ids[1:] != ids[:-1]
+    rows = ranked["row"].to_numpy()
+    first = np.ones(len(rows), dtype=bool)
+    first[1:] = rows[1:] != rows[:-1]
     return (
         ranked.filter(pa.array(first))
-        .select(["prompt_id", "answer_min", "count_all"])
-        .rename_columns(["prompt_id", "answer", "votes"])
+        .select(["row", "answer_min", "count_all"])
+        .rename_columns(["row", "answer", "votes"])
     )
 
 

@@ -61,21 +61,55 @@ def difficulty(
     row = pc.index_in(prompt, value_set=ids).to_numpy()
     code = _outcome_codes(samples["outcome"])
     table = np.bincount(row * len(OUTCOMES) + code, minlength=len(ids) * len(OUTCOMES))
-    table = table.reshape(-1, len(OUTCOMES))
-    by_outcome: dict[str, np.ndarray] = dict(zip(OUTCOMES, table.T, strict=True))
-    n = table.sum(axis=1)
+    tier = [(tiers or {}).get(i, "") for i in ids.to_pylist()]
+    first = _first_outcomes(samples, row, code, len(ids))
+    by_outcome = table.reshape(-1, len(OUTCOMES)).T
+    return _table(
+        ids, tier, by_outcome, first, count_truncated, group_size, samples_per_prompt or 0
+    )
+
+
+def difficulty_of_codes(
+    ids: pa.Array,
+    tiers: pa.Array,
+    codes: np.ndarray,
+    *,
+    count_truncated: Literal["wrong", "exclude"] = "wrong",
+    group_size: int = 8,
+) -> pa.Table:
+    """The table of `difficulty` from outcomes as codes [prompts, K], for prompts sorted by id.
+
+    A code is a position in OUTCOMES; any other value is a sample that is not drawn.
+    """
+    by_outcome = np.array([np.count_nonzero(codes == i, axis=1) for i in range(len(OUTCOMES))])
+    first = np.where(codes[:, 0] < len(OUTCOMES), codes[:, 0].astype(np.int64), -1)
+    return _table(ids, tiers, by_outcome, first, count_truncated, group_size, codes.shape[1])
+
+
+def _table(
+    ids: pa.Array,
+    tiers: pa.Array | list[str],
+    outcomes: np.ndarray,
+    first: np.ndarray,
+    count_truncated: str,
+    group_size: int,
+    samples_per_prompt: int,
+) -> pa.Table:
+    """The table, from counts [outcomes, prompts] and the code of each prompt's sample 0 or -1."""
+    by_outcome: dict[str, np.ndarray] = dict(zip(OUTCOMES, outcomes, strict=True))
+    n = outcomes.sum(axis=0)
     scorable = n - np.sum([by_outcome[name] for name in UNSCORED[count_truncated]], axis=0)
     prior = fit_prior(by_outcome["correct"], scorable)
     columns: dict[str, Any] = {
         **by_outcome,
         **rates(by_outcome["correct"], scorable, prior, group_size),
         "prompt_id": ids,
-        "tier": [(tiers or {}).get(i, "") for i in ids.to_pylist()],
+        "tier": tiers,
         "n": n,
         "successes": by_outcome["correct"],
         "scorable": scorable,
-        "first": _first_outcomes(samples, row, code, len(ids)),
-        "short": n < (samples_per_prompt or 0),
+        "first": pa.array(OUTCOMES).take(pa.array(first, mask=first < 0)),
+        "short": n < samples_per_prompt,
     }
     return pa.table({f.name: pa.array(columns[f.name]).cast(f.type) for f in DIFFICULTY})
 
@@ -89,13 +123,15 @@ def _outcome_codes(outcome: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(code.to_numpy())
 
 
-def _first_outcomes(samples: pa.Table, row: np.ndarray, code: np.ndarray, prompts: int) -> pa.Array:
-    """The outcome of each prompt's sample 0."""
+def _first_outcomes(
+    samples: pa.Table, row: np.ndarray, code: np.ndarray, prompts: int
+) -> np.ndarray:
+    """The code of each prompt's sample 0; -1 without one."""
     first = np.full(prompts, -1)
     if "sample" in samples.column_names:
         at = pc.equal(samples["sample"], 0).to_numpy()
         first[row[at]] = code[at]
-    return pa.array(OUTCOMES).take(pa.array(first, mask=first < 0))
+    return first
 
 
 def outcome_counts(table: pa.Table) -> dict[str, int]:

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
+import numpy.typing as npt
 
 from cluster.resources import probe_share
 from orchestrator.config.experiment import Resources
@@ -39,9 +39,8 @@ from orchestrator.cost.throughput import (
 )
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.probe import ROWS_PER_PART
+from orchestrator.probing.outcomes import ROWS_PER_PART, load_tokens
 from orchestrator.probing.probes import pending_samples
-from orchestrator.probing.sample_store import load_samples
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import read_subset
@@ -126,7 +125,7 @@ class _Estimator:
 
     def __init__(self, plan: Plan, store: Store, gpu: str, results: Results) -> None:
         self.plan, self.store, self.gpu, self.results = plan, store, gpu, results
-        self._tokens: dict[str, pa.Table] = {}
+        self._tokens: dict[str, npt.NDArray[np.int32]] = {}
         models = {cell.probe.model.name: cell.probe.model for cell in plan.cells}
         self.speeds = {name: self._speed(model) for name, model in models.items()}
 
@@ -159,20 +158,19 @@ class _Estimator:
 
     def _lengths(self, cell: Cell) -> TokenLengths:
         """Completion lengths of the cell's subset, or of the pool before one is selected."""
-        samples, train = self._samples(cell.probe), self.plan.pool(cell.probe).train
+        tokens, train = self._stored_tokens(cell.probe), self.plan.pool(cell.probe).train
         subset = read_subset(self.store, cell)
         if subset is None:
-            return token_lengths(samples, train, cell.probe)
-        chosen = subset["prompt_id"].combine_chunks()
-        rows = train.rows_of(chosen)
-        samples = samples.filter(pc.is_in(samples["prompt_id"], value_set=chosen))
-        return token_lengths(samples, train.take(rows[rows >= 0]), cell.probe)
+            return token_lengths(tokens, train, cell.probe)
+        rows = train.rows_of(subset["prompt_id"])
+        rows = rows[rows >= 0]
+        return token_lengths(tokens[rows], train.take(rows), cell.probe)
 
-    def _samples(self, spec: ProbeSpec) -> pa.Table:
-        """Token counts of every stored sample of a probe."""
+    def _stored_tokens(self, spec: ProbeSpec) -> npt.NDArray[np.int32]:
+        """Token counts of every sample of a probe, [prompts, K]; -1 where it is not stored."""
         if probe_id(spec) not in self._tokens:
             prompts = self.plan.pool(spec).prompts(spec.split)
-            self._tokens[probe_id(spec)] = load_samples(self.store, spec, prompts, ("tokens",))
+            self._tokens[probe_id(spec)] = load_tokens(self.store, spec, prompts)
         return self._tokens[probe_id(spec)]
 
     def probe_seconds(self, spec: ProbeSpec, cluster: Mapping[str, float]) -> float | None:
@@ -182,7 +180,7 @@ class _Estimator:
         if speed.size is None or not count or spec.settings.engine == "server":
             return None
         prompts = self.plan.pool(spec).prompts(spec.split)
-        lengths = token_lengths(self._samples(spec), prompts, spec)
+        lengths = token_lengths(self._stored_tokens(spec), prompts, spec)
         share = probe_share(
             cluster,
             -(-count // ROWS_PER_PART),

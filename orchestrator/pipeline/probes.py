@@ -102,13 +102,13 @@ def run_probes(
         pending = pending_samples(plan, store, spec)
         progress.say(f"{label}: {_pending_text(plan, spec, pending)}")
         on_progress = partial(progress.probe, probe_id(spec), label)
-        samples = sample(plan.pool(spec), store, spec, pending.work, cluster, on_progress)
+        outcomes = sample(plan.pool(spec), store, spec, pending.work, cluster, on_progress)
         seconds = time.monotonic() - start
         if meter and pending.samples:
             meter.add(seconds, floor(cluster.get("GPU", 0.0)))
-        progress.probed(f"{label}: {samples.num_rows} samples ({duration(seconds)})")
+        progress.probed(f"{label}: {outcomes.drawn} samples ({duration(seconds)})")
         if spec.split == "train":
-            tables[probe_id(spec)] = spec, difficulty_of(plan, spec, samples)
+            tables[probe_id(spec)] = spec, difficulty_of(plan, spec, outcomes)
     for cell in plan.cells:
         store_subset(store, cell, tables[probe_id(cell.probe)][1])
     return list(tables.values())

@@ -8,6 +8,8 @@ written and resumed like those of any probe.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cluster.actors import RESTARTS
@@ -15,77 +17,80 @@ from cluster.interpreter import worker_options
 from cluster.resources import probe_share
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Pool
-from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
+from orchestrator.probing.adaptive import Counts, Target, undecided_rows
+from orchestrator.probing.outcomes import NONE, Outcomes, load_outcomes
 from orchestrator.probing.probe import ProbeActor, Progress
-from orchestrator.probing.sample_store import (
-    COUNTED,
-    compact,
-    load_samples,
-    read_samples,
-    write_key,
-)
+from orchestrator.probing.sample_store import compact, write_key
 from orchestrator.probing.samples import ProbeError, SampleRequest
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.storage.store import Store
-from tasks import Prompt
+from tasks import OUTCOMES
 
+Ints = npt.NDArray[np.int64]
+
+_NAMES = np.array([*OUTCOMES, None], dtype=object)
 ROWS_PER_CALL = 128  # fills a sampler's batch, and is small enough to learn from soon
 
 
 class Frontier:
-    """The outcomes of a pool so far, and which samples to draw next."""
+    """The outcomes of a pool so far, and which samples to draw next.
 
-    def __init__(
-        self, spec: ProbeSpec, pool: Pool, targets: Sequence[Target], rows: pa.Table
-    ) -> None:
+    Rows are in the order of a difficulty table, whose row numbers break ties.
+    """
+
+    def __init__(self, spec: ProbeSpec, targets: Sequence[Target], outcomes: Outcomes) -> None:
         self.samples = spec.settings.samples
         self.targets = targets
-        # In the order of a difficulty table, whose row numbers break ties.
-        self.prompts = sorted(pool.prompts(spec.split), key=lambda p: p.prompt_id)
-        self.ids = [p.prompt_id for p in self.prompts]
-        self.tiers = [p.tier for p in self.prompts]
-        truncated = {"truncated"} if spec.settings.count_truncated == "exclude" else set[str]()
-        self.unscored = frozenset({"error"} | truncated)
-        self.outcomes: dict[str, dict[int, str]] = {}  # prompt_id -> sample index -> outcome
-        self.in_flight: set[str] = set()
-        self.record(rows.to_pylist())
+        self.prompts = outcomes.prompts.take(outcomes.prompts.order)
+        self.tiers = self.prompts.column("tier").to_pylist()
+        truncated = ["truncated"] if spec.settings.count_truncated == "exclude" else []
+        self.unscored = [OUTCOMES.index(name) for name in ("error", *truncated)]
+        self.codes = outcomes.by_id
+        self.in_flight = np.zeros(len(self.prompts), dtype=bool)
 
     def record(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add marked samples (prompt_id, sample, outcome)."""
-        for row in rows:
-            self.outcomes.setdefault(row["prompt_id"], {})[row["sample"]] = row["outcome"]
-            self.in_flight.discard(row["prompt_id"])
+        at = self.prompts.rows_of(pa.array([row["prompt_id"] for row in rows], pa.string()))
+        for prompt, row in zip(at.tolist(), rows, strict=True):
+            self.codes[prompt, row["sample"]] = OUTCOMES.index(row["outcome"])
+        self.in_flight[at] = False
 
     @property
     def drawn(self) -> int:
         """Samples drawn so far."""
-        return sum(map(len, self.outcomes.values()))
+        return int(np.count_nonzero(self.codes != NONE))
 
-    def undecided(self) -> list[Prompt]:
-        """Prompts that need another sample, the most promising first."""
-        counts = count_outcomes(self.outcomes, self.ids, self.unscored)
-        rows = undecided_rows(self.targets, counts, self.tiers, self.samples)
-        return [self.prompts[row] for row in rows]
+    def undecided(self) -> Ints:
+        """Rows that need another sample, the most promising first."""
+        first = self.codes[:, 0]
+        counts = Counts(
+            np.count_nonzero(self.codes == OUTCOMES.index("correct"), axis=1),
+            np.count_nonzero(np.isin(self.codes, self.unscored), axis=1),
+            np.count_nonzero(self.codes != NONE, axis=1),
+            _NAMES[np.where(first == NONE, len(OUTCOMES), first)],
+        )
+        return undecided_rows(self.targets, counts, self.tiers, self.samples)
 
     def remaining(self) -> int:
         """Samples that the undecided prompts may still need, at most."""
-        return sum(self.samples - len(self.outcomes.get(p.prompt_id, ())) for p in self.undecided())
+        return int(np.count_nonzero(self.codes[self.undecided()] == NONE))
 
     def next_part(self, size: int) -> list[SampleRequest]:
         """One more sample of up to `size` undecided prompts that are not in flight."""
-        free = [p for p in self.undecided() if p.prompt_id not in self.in_flight][:size]
-        self.in_flight |= {p.prompt_id for p in free}
-        part: list[SampleRequest] = []
-        for prompt in free:
-            drawn = self.outcomes.get(prompt.prompt_id, {})
-            part.append((prompt, [next(i for i in range(self.samples) if i not in drawn)]))
-        return part
+        rows = self.undecided()
+        free = rows[~self.in_flight[rows]][:size]
+        self.in_flight[free] = True
+        indices = np.argmax(self.codes[free] == NONE, axis=1)
+        return [
+            (prompt, [index])
+            for prompt, index in zip(self.prompts.take(free), indices.tolist(), strict=True)
+        ]
 
 
 def load_frontier(store: Store, spec: ProbeSpec, pool: Pool, targets: Sequence[Target]) -> Frontier:
     """The frontier of a probe's stored samples."""
-    rows = load_samples(store, spec, pool.prompts(spec.split), COUNTED, pool.task)
-    return Frontier(spec, pool, targets, rows)
+    outcomes = load_outcomes(store, spec, pool.prompts(spec.split), pool.task)
+    return Frontier(spec, targets, outcomes)
 
 
 def run_adaptive(
@@ -95,16 +100,16 @@ def run_adaptive(
     frontier: Frontier,
     cluster: Mapping[str, float],
     progress: Progress,
-) -> pa.Table:
-    """Sample until every target's subset is certain; returns all stored samples (COUNTED).
+) -> Outcomes:
+    """Sample until every target's subset is certain; returns the outcomes of all stored samples.
 
     Needs a connected Ray if anything is undecided. Raises ProbeError like any probe.
     """
-    if frontier.undecided():
+    if len(frontier.undecided()):
         write_key(store, spec)
         _sample(store, spec, frontier, cluster, progress)
         compact(store, spec.key)
-    return read_samples(store, spec, pool.task, pool.prompts(spec.split), COUNTED, partial=True)
+    return load_outcomes(store, spec, pool.prompts(spec.split), pool.task)
 
 
 def _sample(

@@ -1,14 +1,17 @@
 """Checks a marker on its own gold answers before anything relies on it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.probing.isolation import NOT_TRIED, mark_answers
 from tasks import Answer, Mark, Prompt, Task, is_shipped
+from tasks.prompt_table import PromptTable
 from tasks.user_code import named_errors, title_of
 
+BATCH = 50_000  # golds that are marked at once
 PERTURBED = 200
 TIME_LIMIT = 60.0  # seconds for answers built to hang, including the start of a verifier
 # Towers of powers, factorials, and unclosed or deep braces: these hung or crashed verifiers.
@@ -45,20 +48,31 @@ def check_marker(task: Task, prompts: Sequence[Prompt]) -> MarkerCheck:
     """
     if not prompts:
         raise MarkerFails(f"task {task.name} has no prompts to check its marker on")
+    checked = _check_golds(task, prompts)
     some = prompts[:: -(-len(prompts) // PERTURBED)]
     with named_errors(f"{title_of(task)}: format_answer() or perturb()"):
-        golds = [Answer(task.format_answer(p.answer), p.answer) for p in prompts]
         perturbed = [Answer(task.format_answer(task.perturb(p)), p.answer) for p in some]
-    _check_outcomes([p.answer for p in prompts], mark_answers(task, golds, 0), "correct")
     _check_outcomes([a.completion for a in perturbed], mark_answers(task, perturbed, 0), "wrong")
     _check_bombs(task, prompts[0].answer)
-    return MarkerCheck(len(golds), len(perturbed), len(BOMBS))
+    return MarkerCheck(checked, len(perturbed), len(BOMBS))
+
+
+def _check_golds(task: Task, prompts: Iterable[Prompt]) -> int:
+    """Mark every gold, a batch at a time; returns their number."""
+    remaining, checked = iter(prompts), 0
+    while batch := [prompt.answer for prompt in islice(remaining, BATCH)]:
+        with named_errors(f"{title_of(task)}: format_answer() or perturb()"):
+            golds = [Answer(task.format_answer(answer), answer) for answer in batch]
+        _check_outcomes(batch, mark_answers(task, golds, 0), "correct")
+        checked += len(batch)
+    return checked
 
 
 def check_dataset(dataset: Dataset) -> str:
     """Check a dataset's marker on every answer of both splits. Raises MarkerFails."""
     pool = load_pool(dataset)
-    return str(check_marker(pool.task, [*pool.test, *pool.train]))
+    prompts = PromptTable([*pool.test.batches, *pool.train.batches])
+    return str(check_marker(pool.task, prompts))
 
 
 def _check_outcomes(texts: Sequence[str], marks: Sequence[Mark], outcome: str) -> None:

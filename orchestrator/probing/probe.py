@@ -5,7 +5,6 @@ missing is computed from the stored rows; running again samples only the rest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,14 @@ from cluster.actors import map_over_actors
 from cluster.resources import probe_share
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Pool
-from orchestrator.probing.sample_store import COUNTED, compact, read_samples, write_key, write_part
+from orchestrator.probing.outcomes import (
+    MissingSamples,
+    OutcomeReader,
+    Outcomes,
+    PartTables,
+    load_outcomes,
+)
+from orchestrator.probing.sample_store import COUNTED, compact, write_key, write_part
 from orchestrator.probing.samples import (
     MarkingError,
     ProbeError,
@@ -27,8 +33,6 @@ from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.storage.store import Store
 from tasks import Prompt, TaskError
 
-ROWS_PER_PART = 640  # enough to fill a batch, few enough that a kill costs seconds
-
 # Called with (samples done, total samples).
 Progress = Callable[[int, int], None]
 
@@ -37,48 +41,45 @@ def run_probe(
     store: Store,
     spec: ProbeSpec,
     pool: Pool,
-    missing: list[SampleRequest],
+    missing: MissingSamples,
     cluster: Mapping[str, float],
     progress: Progress,
-) -> pa.Table:
-    """Sample what is `missing` of a probe, then return all of it, sorted (columns COUNTED).
+) -> Outcomes:
+    """Sample what is `missing` of a probe, then return the outcomes of all of it.
 
     Needs a connected Ray if anything is missing. Raises ProbeError where sampling or marking fails,
     and RuntimeError when samples are still missing after the run.
     """
+    prompts = pool.prompts(spec.split)
+    reader = OutcomeReader(spec, prompts, pool.task)
     if missing:
         write_key(store, spec)
-        tables = part_tables(missing)
-        gpus, most = spec.settings.gpus_per_sampler, most_on_cpus(spec.settings.engine)
-        share = probe_share(cluster, len(tables), gpus, most)
-        arguments = {"spec": spec, "storage": store.uri, "cpus": share.cpus}
-        done, total = 0, sum(len(indices) for _, indices in missing)
+        _sample(store, spec, missing, cluster, progress)
+        compact(store, spec.key, reader.add)
+    if missing and not reader.stale and reader.outcomes.complete:
+        return reader.outcomes
+    return load_outcomes(store, spec, prompts, pool.task, partial=False)
+
+
+def _sample(
+    store: Store,
+    spec: ProbeSpec,
+    missing: MissingSamples,
+    cluster: Mapping[str, float],
+    progress: Progress,
+) -> None:
+    tables = PartTables(missing)
+    gpus, most = spec.settings.gpus_per_sampler, most_on_cpus(spec.settings.engine)
+    share = probe_share(cluster, len(tables), gpus, most)
+    arguments = {"spec": spec, "storage": store.uri, "cpus": share.cpus}
+    done, total = 0, missing.samples
+    progress(done, total)
+    python = spec.settings.engine_python
+    for row in map_over_actors(tables, ProbeActor, arguments, share, python):
+        if row["failure"]:
+            raise ProbeError(row["failure"])
+        done += row["samples"]
         progress(done, total)
-        python = spec.settings.engine_python
-        for row in map_over_actors(tables, ProbeActor, arguments, share, python):
-            if row["failure"]:
-                raise ProbeError(row["failure"])
-            done += row["samples"]
-            progress(done, total)
-        compact(store, spec.key)
-    return read_samples(store, spec, pool.task, pool.prompts(spec.split), COUNTED)
-
-
-def part_tables(missing: list[SampleRequest]) -> list[pa.Table]:
-    """The missing samples in parts of about ROWS_PER_PART, prompts of similar length together.
-
-    Each table has one row: column `part`, a list of prompts with the sample indices to draw.
-    """
-    ordered = sorted(missing, key=lambda request: (len(request[0].question), request[0].prompt_id))
-    parts: list[list[dict[str, Any]]] = [[]]
-    rows = 0
-    for prompt, indices in ordered:
-        if rows >= ROWS_PER_PART:
-            parts.append([])
-            rows = 0
-        rows += len(indices)
-        parts[-1].append({**asdict(prompt), "samples": indices})
-    return [pa.table({"part": [part]}) for part in parts]
 
 
 class ProbeActor:
@@ -113,10 +114,15 @@ class ProbeActor:
         """Write the samples as a part; returns (prompt_id, sample, outcome) of each.
 
         A failure to sample or to mark is returned as text, not raised: Ray's wrapped exceptions
-        lose their cause. What was drawn before a server failed is written.
+        lose their cause. It ends the probe, so that nothing is drawn after it. What was drawn
+        before a server failed is written.
         """
-        if self.failure:
-            return [], self.failure
+        if not self.failure:
+            rows, self.failure = self._draw_part(requests)
+            return rows, self.failure
+        return [], self.failure
+
+    def _draw_part(self, requests: list[SampleRequest]) -> tuple[list[dict[str, Any]], str]:
         settings, failure = self.spec.settings.sampling(), ""
         results: Sequence[Sequence[Completion | None]]
         try:

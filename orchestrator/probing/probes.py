@@ -3,17 +3,14 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from orchestrator.config.entries import build_policy
 from orchestrator.planning.cells import ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.adaptive import Target
 from orchestrator.probing.adaptive_probe import Frontier, load_frontier, run_adaptive
+from orchestrator.probing.outcomes import MissingSamples, Outcomes, missing_samples
 from orchestrator.probing.probe import Progress, run_probe
-from orchestrator.probing.sample_store import missing_samples
-from orchestrator.probing.samples import SampleRequest
 from orchestrator.storage.store import Store
 from policies import ScorePolicy, needs_of
 
@@ -22,7 +19,7 @@ class PendingSamples(NamedTuple):
     """The samples that a probe is missing; an adaptive probe may need fewer."""
 
     samples: int
-    work: list[SampleRequest] | Frontier
+    work: MissingSamples | Frontier
 
     @property
     def at_most(self) -> bool:
@@ -56,7 +53,7 @@ def pending_samples(plan: Plan, store: Store, spec: ProbeSpec) -> PendingSamples
     targets, pool = targets_of(plan, spec), plan.pool(spec)
     if targets is None:
         missing = missing_samples(store, spec, pool.prompts(spec.split))
-        return PendingSamples(sum(len(indices) for _, indices in missing), missing)
+        return PendingSamples(missing.samples, missing)
     frontier = load_frontier(store, spec, pool, targets)
     return PendingSamples(frontier.remaining(), frontier)
 
@@ -65,11 +62,11 @@ def sample(
     pool: Pool,
     store: Store,
     spec: ProbeSpec,
-    work: list[SampleRequest] | Frontier,
+    work: MissingSamples | Frontier,
     cluster: Mapping[str, float],
     progress: Progress,
-) -> pa.Table:
-    """Draw a probe's missing samples; returns all its samples (columns COUNTED)."""
+) -> Outcomes:
+    """Draw a probe's missing samples; returns the outcomes of all of them."""
     if isinstance(work, Frontier):
         return run_adaptive(store, spec, pool, work, cluster, progress)
     return run_probe(store, spec, pool, work, cluster, progress)

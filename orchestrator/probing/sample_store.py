@@ -13,21 +13,25 @@ training prompts only.
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Split
-from orchestrator.probing.samples import SampleRequest, marks_are_current, update_marks
+from orchestrator.probing.samples import marks_are_current, update_marks
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, empty
 from orchestrator.storage.store import Store
 from tasks import Prompt, Task
+from tasks.prompt_table import PromptTable
+
+Ints = npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +130,39 @@ def _names(store: Store, key: str) -> list[str]:
     return [name for name in store.names("probes", key) if name.endswith(".parquet")]
 
 
+class PoolRows(NamedTuple):
+    """Stored samples of a pool (schema SAMPLES), and the row of each one's prompt in the pool."""
+
+    prompts: Ints
+    samples: pa.Table
+
+
+def ids_and_samples(samples: pa.Table, prompts: PromptTable, most: int) -> PoolRows:
+    """Those rows that are samples of these prompts with an index below `most`."""
+    row = prompts.rows_of(samples["prompt_id"])
+    known = (row >= 0) & (samples["sample"].to_numpy() < most)
+    if known.all():
+        return PoolRows(row, samples)
+    return PoolRows(row[known], samples.filter(pa.array(known)))
+
+
+def rows_of_parts(
+    store: Store, spec: ProbeSpec, prompts: PromptTable, task: Task | None = None
+) -> Iterator[PoolRows]:
+    """The stored rows of these prompts in the probe's split, part by part.
+
+    With `task`, marked by its current marker. Parts without a split belong to both splits. Several
+    parts may hold the same sample.
+    """
+    for part in parts(store, spec.key):
+        if part.split in (spec.split, None):
+            rows = ids_and_samples(part.samples, prompts, spec.settings.samples)
+            if task:
+                marked = _with_current_marks(store, spec, part.name, rows, task, prompts)
+                rows = rows._replace(samples=marked)
+            yield rows
+
+
 def load_samples(
     store: Store,
     spec: ProbeSpec,
@@ -135,25 +172,13 @@ def load_samples(
 ) -> pa.Table:
     """The stored rows of these prompts in the probe's split, each once, sorted.
 
-    With `task`, marked by its current marker. One part at a time is in memory: for a large probe,
-    ask only for the `columns` that are needed. Parts without a split belong to both splits.
+    With `task`, marked by its current marker. All rows are in memory at once: of a large pool, read
+    `outcomes.load_outcomes`.
     """
     columns = [*PAIR, *(name for name in columns if name not in PAIR)]
-    ids = pa.array([p.prompt_id for p in prompts], pa.string())
-    golds = {p.prompt_id: p.answer for p in prompts} if task else {}
     tables = [empty(SAMPLES).select(columns)]
-    for part in parts(store, spec.key):
-        if part.split not in (spec.split, None):
-            continue
-        rows = part.samples.filter(
-            pc.and_(
-                pc.is_in(part.samples["prompt_id"], value_set=ids),
-                pc.less(part.samples["sample"], spec.settings.samples),
-            )
-        )
-        if task:
-            rows = _with_current_marks(store, spec, part.name, rows, task, golds)
-        tables.append(rows.select(columns))
+    for rows in rows_of_parts(store, spec, PromptTable.of(prompts), task):
+        tables.append(rows.samples.select(columns))
     return _without_duplicates(
         pa.concat_tables(tables).sort_by([(name, "ascending") for name in PAIR])
     )
@@ -169,12 +194,13 @@ def _without_duplicates(rows: pa.Table) -> pa.Table:
 
 
 def _with_current_marks(
-    store: Store, spec: ProbeSpec, name: str, rows: pa.Table, task: Task, golds: Mapping[str, str]
+    store: Store, spec: ProbeSpec, name: str, pool: PoolRows, task: Task, prompts: PromptTable
 ) -> pa.Table:
     """Rows of a part under the task's marker; updated marks are cached next to the part.
 
     Two readings of answers share a probe's texts: each finds its own marks the second time.
     """
+    rows = pool.samples
     if marks_are_current(rows, task):
         return rows
     cache = ("probes", spec.key, f"marks-{canonical_hash(task.marker_id)}", name)
@@ -182,33 +208,10 @@ def _with_current_marks(
     if cached is not None and cached.select(PAIR).equals(rows.select(PAIR)):
         marks = {f.name: cached[f.name] for f in MARKED}
         return pa.table({n: marks.get(n, rows[n]) for n in SAMPLES.names}, schema=SAMPLES)
+    golds = {p.prompt_id: p.answer for p in prompts.take(np.unique(pool.prompts))}
     rows = update_marks(rows, task, golds, spec.dataset.max_marking_errors)
     store.write_table(rows.select(MARKED.names), *cache)
     return rows
-
-
-def missing_samples(
-    store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]
-) -> list[SampleRequest]:
-    """The prompts with fewer samples than the probe needs, each with its missing indices."""
-    return missing_indices(load_samples(store, spec, prompts, PAIR), prompts, spec.settings.samples)
-
-
-def missing_indices(rows: pa.Table, prompts: Sequence[Prompt], samples: int) -> list[SampleRequest]:
-    """Per prompt, the sample indices below `samples` that are missing from `rows`, if any."""
-    ids = pa.array([p.prompt_id for p in prompts], pa.string())
-    row = pc.fill_null(pc.index_in(rows["prompt_id"], value_set=ids), -1).to_numpy()
-    index = rows["sample"].to_numpy()
-    known = (row >= 0) & (index < samples)
-    present = np.zeros((len(prompts), samples), dtype=bool)
-    present[row[known], index[known]] = True
-    # Most prompts lack the same indices: share one tuple among up to a million prompts.
-    shared: dict[bytes, Sequence[int]] = {}
-    return [
-        (prompt, shared.setdefault(mask.tobytes(), tuple(np.flatnonzero(~mask).tolist())))
-        for prompt, mask in zip(prompts, present, strict=True)
-        if not mask.all()
-    ]
 
 
 def read_samples(
@@ -233,24 +236,24 @@ def read_samples(
     return rows
 
 
-def set_aside_unsound(store: Store, key: str) -> None:
-    """Rename the parts that fail verification, so that their samples are drawn again."""
-    for name in _names(store, key):
-        try:
-            read_part(store, key, name)
-        except (ValueError, pa.ArrowException):  # not OSError, which may be the network's
-            store.set_aside("probes", key, name)
-
-
-def compact(store: Store, key: str) -> None:
+def compact(store: Store, key: str, on_part: Callable[[Part], None] | None = None) -> None:
     """Merge small parts of a split into files of about ROWS_PER_FILE sorted rows.
 
-    Two drivers that compact at once each write a whole file first, so nothing can be lost. Parts
-    that fail verification are set aside first: a merged part may get the name of one of them.
+    Each part is read once; `on_part` is called with it. One that fails verification is set aside,
+    so that its samples are drawn again. Two drivers that compact at once each write a whole file
+    first, so nothing can be lost.
     """
-    set_aside_unsound(store, key)
     groups: dict[Split | None, list[Part]] = {}
-    for part in parts(store, key):
+    for name in _names(store, key):
+        try:
+            part = read_part(store, key, name)
+        except FileNotFoundError:  # another driver has merged it
+            continue
+        except (ValueError, pa.ArrowException):  # not OSError, which may be the network's
+            store.set_aside("probes", key, name)
+            continue
+        if on_part:
+            on_part(part)
         group = groups.setdefault(part.split, [])
         if sum(p.samples.num_rows for p in group) + part.samples.num_rows > ROWS_PER_FILE:
             _merge(store, key, group)

@@ -10,8 +10,8 @@ from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.difficulty.table import outcome_counts
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
+from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.probes import targets_of
-from orchestrator.probing.sample_store import COUNTED, read_samples
 from orchestrator.report.content import Figure, FigureRow, Paragraph, Section
 from orchestrator.report.figures import failure_histogram, outcome_bars
 from orchestrator.selection.stored import read_subset
@@ -36,10 +36,10 @@ def pool_section(plan: Plan, store: Store, spec: ProbeSpec) -> Section:
     pool = plan.pool(spec)
     adaptive = targets_of(plan, spec) is not None
     try:
-        samples = read_samples(store, spec, pool.task, pool.train, COUNTED, partial=adaptive)
+        outcomes = load_outcomes(store, spec, pool.train, pool.task, partial=adaptive)
     except RuntimeError as error:
         return Section(anchor, heading, (Paragraph(str(error)),))
-    table = difficulty_of(plan, spec, samples)
+    table = difficulty_of(plan, spec, outcomes)
     note = (Paragraph(ADAPTIVE),) if adaptive else ()
     figures = pool_figures(title, table, spec, _outcomes(plan, store, spec, table))
     return Section(anchor, heading, (*note, figures))

@@ -12,25 +12,30 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.config.entries import build_policy
-from orchestrator.difficulty.agreement import Agreement, SuspectGold, agreement
+from orchestrator.difficulty.agreement import Agreement, SuspectGold, agreement_of_rows
 from orchestrator.difficulty.estimates import counts, fit_prior, reliability
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.difficulty.table import Summary, summarise
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
+from orchestrator.probing.outcomes import OutcomeReader, Outcomes
 from orchestrator.probing.probes import targets_of
-from orchestrator.probing.sample_store import COUNTED, load_samples
+from orchestrator.probing.sample_store import load_samples, rows_of_parts
 from orchestrator.report.pool import pool_title
 from orchestrator.selection.subsets import SubsetRequest, select
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from policies import PolicyError
 from tasks import OUTCOMES, Prompt
+from tasks.prompt_table import PromptTable
+
+Ints = npt.NDArray[np.integer]
 
 EXAMPLES = 3  # completions to read of each outcome
 SUSPECTS_READ = 5  # suspected wrong gold answers shown with a completion
@@ -65,7 +70,7 @@ class PoolAnalysis:
 
     drawn: stored samples, of `expected`, of which an adaptive probe that stops early needs fewer.
     unsolved: rows of prompts without a correct sample; unfinished: rows of those that failed, and
-    only by truncation. prompts: the whole pool by prompt_id. examples: completions to read by
+    only by truncation. prompts: the whole pool. examples: completions to read by
     outcome, and those that agree on another answer than the gold one under AGREED.
     """
 
@@ -80,8 +85,12 @@ class PoolAnalysis:
     agreement: Agreement
     unsolved: np.ndarray
     unfinished: np.ndarray
-    prompts: Mapping[str, Prompt]
+    prompts: PromptTable
     examples: Mapping[str, list[Example]]
+
+    def prompt(self, prompt_id: str) -> Prompt:
+        """A prompt of the pool."""
+        return self.prompts.with_ids([prompt_id])[prompt_id]
 
     @property
     def samples(self) -> int:
@@ -107,13 +116,13 @@ def analyse_pool(
     `table_file` is where the difficulty table will be written: commands select from it.
     """
     pool = plan.pool(spec)
-    samples = load_samples(store, spec, pool.train, (*COUNTED, "extracted"), pool.task)
-    if not samples.num_rows:
+    outcomes, wrong = _read_outcomes(store, spec, pool)
+    if not outcomes.drawn:
         return None
-    table = difficulty_of(plan, spec, samples)
-    complete = samples.num_rows == table.num_rows * spec.settings.samples
-    agreed = agreement(samples, table)
-    pairs = {**_of_each_outcome(samples), AGREED: _agreeing(samples, agreed.suspects)}
+    table = difficulty_of(plan, spec, outcomes)
+    complete = outcomes.complete
+    agreed = agreement_of_rows(wrong.row, wrong.answers, table)
+    pairs = {**_of_each_outcome(outcomes), AGREED: _agreeing(table, wrong, agreed.suspects)}
     correct, scorable = counts(table, "successes"), counts(table, "scorable")
     prior = fit_prior(correct, scorable)
     finished_failures = counts(table, "wrong") + counts(table, "unparsed")
@@ -121,7 +130,7 @@ def analyse_pool(
         title=pool_title(spec),
         spec=spec,
         table=table,
-        drawn=samples.num_rows,
+        drawn=outcomes.drawn,
         stops_early=targets_of(plan, spec) is not None,
         group_size=int(cells_of(plan.cells, spec)[0].grpo["num_generations"]),
         reliability=None if prior.note else reliability(prior, spec.settings.samples),
@@ -129,7 +138,7 @@ def analyse_pool(
         agreement=agreed,
         unsolved=np.flatnonzero((correct == 0) & (scorable > 0)),
         unfinished=np.flatnonzero((finished_failures == 0) & (counts(table, "truncated") > 0)),
-        prompts={p.prompt_id: p for p in pool.train},
+        prompts=pool.train,
         examples=_read_examples(store, spec, pool, pairs),
     )
 
@@ -194,29 +203,58 @@ def _select_command(cell: Cell, size: int, table_file: Path) -> str:
     return " ".join(["decile", "select", *(f"{n} {shlex.quote(v)}" for n, v in arguments)])
 
 
-def _of_each_outcome(samples: pa.Table) -> dict[str, list[tuple[str, int]]]:
+class WrongAnswers(NamedTuple):
+    """The wrong answers of a probe: row of the difficulty table, sample, and extracted answer."""
+
+    row: Ints
+    sample: Ints
+    answers: pa.ChunkedArray
+
+
+def _read_outcomes(store: Store, spec: ProbeSpec, pool: Pool) -> tuple[Outcomes, WrongAnswers]:
+    """The outcomes of a training probe, and its wrong answers; each part is read once."""
+    reader = OutcomeReader(spec, pool.train, pool.task)
+    rank = np.empty(len(pool.train), dtype=np.int64)
+    rank[pool.train.order] = np.arange(len(rank))
+    rows, answers = [np.empty((0, 2), dtype=np.int32)], [pa.array([], pa.string())]
+    for part in rows_of_parts(store, spec, pool.train, pool.task):
+        new = reader.add_rows(part.prompts, part.samples)
+        wrong = pc.and_(
+            pc.equal(part.samples["outcome"], "wrong"), part.samples["extracted"].is_valid()
+        )
+        kept = new & wrong.to_numpy()
+        samples = part.samples.filter(pa.array(kept))
+        places = [rank[part.prompts[kept]], samples["sample"].to_numpy()]
+        rows.append(np.stack(places, axis=1).astype(np.int32))
+        answers += samples["extracted"].chunks
+    row, sample = np.concatenate(rows).T
+    return reader.outcomes, WrongAnswers(row, sample, pa.chunked_array(answers, pa.string()))
+
+
+def _of_each_outcome(outcomes: Outcomes) -> dict[str, list[tuple[str, int]]]:
     """Outcome -> (prompt_id, sample) of its first sample for the first EXAMPLES prompts.
 
     Ids are hashes, so their order depends neither on success nor on the order of the source.
     """
     pairs: dict[str, list[tuple[str, int]]] = {}
-    for outcome in OUTCOMES:
-        rows = samples.filter(pc.equal(samples["outcome"], outcome))
-        ids = rows["prompt_id"].unique()[:EXAMPLES]
-        first: dict[str, int] = {}
-        for row in rows.filter(pc.is_in(rows["prompt_id"], value_set=ids)).to_pylist():
-            first.setdefault(row["prompt_id"], row["sample"])
-        pairs[outcome] = list(first.items())
+    codes, order = outcomes.by_id, outcomes.prompts.order
+    for code, outcome in enumerate(OUTCOMES):
+        rows = np.flatnonzero((codes == code).any(axis=1))[:EXAMPLES]
+        samples = np.argmax(codes[rows] == code, axis=1)
+        ids = outcomes.prompts.ids(order[rows]).to_pylist()
+        pairs[outcome] = list(zip(ids, samples.tolist(), strict=True))
     return pairs
 
 
-def _agreeing(samples: pa.Table, suspects: Sequence[SuspectGold]) -> list[tuple[str, int]]:
+def _agreeing(
+    table: pa.Table, wrong: WrongAnswers, suspects: Sequence[SuspectGold]
+) -> list[tuple[str, int]]:
     """(prompt_id, sample) of one completion with the agreed answer, for the first suspects."""
     pairs = []
     for suspect in suspects[:SUSPECTS_READ]:
-        of_prompt = samples.filter(pc.equal(samples["prompt_id"], suspect.prompt_id)).to_pylist()
-        same = (row["sample"] for row in of_prompt if row["extracted"] == suspect.answer)
-        pairs.append((suspect.prompt_id, next(same)))
+        at = np.flatnonzero(wrong.row == pc.index(table["prompt_id"], suspect.prompt_id).as_py())
+        same = pc.equal(wrong.answers.take(pa.array(at)), suspect.answer).to_numpy()
+        pairs.append((suspect.prompt_id, int(wrong.sample[at[same]].min())))
     return pairs
 
 
@@ -226,7 +264,7 @@ def _read_examples(
     """The completions of these samples, under the same names; only their prompts are read."""
     samples_shown = {pair for group in pairs.values() for pair in group}
     ids = {prompt_id for prompt_id, _ in samples_shown}
-    prompts = {p.prompt_id: p for p in pool.train if p.prompt_id in ids}
+    prompts = pool.train.with_ids(ids)
     rows = load_samples(store, spec, list(prompts.values()), SAMPLES.names, pool.task)
     by_pair = {(row["prompt_id"], row["sample"]): row for row in rows.to_pylist()}
     return {

@@ -208,7 +208,7 @@ def _of_all(prompts: int) -> str:
 def _failures(pool: PoolAnalysis, rows: np.ndarray) -> Iterable[tuple[str, str]]:
     """Question, and its gold answer with its outcomes."""
     for row in pool.table.take(pa.array(rows[:LISTED])).to_pylist():
-        prompt = pool.prompts[row["prompt_id"]]
+        prompt = pool.prompt(row["prompt_id"])
         row["correct"] = row["successes"]
         outcomes = ", ".join(f"{row[name]} {name}" for name in OUTCOMES if row[name])
         about = f"Gold answer: {one_line(prompt.answer)}; {row['n']} samples: {outcomes}"
@@ -231,8 +231,8 @@ def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
     """Question, and its gold and agreed answers, of the most unanimous suspects."""
     return [
         (
-            pool.prompts[s.prompt_id].question,
-            f"gold answer {one_line(pool.prompts[s.prompt_id].answer, 40)}, "
+            pool.prompt(s.prompt_id).question,
+            f"gold answer {one_line(pool.prompt(s.prompt_id).answer, 40)}, "
             f"{s.votes} of {s.n} completions answer {one_line(s.answer, 40)}",
         )
         for s in pool.agreement.suspects[:most]

@@ -1,7 +1,7 @@
 """A difficulty table and a policy -> a subset: which prompts, and why they were chosen. Pure."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,8 @@ from policies import (
     needs_of,
     ties_of,
 )
+
+_ROWS = 65_536  # read at once
 
 
 class SubsetRequest(NamedTuple):
@@ -92,9 +94,18 @@ def _subset_table(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> p
     columns |= {
         "rank": pa.array(range(len(chosen)), pa.int32()),
         "tied": pa.array(tied, pa.bool_()),
-        "why": pa.array([_why(row, t) for row, t in zip(rows.to_pylist(), tied, strict=True)]),
+        "why": pa.array([_why(row, t) for row, t in zip(_counts(rows), tied, strict=True)]),
     }
     return pa.table({name: columns[name] for name in SUBSET.names}).cast(SUBSET)
+
+
+def _counts(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    """What `_why` reads of each row, if the table has it; a batch of rows at a time."""
+    names = [name for name in ("n", "successes", "short") if name in rows.column_names]
+    if not names:
+        yield from [{}] * rows.num_rows
+    for batch in rows.select(names).to_batches(_ROWS):
+        yield from batch.to_pylist()
 
 
 def _why(row: dict[str, Any], tied: bool) -> str:
