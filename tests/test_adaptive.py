@@ -1,8 +1,11 @@
 """Adaptive probing selects the subsets of the full probe for any outcomes and batch size."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +19,8 @@ from orchestrator.probing.adaptive import (
     simulate,
     undecided_rows,
 )
+from orchestrator.probing.adaptive_probe import Frontier
+from orchestrator.probing.outcomes import NONE, Outcomes
 from orchestrator.selection.subsets import SubsetRequest, select
 from policies import ScorePolicy
 
@@ -151,3 +156,24 @@ def test_complete_tables_are_unchanged() -> None:
     outcomes = pool(6, 20, 4)
     table = difficulty(samples(outcomes, np.full(20, 4)), samples_per_prompt=4)
     assert complete_pass_rates(table, 4)["pass_rate"].equals(table["pass_rate"])
+
+
+def test_the_frontier_draws_what_the_simulation_draws(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path)
+    spec = plan.cells[0].probe
+    pool = plan.pool(spec).train
+    samples = spec.settings.samples
+    correct = np.random.default_rng(3).random((len(pool), samples)) < 0.4
+    targets = [target(PolicyEntry(policy=name), 9, 0) for name in ("hard", "easy")]
+    none = Outcomes(pool, np.full((len(pool), samples), NONE, dtype=np.uint8))
+    frontier = Frontier(spec, targets, none)
+    ids = sorted(prompt.prompt_id for prompt in pool)
+    while part := frontier.next_part(5):
+        rows = []
+        for prompt, [sample] in part:
+            outcome = "correct" if correct[ids.index(prompt.prompt_id), sample] else "wrong"
+            rows.append({"prompt_id": prompt.prompt_id, "sample": sample, "outcome": outcome})
+        frontier.record(rows)
+    expected = simulate(correct, targets, 5)
+    assert ((frontier.codes != NONE).sum(axis=1) == expected.drawn).all()
+    assert frontier.drawn < correct.size and not frontier.remaining()
