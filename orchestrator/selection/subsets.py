@@ -100,12 +100,11 @@ def _subset_table(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> p
 
 
 def _counts(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """What `_why` reads of each row, if the table has it; a batch of rows at a time."""
+    """What `_why` reads of each row, as far as the table has it; some rows at a time."""
     names = [name for name in ("n", "successes", "short") if name in rows.column_names]
-    if not names:
-        yield from [{}] * rows.num_rows
-    for batch in rows.select(names).to_batches(_ROWS):
-        yield from batch.to_pylist()
+    for start in range(0, rows.num_rows, _ROWS):
+        some = rows.slice(start, _ROWS)
+        yield from some.select(names).to_pylist() if names else [{}] * some.num_rows
 
 
 def _why(row: dict[str, Any], tied: bool) -> str:
