@@ -1,6 +1,7 @@
 """Difficulty tables from marked samples."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.difficulty import table as difficulty_table
 from orchestrator.difficulty.table import (
     difficulty,
     outcome_histogram,
@@ -257,6 +259,21 @@ def test_the_summary_predicts_a_second_probe() -> None:
     assert summary.learnable == pytest.approx(table["learnability"][0].as_py())
     assert summary.prior.alpha + summary.prior.beta < 2
     assert 0 < summary.reliability < 1
+
+
+def test_second_probes_of_a_large_pool_are_simulated_on_a_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts = np.random.default_rng(0).permutation([0] * 300 + [2] * 300 + [4] * 300)
+    large = pool_of(counts.tolist(), ["wrong"], 4)
+    whole = summarise(large, 150, "hard", 0, 4)
+    monkeypatch.setattr(difficulty_table, "SIMULATED", 300)
+    share = summarise(large, 150, "hard", 0, 4)
+    assert 0 < abs(share.overlap - whole.overlap) < 0.1
+    assert 0 < abs(share.overlap_same_ties - whole.overlap_same_ties) < 0.1
+    assert replace(share, overlap=0, overlap_same_ties=0) == replace(
+        whole, overlap=0, overlap_same_ties=0
+    )
 
 
 def test_summary_lines() -> None:

@@ -1,6 +1,7 @@
 """Marked samples -> a difficulty table with one row per prompt, and its summary. Pure."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from orchestrator.difficulty.estimates import (
     wilson,
 )
 from orchestrator.storage.schema import DIFFICULTY
-from policies import Policy, Ties, checked_rows, get_policy, is_whole, ties_of
+from policies import Policy, PolicyError, Ties, checked_rows, get_policy, is_whole, ties_of
 from tasks import OUTCOMES
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "wilson",
 ]
 
+SIMULATED = 1_000_000  # prompts of a pool of which second probes are simulated
 FAILURES = ("wrong", "unparsed", "truncated")
 UNSCORED = {"wrong": ("error",), "exclude": ("error", "truncated")}  # by count_truncated
 
@@ -193,17 +195,19 @@ def summarise(
     """The summary of a difficulty table and of the `size` prompts that the policy selects.
 
     `samples` is K. `repeats` second probes of K samples per prompt are simulated with new
-    tie-breaking, and as many with the same. If this probe stopped early, give the table of
-    `adaptive.complete_pass_rates`. Raises PolicyError if the subset cannot be filled.
+    tie-breaking, and as many with the same, of at most SIMULATED prompts. If this probe stopped
+    early, give the table of `adaptive.complete_pass_rates`. Raises PolicyError if the subset cannot
+    be filled.
     """
     rule = get_policy(policy) if isinstance(policy, str) else policy
     name = str(getattr(rule, "title", None) or getattr(rule, "__name__", policy))
     rows = rule(table, size, np.random.default_rng(seed))
     chosen = checked_rows(rows, name, len(rows) if is_whole(rule) else size, table.num_rows)
+    pool, members = _simulated(table, chosen, rule, seed)
     again = partial(
         in_subset_probability,
-        table,
-        size,
+        pool,
+        size if pool is table else len(members),
         rule,
         seed,
         samples,
@@ -227,9 +231,25 @@ def summarise(
         unsolved=int(np.count_nonzero(counts(subset, "successes") == 0)),
         learnable=pc.mean(subset["learnability"]).as_py(),
         ties=ties_of(rule, table, chosen),
-        overlap=expected_overlap(again(same_ties=False), chosen),
-        overlap_same_ties=expected_overlap(again(same_ties=True), chosen),
+        overlap=expected_overlap(again(same_ties=False), members),
+        overlap_same_ties=expected_overlap(again(same_ties=True), members),
     )
+
+
+def _simulated(
+    table: pa.Table, chosen: np.ndarray, rule: Policy, seed: int
+) -> tuple[pa.Table, np.ndarray]:
+    """The prompts of which second probes are simulated, and the rows that the policy takes of them.
+
+    They are the pool, or an even share of a larger one: rows are in the order of hashes.
+    """
+    step = -(-table.num_rows // SIMULATED)
+    if step > 1:
+        share = table.take(pa.array(np.arange(0, table.num_rows, step)))
+        with suppress(PolicyError):  # too few prompts for the policy in the share alone
+            size = max(1, len(chosen) // step)
+            return share, np.asarray(rule(share, size, np.random.default_rng(seed)))
+    return table, chosen
 
 
 def summary_lines(summary: Summary) -> list[str]:

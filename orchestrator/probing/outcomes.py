@@ -190,7 +190,7 @@ class PartTables:
         absent = self.absent[start:stop]
         ends = np.cumsum(np.count_nonzero(absent, axis=1))
         samples = pa.ListArray.from_arrays(
-            pa.array(np.append(0, ends), pa.int32()), pa.array(np.nonzero(absent)[1])
+            pa.array(np.append(0, ends), pa.int32()), pa.array(np.nonzero(absent)[1], pa.int32())
         )
         columns = [rows.column(name).combine_chunks() for name in Prompt.__slots__]
         requests = pa.StructArray.from_arrays([*columns, samples], [*Prompt.__slots__, "samples"])
