@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--cell", type=int, default=0, help="which of its cells")
     parser.add_argument("--storage", help="where the subset of the cell is stored")
     parser.add_argument("--updates", type=int, help="instead of the cell's grpo.max_steps")
+    parser.add_argument("--live", action="store_true", help="rewards alternate: no group is dead")
     parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds, not wall time")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE")
     arguments = parser.parse_args()
@@ -76,6 +77,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         prompts = [prompt for prompt in prompts if prompt.prompt_id in chosen]
     folder = arguments.barrier / str(os.getpid())
     trainer = make_trainer(arguments.kind, plan, cell, prompts, folder)
+    if arguments.live:
+        device = trainer.accelerator.device
+        trainer._calculate_rewards = lambda inputs, *_: torch.tensor(
+            [[float(i % 2)] for i in range(len(inputs))], device=device
+        )
     clock = Clock(trainer, time.process_time if arguments.cpu_time else synchronized_time)
     trainer.add_callback(clock)
     wait_for_all(arguments.barrier, arguments.processes)

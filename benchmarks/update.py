@@ -3,7 +3,8 @@
 Trains a few updates on random weights in the shape of a catalogued model (or on the embedded one),
 in processes of their own: as a plain TRL script (`benchmarks/bare_grpo.py`) and as a cell, in turn,
 then as several cells at once. Random weights almost never end an answer, so every completion has
-`--tokens` tokens, and both sides do the same work. The first updates are not counted.
+`--tokens` tokens, and never answer correctly: there, rewards alternate, so that no group is dead.
+The first updates are not counted.
 """
 
 import argparse

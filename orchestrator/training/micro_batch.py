@@ -1,8 +1,8 @@
 """Out of memory: the next try uses a smaller micro-batch and the same effective batch.
 
 The micro-batch depends on the machine, not on the cell: it is stored next to the cell and is not
-part of its id. Groups, rollouts and updates stay the same; only rounding may differ. TRL generates
-a whole batch of completions at a time regardless: see LiveGroupsTrainer.
+part of its id. Groups, rollouts and updates stay the same; only rounding may differ. Rollouts are
+drawn in parts of their own: see LiveGroupsTrainer.
 """
 
 from typing import Any

@@ -18,9 +18,9 @@ from orchestrator.sampling.transformers import TransformersSampler
 class Decoder:
     """Draws the rollouts of a trainer's model while it trains."""
 
-    def __init__(self, model: Any, tokenizer: Any, ends: Sequence[int], cell: Cell) -> None:
+    def __init__(self, model: Any, tokenizer: Any, ends: Sequence[int | None], cell: Cell) -> None:
         self.sampler = TransformersSampler(model, tokenizer)
-        self.sampler.eos = list(ends)
+        self.sampler.eos = [end for end in ends if end is not None]
         self.settings = SamplingSettings(
             **{name: cell.grpo[name] for name in ("temperature", "top_p", "max_completion_length")},
             top_k=cell.grpo["top_k"] or 0,

@@ -1,8 +1,8 @@
 """The only module that overrides private methods of TRL's GRPOTrainer.
 
-TRL offers no hook for the order of prompts, for the size of a generation, or for the mask of the
-loss. `tests/test_library_internals.py` compares everything used here with the installed version,
-and `pyproject.toml` pins TRL to the minor version that was tested.
+TRL offers no hook for the order of prompts, for what draws a generation, or for the rows, the mask
+and the passes of the loss. `tests/test_library_internals.py` compares everything used here with the
+installed version, and `pyproject.toml` pins TRL to the minor version that was tested.
 """
 
 import logging
@@ -30,9 +30,13 @@ BY_TOKENS = {"bnpo", "dapo", "cispo", "vespo"}
 
 
 class LiveGroupsTrainer(GRPOTrainer):
-    """GRPO that, given a recorder, leaves dead groups out of the loss (TRL issue 5588, PR 6368).
+    """TRL's GRPO in less time, with its gradients to rounding.
 
-    Plain GRPO keeps them in: with beta > 0 their KL term moves the weights, and they count in the
+    Decile's decoder draws the rollouts, rows that cannot move the weights are not computed, and a
+    group reads its prompt once.
+
+    Given a recorder, dead groups are left out of the loss itself (TRL issue 5588, PR 6368). Plain
+    GRPO keeps them in: with beta > 0 their KL term moves the weights, and they count in the
     loss's denominator, so that live groups weigh less the more groups are dead. Here the loss of an
     update is that of a batch of its live groups only: exactly so for grpo, dr_grpo, sapo and luspo
     (divided by rows) and dapo, cispo and vespo (divided by the batch's tokens), whatever the
