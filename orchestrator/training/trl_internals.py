@@ -80,7 +80,7 @@ class LiveGroupsTrainer(GRPOTrainer):
         it.
         """
         model: Any = self.model
-        if self.decoder and model.training and not (images or multimodal_fields):
+        if self.decoder and model.training and not images:  # the loss reads token ids alone, too
             return self.decoder.draw(self.state.global_step + 1, self.drawn, prompt_ids), None
         rest = (images, multimodal_fields, num_generations, has_tool_images)
         if self.use_vllm or self.is_fsdp_enabled:  # all workers must generate batches of one size
