@@ -12,6 +12,7 @@ from orchestrator.cli.main import main
 from orchestrator.exchange import EXPORTS, IMPORTS
 from tasks import columns, get_task
 from tasks.competition_math import CompetitionMath
+from tasks.prompt_table import PromptTable
 
 PAGE = Path(__file__).parents[1] / "docs" / "importing.md"
 LOGS = Path(__file__).parent / "exchange_logs"
@@ -39,7 +40,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 def test_every_command_of_the_page_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sums = get_task("arithmetic", train=20).train()
-    monkeypatch.setattr(CompetitionMath, "train", lambda task: sums)
+    pool = PromptTable.of(sums)
+    monkeypatch.setattr(CompetitionMath, "prompt_table", lambda task, split: pool)
     monkeypatch.setattr(CompetitionMath, "provenance", {})
     assert len(COMMANDS) == 10
     for command in COMMANDS:
