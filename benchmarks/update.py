@@ -66,18 +66,18 @@ def compare_cells(arguments: argparse.Namespace) -> None:
     shared = [f"--warm={arguments.warm}", *["--cpu-time"] * arguments.cpu_time]
     shared += [f"--experiment={arguments.experiment}", f"--storage={arguments.storage}"]
     shared += [f"--updates={arguments.updates}"]
-    found: dict[str, list[float]] = {}
+    pairs: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for number, cell in enumerate(cells):
             runs = [
                 Run(kind, 1, run_processes(kind, 1, file, [*shared, f"--cell={number}"], folder))
                 for kind in ["bare", "cell"] * arguments.repeats
             ]
-            found[cell.name] = ratios(runs)
+            pairs[cell.name] = ratios(runs)
             print_runs(cell.name, runs)
-    every = [ratio for pair in found.values() for ratio in pair]
+    every = [ratio for each in pairs.values() for ratio in each]
     print(f"mean of {len(every)} pairs: {statistics.mean(every):.2f}")
-    write_json(arguments, {"trl_ratios": found})
+    write_json(arguments, {"trl_ratios": pairs})
 
 
 def options() -> argparse.Namespace:

@@ -153,8 +153,9 @@ class Trial:
         table = read_subset(self.store, self.cell)
         if table is None:
             raise RuntimeError(f"cell {self.cell.name} has no subset {self.cell.subset_key}")
-        prompts = {p.prompt_id: p for p in self.pool.train}
-        return [prompts[i] for i in sorted(table["prompt_id"].to_pylist())]
+        ids = sorted(table["prompt_id"].to_pylist())
+        prompts = self.pool.train.with_ids(ids)
+        return [prompts[prompt_id] for prompt_id in ids]
 
     def _after_update(self, update: int) -> tuple[bool, bool]:
         """Evaluate where it is due, and report the update's numbers.
