@@ -111,7 +111,7 @@ VIEW |= {"rollouts_owed", "eta_seconds", "gpu_hours", "detectable_points", "data
 VIEW |= {"probe_seconds", "cost", "room", "sources", "packing", "memory", "dropped"}
 VIEW |= {"problem", "not_downloaded", "fetch_command", "notes"}
 CELL = {"cell_id", "model", "dataset", "policy", "seed", "size", "updates", "prompts_per_update"}
-CELL |= {"rollouts", "done", "stopped", "trained", "probe_seed"}
+CELL |= {"rollouts", "done", "stopped", "trained", "probe_seed", "name", "axes"}
 PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "samples_owed"}
 PROBE |= {"samples_owed_at_most", "label"}
 

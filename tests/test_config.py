@@ -67,7 +67,7 @@ def test_the_catalogue_of_the_project_loads() -> None:
         ("budget: 0.1", "budget 0.1", 10, "KEY: VALUE, with a space after the colon"),
         ("budget: 0.1", "budget:0.1", 10, "KEY: VALUE, with a space after the colon"),
         ("    budget: 0.1", "\tbudget: 0.1", 10, "indented with a tab: write spaces"),
-        ("    budget: 0.1", "      budget: 0.1", 10, "write one of model, dataset"),
+        ("    budget: 0.1", "      budget: 0.1", 10, "budget is 0.1: write a list of 1 to"),
         ("    budget: 0.1", "   budget: 0.1", 10, "indent all keys of a block equally"),
         ("budget: 0.1", "about: hard: easy", 10, "put a text with ': ' in quotes"),
         ("budget: 0.1", "about: 'hard", 10, "write the closing quote"),

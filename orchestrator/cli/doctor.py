@@ -74,7 +74,8 @@ def _check_settings(loaded: LoadedConfig, name: str) -> str:
     experiment = loaded.experiment(name)
     models = [model_source(loaded, model) for model in experiment.grid.model]
     check_in_worker(loaded, name, settings := settings_of(experiment, models))
-    return f"TRL and PEFT accept them for {', '.join(one.model.name for one in settings)}"
+    names = dict.fromkeys(one.model.name for one in settings)
+    return f"TRL and PEFT accept them for {', '.join(names)}"
 
 
 def _on_gpu() -> Iterator[Check]:

@@ -7,7 +7,7 @@ from orchestrator.config.engine_settings import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
 from orchestrator.pipeline.estimate import probe_id, probe_labels
 from orchestrator.pipeline.timetable import Site, time_lines, timetable
-from orchestrator.planning.cells import Cell, ProbeSpec
+from orchestrator.planning.cells import Cell
 from orchestrator.planning.downloads import fetch_command, repositories
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan
@@ -36,7 +36,7 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
         "notes": _engine_notes(plan),
         "cells": [_cell(cell, states[cell.cell_id]) for cell in plan.cells],
         "cells_owed": sum(not state.settled for state in states.values()),
-        "probes": [_probe(plan, store, spec) for spec in plan.probes],
+        "probes": _probes(plan, store),
         "updates_owed": sum(cell.updates for cell in untrained),
         "rollouts_owed": sum(cell.rollouts for cell in untrained),
         **timetable(plan, store, untrained, site, chart_columns),
@@ -51,17 +51,19 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
 
 def _engine_notes(plan: Plan) -> list[str]:
     """What of the engines' settings could not be checked on this machine."""
-    probe, evaluate = plan.experiment.probe, plan.experiment.evaluate
-    blocks = (
-        ("probe", probe.engine, probe.engine_args, probe.engine_python),
-        ("evaluate", evaluate.engine or "", evaluate.engine_args, evaluate.engine_python),
-    )
-    return [
+    blocks = [
+        (name, block.engine or "", block.engine_args, block.engine_python)
+        for _, variant in plan.experiment.variants
+        for name, block in (("probe", variant.probe), ("evaluate", variant.evaluate))
+        if block.engine_args
+    ]
+    notes = (
         f"{block}.engine_args: {', '.join(names)} could not be checked, because {engine} is not "
         "installed here"
         for block, engine, engine_args, python in blocks
         if (names := unchecked_args(engine, engine_args, python))
-    ]
+    )
+    return list(dict.fromkeys(notes))
 
 
 def _dataset(plan: Plan, name: str) -> dict[str, Any]:
@@ -100,7 +102,9 @@ def _not_downloaded(plan: Plan) -> list[dict[str, Any]]:
 def _cell(cell: Cell, state: CellState) -> dict[str, Any]:
     return {
         "cell_id": cell.cell_id,
-        **cell.axes,
+        "name": cell.name,
+        **cell.fixed_axes,
+        "axes": cell.swept,
         "size": cell.size,
         "updates": cell.updates,
         "prompts_per_update": cell.prompts_per_update,
@@ -111,27 +115,38 @@ def _cell(cell: Cell, state: CellState) -> dict[str, Any]:
     }
 
 
-def _probe(plan: Plan, store: Store, spec: ProbeSpec) -> dict[str, Any]:
-    prompts = plan.pool(spec).prompts(spec.split)
-    pending = pending_samples(plan, store, spec)
-    return {
-        "probe_key": spec.key,
-        "label": probe_labels(plan.probes)[probe_id(spec)],
-        "model": spec.model.name,
-        "dataset": spec.dataset.name,
-        "split": spec.split,
-        "prompts": len(prompts),
-        "samples": len(prompts) * spec.settings.samples,
-        "samples_owed": pending.samples,
-        "samples_owed_at_most": pending.at_most,
-    }
+def _probes(plan: Plan, store: Store) -> list[dict[str, Any]]:
+    """Every probe, and what it is missing."""
+    labels = probe_labels(plan.probes)
+    probes = []
+    for spec in plan.probes:
+        prompts, pending = plan.pool(spec).prompts(spec.split), pending_samples(plan, store, spec)
+        probes.append(
+            {
+                "probe_key": spec.key,
+                "label": labels[probe_id(spec)],
+                "model": spec.model.name,
+                "dataset": spec.dataset.name,
+                "split": spec.split,
+                "prompts": len(prompts),
+                "samples": len(prompts) * spec.settings.samples,
+                "samples_owed": pending.samples,
+                "samples_owed_at_most": pending.at_most,
+            }
+        )
+    return probes
 
 
 def _test_size(plan: Plan, dataset: str) -> tuple[int, int, int]:
-    """A dataset's test questions, seeds, and samples per question: what decides the power."""
-    evaluate = plan.experiment.evaluate
+    """A dataset's test questions, seeds, and samples per question: what decides the power.
+
+    Of several numbers of samples, which are an axis, the smallest.
+    """
     own = any(cell.probe.dataset.name == dataset for cell in plan.cells)
-    samples = evaluate.samples if own else evaluate.ood_samples or evaluate.samples
+    samples = min(
+        each.evaluate.samples if own else each.evaluate.ood_samples or each.evaluate.samples
+        for _, each in plan.experiment.variants
+    )
     return len(plan.pools[dataset].test), len(plan.experiment.grid.seed), samples
 
 
@@ -141,6 +156,7 @@ def _comparisons(plan: Plan, dataset: str) -> int:
     if dataset not in grid.dataset:
         return 1
     tables = len(grid.model) * len(grid.dataset) * max(1, len(grid.probe_seed))
+    tables *= len(plan.experiment.variants)
     return tables * comb(len(grid.policy), 2)
 
 
@@ -150,10 +166,8 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     lines += [*view["notes"], ""]
     for cell in view["cells"]:
         state = next((name for name in ("done", "stopped", "trained") if cell[name]), "to run")
-        name = f"{cell['model']}/{cell['dataset']}/{cell['policy']}/s{cell['seed']}"
-        name += f"/p{cell['probe_seed']}" if cell["probe_seed"] else ""
         lines.append(
-            f"  {cell['cell_id']}  {state:<7}  {name}: {cell['size']} prompts, "
+            f"  {cell['cell_id']}  {state:<7}  {cell['name']}: {cell['size']} prompts, "
             f"{cell['updates']} updates × {cell['prompts_per_update']} prompts"
         )
     lines += ["", f"{len(view['cells'])} cells, {view['cells_owed']} to run"]

@@ -5,11 +5,14 @@ Every model forbids unknown keys, and every message says what is wrong and what 
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from orchestrator.config.axes import path_of
 from orchestrator.config.claims import ClaimError, parse_claim
 from orchestrator.config.corrections import correction, one_of
 from orchestrator.config.entries import (
@@ -60,7 +63,8 @@ class Config(Settings):
         for name, experiment in self.experiments.items():
             grid, path = experiment.grid, ("experiments", name)
             for index, model in enumerate(grid.model):
-                self._check_model(model, experiment, (*path, "grid", "model", index))
+                for _, variant in experiment.variants:
+                    self._check_model(model, variant, (*path, "grid", "model", index))
             for index, dataset in enumerate(grid.dataset):
                 self._check_dataset(dataset, (*path, "grid", "dataset", index))
             for index, policy in enumerate(grid.policy):
@@ -73,8 +77,12 @@ class Config(Settings):
                     parse_claim(claim, grid.policy, grid.dataset, grid.model)
                 except ClaimError as error:
                     raise setting_error(str(error), *path, "claims", index) from error
-            for index, dataset in enumerate(experiment.evaluate.ood):
-                self._check_dataset(dataset, (*path, "evaluate", "ood", index))
+            for axes, variant in experiment.variants:
+                ood: YamlPath = ("evaluate", "ood")
+                if swept := grid.swept.get("evaluate.ood"):
+                    ood = ("grid", "evaluate.ood", swept.index(axes["evaluate.ood"]))
+                for index, dataset in enumerate(variant.evaluate.ood):
+                    self._check_dataset(dataset, (*path, *ood, index))
         return self
 
     def _check_model(self, model: str, experiment: Experiment, path: YamlPath) -> None:
@@ -130,8 +138,19 @@ class LoadedConfig:
     def __init__(self, file: Path, config: Config, lines: dict[YamlPath, int]) -> None:
         self.file, self.config, self._lines = file, config, lines
 
-    def error(self, message: str, *path: str | int) -> UserError:
-        """A UserError at the file and line of `path`."""
+    def error(
+        self, message: str, *path: str | int, axes: Mapping[str, Any] = MappingProxyType({})
+    ) -> UserError:
+        """A UserError at the file and line of `path`.
+
+        A setting that is an axis is at its axis, and at the value that the cell has in `axes`.
+        """
+        if len(path) > 2 and path[0] == "experiments":
+            _, name, *setting = path
+            swept = self.config.experiments[str(name)].grid.swept
+            if axis := next((a for a in swept if (*setting,)[: len(path_of(a))] == path_of(a)), ""):
+                value = [swept[axis].index(axes[axis])] if axis in axes else []
+                path = ("experiments", name, "grid", axis, *value)
         return _error_at(self.file, self._lines, path, message)
 
     def experiment(self, name: str) -> Experiment:

@@ -1,59 +1,35 @@
-"""An experiment, with its blocks grid and resources."""
+"""An experiment, with its block resources."""
 
 from collections.abc import Sequence
-from math import prod
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.corrections import shown
+from orchestrator.config.axes import (
+    axes_text,
+    combinations,
+    path_of,
+    with_values,
+)
+from orchestrator.config.corrections import correction, shown
 from orchestrator.config.entries import (
-    MAX_LISTED,
     MAX_RESOURCES,
-    Seed,
     Settings,
     setting_error,
 )
+from orchestrator.config.grid import Grid
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.storage.errors import shortened
 
-_MAX_CELLS = 10_000
 _MAX_BUDGET = 1_000_000_000
-
-
-class Grid(Settings):
-    """The swept axes; a sweep has a cell for every combination."""
-
-    model: list[str] = Field(min_length=1, max_length=MAX_LISTED, examples=[["tiny"]])
-    """Names from `models`."""
-    dataset: list[str] = Field(min_length=1, max_length=MAX_LISTED, examples=[["shuffled_objects"]])
-    """Names from `datasets`, or tasks with default options."""
-    policy: list[str] = Field(min_length=1, max_length=MAX_LISTED, examples=[["hard", "random"]])
-    """Names from `policies`, policies with default options, or package.module:attribute."""
-    seed: list[Seed] = Field(default=[0], min_length=1, max_length=MAX_LISTED)
-    """Seeds of subset selection and training."""
-    probe_seed: list[Seed] = Field(default=[], max_length=MAX_LISTED)
-    """Seeds of the probe, to measure how much results vary between probes. Default: probe.seed."""
-
-    @field_validator("model", "dataset", "policy", "seed", "probe_seed")
-    @classmethod
-    def _no_repeats(cls, values: list[Any]) -> list[Any]:
-        for index, value in enumerate(values):
-            if value in values[:index]:
-                raise setting_error(f"{value!r} is listed twice: remove one", index)
-        return values
-
-    @model_validator(mode="after")
-    def _countable(self) -> Self:
-        axes = (self.model, self.dataset, self.policy, self.seed, self.probe_seed or [0])
-        cells = prod(len(axis) for axis in axes)
-        if cells > _MAX_CELLS:
-            raise setting_error(
-                f"the grid has {cells:,} cells: write at most {_MAX_CELLS:,}, "
-                "or several experiments"
-            )
-        return self
 
 
 class Resources(Settings):
@@ -77,7 +53,12 @@ class Resources(Settings):
 
 
 class Experiment(Settings):
-    """One named sweep."""
+    """One named sweep.
+
+    Where settings are axes of the grid, the experiment itself has the first value of each.
+    """
+
+    _variants: tuple[tuple[dict[str, Any], "Experiment"], ...] = PrivateAttr(default=())
 
     about: str = ""
     """A one-line description."""
@@ -115,6 +96,54 @@ class Experiment(Settings):
     """Start no further block of policies if the forecast exceeds this many GPU-hours."""
     max_hours: float | None = Field(default=None, gt=0)
     """Start no further block of policies if the forecast exceeds this many hours of run time."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _every_combination(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Validate the experiment once for every combination of the settings that are axes."""
+        try:
+            grid = Grid.model_validate(value.get("grid") if isinstance(value, dict) else None)
+        except ValidationError:
+            return handler(value)  # says what is wrong with the grid
+        if not grid.swept:
+            return handler(value)
+        content = value | {"grid": Grid(**{n: getattr(grid, n) for n in Grid.model_fields})}
+        blocks: dict[tuple[str, str], Any] = {}  # valid ones, so that each is validated once
+        variants: list[tuple[dict[str, Any], Self]] = []
+        for axes in combinations(grid.swept):
+            changed = with_values(content, axes)
+            keys = {
+                block: (block, repr([v for name, v in axes.items() if path_of(name)[0] == block]))
+                for block in ("probe", "evaluate")
+            }
+            valid = {block: blocks[key] for block, key in keys.items() if key in blocks}
+            try:
+                variant = cls.model_validate(changed | valid)
+            except ValidationError as error:
+                cls._raise_at_axis(error, grid, axes, first=not variants)
+            blocks |= {key: getattr(variant, block) for block, key in keys.items()}
+            variants.append((axes, variant))
+        experiment = handler(with_values(value, variants[0][0]) | {"grid": grid})
+        experiment._variants = tuple(variants)
+        return experiment
+
+    @classmethod
+    def _raise_at_axis(
+        cls, error: ValidationError, grid: Grid, axes: dict[str, Any], *, first: bool
+    ) -> NoReturn:
+        """Raise the first error of a combination at the axis that has caused it."""
+        problem = error.errors(include_url=False)[0]
+        path = (*problem["loc"], *problem.get("ctx", {}).get("below", ()))
+        message = problem["msg"]
+        if problem["type"] != "decile":
+            message = correction(cls.model_json_schema(), path, problem["type"], problem["input"])
+        axis = next((a for a in axes if path[: len(path_of(a))] == path_of(a)), None)
+        if axis is None:
+            if first:  # with any value of the axes, as far as is known
+                raise error
+            axis = next(reversed([a for a, v in axes.items() if v != grid.swept[a][0]]))
+            message = f"{message} (with {axes_text(axes)})"
+        raise setting_error(message, "grid", axis, grid.swept[axis].index(axes[axis]))
 
     @field_validator("budget", mode="before")
     @classmethod
@@ -182,6 +211,28 @@ class Experiment(Settings):
                 "stop_hopeless",
             )
         return self
+
+    @property
+    def variants(self) -> tuple[tuple[dict[str, Any], "Experiment"], ...]:
+        """Every combination of the settings that are axes, and the experiment with these values."""
+        return self._variants or (({}, self),)
+
+    @property
+    def ood_sets(self) -> list[str]:
+        """Every out-of-distribution test set of any cell."""
+        return list(dict.fromkeys(name for _, each in self.variants for name in each.evaluate.ood))
+
+    def shared_settings(self) -> dict[str, Any]:
+        """All settings that are no axes, with Decile's defaults filled in, as JSON."""
+        shared = self.model_dump(mode="json", exclude={"grid"})
+        shared |= {"grpo": self.full_grpo(), "lora": self.full_lora()}
+        for name in self.grid.swept:
+            block, *setting = path_of(name)
+            if setting:
+                shared[block] = {n: v for n, v in shared[block].items() if n != setting[0]}
+            else:
+                del shared[block]
+        return shared
 
     def full_grpo(self) -> dict[str, Any]:
         """GRPO settings, with Decile's defaults filled in."""

@@ -132,8 +132,8 @@ LORA_DEFAULTS: dict[str, Any] = {
 }
 
 
-def check_setting(section: str, name: str, value: Any) -> str | None:
-    """What is wrong with one setting and what to write instead; None if it is valid."""
+def check_name(section: str, name: str) -> str | None:
+    """Why a user cannot set a setting of this name; None if they can."""
     if name in _RESERVED:
         return f"{name} is set by Decile: remove it ({_RESERVED[name]})"
     fields = declared(section)
@@ -141,6 +141,14 @@ def check_setting(section: str, name: str, value: Any) -> str | None:
         library = "TRL's GRPOConfig" if section == "grpo" else "PEFT's LoraConfig"
         reason = f"{library} does not have it: remove it{suggest(name, fields)}"
         return f"unknown setting {shortened(name)}: {reason}"
+    return None
+
+
+def check_setting(section: str, name: str, value: Any) -> str | None:
+    """What is wrong with one setting and what to write instead; None if it is valid."""
+    if message := check_name(section, name):
+        return message
+    fields = declared(section)
     expected = (
         _expected_word(section, name, value)
         or expected_type(fields[name], value)

@@ -13,7 +13,7 @@ from orchestrator.config.experiment import Experiment
 from orchestrator.cost.forecast import Forecast
 from orchestrator.cost.schedule import Capacity, device_seconds, make_blocks, makespan, pack
 from orchestrator.cost.throughput import Cost
-from orchestrator.planning.cells import Cell
+from orchestrator.planning.cells import Cell, axis_names
 
 
 class Usage(NamedTuple):
@@ -105,6 +105,8 @@ class CellQueue:
     ) -> None:
         self.experiment, self.forecast, self.meter = experiment, forecast, meter
         self.cap = ""  # the cap that closed the queue, with its figures
+        caps = (experiment.max_gpu_hours, experiment.max_hours)
+        self._capped = any(cap is not None for cap in caps)
         self._blocks = [list(block) for block in blocks if block]
         self._blocks.sort(key=lambda block: not self._has_started(block))
         self._current: list[Cell] = []  # cells of a started block that have not started yet
@@ -122,7 +124,7 @@ class CellQueue:
         """Whether `next` would return a cell."""
         if not self._current and self._blocks and not self.cap:
             block = self._blocks[0]
-            if not self._has_started(block):
+            if self._capped and not self._has_started(block):
                 usage, projected = self.meter.usage(), self._projected_with(block)
                 self.cap = exceeded_cap(self.experiment, usage, projected)
         return bool(self._current or (self._blocks and not self.cap))
@@ -191,7 +193,8 @@ def dropped_summary(manifest: Mapping[str, Any]) -> str:
     cells = [cell for cell in manifest["cells"] if cell["cell_id"] in ids]
     seeds: dict[str, list[int]] = {}
     for cell in cells:
-        seeds.setdefault(f"{cell['model']}/{cell['dataset']}", []).append(cell["seed"])
+        name = "/".join([cell["model"], cell["dataset"], *axis_names(cell.get("axes", {}))])
+        seeds.setdefault(name, []).append(cell["seed"])
     names = []
     for name, values in seeds.items():
         unique = list(dict.fromkeys(values))

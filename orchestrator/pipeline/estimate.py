@@ -126,6 +126,7 @@ class _Estimator:
     def __init__(self, plan: Plan, store: Store, gpu: str, results: Results) -> None:
         self.plan, self.store, self.gpu, self.results = plan, store, gpu, results
         self._tokens: dict[str, npt.NDArray[np.int32]] = {}
+        self._pool_lengths: dict[str, TokenLengths] = {}
         models = {cell.probe.model.name: cell.probe.model for cell in plan.cells}
         self.speeds = {name: self._speed(model) for name, model in models.items()}
 
@@ -161,7 +162,10 @@ class _Estimator:
         tokens, train = self._stored_tokens(cell.probe), self.plan.pool(cell.probe).train
         subset = read_subset(self.store, cell)
         if subset is None:
-            return token_lengths(tokens, train, cell.probe)
+            key = probe_id(cell.probe)
+            if key not in self._pool_lengths:
+                self._pool_lengths[key] = token_lengths(tokens, train, cell.probe)
+            return self._pool_lengths[key]
         rows = train.rows_of(subset["prompt_id"])
         rows = rows[rows >= 0]
         return token_lengths(tokens[rows], train.take(rows), cell.probe)

@@ -15,11 +15,11 @@ from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
-from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.table import summarise, summary_lines
 from orchestrator.pipeline.estimate import estimate_costs, probe_id, probe_labels
 from orchestrator.pipeline.progress import ProgressDisplay
-from orchestrator.planning.cells import ProbeSpec, cells_of
+from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.engine_check import EngineFails, check_engine
 from orchestrator.probing.marker_check import MarkerFails, check_dataset
@@ -87,14 +87,15 @@ def run_probes(
 ) -> list[tuple[ProbeSpec, pa.Table]]:
     """Draw the missing samples of every probe, then select the subsets.
 
-    Returns the training probes with their difficulty tables.
+    Returns the training probes with their difficulty tables, of K samples or fewer where the cells
+    differ in K: those of the first cell.
 
     Raises UserError or MarkerFails before anything is sampled, and ProbeError if samples cannot be
     drawn or marked.
     """
     check_engines(plan, store, cluster, progress)
     check_markers(plan, progress)
-    tables: dict[str, tuple[ProbeSpec, pa.Table]] = {}  # with difficulty, by probe_id
+    tables: list[tuple[ProbeSpec, list[Cell], CellTables]] = []
     labels = probe_labels(plan.probes)
     for spec in plan.probes:
         label = f"probe {labels[probe_id(spec)]}"
@@ -108,10 +109,11 @@ def run_probes(
             meter.add(seconds, floor(cluster.get("GPU", 0.0)))
         progress.probed(f"{label}: {outcomes.drawn} samples ({duration(seconds)})")
         if spec.split == "train":
-            tables[probe_id(spec)] = spec, difficulty_of(plan, spec, outcomes)
-    for cell in plan.cells:
-        store_subset(store, cell, tables[probe_id(cell.probe)][1])
-    return list(tables.values())
+            tables.append((spec, cells_of(plan.cells, spec), CellTables(outcomes)))
+    for _, cells, of_probe in tables:
+        for cell in cells:
+            store_subset(store, cell, of_probe.of(cell))
+    return [(spec, of_probe.of(cells[0])) for spec, cells, of_probe in tables]
 
 
 def _pending_text(plan: Plan, spec: ProbeSpec, pending: PendingSamples) -> str:
@@ -129,13 +131,13 @@ def _pending_text(plan: Plan, spec: ProbeSpec, pending: PendingSamples) -> str:
 
 def difficulty_lines(plan: Plan, spec: ProbeSpec, table: pa.Table) -> list[str]:
     """What a probe shows about its pool; for an adaptive probe, how many samples it saved."""
-    samples = spec.settings.samples
+    cell = cells_of(plan.cells, spec)[0]
+    samples = cell.probe.settings.samples
     stopped = int(pc.sum(table["short"]).as_py() or 0)
     if stopped:
         drawn, total = int(pc.sum(table["n"]).as_py()), table.num_rows * samples
         share = f"{drawn:,} of {total:,} samples drawn ({drawn / total:.0%})"
         return [f"{share}; sampling stopped early for {stopped:,} prompts, so no estimates"]
-    cell = cells_of(plan.cells, spec)[0]
     group = int(cell.grpo["num_generations"])
     policy = build_policy(cell.rule)
     with policy_errors(policy, cell.rule.policy):

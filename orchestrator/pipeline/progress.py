@@ -14,7 +14,7 @@ from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast
 from orchestrator.pipeline.live_region import LiveRegion, can_redraw, terminal_size
 from orchestrator.pipeline.progress_frame import CellLine, Phase, Totals, frame, time_left
-from orchestrator.pipeline.timetable import short_name
+from orchestrator.pipeline.timetable import short_names
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.layout import wrapped
@@ -67,7 +67,7 @@ class ProgressDisplay:
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """Progress over a plan's cells; `count` says how far each is, if any has started."""
-        names = {cell.cell_id: short_name(plan, cell) for cell in plan.cells}
+        names = short_names(plan)
         return cls(len(plan.cells), names=names)
 
     def count(self, plan: Plan, states: Sequence[CellState]) -> None:

@@ -144,7 +144,8 @@ def probe_experiment(
         if is_probed(plan, store):
             progress.say("nothing to do: every sample and subset is stored")
             return
-        if plan.experiment.probe.engine in ENGINES:  # another engine may read no weights
+        engines = {variant.probe.engine for _, variant in plan.experiment.variants}
+        if engines & {*ENGINES}:  # another engine may read no weights
             check_models(plan.source, plan.name, [spec.model for spec in plan.probes])
         meter = progress.meter = usage_meter(plan.name, store)
         with progress, ray_session(max_resources) as cluster:
@@ -172,7 +173,7 @@ def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
     claims = previous.get("claims", {})
     manifest = {
         "experiment": plan.name,
-        "cells": [{"cell_id": cell.cell_id, **cell.axes} for cell in plan.cells],
+        "cells": [{"cell_id": cell.cell_id, **cell.axes_json} for cell in plan.cells],
         "claims": {text: claims.get(text, now) for text in plan.experiment.claims},
     }
     if "spent" in previous:

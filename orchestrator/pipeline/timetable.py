@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Self
 
 from cluster.resources import ResourceError
 from cluster.session import this_machine
+from orchestrator.config.axes import value_text
 from orchestrator.config.experiment import Experiment
 from orchestrator.cost.caps import dropped_summary, make_queue
 from orchestrator.cost.fit import memory_fit, memory_lines
@@ -105,7 +106,8 @@ def timetable(
         usage_meter(plan.name, store),
     )
     admitted = list(iter(queue.next, None))
-    jobs = [cell_job(c, estimates.seconds(c), short_name(plan, c)) for c in admitted]
+    names = short_names(plan)
+    jobs = [cell_job(c, estimates.seconds(c), names[c.cell_id]) for c in admitted]
     placements, probe_seconds = pack(jobs, capacity), sum(estimates.probes.values())
     gpu_hours, count = 0.0, round(capacity.devices[0])
     if capacity.unit == "GPU":  # a probe occupies every GPU
@@ -124,15 +126,19 @@ def timetable(
     }
 
 
-def short_name(plan: Plan, cell: Cell) -> str:
-    """A cell's name without the model or dataset that all cells of the plan share."""
-    names = [cell.policy, f"s{cell.seed}"]
-    if probe_seed := cell.axes["probe_seed"]:
-        names.append(f"p{probe_seed}")
-    for axis in ("model", "dataset"):
-        if len({each.axes[axis] for each in plan.cells}) > 1:
-            names.append(cell.axes[axis])
-    return "/".join(names)
+def short_names(plan: Plan) -> dict[str, str]:
+    """Names by cell_id, without the model or dataset that all cells of the plan share."""
+    varying = [
+        axis for axis in ("model", "dataset") if len({cell.axes[axis] for cell in plan.cells}) > 1
+    ]
+    names = {}
+    for cell in plan.cells:
+        axes = cell.axes
+        probe = [f"p{axes['probe_seed']}"] if axes["probe_seed"] else []
+        values = [value_text(value) for value in cell.swept.values()]
+        shared = [axes[axis] for axis in varying]
+        names[cell.cell_id] = "/".join([cell.policy, f"s{cell.seed}", *probe, *values, *shared])
+    return names
 
 
 def time_lines(view: Mapping[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """Specifications of probes and cells, stored as JSON, with ids that hash their content. Pure."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -7,6 +8,7 @@ from typing import Any, Literal, Protocol
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from orchestrator.config import library_settings as settings
+from orchestrator.config.axes import value_text
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.experiment import Resources
 from orchestrator.config.probe import PASS_AT, Probe
@@ -76,7 +78,7 @@ class ExtraEval(Spec):
 
 
 class Cell(Spec):
-    """One (model, dataset, policy, seed) with every setting resolved."""
+    """One (model, dataset, policy, seed, and any other axis) with every setting resolved."""
 
     probe: ProbeSpec
     baseline: ProbeSpec
@@ -101,6 +103,8 @@ class Cell(Spec):
     evaluate_engine: str | None = None  # None: the trainer's own model evaluates, during training
     resources: Resources
     provenance: dict[str, str] = {}
+    # Settings that are axes, dotted name -> value. The id hashes what they set, not their names.
+    swept: dict[str, Any] = Field(default={}, exclude_if=operator.not_)
     rivals: tuple[str, ...] = ()  # with early stopping: ids of the block's other cells
 
     @property
@@ -163,14 +167,19 @@ class Cell(Spec):
 
     @property
     def name(self) -> str:
-        """Display name: model/dataset/policy/seed, and the probe's seed if it is not 0."""
+        """Display name: model/dataset/policy/seed, the probe's seed if it is not 0, other axes."""
         probe = self.probe.settings.seed
         name = f"{self.probe.model.name}/{self.probe.dataset.name}/{self.policy}/s{self.seed}"
-        return f"{name}/p{probe}" if probe else name
+        return "/".join([name, *([f"p{probe}"] if probe else []), *axis_names(self.swept)])
 
     @property
     def axes(self) -> dict[str, Any]:
-        """The swept axes."""
+        """The swept axes, settings by their dotted names."""
+        return self.fixed_axes | self.swept
+
+    @property
+    def fixed_axes(self) -> dict[str, Any]:
+        """The axes that every grid has."""
         return {
             "model": self.probe.model.name,
             "dataset": self.probe.dataset.name,
@@ -178,6 +187,11 @@ class Cell(Spec):
             "seed": self.seed,
             "probe_seed": self.probe.settings.seed,
         }
+
+    @property
+    def axes_json(self) -> dict[str, Any]:
+        """The axes, those that are settings under "axes", so that no name is used twice."""
+        return self.fixed_axes | ({"axes": self.swept} if self.swept else {})
 
     @property
     def updates(self) -> int:
@@ -200,12 +214,22 @@ class HasAxes(Protocol):
 
     @property
     def axes(self) -> Mapping[str, Any]:
-        """model, dataset, policy, seed, probe_seed."""
+        """model, dataset, policy, seed, probe_seed, and settings by their dotted names."""
 
 
-def block_of(cell: HasAxes) -> tuple[Any, ...]:
+def axis_names(swept: Mapping[str, Any]) -> list[str]:
+    """The settings that are axes as parts of a cell's name: `grpo.beta=0.1`."""
+    return [f"{axis}={value_text(value)}" for axis, value in swept.items()]
+
+
+def axes_without(cell: HasAxes, *left_out: str) -> tuple[str, ...]:
+    """The values of all other axes, as a key: the same for cells that differ in no other axis."""
+    return tuple(repr(value) for axis, value in sorted(cell.axes.items()) if axis not in left_out)
+
+
+def block_of(cell: HasAxes) -> tuple[str, ...]:
     """What the cells of a block have in common: every axis but the policy."""
-    return tuple(value for axis, value in sorted(cell.axes.items()) if axis != "policy")
+    return axes_without(cell, "policy")
 
 
 def with_rivals(cells: Sequence[Cell]) -> list[Cell]:
@@ -223,6 +247,14 @@ def with_rivals(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def cells_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
-    """The cells whose subsets come from a probe."""
+    """The cells whose subsets come from a probe; of an adaptive probe, those with its K."""
     name = spec.dataset.name
-    return [c for c in cells if c.probe.key == spec.key and c.probe.dataset.name == name]
+    own = [c for c in cells if c.probe.key == spec.key and c.probe.dataset.name == name]
+    if not spec.settings.adaptive:
+        return own
+    return [cell for cell in own if needed_samples(cell.probe) == needed_samples(spec)]
+
+
+def needed_samples(spec: ProbeSpec) -> tuple[int, str]:
+    """What, besides its key, determines which samples an adaptive probe needs."""
+    return spec.settings.samples, spec.settings.count_truncated

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.probe import Evaluate, Probe
@@ -12,9 +13,28 @@ from orchestrator.planning.resolve import Resolved
 from orchestrator.sampling.model import ModelSource
 from policies import get_policy, is_whole
 
+Specs = dict[tuple[str, ...], ProbeSpec]  # by model, dataset, split and settings
+
 
 def expand(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]) -> list[Cell]:
     """The cells of an experiment, with every setting written out."""
+    specs: Specs = {}
+    cells = [
+        cell
+        for axes, variant in experiment.variants
+        for cell in _cells(variant, resolved, pools, axes, specs)
+    ]
+    return with_rivals(cells) if experiment.stop_hopeless else cells
+
+
+def _cells(
+    experiment: Experiment,
+    resolved: Resolved,
+    pools: Mapping[str, Pool],
+    axes: Mapping[str, Any],
+    specs: Specs,
+) -> list[Cell]:
+    """The cells of one combination of the settings that are axes."""
     grid, evaluate, policies = experiment.grid, experiment.evaluate, resolved.policies
     match = []
     if experiment.match_sizes:  # the policies whose smallest capacity bounds every subset
@@ -28,9 +48,9 @@ def expand(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]
     for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):
         model, pool = resolved.models[model_name], pools[dataset]
         settings = experiment.probe.model_copy(update={"seed": probe_seed})
-        probe = _probe_spec(model, pool, "train", settings)
-        baseline = _probe_spec(model, pool, "test", evaluate.as_probe(settings))
-        extra_evals = _extra_evals(evaluate, settings, model, dataset, pools)
+        probe = _probe_spec(model, pool, "train", settings, specs)
+        baseline = _probe_spec(model, pool, "test", evaluate.as_probe(settings), specs)
+        extra_evals = _extra_evals(evaluate, settings, model, dataset, pools, specs)
         total = len(pool.train)
         cells += [
             Cell(
@@ -53,40 +73,52 @@ def expand(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]
                 evaluate_engine=evaluate.engine,
                 resources=experiment.resources,
                 provenance=pool.task.provenance,
+                swept=dict(axes),
             )
             for seed, policy in product(grid.seed, grid.policy)
         ]
-    return with_rivals(cells) if experiment.stop_hopeless else cells
+    return cells
 
 
 def _extra_evals(
-    evaluate: Evaluate, probe: Probe, model: ModelSource, dataset: str, pools: Mapping[str, Pool]
+    evaluate: Evaluate,
+    probe: Probe,
+    model: ModelSource,
+    dataset: str,
+    pools: Mapping[str, Pool],
+    specs: Specs,
 ) -> list[ExtraEval]:
     """The evaluations besides the sampled test set: greedy answers, and other test sets."""
     extra_evals = []
     if evaluate.greedy:
         pool = pools[dataset]
         settings = evaluate.as_probe(probe, samples=1, temperature=0.0)
-        spec = _probe_spec(model, pool, "test", settings)
+        spec = _probe_spec(model, pool, "test", settings, specs)
         extra_evals.append(ExtraEval(probe=spec, dataset="", greedy=True, test_hash=pool.test_hash))
     settings = evaluate.as_probe(probe, samples=evaluate.ood_samples)
     for name in evaluate.ood:
         if name != dataset:
-            spec = _probe_spec(model, pools[name], "test", settings)
+            spec = _probe_spec(model, pools[name], "test", settings, specs)
             extra_evals.append(
                 ExtraEval(probe=spec, dataset=name, greedy=False, test_hash=pools[name].test_hash)
             )
     return extra_evals
 
 
-def _probe_spec(model: ModelSource, pool: Pool, split: Split, settings: Probe) -> ProbeSpec:
-    # A prompt preset may set chat template arguments; the model's own take precedence.
-    kwargs = pool.task.chat_template_kwargs | model.chat_template_kwargs
-    return ProbeSpec(
-        model=replace(model, chat_template_kwargs=kwargs),
-        dataset=pool.dataset,
-        split=split,
-        settings=settings,
-        template=template_hash(pool.task),
-        marker=pool.task.marker_id,
-    )
+def _probe_spec(
+    model: ModelSource, pool: Pool, split: Split, settings: Probe, specs: Specs
+) -> ProbeSpec:
+    """The probe with these settings, one object for all cells that read it."""
+    key = (model.name, pool.dataset.name, split, settings.model_dump_json())
+    if key not in specs:
+        # A prompt preset may set chat template arguments; the model's own take precedence.
+        kwargs = pool.task.chat_template_kwargs | model.chat_template_kwargs
+        specs[key] = ProbeSpec(
+            model=replace(model, chat_template_kwargs=kwargs),
+            dataset=pool.dataset,
+            split=split,
+            settings=settings,
+            template=template_hash(pool.task),
+            marker=pool.task.marker_id,
+        )
+    return specs[key]

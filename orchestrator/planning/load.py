@@ -28,11 +28,13 @@ def load_pools(
             if not pool.train:
                 message = "has no training prompts: it is for evaluation only"
                 raise loaded.error(message, "datasets", name)
-            if problem := _check_budget(experiment, len(pool.train)):
-                raise loaded.error(problem, *budget_path)
+            for axes, variant in experiment.variants:
+                if problem := _check_budget(variant, len(pool.train)):
+                    raise loaded.error(problem, *budget_path, axes=axes)
         if not pool.test:
             message = "its test set is empty: accuracy cannot be measured"
             raise loaded.error(message, "datasets", name)
+    samples = max(variant.probe.samples for _, variant in experiment.variants)
     for model in resolved.models.values():
         if not model.recorded:
             continue
@@ -42,7 +44,7 @@ def load_pools(
             raise loaded.error(str(error), "models", model.name) from error
         for name in resolved.datasets:
             questions = [prompt.question for prompt in pools[name].train]
-            if missing := missing_responses(rows, questions, experiment.probe.samples):
+            if missing := missing_responses(rows, questions, samples):
                 message = f"{model.location} {missing} (dataset {name})"
                 raise loaded.error(message, "models", model.name)
     return pools

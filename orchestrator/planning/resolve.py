@@ -26,7 +26,7 @@ class Resolved:
 def resolve(loaded: LoadedConfig, experiment: Experiment) -> Resolved:
     """Look up every name. Raises UserError at the line of a model that cannot be found."""
     grid = experiment.grid
-    others = [name for name in experiment.evaluate.ood if name not in grid.dataset]
+    others = [name for name in experiment.ood_sets if name not in grid.dataset]
     return Resolved(
         datasets={d: _dataset(loaded, experiment, d, training=True) for d in grid.dataset},
         test_sets={d: _dataset(loaded, experiment, d, training=False) for d in others},
@@ -54,7 +54,7 @@ def _dataset(loaded: LoadedConfig, experiment: Experiment, name: str, *, trainin
     """A dataset; overlap with test sets matters only where its training prompts are used."""
     entry = loaded.config.dataset(name)
     drop_overlap = training and entry.drop_overlap
-    others = [other for other in experiment.evaluate.ood if drop_overlap and other != name]
+    others = [other for other in experiment.ood_sets if drop_overlap and other != name]
     return Dataset(
         name,
         entry.task,

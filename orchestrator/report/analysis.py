@@ -170,10 +170,8 @@ def _reproduce(plan: Plan, rows: Sequence[Row]) -> Section:
         "content: the same keys are the same experiment.",
     )
     versions = {tuple(row.result["versions"].items()) for row in rows}
-    settings = plan.experiment.model_dump(mode="json", exclude={"grpo", "lora"}) | {
-        "grpo": plan.experiment.full_grpo(),
-        "lora": plan.experiment.full_lora(),
-    }
+    grid = {"grid": plan.experiment.grid.model_dump(mode="json")}
+    settings = grid | plan.experiment.shared_settings()
     return Section(
         "reproduce",
         "How to reproduce",

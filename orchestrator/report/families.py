@@ -1,16 +1,18 @@
-"""The finished cells of one model on one dataset, compared: the basis of every verdict.
+"""The finished cells that differ in policy and seed only, compared: the basis of every verdict.
 
 Pure given rows. Holm's correction covers all pairs of all families, because one report is one
 family of tests, however many tables it has.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from orchestrator.config.axes import axes_text
+from orchestrator.planning.cells import axes_without
 from orchestrator.report.matching import StepsToMatch, steps_to_match_whole_pool
 from orchestrator.report.rows import Row
 from orchestrator.report.seed_spreads import Spreads, settings_key
@@ -48,6 +50,7 @@ class BudgetMismatch(NamedTuple):
 class Family:
     """The finished cells of one model on one dataset, selected by one probe, and their comparisons.
 
+    All other axes are equal, too; swept: the settings among them, dotted name -> value.
     points: index of a row -> where its accuracy is read; accuracy, learnable: every pair of
     policies, in points; mismatches: axes on which their budgets differ; matches: when each policy
     is as good as training on the whole pool.
@@ -63,12 +66,18 @@ class Family:
     learnable: Sequence[Comparison]
     mismatches: Sequence[BudgetMismatch]
     matches: Sequence[StepsToMatch]
+    swept: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
-        """Model and dataset, and the probe's seed where it is not 0."""
-        title = f"{self.model} on {self.dataset}"
-        return f"{title}, probe {self.probe_seed}" if self.probe_seed else title
+        """Model and dataset, and what `variant` adds."""
+        return ", ".join(filter(None, [f"{self.model} on {self.dataset}", self.variant]))
+
+    @property
+    def variant(self) -> str:
+        """The probe's seed where it is not 0, and the settings that are axes."""
+        probe = f"probe {self.probe_seed}" if self.probe_seed else ""
+        return ", ".join(filter(None, [probe, axes_text(self.swept)]))
 
     def by_policy(self) -> dict[str, list[Row]]:
         """Policy -> its rows by seed, policies in the order of the grid."""
@@ -87,30 +96,27 @@ def families(
     compare_at: Axis = "updates",
     spreads: Mapping[str, Spreads] = MappingProxyType({}),
 ) -> list[Family]:
-    """Rows by model, dataset and probe, compared; in the order in which they first appear.
+    """Rows by every axis but policy and seed, compared; in the order in which they first appear.
 
     Every pair of policies of each family is one test of accuracy; Holm's correction covers all of
     them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. A
     policy with a cell that was stopped early is not compared: its other seeds would favour it.
     `spreads` (by `settings_key`): how much results vary between seeds, for pairs with one seed.
     """
-    groups: dict[tuple[str, str, int], list[Row]] = {}
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         if not row.policy_stopped:
-            probe = row.cell.probe
-            key = (probe.model.name, probe.dataset.name, probe.settings.seed)
-            groups.setdefault(key, []).append(row)
+            groups.setdefault(axes_without(row.cell, "policy", "seed"), []).append(row)
     uncorrected = [
-        _family(key, group, compare_at, spreads.get(settings_key(group[0].cell), Spreads()))
-        for key, group in groups.items()
+        _family(group, compare_at, spreads.get(settings_key(group[0].cell), Spreads()))
+        for group in groups.values()
     ]
     corrected = iter(adjust([c for family in uncorrected for c in family.accuracy]))
     return [replace(f, accuracy=[next(corrected) for _ in f.accuracy]) for f in uncorrected]
 
 
-def _family(
-    key: tuple[str, str, int], rows: Sequence[Row], compare_at: Axis, spreads: Spreads
-) -> Family:
+def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
+    cell = rows[0].cell
     points = _points(rows, compare_at)
     scores: dict[str, dict[int, tuple[list[str], np.ndarray]]] = {}
     learnable: dict[str, dict[int, float]] = {}
@@ -124,7 +130,13 @@ def _family(
         shares = {update: groups.live for update, groups in row.shares.items()}
         live_shares.setdefault(policy, {})[seed] = shares
     return Family(
-        *(*key, tuple(rows), compare_at, points),
+        model=cell.probe.model.name,
+        dataset=cell.probe.dataset.name,
+        probe_seed=cell.probe.settings.seed,
+        swept=cell.swept,
+        rows=tuple(rows),
+        compare_at=compare_at,
+        points=points,
         accuracy=compare_policies(scores, spreads.accuracy),
         learnable=compare_learnable(learnable, live_shares, spreads.learnable),
         mismatches=budget_mismatches(rows, compare_at),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.config.axes import value_text
 from orchestrator.evaluation.groups import GroupShares
 from orchestrator.report.content import Table
 from orchestrator.report.families import Family
@@ -32,24 +33,26 @@ SPLIT = ("live", "all correct", "all wrong", "of these truncated")
 
 def results(rows: Sequence[Row]) -> Table:
     """Every cell by itself."""
+    swept = list(dict.fromkeys(axis for row in rows for axis in row.cell.swept))
     head = (
-        *("model", "dataset", "policy", "seed", "accuracy", "gain in points [95 %]"),
+        *("model", "dataset", "policy", "seed", *swept, "accuracy", "gain in points [95 %]"),
         *("learnable %", "updates", "generated tokens", "seconds", "tied at cutoff"),
     )
     return Table(
         "Every cell",
         head,
-        [_result(row) for row in rows],
+        [_result(row, swept) for row in rows],
         "Gain: final minus base accuracy of this run, with its 95 % interval over questions; it "
         "does not cover other seeds. Generated tokens: those of training. Tied at cutoff: prompts "
         "chosen at random among those whose score equals that of the last chosen one.",
     )
 
 
-def _result(row: Row) -> tuple[str, ...]:
+def _result(row: Row, swept: Sequence[str]) -> tuple[str, ...]:
     result, ledger = row.result, row.result["ledger"]
     return (
         *(result["model"], result["dataset"], result["policy"], str(result["seed"])),
+        *(value_text(row.cell.swept.get(axis, NONE)) for axis in swept),
         " → ".join(
             f"{value:.3f}" if isfinite(value) else NONE
             for value in (result["accuracy_base"], result["accuracy_final"])

@@ -109,8 +109,8 @@ def _side_by_side(
 
 
 def _model(family: Family) -> str:
-    """The model, and the probe's seed where it is not 0."""
-    return f"{family.model}, probe {family.probe_seed}" if family.probe_seed else family.model
+    """The model, the probe's seed where it is not 0, and other axes."""
+    return ", ".join(filter(None, [family.model, family.variant]))
 
 
 def _with_interval(value: float, interval: Interval, plus: bool = True) -> str:

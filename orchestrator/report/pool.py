@@ -6,9 +6,10 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.config.axes import axes_text
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.difficulty.table import outcome_counts
-from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.probes import targets_of
@@ -23,15 +24,37 @@ ADAPTIVE = (
 )
 
 
-def pool_title(spec: ProbeSpec) -> str:
-    """Model, dataset and, if it is not 0, the seed of a probe."""
-    seed = f", probe {spec.settings.seed}" if spec.settings.seed else ""
-    return f"{spec.model.name} on {spec.dataset.name}{seed}"
+# Settings outside of the block probe that decide which prompts are selected.
+_OF_SUBSETS = ("budget", "match_sizes", "grpo.num_generations")
+
+
+def pool_title(plan: Plan, spec: ProbeSpec) -> str:
+    """Model and dataset of a probe, its seed if it is not 0, and its settings that are axes."""
+    cells = cells_of(plan.cells, spec)
+    swept = {axis: value for axis, value in cells[0].swept.items() if axis.startswith("probe.")}
+    same = {a: v for a, v in swept.items() if all(cell.swept[a] == v for cell in cells)}
+    seed = f"probe {spec.settings.seed}" if spec.settings.seed else ""
+    name = f"{spec.model.name} on {spec.dataset.name}"
+    return ", ".join(filter(None, [name, seed, axes_text(same)]))
+
+
+def subset_cells(plan: Plan, spec: ProbeSpec) -> dict[str, Cell]:
+    """Each subset that a probe's cells train on, with its first seed: name -> the first such cell.
+
+    The name is the policy's, with those axes that change the subset.
+    """
+    cells, first = cells_of(plan.cells, spec), dict[str, Cell]()
+    axes = [a for a in cells[0].swept if a in _OF_SUBSETS or a.startswith("probe.")]
+    varying = [a for a in axes if any(cell.swept[a] != cells[0].swept[a] for cell in cells)]
+    for cell in cells:
+        text = axes_text({axis: cell.swept[axis] for axis in varying})
+        first.setdefault(", ".join(filter(None, [cell.policy, text])), cell)
+    return first
 
 
 def pool_section(plan: Plan, store: Store, spec: ProbeSpec) -> Section:
     """The figures of one training probe; a paragraph in their place while samples are missing."""
-    title = pool_title(spec)
+    title = pool_title(plan, spec)
     anchor, heading = f"difficulty-{spec.key}-{spec.dataset.name}", f"Difficulty: {title}"
     pool = plan.pool(spec)
     adaptive = targets_of(plan, spec) is not None
@@ -64,11 +87,10 @@ def pool_figures(
 def _outcomes(
     plan: Plan, store: Store, spec: ProbeSpec, table: pa.Table
 ) -> dict[str, dict[str, int]]:
-    """Outcomes of the probe's samples in each policy's subset (first seed)."""
+    """Outcomes of the probe's samples in each subset (first seed)."""
     outcomes: dict[str, dict[str, int]] = {}
-    for cell in plan.cells:
-        subset = read_subset(store, cell) if cell.probe == spec else None
-        if subset is not None and cell.policy not in outcomes:
+    for name, cell in subset_cells(plan, spec).items():
+        if (subset := read_subset(store, cell)) is not None:
             chosen = pc.is_in(table["prompt_id"], value_set=subset["prompt_id"].combine_chunks())
-            outcomes[cell.policy] = outcome_counts(table.filter(chosen))
+            outcomes[name] = outcome_counts(table.filter(chosen))
     return outcomes

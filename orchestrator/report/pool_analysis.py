@@ -19,15 +19,15 @@ import pyarrow.compute as pc
 from orchestrator.config.entries import build_policy
 from orchestrator.difficulty.agreement import Agreement, SuspectGold, agreement_of_rows
 from orchestrator.difficulty.estimates import counts, fit_prior, reliability
-from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.table import Summary, summarise
-from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
+from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, needed_samples
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.outcomes import OutcomeReader, Outcomes
 from orchestrator.probing.probes import targets_of
 from orchestrator.probing.sample_store import load_samples, rows_of_parts
-from orchestrator.report.pool import pool_title
+from orchestrator.report.pool import pool_title, subset_cells
 from orchestrator.selection.subsets import SubsetRequest, select
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
@@ -119,7 +119,9 @@ def analyse_pool(
     outcomes, wrong = _read_outcomes(store, spec, pool)
     if not outcomes.drawn:
         return None
-    table = difficulty_of(plan, spec, outcomes)
+    group_size = int(cells_of(plan.cells, spec)[0].grpo["num_generations"])
+    tables = CellTables(outcomes)
+    table = tables.with_group(spec, group_size)
     complete = outcomes.complete
     agreed = agreement_of_rows(wrong.row, wrong.answers, table)
     pairs = {**_of_each_outcome(outcomes), AGREED: _agreeing(table, wrong, agreed.suspects)}
@@ -127,14 +129,14 @@ def analyse_pool(
     prior = fit_prior(correct, scorable)
     finished_failures = counts(table, "wrong") + counts(table, "unparsed")
     return PoolAnalysis(
-        title=pool_title(spec),
+        title=pool_title(plan, spec),
         spec=spec,
         table=table,
         drawn=outcomes.drawn,
         stops_early=targets_of(plan, spec) is not None,
-        group_size=int(cells_of(plan.cells, spec)[0].grpo["num_generations"]),
+        group_size=group_size,
         reliability=None if prior.note else reliability(prior, spec.settings.samples),
-        policies=tuple(_policies(plan, store, spec, table if complete else None, table_file)),
+        policies=tuple(_policies(plan, store, spec, tables if complete else None, table_file)),
         agreement=agreed,
         unsolved=np.flatnonzero((correct == 0) & (scorable > 0)),
         unfinished=np.flatnonzero((finished_failures == 0) & (counts(table, "truncated") > 0)),
@@ -144,23 +146,20 @@ def analyse_pool(
 
 
 def _policies(
-    plan: Plan, store: Store, spec: ProbeSpec, table: pa.Table | None, table_file: Path | None
+    plan: Plan, store: Store, spec: ProbeSpec, tables: CellTables | None, table_file: Path | None
 ) -> list[PolicyOutlook]:
-    """Each policy of the grid, with its first seed; `table` is None for an incomplete probe.
+    """Each policy of the grid, with its first seed; `tables` is None for an incomplete probe.
 
     A probe that stops early knows its subsets, but nothing more.
     """
-    first: dict[str, Cell] = {}
-    for cell in cells_of(plan.cells, spec):
-        first.setdefault(cell.policy, cell)
     outlooks = []
-    for policy, cell in first.items():
-        if table is None:
+    for policy, cell in subset_cells(plan, spec).items():
+        if tables is None:
             file = f"{store.uri}/subsets/{cell.subset_key}.parquet"
             if store.exists("subsets", f"{cell.subset_key}.parquet"):
                 outlooks.append(PolicyOutlook(policy, cell.seed, None, "", f"subset in {file}"))
             continue
-        settings = cell.probe.settings
+        table, settings = tables.of(cell), cell.probe.settings
         request = SubsetRequest(
             cell.rule, cell.size, cell.seed, cell.match, settings.samples, settings.count_truncated
         )
@@ -170,7 +169,9 @@ def _policies(
         except PolicyError as error:
             outlooks.append(PolicyOutlook(policy, cell.seed, None, "", str(error)))
             continue
-        command = _select_command(cell, size, table_file) if table_file else ""
+        command = ""
+        if table_file and needed_samples(cell.probe) == needed_samples(spec):
+            command = _select_command(policy, cell, size, table_file)
         outlooks.append(PolicyOutlook(policy, cell.seed, summary, command))
     return outlooks
 
@@ -188,9 +189,9 @@ def _summary(table: pa.Table, cell: Cell, size: int) -> Summary:
     )
 
 
-def _select_command(cell: Cell, size: int, table_file: Path) -> str:
+def _select_command(name: str, cell: Cell, size: int, table_file: Path) -> str:
     """The command line that selects the cell's subset from the pool's difficulty table."""
-    out = table_file.with_name(f"{table_file.stem}-{UNSAFE.sub('_', cell.policy)}.parquet")
+    out = table_file.with_name(f"{table_file.stem}-{UNSAFE.sub('_', name)}.parquet")
     options = [("--option", f"{name}={json.dumps(v)}") for name, v in cell.rule.options.items()]
     arguments = [
         ("--probe", str(table_file)),

@@ -1,6 +1,7 @@
 """How much another probe would change: variance between probes and between training seeds."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import sqrt
 from typing import NamedTuple
 
@@ -13,10 +14,12 @@ from orchestrator.stats.spread import ProbeVariance, variance_components
 
 
 class Spread(NamedTuple):
-    """One policy's results (`measure`, in points) over probes and over training seeds."""
+    """One policy's results (`measure`, in points) over probes and over training seeds.
 
-    model: str
-    dataset: str
+    `data`: the model, the dataset and the settings that are axes.
+    """
+
+    data: str
     policy: str
     measure: str
     variance: ProbeVariance
@@ -25,12 +28,12 @@ class Spread(NamedTuple):
 def spreads(families: Sequence[Family]) -> list[Spread]:
     """Every policy with at least two probes, and two training seeds of one of them."""
     spreads = []
-    for (model, dataset), group in _by_data(families).items():
+    for data, group in _by_data(families).items():
         for policy in dict.fromkeys(p for family in group for p in family.by_policy()):
             for measure, results in _results(group, policy).items():
                 if len(results) > 1 and max(map(len, results)) > 1:
                     variance = variance_components(results)
-                    spreads.append(Spread(model, dataset, policy, measure, variance))
+                    spreads.append(Spread(data, policy, measure, variance))
     return spreads
 
 
@@ -38,7 +41,7 @@ def table(families: Sequence[Family]) -> Table:
     """The variance between probes and between training seeds; empty without several probes."""
     body = [
         (
-            f"{s.model} on {s.dataset}",
+            s.data,
             s.policy,
             s.measure,
             str(s.variance.probes),
@@ -76,10 +79,11 @@ def missing(families: Sequence[Family]) -> list[str]:
     return ["the variance between probes needs at least two training seeds: set seed: [0, 1]"]
 
 
-def _by_data(families: Sequence[Family]) -> dict[tuple[str, str], list[Family]]:
-    groups: dict[tuple[str, str], list[Family]] = {}
+def _by_data(families: Sequence[Family]) -> dict[str, list[Family]]:
+    """Title without the probe's seed -> the families that differ in it only."""
+    groups: dict[str, list[Family]] = {}
     for family in families:
-        groups.setdefault((family.model, family.dataset), []).append(family)
+        groups.setdefault(replace(family, probe_seed=0).title, []).append(family)
     return groups
 
 

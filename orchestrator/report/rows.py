@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from orchestrator.evaluation.groups import GroupShares, by_tier, group_shares
 from orchestrator.evaluation.metrics import bands, by_update, main, part, per_prompt
-from orchestrator.planning.cells import Cell
+from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.selection.stored import read_subset
 from orchestrator.selection.subsets import reason
 from orchestrator.stats.fairness import AXES, cost_curve
@@ -77,14 +77,10 @@ class Row:
 
 def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
     """The rows of the finished cells, in the given order."""
-
-    def without_seed(cell: Cell) -> tuple[Any, ...]:
-        return tuple(value for axis, value in sorted(cell.axes.items()) if axis != "seed")
-
-    stopped = {without_seed(c) for c in cells if cell_state(store, c) is CellState.STOPPED}
+    stopped = {axes_without(c, "seed") for c in cells if cell_state(store, c) is CellState.STOPPED}
     rows = (_read_row(store, cell) for cell in cells)
     return [
-        replace(row, policy_stopped=without_seed(row.cell) in stopped)
+        replace(row, policy_stopped=axes_without(row.cell, "seed") in stopped)
         for row in rows
         if row is not None
     ]

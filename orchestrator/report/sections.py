@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from orchestrator.planning.cells import axis_names
 from orchestrator.report import breakdown as accuracy_breakdown
 from orchestrator.report import ledger_tables, paper_comparison, tables
 from orchestrator.report.content import (
@@ -32,13 +33,13 @@ PAPER_ANCHOR = "paper"
 METHOD = (
     "Each pair is compared on the same test questions and the same seeds. In brackets: the 95 % "
     "interval; p is two-sided. This report makes {count}: every pair of policies, by accuracy on "
-    "their own test set, for each model, dataset and probe. Holm's p is corrected for all of them. "
-    "A policy is named the better one where the interval excludes zero and Holm's p is at most "
-    ".05. The sample size stated as needed detects a difference of the observed size with 80 % "
-    "power at Holm's strictest level. A single seed names no winner, because its interval covers "
-    "test questions only; where cells in the store with the same settings show how much results "
-    "vary between seeds, that variance is added. Learnable %, tiers, other test sets and claims "
-    "have intervals, but no verdict by p."
+    "their own test set, for each model, dataset, probe and other axis. Holm's p is corrected for "
+    "all of them. A policy is named the better one where the interval excludes zero and Holm's p "
+    "is at most .05. The sample size stated as needed detects a difference of the observed size "
+    "with 80 % power at Holm's strictest level. A single seed names no winner, because its interval "
+    "covers test questions only; where cells in the store with the same settings show how much "
+    "results vary between seeds, that variance is added. Learnable %, tiers, other test sets and "
+    "claims have intervals, but no verdict by p."
 )
 COMPLETIONS = (
     "The first completion of each model to the test questions whose hashes come first: a choice "
@@ -160,7 +161,8 @@ def completions(family: Family, questions: Mapping[str, Prompt]) -> Section | No
         blocks.append(Completions(questions[i].question, questions[i].answer, answers))
     note = Paragraph(COMPLETIONS, "note")
     title = f"Completions before and after: {family.title}"
-    anchor = f"completions-{family.model}-{family.dataset}-{family.probe_seed}"
+    axes = [family.model, family.dataset, str(family.probe_seed), *axis_names(family.swept)]
+    anchor = f"completions-{'-'.join(axes)}"
     return Section(anchor, title, (note, *blocks)) if blocks else None
 
 

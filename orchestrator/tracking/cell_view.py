@@ -15,7 +15,7 @@ from cluster.redaction import redact
 from orchestrator.config.experiment import Experiment
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics, main
-from orchestrator.planning.cells import Cell
+from orchestrator.planning.cells import Cell, axis_names
 from orchestrator.report.page import render
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
@@ -96,7 +96,8 @@ def run_name(cell: Cell) -> str:
     """Policy and seed come first because the legends of MLflow's charts truncate names."""
     axes = cell.axes
     probe = f"/p{axes['probe_seed']}" if axes["probe_seed"] else ""
-    return f"{axes['policy']}/s{axes['seed']}{probe} {axes['model']}/{axes['dataset']}"
+    swept = "".join(f" {text}" for text in axis_names(cell.swept))
+    return f"{axes['policy']}/s{axes['seed']}{probe}{swept} {axes['model']}/{axes['dataset']}"
 
 
 def cell_tags(cell: Cell) -> dict[str, str]:
@@ -115,11 +116,11 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
 
     Without the grid, which may grow, and without settings that cannot change a result.
     """
-    others = ("about", "grid", "resources", "max_gpu_hours", "max_hours", "stop_hopeless")
-    without: dict[str, Any] = dict.fromkeys(others, True)
-    without |= {"probe": {"engine_python"}, "evaluate": {"engine_python"}}
-    settings = experiment.model_dump(mode="json", exclude=without)
-    settings |= {"grpo": experiment.full_grpo(), "lora": experiment.full_lora()}
+    settings = experiment.shared_settings()
+    for name in ("about", "resources", "max_gpu_hours", "max_hours", "stop_hopeless"):
+        del settings[name]
+    for block in ("probe", "evaluate"):
+        settings[block].pop("engine_python", None)
     return flatten(settings | {"workers": experiment.resources.workers})
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orchestrator.planning.cells import axis_names
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.families import Family
 from orchestrator.report.matching import whole_pool_policy
@@ -106,9 +107,9 @@ def best_over_baseline(family: Family) -> GainOverBaseline | None:
 
 
 def _name(family: Family) -> str:
-    """Model and dataset, and the probe's seed where it is not 0, as in the names of cells."""
-    name = f"{family.model}/{family.dataset}"
-    return f"{name}/p{family.probe_seed}" if family.probe_seed else name
+    """Model and dataset, the probe's seed where it is not 0, and other axes, as cells' names."""
+    probe = [f"p{family.probe_seed}"] if family.probe_seed else []
+    return "/".join([family.model, family.dataset, *probe, *axis_names(family.swept)])
 
 
 def description(verdicts: Sequence[FamilyVerdict]) -> str:
@@ -148,6 +149,7 @@ def flat_row(row: Row) -> dict[str, Any]:
     numbers = ("accuracy_base", "accuracy_final", "gain", "learnable_pct")
     return {
         **{key: result[key] for key in (*keys, *numbers)},
+        **row.cell.swept,
         "gain_low": row.gain.low,
         "gain_high": row.gain.high,
         **{f"ledger.{name}": value for name, value in result["ledger"].items()},

@@ -32,13 +32,15 @@ class TrainingSettings(NamedTuple):
 
 
 def settings_of(experiment: Experiment, models: Sequence[ModelSource]) -> list[TrainingSettings]:
-    """The distinct settings of an experiment's cells: one per model that can be trained."""
-    grpo, resources = experiment.full_grpo(), experiment.resources
-    distinct = {canonical_hash([m.key(), m.target_modules]): m for m in models if not m.recorded}
-    return [
-        TrainingSettings(model, grpo, experiment.full_lora(model.target_modules), resources)
-        for model in distinct.values()
-    ]
+    """The distinct settings of an experiment's cells, for each model that can be trained."""
+    trained = {canonical_hash([m.key(), m.target_modules]): m for m in models if not m.recorded}
+    distinct: dict[str, TrainingSettings] = {}
+    for identity, model in trained.items():
+        for _, variant in experiment.variants:
+            grpo, lora = variant.full_grpo(), variant.full_lora(model.target_modules)
+            settings = TrainingSettings(model, grpo, lora, variant.resources)
+            distinct.setdefault(canonical_hash([identity, grpo, lora]), settings)
+    return [*distinct.values()]
 
 
 def check_in_worker(source: LoadedConfig, name: str, settings: Sequence[TrainingSettings]) -> None:
@@ -46,10 +48,25 @@ def check_in_worker(source: LoadedConfig, name: str, settings: Sequence[Training
 
     Raises UserError at the line of the first setting that cannot work.
     """
+    by_model: dict[str, list[TrainingSettings]] = {}
     for one in settings:
-        if problem := run_in_worker(find_problem, one, gpus=one.resources.gpus):
+        by_model.setdefault(repr(one.model), []).append(one)
+    for same_model in by_model.values():
+        first = same_model[0]
+        if problem := run_in_worker(first_problem, same_model, gpus=first.resources.gpus):
             section, _, message = problem.partition(": ")
-            raise setting_error(source, name, one.model.name, section, message)
+            raise setting_error(source, name, first.model.name, section, message)
+
+
+def first_problem(settings: Sequence[TrainingSettings]) -> str:
+    """The problem of the first settings of a model that have one; empty if none has."""
+    adapters: set[str] = set()  # those that were constructed: one per settings of LoRA is enough
+    for one in settings:
+        key = canonical_hash(one.lora)
+        if problem := find_problem(one, adapter=key not in adapters):
+            return problem
+        adapters.add(key)
+    return ""
 
 
 def setting_error(
@@ -70,8 +87,11 @@ def setting_error(
     return source.error(message, "experiments", name, section, *([setting] if setting else []))
 
 
-def find_problem(settings: TrainingSettings) -> str:
-    """Why the settings cannot be trained with, after `grpo: ` or `lora: `; empty if they can."""
+def find_problem(settings: TrainingSettings, *, adapter: bool = True) -> str:
+    """Why the settings cannot be trained with, after `grpo: ` or `lora: `; empty if they can.
+
+    Without `adapter`, LoRA's settings are not checked.
+    """
     from peft import LoraConfig
 
     place = "grpo"
@@ -81,6 +101,8 @@ def find_problem(settings: TrainingSettings) -> str:
         _construct_optimizer(config)
         place = "grpo: lr_scheduler_type"
         _construct_schedule(config)
+        if not adapter:
+            return ""
         place = "lora"
         # Some initial weights are computed from the model's own, which the adapter's check lacks.
         LoraConfig(task_type="CAUSAL_LM", **settings.lora)
