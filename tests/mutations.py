@@ -38,7 +38,8 @@ experiments:
     evaluate: {every: 2}
   small:
     about: A small sweep.
-    grid: {model: [tiny], dataset: [small], policy: [hard, near, tier], seed: [0]}
+    grid: {model: [tiny], dataset: [small], policy: [hard, near, tier], seed: [0],
+      budget: [16, 24], grpo.beta: [0, 0.1], evaluate.ood: [[], [arithmetic]], lora.r: [8]}
     budget: 16
     probe: {samples: 4, temperature: 1.0, stop: ['Q:'], engine: transformers}
     grpo: {max_steps: 4, num_generations: 4, per_device_train_batch_size: 8, loss_type: grpo}

@@ -1,5 +1,6 @@
 """The sections of the report that come from finished cells."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -36,10 +37,10 @@ METHOD = (
     "their own test set, for each model, dataset, probe and other axis. Holm's p is corrected for "
     "all of them. A policy is named the better one where the interval excludes zero and Holm's p "
     "is at most .05. The sample size stated as needed detects a difference of the observed size "
-    "with 80 % power at Holm's strictest level. A single seed names no winner, because its interval "
-    "covers test questions only; where cells in the store with the same settings show how much "
-    "results vary between seeds, that variance is added. Learnable %, tiers, other test sets and "
-    "claims have intervals, but no verdict by p."
+    "with 80 % power at Holm's strictest level. A single seed names no winner, because its "
+    "interval covers test questions only; where cells in the store with the same settings show how "
+    "much results vary between seeds, that variance is added. Learnable %, tiers, other test sets "
+    "and claims have intervals, but no verdict by p."
 )
 COMPLETIONS = (
     "The first completion of each model to the test questions whose hashes come first: a choice "
@@ -162,7 +163,7 @@ def completions(family: Family, questions: Mapping[str, Prompt]) -> Section | No
     note = Paragraph(COMPLETIONS, "note")
     title = f"Completions before and after: {family.title}"
     axes = [family.model, family.dataset, str(family.probe_seed), *axis_names(family.swept)]
-    anchor = f"completions-{'-'.join(axes)}"
+    anchor = re.sub(r"[^\w.+-]+", "-", f"completions-{'-'.join(axes)}")
     return Section(anchor, title, (note, *blocks)) if blocks else None
 
 

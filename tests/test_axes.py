@@ -1,0 +1,288 @@
+"""Settings as axes of the grid: from the file over the plan to the report and MLflow."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sweeps
+from factories import finished_sweep, small_plan
+
+from orchestrator.cli.main import main
+from orchestrator.config.catalog import load_config
+from orchestrator.cost.caps import dropped_summary
+from orchestrator.difficulty.probe_table import CellTables, difficulty_of
+from orchestrator.pipeline.sweep import write_manifest
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import Plan
+from orchestrator.probing.outcomes import Outcomes
+from orchestrator.probing.probes import targets_of
+from orchestrator.report.analysis import analyse
+from orchestrator.report.pool import subset_cells
+from orchestrator.selection.stored import read_subset
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.store import Store
+from orchestrator.tracking.cell_view import cell_params, cell_tags, run_name, sweep_tags
+from orchestrator.tracking.sweep_view import sweep_view
+from orchestrator.training.settings_check import settings_of
+
+GRID = {"model": ["stub"], "dataset": ["small"], "policy": ["hard", "random"], "seed": [0]}
+GRPO = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8}
+FILE = """\
+models:
+  tiny: {embedded: tiny}
+experiments:
+  q:
+    grid:
+      model: [tiny]
+      dataset: [shuffled_objects]
+      policy: [hard, random]
+      AXES
+    budget: 0.1
+    grpo: {num_generations: 8, per_device_train_batch_size: 16}
+"""
+
+
+def planned(folder: Path, axes: dict[str, list[Any]], **settings: Any) -> Plan:
+    return small_plan(folder, grid=GRID | axes, **settings)
+
+
+def refusal(folder: Path, axes: str) -> str:
+    file = folder / "experiments.yaml"
+    file.write_text(FILE.replace("AXES", axes))
+    with pytest.raises(UserError) as caught:
+        load_config(file)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("axes", "line", "words"),
+    [
+        ("grpo.beta: [0, x]", 9, "grid.grpo.beta.1: beta is 'x': write a number, such as 0.0"),
+        ("grpo.beta:\n        - 0\n        - -1", 11, "beta is -1: write at least 0"),
+        ("grpo.bta: [0]", 9, "TRL's GRPOConfig does not have it: remove it; did you mean 'beta'?"),
+        ("beta: [0]", 9, "unknown axis 'beta': write one of model,"),
+        ("beta: [0]", 9, "did you mean 'grpo.beta'?"),
+        ("polcy: [hard]", 9, "did you mean 'policy'?"),
+        ("probe.sample: [1]", 9, "did you mean 'probe.samples'?"),
+        ("lora.rank: [1]", 9, "PEFT's LoraConfig does not have it"),
+        ("probe.samples: [1, 0]", 9, "samples is 0: write an integer from 1 to 10,000"),
+        ("probe.samples: 3", 9, "probe.samples is 3: write a list of 1 to 1,000 values"),
+        ("probe.samples: []", 9, "probe.samples is an empty list: write a list of 1"),
+        ("probe.samples: [4, 4]", 9, "grid.probe.samples.1: 4 is listed twice: remove one"),
+        ("budget: [0.1, 2.5]", 9, "grid.budget.1: budget 2.5 exceeds the pool"),
+        ("probe: [1]", 9, "write an axis for each setting, such as probe.samples"),
+        ("probe.seed: [1]", 9, "cannot be an axis: remove it (write probe_seed)"),
+        ("grpo.seed: [1]", 9, "set grid.seed"),
+        ("resources.gpus: [1]", 9, "cannot be an axis: remove it (it holds for all cells"),
+        ("max_hours: [1]", 9, "cannot be an axis: remove it (it holds for all cells"),
+        ("grpo.num_generations: [8, 6]", 9, "num_generations 6 does not divide the 16"),
+        (
+            "grpo.per_device_train_batch_size: [16, 12]",
+            9,
+            "or another num_generations (with grpo.per_device_train_batch_size 12)",
+        ),
+        ("evaluate.ood: [[], [nowhere]]", 9, "grid.evaluate.ood.1.0: unknown task 'nowhere'"),
+        ("evaluate.pass_at: [[2], [8]]", 9, "pass@8 needs 8 samples per question, not 4"),
+        ("probe.engine: [transformers, no]", 9, "grid.probe.engine.1: engine is false: write a st"),
+        (
+            f"seed: {[*range(100)]}\n      lora.r: {[*range(1, 90)]}",
+            5,
+            "the grid has 17,800 cells: write at most 10,000",
+        ),
+    ],
+)
+def test_a_wrong_axis_is_refused_at_its_line(
+    tmp_path: Path, axes: str, line: int, words: str
+) -> None:
+    message = refusal(tmp_path, axes)
+    assert f"experiments.yaml:{line}: experiments.q.grid" in message
+    assert words in message
+
+
+def test_every_combination_is_the_cell_of_an_experiment_that_is_written_out(
+    tmp_path: Path,
+) -> None:
+    axes = {
+        "budget": [8, 0.25],
+        "probe.samples": [2, 4],
+        "probe.temperature": [1.0, 0.5],
+        "grpo.beta": [0.0, 0.1],
+        "lora.target_modules": ["all-linear", ["q_proj"]],
+        "evaluate.samples": [4, 8],
+    }
+    swept = planned(tmp_path, axes, grpo=GRPO)
+    assert len({cell.cell_id for cell in swept.cells}) == 2 * 2**6
+    for number in (0, 21, 42, 63):
+        values = {a: v[number >> i & 1] for i, (a, v) in enumerate(axes.items())}
+        written_out = planned(
+            tmp_path,
+            {},
+            budget=values["budget"],
+            probe={
+                "samples": values["probe.samples"],
+                "max_completion_length": 32,
+                "temperature": values["probe.temperature"],
+            },
+            grpo=GRPO | {"beta": values["grpo.beta"]},
+            lora={"target_modules": values["lora.target_modules"]},
+            evaluate={"every": 2, "samples": values["evaluate.samples"]},
+        )
+        own = [cell for cell in swept.cells if cell.swept == values]
+        assert [c.cell_id for c in own] == [c.cell_id for c in written_out.cells]
+        assert [c.subset_key for c in own] == [c.subset_key for c in written_out.cells]
+
+
+def test_an_axis_replaces_the_setting_of_its_block(tmp_path: Path) -> None:
+    plan = planned(tmp_path, {"grpo.max_steps": [2, 6]}, grpo=GRPO)
+    assert [cell.updates for cell in plan.cells] == [2, 2, 6, 6]
+    assert Cell.model_validate_json(plan.cells[0].model_dump_json()).axes == plan.cells[0].axes
+    assert "swept" not in small_plan(tmp_path).cells[0].model_dump(), "stored cells are unchanged"
+
+
+def test_a_value_that_changes_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"yaml:\d+: experiments\.small\.grid\.budget\.1: ") as full:
+        planned(tmp_path, {"policy": ["hard", "full"], "budget": [8, 16]})
+    assert "because budget does not change full: remove budget from the grid, or full" in str(
+        full.value
+    )
+    with pytest.raises(UserError, match="because evaluate.ood_samples does not change hard"):
+        planned(tmp_path, {"evaluate.ood_samples": [2, 4]})
+
+
+def test_a_budget_that_does_not_fit_is_refused_at_its_value(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"grid\.budget\.1: budget 41 selects 41 prompts"):
+        planned(tmp_path, {"budget": [8, 41]})
+
+
+def test_the_largest_k_is_drawn_once_and_each_cell_reads_its_own(tmp_path: Path) -> None:
+    plan = planned(tmp_path, {"probe.samples": [1, 2, 6], "grpo.num_generations": [2, 4]})
+    [probe] = [spec for spec in plan.probes if spec.split == "train"]
+    assert probe.settings.samples == 6
+    prompts = plan.pool(probe).train
+    codes = np.random.default_rng(0).integers(0, 3, (len(prompts), 6)).astype(np.uint8)
+    tables = CellTables(Outcomes(prompts, codes))
+    for cell in plan.cells:
+        samples, group = cell.probe.settings.samples, cell.grpo["num_generations"]
+        alone = planned(tmp_path, {}, grpo=GRPO | {"num_generations": group})
+        own = difficulty_of(alone, cell.probe, Outcomes(prompts, codes[:, :samples]))
+        assert tables.of(cell).equals(own)
+    assert list(subset_cells(plan, probe))[:2] == [
+        "hard, grpo.num_generations 2, probe.samples 1",
+        "random, grpo.num_generations 2, probe.samples 1",
+    ]
+
+
+def test_an_adaptive_probe_serves_the_subsets_of_its_k_only(tmp_path: Path) -> None:
+    probe = {"adaptive": True, "max_completion_length": 32}
+    plan = planned(tmp_path, {"probe.samples": [2, 6], "policy": ["hard"]}, probe=probe)
+    probes = [spec for spec in plan.probes if spec.split == "train"]
+    assert [spec.settings.samples for spec in probes] == [2, 6]
+    assert len({spec.key for spec in probes}) == 1, "the larger one reuses the samples"
+    assert [len(targets_of(plan, spec) or []) for spec in probes] == [1, 1]
+
+
+def test_settings_that_are_trained_with_are_each_checked_once(tmp_path: Path) -> None:
+    plan = planned(tmp_path, {"grpo.beta": [0, 0.1], "lora.r": [4, 8], "budget": [8, 16]})
+    settings = settings_of(plan.experiment, [plan.cells[0].probe.model])
+    assert [(one.grpo["beta"], one.lora["r"]) for one in settings] == [
+        *((0, 4), (0, 8), (0.1, 4), (0.1, 8))
+    ]
+
+
+def test_plan_shows_the_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned(tmp_path, {"grpo.beta": [0, 0.1], "rollouts": ["decile", "trl"]})
+    command = ["plan", str(tmp_path / "experiments.yaml"), "-e", "small"]
+    assert main([*command, "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert cells[-1]["axes"] == {"grpo.beta": 0.1, "rollouts": "trl"}
+    assert cells[-1]["rollouts"] == 4 * 8, "completions, not the axis"
+    assert main(command) == 0
+    assert "stub/small/random/s0/grpo.beta=0.1/rollouts=trl: 8 prompts" in capsys.readouterr().out
+
+
+def test_a_cap_names_the_axes_of_what_it_leaves_out(tmp_path: Path) -> None:
+    plan = planned(tmp_path, {"grpo.beta": [0, 0.1]})
+    manifest = write_manifest(plan, Store(str(tmp_path / "runs")))
+    dropped = {"cap": "max_hours 1", "cells": [cell.cell_id for cell in plan.cells[2:]]}
+    text = dropped_summary(manifest | {"dropped": dropped})
+    assert "leaves out seed 0 of stub/small/grpo.beta=0.1: 2 of 4 cells" in text
+
+
+def test_policies_are_compared_within_equal_axes(tmp_path: Path) -> None:
+    claims = ["hard > random on small"]
+    axes = {"grpo.beta": [0, 0.1], "seed": [0, 1]}
+    plan, store = finished_sweep(tmp_path, grid=GRID | axes, grpo=GRPO, claims=claims)
+    analysis = analyse(plan, store)
+    titles = ["stub on small, grpo.beta 0", "stub on small, grpo.beta 0.1"]
+    assert [family.title for family in analysis.families] == titles
+    for family, beta in zip(analysis.families, (0, 0.1), strict=True):
+        assert len(family.rows) == 4
+        assert {row.cell.grpo["beta"] for row in family.rows} == {beta}
+        assert len(family.accuracy) == 1
+    assert [result.family for result in analysis.claims] == titles
+    column = analysis.results.head.index("grpo.beta")
+    assert [row[column] for row in analysis.results.body] == ["0"] * 4 + ["0.1"] * 4
+    anchors = [section.anchor for section in analysis.sections]
+    assert len({*anchors}) == len(anchors)
+    [settings] = [b for s in analysis.sections for b in s.blocks if "All settings" in str(b)][:1]
+    assert '"beta":' not in str(settings), "an axis has no single value"
+
+
+def test_axes_are_parameters_and_tags_in_mlflow(tmp_path: Path) -> None:
+    axes = {"grpo.beta": [0.0, 0.1], "budget": [8, 12]}
+    plan, store = finished_sweep(tmp_path, grid=GRID | axes, grpo=GRPO)
+    cell = plan.cells[-1]
+    for shown in (cell_params(cell), cell_tags(cell)):
+        assert (shown["grpo.beta"], shown["budget"]) == ("0.1", "12")
+    assert run_name(cell) == "random/s0 budget=12 grpo.beta=0.1 stub/small"
+    tags = sweep_tags("small", plan.experiment)
+    assert tags["decile.grid.grpo.beta"] == "0.0, 0.1"
+    larger = planned(tmp_path, {"grpo.beta": [0.2, 0.1], "budget": [8]}, grpo=GRPO)
+    same = sweep_tags("small", larger.experiment)["decile.settings"] == tags["decile.settings"]
+    assert same, "the grid may grow"
+    view = sweep_view(analyse(plan, store))
+    names = [name for name in view.metrics if name.startswith("final/accuracy/")]
+    assert "final/accuracy/stub/small/budget_12/grpo.beta_0.1/random" in names
+    assert len(names) == len(plan.cells)
+    rows = json.loads(view.files["results.json"])
+    assert {(row["grpo.beta"], row["budget"]) for row in rows} == {
+        *((0.0, 8), (0.0, 12), (0.1, 8), (0.1, 12))
+    }
+
+
+@pytest.mark.cluster
+def test_a_sweep_over_settings_trains_each_cell_with_its_own(tmp_path: Path) -> None:
+    grid = {
+        "model": ["tiny"],
+        "dataset": ["few"],
+        "policy": ["hard"],
+        "grpo.beta": [0.0, 0.1],
+        "probe.samples": [1, 4],
+    }
+    settings = {"grpo": {"max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 16}}
+    settings["grpo"] |= {"max_completion_length": 48}
+    file = sweeps.experiments(
+        tmp_path, grid=grid, evaluate={"samples": 1}, lora={"r": 4}, **settings
+    )
+    text = sweeps.run(file)
+    plan, store = sweeps.plan_of(file), sweeps.store_of(file)
+    for beta in (0, 0.1):
+        assert f"tiny on few, grpo.beta {beta:.1f}, probe.samples 4" in text
+    subsets = {}
+    for cell in plan.cells:
+        stored = store.read_json("cells", cell.cell_id, "cell.json")
+        assert stored["grpo"]["beta"] == cell.swept["grpo.beta"]
+        assert stored["swept"] == cell.swept
+        result = store.read_json("cells", cell.cell_id, "result.json")
+        assert result["probe.samples"] == cell.swept["probe.samples"]
+        table = read_subset(store, cell)
+        assert table is not None
+        subsets.setdefault(cell.probe.settings.samples, set()).add(
+            tuple(sorted(table["prompt_id"].to_pylist()))
+        )
+        assert set(table["n"].to_pylist()) == {cell.probe.settings.samples}
+    assert [len(each) for each in subsets.values()] == [1, 1], "beta does not change a subset"
+    assert subsets[1] != subsets[4]
+    assert "nothing to do: all 4 cells of small are finished" in sweeps.run(file)
