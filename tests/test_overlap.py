@@ -20,7 +20,7 @@ from orchestrator.planning.overlap import (
     find_overlap,
     without_overlap,
 )
-from orchestrator.planning.shingles import hashed_runs
+from orchestrator.planning.shingles import NearFilter, hashed_runs
 from orchestrator.planning.words import SHINGLE, words
 from tasks import Prompt, get_task
 from tasks.base import make_prompt
@@ -90,6 +90,11 @@ def test_equal_words_and_only_those_have_equal_hashes(texts: list[str]) -> None:
     for text, hashes in zip(texts, by_text, strict=True):
         same = [words(other) == words(text) for other in texts]
         assert same == [np.array_equal(hashes, other) for other in by_text]
+
+
+def test_a_batch_without_a_shared_run_has_no_near_duplicate() -> None:
+    near = NearFilter(pa.chunked_array([["one two three four five"]]), 0.8)
+    assert near.rows(pa.array(["six seven eight nine ten"])).tolist() == []
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.8, 1.0])

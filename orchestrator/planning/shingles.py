@@ -83,7 +83,8 @@ class NearFilter:
             | ((runs.hashes[kept] >> np.uint64(21)) << np.uint64(1))
             | known[kept].astype(np.uint64)
         )
-        distinct = ordered[np.append(ordered[1:] != ordered[:-1], [True] * bool(len(ordered)))]
+        last = np.ones(min(1, len(ordered)), dtype=bool)
+        distinct = ordered[np.append(ordered[1:] != ordered[:-1], last)]
         of_row = (distinct >> np.uint64(44)).astype(np.int64)
         size = np.bincount(of_row, minlength=len(runs.counts))
         shared = np.bincount(of_row[distinct % np.uint64(2) == 1], minlength=len(runs.counts))
