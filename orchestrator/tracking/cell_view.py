@@ -121,6 +121,8 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
         del settings[name]
     for block in ("probe", "evaluate"):
         settings[block].pop("engine_python", None)
+    if settings["rollouts"] == "decile":  # not part of a cell's id either
+        del settings["rollouts"]
     return flatten(settings | {"workers": experiment.resources.workers})
 
 
