@@ -24,6 +24,7 @@ from orchestrator.selection.stored import read_subset
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.tracking.cell_view import cell_params, cell_tags, run_name, sweep_tags
+from orchestrator.tracking.mlflow_internals import experiment_tags
 from orchestrator.tracking.sweep_view import sweep_view
 from orchestrator.training.settings_check import settings_of
 
@@ -142,13 +143,35 @@ def test_an_axis_replaces_the_setting_of_its_block(tmp_path: Path) -> None:
 
 
 def test_a_value_that_changes_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"yaml:\d+: experiments\.small\.grid\.budget\.1: ") as full:
-        planned(tmp_path, {"policy": ["hard", "full"], "budget": [8, 16]})
-    assert "because budget does not change full: remove budget from the grid, or full" in str(
-        full.value
-    )
-    with pytest.raises(UserError, match="because evaluate.ood_samples does not change hard"):
-        planned(tmp_path, {"evaluate.ood_samples": [2, 4]})
+    for axes, place in (
+        (
+            {"evaluate.ood_samples": [2, 4]},
+            r"grid\.evaluate\.ood_samples\.1: ",
+        ),
+        (
+            {"policy": ["full"], "budget": [8, 16]},
+            r"grid\.budget\.1: budget 16 and 8 give",
+        ),
+        ({"grpo.beta": [0, 0.1], "budget": [8, 0.2]}, r"grid\.budget\.1: budget 0.2 and 8 give"),
+    ):
+        with pytest.raises(UserError, match=rf"yaml:\d+: experiments\.small\.{place}"):
+            planned(tmp_path, axes)
+
+
+def test_a_cell_that_an_axis_does_not_change_runs_once_and_is_compared_with_each_value(
+    tmp_path: Path,
+) -> None:
+    axes = {"policy": ["hard", "full"], "budget": [8, 16]}
+    plan, store = finished_sweep(tmp_path, grid=GRID | axes, grpo=GRPO, stop_hopeless=True)
+    names = ["hard/s0/budget=8", "full/s0/budget=8", "hard/s0/budget=16"]
+    assert [cell.name.partition("small/")[2] for cell in plan.cells] == names
+    small, full, large = plan.cells
+    assert (small.rivals, large.rivals) == ((full.cell_id,), (full.cell_id,))
+    analysis = analyse(plan, store)
+    assert len(analysis.rows) == 3
+    for family, hard in zip(analysis.families, (small, large), strict=True):
+        assert [row.cell.cell_id for row in family.rows] == [hard.cell_id, full.cell_id]
+        assert len(family.accuracy) == 1
 
 
 def test_a_budget_that_does_not_fit_is_refused_at_its_value(tmp_path: Path) -> None:
@@ -239,6 +262,8 @@ def test_axes_are_parameters_and_tags_in_mlflow(tmp_path: Path) -> None:
     assert run_name(cell) == "random/s0 budget=12 grpo.beta=0.1 stub/small"
     tags = sweep_tags("small", plan.experiment)
     assert tags["decile.grid.grpo.beta"] == "0.0, 0.1"
+    views = experiment_tags({}, 0, ["budget", "grpo.beta"])
+    assert '\\"groupByData\\": \\"grpo.beta\\"' in views["mlflow.sharedViewState.over-seeds"]
     larger = planned(tmp_path, {"grpo.beta": [0.2, 0.1], "budget": [8]}, grpo=GRPO)
     same = sweep_tags("small", larger.experiment)["decile.settings"] == tags["decile.settings"]
     assert same, "the grid may grow"

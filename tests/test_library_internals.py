@@ -276,8 +276,8 @@ def test_the_mlflow_ui_knows_the_tags_and_settings_that_are_written() -> None:
     build = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
     ui = "\n".join(file.read_text() for file in build.glob("*.js"))
     tags = mlflow_internals.experiment_tags({}, 0)
-    names = {key.removesuffix(f".{view}") for key in tags for view in mlflow_internals.VIEWS}
-    names = {name for name in names if not name.endswith(tuple(mlflow_internals.VIEWS))}
+    names = {key.removesuffix(f".{view}") for key in tags for view in mlflow_internals.views()}
+    names = {name for name in names if not name.endswith(tuple(mlflow_internals.views()))}
     names |= {mlflow_internals.RUN_COLOUR, *mlflow_internals.KIND.values()}
     for view in (json.loads(value) for key, value in tags.items() if "View" in key):
         names |= {*view, *json.loads(view["state"])}

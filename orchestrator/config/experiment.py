@@ -124,8 +124,7 @@ class Experiment(Settings):
             blocks |= {key: getattr(variant, block) for block, key in keys.items()}
             variants.append((axes, variant))
         experiment = handler(with_values(value, variants[0][0]) | {"grid": grid})
-        experiment._variants = tuple(variants)
-        return experiment
+        return experiment.with_variants(variants)
 
     @classmethod
     def _raise_at_axis(
@@ -210,6 +209,11 @@ class Experiment(Settings):
                 "grpo.max_steps",
                 "stop_hopeless",
             )
+        return self
+
+    def with_variants(self, variants: Sequence[tuple[dict[str, Any], "Experiment"]]) -> Self:
+        """Set what `variants` returns."""
+        self._variants = tuple(variants)
         return self
 
     @property

@@ -1,11 +1,11 @@
 """An experiment -> its probes and cells, in three passes: resolve, load, expand. Runs nothing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from orchestrator.config.axes import path_of
+from orchestrator.config.axes import path_of, value_text
 from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.experiment import Experiment
 from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples
@@ -13,7 +13,6 @@ from orchestrator.planning.expand import expand
 from orchestrator.planning.load import load_pools
 from orchestrator.planning.pools import Pool
 from orchestrator.planning.resolve import resolve
-from orchestrator.storage.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,8 @@ class Plan:
     experiment: Experiment
     pools: Mapping[str, Pool]
     cells: list[Cell]
+    # cell_id -> other combinations of axes with this cell: `full` takes the pool at every budget
+    shared: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def probes(self) -> list[ProbeSpec]:
@@ -67,22 +68,36 @@ def make_plan(loaded: LoadedConfig, name: str) -> Plan:
     resolved = resolve(loaded, experiment)
     pools = load_pools(loaded, experiment, resolved, (*path, "budget"))
     cells = expand(experiment, resolved, pools)
+    cells, shared = _distinct(loaded, path, cells)
+    return Plan(name, loaded, experiment, pools, cells, shared)
+
+
+def _distinct(
+    loaded: LoadedConfig, path: tuple[str, ...], cells: list[Cell]
+) -> tuple[list[Cell], dict[str, list[dict[str, Any]]]]:
+    """Every cell once, and by its id the other combinations of axes of which it is the cell, too.
+
+    Raises UserError where two names give the same cell, and where two values of an axis give the
+    same cells.
+    """
     by_id: dict[str, Cell] = {}
+    shared: dict[str, list[dict[str, Any]]] = {}
+    ids: dict[tuple[str, str], set[str]] = {}  # by axis and value
     for cell in cells:
         same = by_id.setdefault(cell.cell_id, cell)
+        if same.fixed_axes != cell.fixed_axes:
+            message = f"{cell.name} and {same.name} are the same cell: remove one of the names"
+            raise loaded.error(message, *path, "grid")
         if same is not cell:
-            raise _same_cell(loaded, path, cell, same)
-    return Plan(name, loaded, experiment, pools, cells)
-
-
-def _same_cell(loaded: LoadedConfig, path: tuple[str, ...], cell: Cell, same: Cell) -> UserError:
-    """The error where two cells of a grid are the same, at the axis that does not change them."""
-    names = f"{cell.name} and {same.name} are the same cell"
-    differing = [axis for axis, value in cell.axes.items() if value != same.axes[axis]]
-    if axis := next((axis for axis in differing if axis in cell.swept), None):
-        message = (
-            f"{names}, because {axis} does not change {cell.policy}: remove {axis} from the grid, "
-            f"or {cell.policy} (it can stand in an experiment of its own)"
-        )
-        return loaded.error(message, *path, *path_of(axis), axes=cell.swept)
-    return loaded.error(f"{names}: remove one of the names", *path, "grid")
+            shared.setdefault(cell.cell_id, []).append(cell.swept)
+        for axis, value in cell.swept.items():
+            ids.setdefault((axis, repr(value)), set()).add(cell.cell_id)
+    for axis, values in loaded.experiment(path[-1]).grid.swept.items() if shared else ():
+        first: dict[frozenset[str], Any] = {}
+        for value in values:
+            same_as = first.setdefault(frozenset(ids[axis, repr(value)]), value)
+            if same_as != value:
+                names = f"{axis} {value_text(value)} and {value_text(same_as)}"
+                message = f"{names} give the same cells: remove one of the values, or the axis"
+                raise loaded.error(message, *path, *path_of(axis), axes={axis: value})
+    return [*by_id.values()], shared

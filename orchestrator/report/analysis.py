@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -90,7 +90,7 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
     """
     rows = read_rows(store, plan.cells)
     spreads = read_spreads(store, [row.cell for row in rows])
-    compared = families(rows, plan.experiment.compare_at, spreads)
+    compared = families(_in_every_block(plan, rows), plan.experiment.compare_at, spreads)
     manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
     verdicts = tuple(map(family_verdict, compared))
     claims = tuple(claim_results(plan.experiment.claims, compared, manifest.get("claims", {})))
@@ -133,6 +133,16 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
         sections=tuple(filter(None, [*content, *pools, _reproduce(plan, rows)])),
         digest=_digest(plan, rows, manifest, stopped, spreads),
     )
+
+
+def _in_every_block(plan: Plan, rows: Sequence[Row]) -> list[Row]:
+    """The rows, again for each further combination of axes of which a cell is the cell, too."""
+    again = (
+        replace(row, cell=row.cell.model_copy(update={"swept": swept}))
+        for row in rows
+        for swept in plan.shared.get(row.cell.cell_id, ())
+    )
+    return [*rows, *again]
 
 
 def _test_questions(plan: Plan, family: Family) -> dict[str, Prompt]:

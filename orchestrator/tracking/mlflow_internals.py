@@ -8,7 +8,7 @@ tested. Imports no mlflow.
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,21 @@ _STATE: dict[str, Any] = {
     "runsHiddenMode": "SHOW_ALL",  # MLflow shows the curves of ten runs otherwise
     "chartsSearchFilter": CURVES,
 }
-_GROUPS = {
-    "aggregateFunction": "average",
-    "groupByKeys": [
-        {"mode": "param", "groupByData": name} for name in ("policy", "dataset", "model")
-    ],
-}
-VIEWS = {
-    "by-policy": ("By policy", _STATE),
-    "over-seeds": ("Mean over seeds", {**_STATE, "groupBy": _GROUPS}),
-}
+
+
+def views(swept: Sequence[str] = ()) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Key -> name and state of each view; `swept`: the settings that are axes."""
+    axes = ("policy", "dataset", "model", *swept)
+    groups = {
+        "aggregateFunction": "average",
+        "groupByKeys": [{"mode": "param", "groupByData": name} for name in axes],
+    }
+    columns = [*_STATE["selectedColumns"], *(f"params.`{name}`" for name in swept)]
+    state = {**_STATE, "selectedColumns": columns}
+    return {
+        "by-policy": ("By policy", state),
+        "over-seeds": ("Mean over seeds", {**state, "groupBy": groups}),
+    }
 
 
 def compare_page(experiment_id: str) -> str:
@@ -49,18 +54,20 @@ def compare_page(experiment_id: str) -> str:
     )
 
 
-def experiment_tags(known: Mapping[str, str], now: int) -> dict[str, str]:
+def experiment_tags(
+    known: Mapping[str, str], now: int, swept: Sequence[str] = ()
+) -> dict[str, str]:
     """The tags missing from an experiment; views that a user has changed are kept.
 
     `now`: milliseconds since the epoch.
     """
-    views = {
+    tags = {
         f"mlflow.sharedViewState.{key}": json.dumps(
             {"name": name, "createdAt": now, "updatedAt": now, "state": json.dumps(state)}
         )
-        for key, (name, state) in VIEWS.items()
+        for key, (name, state) in views(swept).items()
     }
-    return {key: value for key, value in (KIND | views).items() if key not in known}
+    return {key: value for key, value in (KIND | tags).items() if key not in known}
 
 
 def relocate_artifacts(database: Path, artifacts: Path) -> None:
