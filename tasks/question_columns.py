@@ -43,11 +43,15 @@ class PlainFile:
     """The columns of a JSON lines or Parquet file, and its origin (`NAME sha256:…`)."""
 
     def __init__(self, path: str, columns: Sequence[str]) -> None:
+        """Raises NotPlain."""
         self.path, self.columns = Path(path), list(dict.fromkeys(columns))
         if not self.path.is_file() or not self.path.name.endswith((".jsonl", ".parquet")):
             raise NotPlain
         self.parquet = self.path.name.endswith(".parquet")
-        self.origin, self.lines = _digest(self.path)
+        try:
+            self.origin, self.lines = _digest(self.path)
+        except OSError as error:
+            raise NotPlain from error
 
     def place(self, row: int) -> str:
         """The place of a row, counted from 0, for messages."""
