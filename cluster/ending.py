@@ -89,12 +89,15 @@ def end_process(exit_code: int, text: str, *, kill_first: bool = False) -> None:
     """Print one line, run the actions, kill every process that this one started, and exit.
 
     With `kill_first`, kill before the actions: without its raylet, Ray itself may exit at any time.
+    A pending signal has precedence: one to the whole process group ends Ray's processes as well.
 
     Does not return; a second call waits for the exit. Where Decile is a library, it only logs.
     """
     if not _enabled:
         logging.getLogger(__name__).error(text)
         return
+    if pending := signal.sigpending() & _blocked:
+        exit_code, text = 128 + min(pending), INTERRUPTED
     if not _ends.acquire(blocking=False):
         threading.Event().wait()
     try:

@@ -5,6 +5,7 @@ without a word after a minute without a GCS. Nodes other than the driver's may c
 """
 
 import os
+import select
 import socket
 import threading
 import time
@@ -23,8 +24,8 @@ from cluster.ray_internals import (
 )
 
 GCS_PERIOD = 1.0  # seconds between two requests to the GCS server
-PERIOD = 0.1  # and two looks at the raylet: Ray may end this process a second after it
-SIGNAL_SECONDS = 0.2  # a signal to the whole process group reaches Ray as well: it has precedence
+PERIOD = 0.1  # and two looks at the rest
+REAP_SECONDS = 0.01  # a process ends a moment after its sockets
 GONE_SECONDS = 20.0  # of a GCS that refuses connections; a fault-tolerant one may restart
 SILENT_SECONDS = 45.0  # of one that is only slow; Ray ends the process after 60 s
 ANSWER_SECONDS = 2.0
@@ -51,7 +52,6 @@ def watched_start(explain: Callable[[str], str]) -> Iterator[None]:
                         if child.status() != psutil.STATUS_ZOMBIE:
                             alive.add(child.pid)
             if dead := names.keys() - alive:
-                time.sleep(SIGNAL_SECONDS)
                 process = min(dead)
                 cause = f"{names[process]} (process {process}) ended while Ray started"
                 if not stopped.is_set():
@@ -100,12 +100,15 @@ class Watchdog:
             self._end_if_lost()
 
     def _watch(self) -> None:
-        while not self._stopped.wait(PERIOD):
+        while not self._stopped.is_set():
             self._end_if_lost()
+            if self._raylet:
+                select.select([self._raylet], [], [], PERIOD)  # returns when the raylet ends
 
     def _end_if_lost(self) -> None:
+        """Report at once: Ray may end this process, without a message, when it calls the raylet."""
         if lost := self._lost():
-            time.sleep(SIGNAL_SECONDS)
+            time.sleep(REAP_SECONDS)
             lost = self._dead_process() or lost
             logs = f"; Ray's logs on this node: {self._logs}" if self._logs else ""
             text = f"{lost}; rerun the same command to resume{logs}"

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tasks.sources
-from tasks import TaskError
+from tasks import TaskError, get_task
 from tasks.files import Row, read_file
 from tasks.numbers import normalize_number
 from tasks.sources import Source, read_rows
