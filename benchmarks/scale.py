@@ -2,11 +2,12 @@
 
 The engine is a stub named in YAML like a user's own, so the measurement covers Ray Data, marking,
 Parquet parts, compaction, the difficulty table and the subset. `decile probe` runs in a process of
-its own; its resident memory (of the driver, and of all processes together) is recorded twice a
-second and shown at tenths of the sampling.
+its own; its resident memory (of the driver, and of all processes together) is recorded every second
+and shown at tenths of the sampling.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -52,10 +53,14 @@ class StubSampler(Sampler):
 
 
 class MemorySample(NamedTuple):
-    """Megabytes at one time: of the driver, and of the driver and all its child processes."""
+    """Megabytes at one time: of the driver, and of the driver and all its child processes.
+
+    `own` is the driver's without pages of files and of Ray's object store, which it only maps.
+    """
 
     seconds: float
     driver: float
+    own: float
     all: float
     files: int
 
@@ -72,6 +77,7 @@ def main() -> None:
         memory: list[MemorySample] = []
         process = subprocess.Popen(
             [sys.executable, "-m", "orchestrator", "probe", str(file), "-e", "scale"]
+            + ["--out", str(folder / "probe.html")]
         )
         watcher = threading.Thread(
             target=record_memory, args=(process.pid, folder / "runs", memory)
@@ -121,15 +127,14 @@ def record_memory(pid: int, storage: Path, memory: list[MemorySample]) -> None:
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         try:
             driver = psutil.Process(pid)
-            own = driver.memory_info().rss
+            resident, own = driver.memory_info().rss, unshared(driver)
             children = sum(unshared(child) for child in driver.children(recursive=True))
         except psutil.NoSuchProcess:
             continue
-        files = sum(1 for _ in storage.glob("probes/*/*.parquet"))
-        memory.append(
-            MemorySample(time.monotonic() - start, own / 1e6, (own + children) / 1e6, files)
-        )
-        time.sleep(0.5)
+        files = sum(len(os.listdir(probe)) for probe in storage.glob("probes/*"))
+        megabytes = (size / 1e6 for size in (resident, own, resident + children))
+        memory.append(MemorySample(time.monotonic() - start, *megabytes, files))
+        time.sleep(1)
 
 
 def unshared(process: psutil.Process) -> float:
@@ -153,14 +158,18 @@ def print_table(storage: Path, memory: list[MemorySample]) -> None:
         f"{rows:,} rows: {memory[-1].seconds:.0f} s in total, sampled, marked and written in "
         f"{last - first:.0f} s ({rows / (last - first):,.0f} rows/s)"
     )
-    print(f"{'':>10} {'driver MB':>10} {'all MB':>10}")
+    print(f"{'':>10} {'driver MB':>10} {'of its own':>10} {'all MB':>10}")
     for tenth in range(1, 11):
         moment = first + (last - first) * tenth / 10
         sample = min(memory, key=lambda sample: abs(sample.seconds - moment))
-        print(f"{tenth / 10:>10.0%} {sample.driver:>10,.0f} {sample.all:>10,.0f}")
-    print(
-        f"{'peak':>10} {max(k.driver for k in memory):>10,.0f} {max(k.all for k in memory):>10,.0f}"
-    )
+        print_row(f"{tenth / 10:.0%}", sample)
+    peaks = [max(values) for values in zip(*memory, strict=True)]
+    print_row("peak", MemorySample(*peaks))
+
+
+def print_row(name: str, sample: MemorySample) -> None:
+    """Print one moment."""
+    print(f"{name:>10} {sample.driver:>10,.0f} {sample.own:>10,.0f} {sample.all:>10,.0f}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.base import Prompt, TaskError
+from tasks.mapped_batches import mapped
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -29,7 +30,7 @@ class PromptTable(Sequence[Prompt]):
     """A sequence of prompts with distinct ids, in Arrow record batches of the schema SCHEMA.
 
     A slice is a table of the same columns without a copy; all rows as objects would take twenty
-    times their text.
+    times their text. What is read, taken or filtered is mapped from a file where it is large.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch] = ()) -> None:
@@ -42,7 +43,7 @@ class PromptTable(Sequence[Prompt]):
         if isinstance(prompts, cls):
             return prompts
         remaining = iter(prompts)
-        return cls(map(_batch, iter(lambda: list(islice(remaining, ROWS)), [])))
+        return cls(mapped(map(_batch, iter(lambda: list(islice(remaining, ROWS)), []))))
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -84,13 +85,14 @@ class PromptTable(Sequence[Prompt]):
     def take(self, rows: Ints) -> Self:
         """The prompts of these rows, in their order."""
         rows = np.asarray(rows, dtype=np.int64)
-        return type(self)(self._taken(rows[i : i + ROWS]) for i in range(0, len(rows), ROWS))
+        parts = (rows[i : i + ROWS] for i in range(0, len(rows), ROWS))
+        return type(self)(mapped(map(self._taken, parts)))
 
     def filter(self, kept: Bools | Sequence[bool]) -> Self:
         """The prompts of the rows that are kept, in their order."""
         kept = np.asarray(kept, dtype=bool)
         ends = zip(self.batches, self._starts[:-1], self._starts[1:], strict=True)
-        return type(self)(batch.filter(pa.array(kept[a:b])) for batch, a, b in ends)
+        return type(self)(mapped(batch.filter(pa.array(kept[a:b])) for batch, a, b in ends))
 
     @property
     def question_lengths(self) -> Ints:
@@ -244,10 +246,13 @@ def hex_numbers(ids: pa.Array) -> npt.NDArray[np.uint64] | None:
 
 def hex_ids(numbers: npt.NDArray[np.uint64]) -> pa.Array:
     """The ids of these numbers: the inverse of `hex_numbers`."""
-    octets = numbers.astype(">u8").view(np.uint8).reshape(len(numbers), 8)
-    digits = np.stack([octets >> 4, octets & 15], axis=2).reshape(-1)
+    text = np.empty((len(numbers), _ID), dtype=np.uint8)
+    for start in range(0, len(numbers), ROWS):  # what lies between takes more memory than the text
+        part = numbers[start : start + ROWS].astype(">u8")
+        octets = part.view(np.uint8).reshape(len(part), _ID // 2)
+        text[start : start + ROWS, 0::2] = _DIGITS[octets >> 4]
+        text[start : start + ROWS, 1::2] = _DIGITS[octets & 15]
     offsets = np.arange(0, _ID * len(numbers) + 1, _ID, dtype=np.int32)
-    text = _DIGITS[digits]
     return pa.Array.from_buffers(
         pa.string(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(text)]
     )

@@ -166,20 +166,21 @@ class QuestionFile(ReadTask):
     def _read_columns(self, split: str, file: str) -> "tuple[PromptTable, _RowCounts] | None":
         """The prompts of a file of plain texts; None for any other file."""
         # pyarrow is only imported where a file is read: not in processes that only mark
+        from tasks.mapped_batches import mapped
         from tasks.prompt_table import PromptTable
         from tasks.question_columns import NotPlain, PlainFile
 
         if type(self) is not QuestionFile:  # a subclass may read rows in its own way
             return None
-        rows, batches = _RowCounts(), []
+        rows = _RowCounts()
         try:
             plain = PlainFile(file, self._columns)
-            for batch in plain.batches():
-                batches += self._batch_prompts(plain, batch, rows).batches
+            parts = (self._batch_prompts(plain, batch, rows) for batch in plain.batches())
+            prompts = PromptTable(mapped(batch for part in parts for batch in part.batches))
         except (NotPlain, TaskError):  # reading by rows names the first mistake of the file
             return None
         self.keep(split, Rows([], plain.origin))
-        return PromptTable(batches), rows
+        return prompts, rows
 
     def _batch_prompts(
         self, file: "PlainFile", batch: "RecordBatch", rows: "_RowCounts"

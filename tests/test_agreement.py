@@ -4,6 +4,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.difficulty import agreement as module
 from orchestrator.difficulty.agreement import LEAST, SHARE, SuspectGold, agreement
 from orchestrator.difficulty.table import difficulty
 from orchestrator.storage.schema import SAMPLES
@@ -53,7 +54,7 @@ def test_spellings_of_one_answer_are_the_same() -> None:
 
 def test_few_or_unparsed_answers_are_no_agreement() -> None:
     found = agreement_of(two=wrong("1", "1"), lost=[LOST] * 5, unparsed=[("unparsed", None)] * 5)
-    assert found == (0, 0, [])
+    assert found == (0, 0, 0, [])
 
 
 @settings(max_examples=50)
@@ -73,4 +74,16 @@ def test_suspects_are_never_solved_and_sorted(prompts) -> None:
         assert suspect.votes >= SHARE * len(answers) - 1e-9
     shares = [s.votes / s.n for s in found.suspects]
     assert shares == sorted(shares, reverse=True)
-    assert len(found.suspects) <= found.on_other
+    assert len(found.suspects) == found.suspected <= found.on_other
+
+
+def test_a_pool_that_is_compared_in_parts_has_the_same_agreement(monkeypatch) -> None:
+    """As many wrong answers in each part, with other spellings and some that are solved."""
+    pool = {f"p{i:02}": wrong(*["Ä", "a", "ä", "A"][: 3 + i % 2], "a", "A") for i in range(20)}
+    pool |= {f"q{i}": [*wrong("3", "3", "3"), *[RIGHT] * (i % 2)] for i in range(10)}
+    whole = agreement_of(**pool)
+    monkeypatch.setattr(module, "ROWS", 7)
+    assert agreement_of(**pool) == whole
+    monkeypatch.setattr(module, "MOST", 4)
+    assert agreement_of(**pool) == whole._replace(suspects=whole.suspects[:4])
+    assert whole.suspected > 4

@@ -1,6 +1,7 @@
 """Pools as Arrow columns: the same prompts as a list, without an object per prompt."""
 
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from orchestrator.planning.pools import Dataset, Pool, load_pool
 from orchestrator.storage.hashing import canonical_hash, sequence_hash
-from tasks import Prompt, TaskError, make_prompt
+from tasks import Prompt, TaskError, make_prompt, mapped_batches
 from tasks.prompt_table import PromptTable, hex_ids, hex_numbers
 from tasks.question_file import QuestionFile
 
@@ -225,3 +226,37 @@ def counted(original: Any, calls: list[int]) -> Any:
         original(self, *arguments)
 
     return method
+
+
+@given(PROMPTS, st.integers(1, 5))
+def test_a_large_pool_is_read_from_files_without_names(prompts: list[Prompt], batch: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mapped_batches, "LEAST", 40)
+        table = PromptTable(mapped_batches.mapped(table_of(prompts, batch).batches))
+        assert table == prompts
+        assert list(table.take(table.order)) == [prompts[row] for row in table.order]
+        assert list(table.filter([True] * len(table))) == prompts
+    assert sum(b.nbytes for b in table.batches) < 40 or is_mapped(table.batches[0])
+
+
+def is_mapped(batch: pa.RecordBatch) -> bool:
+    """Whether the texts of a batch are within a memory-mapped file of this process."""
+    address = batch.column(0).buffers()[1].address
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        first, last = (int(part, 16) for part in line.split()[0].split("-"))
+        if first <= address < last:
+            return "(deleted)" in line
+    return False
+
+
+def test_a_pool_stays_in_memory_where_no_file_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(mapped_batches, "LEAST", 1)
+    monkeypatch.setattr(tempfile, "TemporaryFile", fails)
+    prompts = [make_prompt("t", f"question {i}", str(i), "all") for i in range(3)]
+    assert PromptTable.of(prompts) == prompts
+    assert "No space left on device" in caplog.text and "TMPDIR" in caplog.text

@@ -21,6 +21,7 @@ from orchestrator.probing.sample_store import (
     read_samples,
     write_part,
 )
+from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from tasks import get_task, make_prompt
@@ -287,3 +288,12 @@ def test_compaction_keeps_a_merged_part_that_has_the_name_of_a_torn_one(probe: P
     assert probe.missing() == 0
     assert [file.name for file in probe.folder.glob("*.parquet")] == [merged.name]
     assert [file.name for file in probe.folder.glob("*.unsound")] == [f"{merged.name}.unsound"]
+
+
+@pytest.mark.parametrize("ids", [["00ff", "a"], ["é", 'say "x"'], ["\\", ""], [None, "a"], []])
+def test_the_hash_of_the_pairs_is_that_of_their_json(ids: list[str | None]) -> None:
+    samples = list(range(len(ids)))
+    table = pa.table(
+        {"prompt_id": pa.array(ids, pa.string()), "sample": pa.array(samples, "int32")}
+    )
+    assert sample_store._pairs_hash(table) == canonical_hash([ids, samples])

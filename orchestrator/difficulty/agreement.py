@@ -17,7 +17,10 @@ from tasks.spelling import normalize_latex
 
 SHARE = 2 / 3  # of a prompt's completions that must agree
 LEAST = 3  # completions that must agree, however few were drawn
+MOST = 100  # suspects that are kept
+ROWS = 1_000_000  # prompts that are compared at once
 _PLAIN = re.compile(r"[\w.()-]*")  # numbers, letters and words have one spelling
+_ASCII = r"\A[A-Za-z0-9_.()-]*\z"  # the same, of which Arrow changes the case
 
 
 class SuspectGold(NamedTuple):
@@ -32,11 +35,12 @@ class SuspectGold(NamedTuple):
 class Agreement(NamedTuple):
     """Prompts with an agreed answer: how many agree on the gold one, how many on another.
 
-    `suspects` are those of the others that were never solved, the most unanimous first.
+    `suspected` of the others were never solved; `suspects` are the MOST most unanimous of those.
     """
 
     on_gold: int
     on_other: int
+    suspected: int
     suspects: list[SuspectGold]
 
 
@@ -56,35 +60,48 @@ def agreement(samples: pa.Table, table: pa.Table) -> Agreement:
 
 def agreement_of_rows(row: np.ndarray, answers: pa.ChunkedArray, table: pa.Table) -> Agreement:
     """The agreed answers, from the wrong ones and the row in `table` of each one's prompt."""
-    n = counts(table, "n")
-    needed = np.maximum(np.ceil(SHARE * n - 1e-9), LEAST)
-    disputed = pa.array((counts(table, "wrong") >= needed)[row])
-    agreed = _most_common(pa.array(row).filter(disputed), answers.filter(disputed))
-    row = agreed["row"].to_numpy()
-    enough = agreed["votes"].to_numpy() >= needed[row]
-    chosen, solved = row[enough], counts(table, "successes")
-    others = [
-        (SuspectGold(prompt_id, answer, votes, int(n[i])), i)
-        for prompt_id, answer, votes, i in zip(
-            table["prompt_id"].take(pa.array(chosen)).to_pylist(),
-            *(agreed[name].filter(pa.array(enough)).to_pylist() for name in ("answer", "votes")),
-            chosen.tolist(),
-            strict=True,
-        )
-    ]
-    suspects = [suspect for suspect, i in others if solved[i] == 0]
+    on_gold = on_other = suspected = 0
+    suspects: list[SuspectGold] = []
+    for start in range(0, table.num_rows, ROWS):
+        prompts = table.slice(start, ROWS)
+        here = (row >= start) & (row < start + ROWS)
+        part = _agreement_of_part(row[here] - start, answers.filter(pa.array(here)), prompts)
+        on_gold += part.on_gold
+        on_other += part.on_other
+        suspected += part.suspected
+        suspects += part.suspects
     suspects.sort(key=lambda s: (-s.votes / s.n, s.prompt_id))
-    return Agreement(int(np.count_nonzero(solved >= needed)), len(others), suspects)
+    return Agreement(on_gold, on_other, suspected, suspects[:MOST])
 
 
-def _most_common(row: pa.Array, wrong: pa.ChunkedArray) -> pa.Table:
+def _agreement_of_part(row: np.ndarray, answers: pa.ChunkedArray, prompts: pa.Table) -> Agreement:
+    n, solved = counts(prompts, "n"), counts(prompts, "successes")
+    needed = np.maximum(np.ceil(SHARE * n - 1e-9), LEAST)
+    disputed = (counts(prompts, "wrong") >= needed)[row]
+    agreed = _most_common(row[disputed], answers.filter(pa.array(disputed)))
+    rows, votes = agreed["row"].to_numpy(), agreed["votes"].to_numpy()
+    enough = votes >= needed[rows]
+    never = np.flatnonzero(enough & (solved[rows] == 0))
+    # The rows of a difficulty table are in the order of their ids.
+    first = never[np.lexsort((rows[never], -votes[never] / n[rows[never]]))[:MOST]]
+    columns = (
+        prompts["prompt_id"].take(pa.array(rows[first])).to_pylist(),
+        agreed["answer"].take(pa.array(first)).to_pylist(),
+        votes[first].tolist(),
+        n[rows[first]].tolist(),
+    )
+    suspects = [SuspectGold(*values) for values in zip(*columns, strict=True)]
+    on_gold, on_other = np.count_nonzero(solved >= needed), np.count_nonzero(enough)
+    return Agreement(int(on_gold), int(on_other), len(never), suspects)
+
+
+def _most_common(row: np.ndarray, wrong: pa.ChunkedArray) -> pa.Table:
     """One row per prompt: its row, its most common extracted answer, and its votes."""
     answers = wrong.combine_chunks().dictionary_encode()
-    spellings = [_spelling(text) for text in answers.dictionary.to_pylist()]
     keyed = pa.table(
         {
             "row": row,
-            "spelling": pa.array(spellings, pa.string()).take(answers.indices),
+            "spelling": _spellings(answers.dictionary).take(answers.indices),
             "answer": wrong,
         }
     )
@@ -99,6 +116,14 @@ def _most_common(row: pa.Array, wrong: pa.ChunkedArray) -> pa.Table:
         .select(["row", "answer_min", "count_all"])
         .rename_columns(["row", "answer", "votes"])
     )
+
+
+def _spellings(texts: pa.Array) -> pa.Array:
+    """The spellings by which answers are compared."""
+    plain = pc.match_substring_regex(texts, _ASCII)
+    others = [_spelling(text) for text in texts.filter(pc.invert(plain)).to_pylist()]
+    others = pa.array(others, pa.string())
+    return pc.replace_with_mask(pc.ascii_lower(texts), pc.invert(plain), others)
 
 
 def _spelling(text: str) -> str:

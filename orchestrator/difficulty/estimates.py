@@ -19,6 +19,7 @@ from tasks import OUTCOMES
 
 Z95 = 1.959963984540054
 CONCENTRATION = (0.01, 10_000.0)  # the range of alpha + beta that a fit may return
+MOST_COUNTED = 1_000  # samples of a prompt up to which all possible counts are tabulated
 LOGIT = 20.0  # a fitted mean stays 2e-9 away from 0 and 1
 
 
@@ -56,9 +57,9 @@ def fit_prior(successes: np.ndarray, n: np.ndarray) -> Prior:
     - no more variance between prompts than expected by chance, or every prompt all correct or all
       wrong: alpha + beta at the upper or lower end of CONCENTRATION.
     """
-    successes, n = successes[n > 0], n[n > 0]
     s, total, back = _distinct(successes, n)
     weight = np.bincount(back, minlength=len(s))
+    s, total, weight = s[total > 0], total[total > 0], weight[total > 0]
     right, drawn = float(s @ weight), float(total @ weight)
     if drawn == 0:
         return Prior(1.0, 1.0, "no scorable sample: flat prior")
@@ -154,9 +155,15 @@ def rates(
 
 def _distinct(successes: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The distinct pairs (successes, n), and for each prompt the pair that it has."""
-    successes, n = np.asarray(successes, np.int64), np.asarray(n, np.int64)
+    n = np.asarray(n, np.int64)
     base = int(n.max(initial=0)) + 1
-    pairs, back = np.unique(n * base + successes, return_inverse=True)
+    pair_of = n * base + successes
+    if base <= MOST_COUNTED:  # without sorting the pool
+        occurs = np.zeros(base * base, dtype=bool)
+        occurs[pair_of] = True
+        pairs, back = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[pair_of]
+    else:
+        pairs, back = np.unique(pair_of, return_inverse=True)
     return pairs % base, pairs // base, back
 
 

@@ -83,8 +83,10 @@ def difficulty_of_codes(
 
     A code is a position in OUTCOMES; any other value is a sample that is not drawn.
     """
-    by_outcome = np.array([np.count_nonzero(codes == i, axis=1) for i in range(len(OUTCOMES))])
-    first = np.where(codes[:, 0] < len(OUTCOMES), codes[:, 0].astype(np.int64), -1)
+    by_outcome = np.empty((len(OUTCOMES), len(codes)), dtype=np.int32)
+    for code, counted in enumerate(by_outcome):
+        counted[:] = np.count_nonzero(codes == code, axis=1)
+    first = np.where(codes[:, 0] < len(OUTCOMES), codes[:, 0].astype(np.int8), -1)
     return _table(ids, tiers, by_outcome, first, count_truncated, group_size, codes.shape[1])
 
 
@@ -99,7 +101,7 @@ def _table(
 ) -> pa.Table:
     """The table, from counts [outcomes, prompts] and the code of each prompt's sample 0 or -1."""
     by_outcome: dict[str, np.ndarray] = dict(zip(OUTCOMES, outcomes, strict=True))
-    n = outcomes.sum(axis=0)
+    n = outcomes.sum(axis=0, dtype=np.int32)
     scorable = n - np.sum([by_outcome[name] for name in UNSCORED[count_truncated]], axis=0)
     prior = fit_prior(by_outcome["correct"], scorable)
     columns: dict[str, Any] = {

@@ -40,7 +40,7 @@ from orchestrator.cost.throughput import (
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.outcomes import ROWS_PER_PART, load_tokens
-from orchestrator.probing.probes import pending_samples
+from orchestrator.probing.probes import pending_samples, targets_of
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import read_subset
@@ -76,6 +76,32 @@ def finished_results(plan: Plan, store: Store) -> Results:
     return {cell_id: result for cell_id, result in results.items() if result is not None}
 
 
+class StoredTokens:
+    """The token counts of a plan's stored samples; each probe is read once."""
+
+    def __init__(self, plan: Plan, store: Store) -> None:
+        self.plan, self.store = plan, store
+        self._tokens: dict[str, npt.NDArray[np.int32]] = {}
+        self._missing: dict[str, int] = {}
+
+    def of(self, spec: ProbeSpec) -> npt.NDArray[np.int32]:
+        """Token counts of every sample of a probe, [prompts, K]; -1 where it is not stored."""
+        if probe_id(spec) not in self._tokens:
+            prompts = self.plan.pool(spec).prompts(spec.split)
+            self._tokens[probe_id(spec)] = load_tokens(self.store, spec, prompts)
+        return self._tokens[probe_id(spec)]
+
+    def missing(self, spec: ProbeSpec) -> int:
+        """The samples that a probe is missing; an adaptive probe may need fewer."""
+        if probe_id(spec) not in self._missing:
+            self._missing[probe_id(spec)] = (
+                int(np.count_nonzero(self.of(spec) < 0))
+                if targets_of(self.plan, spec) is None
+                else pending_samples(self.plan, self.store, spec).samples
+            )
+        return self._missing[probe_id(spec)]
+
+
 def estimate_costs(
     plan: Plan,
     store: Store,
@@ -83,11 +109,12 @@ def estimate_costs(
     cluster: Mapping[str, float],
     gpu: str = DEFAULT_GPU,
     results: Results | None = None,
+    tokens: StoredTokens | None = None,
 ) -> CostEstimates:
     """The costs of these cells and of every unfinished probe on a cluster's devices."""
     if results is None:
         results = finished_results(plan, store)
-    estimator = _Estimator(plan, store, gpu, results)
+    estimator = _Estimator(plan, store, gpu, results, tokens or StoredTokens(plan, store))
     costs = {cell.cell_id: estimator.cell_cost(cell) for cell in cells}
     probes = {probe_id(spec): estimator.probe_seconds(spec, cluster) for spec in plan.probes}
     return CostEstimates(
@@ -123,9 +150,11 @@ def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
 class _Estimator:
     """Estimates for one plan; reads each probe once."""
 
-    def __init__(self, plan: Plan, store: Store, gpu: str, results: Results) -> None:
+    def __init__(
+        self, plan: Plan, store: Store, gpu: str, results: Results, tokens: StoredTokens
+    ) -> None:
         self.plan, self.store, self.gpu, self.results = plan, store, gpu, results
-        self._tokens: dict[str, npt.NDArray[np.int32]] = {}
+        self.tokens = tokens
         self._pool_lengths: dict[str, TokenLengths] = {}
         models = {cell.probe.model.name: cell.probe.model for cell in plan.cells}
         self.speeds = {name: self._speed(model) for name, model in models.items()}
@@ -159,7 +188,7 @@ class _Estimator:
 
     def _lengths(self, cell: Cell) -> TokenLengths:
         """Completion lengths of the cell's subset, or of the pool before one is selected."""
-        tokens, train = self._stored_tokens(cell.probe), self.plan.pool(cell.probe).train
+        tokens, train = self.tokens.of(cell.probe), self.plan.pool(cell.probe).train
         subset = read_subset(self.store, cell)
         if subset is None:
             key = probe_id(cell.probe)
@@ -170,21 +199,14 @@ class _Estimator:
         rows = rows[rows >= 0]
         return token_lengths(tokens[rows], train.take(rows), cell.probe)
 
-    def _stored_tokens(self, spec: ProbeSpec) -> npt.NDArray[np.int32]:
-        """Token counts of every sample of a probe, [prompts, K]; -1 where it is not stored."""
-        if probe_id(spec) not in self._tokens:
-            prompts = self.plan.pool(spec).prompts(spec.split)
-            self._tokens[probe_id(spec)] = load_tokens(self.store, spec, prompts)
-        return self._tokens[probe_id(spec)]
-
     def probe_seconds(self, spec: ProbeSpec, cluster: Mapping[str, float]) -> float | None:
         """Wall-clock seconds of a probe's missing samples; None if none or if unknown."""
         speed = self.speeds[spec.model.name]
-        count = pending_samples(self.plan, self.store, spec).samples
+        count = self.tokens.missing(spec)
         if speed.size is None or not count or spec.settings.engine == "server":
             return None
         prompts = self.plan.pool(spec).prompts(spec.split)
-        lengths = token_lengths(self._stored_tokens(spec), prompts, spec)
+        lengths = token_lengths(self.tokens.of(spec), prompts, spec)
         share = probe_share(
             cluster,
             -(-count // ROWS_PER_PART),

@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.probing.sample_store import (
+    COUNTED,
+    PAIR,
     Part,
     ids_and_samples,
     rows_of_parts,
@@ -103,7 +105,7 @@ def load_outcomes(
     Raises RuntimeError while samples are missing, unless `partial`.
     """
     reader = OutcomeReader(spec, prompts, task)
-    for rows in rows_of_parts(store, spec, prompts, task):
+    for rows in rows_of_parts(store, spec, prompts, COUNTED, task):
         reader.add_rows(rows.prompts, rows.samples)
     outcomes = reader.outcomes
     if not (partial or outcomes.complete):
@@ -117,7 +119,7 @@ def load_outcomes(
 def load_tokens(store: Store, spec: ProbeSpec, prompts: PromptTable) -> npt.NDArray[np.int32]:
     """The tokens of each stored sample, [prompts, K]; -1 without a sample."""
     tokens = np.full((len(prompts), spec.settings.samples), -1, dtype=np.int32)
-    for rows in rows_of_parts(store, spec, prompts):
+    for rows in rows_of_parts(store, spec, prompts, (*PAIR, "tokens")):
         index = rows.samples["sample"].to_numpy()
         new = tokens[rows.prompts, index] < 0
         values = rows.samples["tokens"].to_numpy()
@@ -156,7 +158,7 @@ def missing_samples(store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]) ->
     """The prompts with fewer samples than the probe needs, each with its missing indices."""
     table = PromptTable.of(prompts)
     present = np.zeros((len(table), spec.settings.samples), dtype=bool)
-    for rows in rows_of_parts(store, spec, table):
+    for rows in rows_of_parts(store, spec, table, PAIR):
         present[rows.prompts, rows.samples["sample"].to_numpy()] = True
     return MissingSamples(table, present)
 

@@ -40,6 +40,7 @@ SPLIT = b"decile.split"  # in a part's metadata: train or test; parts of older v
 ROWS_PER_FILE = 100_000  # of a compacted part; compaction holds no more per split in memory
 PAIR = ("prompt_id", "sample")  # identifies a row
 COUNTED = (*PAIR, "outcome")  # what difficulty is computed from
+_PLAIN_ID = "^[0-9A-Za-z]*$"  # is not escaped in JSON
 # What only sampling can produce; every other column is a mark, which can be computed again.
 _DRAWN = ("prompt_id", "sample", "completion", "tokens", "finish")
 
@@ -71,56 +72,70 @@ def write_part(store: Store, key: str, split: Split | None, samples: pa.Table) -
 
 
 def _pairs_hash(samples: pa.Table) -> str:
-    return canonical_hash([samples["prompt_id"].to_pylist(), samples["sample"].to_pylist()])
+    """The `canonical_hash` of the ids and of the samples' numbers."""
+    ids, numbers = (samples[name].combine_chunks() for name in PAIR)
+    plain = len(ids) and not (ids.null_count or numbers.null_count)
+    if not plain or not pc.all(pc.match_substring_regex(ids, _PLAIN_ID)).as_py():
+        return canonical_hash([ids.to_pylist(), numbers.to_pylist()])
+    texts = _joined(ids, '","'), _joined(numbers.cast(pa.string()), ",")
+    return hashlib.sha256(b'[["%b"],[%b]]' % texts).hexdigest()[:16]
+
+
+def _joined(texts: pa.Array, separator: str) -> bytes:
+    [joined] = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), separator)
+    return bytes(joined.as_buffer())
 
 
 def _bytes_hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def split_of(table: pa.Table) -> Split | None:
+def split_of(schema: pa.Schema) -> Split | None:
     """The split that a part's metadata names. Raises ValueError on an unknown one."""
-    name = (table.schema.metadata or {}).get(SPLIT, b"").decode()
+    name = (schema.metadata or {}).get(SPLIT, b"").decode()
     split: Split | None = next((known for known in get_args(Split) if known == name), None)
     if name and split is None:
         raise ValueError(f"has the unknown split {name!r}")
     return split
 
 
-def read_part(store: Store, key: str, name: str) -> Part:
-    """Read and verify one part. Raises ValueError that says what is wrong with it."""
+def read_part(store: Store, key: str, name: str, columns: Sequence[str] = SAMPLES.names) -> Part:
+    """Read these columns of one part and verify it. Raises ValueError: what is wrong with it."""
     data = store.read_bytes("probes", key, name)
     pairs, _, content = name.removesuffix(".parquet").partition("-")
     if _bytes_hash(data) != content:
         raise ValueError("is torn or was edited")
-    table = pq.read_table(pa.BufferReader(data))
-    owner = (table.schema.metadata or {}).get(PROBE, b"").decode()
+    file = pq.ParquetFile(pa.BufferReader(data))
+    owner = (file.schema_arrow.metadata or {}).get(PROBE, b"").decode()
     if owner != key:
         raise ValueError(f"belongs to {f'probe {owner}' if owner else 'no probe'}")
-    samples = _as_samples(table)
+    samples = _as_samples(file, [*PAIR, *(name for name in columns if name not in PAIR)])
     if _pairs_hash(samples) != pairs:
         raise ValueError("does not hold the samples that its name hashes")
-    return Part(name, split_of(table), samples)
+    return Part(name, split_of(file.schema_arrow), samples)
 
 
-def _as_samples(table: pa.Table) -> pa.Table:
-    """The rows in this version's schema; marks of another version are dropped, texts never."""
-    if table.schema.remove_metadata().equals(SAMPLES):
-        return table.replace_schema_metadata(None)
+def _as_samples(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
+    """Columns of this version's schema; marks of another version are dropped, texts never."""
+    schema = file.schema_arrow
+    if schema.remove_metadata().equals(SAMPLES):
+        return file.read(columns=columns).select(columns).replace_schema_metadata(None)
     if any(
-        name not in table.column_names or table.schema.field(name).type != SAMPLES.field(name).type
+        name not in schema.names or schema.field(name).type != SAMPLES.field(name).type
         for name in _DRAWN
     ):
         raise ValueError("has another schema")
-    columns = {f.name: pa.nulls(table.num_rows, f.type) for f in SAMPLES}
-    return pa.table(columns | {name: table[name] for name in _DRAWN}, schema=SAMPLES)
+    table = file.read(columns=_DRAWN)
+    missing = {f.name: pa.nulls(table.num_rows, f.type) for f in SAMPLES}
+    drawn = {name: table[name] for name in _DRAWN}
+    return pa.table(missing | drawn, schema=SAMPLES).select(columns)
 
 
-def parts(store: Store, key: str) -> Iterator[Part]:
+def parts(store: Store, key: str, columns: Sequence[str] = SAMPLES.names) -> Iterator[Part]:
     """The verified parts of a probe, one at a time; the others are logged by name."""
     for name in _names(store, key):
         try:
-            yield read_part(store, key, name)
+            yield read_part(store, key, name, columns)
         except (ValueError, pa.ArrowException, OSError) as error:
             why = "cannot be read" if isinstance(error, pa.ArrowException | OSError) else error
             log.warning("probe %s: part %s %s; its samples will be resampled", key, name, why)
@@ -147,17 +162,24 @@ def ids_and_samples(samples: pa.Table, prompts: PromptTable, most: int) -> PoolR
 
 
 def rows_of_parts(
-    store: Store, spec: ProbeSpec, prompts: PromptTable, task: Task | None = None
+    store: Store,
+    spec: ProbeSpec,
+    prompts: PromptTable,
+    columns: Sequence[str],
+    task: Task | None = None,
 ) -> Iterator[PoolRows]:
-    """The stored rows of these prompts in the probe's split, part by part.
+    """Columns of the stored rows of these prompts in the probe's split, part by part.
 
     With `task`, marked by its current marker. Parts without a split belong to both splits. Several
     parts may hold the same sample.
     """
-    for part in parts(store, spec.key):
+    read = [*columns, *(["marker"] if task and "marker" not in columns else [])]
+    for part in parts(store, spec.key, read):
         if part.split in (spec.split, None):
             rows = ids_and_samples(part.samples, prompts, spec.settings.samples)
-            if task:
+            if task and not marks_are_current(rows.samples, task):
+                samples = read_part(store, spec.key, part.name).samples
+                rows = ids_and_samples(samples, prompts, spec.settings.samples)
                 marked = _with_current_marks(store, spec, part.name, rows, task, prompts)
                 rows = rows._replace(samples=marked)
             yield rows
@@ -177,7 +199,7 @@ def load_samples(
     """
     columns = [*PAIR, *(name for name in columns if name not in PAIR)]
     tables = [empty(SAMPLES).select(columns)]
-    for rows in rows_of_parts(store, spec, PromptTable.of(prompts), task):
+    for rows in rows_of_parts(store, spec, PromptTable.of(prompts), columns, task):
         tables.append(rows.samples.select(columns))
     return _without_duplicates(
         pa.concat_tables(tables).sort_by([(name, "ascending") for name in PAIR])
@@ -201,8 +223,6 @@ def _with_current_marks(
     Two readings of answers share a probe's texts: each finds its own marks the second time.
     """
     rows = pool.samples
-    if marks_are_current(rows, task):
-        return rows
     cache = ("probes", spec.key, f"marks-{canonical_hash(task.marker_id)}", name)
     cached = store.read_table(MARKED, *cache, needs_proof=True)
     if cached is not None and cached.select(PAIR).equals(rows.select(PAIR)):

@@ -26,7 +26,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.outcomes import OutcomeReader, Outcomes
 from orchestrator.probing.probes import targets_of
-from orchestrator.probing.sample_store import load_samples, rows_of_parts
+from orchestrator.probing.sample_store import COUNTED, load_samples, rows_of_parts
 from orchestrator.report.pool import pool_title, subset_cells
 from orchestrator.selection.subsets import SubsetRequest, select
 from orchestrator.storage.schema import SAMPLES
@@ -215,10 +215,10 @@ class WrongAnswers(NamedTuple):
 def _read_outcomes(store: Store, spec: ProbeSpec, pool: Pool) -> tuple[Outcomes, WrongAnswers]:
     """The outcomes of a training probe, and its wrong answers; each part is read once."""
     reader = OutcomeReader(spec, pool.train, pool.task)
-    rank = np.empty(len(pool.train), dtype=np.int64)
-    rank[pool.train.order] = np.arange(len(rank))
+    rank = np.empty(len(pool.train), dtype=np.int32)
+    rank[pool.train.order] = np.arange(len(rank), dtype=np.int32)
     rows, answers = [np.empty((0, 2), dtype=np.int32)], [pa.array([], pa.string())]
-    for part in rows_of_parts(store, spec, pool.train, pool.task):
+    for part in rows_of_parts(store, spec, pool.train, (*COUNTED, "extracted"), pool.task):
         new = reader.add_rows(part.prompts, part.samples)
         wrong = pc.and_(
             pc.equal(part.samples["outcome"], "wrong"), part.samples["extracted"].is_valid()

@@ -240,8 +240,7 @@ def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
 
 
 def _suspects(pool: PoolAnalysis) -> list[Block]:
-    suspects = pool.agreement.suspects
-    if not suspects:
+    if not pool.agreement.suspects:
         return []
     items = tuple(
         (one_line(question, 2 * 160), f"{about[0].upper()}{about[1:]}")
@@ -250,7 +249,9 @@ def _suspects(pool: PoolAnalysis) -> list[Block]:
     return [
         Paragraph(SUSPECTS),
         Paragraph(agreement_text(pool.agreement), "note"),
-        PromptList(f"{_of_all(len(suspects))} most unanimous first", items, folded=False),
+        PromptList(
+            f"{_of_all(pool.agreement.suspected)} most unanimous first", items, folded=False
+        ),
         *(_card([example]) for example in pool.examples.get(AGREED, [])),
     ]
 

@@ -124,8 +124,8 @@ def _pool_text(pool: PoolAnalysis, width: int | None) -> str:
     if (policies := policy_table(pool)).body:
         parts.append(as_text(policies, width))
     parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]
-    if suspects := pool.agreement.suspects:
-        lines = [f"suspected wrong gold answers: {len(suspects):,}"]
+    if pool.agreement.suspects:
+        lines = [f"suspected wrong gold answers: {pool.agreement.suspected:,}"]
         for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):
             lines += [wrapped(f"  {one_line(question, 72)}", width), wrapped(f"    {about}", width)]
         parts.append("\n".join(lines))

@@ -123,7 +123,7 @@ def _training_tables(files: Sequence[tuple[Path, pa.Table]]) -> list[pa.Table]:
     train: list[pa.Table] = []
     test: list[pa.Table] = []
     for probe, table in files:
-        split = split_of(table)
+        split = split_of(table.schema)
         if _key(table) and split is None:
             raise UserError(
                 f"{probe}: an older version wrote these samples without their split, so training "
