@@ -2,12 +2,23 @@
 
 import inspect
 import sys
+from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 from policies.base import Policy, PolicyError
+from policies.online import (
+    MAX_DRAWS,
+    OnlinePolicy,
+    Parts,
+    check_count,
+    discards,
+    is_online,
+    split_of,
+)
+from policies.traits import settled_options
 
 GROUP = "decile.policies"
 BUILTIN = {
@@ -23,6 +34,11 @@ BUILTIN = {
     "band": "policies.pass_rate:Band",
     "tiers": "policies.tiers:Tiers",
     "mixture": "policies.mixture:Mixture",
+    "dynamic": "policies.discarding:Dynamic",
+    "balanced": "policies.discarding:Balanced",
+    "curriculum": "policies.scheduled:Curriculum",
+    "pools": "policies.scheduled:Pools",
+    "predicted": "policies.scheduled:Predicted",
 }
 _CALL = 3  # a function's own arguments: table, size, generator
 
@@ -72,11 +88,63 @@ def policy_line(name: str) -> str:
     return (inspect.getdoc(find_policy(name)) or "").partition("\n")[0]
 
 
-def get_policy(name: str, /, **options: Any) -> Policy:
-    """Build the policy of that name with its options.
+def policy_cost(name: str) -> str:
+    """What choosing prompts costs besides training on them."""
+    policy = find_policy(name)
+    needs = getattr(policy, "needs", "all")
+    parts = ["" if needs == "nothing" else "one sample" if needs == "first" else "a probe"]
+    if is_online(policy):
+        parts.append(getattr(policy, "cost", OnlinePolicy.cost))
+    return ", ".join(filter(None, parts)) or "nothing"
 
-    PolicyError if it does not exist, an option is unknown or missing, or a value is invalid.
+
+def get_policy(name: str, /, **options: Any) -> Policy:
+    """Build the static policy of that name with its options.
+
+    PolicyError if it does not exist or chooses prompts during training, an option is unknown or
+    missing, or a value is invalid.
     """
+    policy = _build(name, options)
+    if is_online(policy):
+        raise PolicyError(
+            f"policy {name!r} chooses prompts during training: write one that selects a subset, "
+            "such as hard"
+        )
+    if not callable(policy):
+        raise PolicyError(
+            f"policy {name!r} is not callable: write a function(table, size, generator)"
+        )
+    return policy  # type: ignore[no-any-return]
+
+
+def get_online_policy(name: str, /, **options: Any) -> OnlinePolicy:
+    """Build the online policy of that name with its options but `of`. PolicyError as above."""
+    policy = _build(name, options)
+    if not is_online(policy):
+        raise PolicyError(f"policy {name!r} has no method next(update, history): add one")
+    if discards(policy):
+        check_count(name, "max_draws", getattr(policy, "max_draws", MAX_DRAWS))
+    return policy  # type: ignore[no-any-return]
+
+
+def policy_parts(name: str, options: Mapping[str, Any]) -> Parts:
+    """The two parts of a policy, with their options in canonical form. PolicyError as above."""
+    if not is_online(find_policy(name)):
+        return Parts((name, settled_options(get_policy(name, **options), dict(options))), None)
+    parts = split_of(name, options)
+    (static, of_static), (_, own) = parts.static, parts.online or parts.static
+    online = get_online_policy(name, **own)
+    try:
+        selects = get_policy(static, **of_static)
+    except PolicyError as error:
+        raise PolicyError(f"policy {name!r}: of: {error}") from error
+    return Parts(
+        (static, settled_options(selects, of_static)), (name, settled_options(online, own))
+    )
+
+
+def _build(name: str, options: dict[str, Any]) -> Any:
+    """The policy of that name with its options."""
     policy = find_policy(name)
     _check_options(name, policy, options)
     if inspect.isclass(policy):
@@ -93,11 +161,7 @@ def get_policy(name: str, /, **options: Any) -> Policy:
             raise PolicyError(f"policy {name!r} cannot be built: {reason}") from error
     elif options:
         policy = partial(policy, **options)
-    if not callable(policy):
-        raise PolicyError(
-            f"policy {name!r} is not callable: write a function(table, size, generator)"
-        )
-    return policy  # type: ignore[no-any-return]
+    return policy
 
 
 def _check_options(name: str, policy: Any, options: dict[str, Any]) -> None:

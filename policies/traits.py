@@ -1,6 +1,6 @@
 """Properties of any policy, with defaults for plain functions."""
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -8,10 +8,11 @@ import pyarrow as pa
 
 from policies.arrays import Bools
 from policies.base import Needs, Policy, Ties
+from policies.online import OnlinePolicy, is_online
 from policies.parsed import Requiring
 
 
-def needs_of(policy: Policy) -> Needs:
+def needs_of(policy: Policy | OnlinePolicy) -> Needs:
     """What a row's rank depends on; `all` if the policy does not declare it."""
     return cast(Needs, getattr(policy, "needs", "all"))
 
@@ -40,13 +41,13 @@ def ties_of(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> Ties | 
     return None if ties is None else cast(Ties | None, ties(difficulty, chosen))
 
 
-def settled_options(policy: Policy, written: dict[str, Any]) -> dict[str, Any]:
+def settled_options(policy: Policy | OnlinePolicy, written: dict[str, Any]) -> dict[str, Any]:
     """The options in a canonical form, as JSON values: equal meaning gives equal hashes.
 
     `levels: 1-3` and `[1, 2, 3]` give the same, and the parts of a mixture become a list, because
     their order matters and that of JSON keys does not. Custom policies' options stay as written.
     """
-    if not isinstance(policy, Requiring):
+    if not isinstance(policy, Requiring) and not (is_dataclass(policy) and is_online(policy)):
         return dict(written)
     values = {field.name: getattr(policy, field.name) for field in fields(policy)}
     return {name: value for name, value in values.items() if value is not None}

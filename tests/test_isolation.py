@@ -78,14 +78,14 @@ def in_probe(folder: Path) -> list[dict[str, Any]]:
 
 def in_training(folder: Path) -> list[dict[str, Any]]:
     from orchestrator.training.record import CellRecord
-    from orchestrator.training.trainer import correctness
+    from orchestrator.training.rewards import correctness, marker
 
     [cell, *_] = small_plan(folder).cells
     dataset = replace(cell.probe.dataset, max_marking_errors=1.0)
     probe = changed(cell.probe, dataset=dataset)
     cell = cell.model_copy(update={"probe": probe, "grpo": {"num_generations": len(TEXTS)}})
     record = CellRecord()
-    rewards = correctness(cell, Misbehaving(), record, ends=[0])(
+    rewards = correctness(marker(cell, Misbehaving(), [0]), record.groups, len(TEXTS))(
         completions=[[{"role": "assistant", "content": text}] for text in TEXTS],
         completion_ids=[[0]] * len(TEXTS),
         prompt_id=["p"] * len(TEXTS),

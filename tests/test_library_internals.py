@@ -119,6 +119,7 @@ def parameters(function: Callable[..., Any]) -> list[str]:
                 "has_tool_images",
             ],
         ),
+        (GRPOTrainer, "_generate", ["self", "prompts"]),
         (GRPOTrainer, "_generate_and_score_completions", ["self", "inputs"]),
         (GRPOTrainer, "_prepare_inputs", ["self", "generation_batch"]),
         (GRPOTrainer, "_compute_loss", ["self", "model", "inputs"]),
@@ -139,7 +140,7 @@ def test_private_methods_take_the_parameters_that_are_passed(
 def test_trl_overrides_have_the_signatures_of_the_originals() -> None:
     overrides = [name for name in vars(LiveGroupsTrainer) if hasattr(GRPOTrainer, name)]
     private = [name for name in overrides if name.startswith("_") and not name.startswith("__")]
-    assert len(private) == 6
+    assert len(private) == 7
     for name in private:
         ours = parameters(getattr(LiveGroupsTrainer, name))
         trls = parameters(getattr(GRPOTrainer, name))
@@ -147,7 +148,21 @@ def test_trl_overrides_have_the_signatures_of_the_originals() -> None:
             assert ours[:-1] == trls[: len(ours) - 1] and trls[len(ours) - 1] == "pixel_values"
         else:
             assert ours == trls
-    assert not {"recorder", "max_batch", "without_dead", "independent_rows"} & set(dir(GRPOTrainer))
+    added = {"recorder", "max_batch", "without_dead", "independent_rows"}
+    added |= {"chooser", "rollouts", "drawn_now", "_number"}
+    assert not added & set(dir(GRPOTrainer))
+
+
+def test_trl_takes_drawn_rollouts_as_its_own() -> None:
+    """The values that `_generate` returns, and columns of a row as arguments of a reward."""
+    generate = inspect.getsource(GRPOTrainer._generate)
+    values = "prompt_ids, completion_ids, tool_mask, completions, logprobs, extra_fields, images"
+    assert f"return {values}, tool_images" in generate
+    assert "images = None" in inspect.getsource(GRPOTrainer._tokenize_prompts)
+    assert "tool_images = []" in generate and "extra_fields = {}" in generate
+    rewards = inspect.getsource(GRPOTrainer._calculate_rewards)
+    assert "reward_kwargs = {key: [example[key] for example in inputs] for key in keys}" in rewards
+    assert "**reward_kwargs" in rewards and '"reward"' not in rewards
 
 
 def test_trl_has_the_attributes_and_batch_keys_that_are_read() -> None:

@@ -67,11 +67,11 @@ def test_expressions_are_marked_in_a_trl_reward_function(tmp_path) -> None:
     from factories import small_plan
 
     from orchestrator.training.record import CellRecord
-    from orchestrator.training.trainer import correctness
+    from orchestrator.training.rewards import correctness, marker
 
     cell = small_plan(tmp_path).cells[0]
     record = CellRecord()
-    reward = correctness(cell, get_task("math"), record, ends=[0])
+    reward = correctness(marker(cell, get_task("math"), [0]), record.groups, 4)
     rewards = reward(
         completions=[[{"role": "assistant", "content": a.completion}] for a in ANSWERS[:4]],
         completion_ids=[[1, 0]] * 4,

@@ -18,6 +18,7 @@ from policies import (
     ScorePolicy,
     capacity_of,
     eligible_of,
+    find_policy,
     get_policy,
     needs_of,
     policy_line,
@@ -25,6 +26,7 @@ from policies import (
     tie_breakers,
     ties_of,
 )
+from policies.online import is_online
 
 OUTCOMES = ["correct", "wrong", "unparsed", "truncated", "error", None]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -33,7 +35,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mixture": {"shares": {"hard": 0.5, "random": 0.5}},
 }
 PLAIN = ["hard", "easy", "middle", "random"]
-SCORED = [name for name in policy_names() if name != "mixture"]
+STATIC = [name for name in policy_names() if not is_online(find_policy(name))]
+SCORED = [name for name in STATIC if name != "mixture"]
 ROWS = st.lists(
     st.fixed_dictionaries(
         {
@@ -141,14 +144,14 @@ def test_values_that_a_policy_does_not_need_never_change_score_or_eligibility(
 
 
 def test_each_policy_declares_the_samples_it_needs() -> None:
-    needs = {name: needs_of(policy_of(name)) for name in policy_names()}
+    needs = {name: needs_of(policy_of(name)) for name in STATIC}
     assert needs == {
         **dict.fromkeys(("random", "full", "tiers"), "nothing"),
         **dict.fromkeys(("base_wrong", "base_right"), "first"),
         **dict.fromkeys(("hard", "easy", "band", "hardest_nonzero"), "pass_rate"),
         **dict.fromkeys(("middle", "learnable", "mixture"), "all"),
     }
-    assert {needs_of(policy_of(name, require="parsed")) for name in policy_names()} == {"all"}
+    assert {needs_of(policy_of(name, require="parsed")) for name in STATIC} == {"all"}
     assert needs_of(lambda table, size, rng: np.arange(size)) == "all"
 
 
@@ -216,7 +219,7 @@ def test_over_many_seeds_chance_reaches_every_tied_prompt() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 3])
 def test_an_empty_or_too_large_subset_is_refused(size: int) -> None:
-    for policy in set(policy_names()) - {"full"}:
+    for policy in set(STATIC) - {"full"}:
         with pytest.raises(PolicyError, match="between 1 and 2"):
             selected([0.1, 0.2], policy, size)
 

@@ -24,7 +24,7 @@ from trl import GRPOTrainer
 
 from orchestrator.evaluation.groups import is_live
 from orchestrator.training.callback import CellCallback
-from orchestrator.training.trainer import fill_unmarked
+from orchestrator.training.rewards import fill_unmarked
 from orchestrator.training.trl_internals import LiveGroupsTrainer
 
 pytestmark = pytest.mark.slow

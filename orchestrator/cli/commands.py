@@ -122,14 +122,14 @@ def report(arguments: argparse.Namespace) -> int:
 def ls(arguments: argparse.Namespace) -> int:
     """List names with a one-line description; `models` and `experiments` are read from the file."""
     from orchestrator.config.catalog import load_config
-    from policies import policy_line, policy_names
+    from policies import policy_cost, policy_line, policy_names
     from tasks import find_task, task_names
 
     if arguments.what == "tasks":
         docs = {name: inspect.getdoc(find_task(name)) or "" for name in task_names()}
         lines = {name: doc.partition("\n")[0] for name, doc in docs.items()}
     elif arguments.what == "policies":
-        lines = {name: policy_line(name) for name in policy_names()}
+        lines = {name: f"{policy_line(name)} Costs {policy_cost(name)}." for name in policy_names()}
     else:
         config = load_config(arguments.file).config
         if arguments.what == "models":

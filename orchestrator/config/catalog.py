@@ -23,9 +23,10 @@ from orchestrator.config.entries import (
     setting_error,
 )
 from orchestrator.config.experiment import Experiment
+from orchestrator.config.online import online_problem
 from orchestrator.config.yaml_lines import YamlPath, line_of, load
 from orchestrator.storage.errors import UserError, shortened
-from policies import PolicyError, get_policy
+from policies import PolicyError, policy_parts
 from tasks import TaskError, find_task
 
 # Names become file names in the storage, and stand in claims, metrics and figures.
@@ -68,10 +69,14 @@ class Config(Settings):
             for index, dataset in enumerate(grid.dataset):
                 self._check_dataset(dataset, (*path, "grid", "dataset", index))
             for index, policy in enumerate(grid.policy):
+                place = (*path, "grid", "policy", index)
                 try:
-                    self.policy(policy)
+                    entry = self.policy(policy)
                 except PolicyError as error:
-                    raise setting_error(str(error), *path, "grid", "policy", index) from error
+                    raise setting_error(str(error), *place) from error
+                for _, variant in experiment.variants:
+                    if problem := online_problem(policy, entry, variant):
+                        raise setting_error(problem, *place)
             for index, claim in enumerate(experiment.claims):
                 try:
                     parse_claim(claim, grid.policy, grid.dataset, grid.model)
@@ -114,7 +119,7 @@ class Config(Settings):
         if name in self.policies:
             return self.policies[name]
         try:
-            get_policy(name)
+            policy_parts(name, {})
         except PolicyError as error:
             if self.policies:
                 raise PolicyError(f"{error} (policies: {', '.join(self.policies)})") from error

@@ -12,7 +12,15 @@ from pydantic_core import PydanticCustomError
 from orchestrator.config.corrections import one_of
 from orchestrator.embedded import EMBEDDED
 from orchestrator.storage.errors import shortened
-from policies import Policy, PolicyError, get_policy, settled_options
+from policies import (
+    OnlinePolicy,
+    Policy,
+    PolicyError,
+    get_online_policy,
+    get_policy,
+    policy_parts,
+)
+from policies.online import WHOLE_POOL
 from tasks import TaskError, find_task
 from tasks.prompting import PromptSettings
 
@@ -163,15 +171,32 @@ class PolicyEntry(Settings):
     @model_validator(mode="after")
     def _known_policy(self) -> Self:
         try:
-            policy = get_policy(self.policy, **self.options)
+            (static, of_static), online = policy_parts(self.policy, self.options)
         except PolicyError as error:
             raise setting_error(str(error)) from error
-        settled = settled_options(policy, self.options)  # equal meaning, equal hash
+        settled = of_static  # equal meaning, equal hash
+        if online:
+            of = {static: of_static} if of_static else static
+            settled = online[1] | ({} if of == WHOLE_POOL else {"of": of})
         self.options.clear()
         self.options.update(settled)
         return self
 
+    @property
+    def parts(self) -> tuple["PolicyEntry", "PolicyEntry | None"]:
+        """What selects prompts before training, and what chooses among them during it, if any."""
+        (static, of_static), online = policy_parts(self.policy, self.options)
+        if online is None:
+            return self, None
+        chooses = PolicyEntry(policy=online[0], options=online[1])
+        return PolicyEntry(policy=static, options=of_static), chooses
+
 
 def build_policy(rule: PolicyEntry) -> Policy:
-    """The policy with its options."""
+    """The static policy with its options."""
     return get_policy(rule.policy, **rule.options)
+
+
+def build_online_policy(rule: PolicyEntry) -> OnlinePolicy:
+    """The online policy with its options."""
+    return get_online_policy(rule.policy, **rule.options)

@@ -29,6 +29,7 @@ from orchestrator.config.grid import Grid
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.storage.errors import shortened
 
+Axis = Literal["updates", "rollouts", "tokens", "seconds"]
 _MAX_BUDGET = 1_000_000_000
 
 
@@ -66,8 +67,9 @@ class Experiment(Settings):
     """The swept axes."""
     budget: int | float = 0.10
     """Size of each subset: a share of the pool (0.10) or a number of prompts (80)."""
-    compare_at: Literal["updates", "rollouts", "tokens", "seconds"] = "updates"
-    """What the report's comparison keeps equal between policies."""
+    compare_at: Axis = "updates"
+    """What the report's comparison keeps equal between policies; with an online policy in the grid,
+    rollouts by default."""
     mask_dead_groups: bool = False
     """Exclude dead groups (all rewards equal) from the loss."""
     rollouts: Literal["decile", "trl"] = "decile"

@@ -6,6 +6,7 @@ of numbers stand here, because neither library declares them.
 
 import importlib.metadata
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.config.corrections import one_of, shown, suggest
@@ -231,6 +232,31 @@ def expected_type(annotation: str, value: Any) -> str | None:
     if annotation == "bool" and not isinstance(value, bool):
         return "true or false"
     return None
+
+
+def why_trl_draws(grpo: dict[str, Any], rollouts: str, stop: Sequence[str]) -> str:
+    """The setting because of which TRL draws the rollouts; empty where Decile's decoder does.
+
+    The decoder ends a rollout at a stop string, which TRL's mask takes for one that was cut.
+    """
+    for name, values in ROLLOUTS_OF_TRL.items():
+        if name in grpo and grpo[name] not in values:
+            return f"grpo.{name}"
+    if stop and grpo.get("mask_truncated_completions"):
+        return "probe.stop with grpo.mask_truncated_completions"
+    return "" if rollouts == "decile" else "rollouts: trl"
+
+
+def updates_per_generation(grpo: dict[str, Any], workers: int) -> float:
+    """How many updates use the rollouts of one generation; below 1 where an update needs several.
+
+    TRL generates for `steps_per_generation` micro-batches, and uses them `num_iterations` times.
+    """
+    accumulated = grpo["gradient_accumulation_steps"]
+    steps = grpo.get("steps_per_generation") or accumulated
+    if grpo.get("generation_batch_size"):
+        steps = grpo["generation_batch_size"] / (grpo["per_device_train_batch_size"] * workers)
+    return float(steps * grpo.get("num_iterations", 1) / accumulated)
 
 
 def prompts_per_update(grpo: dict[str, Any], workers: int) -> int:

@@ -108,15 +108,26 @@ class GroupShares(NamedTuple):
 
 
 def _shares(t: Tally) -> GroupShares:
-    n = t.groups
+    n = max(1, t.groups)
     return GroupShares(
         t.live / n, t.all_right / n, t.all_wrong / n, t.all_wrong_truncated / n, t.unmarked / n
     )
 
 
-def group_shares(groups: pa.Table) -> dict[int, GroupShares]:
-    """Update -> shares of its groups by kind."""
-    return {update: _shares(t) for update, t in tallies_by(groups, "update").items()}
+def tallies_by_update(groups: pa.Table, discarded: pa.Table | None = None) -> dict[int, Tally]:
+    """Update -> tally of the groups that it trained on, in rising order.
+
+    `discarded` (same schema) are the groups that an online policy drew and did not train on; an
+    update may have no others.
+    """
+    updates = [] if discarded is None else discarded["update"].to_pylist()
+    tallies = dict.fromkeys(updates, Tally()) | tallies_by(groups, "update")
+    return dict(sorted(tallies.items()))
+
+
+def group_shares(groups: pa.Table, discarded: pa.Table | None = None) -> dict[int, GroupShares]:
+    """Update -> shares by kind of the groups that it trained on; all 0 where there are none."""
+    return {update: _shares(t) for update, t in tallies_by_update(groups, discarded).items()}
 
 
 def by_tier(groups: pa.Table) -> dict[str, GroupShares]:
@@ -124,21 +135,28 @@ def by_tier(groups: pa.Table) -> dict[str, GroupShares]:
     return {tier: _shares(t) for tier, t in tallies_by(groups, "tier").items()}
 
 
-def live_share(groups: pa.Table) -> dict[int, float]:
-    """Update -> share of its groups that are live."""
-    return {update: shares.live for update, shares in group_shares(groups).items()}
+def live_share(groups: pa.Table, discarded: pa.Table | None = None) -> dict[int, float]:
+    """Update -> share of the groups that it trained on that are live."""
+    return {update: shares.live for update, shares in group_shares(groups, discarded).items()}
 
 
-def learnable_pct(groups: pa.Table) -> float:
+def learnable_pct(groups: pa.Table, discarded: pa.Table | None = None) -> float:
     """100 × mean over updates of the share of live groups (paper A, learnable percentage).
 
     With one group per update it is the paper's 100/T · Σ 1{std(r_t) > 0}. nan without updates.
     """
-    shares = list(live_share(groups).values())
+    shares = list(live_share(groups, discarded).values())
     return 100 * float(np.mean(shares)) if shares else float("nan")
 
 
-def training_metrics(groups: pa.Table) -> dict[int, dict[str, float]]:
+def learnable_drawn_pct(groups: pa.Table, discarded: pa.Table) -> float:
+    """The same of all groups that were drawn, whether they were trained on or discarded."""
+    return learnable_pct(pa.concat_tables([groups, discarded]))
+
+
+def training_metrics(
+    groups: pa.Table, discarded: pa.Table | None = None
+) -> dict[int, dict[str, float]]:
     """Update -> the metrics that `groups` gives, under their MLflow names.
 
     `train/learnable_pct` is the mean up to the update; the others are the update's own: percentages
@@ -146,12 +164,20 @@ def training_metrics(groups: pa.Table) -> dict[int, dict[str, float]]:
     tokens (`live_tokens`, absent where there are none). `train/accuracy` is absent where no
     completion of the update could be marked, and `train/accuracy_other_reading` is what it would be
     under the reading that rewards do not use.
+
+    With the groups that were `discarded`: `train/learnable_drawn_pct` is the mean up to the update
+    over all groups drawn, and `train/discarded_pct` the percentage of the update's rollouts that
+    were discarded. All other metrics are of the groups trained on.
     """
+    recorder = GroupRecorder(
+        groups.to_pylist(), None if discarded is None else discarded.to_pylist()
+    )
     metrics: dict[int, dict[str, float]] = {}
-    live_sum = 0.0
-    for update, counts in tallies_by(groups, "update").items():
-        live_sum += counts.live / counts.groups
-        metrics[update] = _metrics(counts, live_sum / (len(metrics) + 1))
+    sums = [0.0, 0.0]
+    for count, update in enumerate(sorted(recorder.tallies), 1):
+        for number, share in enumerate(recorder.live_shares(update)):
+            sums[number] += share
+        metrics[update] = recorder.own_metrics(update, *(each / count for each in sums))
     return metrics
 
 
@@ -175,15 +201,25 @@ def _metrics(counts: Tally, learnable: float) -> dict[str, float]:
 class GroupRecorder:
     """Collects the groups of a trial as they are marked; checkpoints keep its rows.
 
-    Each group is counted once, when it is added: `tallies` by update, `seen` groups by prompt.
+    Each group is counted once, when it is added: `tallies` by update, and `seen` groups by prompt,
+    of the groups trained on (`rows`). `discarded` holds those that an online policy drew and did
+    not train on, with `discarded_tallies`; it is None for a policy that discards none.
     """
 
-    def __init__(self, rows: list[dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        rows: list[dict[str, Any]] | None = None,
+        discarded: list[dict[str, Any]] | None = None,
+    ) -> None:
         self.rows: list[dict[str, Any]] = []
         self.tallies: dict[int, Tally] = {}
         self.seen: Counter[str] = Counter()
+        self.discarded: list[dict[str, Any]] | None = None if discarded is None else []
+        self.discarded_tallies: dict[int, Tally] = {}
         for row in rows or []:
             self._keep(row)
+        for row in discarded or []:
+            self._discard(row)
 
     def _keep(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
@@ -191,8 +227,22 @@ class GroupRecorder:
         before = self.tallies.get(row["update"], Tally())
         self.tallies[row["update"]] = total([before, tally(row)])
 
-    def add(self, update: int, completions: Sequence[Mapping[str, Any]], group_size: int) -> None:
-        """Record one generation: completions in order, each prompt's group contiguous.
+    def _discard(self, row: dict[str, Any]) -> None:
+        assert self.discarded is not None, "this policy discards no groups"
+        self.discarded.append(row)
+        self.tallies.setdefault(row["update"], Tally())
+        before = self.discarded_tallies.get(row["update"], Tally())
+        self.discarded_tallies[row["update"]] = total([before, tally(row)])
+
+    def add(
+        self,
+        update: int,
+        completions: Sequence[Mapping[str, Any]],
+        group_size: int,
+        *,
+        discarded: bool = False,
+    ) -> None:
+        """Record some groups: completions in order, each prompt's group contiguous.
 
         Each mapping holds prompt_id, tier, reward (None where marking failed), outcome,
         other_outcome, tokens.
@@ -202,25 +252,46 @@ class GroupRecorder:
             ids = {c["prompt_id"] for c in group}
             if len(ids) != 1:
                 raise RuntimeError(f"update {update}: one group holds the prompts {sorted(ids)}")
-            self._keep(
-                {
-                    "update": update,
-                    "prompt_id": group[0]["prompt_id"],
-                    "rewards": [c["reward"] for c in group],
-                    "tier": group[0]["tier"],
-                    "outcomes": [c["outcome"] for c in group],
-                    "other_outcomes": [c["other_outcome"] for c in group],
-                    "tokens": [c["tokens"] for c in group],
-                }
-            )
+            row = {
+                "update": update,
+                "prompt_id": group[0]["prompt_id"],
+                "rewards": [c["reward"] for c in group],
+                "tier": group[0]["tier"],
+                "outcomes": [c["outcome"] for c in group],
+                "other_outcomes": [c["other_outcome"] for c in group],
+                "tokens": [c["tokens"] for c in group],
+            }
+            (self._discard if discarded else self._keep)(row)
 
     def table(self) -> pa.Table:
-        """All groups so far."""
+        """All groups so far that were trained on."""
         return pa.Table.from_pylist(self.rows, schema=GROUPS)
+
+    def discarded_table(self) -> pa.Table | None:
+        """All groups so far that were discarded; None for a policy that discards none."""
+        if self.discarded is None:
+            return None
+        return pa.Table.from_pylist(self.discarded, schema=GROUPS)
+
+    def live_shares(self, update: int) -> tuple[float, float]:
+        """The share of live groups of an update: of those trained on, and of those drawn."""
+        kept = self.tallies[update]
+        drawn = total([kept, self.discarded_tallies.get(update, Tally())])
+        return _shares(kept).live, _shares(drawn).live
+
+    def own_metrics(self, update: int, learnable: float, drawn: float) -> dict[str, float]:
+        """The metrics of an update, given both means of live shares up to it."""
+        metrics = _metrics(self.tallies[update], learnable)
+        if self.discarded is None:
+            return metrics
+        lost = self.discarded_tallies.get(update, Tally()).rollouts
+        every = lost + self.tallies[update].rollouts
+        of_drawn = {"train/learnable_drawn_pct": 100 * drawn}
+        return metrics | of_drawn | {"train/discarded_pct": 100 * lost / max(1, every)}
 
     def metrics(self, update: int) -> dict[str, float]:
         """The `training_metrics` of this update, without counting all groups again."""
         if update not in self.tallies:
             return {}
-        live = [t.live / t.groups for u, t in self.tallies.items() if u <= update]
-        return _metrics(self.tallies[update], sum(live) / len(live))
+        live = np.array([self.live_shares(u) for u in self.tallies if u <= update])
+        return self.own_metrics(update, *live.mean(axis=0).tolist())

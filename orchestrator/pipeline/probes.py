@@ -29,6 +29,7 @@ from orchestrator.probing.probes import (
     pending_samples,
     sample,
 )
+from orchestrator.selection.candidates import check_candidates
 from orchestrator.selection.stored import read_subset, store_subset
 from orchestrator.storage.store import Store
 
@@ -112,7 +113,7 @@ def run_probes(
             tables.append((spec, cells_of(plan.cells, spec), CellTables(outcomes)))
     for _, cells, of_probe in tables:
         for cell in cells:
-            store_subset(store, cell, of_probe.of(cell))
+            check_candidates(cell, store_subset(store, cell, of_probe.of(cell)))
     return [(spec, of_probe.of(cells[0])) for spec, cells, of_probe in tables]
 
 

@@ -9,13 +9,14 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.axes import value_text
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.entries import PolicyEntry, build_online_policy
 from orchestrator.config.experiment import Resources
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
 from orchestrator.sampling.engine_args import changing_args
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.hashing import canonical_hash
+from policies import max_draws_of
 
 
 class Spec(BaseModel):
@@ -89,7 +90,8 @@ class Cell(Spec):
     )
     pass_at: tuple[int, ...] = PASS_AT
     policy: str
-    rule: PolicyEntry
+    rule: PolicyEntry  # what selects the subset
+    online: PolicyEntry | None = Field(default=None, exclude_if=operator.not_)  # chooses from it
     seed: int
     size: int
     match: list[PolicyEntry] = []
@@ -137,9 +139,13 @@ class Cell(Spec):
         drew, keep their ids. The distribution is the same, only the draws differ. Which of the two
         drew a finished cell stands among the versions in its result.
         """
-        drawn = {} if self.rollouts_by == "decile" else {"rollouts_by": self.rollouts_by}
+        added: dict[str, Any] = {}
+        if self.rollouts_by != "decile":
+            added["rollouts_by"] = self.rollouts_by
+        if self.online:
+            added["online"] = self.online.model_dump()
         return canonical_hash(
-            drawn
+            added
             | {
                 "subset": self.subset_identity,
                 "evaluation": [self.baseline.key, self.baseline.settings.samples, self.test_hash],
@@ -154,16 +160,8 @@ class Cell(Spec):
 
     @property
     def why_trl_draws(self) -> str:
-        """The setting because of which TRL draws the rollouts; empty where Decile's decoder does.
-
-        The decoder ends a rollout at a stop string, which TRL's mask takes for one that was cut.
-        """
-        for name, values in settings.ROLLOUTS_OF_TRL.items():
-            if name in self.grpo and self.grpo[name] not in values:
-                return f"grpo.{name}"
-        if self.probe.settings.stop and self.grpo.get("mask_truncated_completions"):
-            return "probe.stop with grpo.mask_truncated_completions"
-        return "" if self.rollouts_by == "decile" else "rollouts: trl"
+        """The setting because of which TRL draws the rollouts; empty where Decile does."""
+        return settings.why_trl_draws(self.grpo, self.rollouts_by, self.probe.settings.stop)
 
     @property
     def name(self) -> str:
@@ -205,8 +203,15 @@ class Cell(Spec):
 
     @property
     def rollouts(self) -> int:
-        """Completions that the trial generates for training."""
+        """Completions that the trial trains on."""
         return self.updates * self.prompts_per_update * int(self.grpo["num_generations"])
+
+    @property
+    def max_rollouts(self) -> int:
+        """Completions that the trial generates for training, at most."""
+        if self.online is None:
+            return self.rollouts
+        return self.rollouts * max_draws_of(build_online_policy(self.online))
 
 
 class HasAxes(Protocol):

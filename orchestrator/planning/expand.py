@@ -5,13 +5,14 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec, with_rivals
 from orchestrator.planning.pools import Pool, Split, template_hash
 from orchestrator.planning.resolve import Resolved
 from orchestrator.sampling.model import ModelSource
-from policies import get_policy, is_whole
+from policies import is_whole
 
 Specs = dict[tuple[str, ...], ProbeSpec]  # by model, dataset, split and settings
 
@@ -35,14 +36,12 @@ def _cells(
     specs: Specs,
 ) -> list[Cell]:
     """The cells of one combination of the settings that are axes."""
-    grid, evaluate, policies = experiment.grid, experiment.evaluate, resolved.policies
+    grid, evaluate = experiment.grid, experiment.evaluate
+    parts = {name: entry.parts for name, entry in resolved.policies.items()}
     match = []
     if experiment.match_sizes:  # the policies whose smallest capacity bounds every subset
-        match = sorted(policies.values(), key=lambda entry: entry.model_dump_json())
-    takes_whole_pool = {
-        name: is_whole(get_policy(entry.policy, **entry.options))
-        for name, entry in policies.items()
-    }
+        match = sorted((rule for rule, _ in parts.values()), key=PolicyEntry.model_dump_json)
+    takes_whole_pool = {name: is_whole(build_policy(rule)) for name, (rule, _) in parts.items()}
     cells = []
     probe_seeds = grid.probe_seed or [experiment.probe.seed]
     for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):
@@ -59,7 +58,8 @@ def _cells(
                 extra_evals=extra_evals,
                 pass_at=evaluate.pass_at,
                 policy=policy,
-                rule=policies[policy],
+                rule=parts[policy][0],
+                online=parts[policy][1],
                 match=match,
                 seed=seed,
                 size=total if takes_whole_pool[policy] else experiment.subset_size(total),

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.config.axes import path_of, value_text
 from orchestrator.config.catalog import LoadedConfig
-from orchestrator.config.experiment import Experiment
+from orchestrator.config.experiment import Axis, Experiment
 from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples
 from orchestrator.planning.expand import expand
 from orchestrator.planning.load import load_pools
@@ -26,6 +26,14 @@ class Plan:
     cells: list[Cell]
     # cell_id -> other combinations of axes with this cell: `full` takes the pool at every budget
     shared: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def compare_at(self) -> Axis:
+        """What the comparison keeps equal; with online policies rollouts, unless it is set."""
+        experiment = self.experiment
+        if "compare_at" in experiment.model_fields_set or not any(c.online for c in self.cells):
+            return experiment.compare_at
+        return "rollouts"
 
     @property
     def probes(self) -> list[ProbeSpec]:

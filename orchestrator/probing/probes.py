@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from orchestrator.config.entries import build_policy
-from orchestrator.planning.cells import ProbeSpec, cells_of
+from orchestrator.config.entries import build_online_policy, build_policy
+from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.adaptive import Target
@@ -12,7 +12,7 @@ from orchestrator.probing.adaptive_probe import Frontier, load_frontier, run_ada
 from orchestrator.probing.outcomes import MissingSamples, Outcomes, missing_samples
 from orchestrator.probing.probe import Progress, run_probe
 from orchestrator.storage.store import Store
-from policies import ScorePolicy, needs_of
+from policies import Needs, ScorePolicy, needs_of
 
 
 class PendingSamples(NamedTuple):
@@ -30,8 +30,14 @@ class PendingSamples(NamedTuple):
 def needing_all(plan: Plan, spec: ProbeSpec) -> list[str]:
     """The policies of a probe's cells that need every sample, so that it cannot stop early."""
     cells = cells_of(plan.cells, spec)
-    names = {c.policy for c in cells if needs_of(build_policy(c.rule)) == "all"}
+    names = {c.policy for c in cells if "all" in needs_of_cell(c)}
     return sorted(names | ({c.policy for c in cells} if any(c.match for c in cells) else set()))
+
+
+def needs_of_cell(cell: Cell) -> set[Needs]:
+    """What a cell's policy, and what it chooses from, depend on."""
+    online = {needs_of(build_online_policy(cell.online))} if cell.online else set()
+    return {needs_of(build_policy(cell.rule))} | online
 
 
 def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:

@@ -90,7 +90,7 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
     """
     rows = read_rows(store, plan.cells)
     spreads = read_spreads(store, [row.cell for row in rows])
-    compared = families(_in_every_block(plan, rows), plan.experiment.compare_at, spreads)
+    compared = families(_in_every_block(plan, rows), plan.compare_at, spreads)
     manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
     verdicts = tuple(map(family_verdict, compared))
     claims = tuple(claim_results(plan.experiment.claims, compared, manifest.get("claims", {})))

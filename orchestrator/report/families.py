@@ -162,8 +162,13 @@ def budget_mismatches(rows: Sequence[Row], compare_at: Axis) -> list[BudgetMisma
     seeds: dict[str, dict[str, list[int]]] = {}
     difference: dict[str, float] = {}
     for seed in sorted({row.cell.seed for row in rows}):
-        ledgers = {r.cell.policy: r.result["ledger"] for r in rows if r.cell.seed == seed}
-        for flag in check_comparable(ledgers, tolerance):
+        own = [row for row in rows if row.cell.seed == seed]
+        ledgers = {row.cell.policy: row.result["ledger"] for row in own}
+        # An online policy sees other prompts by design.
+        static = {row.cell.policy: row.result["ledger"] for row in own if row.cell.online is None}
+        subsets = {axis: t for axis, t in tolerance.items() if axis == "prompts"}
+        costs = {axis: t for axis, t in tolerance.items() if axis != "prompts"}
+        for flag in (*check_comparable(ledgers, costs), *check_comparable(static, subsets)):
             difference[flag.axis] = max(flag.difference, difference.get(flag.axis, 0.0))
             for policy in flag.cells:
                 seeds.setdefault(flag.axis, {}).setdefault(policy, []).append(seed)

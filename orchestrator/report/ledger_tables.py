@@ -18,7 +18,9 @@ LEDGER = (
     "prompts",
     "epochs",
     "rollouts",
+    "discarded_rollouts",
     "generated_tokens",
+    "discarded_tokens",
     "truncated_tokens",
     "updates",
     "live",
@@ -34,22 +36,36 @@ SPLIT = ("live", "all correct", "all wrong", "of these truncated")
 def results(rows: Sequence[Row]) -> Table:
     """Every cell by itself."""
     swept = list(dict.fromkeys(axis for row in rows for axis in row.cell.swept))
+    discards = any("learnable_drawn_pct" in row.result for row in rows)
+    of_drawn = ("of drawn", "rollouts", "discarded %") * discards
     head = (
         *("model", "dataset", "policy", "seed", *swept, "accuracy", "gain in points [95 %]"),
-        *("learnable %", "updates", "generated tokens", "seconds", "tied at cutoff"),
+        *("learnable %", *of_drawn, "updates", "generated tokens", "seconds", "tied at cutoff"),
+    )
+    drawn = (
+        " Learnable % is the share of live groups among those trained on; of drawn: among all that "
+        "were drawn. Rollouts and tokens include the discarded ones."
     )
     return Table(
         "Every cell",
         head,
-        [_result(row, swept) for row in rows],
+        [_result(row, swept, discards) for row in rows],
         "Gain: final minus base accuracy of this run, with its 95 % interval over questions; it "
         "does not cover other seeds. Generated tokens: those of training. Tied at cutoff: prompts "
-        "chosen at random among those whose score equals that of the last chosen one.",
+        "chosen at random among those whose score equals that of the last chosen one."
+        + drawn
+        * discards,
     )
 
 
-def _result(row: Row, swept: Sequence[str]) -> tuple[str, ...]:
+def _result(row: Row, swept: Sequence[str], discards: bool) -> tuple[str, ...]:
     result, ledger = row.result, row.result["ledger"]
+    lost = ledger.get("discarded_rollouts", 0)
+    of_drawn = (
+        f"{result.get('learnable_drawn_pct', result['learnable_pct']):.1f}",
+        f"{ledger['rollouts']:,}",
+        f"{100 * lost / max(1, ledger['rollouts']):.1f}",
+    )
     return (
         *(result["model"], result["dataset"], result["policy"], str(result["seed"])),
         *(value_text(row.cell.swept.get(axis, NONE)) for axis in swept),
@@ -59,6 +75,7 @@ def _result(row: Row, swept: Sequence[str]) -> tuple[str, ...]:
         ),
         effect_text(row.gain),
         f"{result['learnable_pct']:.1f}",
+        *(of_drawn if discards else ()),
         str(result["updates"]),
         f"{ledger['generated_tokens']:,}",
         f"{ledger['seconds']:.0f}",
@@ -78,9 +95,10 @@ def ledgers(rows: Sequence[Row]) -> Table:
         ("cell", *(name.replace("_", " ").replace("all right", "all correct") for name in shown)),
         body,
         "What each cell consumed. live, all correct and all wrong count groups; truncated tokens "
-        "are those of answers cut off by the token limit; kl only updates had no live group, so "
-        "that only the KL term changed the weights. Seconds are training time without "
-        "evaluations.",
+        "are those of answers cut off by the token limit. Rollouts and tokens include those that "
+        "an online policy drew and discarded; prompts and groups are those trained on. kl only "
+        "updates had no live group, so that only the KL term changed the weights. Seconds are "
+        "training time without evaluations.",
     )
 
 
@@ -93,10 +111,13 @@ def _amount(value: float | None) -> str:
 def groups(families: Sequence[Family]) -> Table:
     """Live and dead groups, and the shares of tokens and updates with a learning signal."""
     body = []
+    discards = any("discarded" in row.result["ledger"] for f in families for row in f.rows)
     for family in families:
         for policy, rows in family.by_policy().items():
             ledgers = [row.result["ledger"] for row in rows]
             live = [each["live_tokens"] / max(1, each["generated_tokens"]) for each in ledgers]
+            drawn = [_drawn_live(each) for each in ledgers]
+            lost = [e.get("discarded", 0) / max(1, _groups(e)) for e in ledgers]
             dead = [[shares.live == 0 for shares in row.shares.values()] for row in rows]
             kl_only = NONE
             if any(pulls_to_base(row.cell) for row in rows):
@@ -106,6 +127,7 @@ def groups(families: Sequence[Family]) -> Table:
                     family.title,
                     policy,
                     *_split([_shares(ledger) for ledger in ledgers]),
+                    *((_percent(drawn), _percent(lost)) if discards else ()),
                     _percent(live),
                     _percent([float(np.mean(updates or [False])) for updates in dead]),
                     kl_only,
@@ -113,13 +135,19 @@ def groups(families: Sequence[Family]) -> Table:
             )
     return Table(
         "Live and dead groups",
-        ("model and data", "policy", *SPLIT, "live tokens", "dead updates", "KL only"),
+        (
+            *("model and data", "policy", *SPLIT, *(("live of drawn", "discarded") * discards)),
+            *("live tokens", "dead updates", "KL only"),
+        ),
         body,
         "% of groups, of generated tokens and of updates, mean over seeds. Truncated: all wrong, "
         "and at least half of the answers were cut off by the token limit. Live tokens: the share "
         "of generated tokens with a nonzero advantage. Dead updates have no live group: only the "
         "KL term changes the weights where beta > 0 and dead groups are not masked; otherwise "
-        "nothing does (–).",
+        "nothing does (–)."
+        + discards
+        * " Kinds of groups are those of groups trained on; live of drawn and discarded "
+        "count all groups that were drawn.",
     )
 
 
@@ -141,6 +169,17 @@ def tiers_of(rows: Sequence[Row]) -> list[str]:
     """The tiers of the training prompts, in rising order."""
     tiers = {tier for row in rows for tier in row.tier_shares if tier}
     return sorted(tiers, key=lambda name: (len(name), name))
+
+
+def _groups(ledger: dict[str, Any]) -> int:
+    """Groups that were drawn."""
+    kinds = ("live", "all_right", "all_wrong", "unmarked", "discarded")
+    return sum(ledger.get(kind, 0) for kind in kinds)
+
+
+def _drawn_live(ledger: dict[str, Any]) -> float:
+    """The share of live groups among those drawn."""
+    return float(ledger["live"] + ledger.get("discarded_live", 0)) / max(1, _groups(ledger))
 
 
 def _shares(ledger: dict[str, Any]) -> GroupShares:

@@ -65,8 +65,9 @@ def steps_to_match_whole_pool(by_policy: Mapping[str, Sequence[Row]]) -> list[St
 
 def whole_pool_policy(by_policy: Mapping[str, Sequence[Row]]) -> str | None:
     """The policy that trains on every prompt of the pool."""
-    rules = {policy: rows[0].cell.rule for policy, rows in by_policy.items()}
-    return next((name for name, rule in rules.items() if is_whole(build_policy(rule))), None)
+    cells = {policy: rows[0].cell for policy, rows in by_policy.items()}
+    static = {policy: cell.rule for policy, cell in cells.items() if cell.online is None}
+    return next((name for name, rule in static.items() if is_whole(build_policy(rule))), None)
 
 
 def _as_array(side: Sequence[dict[str, float]], questions: Sequence[str]) -> np.ndarray:

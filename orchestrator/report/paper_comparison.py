@@ -48,7 +48,7 @@ def policy_names(family: Family) -> dict[str, str]:
     """The paper's policy -> its name in the grid; the first where a rule occurs twice."""
     names: dict[str, str] = {}
     for row in family.rows:
-        if row.cell.rule.policy in paper.POLICIES:
+        if row.cell.online is None and row.cell.rule.policy in paper.POLICIES:
             names.setdefault(row.cell.rule.policy, row.cell.policy)
     return names
 

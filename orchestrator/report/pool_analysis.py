@@ -169,10 +169,12 @@ def _policies(
         except PolicyError as error:
             outlooks.append(PolicyOutlook(policy, cell.seed, None, "", str(error)))
             continue
-        command = ""
-        if table_file and needed_samples(cell.probe) == needed_samples(spec):
+        command, note = "", ""
+        if cell.online:
+            note = "chooses the prompts of each update among these, during training"
+        elif table_file and needed_samples(cell.probe) == needed_samples(spec):
             command = _select_command(policy, cell, size, table_file)
-        outlooks.append(PolicyOutlook(policy, cell.seed, summary, command))
+        outlooks.append(PolicyOutlook(policy, cell.seed, summary, command, note))
     return outlooks
 
 

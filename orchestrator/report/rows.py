@@ -19,7 +19,13 @@ from orchestrator.stats.fairness import AXES, cost_curve
 from orchestrator.stats.inference import Effect, mean_effect
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import CellState, cell_state, finished_at, read_result
+from orchestrator.training.cell_state import (
+    DISCARDED,
+    CellState,
+    cell_state,
+    finished_at,
+    read_result,
+)
 
 SHOWN_QUESTIONS = 4
 OWN = ""  # the cell's own test set; other names are out-of-distribution test sets
@@ -97,6 +103,8 @@ def _read_row(store: Store, cell: Cell) -> Row | None:
         for schema, file in ((GROUPS, "groups.parquet"), (LOG, "log.parquet"))
     )
     seconds = result["ledger"]["seconds"]
+    lost = store.read_table(GROUPS, *place, f"{DISCARDED}.parquet")
+    drawn = groups if lost is None else pa.concat_tables([groups, lost])
     subset = read_subset(store, cell)
     counts = _counts(evaluations)
     base = main(by_update(evaluations)[0])
@@ -109,10 +117,10 @@ def _read_row(store: Store, cell: Cell) -> Row | None:
         counts=counts,
         kinds={"tier": {i: tier for i, tier in tiers if tier}, "band": band_of},
         held_out=held_out,
-        shares=group_shares(groups),
+        shares=group_shares(groups, lost),
         tier_shares=by_tier(groups),
         costs={
-            axis: cost_curve(axis, cell.updates, groups, log, seconds)  # type: ignore[arg-type]
+            axis: cost_curve(axis, cell.updates, drawn, log, seconds)  # type: ignore[arg-type]
             for axis in AXES
         },
         ties=reason(subset)["ties"] if subset is not None else None,

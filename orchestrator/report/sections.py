@@ -86,6 +86,7 @@ def gains(
         "gains",
         "Gains",
         (
+            *(table for table in (tables.at_equal_cost(families),) if table.body),
             tables.gains(families),
             FigureRow(tuple(curves)),
             *(table for table in (tables.steps(families), spread) if table.body),

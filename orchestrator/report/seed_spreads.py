@@ -67,4 +67,5 @@ def read_spreads(store: Store, cells: Sequence[Cell]) -> dict[str, Spreads]:
 def _without_seed(cell: Cell) -> str:
     """The same for all seeds of a policy."""
     subset = {name: value for name, value in cell.subset_identity.items() if name != "seed"}
-    return canonical_hash([settings_key(cell), subset])
+    online = [cell.online.model_dump()] if cell.online else []
+    return canonical_hash([settings_key(cell), subset, *online])

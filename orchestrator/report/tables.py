@@ -107,6 +107,32 @@ def gains(families: Sequence[Family]) -> Table:
     return _by_policy(families, "Gain in accuracy", gain_text, caption)
 
 
+def at_equal_cost(families: Sequence[Family]) -> Table:
+    """Each policy where the comparison reads it, if that is not after its last update."""
+    read = [family for family in families if family.compare_at != "updates"]
+    policies = policies_of(read)
+    body = []
+    for family in read:
+        entries = {}
+        for policy, rows in family.by_policy().items():
+            updates = [family.points[family.rows.index(row)].update for row in rows]
+            counts = [row.counts[OWN] for row in rows]
+            sides = [(each[0], each[u]) for each, u in zip(counts, updates, strict=True)]
+            span = "–".join(map(str, dict.fromkeys((min(updates), max(updates)))))
+            text = level_text(paired_change(sides, correct_share))
+            entries[policy] = f"{text} after {span} updates"
+        body.append((family.title, *(entries.get(policy, NONE) for policy in policies)))
+    axis = read[0].compare_at if read else ""
+    return Table(
+        f"Accuracy at equal {axis}",
+        ("model and data", *policies),
+        body,
+        "In %, mean over seeds; in parentheses the difference to the base model in points with its "
+        f"95 % interval. Each cell is read at its last evaluation within the number of {axis} that "
+        "every cell reached.",
+    )
+
+
 def learnable(families: Sequence[Family]) -> Table:
     """Paper A, tables 2 and 3: learnable percentage of each policy."""
     caption = (

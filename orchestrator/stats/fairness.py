@@ -5,12 +5,13 @@ compared, and accuracies can be read at the point where every cell had the same 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 
-Axis = Literal["updates", "rollouts", "tokens", "seconds"]
+from orchestrator.config.experiment import Axis as Axis
+
 AXES: tuple[str, ...] = get_args(Axis)
 
 # Axis of the ledger -> share of the larger value by which two cells may differ. What the
@@ -95,7 +96,8 @@ def cost_curve(
 ) -> np.ndarray:
     """Cumulative cost of a cell after each update: [updates + 1], rising, 0 for the base model.
 
-    rollouts and (generated) tokens are accumulated from `groups`; seconds from the trainer's
+    rollouts and (generated) tokens are accumulated from `groups`, which must contain those that
+    were drawn and discarded; seconds from the trainer's
     `step_time` in the log, scaled to the ledger's `seconds`, or in proportion to updates where the
     log has none. Raises ValueError for another axis.
     """

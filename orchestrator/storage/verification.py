@@ -21,7 +21,7 @@ _SCHEMAS = (
     (r"subsets/", SUBSET),
     (r"probes/\w+/marks-", MARKED),
     (r".*(/evaluations|/evaluated/\w+)\.parquet", EVALUATIONS),
-    (r".*/groups\.parquet", GROUPS),
+    (r".*/(groups|discarded)\.parquet", GROUPS),
     (r".*/log\.parquet", LOG),
 )
 

@@ -20,7 +20,7 @@ from orchestrator.report.page import render
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.training.cell_state import finished_at
+from orchestrator.training.cell_state import DISCARDED, finished_at
 from tasks import Prompt
 
 VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
@@ -88,6 +88,7 @@ def cell_params(cell: Cell) -> dict[str, str]:
             "lora": cell.lora,
             "workers": cell.resources.workers,
         }
+        | ({"online": cell.online.model_dump(), "of": cell.rule.policy} if cell.online else {})
     )
     return nested | flatten({**cell.axes, "task": dataset.task})
 
@@ -138,11 +139,15 @@ def sweep_tags(name: str, experiment: Experiment) -> dict[str, str]:
 
 
 def curves(
-    groups: pa.Table, evaluations: pa.Table, log: pa.Table, pass_at: Sequence[int]
+    groups: pa.Table,
+    evaluations: pa.Table,
+    log: pa.Table,
+    pass_at: Sequence[int],
+    discarded: pa.Table | None = None,
 ) -> dict[int, dict[str, float]]:
     """Update -> metric -> value: train/*, eval/*, tier/*, and the trainer's own under trl/*."""
     points: dict[int, dict[str, float]] = {}
-    for update, metrics in training_metrics(groups).items():
+    for update, metrics in training_metrics(groups, discarded).items():
         points.setdefault(update, {}).update(metrics)
     steps = by_update(evaluations)
     for update, evaluation in steps.items():
@@ -162,6 +167,8 @@ def summary(result: dict[str, Any], ledger: dict[str, Any]) -> dict[str, float]:
         "final/gain": final - base,
         "final/learnable_pct": result["learnable_pct"],
     }
+    if "learnable_drawn_pct" in result:
+        headline["final/learnable_drawn_pct"] = result["learnable_drawn_pct"]
     numbers = {k: v for k, v in ledger.items() if isinstance(v, int | float)}
     return headline | {f"ledger/{name}": float(value) for name, value in numbers.items()}
 
@@ -208,7 +215,10 @@ def read_view(store: Store, cell: Cell, result: dict[str, Any], test: Sequence[P
     groups = _table(store, GROUPS, *place, "groups.parquet")
     evaluations = _table(store, EVALUATIONS, *place, "evaluations.parquet")
     log = _table(store, LOG, *place, "log.parquet")
-    points = curves(groups, evaluations, log, cell.pass_at)
+    lost = None
+    if cell.online and store.exists(*place, f"{DISCARDED}.parquet"):
+        lost = _table(store, GROUPS, *place, f"{DISCARDED}.parquet")
+    points = curves(groups, evaluations, log, cell.pass_at, lost)
     ledger = result["ledger"]
     points.setdefault(0, {}).update(summary(result, ledger))  # with one step, MLflow draws bars
     end = finished_at(store, cell.cell_id, result)

@@ -18,6 +18,7 @@ MANIFEST = "decile.json"  # written last into a checkpoint, which is complete fr
 STOPPED_EARLY = "censored.json"  # why a cell was stopped; deleted when it is finished after all
 RESULT = "result.json"  # written last of all; the manifest of the cell
 TABLES = {"groups": GROUPS, "evaluations": EVALUATIONS, "log": LOG}  # of a cell or a checkpoint
+DISCARDED = "discarded"  # groups that an online policy drew and did not train on, schema GROUPS
 
 
 class CellState(StrEnum):
@@ -46,7 +47,7 @@ class CellState(StrEnum):
 
 
 class Checkpoint(NamedTuple):
-    """What Decile itself writes into a checkpoint; tables by their names in TABLES."""
+    """What Decile writes into a checkpoint; tables by their names in TABLES, and DISCARDED."""
 
     manifest: dict[str, Any]
     tables: dict[str, pa.Table]
@@ -121,7 +122,8 @@ def open_checkpoint(store: Store, cell_id: str, name: str) -> Checkpoint | None:
     if any(size_problem(proof, sizes.get(name)) for name, proof in (opened.files or {}).items()):
         return None
     tables = {}
-    for table, schema in TABLES.items():
+    listed = {DISCARDED: GROUPS} if f"{DISCARDED}.parquet" in (opened.files or {}) else {}
+    for table, schema in (TABLES | listed).items():
         read = store.read_table(schema, place, f"{table}.parquet")
         if read is None:
             return None

@@ -10,12 +10,16 @@ EASIER = {
     **dict.fromkeys(("middle", "learnable", "easy", "base_right"), ""),
     "tiers": "choose easier tiers",
     "band": "choose a band of higher pass rates",
+    "curriculum": "start with first: easy",
+    **dict.fromkeys(("dynamic", "balanced", "pools", "predicted"), "choose from an easier subset"),
 }
 HARDER = {
     **dict.fromkeys(("hard", "hardest_nonzero", "base_wrong"), ""),
     **dict.fromkeys(("middle", "learnable"), "use policy hard"),
     "tiers": "choose harder tiers",
     "band": "choose a band of lower pass rates",
+    "curriculum": "start with first: hard",
+    **dict.fromkeys(("dynamic", "balanced", "pools", "predicted"), "choose from a harder subset"),
 }
 
 
@@ -41,7 +45,7 @@ def explain_dead_groups(cell: Cell, tally: Tally) -> str | None:
 
 
 def _advice(cell: Cell, tally: Tally, kind: str) -> str:
-    policy, temperature = cell.rule.policy, float(cell.grpo["temperature"])
+    policy, temperature = (cell.online or cell.rule).policy, float(cell.grpo["temperature"])
     if kind == "unmarked":
         return "the marker fails, run decile doctor"
     if kind == "all wrong" and 2 * tally.all_wrong_truncated >= tally.all_wrong:

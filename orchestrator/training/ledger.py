@@ -16,7 +16,13 @@ from orchestrator.planning.cells import Cell
 LogRow = Mapping[str, Any]
 
 
-def ledger(cell: Cell, groups: pa.Table, log: Sequence[LogRow], seconds: float) -> dict[str, float]:
+def ledger(
+    cell: Cell,
+    groups: pa.Table,
+    log: Sequence[LogRow],
+    seconds: float,
+    discarded: pa.Table | None = None,
+) -> dict[str, float]:
     """The ledger of a cell from its `groups` table and its log (rows of update, name, value).
 
     prompts: distinct ones trained on; epochs: passes over the subset; rollouts: completions;
@@ -25,27 +31,33 @@ def ledger(cell: Cell, groups: pa.Table, log: Sequence[LogRow], seconds: float) 
     unmarked: groups by kind; all_wrong_truncated: all-wrong groups of which at least half were cut;
     kl_only_updates: those without a live group while beta > 0 pulls towards the base model;
     seconds of training without evaluations, gpu_seconds over all workers.
+
+    Where an online policy `discarded` groups, rollouts and tokens include theirs, and prompts and
+    kinds of groups do not. discarded, discarded_live: such groups, and the live ones among them;
+    discarded_rollouts, discarded_tokens (generated): the parts of the totals.
     """
-    return running_ledger(cell, GroupRecorder(groups.to_pylist()), log, seconds)
+    rows = None if discarded is None else discarded.to_pylist()
+    return running_ledger(cell, GroupRecorder(groups.to_pylist(), rows), log, seconds)
 
 
 def running_ledger(
     cell: Cell, groups: GroupRecorder, log: Sequence[LogRow], seconds: float
 ) -> dict[str, float]:
     """The ledger so far, from counts that are kept while recording."""
-    counts = total(groups.tallies.values())
+    counts, lost = total(groups.tallies.values()), total(groups.discarded_tallies.values())
+    generated = counts.generated_tokens + lost.generated_tokens
     logged = log[-1]["update"] if log else 0
     processed = (int(row["value"]) for row in reversed(log) if row["name"] == "num_tokens")
-    all_tokens = next(processed, counts.generated_tokens)  # with those of prompts
+    all_tokens = next(processed, generated)  # with those of prompts
     updates = max([logged, *groups.tallies])
     return {
         "prompts": len(groups.seen),
-        "epochs": _epochs(groups.seen, cell.size),
-        "rollouts": counts.rollouts,
-        "prompt_tokens": all_tokens - counts.generated_tokens,
-        "generated_tokens": counts.generated_tokens,
+        "epochs": _epochs(groups.seen, cell),
+        "rollouts": counts.rollouts + lost.rollouts,
+        "prompt_tokens": all_tokens - generated,
+        "generated_tokens": generated,
         "live_tokens": counts.live_tokens,
-        "truncated_tokens": counts.truncated_tokens,
+        "truncated_tokens": counts.truncated_tokens + lost.truncated_tokens,
         "updates": updates,
         "live": counts.live,
         "all_right": counts.all_right,
@@ -55,6 +67,15 @@ def running_ledger(
         "kl_only_updates": _kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
         "seconds": round(seconds, 3),
         "gpu_seconds": round(seconds * cell.resources.gpus * cell.resources.workers, 3),
+    } | ({} if groups.discarded is None else _of_discarded(lost))
+
+
+def _of_discarded(lost: Tally) -> dict[str, float]:
+    return {
+        "discarded": lost.groups,
+        "discarded_live": lost.live,
+        "discarded_rollouts": lost.rollouts,
+        "discarded_tokens": lost.generated_tokens,
     }
 
 
@@ -63,14 +84,15 @@ def pulls_to_base(cell: Cell) -> bool:
     return float(cell.grpo.get("beta", 0.0)) > 0 and not cell.mask_dead_groups
 
 
-def _epochs(seen: Counter[str], size: int) -> float:
+def _epochs(seen: Counter[str], cell: Cell) -> float:
     """Passes over the subset.
 
     A policy may have chosen fewer prompts than `size`. Once a prompt is repeated, all have been
-    used, so the distinct ones are the subset; before that only `size` is known.
+    used, so the distinct ones are the subset; before that only `size` is known. An online policy
+    repeats prompts as it likes.
     """
-    came_twice = max(seen.values(), default=0) > 1
-    return seen.total() / (len(seen) if came_twice else size)
+    came_twice = max(seen.values(), default=0) > 1 and cell.online is None
+    return seen.total() / (len(seen) if came_twice else cell.size)
 
 
 def _kl_only(tallies: Mapping[int, Tally], updates: int) -> int:
@@ -78,5 +100,7 @@ def _kl_only(tallies: Mapping[int, Tally], updates: int) -> int:
     starts = sorted(tallies)
     ends = [*starts[1:], updates + 1]
     return sum(
-        end - start for start, end in zip(starts, ends, strict=True) if tallies[start].live == 0
+        end - start
+        for start, end in zip(starts, ends, strict=True)
+        if tallies[start].groups and not tallies[start].live
     )

@@ -12,6 +12,8 @@ from torch import Tensor
 
 Batch = dict[str, Tensor]
 PROMPT = ("prompt_ids", "prompt_mask")
+# Losses that divide by the tokens under the mask; the others divide by rows, masked ones included.
+BY_TOKENS = {"bnpo", "dapo", "cispo", "vespo"}
 
 
 def loss_mask(batch: Batch) -> Tensor:
@@ -82,3 +84,10 @@ def cut(batch: Batch) -> Batch:
         else value
         for name, value in batch.items()
     }
+
+
+def share_of(rows: Batch, inputs: Batch, loss_type: str) -> float:
+    """What TRL would divide by for these rows alone, divided by what it is for all rows."""
+    if loss_type == "bnpo":
+        return float(loss_mask(rows).sum().clamp(min=1) / loss_mask(inputs).sum().clamp(min=1))
+    return 1.0 if loss_type in BY_TOKENS else len(rows["row"]) / len(inputs["row"])

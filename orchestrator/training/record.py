@@ -18,13 +18,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.evaluation.groups import GroupRecorder, learnable_pct
+from orchestrator.evaluation.groups import GroupRecorder, learnable_drawn_pct, learnable_pct
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.proof import FileProof, Unsound, file_proof
 from orchestrator.storage.schema import EVALUATIONS, LOG, empty
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import (
+    DISCARDED,
     MANIFEST,
     RESULT,
     STARTED,
@@ -69,11 +70,12 @@ class CellRecord:
             "groups": self.groups.table(),
             "evaluations": self.evaluations,
             "log": pa.Table.from_pylist(self.log, schema=LOG),
-        }
+        } | ({} if (lost := self.groups.discarded_table()) is None else {DISCARDED: lost})
 
     def ledger(self, cell: Cell) -> dict[str, float]:
         """What the cell consumed, recounted from the recorded groups."""
-        return ledger(cell, self.groups.table(), self.log, self.seconds)
+        groups = self.groups
+        return ledger(cell, groups.table(), self.log, self.seconds, groups.discarded_table())
 
     def running_ledger(self, cell: Cell) -> dict[str, float]:
         """The same from counts that are kept while recording: cheap enough for every update."""
@@ -147,7 +149,8 @@ def read_checkpoint(store: Store, cell_id: str, name: str) -> CellRecord | None:
     if opened is None:
         return None
     manifest, tables = opened
-    recorder = GroupRecorder(tables["groups"].to_pylist())
+    lost = tables[DISCARDED].to_pylist() if DISCARDED in tables else None
+    recorder = GroupRecorder(tables["groups"].to_pylist(), lost)
     spent = (manifest["seconds"], manifest.get("evaluation_seconds", 0.0))
     peak = manifest.get("peak_gib", 0.0)
     return CellRecord(recorder, tables["evaluations"], tables["log"].to_pylist(), *spent, peak)
@@ -159,12 +162,15 @@ def summary(cell: Cell, record: CellRecord, update: int) -> dict[str, Any]:
     steps = by_update(record.evaluations)
     evaluations = {u: evaluation_metrics(t, steps[0], cell.pass_at) for u, t in steps.items()}
     base, final = evaluations[0], evaluations[update]
+    groups, lost = record.groups.table(), record.groups.discarded_table()
+    drawn = {} if lost is None else {"learnable_drawn_pct": learnable_drawn_pct(groups, lost)}
     return {
         **cell.axes,
         "cell_id": cell.cell_id,
         "updates": update,
         "size": cell.size,
-        "learnable_pct": learnable_pct(record.groups.table()),
+        "learnable_pct": learnable_pct(groups, lost),
+        **drawn,
         "accuracy_base": base["eval/accuracy"],
         "accuracy_final": final["eval/accuracy"],
         "gain": final["eval/accuracy"] - base["eval/accuracy"],

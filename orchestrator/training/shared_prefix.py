@@ -10,6 +10,7 @@ B is the number of rows, T of tokens in the sequence, N of scored tokens, H of h
 a group has R rows with a prompt of p tokens, of whose own tokens at most c are read.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -200,6 +201,19 @@ def token_outputs(model: Any, base: Any, rows: PackedRows) -> Any:
     if rows.attended != base.config.get_text_config(decoder=True).num_hidden_layers:
         raise NotImplementedError("some do not call the library's attention")
     return out
+
+
+def disagreement(packed: Callable[[], Tensor], padded: Callable[[], Tensor], limit: float) -> str:
+    """Why log-probabilities of packed rows are not those of padded ones; empty if they are."""
+    with torch.no_grad():
+        expected = padded()
+        try:
+            difference = float((packed() - expected).abs().max())
+        except torch.OutOfMemoryError:
+            raise
+        except (NotImplementedError, TypeError, AttributeError, RuntimeError) as error:
+            return f"its layers refuse packed rows ({error})"
+    return "" if difference < limit else f"log-probabilities differ by {difference:.2g}"
 
 
 AttentionInterface.register("sdpa", attend)

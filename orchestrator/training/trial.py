@@ -10,11 +10,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from orchestrator.config.entries import build_online_policy
 from orchestrator.evaluation.evaluator import Evaluator, is_due
-from orchestrator.evaluation.groups import Tally
+from orchestrator.evaluation.groups import GroupRecorder, Tally
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
+from orchestrator.selection.candidates import history_of
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store
@@ -33,7 +35,8 @@ from orchestrator.training.record import (
     versions,
 )
 from orchestrator.training.workers import Workers
-from tasks import Prompt
+from policies import History, discards
+from tasks.prompt_table import PromptTable
 
 # Receives {"update": u, "metrics": {MLflow name: value}, "explanation": text} after every update.
 Report = Callable[[dict[str, Any]], None]
@@ -96,7 +99,8 @@ class Trial:
         self.started = time.monotonic()
         self.cell, self.store, self.checkpoints, self.report = cell, store, checkpoints, report
         self.workers, self.grpo, self.checkpoint = workers, start.grpo, start.checkpoint
-        record: CellRecord | None = CellRecord()
+        discarding = cell.online is not None and discards(build_online_policy(cell.online))
+        record: CellRecord | None = CellRecord(GroupRecorder(discarded=[] if discarding else None))
         if self.checkpoint:
             record = read_checkpoint(store, cell.cell_id, self.checkpoint)
         if record is None:
@@ -123,9 +127,9 @@ class Trial:
         if not self.record.has_evaluation(0):
             self.record.add_evaluation(self.evaluator.base(self.store))
         micro_batch = int(self.grpo["per_device_train_batch_size"])
-        trainer = build_trainer(
-            cell, self.checkpoints.folder, self.pool.task, self._subset(), self.record, self.grpo
-        )
+        subset, history = self._subset()
+        place, task = self.checkpoints.folder, self.pool.task
+        trainer = build_trainer(cell, place, task, subset, self.record, self.grpo, history)
         self.notes = trainer.notes
         if self.grpo != cell.grpo:
             self.notes.append(
@@ -148,14 +152,20 @@ class Trial:
             raise RuntimeError(f"cell {cell.name} ended after {updates} of {cell.updates} updates")
         self.workers.from_first(lambda: self._end(updates))
 
-    def _subset(self) -> list[Prompt]:
-        """The cell's prompts by id: which they are decides the training, not their ranks."""
+    def _subset(self) -> tuple[PromptTable, History | None]:
+        """The cell's prompts by id: which they are decides the training, not their ranks.
+
+        With what is known of them, in the same order, for an online policy.
+        """
         table = read_subset(self.store, self.cell)
         if table is None:
             raise RuntimeError(f"cell {self.cell.name} has no subset {self.cell.subset_key}")
-        ids = sorted(table["prompt_id"].to_pylist())
-        prompts = self.pool.train.with_ids(ids)
-        return [prompts[prompt_id] for prompt_id in ids]
+        rows = self.pool.train.rows_of(table["prompt_id"])
+        if (rows < 0).any():
+            raise RuntimeError(f"the pool of cell {self.cell.name} lacks prompts of its subset")
+        subset = self.pool.train.take(rows)
+        history = history_of(self.cell, table.take(subset.order)) if self.cell.online else None
+        return subset.take(subset.order), history
 
     def _after_update(self, update: int) -> tuple[bool, bool]:
         """Evaluate where it is due, and report the update's numbers.

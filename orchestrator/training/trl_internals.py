@@ -13,20 +13,26 @@ from functools import partial
 from typing import Any
 
 import torch
-from accelerate import PartialState
 from trl import GRPOTrainer  # type: ignore[attr-defined]
 
 from orchestrator.evaluation.groups import GroupRecorder, is_live
 from orchestrator.sampling.transformers_internals import scales_with_length
 from orchestrator.training.epoch_order import EpochOrder
-from orchestrator.training.live_rows import Batch, arranged, cut, idle_rows, loss_mask, rows_of
+from orchestrator.training.live_rows import (
+    BY_TOKENS,
+    Batch,
+    arranged,
+    cut,
+    idle_rows,
+    rows_of,
+    share_of,
+)
+from orchestrator.training.online import Chooser, Rollout, Row
+from orchestrator.training.rewards import own_rows
 from orchestrator.training.rollouts import Decoder
-from orchestrator.training.shared_prefix import pack, token_outputs, why_not
+from orchestrator.training.shared_prefix import disagreement, pack, token_outputs, why_not
 
 log = logging.getLogger(__name__)
-
-# Losses that divide by the tokens under the mask; the others divide by rows, masked ones included.
-BY_TOKENS = {"bnpo", "dapo", "cispo", "vespo"}
 
 
 class LiveGroupsTrainer(GRPOTrainer):
@@ -50,8 +56,9 @@ class LiveGroupsTrainer(GRPOTrainer):
         self.recorder = recorder
         self.decoder: Decoder | None = None  # None: TRL draws the rollouts
         self.drawn: list[tuple[str, int]] = []  # prompt_id and number in the group of each
-        # Why rows do not share their prompts; None until the first pass has shown it.
-        self.why_padded: str | None = None
+        self.chooser: Chooser | None = None  # None: TRL's loader orders the prompts
+        self.rollouts: list[Rollout] | None = None  # drawn before TRL asks for them
+        self.why_padded: str | None = None  # why rows do not share prompts; None: not yet known
         self.notes: list[str] = []  # for the user: what is left to TRL, and why
         self.max_batch = sys.maxsize  # completions generated at once
 
@@ -148,18 +155,42 @@ class LiveGroupsTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         recorded = len(self.recorder.rows) if self.recorder else 0
         group_size: Any = self.num_generations
-        first = self.accelerator.process_index * len(inputs)  # of the rows of all workers
-        self.drawn = [(row["prompt_id"], i % group_size) for i, row in enumerate(inputs, first)]
-        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         model: Any = self.model
+        kept: list[bool] | None = None
+        if self.chooser and model.training:
+            update = self.state.global_step + 1
+            inputs, self.rollouts, kept = self.chooser.batch(update, len(inputs), self.drawn_now)
+        first = self._number(inputs)
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if not model.training:
             return output
         rows = torch.arange(first, first + len(inputs), device=output["advantages"].device)
         output |= {"row": rows, "group": rows // group_size}
         if self.recorder is None:
-            return output
+            return output if kept is None or all(kept) else self.without_dead(output, kept)
         live = [is_live(row["rewards"]) for row in self.recorder.rows[recorded:]]
-        return self.without_dead(output, live)
+        return self.without_dead(output, live + [False] * (len(kept or live) - len(live)))
+
+    def _number(self, inputs: Sequence[Row]) -> int:
+        """Number this worker's rows in their groups; returns its first among those of all."""
+        first: int = self.accelerator.process_index * len(inputs)
+        group_size: Any = self.num_generations
+        self.drawn = [(row["prompt_id"], i % group_size) for i, row in enumerate(inputs, first)]
+        return first
+
+    def drawn_now(self, inputs: Sequence[Row]) -> list[Rollout]:
+        """One rollout for each of this worker's rows."""
+        self._number(inputs)
+        prompts, ids, _, completions, *_ = super()._generate([row["prompt"] for row in inputs])
+        return [Rollout(*each) for each in zip(prompts, ids, completions, strict=True)]
+
+    def _generate(self, prompts: Any) -> Any:
+        """The rollouts that were drawn already, or as in TRL."""
+        drawn, self.rollouts = self.rollouts, None
+        if drawn is None:
+            return super()._generate(prompts)
+        prompt_ids, ids, completions = (list(part) for part in zip(*drawn, strict=True))
+        return prompt_ids, ids, None, completions, None, {}, None, []
 
     def without_dead(self, output: dict[str, Any], live: Sequence[bool]) -> dict[str, Any]:
         """A scored generation with the tokens of dead groups masked out of the loss.
@@ -228,16 +259,8 @@ class LiveGroupsTrainer(GRPOTrainer):
         if reason := why_not(model):
             return reason
         few = (ids[:2], mask[:2], columns)
-        with torch.no_grad():
-            expected = padded(*few)[0]
-            try:
-                difference = float((self._packed(model, *few)[0] - expected).abs().max())
-            except torch.OutOfMemoryError:
-                raise
-            except (NotImplementedError, TypeError, AttributeError, RuntimeError) as error:
-                return f"its layers refuse packed rows ({error})"
         limit = 1e-3 if model.dtype == torch.float32 else 0.2
-        return "" if difference < limit else f"log-probabilities differ by {difference:.2g}"
+        return disagreement(lambda: self._packed(model, *few)[0], lambda: padded(*few)[0], limit)
 
     def _compute_loss(self, model: Any, inputs: Batch) -> torch.Tensor:
         """TRL's loss, from the rows and columns that matter: equal to rounding.
@@ -254,7 +277,7 @@ class LiveGroupsTrainer(GRPOTrainer):
         if self.pad_to_multiple_of is None and not scales_with_length(self.model):
             rows = cut(rows)
         if self.beta or not self.independent_rows:
-            return self._loss_of_live_groups(model, rows) * self._share_of(rows, inputs)
+            return self._loss_of_live_groups(model, rows) * share_of(rows, inputs, self.loss_type)
         every, self._metrics["train"] = self._metrics["train"], defaultdict(list)
         try:
             loss = self._loss_of_live_groups(model, rows)
@@ -262,14 +285,7 @@ class LiveGroupsTrainer(GRPOTrainer):
             ours, self._metrics["train"] = self._metrics["train"], every
         for name, values in ours.items():
             every[f"live_rows/{name}"] += values
-        return loss * self._share_of(rows, inputs)
-
-    def _share_of(self, rows: Batch, inputs: Batch) -> float:
-        """What TRL would divide by for these rows alone, divided by what it is for all rows."""
-        if self.loss_type == "bnpo":
-            tokens = loss_mask(rows).sum().clamp(min=1) / loss_mask(inputs).sum().clamp(min=1)
-            return float(tokens)
-        return 1.0 if self.loss_type in BY_TOKENS else len(rows["row"]) / len(inputs["row"])
+        return loss * share_of(rows, inputs, self.loss_type)
 
     def _loss_of_live_groups(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         share = float(inputs.get("live_share", 1.0))
@@ -282,9 +298,3 @@ class LiveGroupsTrainer(GRPOTrainer):
             return super()._compute_loss(model, inputs | {"advantages": advantages / share})
         finally:
             self.beta = beta
-
-
-def own_rows(rows: int) -> slice:
-    """This worker's part of what all workers gathered, `rows` each, in rank order."""
-    rank: int = PartialState().process_index
-    return slice(rank * rows, (rank + 1) * rows)

@@ -1,0 +1,66 @@
+"""The prompts that an online policy chooses from, with what the probe says about each. Pure."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.config.entries import build_online_policy
+from orchestrator.config.policy_errors import policy_errors
+from orchestrator.planning.cells import Cell
+from policies import History, OnlinePolicy, PolicyError, checked_ids
+
+
+def history_of(cell: Cell, subset: pa.Table) -> History:
+    """What is known before training: the probe's counts of a subset, a row per prompt."""
+    successes = pc.fill_null(subset["successes"], 0).to_numpy()
+    rates = pc.fill_null(subset["pass_rate"], float("nan")).to_numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # A rate leaves out the samples that cannot be scored.
+        scorable = np.where(
+            successes > 0, np.round(successes / rates), pc.fill_null(subset["n"], 0)
+        )
+    ids = pc.cast(subset["prompt_id"], pa.string()).combine_chunks()
+    return History(
+        ids,
+        np.where(np.isnan(rates), 0, scorable),
+        successes,
+        seed=cell.seed,
+        updates=cell.updates,
+        group_size=int(cell.grpo["num_generations"]),
+    )
+
+
+def next_ids(policy: OnlinePolicy, name: str, history: History, update: int, size: int) -> pa.Array:
+    """The prompt_ids that a policy chooses for an update, or further ones for it.
+
+    Raises PolicyError where it fails, with its place, and where they are not `size` distinct ids.
+    """
+    history.start(update, size)
+    with policy_errors(policy, name):
+        chosen = policy.next(update, history)
+    return checked_ids(chosen, name, size)
+
+
+def check_candidates(cell: Cell, subset: pa.Table) -> None:
+    """Let a cell's online policy choose its first prompts. Raises PolicyError where it cannot."""
+    if cell.online is None:
+        return
+    name, history = cell.online.policy, history_of(cell, subset.sort_by("prompt_id"))
+    if subset.num_rows < cell.prompts_per_update:
+        raise PolicyError(
+            f"cell {cell.name}: {subset.num_rows} prompts to choose from, fewer than the "
+            f"{cell.prompts_per_update} of one update: write a larger budget or a smaller batch"
+        )
+    policy = build_online_policy(cell.online)
+    ids = next_ids(policy, name, history, 1, cell.prompts_per_update)
+    unknown = ids.filter(pc.invert(pc.is_in(ids, value_set=history.prompt_ids)))
+    if len(unknown):
+        raise PolicyError(unknown_id(name, str(unknown[0]), len(history.prompt_ids)))
+
+
+def unknown_id(policy: str, prompt_id: str, candidates: int) -> str:
+    """The message for a prompt_id that is none of the candidates'."""
+    return (
+        f"policy {policy!r} returned the prompt_id {prompt_id!r:.80}, which is none of the "
+        f"{candidates:,} that it may choose from: return some of history.prompt_ids"
+    )

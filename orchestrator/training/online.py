@@ -1,0 +1,168 @@
+"""The prompts of each update, chosen by an online policy in place of TRL's data loader.
+
+What a policy knows is rebuilt from the groups that the cell has recorded, which its checkpoints
+hold: a resumed cell chooses what an undisturbed one chooses. Rollouts that a policy discards are
+drawn by Decile's decoder, and marked, before TRL sees the rest.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from accelerate.utils import gather_object
+
+from orchestrator.config.entries import build_online_policy
+from orchestrator.config.policy_errors import policy_errors
+from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.planning.cells import Cell
+from orchestrator.selection.candidates import next_ids, unknown_id
+from orchestrator.training.rewards import Mark, fill_unmarked
+from orchestrator.training.workers import Workers
+from policies import History, PolicyError, checked_keep, discards, max_draws_of
+from tasks.prompt_table import PromptTable
+
+Row = dict[str, Any]  # of TRL's data set
+
+
+class Rollout(NamedTuple):
+    """One rollout: token ids of its prompt and of itself, and TRL's form of its text."""
+
+    prompt: list[int]
+    ids: list[int]
+    completion: Any
+
+
+class Drawn(NamedTuple):
+    """A rollout with its row and its marks."""
+
+    row: Row
+    rollout: Rollout
+    mark: dict[str, Any]
+
+
+Generate = Callable[[Sequence[Row]], list[Rollout]]  # one rollout for each row
+
+
+class Batch(NamedTuple):
+    """The rows of one generation, G per prompt, on this worker.
+
+    `rollouts` of these rows, and per group of all workers whether to train on it; both are None
+    where TRL draws and all groups are trained on.
+    """
+
+    rows: list[Row]
+    rollouts: list[Rollout] | None = None
+    kept: list[bool] | None = None
+
+
+@dataclass
+class Chooser:
+    """Chooses the prompts of every update of a cell.
+
+    `prompts` are those of `history`, in its order; `row` makes a prompt a row of TRL's data set;
+    `mark` marks the rollouts that are drawn here.
+    """
+
+    cell: Cell
+    history: History
+    prompts: PromptTable
+    groups: GroupRecorder
+    row: Callable[[Any], Row]
+    mark: Mark
+
+    def __post_init__(self) -> None:
+        assert self.cell.online is not None
+        self.name = self.cell.online.policy
+        self.policy = build_online_policy(self.cell.online)
+        self.workers = Workers.of(self.cell)
+        self._known = [0, 0]  # groups of the record that the history has
+
+    def batch(self, update: int, rows: int, generate: Generate) -> Batch:
+        """The next generation, of `rows` rows on this worker.
+
+        Raises PolicyError where the policy fails, with its place.
+        """
+        size = rows * self.workers.count // self.history.group_size
+        if not discards(self.policy):
+            return Batch(self._own(self._rows(self.choose(update, size))))
+        kept: list[Drawn] = []
+        rest: list[Drawn] = []
+        left, g = size * max_draws_of(self.policy), self.history.group_size
+        while missing := min(size - len(kept) // g, left, self._fresh(update)):
+            for group, keep in self._draw(update, self.choose(update, missing), generate):
+                (kept if keep else rest).extend(group)
+            left -= missing
+        # TRL's batches have one size: groups that are not trained on fill it, and are masked.
+        batch = [*kept, *rest][: size * g]
+        rewards = fill_unmarked([each.mark["reward"] for each in batch], g)
+        rows_of_all = [d.row | {"reward": r} for d, r in zip(batch, rewards, strict=True)]
+        flags = [number < len(kept) // g for number in range(size)]
+        return Batch(self._own(rows_of_all), self._own([d.rollout for d in batch]), flags)
+
+    def choose(self, update: int, size: int) -> PromptTable:
+        """`size` prompts for an update, or further ones for it."""
+        self._learn()
+
+        def decide() -> list[str]:  # by one worker: a user's policy may not be deterministic
+            ids = next_ids(self.policy, self.name, self.history, update, size)
+            return [str(prompt_id) for prompt_id in ids.to_pylist()]
+
+        ids = self.workers.from_first(decide)
+        found = self.prompts.rows_of(pa.array(ids, pa.string()))
+        for prompt_id, row in zip(ids, found.tolist(), strict=True):
+            if row < 0:
+                raise PolicyError(unknown_id(self.name, prompt_id, len(self.prompts)))
+            if self.history.last_update[row] == update:
+                raise PolicyError(
+                    f"policy {self.name!r} returned prompt {prompt_id!r:.80} twice for update "
+                    f"{update}: leave out those with history.last_update == update"
+                )
+        return self.prompts.take(found)
+
+    def _fresh(self, update: int) -> int:
+        """How many prompts were not drawn for this update yet."""
+        self._learn()
+        return int(np.count_nonzero(self.history.fresh(update)))
+
+    def _learn(self) -> None:
+        """Add to the history what was recorded since the last choice."""
+        lists = (self.groups.rows, self.groups.discarded or [])
+        new = [row for rows, n in zip(lists, self._known, strict=True) for row in rows[n:]]
+        self._known = [len(rows) for rows in lists]
+        new.sort(key=lambda row: row["update"])  # all of an earlier execution come at once
+        ids = pa.array([row["prompt_id"] for row in new], pa.string())
+        for place, row in zip(self.prompts.rows_of(ids).tolist(), new, strict=True):
+            marked = [reward for reward in row["rewards"] if reward is not None]
+            self.history.add(row["update"], place, sum(r > 0 for r in marked), len(marked))
+
+    def _draw(
+        self, update: int, prompts: PromptTable, generate: Generate
+    ) -> list[tuple[list[Drawn], bool]]:
+        """A group of rollouts for each prompt, recorded, and whether it is kept."""
+        g, own = self.history.group_size, self._own(self._rows(prompts))
+        rollouts = generate(own)
+        marks = self.mark([r.completion for r in rollouts], [r.ids for r in rollouts], own)
+        drawn = gather_object([*map(Drawn, own, rollouts, marks)])
+        groups = [drawn[start : start + g] for start in range(0, len(drawn), g)]
+        rewards = [[each.mark["reward"] for each in group] for group in groups]
+        marked = np.array([sum(r is not None for r in each) for each in rewards])
+        correct = np.array([sum(bool(r) for r in each) for each in rewards])
+        assert discards(self.policy)
+        with policy_errors(self.policy, self.name):
+            kept = self.policy.keep(correct, marked)
+        flags = checked_keep(kept, self.name, len(groups)).tolist()
+        for group, keep in zip(groups, flags, strict=True):
+            self.groups.add(update, [each.mark for each in group], g, discarded=not keep)
+        return [*zip(groups, flags, strict=True)]
+
+    def _rows(self, prompts: PromptTable) -> list[Row]:
+        """A row for each rollout; those of a prompt are contiguous."""
+        rows = map(self.row, prompts)
+        return [dict(row) for row in rows for _ in range(self.history.group_size)]
+
+    def _own(self, rows: list[Any]) -> list[Any]:
+        """This worker's part of all rows, in rank order."""
+        count = len(rows) // self.workers.count
+        return rows[self.workers.rank * count : (self.workers.rank + 1) * count]

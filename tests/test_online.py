@@ -1,0 +1,263 @@
+"""The prompts of an update, chosen by an online policy in TRL's trainer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from factories import small_plan
+from grpo import (  # noqa: F401 (fixtures)
+    GROUP,
+    LIVE,
+    Fixed,
+    generation,
+    gradient,
+    marks_in_this_process,
+    one_thread,
+)
+
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.pools import load_pool
+from orchestrator.training.online import Chooser, Rollout
+from orchestrator.training.record import CellRecord
+from orchestrator.training.trainer import build_trainer
+from orchestrator.training.workers import Workers
+from policies import History, PolicyError
+from tasks import Prompt
+from tasks.prompt_table import PromptTable
+
+COUNT = 12
+
+
+def online_cell(folder: Path, policy: str, options: dict[str, Any], **changes: object) -> Cell:
+    [cell] = small_plan(folder, policies=["random"]).cells
+    rule = PolicyEntry(policy=policy, options=options)
+    return cell.model_copy(update={"online": rule, "size": COUNT, **changes})
+
+
+def pool_of(answers: Sequence[str]) -> PromptTable:
+    return PromptTable.of([Prompt(f"p{i:02}", f"q {i}", a, "") for i, a in enumerate(answers)])
+
+
+def known(cell: Cell, prompts: PromptTable) -> History:
+    ids = prompts.column("prompt_id").combine_chunks()
+    half = [GROUP // 2] * len(prompts)
+    sizes = {"seed": cell.seed, "updates": cell.updates, "group_size": GROUP}
+    return History(ids, [GROUP] * len(prompts), half, **sizes)
+
+
+def chooser_of(cell: Cell, answers: Sequence[str], recorder: GroupRecorder) -> Chooser:
+    """A chooser without a trainer, whose rollouts are marked by their answers."""
+    prompts = pool_of(answers)
+
+    def row(prompt: Prompt) -> dict[str, Any]:
+        return {"prompt": prompt.question, "prompt_id": prompt.prompt_id, "answer": prompt.answer}
+
+    def mark(_: Any, ids: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        marks = []
+        for i, each in enumerate(rows):
+            words = each["answer"].split(" or ")
+            outcome = words[i % len(words)]
+            reward = None if outcome == "error" else float(outcome == "correct")
+            kinds = {"outcome": outcome, "other_outcome": outcome, "reward": reward}
+            marks.append({"prompt_id": each["prompt_id"], "tier": "", "tokens": 3, **kinds})
+        return marks
+
+    return Chooser(cell, known(cell, prompts), prompts, recorder, row, mark)
+
+
+def generate(rows: Sequence[dict[str, Any]]) -> list[Rollout]:
+    return [Rollout([1], [2, 3], row["prompt_id"]) for row in rows]
+
+
+def ids_of(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return [row["prompt_id"] for row in rows]
+
+
+@pytest.fixture
+def dynamic(tmp_path: Path) -> Cell:
+    return online_cell(tmp_path, "dynamic", {"max_draws": 3})
+
+
+def test_an_update_is_filled_with_live_groups(dynamic: Cell) -> None:
+    answers = ["correct", LIVE, "wrong"] * 4
+    recorder = GroupRecorder(discarded=[])
+    chooser = chooser_of(dynamic, answers, recorder)
+    chooser.policy.max_draws = 4  # type: ignore[attr-defined]
+    batch = chooser.batch(1, 3 * GROUP, generate)
+    assert batch.kept == [True] * 3 and batch.rollouts is not None
+    assert [row["answer"] for row in batch.rows] == [LIVE] * (3 * GROUP)
+    assert ids_of(batch.rows) == [rollout.completion for rollout in batch.rollouts]
+    assert [row["reward"] for row in batch.rows[:GROUP]] == [1.0, 0.0] * (GROUP // 2)
+    assert len(recorder.rows) == 3 and len(recorder.discarded or []) <= 9
+    assert recorder.tallies[1].live == 3
+    for at in range(0, 3 * GROUP, GROUP):
+        assert len(set(ids_of(batch.rows[at : at + GROUP]))) == 1
+
+
+def test_a_cap_ends_the_draws_and_the_rest_is_filled_and_not_trained_on(dynamic: Cell) -> None:
+    recorder = GroupRecorder(discarded=[])
+    chooser = chooser_of(dynamic, ["wrong"] * 11 + [LIVE], recorder)
+    batch = chooser.batch(1, 2 * GROUP, generate)
+    drawn = len(recorder.rows) + len(recorder.discarded or [])
+    assert drawn == 6, "three times two prompts"
+    assert batch.kept is not None and sum(batch.kept) == len(recorder.rows)
+    assert len(batch.rows) == 2 * GROUP and batch.kept == sorted(batch.kept, reverse=True)
+
+
+def test_a_small_pool_ends_the_draws_too(dynamic: Cell) -> None:
+    recorder = GroupRecorder(discarded=[])
+    chooser = chooser_of(dynamic, ["wrong"] * 3, recorder)
+    batch = chooser.batch(1, 2 * GROUP, generate)
+    assert batch.kept == [False, False] and len(recorder.discarded or []) == 3
+    assert recorder.rows == [] and recorder.tallies[1].groups == 0
+    assert recorder.metrics(1)["train/discarded_pct"] == 100
+
+
+def test_a_rebuilt_chooser_continues_as_the_first_would_have(dynamic: Cell) -> None:
+    answers = ["correct", LIVE, "wrong", "error", f"error or {LIVE}", LIVE] * 2
+    recorder = GroupRecorder(discarded=[])
+    first = chooser_of(dynamic, answers, recorder)
+    for update in (1, 2, 3):
+        first.batch(update, 2 * GROUP, generate)
+    again = GroupRecorder([*recorder.rows], [*(recorder.discarded or [])])
+    second = chooser_of(dynamic, answers, again)
+    for update in (4, 5, 6):
+        batches = [each.batch(update, 2 * GROUP, generate) for each in (first, second)]
+        assert batches[0] == batches[1]
+    assert (recorder.rows, recorder.discarded) == (again.rows, again.discarded)
+
+
+def test_workers_share_every_group_and_agree(
+    dynamic: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What each of two workers takes, where the other's rollouts are gathered."""
+    answers = ["correct", LIVE, "wrong", LIVE] * 3
+    whole = chooser_of(dynamic, answers, GroupRecorder(discarded=[])).batch(1, 2 * GROUP, generate)
+    halves = []
+    for rank in (0, 1):
+        chooser = chooser_of(dynamic, answers, GroupRecorder(discarded=[]))
+        chooser.workers = Workers(0, 1)
+        draw, own = chooser._draw, chooser._own
+
+        def half(rows: list[Any], own: Any = own, rank: int = rank) -> list[Any]:
+            assert len(rows) % 2 == 0
+            return rows[rank * len(rows) // 2 :][: len(rows) // 2]
+
+        def of_all(*given: Any, chooser: Any = chooser, draw: Any = draw) -> Any:
+            monkeypatch.setattr(chooser, "_own", lambda rows: rows)  # as if gathered
+            groups = draw(*given)
+            monkeypatch.setattr(chooser, "_own", half)
+            return groups
+
+        monkeypatch.setattr(chooser, "_draw", of_all)
+        monkeypatch.setattr(chooser, "_own", half)
+        halves.append(chooser.batch(1, 2 * GROUP, generate))
+    assert [*halves[0].rows, *halves[1].rows] == whole.rows
+    assert halves[0].kept == halves[1].kept == whole.kept
+
+
+class Misbehaving:
+    """A policy of a user's own that returns what a test tells it."""
+
+    def __init__(self, ids: Any) -> None:
+        self.ids = ids
+
+    def next(self, update: int, history: History) -> Any:
+        if isinstance(self.ids, Exception):
+            raise self.ids
+        return self.ids
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["p00", "p99"], "returned the prompt_id 'p99', which is none of the 12"),
+        (["p00", "p00"], r"returned 2 prompt_ids \(1 distinct\)"),
+        (["p00"], "returned 1 prompt_ids"),
+        (RuntimeError("no idea"), r"'mine' raised RuntimeError: no idea \(.*test_online.py:\d+\)"),
+        (7, "returned int instead of prompt_ids"),
+    ],
+)
+def test_a_policy_that_misbehaves_is_named(tmp_path: Path, ids: Any, message: str) -> None:
+    cell = online_cell(tmp_path, "predicted", {})
+    chooser = chooser_of(cell, ["wrong"] * COUNT, GroupRecorder())
+    chooser.policy, chooser.name = Misbehaving(ids), "mine"  # type: ignore[assignment]
+    with pytest.raises(PolicyError, match=message):
+        chooser.batch(1, 2 * GROUP, generate)
+
+
+def test_a_prompt_cannot_be_drawn_twice_for_an_update(dynamic: Cell) -> None:
+    chooser = chooser_of(dynamic, ["wrong"] * COUNT, GroupRecorder(discarded=[]))
+    chooser.policy.next = lambda *_: ["p00", "p01"]  # type: ignore[method-assign]
+    with pytest.raises(PolicyError, match="returned prompt 'p00' twice for update 1"):
+        chooser.batch(1, 2 * GROUP, generate)
+
+
+def trainer_of(
+    folder: Path, cell: Cell, answers: Sequence[str], **grpo: object
+) -> tuple[Any, CellRecord]:
+    """A real trainer of two groups per update on the embedded model."""
+    import sweeps
+
+    [of_tiny, *_] = sweeps.plan_of(sweeps.experiments(folder)).cells
+    settings = of_tiny.grpo | {
+        "per_device_train_batch_size": 2 * GROUP,
+        **{"num_generations": GROUP, "max_completion_length": 12, "max_steps": 2},
+        **grpo,
+    }
+    cell = of_tiny.model_copy(update={"grpo": settings, "online": cell.online, "size": COUNT})
+    record = CellRecord(GroupRecorder(discarded=[]))
+    task, prompts = Fixed(load_pool(cell.probe.dataset).task), pool_of(answers)
+    built: Any = build_trainer(
+        cell, folder / "out", task, prompts, record, None, known(cell, prompts)
+    )
+    return built, record
+
+
+@pytest.mark.slow
+def test_trl_trains_on_the_rollouts_that_were_kept(tmp_path: Path, dynamic: Cell) -> None:
+    trainer, record = trainer_of(tmp_path, dynamic, ["correct", LIVE, "wrong"] * 4)
+    output = generation(trainer)
+    assert [row["rewards"] for row in record.groups.rows] == [[1.0, 0.0] * (GROUP // 2)] * 2
+    assert output["advantages"].abs().min() > 0
+    lost = record.groups.discarded or []
+    every = [*record.groups.rows, *lost]
+    trained = [sum(row["tokens"]) for row in record.groups.rows]
+    assert int(output["completion_mask"].sum()) == sum(trained)
+    counted = trainer._metrics["train"]["num_tokens"][-1]
+    assert counted > sum(sum(row["tokens"]) for row in every), "with the prompts' tokens"
+    assert "tool_mask" not in output, "TRL's own loss where every group is trained on"
+    again, other = trainer_of(tmp_path, dynamic, ["correct", LIVE, "wrong"] * 4)
+    torch.manual_seed(9)
+    assert torch.equal(generation(again)["completion_ids"], output["completion_ids"])
+    assert other.groups.rows == record.groups.rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["dr_grpo", "dapo"])
+def test_groups_that_fill_a_batch_have_no_gradient(
+    tmp_path: Path, dynamic: Cell, loss: str
+) -> None:
+    """The gradient of one live group and a filling one, with a KL term, is that of the live one."""
+    answers = [LIVE] + ["wrong"] * 11
+    settings = {"beta": 0.1, "loss_type": loss, "per_device_train_batch_size": 2 * GROUP}
+    trainer, record = trainer_of(tmp_path, dynamic, answers, **settings)
+    trainer.chooser.policy.max_draws = 6
+    trained = [p for p in trainer.model.parameters() if p.requires_grad]
+    torch.manual_seed(1)
+    for weight in trained:
+        weight.data += 0.05 * torch.randn_like(weight)
+    output = generation(trainer)
+    assert len(record.groups.rows) == 1 and len(record.groups.discarded or []) == 11
+    alone = {n: v[:GROUP] if v.ndim else v for n, v in output.items()}
+    alone = {n: v for n, v in alone.items() if n not in ("tool_mask", "live_share")}
+    gradients = [
+        gradient(trainer, [batch], lambda t, m, b: t._compute_loss(m, b))
+        for batch in (output, alone)
+    ]
+    assert gradients[0].abs().max() > 0
+    assert torch.allclose(*gradients, rtol=1e-4, atol=1e-7)

@@ -1,0 +1,270 @@
+"""Online policies: what they choose, from the probe and the groups drawn so far."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.config.entries import PolicyEntry
+from policies import (
+    History,
+    PolicyError,
+    checked_ids,
+    checked_keep,
+    discards,
+    find_policy,
+    get_online_policy,
+    get_policy,
+    max_draws_of,
+    policy_cost,
+    policy_names,
+)
+from policies.online import is_online
+
+ONLINE = [name for name in policy_names() if is_online(find_policy(name))]
+GROUP = 8
+
+
+def history_of(
+    successes: list[int], samples: int = 10, *, seed: int = 0, updates: int = 20
+) -> History:
+    ids = pa.array([f"p{i:04}" for i in range(len(successes))])
+    known = [samples] * len(successes)
+    return History(ids, known, successes, seed=seed, updates=updates, group_size=GROUP)
+
+
+def chosen(policy: Any, history: History, update: int, size: int) -> list[int]:
+    history.start(update, size)
+    ids = checked_ids(policy.next(update, history), "policy", size)
+    return [int(prompt_id[1:]) for prompt_id in ids.to_pylist()]
+
+
+def train(policy: Any, history: History, update: int, size: int, correct: Any = None) -> list[int]:
+    """Choose, and record a group for each prompt; `correct` of a row, or half of the group."""
+    rows = chosen(policy, history, update, size)
+    for row in rows:
+        history.add(update, row, GROUP // 2 if correct is None else correct(row), GROUP)
+    return rows
+
+
+@pytest.mark.parametrize("name", ONLINE)
+@settings(max_examples=20, deadline=None)
+@given(
+    successes=st.lists(st.integers(0, 10), min_size=6, max_size=30),
+    seed=st.integers(0, 3),
+    stop=st.integers(1, 4),
+)
+def test_a_policy_that_is_built_again_from_the_record_chooses_the_same(
+    name: str, successes: list[int], seed: int, stop: int
+) -> None:
+    def correct(row: int) -> int:
+        return (row * 5 + seed) % (GROUP + 1)
+
+    whole, policy = history_of(successes, seed=seed), get_online_policy(name)
+    expected = [train(policy, whole, update, 4, correct) for update in range(1, 7)]
+    resumed, again = history_of(successes, seed=seed), get_online_policy(name)
+    for update, rows in enumerate(expected[:stop], 1):
+        for row in reversed(rows):  # the order within an update is not kept
+            resumed.add(update, row, correct(row), GROUP)
+    rest = range(stop + 1, 7)
+    assert [train(again, resumed, update, 4, correct) for update in rest] == expected[stop:]
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_a_seed_chooses_other_prompts(name: str) -> None:
+    firsts = [
+        chosen(get_online_policy(name), history_of([5] * 60, seed=seed), 1, 8) for seed in (0, 0, 1)
+    ]
+    assert firsts[0] == firsts[1] != firsts[2]
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_a_policy_can_take_every_prompt_of_a_small_pool(name: str) -> None:
+    history, policy = history_of([0, 10, 5, 3]), get_online_policy(name)
+    for update in range(1, 6):
+        assert sorted(train(policy, history, update, 4, lambda row: GROUP)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["dynamic", "balanced"])
+def test_every_prompt_is_drawn_once_before_any_is_drawn_again(name: str) -> None:
+    history, policy = history_of([5] * 10), get_online_policy(name)
+    drawn = [row for update in range(1, 6) for row in train(policy, history, update, 4)]
+    assert sorted(drawn) == sorted([*range(10)] * 2)
+    assert drawn[:10] != [*range(10)] and drawn[:10] != drawn[10:]
+
+
+def test_further_draws_for_an_update_leave_out_what_it_has() -> None:
+    history, policy = history_of([5] * 6), get_online_policy("dynamic")
+    for _ in range(3):
+        train(policy, history, 1, 2)
+    assert sorted(history.groups.tolist()) == [1] * 6
+    first, second = train(policy, history, 2, 2), train(policy, history, 2, 2)
+    assert not set(first) & set(second)
+
+
+def test_groups_whose_rewards_are_equal_are_discarded_by_whole_groups() -> None:
+    correct, marked = np.array([0, 1, 7, 8, 3, 0]), np.array([8, 8, 8, 8, 3, 0])
+    dynamic = get_online_policy("dynamic")
+    assert discards(dynamic)
+    assert dynamic.keep(correct, marked).tolist() == [False, True, True, False, False, False]
+    balanced = get_online_policy("balanced", low=0.0, high=1.0)
+    assert discards(balanced)
+    assert np.array_equal(balanced.keep(correct, marked), dynamic.keep(correct, marked))
+
+
+def test_balanced_keeps_the_ends_of_its_band() -> None:
+    balanced = get_online_policy("balanced", low=0.2, high=0.8)
+    assert discards(balanced)
+    kept = balanced.keep(np.array([1, 2, 5, 8, 9]), np.full(5, 10))
+    assert kept.tolist() == [False, True, True, True, False]
+
+
+@pytest.mark.parametrize(("first", "rising"), [("easy", False), ("hard", True)])
+def test_a_curriculum_goes_from_one_end_to_the_other(first: str, rising: bool) -> None:
+    successes = [*np.random.default_rng(1).permutation(40).tolist()]
+    history = history_of(successes, samples=40, updates=10)
+    policy = get_online_policy("curriculum", first=first)
+    means = []
+    for update in range(1, 11):
+        rows = train(policy, history, update, 4, lambda row: 0)
+        means.append(np.mean([successes[row] for row in rows]))
+    assert means == sorted(means, reverse=not rising)
+    assert {min(means), max(means)} == {1.5, 37.5}
+
+
+def test_prompts_without_a_known_pass_rate_end_a_curriculum() -> None:
+    ids, samples = pa.array(["p0", "p1", "p2"]), [10, 0, 10]
+    history = History(ids, samples, [9, 0, 1], seed=0, updates=3, group_size=GROUP)
+    for first, last in (("easy", [0, 2, 1]), ("hard", [2, 0, 1])):
+        policy = get_online_policy("curriculum", first=first)
+        assert [chosen(policy, history, update, 1)[0] for update in (1, 2, 3)] == last
+
+
+def test_pools_are_drawn_by_their_shares_and_follow_the_last_groups() -> None:
+    history = history_of([0] * 30 + [5] * 30 + [10] * 30)
+    policy = get_online_policy("pools", easy=0.25, normal=0.5, hard=0.25)
+    rows = chosen(policy, history, 1, 8)
+    assert sorted(row // 30 for row in rows) == [0, 0, 1, 1, 1, 1, 2, 2]
+    for row in range(30):
+        history.add(1, row, 4, GROUP)  # no longer hard
+    only_hard = get_online_policy("pools", easy=0, normal=0, hard=1)
+    assert not set(chosen(only_hard, history, 2, 8)) & {*range(60, 90)}  # normal ones fill up
+
+
+def test_solved_prompts_retire_until_too_few_are_left() -> None:
+    history = history_of([5] * 10)
+    policy = get_online_policy("pools", retire=2)
+    for update in (1, 2):
+        for row in range(4):
+            history.add(update, row, GROUP, GROUP)
+    history.add(1, 4, GROUP, GROUP)
+    for update in range(3, 20):
+        assert not set(chosen(policy, history, update, 6)) & {0, 1, 2, 3}
+    assert set(chosen(policy, history, 20, 8)) > {4, 5, 6, 7, 8, 9}
+    history.add(20, 0, 3, GROUP)  # no longer solved
+    assert history.solved[0] == 0
+
+
+def test_predicted_prefers_prompts_that_are_likely_live_and_learns() -> None:
+    history = history_of([0] * 40 + [100] * 40 + [50] * 20, samples=100)
+    policy = get_online_policy("predicted", discount=1)
+    for update in range(1, 6):
+        assert all(row >= 80 for row in chosen(policy, history, update, 8))
+    for update in range(1, 40):
+        for row in range(80, 100):
+            history.add(update, row, GROUP, GROUP)  # all solved now: others are as likely live
+        history.add(update, 3, GROUP // 2, GROUP)
+    assert 3 in chosen(policy, history, 40, 8)
+
+
+def test_old_counts_lose_their_weight() -> None:
+    """Without weight, everything is as likely live as a prompt that was never sampled."""
+    history = history_of([0] * 50 + [50] * 50, samples=100)
+    early = chosen(get_online_policy("predicted", discount=0.5), history, 1, 20)
+    late = chosen(get_online_policy("predicted", discount=0.5), history, 60, 20)
+    assert min(early) >= 50 and min(late) < 50
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("dynamic", {"max_draws": 0}, "max_draws is 0: write a whole number of at least 1"),
+        ("dynamic", {"max_draws": 2.5}, "max_draws is 2.5"),
+        ("dynamic", {"max_draws": True}, "max_draws is True"),
+        ("dynamic", {"cap": 3}, "no option 'cap': it takes max_draws"),
+        ("balanced", {"low": 0.9, "high": 0.1}, "low 0.9 is above high 0.1: swap them"),
+        ("balanced", {"low": "a"}, "low is 'a': write a pass rate from 0 to 1"),
+        ("curriculum", {"first": "middle"}, "first is 'middle': write easy or hard"),
+        ("pools", {"easy": 0.5}, "sum to 1.4: write shares of 1"),
+        ("pools", {"retire": 0}, "retire is 0"),
+        ("pools", {"low": 2}, "low is 2: write a pass rate from 0 to 1"),
+        ("predicted", {"discount": 0}, "discount is 0: write a number above 0"),
+        ("predicted", {"discount": "x"}, "discount is 'x'"),
+        ("dynamic", {"of": "harder"}, "of: unknown policy 'harder'"),
+        ("dynamic", {"of": "predicted"}, "of: policy 'predicted' chooses prompts during training"),
+        ("dynamic", {"of": 3}, "of is 3: write a static policy such as hard"),
+        ("dynamic", {"of": {"band": {"low": 0.5}}}, "of: policy 'band' needs high"),
+        ("dynamic", {"of": {"hard": None}}, "of is {'hard': None}: write a static policy"),
+    ],
+)
+def test_wrong_options_are_one_line_errors(
+    name: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        PolicyEntry(policy=name, options=options)
+
+
+def test_equal_settings_have_equal_forms_and_two_parts() -> None:
+    short = PolicyEntry(policy="dynamic", options={})
+    for options in ({"max_draws": 4}, {"of": "full"}, {"of": {"full": {}}}):
+        assert PolicyEntry(policy="dynamic", options=options) == short
+    rule, online = short.parts
+    assert (rule, online) == (PolicyEntry(policy="full"), short)
+    banded = PolicyEntry(
+        policy="predicted", options={"of": {"band": {"low": 0.2, "high": 0.8}}, "discount": 0.9}
+    )
+    rule, online = banded.parts
+    assert rule == PolicyEntry(policy="band", options={"low": 0.2, "high": 0.8})
+    assert online == PolicyEntry(policy="predicted", options={"discount": 0.9})
+    assert PolicyEntry(policy=banded.policy, options=dict(banded.options)) == banded
+    assert PolicyEntry(policy="hard").parts == (PolicyEntry(policy="hard"), None)
+
+
+def test_static_and_online_policies_are_not_confused() -> None:
+    with pytest.raises(PolicyError, match="chooses prompts during training"):
+        get_policy("dynamic")
+    with pytest.raises(PolicyError, match="has no method next"):
+        get_online_policy("hard")
+    assert {name for name in ONLINE if discards(get_online_policy(name))} == {"dynamic", "balanced"}
+    assert max_draws_of(get_online_policy("predicted")) == 1
+    assert policy_cost("random") == "nothing" and policy_cost("hard") == "a probe"
+    assert "discarded" in policy_cost("dynamic") and "a probe" in policy_cost("predicted")
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["a", "a"], r"2 prompt_ids \(1 distinct\)"),
+        (["a"], r"1 prompt_ids"),
+        (["a", "b", "c"], r"3 prompt_ids"),
+        ([1.5, None], r"returned 2 prompt_ids|instead of prompt_ids"),
+        (None, "NoneType instead of prompt_ids"),
+        (["a", None], "2 prompt_ids"),
+    ],
+)
+def test_what_a_policy_returns_is_checked(ids: Any, message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        checked_ids(ids, "mine", 2)
+    for valid in (["a", "b"], ("a", "b"), np.array(["a", "b"]), pa.chunked_array([["a"], ["b"]])):
+        assert checked_ids(valid, "mine", 2).to_pylist() == ["a", "b"]
+
+
+def test_what_keep_returns_is_checked() -> None:
+    for wrong in ([True], [1, 0], None, "ab", [[True], [False]]):
+        with pytest.raises(PolicyError, match="one boolean per group"):
+            checked_keep(wrong, "mine", 2)
+    assert checked_keep([True, False], "mine", 2).tolist() == [True, False]
