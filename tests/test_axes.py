@@ -244,7 +244,7 @@ def test_policies_are_compared_within_equal_axes(tmp_path: Path) -> None:
         assert len(family.rows) == 4
         assert {row.cell.grpo["beta"] for row in family.rows} == {beta}
         assert len(family.accuracy) == 1
-    assert [result.family for result in analysis.claims] == titles
+    assert [result.cells for result in analysis.claims] == titles
     column = analysis.results.head.index("grpo.beta")
     assert [row[column] for row in analysis.results.body] == ["0"] * 4 + ["0.1"] * 4
     anchors = [section.anchor for section in analysis.sections]

@@ -34,13 +34,14 @@ from orchestrator.report import (
     training_figures,
 )
 from orchestrator.report.analysis import analyse
+from orchestrator.report.claims import claim_results
 from orchestrator.report.content import Completions, Figure, FigureRow, Section, Table, by_file_name
 from orchestrator.report.families import families
 from orchestrator.report.page import page_html, section_html, write_page
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.seed_spreads import read_spreads, settings_key
 from orchestrator.report.text import terminal_report, verdict_text
-from orchestrator.report.verdicts import FamilyVerdict, claim_results, family_verdict
+from orchestrator.report.verdicts import FamilyVerdict, family_verdict
 from orchestrator.stats.inference import Effect
 from orchestrator.stats.spread import pooled_spread
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
@@ -162,12 +163,12 @@ def test_at_equal_tokens_each_cell_is_read_within_the_common_budget(lopsided: li
     assert not any("generated tokens" in text for text in verdict.caveats)
 
 
-def test_claims_are_judged_by_the_numbers(lopsided: list[Row]) -> None:
-    results = claim_results(CLAIMS, families(lopsided), {})
+def test_claims_are_judged_by_the_numbers(plan: Plan, lopsided: list[Row]) -> None:
+    results = claim_results(plan.claims, families(lopsided))
     assert [result.text for result in results] == list(CLAIMS)
     assert results[0].verdict == "supported"
     assert results[2].verdict == "refuted"
-    assert {result.verdict for result in claim_results(CLAIMS, [], {})} == {"inconclusive"}
+    assert {result.verdict for result in claim_results(plan.claims, [])} == {"inconclusive"}
 
 
 def test_the_terminal_shows_the_analysis(plan: Plan, store: Store) -> None:

@@ -13,7 +13,8 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from orchestrator.config.axes import path_of
-from orchestrator.config.claims import ClaimError, parse_claim
+from orchestrator.config.claim_check import resolved_claim
+from orchestrator.config.claims import ClaimError
 from orchestrator.config.corrections import correction, one_of
 from orchestrator.config.entries import (
     DatasetEntry,
@@ -79,7 +80,7 @@ class Config(Settings):
                         raise setting_error(problem, *place)
             for index, claim in enumerate(experiment.claims):
                 try:
-                    parse_claim(claim, grid.policy, grid.dataset, grid.model)
+                    resolved_claim(claim, experiment)
                 except ClaimError as error:
                     raise setting_error(str(error), *path, "claims", index) from error
             for axes, variant in experiment.variants:

@@ -1,14 +1,16 @@
 """An experiment -> its probes and cells, in three passes: resolve, load, expand. Runs nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from orchestrator.config.axes import path_of, value_text
 from orchestrator.config.catalog import LoadedConfig
+from orchestrator.config.claims import Claim
 from orchestrator.config.experiment import Axis, Experiment
 from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples
+from orchestrator.planning.claims import load_claims
 from orchestrator.planning.expand import expand
 from orchestrator.planning.load import load_pools
 from orchestrator.planning.pools import Pool
@@ -26,6 +28,7 @@ class Plan:
     cells: list[Cell]
     # cell_id -> other combinations of axes with this cell: `full` takes the pool at every budget
     shared: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    claims: Sequence[Claim] = ()
 
     @property
     def compare_at(self) -> Axis:
@@ -77,7 +80,8 @@ def make_plan(loaded: LoadedConfig, name: str) -> Plan:
     pools = load_pools(loaded, experiment, resolved, (*path, "budget"))
     cells = expand(experiment, resolved, pools)
     cells, shared = _distinct(loaded, path, cells)
-    return Plan(name, loaded, experiment, pools, cells, shared)
+    claims = load_claims(loaded, name, pools)
+    return Plan(name, loaded, experiment, pools, cells, shared, claims)
 
 
 def _distinct(

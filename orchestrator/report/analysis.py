@@ -7,8 +7,10 @@ from functools import cached_property
 from typing import Any
 
 from orchestrator.cost.caps import dropped_summary
+from orchestrator.planning.claims import tiers_of
 from orchestrator.planning.plan import Plan
 from orchestrator.report import ledger_tables, probe_spread, sections
+from orchestrator.report.claims import ClaimResult, claim_results
 from orchestrator.report.content import (
     Command,
     Details,
@@ -25,18 +27,13 @@ from orchestrator.report.pool_analysis import analyse_pool
 from orchestrator.report.pool_sections import pool_sections
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.seed_spreads import Spreads, read_spreads
-from orchestrator.report.verdicts import (
-    ClaimResult,
-    FamilyVerdict,
-    claim_results,
-    family_verdict,
-)
+from orchestrator.report.verdicts import FamilyVerdict, family_verdict
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import stopped_lines
 from tasks import Prompt
 
-FORM = 3  # increase to have the views of finished sweeps rendered again
+FORM = 4  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,11 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
     compared = families(_in_every_block(plan, rows), plan.compare_at, spreads)
     manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
     verdicts = tuple(map(family_verdict, compared))
-    claims = tuple(claim_results(plan.experiment.claims, compared, manifest.get("claims", {})))
+    tiers = {}
+    if any(claim.tier for claim in plan.claims):
+        tiers = {name: tiers_of(pool) for name, pool in plan.pools.items()}
+    declared = manifest.get("claims", {})
+    claims = tuple(claim_results(plan.claims, compared, declared, tiers, spreads))
     stopped = stopped_lines(store, plan.cells)
     status = [f"{len(rows)} of {len(plan.cells)} cells finished", dropped_summary(manifest)]
     results, spread = ledger_tables.results(rows), probe_spread.table(compared)

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import ClassVar, TypeVar
 
 from orchestrator.report.drawing import as_file, as_image
-from orchestrator.report.verdicts import ClaimResult, FamilyVerdict
+from orchestrator.report.verdicts import FamilyVerdict
 
 NAME_LIMIT = 120  # characters of a file name
 
@@ -35,6 +35,13 @@ class Table:
         out = io.StringIO()
         csv.writer(out).writerows([self.head, *self.body])
         return out.getvalue()
+
+
+@dataclass(frozen=True)
+class Claims(Table):
+    """The claims of the experiment file; the third column is the verdict."""
+
+    kind: ClassVar = "claims"
 
 
 @dataclass(frozen=True)
@@ -91,15 +98,6 @@ class Command:
 
     text: str
     kind: ClassVar = "command"
-
-
-@dataclass(frozen=True)
-class Claims:
-    """The claims of the experiment file with their verdicts."""
-
-    results: tuple[ClaimResult, ...]
-    caption: str
-    kind: ClassVar = "claims"
 
 
 @dataclass(frozen=True)

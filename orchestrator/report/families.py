@@ -117,7 +117,7 @@ def families(
 
 def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
     cell = rows[0].cell
-    points = _points(rows, compare_at)
+    points = reading_points(rows, compare_at)
     scores: dict[str, dict[int, tuple[list[str], np.ndarray]]] = {}
     learnable: dict[str, dict[int, float]] = {}
     live_shares: dict[str, dict[int, dict[int, float]]] = {}
@@ -144,7 +144,7 @@ def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
     )
 
 
-def _points(rows: Sequence[Row], compare_at: Axis) -> dict[int, Point]:
+def reading_points(rows: Sequence[Row], compare_at: Axis) -> dict[int, Point]:
     """Where each row is read: its end, or its last evaluation within the common budget."""
     if compare_at == "updates":
         return {

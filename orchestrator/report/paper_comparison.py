@@ -20,7 +20,7 @@ from orchestrator.report.tables import (
     levels,
     measures,
 )
-from orchestrator.stats.claims import judge_claim
+from orchestrator.stats.claims import Measured, judge_claim
 from orchestrator.stats.comparison import Comparison, compare_policies
 from orchestrator.stats.inference import Interval, r_squared
 from orchestrator.stats.sentences import in_points
@@ -219,12 +219,13 @@ def _verdict_text(ordering: paper.Ordering, family: Family, pairs: Sequence[Comp
     if not {ordering.a, ordering.b} <= set(names):
         return NONE
     a, b = names[ordering.a], names[ordering.b]
-    claim = Claim(str(ordering), ordering.metric, a, ">", b, 0.0, family.dataset, family.model)
+    claim = Claim(str(ordering), ordering.metric, (("policy", a),), ">", (("policy", b),))
     pair = next((c for c in pairs if {c.a, c.b} == {a, b}), None)
-    verdict = judge_claim(claim, pair).verdict
     if pair is None or not np.isfinite(pair.high):
-        return verdict
+        return "inconclusive"
     effect, low, high = pair.oriented(a)
+    sample = (pair.seeds, pair.items, pair.item, pair.spread)
+    verdict = judge_claim(claim, Measured(effect, low, high, *sample)).verdict
     updates = f"; {pair.items} updates of one seed" if pair.item == "update" else ""
     return f"{verdict} ({_with_interval(effect, Interval(low, high))}{updates})"
 

@@ -7,9 +7,9 @@ from functools import partial
 from orchestrator.planning.cells import axis_names
 from orchestrator.report import breakdown as accuracy_breakdown
 from orchestrator.report import ledger_tables, paper_comparison, tables
+from orchestrator.report.claims import ClaimResult, claims_table
 from orchestrator.report.content import (
     Block,
-    Claims,
     Completions,
     Figure,
     FigureRow,
@@ -27,7 +27,7 @@ from orchestrator.report.figures import (
 from orchestrator.report.group_figures import group_areas, group_tiers
 from orchestrator.report.rows import Row
 from orchestrator.report.training_figures import training_curves
-from orchestrator.report.verdicts import ClaimResult, FamilyVerdict
+from orchestrator.report.verdicts import FamilyVerdict
 from tasks import Prompt
 
 PAPER_ANCHOR = "paper"
@@ -66,7 +66,7 @@ def verdicts(
         (
             *verdicts,
             *([Paragraph(method, "note")] if pairs else []),
-            *([Claims(tuple(claims), CLAIMS)] if claims else []),
+            *([claims_table(claims, CLAIMS)] if claims else []),
         ),
     )
 

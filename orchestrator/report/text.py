@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.content import Paragraph, Table
 from orchestrator.report.layout import table_text, wrapped
+from orchestrator.report.tables import NONE
 
 CONTINUED = 4  # more spaces before the other lines of a conclusion
 
@@ -42,8 +43,9 @@ def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
     if analysis.claims:
         parts.append(["claims"])
         for c in analysis.claims:
-            where = f", {c.family}" if c.family else ""
-            text = f"{c.text}: {c.verdict}{where} ({c.reason}; {c.declared})"
+            where = f", {c.cells}" if c.cells else ""
+            paper = "" if c.paper == NONE else f"paper: {c.paper}; "
+            text = f"{c.text}: {c.verdict}{where} ({c.reason}; {paper}{c.declared})"
             parts[-1] += _indented([text], width)
     return "\n\n".join("\n".join([wrapped(lines[0], width), *lines[1:]]) for lines in parts)
 

@@ -1,21 +1,15 @@
-"""What a sweep may conclude: comparisons in words, caveats, and verdicts on claims. Pure."""
+"""What a sweep may conclude: comparisons in words and caveats. Pure."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from orchestrator.config.claims import parse_claim
 from orchestrator.report.families import Family, budget_mismatches
 from orchestrator.report.matching import whole_pool_policy
-from orchestrator.stats.claims import judge_claim
 from orchestrator.stats.comparison import Comparison
 from orchestrator.stats.sentences import sentence
 
 SINGLE_SEED = "single seed: intervals cover test questions only, so that no policy is named better"
 KNOWN_SPREAD = "single seed: the spread between seeds is that of other cells with these settings"
-
-# claim -> {"at": when a run first saw it, "results": cells that had results by then}
-Declared = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -51,17 +45,6 @@ class FamilyVerdict:
     def lines(self) -> list[str]:
         """Everything but the caveats, one sentence each."""
         return [*([pair.text for pair in self.pairs] or [self.single]), *self.matches]
-
-
-@dataclass(frozen=True)
-class ClaimResult:
-    """A claim of the experiment file, judged on one family (`family`: its title, or empty)."""
-
-    text: str
-    family: str
-    verdict: str
-    reason: str
-    declared: str
 
 
 def family_verdict(family: Family) -> FamilyVerdict:
@@ -117,30 +100,3 @@ def _caveats(family: Family) -> list[str]:
     if len(by_policy) > 1 and whole_pool_policy(by_policy) and not family.matches:
         caveats.append("steps to match need evaluations during training: set evaluate.every")
     return caveats
-
-
-def claim_results(
-    claims: Sequence[str], families: Sequence[Family], declared: Declared
-) -> list[ClaimResult]:
-    """Each claim, judged on every family that it covers."""
-    results = []
-    for text in claims:
-        claim = parse_claim(text)  # its names were validated with the experiment file
-        covered = [
-            f for f in families if f.dataset == claim.dataset and claim.model in (None, f.model)
-        ]
-        declaration, when = declared.get(text), "not yet declared by a run"
-        if declaration is not None:
-            results_then = declaration["results"]
-            before = f"after {results_then} results" if results_then else "before any result"
-            when = f"declared {declaration['at']}, {before}"
-        judged_on: list[Family | None] = [*covered] or [None]
-        for family in judged_on:
-            pair = None
-            if family is not None:
-                pairs = family.learnable if claim.metric == "learnable" else family.accuracy
-                pair = next((c for c in pairs if {c.a, c.b} == {claim.a, claim.b}), None)
-            judged = judge_claim(claim, pair)
-            title = family.title if family else ""
-            results.append(ClaimResult(text, title, judged.verdict, judged.reason, when))
-    return results

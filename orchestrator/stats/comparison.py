@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import inf, nan
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -186,44 +186,70 @@ def _compare(
     spread: SeedSpread | None = None,
     item: Item = "question",
 ) -> Comparison:
-    seed_pairs = pair_seeds(list(scores_a), list(scores_b))
-    sides = [
-        [_by_item(policy, *scores[pair[side]]) for pair in seed_pairs]
-        for side, (policy, scores) in enumerate(((a, scores_a), (b, scores_b)))
-    ]
-    item_sets = [set(run) for side in sides for run in side]
-    shared = sorted(set.intersection(*item_sets))
-    left_out = len(set.union(*item_sets)) - len(shared)
-    same_seeds = all(s == t for s, t in seed_pairs)
-    if not shared:
+    pairs = paired(a, scores_a, b, scores_b)
+    seeds, items = pairs.differences.shape
+    if not items:
         return Comparison(
-            *(a, b, nan, -inf, inf, 1.0, 1.0, 1.0, "none", len(seed_pairs), 0, left_out),
-            same_seeds=same_seeds,
+            *(a, b, nan, -inf, inf, 1.0, 1.0, 1.0, "none", seeds, 0, pairs.left_out),
+            same_seeds=pairs.same_seeds,
             verdict="inconclusive",
             bootstrap=Interval(-inf, inf),
             variances=Variances(0.0, 0.0, 0.0),
             item=item,
         )
-    spread = spread if len(seed_pairs) == 1 else None
-    first, second = (np.array([[run[i] for i in shared] for run in side], float) for side in sides)
-    differences = first - second
-    mean = mean_effect(differences, spread)
-    test, p_runs = _test(first, second, item)
+    spread = spread if seeds == 1 else None
+    mean = mean_effect(pairs.differences, spread)
+    test, p_runs = _test(pairs.first, pairs.second, item)
     if spread is not None:
         test = f"t over {item}s, seeds as in {spread.cells} cells"
     effect, low, high = (100 * x for x in (mean.mean, mean.low, mean.high))
-    p = p_runs if len(seed_pairs) == 1 and spread is None else mean.p
-    seeds, items = differences.shape
-    ends = hierarchical_bootstrap(differences, RESAMPLES, np.random.default_rng(0))
+    p = p_runs if seeds == 1 and spread is None else mean.p
+    ends = hierarchical_bootstrap(pairs.differences, RESAMPLES, np.random.default_rng(0))
     return Comparison(
-        *(a, b, effect, low, high, p, p, p_runs, test, seeds, items, left_out),
-        same_seeds=same_seeds,
+        *(a, b, effect, low, high, p, p, p_runs, test, seeds, items, pairs.left_out),
+        same_seeds=pairs.same_seeds,
         verdict="inconclusive",
         bootstrap=Interval(100 * ends.low, 100 * ends.high),
-        variances=variances(mean_squares(differences)),
+        variances=variances(mean_squares(pairs.differences)),
         item=item,
         spread=spread,
     )
+
+
+class Paired(NamedTuple):
+    """Runs of two sides, paired by seed and item: values [seeds, items] of each.
+
+    left_out: items that were not scored in every run of both. same_seeds: False where some runs are
+    paired by the rank of their seeds.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    left_out: int
+    same_seeds: bool
+
+    @property
+    def differences(self) -> np.ndarray:
+        """First minus second."""
+        return np.asarray(self.first - self.second)
+
+
+def paired(a: str, scores_a: Scores, b: str, scores_b: Scores) -> Paired:
+    """The values of the items that were scored in every run of both sides.
+
+    `a` and `b` name the sides in errors. Raises ValueError where a side has no run, or a run
+    contains an item twice.
+    """
+    seed_pairs = pair_seeds(list(scores_a), list(scores_b))
+    sides = [
+        [_by_item(name, *scores[pair[side]]) for pair in seed_pairs]
+        for side, (name, scores) in enumerate(((a, scores_a), (b, scores_b)))
+    ]
+    item_sets = [set(run) for side in sides for run in side]
+    shared = sorted(set.intersection(*item_sets))
+    first, second = (np.array([[run[i] for i in shared] for run in side], float) for side in sides)
+    left_out = len(set.union(*item_sets)) - len(shared)
+    return Paired(first, second, left_out, all(s == t for s, t in seed_pairs))
 
 
 def pair_seeds(seeds_a: Sequence[int], seeds_b: Sequence[int]) -> list[tuple[int, int]]:

@@ -1,0 +1,293 @@
+"""The claims of an experiment, judged on its finished cells.
+
+A claim is judged once in each block: the cells that are equal in every axis that it does not
+compare, but the seed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from orchestrator.config.axes import axes_text
+from orchestrator.config.claims import (
+    BASE_SIDE,
+    CORRELATION,
+    EVERY_TIER,
+    AxisValues,
+    Claim,
+    side_text,
+)
+from orchestrator.planning.cells import Cell, axes_without
+from orchestrator.report.claim_values import (
+    NotMeasured,
+    Reading,
+    learnable_run,
+    question_run,
+    test_set_of,
+)
+from orchestrator.report.content import Claims
+from orchestrator.report.families import Family, reading_points
+from orchestrator.report.paper_claims import published_text
+from orchestrator.report.rows import OWN, Row
+from orchestrator.report.seed_spreads import Spreads, settings_key
+from orchestrator.report.tables import NONE, learnable_gain_points
+from orchestrator.stats.claims import (
+    ClaimVerdict,
+    Measured,
+    judge_claim,
+    measured_correlation,
+    measured_difference,
+    value_texts,
+)
+from orchestrator.stats.comparison import pair_seeds
+from orchestrator.stats.inference import SeedSpread
+
+# claim -> {"at": when a run first saw it, "results": cells that had results by then}
+Declared = Mapping[str, Mapping[str, Any]]
+Tiers = Mapping[str, Mapping[str, str]]  # data set -> test question -> tier
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim of the experiment file, judged on one block of cells.
+
+    cells: names the block; empty where the claim is about all cells or about none. value, interval:
+    the difference in points, or R², as text. paper: what the paper reports, where it does.
+    """
+
+    text: str
+    cells: str
+    verdict: str
+    reason: str
+    declared: str
+    value: str = NONE
+    interval: str = ""
+    sample: str = NONE
+    paper: str = NONE
+
+
+@dataclass
+class Block:
+    """The cells of both sides that are equal in every other axis but the seed; `a`, `b`: by seed.
+
+    The base model has the cells of the other side.
+    """
+
+    title: str
+    families: list[Family] = field(default_factory=list)
+    a: Sequence[Row] = ()
+    b: Sequence[Row] = ()
+
+    @property
+    def rows(self) -> list[Row]:
+        """The cells of both sides."""
+        return [*self.a, *self.b]
+
+
+def claim_results(
+    claims: Sequence[Claim],
+    families: Sequence[Family],
+    declared: Declared = MappingProxyType({}),
+    tiers: Tiers = MappingProxyType({}),
+    spreads: Mapping[str, Spreads] = MappingProxyType({}),
+) -> list[ClaimResult]:
+    """Each claim, judged on every block of cells that it covers.
+
+    tiers: of the test sets of claims about tiers. spreads (by `settings_key`): how much results
+    vary between seeds, for blocks with one seed.
+    """
+    results = []
+    for claim in claims:
+        when = _declared(declared.get(claim.text))
+        if claim.metric == CORRELATION:
+            results.append(_correlation(claim, families, when))
+            continue
+        blocks = _blocks(claim, families)
+        for block in blocks:
+            for one, title in _each_tier(claim, block, tiers):
+                verdict = _judge(one, block, tiers, spreads)
+                paper = published_text(claim, _cell(block.a), _cell(block.b))
+                results.append(_result(claim, title, verdict, when, paper))
+        if not blocks:
+            sides = " or ".join(side_text(s) for s in (claim.a, claim.b) if s != BASE_SIDE)
+            nothing = ClaimVerdict("inconclusive", f"no finished cells of {sides} to compare")
+            results.append(_result(claim, "", nothing, when))
+    return results
+
+
+def claims_table(results: Sequence[ClaimResult], caption: str) -> Claims:
+    """Claims with their verdicts, for the report."""
+    return Claims(
+        "Claims",
+        ("claim", "cells", "verdict", "measured [95 %]", "sample", "paper", "why"),
+        [
+            (
+                *(r.text, r.cells or NONE, r.verdict, f"{r.value} {r.interval}".strip()),
+                *(r.sample, r.paper, f"{r.reason}; {r.declared}"),
+            )
+            for r in results
+        ],
+        caption,
+    )
+
+
+def _blocks(claim: Claim, families: Sequence[Family]) -> list[Block]:
+    blocks: dict[tuple[str, ...], Block] = {}
+    for family in families:
+        for rows in family.by_policy().values():
+            cell = rows[0].cell
+            sides = [
+                name
+                for name, side in (("a", claim.a), ("b", claim.b))
+                if side != BASE_SIDE and _has(cell, side) and _has(cell, claim.only)
+            ]
+            if not sides:
+                continue
+            key = axes_without(cell, "seed", *claim.axes)
+            block = blocks.setdefault(key, Block(_title(cell, claim.axes)))
+            block.families.append(family)
+            for name in sides:
+                setattr(block, name, rows)
+    for block in blocks.values():
+        if BASE_SIDE in (claim.a, claim.b):
+            block.a = block.b = block.rows
+    return [*blocks.values()]
+
+
+def _has(cell: Cell, settings: AxisValues) -> bool:
+    axes = cell.axes
+    return all(repr(axes[axis]) == repr(value) for axis, value in settings)
+
+
+def _title(cell: Cell, compared: set[str]) -> str:
+    """The axes that a claim does not compare, in words."""
+    axes = {axis: value for axis, value in cell.axes.items() if axis not in compared}
+    names = " on ".join(axes[axis] for axis in ("model", "dataset") if axis in axes)
+    policy = [axes["policy"]] if "policy" in axes else []
+    probe = [f"probe {axes['probe_seed']}"] if axes.get("probe_seed") else []
+    swept = axes_text({axis: axes[axis] for axis in cell.swept if axis in axes})
+    return ", ".join(filter(None, [names, *policy, *probe, swept]))
+
+
+def _each_tier(claim: Claim, block: Block, tiers: Tiers) -> Iterator[tuple[Claim, str]]:
+    """The claim with each tier that it is about, and a title."""
+    if claim.tier != EVERY_TIER:
+        yield claim, block.title
+        return
+    names = {*tiers[claim.test_set or block.rows[0].cell.probe.dataset.name].values()}
+    for tier in sorted(names, key=lambda name: (len(name), name)):  # "9" before "10"
+        yield replace(claim, tier=tier), f"{block.title}, tier {tier}"
+
+
+def _judge(
+    claim: Claim, block: Block, tiers: Tiers, spreads: Mapping[str, Spreads]
+) -> ClaimVerdict:
+    """The verdict on one block; inconclusive, with the reason, where something is missing."""
+    for side, rows in ((claim.a, block.a), (claim.b, block.b)):
+        if not rows:
+            return ClaimVerdict("inconclusive", f"no finished cells of {side_text(side)}")
+    same = {row.cell.cell_id for row in block.a} & {row.cell.cell_id for row in block.b}
+    if same and BASE_SIDE not in (claim.a, claim.b):
+        return ClaimVerdict("inconclusive", "both sides are the same cells: the axis changes none")
+    questions = None
+    if claim.tier:
+        by_question = tiers[claim.test_set or block.rows[0].cell.probe.dataset.name]
+        questions = frozenset(i for i, tier in by_question.items() if tier == claim.tier)
+    limit = min(float(row.costs[claim.over][-1]) for row in block.rows) if claim.over else 0.0
+    reading = Reading(claim, _updates(block), limit, questions)
+    try:
+        return judge_claim(claim, _measure(reading, block, _spread(claim, block, spreads)))
+    except NotMeasured as error:
+        return ClaimVerdict("inconclusive", str(error))
+
+
+def _measure(reading: Reading, block: Block, spread: SeedSpread | None) -> Measured:
+    """Side a minus side b of a block. Raises NotMeasured."""
+    claim = reading.claim
+    if claim.metric == "learnable":
+        return _measure_learnable(reading, block, spread)
+    a, b = (
+        {row.cell.seed: question_run(reading, row, base=side == BASE_SIDE) for row in rows}
+        for side, rows in ((claim.a, block.a), (claim.b, block.b))
+    )
+    return measured_difference(a, b, spread)
+
+
+def _measure_learnable(reading: Reading, block: Block, spread: SeedSpread | None) -> Measured:
+    """Over seeds; with one seed, by its live groups, paired by update."""
+    a, b = (
+        {row.cell.seed: learnable_run(reading, row) for row in rows} for rows in (block.a, block.b)
+    )
+    measured = measured_difference(
+        {seed: run[0] for seed, run in a.items()}, {seed: run[0] for seed, run in b.items()}, spread
+    )
+    if measured.seeds > 1:
+        return measured
+    [(seed_a, seed_b)] = pair_seeds([*a], [*b])
+    by_update = measured_difference({0: a[seed_a][1]}, {0: b[seed_b][1]}, spread, "update")
+    return by_update if by_update.items > 1 else measured
+
+
+def _updates(block: Block) -> dict[int, int]:
+    """id of a row -> the update at which the experiment compares it with the others."""
+    families = [*{id(family): family for family in block.families}.values()]
+    rows = [row for family in families for row in family.rows]
+    points = families[0].points
+    if len(families) > 1:
+        points = reading_points(rows, families[0].compare_at)
+    return {id(row): points[number].update for number, row in enumerate(rows)}
+
+
+def _spread(claim: Claim, block: Block, spreads: Mapping[str, Spreads]) -> SeedSpread | None:
+    """The variance between seeds that other cells tell: of final results with equal settings."""
+    own = claim.metric == "learnable" or test_set_of(claim, block.rows[0]) == OWN
+    compared = claim.at or claim.over or claim.tier or BASE_SIDE in (claim.a, claim.b)
+    keys = {settings_key(row.cell) for row in block.rows} if spreads else set()
+    if not own or compared or claim.pass_at or len(keys) != 1:
+        return None
+    of_settings = spreads.get(keys.pop(), Spreads())
+    return of_settings.learnable if claim.metric == "learnable" else of_settings.accuracy
+
+
+def _correlation(claim: Claim, families: Sequence[Family], when: str) -> ClaimResult:
+    """R² of learnable % and gain over all cells that a claim is about, each counted once."""
+    rows = {
+        row.cell.cell_id: row
+        for family in families
+        for row in family.rows
+        if _has(row.cell, claim.only)
+    }
+    points = [point for _, point in learnable_gain_points([*rows.values()])]
+    measured = measured_correlation(points, len({row.cell.seed for row in rows.values()}))
+    return _result(claim, "", judge_claim(claim, measured), when, published_text(claim, None, None))
+
+
+def _result(
+    claim: Claim, title: str, verdict: ClaimVerdict, when: str, paper: str = ""
+) -> ClaimResult:
+    measured, numbers, sample = verdict.measured, (NONE, ""), NONE
+    if measured is not None and not np.isnan(measured.effect):
+        numbers = value_texts(claim, measured)
+        sample = f"{measured.seeds} seed{'s' * (measured.seeds != 1)}"
+        if measured.items > 1:
+            sample += f" × {measured.items:,} {measured.item}s"
+        if measured.item == "cell":
+            sample = f"{measured.items} cells"
+    return ClaimResult(
+        claim.text, title, verdict.verdict, verdict.reason, when, *numbers, sample, paper or NONE
+    )
+
+
+def _cell(rows: Sequence[Row]) -> Cell | None:
+    return rows[0].cell if rows else None
+
+
+def _declared(declaration: Mapping[str, Any] | None) -> str:
+    if declaration is None:
+        return "not yet declared by a run"
+    results = declaration["results"]
+    before = f"after {results} results" if results else "before any result"
+    return f"declared {declaration['at']}, {before}"
