@@ -1,7 +1,8 @@
 """Small sweeps for tests: a plan of a few cells, and plausible results of a cell in a store."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -25,17 +26,20 @@ def small_plan(
     seeds: Sequence[int] = (0,),
     updates: int = 4,
     name: str = "small",
+    datasets: Mapping[str, object] = MappingProxyType({}),
     **settings: object,
 ) -> Plan:
-    """A plan over 40 prompts and 12 test questions; its model has no weights."""
-    model = folder / "model"
-    model.mkdir(parents=True, exist_ok=True)
-    if not (model / "config.json").exists():
-        (model / "config.json").write_text("{}")
+    """A plan over 40 prompts and 12 test questions; its models, stub and other, have no weights."""
+    for model, config in (("model", "{}"), ("other", '{"other": 1}')):
+        (folder / model).mkdir(parents=True, exist_ok=True)
+        if not (folder / model / "config.json").exists():
+            (folder / model / "config.json").write_text(config)
+    models = {"stub": {"path": str(folder / "model")}, "other": {"path": str(folder / "other")}}
+    small = {"task": "shuffled_objects", "options": {"train": 40, "test": 12}}
     content = {
         "storage": str(folder / "runs"),
-        "models": {"stub": {"path": str(model)}},
-        "datasets": {"small": {"task": "shuffled_objects", "options": {"train": 40, "test": 12}}},
+        "models": models,
+        "datasets": {"small": small, **datasets},
         "experiments": {
             name: {
                 "grid": {

@@ -46,7 +46,8 @@ experiments:
     lora: {r: 8, target_modules: [q_proj, v_proj]}
     evaluate: {every: 2, samples: 4, pass_at: [2, 4], ood: [arithmetic], ood_samples: 2}
     resources: {cpus: 1, gpus: 0.5}
-    claims: [hard > near on small by 1]
+    claims: [hard > near on small by 1, hard > base at update 2, r2 > 0.5, hard > near in tier 3,
+      'budget=16 > budget=24 for hard, grpo.beta=0 learnable']
     max_hours: 3
 """
 # Text of a value as YAML; the mutated place is written as flow YAML.

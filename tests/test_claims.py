@@ -91,6 +91,9 @@ def test_the_claimed_region(text: str, region: tuple[float, float]) -> None:
 # ---- refused
 
 
+OOD = ["aime2025", "math", "gsm8k"]
+
+
 def experiment(**changes: Any) -> Experiment:
     content = {
         "grid": {
@@ -103,7 +106,12 @@ def experiment(**changes: Any) -> Experiment:
             "lora.target_modules": [["q_proj", "v_proj"], ["q_proj"]],
         },
         "grpo": {"max_steps": 400},
-        "evaluate": {"every": 100, "samples": 4, "ood": ["aime2025", "math", "gsm8k"], "ood_samples": 8},
+        "evaluate": {
+            "every": 100,
+            "samples": 4,
+            "ood": ["aime2025", "math", "gsm8k"],
+            "ood_samples": 8,
+        },
     }
     return Experiment.model_validate(content | changes)
 
@@ -132,7 +140,7 @@ REFUSED = {
     "base > base": "it compares base with itself",
     "hrad > easy": "unknown policy, dataset or model 'hrad': write one of hard, easy, random, gsm",
     "hard > esay": "did you mean 'easy'?",
-    "hard > easy on gsm8": "are not tested on 'gsm8': write one of gsm8k, aime2025, math; did you mean",
+    "hard > easy on gsm8": "are not tested on 'gsm8': write one of gsm8k, aime2025, math; did you",
     "hard > easy for qwen": "did you mean 'qwen3-4b'?",
     "probe.sample=1 > probe.samples=10": "unknown axis 'probe.sample': write one of model, dataset",
     "probe.samples=1 > probe.samples=5": "probe.samples has no value '5': write one of 1, 10",
@@ -242,7 +250,9 @@ def test_costs_are_the_axes_of_the_ledger() -> None:
 
 NAMES = st.sampled_from(["hard", "easy", "a/b:c", "qwen2.5-1.5b", "in", "r2", "base", "x@1", "-3"])
 VALUES = st.one_of(NAMES, st.sampled_from(["0.1", "[a, b]", "[]", "true"]))
-SETTINGS = st.lists(st.tuples(st.sampled_from(["", "grpo.beta", "lora.r"]), VALUES), min_size=1, max_size=3)
+SETTINGS = st.lists(
+    st.tuples(st.sampled_from(["", "grpo.beta", "lora.r"]), VALUES), min_size=1, max_size=3
+)
 SIZES = st.decimals(0, 1000, places=3).map(float)
 
 

@@ -38,14 +38,16 @@ def test_set_of(claim: Claim, row: Row) -> str:
 def question_run(reading: Reading, row: Row, *, base: bool) -> Run:
     """Each test question and its value, of a trained or of the base model. Raises NotMeasured."""
     claim = reading.claim
-    before = _at(reading, row, 0)
-    after = before
-    if not base:
-        over = claim.over is not None
-        after = _mean_over(reading, row) if over else _at(reading, row, _update(reading, row))
+    if base:
+        values = _at(reading, row, 0)
+    elif claim.over:
+        values = _mean_over(reading, row)
+    else:
+        values = _at(reading, row, _update(reading, row))
     if claim.metric == "gain":
-        after = {i: after[i] - before[i] for i in after.keys() & before.keys()}
-    return list(after), np.array(list(after.values()))
+        before = _at(reading, row, 0)
+        values = {i: values[i] - before[i] for i in values.keys() & before.keys()}
+    return list(values), np.array(list(values.values()))
 
 
 def learnable_run(reading: Reading, row: Row) -> tuple[Run, Run]:

@@ -1,0 +1,390 @@
+"""Claims of every kind, judged on stored tables whose numbers are known."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.stats
+from factories import cell_record, finished_cell, small_plan
+
+from orchestrator.config.claim_check import resolved_claim
+from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.evaluation.metrics import as_evaluation
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.claims import tiers_of
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.pools import Pool
+from orchestrator.report.analysis import analyse
+from orchestrator.report.claims import ClaimResult, claim_results
+from orchestrator.report.families import families
+from orchestrator.report.page import page_html
+from orchestrator.report.paper_claims import published_text
+from orchestrator.report.rows import Row, read_rows
+from orchestrator.report.seed_spreads import read_spreads
+from orchestrator.report.text import verdict_text
+from orchestrator.stats.inference import LEVEL
+from orchestrator.storage.schema import SAMPLES
+from orchestrator.storage.store import Store
+from orchestrator.tracking.sweep_view import sweep_view
+from orchestrator.training.record import CellRecord, finish
+
+pytestmark = pytest.mark.slow
+
+SAMPLES_EACH = 8
+FEW = {"task": "shuffled_objects", "options": {"train": 40, "test": 10, "seed": 5}}
+FAR = {"task": "arithmetic", "options": {"train": 0, "test": 6}}
+GRID: dict[str, list[Any]] = {
+    "model": ["stub"],
+    "dataset": ["small", "few"],
+    "policy": ["hard", "random"],
+    "seed": [0, 1, 2],
+    "probe.samples": [2, 4],
+}
+
+
+def correct(cell: Cell, test_set: str, update: int, question: int) -> int:
+    """How many of the 8 samples of a question are correct."""
+    base = question % 2 if test_set == "far" else 2 + question % 2
+    hard = cell.policy == "hard"
+    lifts = {0: 0, 2: 2 * hard, 4: [3, 4, 3][cell.seed] if hard else [1, 1, 2][cell.seed]}
+    elsewhere = cell.probe.dataset.name == "small" and test_set == "few" and update > 0
+    return base + lifts[update] - elsewhere
+
+
+def live_groups(cell: Cell, update: int) -> int:
+    """How many of the two groups of an update are live."""
+    if cell.policy == "random":
+        return 1
+    return 1 if cell.probe.settings.samples == 4 and update <= 2 and cell.seed != 1 else 2
+
+
+def evaluation(cell: Cell, pool: Pool, update: int) -> pa.Table:
+    rows = [
+        {"prompt_id": prompt.prompt_id, "sample": sample, "tokens": 20, "finish": "stop"}
+        | {
+            "outcome": "correct"
+            if sample < correct(cell, pool.dataset.name, update, q)
+            else "wrong"
+        }
+        for q, prompt in enumerate(pool.test)
+        for sample in range(SAMPLES_EACH)
+    ]
+    own = pool.dataset.name == cell.probe.dataset.name
+    samples = pa.Table.from_pylist(rows, schema=SAMPLES)
+    return as_evaluation(samples, update, tiers_of(pool), dataset="" if own else pool.dataset.name)
+
+
+def finish_cell(store: Store, plan: Plan, cell: Cell) -> None:
+    finished_cell(store, plan, cell)
+    groups = []
+    for number, row in enumerate(cell_record(plan, cell).groups.rows):
+        live = number % 2 < live_groups(cell, row["update"])
+        tokens = [40 if cell.policy == "hard" else 20] * 4
+        groups.append(row | {"tokens": tokens, "rewards": [float(live), 0.0, 0.0, 0.0]})
+    record = CellRecord(GroupRecorder(groups), seconds=10.0)
+    for name, pool in plan.pools.items():
+        own = name == cell.probe.dataset.name
+        if own or name in [extra.dataset for extra in cell.extra_evals]:
+            for update in (0, 2, 4) if own else (0, 4):
+                record.add_evaluation(evaluation(cell, pool, update))
+    finish(store, cell, record, {"trl": "0"})
+
+
+def measured_sweep(folder: Path, **changes: Any) -> tuple[Plan, Store]:
+    evaluate = {"every": 2, "samples": SAMPLES_EACH, "ood": ["small", "few", "far"]}
+    settings: dict[str, Any] = {"grid": GRID, "evaluate": evaluate} | changes
+    plan = small_plan(folder, datasets={"few": FEW, "far": FAR}, **settings)
+    store = Store(str(folder / "runs"))
+    for cell in plan.cells:
+        finish_cell(store, plan, cell)
+    return plan, store
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, list[Row]]:
+    plan, store = measured_sweep(tmp_path_factory.mktemp("sweep"))
+    return plan, read_rows(store, plan.cells)
+
+
+def judged(plan: Plan, rows: Sequence[Row], text: str, **more: Any) -> list[ClaimResult]:
+    tiers = {name: tiers_of(pool) for name, pool in plan.pools.items()}
+    claim = resolved_claim(text, plan.experiment)
+    compare_at = plan.experiment.compare_at
+    return claim_results([claim], families(rows, compare_at), tiers=tiers, **more)
+
+
+def points(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
+
+
+def over_seeds(differences: Sequence[float]) -> tuple[str, str]:
+    """The mean of the differences (in samples of 8) in points, and its t interval, by SciPy."""
+    shares = 100 * np.array(differences) / SAMPLES_EACH
+    low, high = scipy.stats.ttest_1samp(shares, 0).confidence_interval(1 - LEVEL)
+    return points(shares.mean()), f"[{points(low)}, {points(high)}]"
+
+
+def constant(difference: float, items: int) -> tuple[str, str]:
+    """The same where no two seeds and questions differ."""
+    half = 100 * (1 - (LEVEL / 2) ** (1 / items))
+    share = 100 * difference / SAMPLES_EACH
+    return points(share), f"[{points(share - half)}, {points(share + half)}]"
+
+
+@pytest.mark.parametrize(
+    ("claim", "cells", "expected", "verdict"),
+    [
+        # Policies on their own test set, at the end: 3, 4, 3 against 1, 1, 2.
+        ("hard > random on small", "stub on small", over_seeds([2, 3, 1]), "inconclusive"),
+        ("gain hard > random on small", "stub on small", over_seeds([2, 3, 1]), "inconclusive"),
+        ("random < hard on small", "stub on small", over_seeds([2, 3, 1]), "inconclusive"),
+        # The base model.
+        ("hard > base on small by 20", "stub on small", over_seeds([3, 4, 3]), "supported"),
+        ("base > hard on small", "stub on small", over_seeds([-3, -4, -3]), "refuted"),
+        # Another test set: trained on both.
+        ("hard > random on far", "stub on few", over_seeds([2, 3, 1]), "inconclusive"),
+        # Training sets: training on small costs one sample on few.
+        ("few > small on few", "stub, hard", constant(1, 10), "inconclusive"),
+        ("few > base on few", "stub, random", over_seeds([1, 1, 2]), "inconclusive"),
+        # During training: 2 against 0 after update 2.
+        ("hard > random on few at update 2", "stub on few", constant(2, 10), "inconclusive"),
+        ("hard > random on few at 32 rollouts", "stub on few", over_seeds([2, 3, 1]), "inconcl"),
+        # 640 tokens are update 2 of hard and update 4 of random.
+        ("hard > random on few at 640 tokens", "stub on few", over_seeds([1, 1, 0]), "inconclu"),
+        # Area: 0, 2, L against 0, 0, R at 0, 2, 4.
+        ("hard > random on few over updates", "stub on few", over_seeds([1.5, 1.75, 1.25]), "supp"),
+        ("hard > random on few over tokens", "stub on few", over_seeds([0.75, 0.75, 0.5]), "supp"),
+        ("hard != random on few over tokens by 1", "", over_seeds([0.75, 0.75, 0.5]), "supported"),
+        ("hard >= random on few over tokens", "", over_seeds([0.75, 0.75, 0.5]), "supported"),
+        ("hard = random on few over tokens within 1", "", over_seeds([0.75, 0.75, 0.5]), "refuted"),
+        ("hard > random on few over tokens by 15", "", over_seeds([0.75, 0.75, 0.5]), "refuted"),
+    ],
+)
+def test_accuracy_claims(
+    sweep: tuple[Plan, list[Row]],
+    claim: str,
+    cells: str,
+    expected: tuple[str, str],
+    verdict: str,
+) -> None:
+    results = judged(*sweep, claim)
+    matching = [r for r in results if r.cells.startswith(cells)]
+    assert len(matching) >= 2, [r.cells for r in results]
+    assert {(r.value, r.interval) for r in matching} == {expected}
+    assert all(r.verdict.startswith(verdict) for r in matching), matching[0].reason
+
+
+def test_learnable_percentages_between_values_of_an_axis(sweep: tuple[Plan, list[Row]]) -> None:
+    """Hard: 100 % with two samples; with four 75 %, and 100 % with seed 1; at update 2 50 %."""
+    [result] = judged(*sweep, "probe.samples=2 > probe.samples=4 learnable on few for hard")
+    assert result.cells == "stub on few, hard"
+    low, high = scipy.stats.ttest_1samp([25, 0, 25], 0).confidence_interval(0.95)
+    assert (result.value, result.interval) == ("+16.7", f"[{points(low)}, {points(high)}]")
+    assert result.sample == "3 seeds"
+    [early] = judged(
+        *sweep, "learnable probe.samples=2 > probe.samples=4 on few for hard at update 2"
+    )
+    [tokens] = judged(
+        *sweep, "learnable probe.samples=2 > probe.samples=4 on few for hard at 700 tokens"
+    )
+    assert early.value == tokens.value == "+33.3"
+    everywhere = judged(*sweep, "learnable probe.samples=2 > probe.samples=4")
+    assert [r.cells for r in everywhere] == [
+        *(
+            "stub on small, hard",
+            "stub on small, random",
+            "stub on few, hard",
+            "stub on few, random",
+        )
+    ]
+    [pair] = judged(*sweep, "learnable hard > random on small for probe.samples=2")
+    assert (pair.value, pair.cells) == ("+50.0", "stub on small, probe.samples 2")
+
+
+def test_pass_at_k_is_estimated_from_all_samples(sweep: tuple[Plan, list[Row]]) -> None:
+    def value(correct: int) -> float:
+        return 1 - comb(8 - correct, 4) / comb(8, 4)
+
+    finals = [np.mean([value(q % 2 + lift) for q in range(6)]) for lift in (3, 4, 3)]
+    base = np.mean([value(q % 2) for q in range(6)])
+    for result in judged(*sweep, "hard > base on far pass@4 by 20"):
+        assert result.value == points(100 * (np.mean(finals) - base))
+        assert result.sample == "3 seeds × 6 questions"
+        assert result.verdict == "supported"
+
+
+def test_tiers_are_judged_each_by_itself(sweep: tuple[Plan, list[Row]]) -> None:
+    plan, _ = sweep
+    tiers = [*tiers_of(plan.pools["small"]).values()]
+    results = judged(*sweep, "hard > base on small in every tier for probe.samples=2")
+    assert [r.cells for r in results] == [
+        f"stub on small, probe.samples 2, tier {tier}" for tier in ("3", "5", "7")
+    ]
+    for result, tier in zip(results, ("3", "5", "7"), strict=True):
+        assert result.sample == f"3 seeds × {tiers.count(tier)} questions"
+        assert (result.value, result.interval) == over_seeds([3, 4, 3])
+        [alone] = judged(*sweep, f"hard > base on small in tier {tier} for probe.samples=2")
+        assert alone.value == result.value
+
+
+def test_r_squared_is_of_all_cells_that_a_claim_is_about(sweep: tuple[Plan, list[Row]]) -> None:
+    _, rows = sweep
+    [result] = judged(*sweep, "r2 > 0.1")
+    x = [row.result["learnable_pct"] for row in rows]
+    y = [row.result["gain"] for row in rows]
+    assert result.value == f"{scipy.stats.linregress(x, y).rvalue ** 2:.2f}"
+    assert result.sample == "24 cells" and result.paper == "0.66 (its tables: 0.67)"
+    assert result.verdict == "supported", result.interval
+    [few] = judged(*sweep, "r2 > 0.1 for hard, few, probe.samples=4")
+    assert few.reason == "R² needs at least eight finished cells, and 3 are finished"
+    assert few.verdict == "inconclusive" and few.value == "–"
+    [flat] = judged(*sweep, "r2 > 0.1 on small for random")
+    assert "3 are finished" not in flat.reason
+
+
+# ---- what cannot be judged
+
+
+def test_an_evaluation_that_is_missing_is_named(sweep: tuple[Plan, list[Row]]) -> None:
+    [_, one] = judged(*sweep, "hard > random on few at 700 tokens")
+    assert one.verdict == "inconclusive"
+    assert one.reason == "stub/few/random/s0/probe.samples=4 ends at 640 tokens"
+    [one, _] = judged(*sweep, "hard > random on few at 300 tokens")
+    assert one.reason == (
+        "stub/few/hard/s0/probe.samples=2 has no evaluation within 300 tokens: the first one is at "
+        "640; set a smaller evaluate.every"
+    )
+    plan, rows = sweep
+    partly = [replace(row, counts={"": {u: row.counts[""][u] for u in (0, 4)}}) for row in rows]
+    [one, _] = judged(plan, partly, "hard > random on few at update 2")
+    assert one.reason == "stub/few/hard/s0/probe.samples=2 was not tested on few after update 2"
+    one = judged(plan, partly, "hard > random on far")[0]
+    assert one.reason.endswith("was not tested on far after update 4")
+
+
+def test_cells_that_are_missing_are_named(sweep: tuple[Plan, list[Row]]) -> None:
+    plan, rows = sweep
+    hard = [row for row in rows if row.cell.policy == "hard"]
+    one = judged(plan, hard, "hard > random on small")[0]
+    assert (one.reason, one.cells) == (
+        *("no finished cells of random", "stub on small, probe.samples 2"),
+    )
+    [none] = judged(plan, [], "hard > random on small")
+    assert (none.reason, none.cells) == ("no finished cells of hard or random to compare", "")
+    [pair] = judged(plan, [], "r2 > 0.5")
+    assert "0 are finished" in pair.reason
+
+
+def test_one_seed_decides_nothing_unless_other_cells_tell_the_spread(
+    sweep: tuple[Plan, list[Row]],
+) -> None:
+    plan, rows = sweep
+    one = [row for row in rows if row.cell.seed == 0]
+    result = judged(plan, one, "hard > base on small by 1")[0]
+    assert result.verdict == "inconclusive" and result.reason.endswith("; needs more seeds")
+    assert result.sample == "1 seed × 12 questions"
+    learnable = judged(plan, one, "learnable hard > random on small")[0]
+    assert "over 4 updates of one seed; needs more seeds" in learnable.reason
+    store = Store(plan.source.config.storage)
+    spreads = read_spreads(store, [row.cell for row in one])
+    known = judged(plan, one, "hard > random on small by 1", spreads=spreads)[0]
+    assert known.reason.endswith("; spread between seeds from 12 cells")
+    early = judged(plan, one, "hard > random on small at update 2", spreads=spreads)[0]
+    assert early.reason.endswith("; needs more seeds"), "the spread is that of final results"
+
+
+def test_seeds_that_differ_are_paired_by_rank(sweep: tuple[Plan, list[Row]]) -> None:
+    plan, rows = sweep
+    other = [r for r in rows if (r.cell.policy == "hard") == (r.cell.seed == 0)]
+    result = judged(plan, other, "hard > random on small")[0]
+    assert "some runs are paired by the rank of their seeds" in result.reason
+
+
+def test_questions_that_are_not_scored_everywhere_are_left_out(
+    sweep: tuple[Plan, list[Row]],
+) -> None:
+    plan, rows = sweep
+    first = rows[0].counts[""][4]
+    lost = replace(rows[0], counts={"": {**rows[0].counts[""], 4: dict([*first.items()][2:])}})
+    result = judged(plan, [lost, *rows[1:]], "hard > base on small")[0]
+    assert result.sample == "3 seeds × 10 questions"
+    assert "2 questions left out, not scored in every run" in result.reason
+
+
+def test_an_axis_that_changes_no_cell_is_no_comparison(tmp_path: Path) -> None:
+    grid = GRID | {"dataset": ["small"], "policy": ["hard", "full"], "budget": [8, 16]}
+    grid.pop("probe.samples")
+    plan, store = measured_sweep(tmp_path, grid=grid, evaluate={"every": 2, "samples": 8})
+    claims = ("budget=16 > budget=8", "hard, budget=16 > full, budget=8")
+    analysis = analyse(
+        replace(plan, claims=[resolved_claim(c, plan.experiment) for c in claims]), store
+    )
+    assert [(r.cells, r.reason.partition(";")[0]) for r in analysis.claims[:2]] == [
+        ("stub on small, hard", "budget=16 − budget=8 is +0.0 points [−26.5, +26.5]"),
+        ("stub on small, full", "both sides are the same cells: the axis changes none"),
+    ]
+    assert analysis.claims[2].value == "+25.0", "full is the same cell at every budget"
+
+
+def test_without_a_point_of_its_own_a_claim_is_read_where_policies_are_compared(
+    tmp_path: Path,
+) -> None:
+    plan, store = measured_sweep(tmp_path, compare_at="tokens")
+    rows = read_rows(store, plan.cells)
+    result = judged(plan, rows, "hard > random on few")[0]
+    assert (result.value, result.interval) == over_seeds([1, 1, 0])
+    pair = next(f for f in families(rows, "tokens") if f.dataset == "few").accuracy[0]
+    assert points(pair.oriented("hard")[0]) == result.value
+    across = judged(plan, rows, "few > small on few for hard")[0]
+    assert across.value == points(100 * (2 - 2.333333) / 8), "small is tested on few at its end"
+
+
+# ---- next to the papers, and in the views
+
+
+def with_model(cell: Cell, name: str) -> Cell:
+    model = replace(cell.probe.model, location=name)
+    return cell.model_copy(update={"probe": cell.probe.model_copy(update={"model": model})})
+
+
+def test_the_papers_number_stands_beside_a_claim(sweep: tuple[Plan, list[Row]]) -> None:
+    plan, _ = sweep
+    hard, easy = (
+        next(c for c in plan.cells if c.policy == p and c.probe.dataset.name == "small")
+        for p in ("hard", "random")
+    )
+
+    def published(text: str, a: Cell, b: Cell) -> str:
+        return published_text(resolved_claim(text, plan.experiment), a, b)
+
+    assert published("hard > random on small", hard, easy) == "+4.0 to +15.2 (3 models)"
+    qwen, other = (with_model(cell, "Qwen/Qwen3-4B") for cell in (hard, easy))
+    assert published("hard > random on small", qwen, other) == "+15.2"
+    assert published("hard > base on small", qwen, qwen) == "+13.6"
+    assert published("learnable hard > random on small", qwen, other) == "+2.9"
+    assert published("hard > random on small at update 2", qwen, other) == ""
+    assert published("hard > random on far", qwen, other) == ""
+    assert published("probe.samples=2 > probe.samples=4", qwen, qwen) == ""
+
+
+def test_every_view_shows_the_claims(tmp_path: Path) -> None:
+    claims = ["hard > random on far", "r2 > 0.5", "hard > base on small in every tier"]
+    plan, store = measured_sweep(tmp_path, claims=claims)
+    analysis = analyse(plan, store)
+    assert [claim.text for claim in plan.claims] == claims
+    results = {r.text: r for r in analysis.claims}
+    assert [*results] == claims
+    view = sweep_view(analysis)
+    table = view.files["tables/claims.csv"].decode()
+    text = verdict_text(analysis)
+    assert view.files["verdicts.txt"].decode() == text + "\n"
+    page = page_html(analysis)
+    for result in analysis.claims:
+        assert f"  {result.text}: {result.verdict}" in text and result.reason in text
+        assert result.value in table and result.cells.partition(" on ")[2] in page
+    assert page.count('<tr class="supported">') == table.count(",supported,")
