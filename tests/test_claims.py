@@ -161,9 +161,7 @@ REFUSED = {
     "hard > easy on aime2025 at update 100": "before and after training only: remove 'at'",
     "hard > easy on aime2025 over tokens": "before and after training only: remove 'over'",
     "hard > easy at update 150": "no evaluation after update 150: write at update 100 or at update",
-    "hard > easy at update 401": "a cell has at most 400 updates, not 401: write at most 400",
-    "hard > easy at 4M tokens": "a cell has at most 819,200 tokens, not 4,000,000",
-    "hard > easy at 1M rollouts": "a cell has at most 3,200 rollouts",
+    "hard > easy at update 401": "a cell has 400 updates, not 401: write at most 400",
 }
 
 
@@ -218,6 +216,8 @@ def test_a_policy_named_base_is_the_policy() -> None:
     ("claim", "words"),
     [
         ("hard > rndom on small", "unknown policy, dataset or model 'rndom': write one of hard"),
+        ("hard > random at 1k rollouts", "small/hard/s0 has at most 800 rollouts: write at mos"),
+        ("hard > random at 1M tokens", "hard/s0 has at most 204,800 tokens: write at most"),
         ("hard > random in tier 9", "small has no tier 9: write one of 3, 5, 7"),
         ("hard > random on smal", "did you mean 'small'?"),
     ],

@@ -21,7 +21,6 @@ from orchestrator.config.claims import (
 )
 from orchestrator.config.corrections import one_of
 from orchestrator.config.experiment import Experiment
-from orchestrator.config.library_settings import prompts_per_update
 from orchestrator.storage.errors import shortened
 
 # The axes whose values may stand alone, in the order in which a name is looked up.
@@ -227,20 +226,15 @@ def _check_reading(claim: Claim, experiment: Experiment, updates: int, *, evalua
     """A cell reaches the point at which a claim is read, and is evaluated there."""
     assert claim.at is not None
     cost, amount = claim.at
-    grpo, every = experiment.full_grpo(), experiment.evaluate.every
-    rollouts = updates * prompts_per_update(grpo, experiment.resources.workers)
-    rollouts *= grpo["num_generations"]
-    most = {
-        "updates": updates,
-        "rollouts": rollouts,
-        "tokens": rollouts * grpo["max_completion_length"],
-    }.get(cost)
-    if most is not None and amount > most:
+    if cost != "updates":
+        return  # `orchestrator.planning.claims` knows what a cell can cost
+    if amount > updates:
         raise ClaimError(
             claim.text,
-            f"a cell has at most {most:,} {cost}, not {amount:,.15g}: write at most {most:,}",
+            f"a cell has {updates:,} updates, not {amount:,.15g}: write at most {updates:,}",
         )
-    if cost != "updates" or not evaluated:
+    every = experiment.evaluate.every
+    if not evaluated:
         return
     if amount != updates and (not every or amount % every):
         before = int(amount) // every * every if every else 0

@@ -1,33 +1,66 @@
-"""The claims of an experiment with their names looked up, and checked against its test sets."""
+"""The claims of an experiment with their names looked up, and checked against its cells. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.claim_check import resolved_claim
-from orchestrator.config.claims import EVERY_TIER, Claim, ClaimError
+from orchestrator.config.claims import BASE_SIDE, EVERY_TIER, AxisValues, Claim, ClaimError
 from orchestrator.config.corrections import one_of
+from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import Pool
 
 
-def load_claims(loaded: LoadedConfig, name: str, pools: Mapping[str, Pool]) -> list[Claim]:
-    """The claims of an experiment. Raises UserError at the line of an unknown tier."""
+def load_claims(
+    loaded: LoadedConfig, name: str, pools: Mapping[str, Pool], cells: Sequence[Cell]
+) -> list[Claim]:
+    """The claims of an experiment.
+
+    Raises UserError at the line of one with an unknown tier, or beyond what a cell can cost.
+    """
     experiment = loaded.experiment(name)
     claims = []
     for index, text in enumerate(experiment.claims):
         claim = resolved_claim(text, experiment)
-        if claim.tier not in (None, EVERY_TIER):
-            trained_on = dict(claim.only).get("dataset")
-            sets = [claim.test_set or trained_on or each for each in experiment.grid.dataset]
-            for test_set in dict.fromkeys(sets):
-                tiers = sorted({*tiers_of(pools[test_set]).values()})
-                if claim.tier not in tiers:
-                    problem = f"{test_set} has no tier {claim.tier}: write {one_of(tiers, '')}"
-                    error = ClaimError(text, problem)
-                    raise loaded.error(str(error), "experiments", name, "claims", index)
+        sides = [side for side in (claim.a, claim.b) if side != BASE_SIDE]
+        about = [
+            cell
+            for cell in (cells if claim.tier or claim.at else ())
+            if has_values(cell, claim.only) and any(has_values(cell, side) for side in sides)
+        ]
+        if problem := _unknown_tier(claim, about, pools) or _unreachable(claim, about):
+            error = ClaimError(text, problem)
+            raise loaded.error(str(error), "experiments", name, "claims", index)
         claims.append(claim)
     return claims
+
+
+def has_values(cell: Cell, values: AxisValues) -> bool:
+    """Whether a cell has these values of its axes."""
+    axes = cell.axes
+    return all(repr(axes[axis]) == repr(value) for axis, value in values)
 
 
 def tiers_of(pool: Pool) -> dict[str, str]:
     """Every test question of a data set, by prompt_id, and its tier."""
     return {prompt.prompt_id: prompt.tier for prompt in pool.test}
+
+
+def _unknown_tier(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) -> str:
+    if claim.tier in (None, EVERY_TIER):
+        return ""
+    for test_set in {claim.test_set or cell.probe.dataset.name: None for cell in cells}:
+        tiers = sorted({*tiers_of(pools[test_set]).values()})
+        if claim.tier not in tiers:
+            return f"{test_set} has no tier {claim.tier}: write {one_of(tiers, '')}"
+    return ""
+
+
+def _unreachable(claim: Claim, cells: Sequence[Cell]) -> str:
+    if claim.at is None or claim.at.cost not in ("rollouts", "tokens"):
+        return ""
+    cost, amount = claim.at
+    for cell in cells:
+        most = cell.max_rollouts * (cell.grpo["max_completion_length"] if cost == "tokens" else 1)
+        if amount > most:
+            return f"{cell.name} has at most {most:,} {cost}: write at most {most:,}"
+    return ""

@@ -80,7 +80,7 @@ def make_plan(loaded: LoadedConfig, name: str) -> Plan:
     pools = load_pools(loaded, experiment, resolved, (*path, "budget"))
     cells = expand(experiment, resolved, pools)
     cells, shared = _distinct(loaded, path, cells)
-    claims = load_claims(loaded, name, pools)
+    claims = load_claims(loaded, name, pools, cells)
     return Plan(name, loaded, experiment, pools, cells, shared, claims)
 
 

@@ -16,11 +16,11 @@ from orchestrator.config.claims import (
     BASE_SIDE,
     CORRELATION,
     EVERY_TIER,
-    AxisValues,
     Claim,
     side_text,
 )
 from orchestrator.planning.cells import Cell, axes_without
+from orchestrator.planning.claims import has_values
 from orchestrator.report.claim_values import (
     NotMeasured,
     Reading,
@@ -142,7 +142,7 @@ def _blocks(claim: Claim, families: Sequence[Family]) -> list[Block]:
             sides = [
                 name
                 for name, side in (("a", claim.a), ("b", claim.b))
-                if side != BASE_SIDE and _has(cell, side) and _has(cell, claim.only)
+                if side != BASE_SIDE and has_values(cell, side) and has_values(cell, claim.only)
             ]
             if not sides:
                 continue
@@ -155,11 +155,6 @@ def _blocks(claim: Claim, families: Sequence[Family]) -> list[Block]:
         if BASE_SIDE in (claim.a, claim.b):
             block.a = block.b = block.rows
     return [*blocks.values()]
-
-
-def _has(cell: Cell, settings: AxisValues) -> bool:
-    axes = cell.axes
-    return all(repr(axes[axis]) == repr(value) for axis, value in settings)
 
 
 def _title(cell: Cell, compared: set[str]) -> str:
@@ -258,7 +253,7 @@ def _correlation(claim: Claim, families: Sequence[Family], when: str) -> ClaimRe
         row.cell.cell_id: row
         for family in families
         for row in family.rows
-        if _has(row.cell, claim.only)
+        if has_values(row.cell, claim.only)
     }
     points = [point for _, point in learnable_gain_points([*rows.values()])]
     measured = measured_correlation(points, len({row.cell.seed for row in rows.values()}))

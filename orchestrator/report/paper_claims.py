@@ -30,7 +30,7 @@ def published_text(claim: Claim, a: Cell | None, b: Cell | None) -> str:
     if claim.metric == CORRELATION:
         fit = paper.published_r_squared()
         return f"{paper.STATED_R_SQUARED} (its tables: {fit.value:.2f})"
-    if a is None or b is None or claim.at or claim.over or claim.tier:
+    if a is None or b is None or a.online or b.online or claim.at or claim.over or claim.tier:
         return ""
     if claim.axes == {"dataset"}:
         return _cross_dataset(claim, a, b)
