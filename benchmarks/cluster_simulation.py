@@ -34,10 +34,12 @@ from orchestrator.cost.schedule import (
 from orchestrator.cost.throughput import (
     DEVICES,
     Device,
+    Draws,
     Workload,
     generation_counts,
     model_size,
     nominal_cost,
+    skips_dead_groups,
 )
 
 EXPERIMENTS = ("paper_a", "paper_a_llama")  # of experiments.yaml
@@ -56,6 +58,7 @@ class Task(NamedTuple):
 TASKS = {"gsm8k": Task(120, 200, 500, 1319), "shuffled-seven": Task(180, 150, 400, 500)}
 # Length of a policy's completions relative to the pool's: hard prompts have longer ones.
 LONGER = {"hard": 1.25, "easy": 0.75}
+LIVE = 0.6  # share of live groups, as in the quickstart
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,12 @@ def seconds(
     counts = generation_counts(grpo, experiment.resources.workers)
     longest = min(longer * task.longest, grpo["max_completion_length"])
     times = grpo["max_steps"] // evaluate.every
-    answers = times * (evaluate.samples + evaluate.greedy) * task.questions
-    work = Workload(counts, longest, task.prompt, times, answers, task.mean)
+    limit, samples = grpo["max_completion_length"], evaluate.samples
+    count = (samples + evaluate.greedy) * task.questions
+    answers = Draws(count, task.mean, limit, task.prompt, samples)
+    mean = min(longer * task.mean, limit)
+    live = LIVE if skips_dead_groups(grpo) else 1.0
+    work = Workload(counts, longest, mean, task.prompt, times, answers, live)
     return nominal_cost(work, model_size(SHAPES[model], "bfloat16"), machine).seconds
 
 

@@ -20,7 +20,7 @@ from orchestrator.probing.outcomes import (
     Outcomes,
     PartTables,
     load_outcomes,
-    load_tokens,
+    load_stored,
     missing_samples,
 )
 from orchestrator.probing.sample_store import compact, load_samples, write_part
@@ -125,7 +125,8 @@ def test_outcomes_are_those_of_the_samples_whatever_the_parts(tmp_path: Path) ->
             expected[place], tokens[place] = OUTCOMES.index(row["outcome"]), row["tokens"]
         loaded = load_outcomes(store, spec, some, pool.task)
         assert (loaded.codes == expected).all() and loaded.drawn == len(rows)
-        assert (load_tokens(store, spec, some) == tokens).all()
+        stored = load_stored(store, spec, some)
+        assert (stored.tokens == tokens).all() and (stored.codes == expected).all()
         assert missing_samples(store, spec, some).samples == (expected == NONE).sum()
         compact(store, spec.key, reader.add)
     assert (reader.codes == expected).all() and not reader.stale

@@ -19,6 +19,7 @@ from orchestrator.cost.throughput import (
     DEVICES,
     Calibration,
     Cost,
+    Draws,
     GenerationCounts,
     TokenLengths,
     Workload,
@@ -27,12 +28,16 @@ from orchestrator.cost.throughput import (
     generation_counts,
     model_size,
     nominal_cost,
+    sampling_seconds,
+    skips_dead_groups,
 )
-from orchestrator.pipeline.estimate import estimate_costs, probe_labels
+from orchestrator.pipeline.estimate import estimate_costs, live_share, probe_labels
+from orchestrator.probing.outcomes import NONE
 from orchestrator.storage.store import Store
+from tasks import OUTCOMES
 
-COUNTS = GenerationCounts(100, 64, 6400, 0)
-WORK = Workload(COUNTS, 200, 100, 2, 800, 150)
+COUNTS = GenerationCounts(100, 64, 6400, 0, 8, 8)
+WORK = Workload(COUNTS, 200, 80, 100, 2, Draws(400, 150, 250, 100, 8))
 H100 = DEVICES["h100"]
 
 
@@ -70,15 +75,77 @@ def test_the_expected_longest_agrees_with_simulation() -> None:
         {"counts": COUNTS._replace(trained=12800)},
         {"counts": COUNTS._replace(scored=6400)},
         {"steps": 400},
+        {"tokens": 150},
         {"prompt": 500},
+        {"live": 1.0},
+        {"trl_draws": True},
+        {"padded": True},
     ],
 )
 def test_more_work_takes_longer(more: dict[str, Any]) -> None:
     size = model_size(SHAPES["Qwen/Qwen3-4B"])
-    base = nominal_cost(WORK, size, H100)
-    assert nominal_cost(WORK._replace(**more), size, H100).training > base.training
-    answers = nominal_cost(WORK._replace(answers=1600), size, H100)
-    assert answers.evaluation > base.evaluation
+    work = WORK._replace(live=0.8)
+    base = nominal_cost(work, size, H100)
+    assert nominal_cost(work._replace(**more), size, H100).training > base.training
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"completions": 800}, {"mean": 200}, {"longest": 500}, {"prompt": 300}, {"together": 1}],
+)
+def test_more_answers_take_longer(more: dict[str, float]) -> None:
+    size = model_size(SHAPES["Qwen/Qwen3-4B"])
+    answers = WORK.answers._replace(**more)
+    assert sampling_seconds(answers, size, H100) > sampling_seconds(WORK.answers, size, H100)
+    assert sampling_seconds(answers._replace(completions=0), size, H100) == 0
+
+
+def test_an_update_costs_what_is_computed() -> None:
+    """One pass over each live completion, and one over each prompt of a micro-batch."""
+    size = model_size(SHAPES["Qwen/Qwen3-4B"])
+    work = WORK._replace(live=0.5, recompute=False)
+    free = {"layer_seconds": 0.0, "bandwidth": 1e30, "flops": size.parameters / 0.4}
+    device = H100._replace(**free)
+
+    def update(work: Workload) -> float:
+        alone = work._replace(live=0.0, padded=False)
+        return (
+            nominal_cost(work, size, device).training - nominal_cost(alone, size, device).training
+        )
+
+    assert update(work) == pytest.approx(0.5 * 6400 * 4 * (100 / 8 + 80))
+    few = COUNTS._replace(read=2)
+    assert update(work._replace(counts=few)) == pytest.approx(0.5 * 6400 * 4 * (100 / 2 + 80))
+    padded = work._replace(padded=True, recompute=True)
+    assert update(padded) == pytest.approx(6400 * 6 * (100 + 200))
+
+
+@pytest.mark.parametrize(
+    ("grpo", "masked", "skips"),
+    [
+        ({}, False, True),
+        ({"beta": 0.1}, False, False),
+        ({"beta": 0.1}, True, True),
+        ({"top_entropy_quantile": 0.2}, False, False),
+        ({"entropy_coef": 0.01}, True, False),
+    ],
+)
+def test_dead_groups_are_skipped_where_that_is_exact(
+    grpo: dict[str, float], masked: bool, skips: bool
+) -> None:
+    assert skips_dead_groups(GRPO_DEFAULTS | grpo, masked=masked) is skips
+
+
+def test_the_live_share_follows_the_pools_pass_rates() -> None:
+    right, wrong, none = OUTCOMES.index("correct"), OUTCOMES.index("wrong"), NONE
+    unknown = np.full((10, 4), none, dtype=np.uint8)
+    assert live_share(unknown, 8) == pytest.approx(1 - 2 / 9), "any pass rate is as likely"
+    mixed = np.array([[right, wrong] * 2] * 100, dtype=np.uint8)
+    assert live_share(mixed, 8) > 0.95
+    never = np.full((100, 4), wrong, dtype=np.uint8)
+    assert live_share(never, 8) < 0.1
+    errors = np.full((100, 4), OUTCOMES.index("error"), dtype=np.uint8)
+    assert live_share(errors, 8) == pytest.approx(1 - 2 / 9)
 
 
 def test_a_larger_model_a_slower_device_and_plain_decoding_take_longer() -> None:
@@ -86,19 +153,22 @@ def test_a_larger_model_a_slower_device_and_plain_decoding_take_longer() -> None
     base = nominal_cost(WORK, small, H100).seconds
     assert nominal_cost(WORK, large, H100).seconds > base
     assert nominal_cost(WORK, small, DEVICES["a100"]).seconds > base
-    assert nominal_cost(WORK._replace(vllm=True), small, H100).seconds < base
+    by_trl = WORK._replace(trl_draws=True)
+    by_vllm = nominal_cost(by_trl._replace(vllm=True), small, H100).seconds
+    assert by_vllm < nominal_cost(by_trl, small, H100).seconds
 
 
 @pytest.mark.parametrize(
     ("grpo", "workers", "expected"),
     [
-        ({}, 1, (100, 8, 800, 0)),
-        ({"gradient_accumulation_steps": 4}, 1, (100, 32, 3200, 0)),
-        ({"num_iterations": 2}, 1, (50, 8, 800, 400)),
-        ({"num_iterations": 2, "beta": 0.1}, 1, (50, 8, 800, 800)),
-        ({"beta": 0.1}, 1, (100, 8, 800, 800)),
-        ({"steps_per_generation": 4}, 1, (25, 32, 800, 800)),
-        ({"generation_batch_size": 64}, 2, (25, 32, 800, 800)),
+        ({}, 1, (100, 8, 800, 0, 8, 8)),
+        ({"gradient_accumulation_steps": 4}, 1, (100, 32, 3200, 0, 8, 8)),
+        ({"num_iterations": 2}, 1, (50, 8, 800, 400, 8, 8)),
+        ({"num_iterations": 2, "beta": 0.1}, 1, (50, 8, 800, 800, 8, 8)),
+        ({"beta": 0.1}, 1, (100, 8, 800, 800, 8, 8)),
+        ({"steps_per_generation": 4}, 1, (25, 32, 800, 800, 8, 8)),
+        ({"generation_batch_size": 64}, 2, (25, 32, 800, 800, 8, 8)),
+        ({"per_device_train_batch_size": 2, "steps_per_generation": 4}, 1, (25, 8, 200, 200, 8, 2)),
     ],
 )
 def test_generations_and_rows_follow_from_trls_settings(

@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator.config.engine_settings import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
-from orchestrator.pipeline.estimate import StoredTokens, probe_id, probe_labels
+from orchestrator.pipeline.estimate import StoredProbes, probe_id, probe_labels
 from orchestrator.pipeline.timetable import Site, time_lines, timetable
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.downloads import fetch_command, repositories
@@ -29,7 +29,7 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
     chart_columns = CHART_COLUMNS if width is None else min(CHART_COLUMNS, width - CHART_LABELS)
     states = {cell.cell_id: cell_state(store, cell) for cell in plan.cells}
     untrained = [cell for cell in plan.cells if states[cell.cell_id].needs_training]
-    tokens = StoredTokens(plan, store)
+    stored = StoredProbes(plan, store)
     return {
         "experiment": plan.name,
         "about": plan.experiment.about,
@@ -37,10 +37,10 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
         "notes": _engine_notes(plan),
         "cells": [_cell(cell, states[cell.cell_id]) for cell in plan.cells],
         "cells_owed": sum(not state.settled for state in states.values()),
-        "probes": _probes(plan, tokens),
+        "probes": _probes(plan, stored),
         "updates_owed": sum(cell.updates for cell in untrained),
         "rollouts_owed": sum(cell.rollouts for cell in untrained),
-        **timetable(plan, store, untrained, site, chart_columns, tokens),
+        **timetable(plan, store, untrained, site, chart_columns, stored),
         "datasets": [_dataset(plan, name) for name in plan.pools],
         "not_downloaded": _not_downloaded(plan),
         "fetch_command": fetch_command(plan.source, plan.name),
@@ -116,7 +116,7 @@ def _cell(cell: Cell, state: CellState) -> dict[str, Any]:
     }
 
 
-def _probes(plan: Plan, tokens: StoredTokens) -> list[dict[str, Any]]:
+def _probes(plan: Plan, stored: StoredProbes) -> list[dict[str, Any]]:
     """Every probe, and what it is missing."""
     labels = probe_labels(plan.probes)
     probes = []
@@ -131,7 +131,7 @@ def _probes(plan: Plan, tokens: StoredTokens) -> list[dict[str, Any]]:
                 "split": spec.split,
                 "prompts": len(prompts),
                 "samples": len(prompts) * spec.settings.samples,
-                "samples_owed": tokens.missing(spec),
+                "samples_owed": stored.missing(spec),
                 "samples_owed_at_most": targets_of(plan, spec) is not None,
             }
         )

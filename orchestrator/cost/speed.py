@@ -15,6 +15,7 @@ from orchestrator.cost.throughput import (
     Calibration,
     Cost,
     Device,
+    Draws,
     ModelSize,
     TokenLengths,
     Workload,
@@ -22,6 +23,7 @@ from orchestrator.cost.throughput import (
     calibrate,
     cpu,
     generation_counts,
+    skips_dead_groups,
 )
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
@@ -92,40 +94,86 @@ def measured_cost(result: Mapping[str, Any]) -> Cost:
     return Cost(timing.get("start_seconds", 0.0), training, evaluation)
 
 
-def finished_workload(
-    grpo: Mapping[str, Any], resources: Resources, result: Mapping[str, Any]
-) -> Workload:
-    """What a finished cell computed, from its ledger and timing."""
+def finished_workload(cell: Mapping[str, Any], result: Mapping[str, Any]) -> Workload:
+    """What a finished cell computed, from its cell.json and result.json."""
+    grpo, resources = cell["grpo"], Resources.model_validate(cell["resources"])
     ledger, timing = result["ledger"], result.get("timing", {})
     counts = generation_counts(grpo, resources.workers)
     steps = timing.get("decode_steps", 0.0) / max(1, counts.generations)
+    groups = ledger["rollouts"] / grpo["num_generations"]
+    live = ledger.get("live", groups) / max(1, groups)
+    drawn_by = result.get("versions", {}).get("rollouts")  # None: TRL did the whole update
+    masked = cell.get("mask_dead_groups", False)
+    prompt = ledger["prompt_tokens"] / max(1, ledger["rollouts"])
+    evaluations, answers = timing.get("evaluations", 0), timing.get("answers", 0)
+    evaluated = cell["baseline"]["settings"]
     return Workload(
         counts=counts,
         steps=steps or grpo["max_completion_length"],
-        prompt=ledger["prompt_tokens"] / max(1, ledger["rollouts"]),
-        evaluations=timing.get("evaluations", 0),
-        answers=timing.get("answers", 0) / resources.workers,
-        answer=timing.get("answer_tokens", 0) / max(1, timing.get("answers", 0)),
+        tokens=ledger["generated_tokens"] / max(1, ledger["rollouts"]),
+        prompt=prompt,
+        evaluations=evaluations,
+        answers=Draws(
+            answers / max(1, evaluations) / resources.workers,
+            timing.get("answer_tokens", 0) / max(1, answers),
+            evaluated["max_completion_length"],
+            prompt,
+            evaluated["samples"],
+        ),
+        live=live if skips_dead_groups(grpo, masked=masked) else 1.0,
+        recompute=_recomputes(grpo, resources),
+        trl_draws=drawn_by != "decile",
+        padded=drawn_by is None,
         vllm=bool(grpo.get("use_vllm")),
     )
 
 
-def cell_workload(plan: Plan, cell: Cell, lengths: TokenLengths) -> Workload:
-    """What a cell will compute if its completions are as long as the base model's."""
+class Expected(NamedTuple):
+    """What is known of a cell's completions before it runs, from the base model's.
+
+    Lengths of its subset, of the whole pool and of its test set; the pool's share of live groups.
+    Training moves mean lengths and pass rates of an extreme subset towards those of the pool, so
+    that the subset only decides the longest completions.
+    """
+
+    subset: TokenLengths
+    pool: TokenLengths
+    test: TokenLengths
+    live: float
+
+
+def cell_workload(plan: Plan, cell: Cell, expected: Expected) -> Workload:
+    """What a cell will compute if its completions are as expected."""
     counts = generation_counts(cell.grpo, cell.resources.workers)
     limit = int(cell.grpo["max_completion_length"])
-    clipped = lengths._replace(completions=np.minimum(lengths.completions, limit))
-    evaluations = evaluations_until(cell, cell.updates)
-    answers = evaluations * len(plan.pool(cell.baseline).test) * cell.baseline.settings.samples
+    subset, pool = (
+        lengths._replace(completions=np.minimum(lengths.completions, limit))
+        for lengths in (expected.subset, expected.pool)
+    )
+    evaluations, settings = evaluations_until(cell, cell.updates), cell.baseline.settings
+    count = float(len(plan.pool(cell.baseline).test) * settings.samples)
     for extra in cell.extra_evals:  # other test sets are evaluated only at the end
         once = len(plan.pool(extra.probe).test) * extra.probe.settings.samples
-        answers += once * (evaluations if extra.greedy else 1)
+        count += once / (1 if extra.greedy else evaluations)
     return Workload(
         counts=counts,
-        steps=clipped.longest(counts.rows),
-        prompt=lengths.prompt,
+        steps=subset.longest(counts.rows),
+        tokens=pool.mean,
+        prompt=subset.prompt,
         evaluations=evaluations,
-        answers=answers / cell.resources.workers,
-        answer=lengths.mean,
+        answers=Draws(
+            count / cell.resources.workers,
+            expected.test.mean,
+            settings.max_completion_length,
+            expected.test.prompt,
+            settings.samples,
+        ),
+        live=expected.live if skips_dead_groups(cell.grpo, masked=cell.mask_dead_groups) else 1.0,
+        recompute=_recomputes(cell.grpo, cell.resources),
+        trl_draws=bool(cell.why_trl_draws),
         vllm=bool(cell.grpo.get("use_vllm")),
     )
+
+
+def _recomputes(grpo: Mapping[str, Any], resources: Resources) -> bool:
+    return bool(grpo.get("gradient_checkpointing", resources.gpus > 0))

@@ -6,7 +6,9 @@ times divided by the estimates of the same cells give a `Calibration`, and the a
 only for what differs between cells: lengths, batches, updates.
 
 A rollout lasts until its longest completion ends, so its time follows the expected longest of a
-batch, which is computed from the probe's completions.
+batch, which is computed from the probe's completions. What else an update costs depends on what is
+computed: Decile's decoder drops completions that have ended, and dead groups are left out of the
+loss where that is exact, so the probe's lengths and pass rates matter as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,6 +45,7 @@ class Device(NamedTuple):
     layer_seconds: float  # overhead per layer of a decoding step, before any arithmetic
     start_seconds: float  # from a fresh process to a loaded model, without reading the weights
     memory: float = 0.0  # bytes
+    rows: int = DECODER_ROWS  # completions that the decoder draws at once
 
 
 # Assumptions. Decoding with transformers launches each layer's kernels and its adapter's one by one
@@ -53,10 +56,10 @@ START_SECONDS = 25.0  # until a fresh process has imported its libraries
 LOAD_BANDWIDTH = 1e9  # bytes/s at which weights are read
 FLOPS_UTILISATION = 0.40  # share of the FLOP/s that dense layers reach
 BANDWIDTH_UTILISATION = 0.6  # share of the bandwidth that decoding reaches
-# FLOPs per parameter and token: forward, backward, and forward again (LoRA computes no gradients of
-# the base weights; gradient checkpointing computes activations twice).
-BACKWARD_FLOPS = 6.0
+# FLOPs per parameter and token. LoRA computes no gradients of the base weights, so that a backward
+# pass costs as much as a forward one; gradient checkpointing computes activations twice.
 FORWARD_FLOPS = 2.0
+BACKWARD_FLOPS = 2.0
 CHARACTERS_PER_TOKEN = 4.0
 TEMPLATE_TOKENS = 40.0  # of the chat template around a question
 
@@ -72,7 +75,7 @@ DEVICES = {
 def cpu(cpus: float) -> Device:
     """A share of a CPU: about 60 GFLOP/s and 10 GB/s per core, and 2 ms per layer and step."""
     cores = max(1.0, cpus)
-    return Device(f"{cores:g} CPU", 1e10 * cores, 6e10 * cores, 2e-3, 10.0)
+    return Device(f"{cores:g} CPU", 1e10 * cores, 6e10 * cores, 2e-3, 10.0, rows=256)
 
 
 class TokenLengths(NamedTuple):
@@ -102,13 +105,16 @@ def assumed_lengths(prompt: float, limit: int) -> TokenLengths:
 class GenerationCounts(NamedTuple):
     """Generations of one worker, and completions: per generation, trained, and only scored.
 
-    Trained completions go through forward and backward, scored ones through forward only.
+    Trained completions go through forward and backward, scored ones through forward only. `drawn`
+    completions of a prompt are drawn together, and `read` of them go through the loss together.
     """
 
     generations: int
     rows: int
     trained: int
     scored: int
+    drawn: int
+    read: int
 
 
 def generation_counts(grpo: Mapping[str, Any], workers: int) -> GenerationCounts:
@@ -123,23 +129,53 @@ def generation_counts(grpo: Mapping[str, Any], workers: int) -> GenerationCounts
     if grpo.get("generation_batch_size"):
         per_generation = max(1, grpo["generation_batch_size"] // (micro * workers))
     iterations = grpo.get("num_iterations", 1)
-    updates = grpo["max_steps"]
+    updates, group = grpo["max_steps"], grpo["num_generations"]
     generations = ceil(updates * accumulated / (per_generation * iterations))
     rows = micro * per_generation
     passes = (grpo.get("beta", 0.0) > 0) + (iterations > 1 or per_generation > accumulated)
-    trained = updates * micro * accumulated
-    return GenerationCounts(generations, rows, trained, generations * rows * passes)
+    trained, scored = updates * micro * accumulated, generations * rows * passes
+    return GenerationCounts(generations, rows, trained, scored, min(group, rows), min(group, micro))
+
+
+def skips_dead_groups(grpo: Mapping[str, Any], *, masked: bool = False) -> bool:
+    """Whether updates compute live groups only: they do where the result is the same.
+
+    `masked`: dead groups do not count in the loss at all. See `training.trl_internals`.
+    """
+    connected = grpo.get("top_entropy_quantile", 1.0) < 1 or grpo.get("entropy_coef", 0.0) > 0
+    return not connected and (masked or not grpo.get("beta", 0.0))
+
+
+class Draws(NamedTuple):
+    """Completions that the decoder draws in one call. Lengths are in tokens.
+
+    `together` completions have the same prompt, which is read once for them.
+    """
+
+    completions: float
+    mean: float  # length
+    longest: float
+    prompt: float
+    together: float
 
 
 class Workload(NamedTuple):
-    """What one worker of a cell computes. Lengths are in tokens."""
+    """What one worker of a cell computes. Lengths are in tokens.
+
+    trl_draws: TRL draws the rollouts, each to the longest completion. padded: each update computes
+    every completion in its full width with a prompt of its own, as in TRL.
+    """
 
     counts: GenerationCounts
     steps: float  # length of the longest completion of a generation
+    tokens: float  # mean length of a completion of a generation
     prompt: float
     evaluations: int
-    answers: float  # completions of all evaluations
-    answer: float
+    answers: Draws  # of one evaluation
+    live: float = 1.0  # share of the trained completions that updates compute
+    recompute: bool = True  # activations are computed twice
+    trl_draws: bool = False
+    padded: bool = False
     vllm: bool = False
 
 
@@ -162,36 +198,47 @@ class Cost(NamedTuple):
 
 def nominal_cost(work: Workload, size: ModelSize, device: Device) -> Cost:
     """The cost of a cell by the datasheets and assumptions above, not calibrated."""
-    counts = work.counts
-    step = _step_seconds(counts.rows, work.prompt + work.steps / 2, size, device, vllm=work.vllm)
-    prefill = _compute_seconds(FORWARD_FLOPS * counts.rows * work.prompt, size, device)
-    rollout = work.steps * step + prefill
-    flops = BACKWARD_FLOPS * counts.trained + FORWARD_FLOPS * counts.scored
-    updates = _compute_seconds(flops * (work.prompt + work.steps), size, device)
+    rollout = _rollout_seconds(work, size, device)
     return Cost(
         device.start_seconds + size.weight_bytes / LOAD_BANDWIDTH,
-        counts.generations * rollout + updates,
-        sampling_seconds(work.answers, work.answer, work.prompt, work.evaluations, size, device),
+        work.counts.generations * rollout + _update_seconds(work, size, device),
+        work.evaluations * sampling_seconds(work.answers, size, device),
     )
 
 
-def sampling_seconds(
-    answers: float,
-    tokens: float,
-    prompt: float,
-    batches: int,
-    size: ModelSize,
-    device: Device,
-    *,
-    vllm: bool = False,
-) -> float:
-    """Seconds to sample `answers` completions of `tokens` tokens each, in this many batches."""
-    if not answers:
+def _rollout_seconds(work: Workload, size: ModelSize, device: Device) -> float:
+    """One generation."""
+    rows, prompt = work.counts.rows, work.prompt
+    if not work.trl_draws:
+        draws = Draws(rows, work.tokens, work.steps, prompt, work.counts.drawn)
+        return sampling_seconds(draws, size, device)
+    step = _step_seconds(rows, prompt + work.steps / 2, size, device, vllm=work.vllm)
+    return work.steps * step + _compute_seconds(FORWARD_FLOPS * rows * prompt, size, device)
+
+
+def _update_seconds(work: Workload, size: ModelSize, device: Device) -> float:
+    """All updates of a cell."""
+    counts, live = work.counts, work.live
+    width = work.prompt / counts.read + work.tokens
+    if work.padded:
+        width, live = work.prompt + work.steps, 1.0
+    flops = counts.trained * live * (FORWARD_FLOPS * (1 + work.recompute) + BACKWARD_FLOPS)
+    return _compute_seconds((flops + FORWARD_FLOPS * counts.scored) * width, size, device)
+
+
+def sampling_seconds(draws: Draws, size: ModelSize, device: Device, *, vllm: bool = False) -> float:
+    """Seconds of one call of the decoder: waiting completions take the places of those that end."""
+    if not draws.completions:
         return 0.0
-    rows = min(DECODER_ROWS, answers / max(1, batches))
-    step = _step_seconds(rows, prompt + tokens / 2, size, device, vllm=vllm)
-    prefill = _compute_seconds(FORWARD_FLOPS * answers * prompt, size, device)
-    return answers * tokens / rows * step + prefill
+    waiting = max(0.0, draws.completions - device.rows)
+    steps = draws.longest + waiting * draws.mean / device.rows
+    rows, context = (
+        draws.completions * draws.mean / steps,
+        draws.prompt / draws.together + draws.mean / 2,
+    )
+    prefill = FORWARD_FLOPS * draws.completions / draws.together * draws.prompt
+    step = _step_seconds(rows, context, size, device, vllm=vllm)
+    return steps * step + _compute_seconds(prefill, size, device)
 
 
 def _step_seconds(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cluster.resources import probe_share
 from orchestrator.config.experiment import Resources
@@ -18,6 +17,7 @@ from orchestrator.cost.memory import shape_of
 from orchestrator.cost.speed import (
     ANY_SIZE,
     DEFAULT_GPU,
+    Expected,
     ModelSpeed,
     cell_workload,
     finished_workload,
@@ -30,6 +30,7 @@ from orchestrator.cost.speed import (
 from orchestrator.cost.throughput import (
     DEVICES,
     Cost,
+    Draws,
     ModelSize,
     TokenLengths,
     cpu,
@@ -37,15 +38,23 @@ from orchestrator.cost.throughput import (
     nominal_cost,
     sampling_seconds,
 )
+from orchestrator.difficulty.estimates import expected_learnability, fit_prior
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.outcomes import ROWS_PER_PART, load_tokens
+from orchestrator.probing.outcomes import (
+    NONE,
+    ROWS_PER_PART,
+    Codes,
+    StoredSamples,
+    load_stored,
+)
 from orchestrator.probing.probes import pending_samples, targets_of
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import read_result
+from tasks import OUTCOMES
 
 Results = Mapping[str, dict[str, Any]]  # result.json by cell_id
 
@@ -76,30 +85,41 @@ def finished_results(plan: Plan, store: Store) -> Results:
     return {cell_id: result for cell_id, result in results.items() if result is not None}
 
 
-class StoredTokens:
-    """The token counts of a plan's stored samples; each probe is read once."""
+class StoredProbes:
+    """The lengths and outcomes of a plan's stored samples; each probe is read once."""
 
     def __init__(self, plan: Plan, store: Store) -> None:
         self.plan, self.store = plan, store
-        self._tokens: dict[str, npt.NDArray[np.int32]] = {}
+        self._samples: dict[str, StoredSamples] = {}
         self._missing: dict[str, int] = {}
 
-    def of(self, spec: ProbeSpec) -> npt.NDArray[np.int32]:
-        """Token counts of every sample of a probe, [prompts, K]; -1 where it is not stored."""
-        if probe_id(spec) not in self._tokens:
+    def of(self, spec: ProbeSpec) -> StoredSamples:
+        """The stored samples of a probe."""
+        if probe_id(spec) not in self._samples:
             prompts = self.plan.pool(spec).prompts(spec.split)
-            self._tokens[probe_id(spec)] = load_tokens(self.store, spec, prompts)
-        return self._tokens[probe_id(spec)]
+            self._samples[probe_id(spec)] = load_stored(self.store, spec, prompts)
+        return self._samples[probe_id(spec)]
 
     def missing(self, spec: ProbeSpec) -> int:
         """The samples that a probe is missing; an adaptive probe may need fewer."""
         if probe_id(spec) not in self._missing:
             self._missing[probe_id(spec)] = (
-                int(np.count_nonzero(self.of(spec) < 0))
+                int(np.count_nonzero(self.of(spec).tokens < 0))
                 if targets_of(self.plan, spec) is None
                 else pending_samples(self.plan, self.store, spec).samples
             )
         return self._missing[probe_id(spec)]
+
+
+def live_share(codes: Codes, group_size: int) -> float:
+    """The expected share of groups whose rewards differ, from outcomes [prompts, K] of a pool.
+
+    Without any sample, every pass rate is as likely as any other.
+    """
+    unrewarded = (codes == NONE) | (codes == OUTCOMES.index("error"))
+    right = np.count_nonzero(codes == OUTCOMES.index("correct"), axis=1)
+    n = codes.shape[1] - np.count_nonzero(unrewarded, axis=1)
+    return float(expected_learnability(right, n, fit_prior(right, n), group_size).mean())
 
 
 def estimate_costs(
@@ -109,12 +129,12 @@ def estimate_costs(
     cluster: Mapping[str, float],
     gpu: str = DEFAULT_GPU,
     results: Results | None = None,
-    tokens: StoredTokens | None = None,
+    stored: StoredProbes | None = None,
 ) -> CostEstimates:
     """The costs of these cells and of every unfinished probe on a cluster's devices."""
     if results is None:
         results = finished_results(plan, store)
-    estimator = _Estimator(plan, store, gpu, results, tokens or StoredTokens(plan, store))
+    estimator = _Estimator(plan, store, gpu, results, stored or StoredProbes(plan, store))
     costs = {cell.cell_id: estimator.cell_cost(cell) for cell in cells}
     probes = {probe_id(spec): estimator.probe_seconds(spec, cluster) for spec in plan.probes}
     return CostEstimates(
@@ -151,11 +171,12 @@ class _Estimator:
     """Estimates for one plan; reads each probe once."""
 
     def __init__(
-        self, plan: Plan, store: Store, gpu: str, results: Results, tokens: StoredTokens
+        self, plan: Plan, store: Store, gpu: str, results: Results, stored: StoredProbes
     ) -> None:
         self.plan, self.store, self.gpu, self.results = plan, store, gpu, results
-        self.tokens = tokens
-        self._pool_lengths: dict[str, TokenLengths] = {}
+        self.stored = stored
+        self._lengths: dict[str, TokenLengths] = {}
+        self._live: dict[tuple[str, int], float] = {}
         models = {cell.probe.model.name: cell.probe.model for cell in plan.cells}
         self.speeds = {name: self._speed(model) for name, model in models.items()}
 
@@ -178,7 +199,9 @@ class _Estimator:
         return model_speed(size, pairs, resources, self.gpu)
 
     def _nominal_cost(self, cell: Cell, size: ModelSize) -> Cost:
-        work = cell_workload(self.plan, cell, self._lengths(cell))
+        pool, test = self._pool_lengths(cell.probe), self._pool_lengths(cell.baseline)
+        expected = Expected(self._subset_lengths(cell) or pool, pool, test, self._live_share(cell))
+        work = cell_workload(self.plan, cell, expected)
         return nominal_cost(work, size, worker_device(cell.resources, self.gpu))
 
     def cell_cost(self, cell: Cell) -> Cost | None:
@@ -186,27 +209,36 @@ class _Estimator:
         speed = self.speeds[cell.probe.model.name]
         return speed.calibration(self._nominal_cost(cell, speed.size)) if speed.size else None
 
-    def _lengths(self, cell: Cell) -> TokenLengths:
-        """Completion lengths of the cell's subset, or of the pool before one is selected."""
-        tokens, train = self.tokens.of(cell.probe), self.plan.pool(cell.probe).train
-        subset = read_subset(self.store, cell)
+    def _subset_lengths(self, cell: Cell) -> TokenLengths | None:
+        """Completion lengths of the cell's subset; None before one is selected."""
+        subset, train = read_subset(self.store, cell), self.plan.pool(cell.probe).train
         if subset is None:
-            key = probe_id(cell.probe)
-            if key not in self._pool_lengths:
-                self._pool_lengths[key] = token_lengths(tokens, train, cell.probe)
-            return self._pool_lengths[key]
+            return None
         rows = train.rows_of(subset["prompt_id"])
         rows = rows[rows >= 0]
-        return token_lengths(tokens[rows], train.take(rows), cell.probe)
+        return token_lengths(self.stored.of(cell.probe).tokens[rows], train.take(rows), cell.probe)
+
+    def _live_share(self, cell: Cell) -> float:
+        """The live share that the base model would have on the whole pool."""
+        key = probe_id(cell.probe), int(cell.grpo["num_generations"])
+        if key not in self._live:
+            self._live[key] = live_share(self.stored.of(cell.probe).codes, key[1])
+        return self._live[key]
+
+    def _pool_lengths(self, spec: ProbeSpec) -> TokenLengths:
+        """The lengths of all prompts of a probe."""
+        key = probe_id(spec)
+        if key not in self._lengths:
+            prompts = self.plan.pool(spec).prompts(spec.split)
+            self._lengths[key] = token_lengths(self.stored.of(spec).tokens, prompts, spec)
+        return self._lengths[key]
 
     def probe_seconds(self, spec: ProbeSpec, cluster: Mapping[str, float]) -> float | None:
         """Wall-clock seconds of a probe's missing samples; None if none or if unknown."""
         speed = self.speeds[spec.model.name]
-        count = self.tokens.missing(spec)
+        count = self.stored.missing(spec)
         if speed.size is None or not count or spec.settings.engine == "server":
             return None
-        prompts = self.plan.pool(spec).prompts(spec.split)
-        lengths = token_lengths(self.tokens.of(spec), prompts, spec)
         share = probe_share(
             cluster,
             -(-count // ROWS_PER_PART),
@@ -214,10 +246,12 @@ class _Estimator:
             most_on_cpus(spec.settings.engine),
         )
         device = gpu_share(DEVICES[self.gpu], share.gpus) if share.gpus else cpu(1)
+        lengths, rows = self._pool_lengths(spec), min(count, ROWS_PER_PART)
+        longest, samples = lengths.longest(rows), spec.settings.samples
+        part = Draws(rows, lengths.mean, longest, lengths.prompt, samples)
         vllm = spec.settings.engine == "vllm"
-        seconds = sampling_seconds(
-            count / share.actors, lengths.mean, lengths.prompt, 1, speed.size, device, vllm=vllm
-        )
+        seconds = sampling_seconds(part, speed.size, device, vllm=vllm)
+        seconds *= count / rows / share.actors
         calibration = speed.calibration
         return device.start_seconds * calibration.start + seconds * calibration.evaluation
 
@@ -234,7 +268,7 @@ def _finished_costs(
         if result is None or cell is None or cell["probe"]["model"]["identity"] != model.identity:
             continue
         used = Resources.model_validate(cell["resources"])
-        work = finished_workload(cell["grpo"], used, result)
+        work = finished_workload(cell, result)
         pair = (nominal_cost(work, size, worker_device(used, gpu)), measured_cost(result))
         (same if used == resources else others).append(pair)
     return same or others

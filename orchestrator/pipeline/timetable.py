@@ -23,7 +23,7 @@ from orchestrator.cost.schedule import (
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
 from orchestrator.cost.throughput import DEVICES
 from orchestrator.pipeline.estimate import (
-    StoredTokens,
+    StoredProbes,
     estimate_costs,
     finished_results,
     usage_meter,
@@ -79,7 +79,7 @@ def timetable(
     cells: Sequence[Cell],
     site: Site,
     chart_columns: int = CHART_COLUMNS,
-    tokens: StoredTokens | None = None,
+    stored: StoredProbes | None = None,
 ) -> dict[str, Any]:
     """ETA in seconds, GPU-hours, cost, sources of the figures, and a chart of the schedule.
 
@@ -97,7 +97,7 @@ def timetable(
     results = finished_results(plan, store)
     try:
         site, capacity = site.for_trials(plan.experiment)
-        estimates = estimate_costs(plan, store, cells, site.cluster, site.gpu, results, tokens)
+        estimates = estimate_costs(plan, store, cells, site.cluster, site.gpu, results, stored)
     except ResourceError as error:
         return view | {"problem": str(error)}
     view["sources"] = estimates.sources

@@ -7,6 +7,7 @@ prompts with four samples each takes 40 MB.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -116,15 +117,28 @@ def load_outcomes(
     return outcomes
 
 
-def load_tokens(store: Store, spec: ProbeSpec, prompts: PromptTable) -> npt.NDArray[np.int32]:
-    """The tokens of each stored sample, [prompts, K]; -1 without a sample."""
-    tokens = np.full((len(prompts), spec.settings.samples), -1, dtype=np.int32)
-    for rows in rows_of_parts(store, spec, prompts, (*PAIR, "tokens")):
+class StoredSamples(NamedTuple):
+    """The tokens of each stored sample, -1 without one, and the outcomes that were stored with it.
+
+    Both [prompts, K]; `codes` as in Outcomes.
+    """
+
+    tokens: npt.NDArray[np.int32]
+    codes: Codes
+
+
+def load_stored(store: Store, spec: ProbeSpec, prompts: PromptTable) -> StoredSamples:
+    """The stored samples by whatever marker marked them: good enough for an estimate."""
+    shape = len(prompts), spec.settings.samples
+    tokens, codes = np.full(shape, -1, dtype=np.int32), np.full(shape, NONE, dtype=np.uint8)
+    for rows in rows_of_parts(store, spec, prompts, (*COUNTED, "tokens")):
         index = rows.samples["sample"].to_numpy()
         new = tokens[rows.prompts, index] < 0
-        values = rows.samples["tokens"].to_numpy()
-        tokens[rows.prompts[new][::-1], index[new][::-1]] = values[new][::-1]
-    return tokens
+        places = rows.prompts[new][::-1], index[new][::-1]
+        tokens[places] = rows.samples["tokens"].to_numpy()[new][::-1]
+        outcomes = pc.index_in(rows.samples["outcome"], value_set=_CODES).fill_null(NONE)
+        codes[places] = outcomes.to_numpy().astype(np.uint8)[new][::-1]
+    return StoredSamples(tokens, codes)
 
 
 class MissingSamples(Sequence[SampleRequest]):
