@@ -40,6 +40,7 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
         "probes": _probes(plan, stored),
         "updates_owed": sum(cell.updates for cell in untrained),
         "rollouts_owed": sum(cell.rollouts for cell in untrained),
+        "rollouts_owed_at_most": sum(cell.max_rollouts for cell in untrained),
         **timetable(plan, store, untrained, site, chart_columns, stored),
         "datasets": [_dataset(plan, name) for name in plan.pools],
         "not_downloaded": _not_downloaded(plan),
@@ -110,6 +111,7 @@ def _cell(cell: Cell, state: CellState) -> dict[str, Any]:
         "updates": cell.updates,
         "prompts_per_update": cell.prompts_per_update,
         "rollouts": cell.rollouts,
+        "rollouts_at_most": cell.max_rollouts,
         "done": state is CellState.FINISHED,
         "stopped": state is CellState.STOPPED,
         "trained": state is CellState.TRAINED,
@@ -166,17 +168,23 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     lines = [f"{view['experiment']}: {view['about']}", f"storage: {view['storage']}"]
     lines += [*view["notes"], ""]
     for cell in view["cells"]:
+        draws = cell["rollouts_at_most"] // cell["rollouts"]
         state = next((name for name in ("done", "stopped", "trained") if cell[name]), "to run")
         lines.append(
             f"  {cell['cell_id']}  {state:<7}  {cell['name']}: {cell['size']} prompts, "
             f"{cell['updates']} updates × {cell['prompts_per_update']} prompts"
+            + f", up to {draws} times as many drawn"
+            * (draws > 1)
         )
     lines += ["", f"{len(view['cells'])} cells, {view['cells_owed']} to run"]
     for probe in view["probes"]:
         at_most = "at most " * probe["samples_owed_at_most"]
         count = f"{at_most}{probe['samples_owed']:,} of {probe['samples']:,}"
         lines.append(f"probe {probe['label']}: {count} samples to draw")
-    lines.append(f"{view['updates_owed']:,} updates, {view['rollouts_owed']:,} rollouts to run")
+    most = view["rollouts_owed_at_most"]
+    discarded = f" (up to {most:,} with discarded ones)" * (most > view["rollouts_owed"])
+    rollouts = f"{view['rollouts_owed']:,} rollouts{discarded}"
+    lines.append(f"{view['updates_owed']:,} updates, {rollouts} to run")
     lines += time_lines(view)
     for dataset in view["datasets"]:
         sizes = f"{dataset['train']:,} training prompts, {dataset['test']:,} test questions"

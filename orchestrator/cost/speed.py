@@ -1,6 +1,7 @@
 """The device of a worker, the speed of a model, and the workload of a cell. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from orchestrator.cost.throughput import (
     Cost,
     Device,
     Draws,
+    GenerationCounts,
     ModelSize,
     TokenLengths,
     Workload,
@@ -99,8 +101,10 @@ def finished_workload(cell: Mapping[str, Any], result: Mapping[str, Any]) -> Wor
     grpo, resources = cell["grpo"], Resources.model_validate(cell["resources"])
     ledger, timing = result["ledger"], result.get("timing", {})
     counts = generation_counts(grpo, resources.workers)
+    planned = counts.generations * counts.rows * resources.workers
+    counts = _with_draws(counts, ledger["rollouts"] / max(1, planned))
     steps = timing.get("decode_steps", 0.0) / max(1, counts.generations)
-    groups = ledger["rollouts"] / grpo["num_generations"]
+    groups = ledger["rollouts"] / grpo["num_generations"] - ledger.get("discarded", 0)
     live = ledger.get("live", groups) / max(1, groups)
     drawn_by = result.get("versions", {}).get("rollouts")  # None: TRL did the whole update
     masked = cell.get("mask_dead_groups", False)
@@ -133,18 +137,25 @@ class Expected(NamedTuple):
 
     Lengths of its subset, of the whole pool and of its test set; the pool's share of live groups.
     Training moves mean lengths and pass rates of an extreme subset towards those of the pool, so
-    that the subset only decides the longest completions.
+    that the subset only decides the longest completions. draws: rollouts drawn per rollout that is
+    trained on.
     """
 
     subset: TokenLengths
     pool: TokenLengths
     test: TokenLengths
     live: float
+    draws: float = 1.0
+
+
+def _with_draws(counts: GenerationCounts, draws: float) -> GenerationCounts:
+    """The counts of a policy that draws so many rollouts for each that it trains on."""
+    return counts._replace(generations=ceil(counts.generations * max(1.0, draws)))
 
 
 def cell_workload(plan: Plan, cell: Cell, expected: Expected) -> Workload:
     """What a cell will compute if its completions are as expected."""
-    counts = generation_counts(cell.grpo, cell.resources.workers)
+    counts = _with_draws(generation_counts(cell.grpo, cell.resources.workers), expected.draws)
     limit = int(cell.grpo["max_completion_length"])
     subset, pool = (
         lengths._replace(completions=np.minimum(lengths.completions, limit))

@@ -11,8 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cluster.resources import probe_share
+from orchestrator.config.entries import build_online_policy
 from orchestrator.config.experiment import Resources
+from orchestrator.config.policy_errors import policy_errors
 from orchestrator.cost.caps import UsageMeter
+from orchestrator.cost.draws import expected_draws
 from orchestrator.cost.memory import shape_of
 from orchestrator.cost.speed import (
     ANY_SIZE,
@@ -200,7 +203,10 @@ class _Estimator:
 
     def _nominal_cost(self, cell: Cell, size: ModelSize) -> Cost:
         pool, test = self._pool_lengths(cell.probe), self._pool_lengths(cell.baseline)
-        expected = Expected(self._subset_lengths(cell) or pool, pool, test, self._live_share(cell))
+        draws, live = self._draws(cell), self._live_share(cell)
+        lengths = self._subset_lengths(cell) or pool
+        # What is drawn again until it is live is trained on as live groups.
+        expected = Expected(lengths, pool, test, live if draws == 1 else 1.0, draws)
         work = cell_workload(self.plan, cell, expected)
         return nominal_cost(work, size, worker_device(cell.resources, self.gpu))
 
@@ -208,6 +214,16 @@ class _Estimator:
         """The cost of a cell; None if its model's speed is unknown."""
         speed = self.speeds[cell.probe.model.name]
         return speed.calibration(self._nominal_cost(cell, speed.size)) if speed.size else None
+
+    def _draws(self, cell: Cell) -> float:
+        """Rollouts drawn per rollout that the cell trains on."""
+        if cell.online is None:
+            return 1.0
+        subset = read_subset(self.store, cell)
+        rates = None if subset is None else subset["pass_rate"].to_numpy()
+        policy = build_online_policy(cell.online)
+        with policy_errors(policy, cell.online.policy):
+            return expected_draws(policy, rates, int(cell.grpo["num_generations"]))
 
     def _subset_lengths(self, cell: Cell) -> TokenLengths | None:
         """Completion lengths of the cell's subset; None before one is selected."""

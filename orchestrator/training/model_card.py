@@ -7,7 +7,7 @@ from orchestrator.planning.cells import Cell
 CARD = """# {name}
 
 A LoRA adapter for `{base}`, trained with GRPO on {size} prompts of `{dataset}` that the policy
-`{policy}` selected (training seed {seed}, {updates} updates).
+`{policy}` {selected} (training seed {seed}, {updates} updates).
 
 | | |
 |---|---|
@@ -53,6 +53,7 @@ def model_card(cell: Cell, result: dict[str, Any]) -> str:
         load=f'"{model.location}"' + (f', revision="{model.revision}"' if on_hub else ""),
         dataset=cell.probe.dataset.name,
         policy=cell.policy,
+        selected="chose from during training" if cell.online else "selected",
         seed=cell.seed,
         updates=cell.updates,
         size=cell.size,
