@@ -104,12 +104,12 @@ class Predicted(OnlinePolicy):
 
     A Beta posterior per prompt begins with the probe's counts; every group adds its own, and counts
     lose `discount` of their weight with each update. An update takes the prompts with the highest
-    learnability 1 − (1−p)^G − p^G of one Thompson draw p each, among at most 65,536 random prompts
+    learnability 1 − (1−p)^G − p^G of one Thompson draw p each, among at most 16,384 random prompts
     (compare MoPPS, and DARE, arXiv 2605.09188).
     """
 
     name: ClassVar[str] = "predicted"
-    candidates: ClassVar[int] = 65_536
+    candidates: ClassVar[int] = 16_384
 
     discount: float = 0.98
 
@@ -123,13 +123,18 @@ class Predicted(OnlinePolicy):
     def next(self, update: int, history: History) -> pa.Array:
         """The highest learnabilities of Thompson draws."""
         count = len(history.pass_rate)
-        rows = some(np.arange(count), max(self.candidates, history.size), history.rng)
+        most = min(count, max(self.candidates, history.size))
+        rows = np.arange(count)
+        if most < count:
+            rows = np.sort(history.rng.choice(count, most, replace=False))
         at, row, correct, marked = history.drawn
-        weight = self.discount ** (update - 1.0 - at)
+        place = np.minimum(np.searchsorted(rows, row), most - 1)
+        known = rows[place] == row
+        weight = self.discount ** (update - 1.0 - at) * known
         of_probe = self.discount ** (update - 1.0)
         failures = history.samples[rows] - history.successes[rows]
-        a = 1 + of_probe * history.successes[rows] + np.bincount(row, weight * correct, count)[rows]
-        b = 1 + of_probe * failures + np.bincount(row, weight * (marked - correct), count)[rows]
+        a = 1 + of_probe * history.successes[rows] + np.bincount(place, weight * correct, most)
+        b = 1 + of_probe * failures + np.bincount(place, weight * (marked - correct), most)
         rates = history.rng.beta(a, b)
         learnability = 1 - rates**history.group_size - (1 - rates) ** history.group_size
         best = np.argsort(-learnability, kind="stable")[: history.size]
