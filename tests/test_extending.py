@@ -4,13 +4,15 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from sweeps import decile
 
 from orchestrator.storage.schema import DIFFICULTY
+from policies import History, checked_ids, get_online_policy
 
 TEXT = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
-FILES = {"my_task.py", "my_policy.py", "my_engine.py", "experiments.yaml"}
+FILES = {"my_task.py", "my_policy.py", "my_online.py", "my_engine.py", "experiments.yaml"}
 
 
 def files() -> dict[str, str]:
@@ -34,9 +36,33 @@ def test_the_examples_are_short() -> None:
 
 
 def test_the_columns_of_the_difficulty_table() -> None:
-    table = TEXT[TEXT.index("### The difficulty table") : TEXT.index("## An engine")]
+    table = TEXT[TEXT.index("### The difficulty table") : TEXT.index("## A policy that chooses")]
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", table, re.MULTILINE)
     assert rows == [(field.name, str(field.type)) for field in DIFFICULTY]
+
+
+def test_the_table_of_what_an_online_policy_knows() -> None:
+    section = TEXT[TEXT.index("| `history.`") : TEXT.index("`history` is rebuilt")]
+    first_cells = re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)[1:]
+    named = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    history = History(pa.array(["a", "b"]), [4, 0], [2, 0], seed=0, updates=2, group_size=4)
+    public = [n for n in dir(history) if not n.startswith("_")]
+    assert sorted(named) == sorted({*public} - {"add", "start", "fresh", "ids"})
+
+
+def test_the_example_of_an_online_policy_chooses(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    policy = get_online_policy("my_online:Frontier", target=0.5)
+    ids = pa.array([f"p{i}" for i in range(5)])
+    history = History(ids, [8] * 5, [0, 4, 8, 5, 8], seed=0, updates=2, group_size=4)
+    history.start(1, 2)
+    assert sorted(checked_ids(policy.next(1, history), "mine", 2).to_pylist()) == ["p1", "p3"]
+    history.add(1, 1, 4, 4)
+    history.add(1, 0, 2, 4)
+    history.start(2, 2)
+    assert sorted(checked_ids(policy.next(2, history), "mine", 2).to_pylist()) == ["p0", "p3"]
 
 
 @pytest.mark.slow
@@ -44,7 +70,11 @@ def test_the_examples_plan(folder: Path) -> None:
     process = decile("plan", "experiments.yaml", "-e", "mine", "--json", folder=folder)
     assert process.returncode == 0, process.stderr
     view = json.loads(process.stdout)
-    assert [cell["policy"] for cell in view["cells"]] == ["near-half", "random"]
+    assert [cell["policy"] for cell in view["cells"]] == [
+        "near-half",
+        "random",
+        "my_online:Frontier",
+    ]
 
 
 @pytest.mark.cluster

@@ -14,16 +14,15 @@ def history_of(cell: Cell, subset: pa.Table) -> History:
     """What is known before training: the probe's counts of a subset, a row per prompt."""
     successes = pc.fill_null(subset["successes"], 0).to_numpy()
     rates = pc.fill_null(subset["pass_rate"], float("nan")).to_numpy()
+    unknown, drawn = np.isnan(rates), pc.fill_null(subset["n"], 0).to_numpy()
     with np.errstate(divide="ignore", invalid="ignore"):
         # A rate leaves out the samples that cannot be scored.
-        scorable = np.where(
-            successes > 0, np.round(successes / rates), pc.fill_null(subset["n"], 0)
-        )
+        scorable = np.where(successes > 0, np.round(successes / rates), drawn)
     ids = pc.cast(subset["prompt_id"], pa.string()).combine_chunks()
     return History(
         ids,
-        np.where(np.isnan(rates), 0, scorable),
-        successes,
+        np.where(unknown, 0, scorable),
+        np.where(unknown, 0, successes),
         seed=cell.seed,
         updates=cell.updates,
         group_size=int(cell.grpo["num_generations"]),

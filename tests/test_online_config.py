@@ -1,0 +1,118 @@
+"""Settings under which an online policy cannot work are errors with their line."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sweeps
+import yaml
+
+from orchestrator.config.catalog import load_config
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.selection.candidates import check_candidates
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.schema import SUBSET
+from policies import PolicyError
+
+GRID = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard", "mine"]}
+
+
+def loaded(folder: Path, policy: dict[str, Any], **changes: Any) -> Plan:
+    """The plan of a sweep with the policy `mine`; `grpo` is added to the sweep's own."""
+    file = sweeps.experiments(folder, grid=GRID)
+    content = yaml.safe_load(file.read_text())
+    experiment = content["experiments"][sweeps.NAME]
+    experiment["grpo"] |= changes.pop("grpo", {})
+    content["policies"] = {"mine": policy}
+    file.write_text(yaml.safe_dump(content | {"experiments": {sweeps.NAME: experiment | changes}}))
+    return make_plan(load_config(file), sweeps.NAME)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rollouts": "trl"}, "leave out rollouts: trl"),
+        ({"grpo": {"min_p": 0.1}}, "leave out grpo.min_p"),
+        ({"grpo": {"num_iterations": 2}}, "leave out grpo.steps_per_generation"),
+        ({"grpo": {"steps_per_generation": 4}}, "needs a generation per update"),
+        ({"grpo": {"generation_batch_size": 32}}, "needs a generation per update"),
+        ({"resources": {"workers": 8}}, "a multiple of resources.workers (8)"),
+    ],
+)
+def test_settings_that_a_discarding_policy_cannot_have(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        loaded(tmp_path, {"policy": "dynamic"}, **changes)
+    text = str(caught.value)
+    place, line = text.split(":")[:2]
+    assert message in text and "\n" not in text
+    assert "mine" in Path(place).read_text().splitlines()[int(line) - 1]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"rollouts": "trl"}, {"grpo": {"min_p": 0.1}}, {"resources": {"workers": 4}}]
+)
+def test_a_policy_that_only_chooses_allows_them(tmp_path: Path, changes: dict[str, Any]) -> None:
+    cells = loaded(tmp_path, {"policy": "predicted"}, **changes).cells
+    assert [cell.max_rollouts == cell.rollouts for cell in cells] == [True, True]
+
+
+def test_the_comparison_reads_at_equal_rollouts_unless_it_is_set(tmp_path: Path) -> None:
+    assert loaded(tmp_path, {"policy": "predicted"}).compare_at == "rollouts"
+    assert loaded(tmp_path, {"policy": "easy"}).compare_at == "updates"
+    for axis in ("updates", "tokens"):
+        assert loaded(tmp_path, {"policy": "predicted"}, compare_at=axis).compare_at == axis
+
+
+def test_a_cell_has_two_rules_and_an_id_of_its_own(tmp_path: Path) -> None:
+    hard, of_hard = loaded(tmp_path, {"policy": "dynamic", "options": {"of": "hard"}}).cells
+    assert hard.online is None and "online" not in hard.model_dump()
+    assert of_hard.online == PolicyEntry(policy="dynamic", options={"max_draws": 4})
+    assert (hard.subset_key, hard.size) == (of_hard.subset_key, of_hard.size)
+    whole = loaded(tmp_path, {"policy": "dynamic"}).cells[1]
+    shorter = loaded(tmp_path, {"policy": "dynamic", "options": {"max_draws": 2}}).cells[1]
+    assert whole.size == 64 and (whole.max_rollouts, shorter.max_rollouts) == (768, 384)
+    ids = {cell.cell_id for cell in (hard, of_hard, whole, shorter)}
+    assert len(ids) == 4 and whole.subset_key == shorter.subset_key
+    assert type(whole).model_validate_json(whole.model_dump_json()) == whole
+
+
+class Unknown:
+    """A policy that knows other prompts."""
+
+    def next(self, update: int, history: Any) -> list[str]:
+        return [f"other{i}" for i in range(history.size)]
+
+
+class Raises:
+    """A policy with a mistake."""
+
+    def next(self, update: int, history: Any) -> list[str]:
+        return history.prompts  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Unknown", "prompt_id 'other0', which is none of the 64"),
+        ("Raises", r"raised AttributeError: .*'prompts' \(.*test_online_config.py:\d+\)"),
+    ],
+)
+def test_a_policy_is_tried_before_any_cell_trains(tmp_path: Path, name: str, message: str) -> None:
+    plan = loaded(tmp_path, {"policy": f"test_online_config:{name}"})
+    cell = plan.cells[1]
+    ids = plan.pool(cell.probe).train.column("prompt_id")
+    rows = {
+        "prompt_id": ids.to_pylist(),
+        "n": [4] * 64,
+        "successes": [2] * 64,
+        "pass_rate": [0.5] * 64,
+    }
+    columns = {f.name: rows.get(f.name, [None] * 64) for f in SUBSET}
+    subset = pa.table(columns, schema=SUBSET)
+    with pytest.raises(PolicyError, match=message):
+        check_candidates(cell, subset)
+    check_candidates(plan.cells[0], subset)  # a static policy has nothing to try
