@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.difficulty.table import difficulty
+from orchestrator.probing import adaptive_probe
 from orchestrator.probing.adaptive import (
     Counts,
     Target,
@@ -23,6 +24,8 @@ from orchestrator.probing.adaptive_probe import Frontier
 from orchestrator.probing.outcomes import NONE, Outcomes
 from orchestrator.selection.subsets import SubsetRequest, select
 from policies import ScorePolicy
+from tasks import OUTCOMES, make_prompt
+from tasks.prompt_table import PromptTable
 
 BAND = PolicyEntry(policy="band", options={"low": 0.2, "high": 0.8})
 EARLY = [
@@ -177,3 +180,36 @@ def test_the_frontier_draws_what_the_simulation_draws(tmp_path: Path) -> None:
     expected = simulate(correct, targets, 5)
     assert ((frontier.codes != NONE).sum(axis=1) == expected.drawn).all()
     assert frontier.drawn < correct.size and not frontier.remaining()
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3])
+def test_a_large_pool_is_scanned_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """The subset is that of the full probe, whichever parts are out while another is chosen."""
+    monkeypatch.setattr(adaptive_probe, "SCAN_SHARE", share)
+    spec = small_plan(tmp_path).cells[0].probe
+    prompts = PromptTable.of([make_prompt("t", f"question {i}", str(i), "") for i in range(200)])
+    order, k = prompts.ids(prompts.order).to_pylist(), spec.settings.samples
+    correct = pool(1, 200, k, 1.0, 1.0)
+    rule = PolicyEntry(policy="hard")
+    none = Outcomes(prompts, np.full((200, k), NONE, dtype=np.uint8))
+    frontier = Frontier(spec, [target(rule, 20, 0)], none)
+    scans = []
+    undecided = frontier.undecided
+    monkeypatch.setattr(frontier, "undecided", lambda: (scans.append(1), undecided())[1])
+    parts = []
+    while (part := frontier.next_part(16)) or parts:
+        parts += [part] * bool(part)
+        if len(parts) < 3 and part:
+            continue
+        rows = [
+            {"prompt_id": prompt.prompt_id, "sample": sample, "outcome": OUTCOMES[1 - right]}
+            for prompt, [sample] in parts.pop(0)
+            for right in [int(correct[order.index(prompt.prompt_id), sample])]
+        ]
+        frontier.record(rows)
+    drawn = (frontier.codes != NONE).sum(axis=1)
+    assert not frontier.remaining() and len(scans) <= drawn.sum() / (200 * share) + k + 2
+    full = np.full(200, k)
+    assert subset(correct, drawn, rule, 20, 0) == subset(correct, full, rule, 20, 0)

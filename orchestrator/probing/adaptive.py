@@ -110,19 +110,22 @@ def score_bounds(policy: ScorePolicy, counts: Counts, tiers: Sequence[str], samp
 
     Prompts in the same state have the same bounds, so each state is computed once.
     """
-    columns = [counts.successes, counts.unscored, counts.drawn]
-    names = [
-        np.unique(np.array(texts, dtype=str), return_inverse=True)
-        for texts in ([f or "" for f in counts.first], list(tiers))
-    ]
-    table = np.stack([*columns, *(codes for _, codes in names)], axis=1)
-    states, row = np.unique(table, axis=0, return_inverse=True)
-    (firsts, _), (levels, _) = names
+    firsts, levels = (
+        pa.array(texts, pa.string()).dictionary_encode() for texts in (counts.first, tiers)
+    )
+    columns = (
+        *(counts.successes, counts.unscored, counts.drawn),
+        firsts.indices.fill_null(len(firsts.dictionary)).to_numpy(),
+        levels.indices.to_numpy(),
+    )
+    sizes = (*[samples + 1] * 3, len(firsts.dictionary) + 1, max(1, len(levels.dictionary)))
+    states, row = np.unique(np.ravel_multi_index(columns, sizes), return_inverse=True)
+    names = [*firsts.dictionary.to_pylist(), ""], levels.dictionary.to_pylist()
     bounds = [
-        _state_bounds(policy, (s, u, d), str(firsts[f]), str(levels[t]), samples)
-        for s, u, d, f, t in states.tolist()
+        _state_bounds(policy, (s, u, d), names[0][f], names[1][t], samples)
+        for s, u, d, f, t in np.transpose(np.unravel_index(states, sizes)).tolist()
     ]
-    both = np.array(bounds, dtype=float).reshape(-1, 2)[row.reshape(-1)]
+    both = np.array(bounds, dtype=float).reshape(-1, 2)[row]
     return Bounds(both[:, 0], both[:, 1])
 
 

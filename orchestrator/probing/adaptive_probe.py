@@ -30,6 +30,7 @@ Ints = npt.NDArray[np.int64]
 
 _NAMES = np.array([*OUTCOMES, None], dtype=object)
 ROWS_PER_CALL = 128  # fills a sampler's batch, and is small enough to learn from soon
+SCAN_SHARE = 0.02  # samples, as a share of the pool, after which it is scanned again
 
 
 class Frontier:
@@ -47,6 +48,8 @@ class Frontier:
         self.unscored = [OUTCOMES.index(name) for name in ("error", *truncated)]
         self.codes = outcomes.by_id
         self.in_flight = np.zeros(len(self.prompts), dtype=bool)
+        self._waiting = np.empty(0, dtype=np.int64)  # undecided rows of the last scan
+        self._news: int | None = None  # samples since then; None before the first
 
     def record(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add marked samples (prompt_id, sample, outcome)."""
@@ -54,6 +57,7 @@ class Frontier:
         for prompt, row in zip(at.tolist(), rows, strict=True):
             self.codes[prompt, row["sample"]] = OUTCOMES.index(row["outcome"])
         self.in_flight[at] = False
+        self._news = None if self._news is None else self._news + len(rows)
 
     @property
     def drawn(self) -> int:
@@ -76,9 +80,18 @@ class Frontier:
         return int(np.count_nonzero(self.codes[self.undecided()] == NONE))
 
     def next_part(self, size: int) -> list[SampleRequest]:
-        """One more sample of up to `size` undecided prompts that are not in flight."""
-        rows = self.undecided()
-        free = rows[~self.in_flight[rows]][:size]
+        """One more sample of up to `size` undecided prompts that are not in flight.
+
+        The pool is scanned after every SCAN_SHARE of it, and when nothing else is left: a scan of a
+        million prompts takes seconds. Some prompts of the last scan are decided by now; a sample
+        of those is wasted, and changes no subset.
+        """
+        enough = len(self.prompts) * SCAN_SHARE
+        idle = not len(self._waiting) and not self.in_flight.any()
+        if self._news is None or self._news >= enough or (self._news and idle):
+            rows = self.undecided()
+            self._waiting, self._news = rows[~self.in_flight[rows]], 0
+        free, self._waiting = self._waiting[:size], self._waiting[size:]
         self.in_flight[free] = True
         indices = np.argmax(self.codes[free] == NONE, axis=1)
         return [
