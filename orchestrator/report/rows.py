@@ -104,6 +104,8 @@ def _read_row(store: Store, cell: Cell) -> Row | None:
     )
     seconds = result["ledger"]["seconds"]
     lost = store.read_table(GROUPS, *place, f"{DISCARDED}.parquet")
+    if lost is None and "learnable_drawn_pct" in result:
+        return None
     drawn = groups if lost is None else pa.concat_tables([groups, lost])
     subset = read_subset(store, cell)
     counts = _counts(evaluations)

@@ -23,12 +23,17 @@ HARDER = {
 }
 
 
+ALL_DISCARDED = "every group drawn was discarded: raise max_draws, or choose from another subset"
+
+
 def explain_dead_groups(cell: Cell, tally: Tally) -> str | None:
     """Why these groups teach nothing and what to change in this cell; None where enough are live.
 
     For people: "7 of 8 groups all wrong, 5 of them truncated: raise grpo.max_completion_length
     (250)".
     """
+    if cell.online and tally.groups == 0:
+        return ALL_DISCARDED
     if tally.groups == 0 or tally.live > HARDLY_ANY * tally.groups:
         return None
     counts = {

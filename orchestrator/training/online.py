@@ -149,10 +149,14 @@ class Chooser:
         rewards = [[each.mark["reward"] for each in group] for group in groups]
         marked = np.array([sum(r is not None for r in each) for each in rewards])
         correct = np.array([sum(bool(r) for r in each) for each in rewards])
-        assert discards(self.policy)
-        with policy_errors(self.policy, self.name):
-            kept = self.policy.keep(correct, marked)
-        flags = checked_keep(kept, self.name, len(groups)).tolist()
+
+        def decide() -> list[bool]:
+            assert discards(self.policy)
+            with policy_errors(self.policy, self.name):
+                kept = self.policy.keep(correct, marked)
+            return [bool(keep) for keep in checked_keep(kept, self.name, len(groups))]
+
+        flags = self.workers.from_first(decide)
         for group, keep in zip(groups, flags, strict=True):
             self.groups.add(update, [each.mark for each in group], g, discarded=not keep)
         return [*zip(groups, flags, strict=True)]

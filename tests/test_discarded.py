@@ -1,0 +1,202 @@
+"""Groups that an online policy drew and discarded: counted in every cost, and in nothing else."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from factories import cell_record, finished_cell, small_plan
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.cost.draws import expected_draws
+from orchestrator.evaluation.groups import GroupRecorder, learnable_drawn_pct, training_metrics
+from orchestrator.planning.cells import Cell
+from orchestrator.planning.plan import Plan
+from orchestrator.report.analysis import analyse
+from orchestrator.report.text import terminal_report
+from orchestrator.storage.schema import GROUPS
+from orchestrator.storage.store import Store
+from orchestrator.training.dead_groups import explain_dead_groups
+from orchestrator.training.ledger import ledger
+from orchestrator.training.record import CellRecord, finish, latest_checkpoint
+from policies import get_online_policy
+
+LIVE, DEAD = ["correct", "wrong"], ["wrong", "wrong"]
+
+
+def group(update: int, prompt: str, outcomes: list[str]) -> dict:
+    rewards = [float(outcome == "correct") for outcome in outcomes]
+    return {
+        **{"update": update, "prompt_id": prompt, "tier": "", "tokens": [3] * len(outcomes)},
+        **{"outcomes": outcomes, "other_outcomes": outcomes, "rewards": rewards},
+    }
+
+
+DRAWN = st.lists(
+    st.tuples(
+        st.builds(
+            group,
+            st.integers(1, 5),
+            st.sampled_from("abcd"),
+            st.sampled_from([LIVE, DEAD, ["correct", "correct"]]),
+        ),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def split(drawn: list[tuple[dict, bool]]) -> tuple[list[dict], list[dict]]:
+    drawn = sorted(drawn, key=lambda pair: pair[0]["update"])
+    return [g for g, kept in drawn if kept], [g for g, kept in drawn if not kept]
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return small_plan(tmp_path_factory.mktemp("discarded"), policies=["random", "dynamic"])
+
+
+@pytest.fixture(scope="module")
+def cell(plan: Plan) -> Cell:
+    return plan.cells[1]
+
+
+@settings(max_examples=60)
+@given(DRAWN)
+def test_metrics_agree_with_a_plain_count(drawn: list[tuple[dict, bool]]) -> None:
+    kept, lost = split(drawn)
+    tables = (pa.Table.from_pylist(rows, schema=GROUPS) for rows in (kept, lost))
+    metrics = training_metrics(*tables)
+    recorder = GroupRecorder(kept, lost)
+    assert metrics == {update: recorder.metrics(update) for update in sorted(recorder.tallies)}
+    assert metrics.keys() == {row["update"] for row in (*kept, *lost)}
+    for update, values in metrics.items():
+        shares = {
+            name: [
+                [g["outcomes"] == LIVE for g in rows if g["update"] == u]
+                for u in metrics
+                if u <= update
+            ]
+            for name, rows in (("train/learnable_pct", kept), ("drawn", [*kept, *lost]))
+        }
+        for name, live in shares.items():
+            mean = sum(sum(each) / max(1, len(each)) for each in live) / len(live)
+            full = "train/learnable_drawn_pct" if name == "drawn" else name
+            assert values[full] == pytest.approx(100 * mean)
+        own, gone = (sum(g["update"] == update for g in rows) for rows in (kept, lost))
+        assert values["train/discarded_pct"] == pytest.approx(100 * gone / (own + gone))
+
+
+@settings(max_examples=60)
+@given(DRAWN)
+def test_the_ledger_counts_what_was_discarded(cell: Cell, drawn: list[tuple[dict, bool]]) -> None:
+    kept, lost = split(drawn)
+    tables = [pa.Table.from_pylist(rows, schema=GROUPS) for rows in (kept, lost)]
+    log = [{"update": 5, "name": "num_tokens", "value": 1000.0}]
+    usage, trained = ledger(cell, tables[0], log, 1.0, tables[1]), ledger(cell, tables[0], log, 1.0)
+    assert usage["rollouts"] == trained["rollouts"] + usage["discarded_rollouts"]
+    assert usage["generated_tokens"] == 6 * len(drawn)
+    assert usage["prompt_tokens"] == 1000 - 6 * len(drawn)
+    assert (usage["discarded"], usage["discarded_tokens"]) == (len(lost), 6 * len(lost))
+    assert usage["discarded_live"] == sum(g["outcomes"] == LIVE for g in lost)
+    for name in ("live", "all_right", "all_wrong", "prompts", "live_tokens", "kl_only_updates"):
+        assert usage[name] == trained[name]
+    assert usage["epochs"] == len(kept) / cell.size
+
+
+def test_an_update_without_a_kept_group_is_not_one_of_the_kl_term(cell: Cell) -> None:
+    pulled = cell.model_copy(update={"grpo": cell.grpo | {"beta": 0.1}})
+    kept, lost = [group(2, "a", DEAD)], [group(1, "a", DEAD), group(3, "a", DEAD)]
+    tables = [pa.Table.from_pylist(rows, schema=GROUPS) for rows in (kept, lost)]
+    assert ledger(pulled, tables[0], [], 1.0, tables[1])["kl_only_updates"] == 1
+    recorder = GroupRecorder(kept, lost)
+    text = explain_dead_groups(cell, recorder.tallies[1])
+    assert text is not None and text.startswith("every group drawn was discarded")
+
+
+def online_record(plan: Plan, cell: Cell) -> CellRecord:
+    """A record in which as many rollouts were discarded as trained on."""
+    record = cell_record(plan, cell)
+    rows = record.groups.rows
+    lost = [row | {"prompt_id": f"other{i}", "rewards": [0.0] * 4} for i, row in enumerate(rows)]
+    record.groups = GroupRecorder(rows, lost)
+    return record
+
+
+def test_a_checkpoint_holds_what_was_discarded(plan: Plan, cell: Cell, tmp_path: Path) -> None:
+    store, record = Store(str(tmp_path)), online_record(plan, cell)
+    for update in (2, 4):
+        record.save(store, cell.cell_id, update, record.running_ledger(cell))
+    name, saved = latest_checkpoint(store, cell.cell_id) or ("", record)
+    assert name == "checkpoint-4" and saved.tables() == record.tables()
+    assert saved.running_ledger(cell) == record.ledger(cell)
+    file = Path(store.path("cells", cell.cell_id, "checkpoint-4", "discarded.parquet"))
+    file.write_bytes(file.read_bytes()[:-20])
+    assert (latest_checkpoint(store, cell.cell_id) or ("",))[0] == "checkpoint-2"
+    file = Path(store.path("cells", cell.cell_id, "checkpoint-2", "discarded.parquet"))
+    file.unlink()
+    assert latest_checkpoint(store, cell.cell_id) is None
+
+
+def test_a_policy_that_discards_nothing_keeps_its_files(plan: Plan, tmp_path: Path) -> None:
+    store, cell = Store(str(tmp_path)), plan.cells[0]
+    record = cell_record(plan, cell)
+    assert set(record.tables()) == {"groups", "evaluations", "log"}
+    finish(store, cell, record, {})
+    result = store.read_json("cells", cell.cell_id, "result.json")
+    assert "learnable_drawn_pct" not in result and "discarded" not in result["ledger"]
+    assert "train/discarded_pct" not in record.groups.metrics(1)
+
+
+@pytest.mark.slow
+def test_the_report_compares_at_equal_rollouts(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, policies=["random", "dynamic"], seeds=[0, 1])
+    store = Store(str(tmp_path / "runs"))
+    for number, cell in enumerate(plan.cells):
+        finished_cell(store, plan, cell, seed=number)
+        if cell.online:
+            finish(store, cell, online_record(plan, cell), {"torch": "1"})
+    analysis = analyse(plan, store)
+    [family] = analysis.families
+    reads = {plan.cells[n].policy: point for n, point in family.points.items()}
+    assert reads["random"].update == 4 and reads["dynamic"].update == 2
+    assert reads["random"].cost == reads["dynamic"].cost == plan.cells[0].rollouts
+    assert family.mismatches == [] and family.matches == []
+    assert "equal rollouts, discarded ones included" in analysis.verdicts[0].read_at
+    tables = {table.title: table for table in analysis.tables.values()}
+    [line] = tables["Accuracy at equal rollouts"].body
+    assert line[1].endswith("after 4 updates") and line[2].endswith("after 2 updates")
+    cells = tables["Every cell"]
+    row = dict(zip(cells.head, cells.body[1], strict=True))
+    assert (row["policy"], row["discarded %"]) == ("dynamic", "50.0")
+    assert float(row["of drawn"]) == pytest.approx(float(row["learnable %"]) / 2, abs=0.1)
+    shares = tables["Live and dead groups"]
+    row = dict(zip(shares.head, shares.body[1], strict=True))
+    assert row["discarded"] == "50.0"
+    assert "discarded rollouts" in tables["Ledger"].head
+    assert "of drawn" in terminal_report(analysis, 200)
+    lost = Path(store.path("cells", plan.cells[1].cell_id, "discarded.parquet"))
+    lost.unlink()
+    assert len(analyse(plan, store).rows) == 3, "not read as if nothing had been discarded"
+
+
+def test_expected_draws_follow_the_pass_rates() -> None:
+    import numpy as np
+
+    dynamic, balanced = get_online_policy("dynamic"), get_online_policy("balanced")
+    assert expected_draws(get_online_policy("predicted"), None, 8) == 1
+    assert expected_draws(dynamic, None, 8) == 2
+    assert expected_draws(dynamic, np.array([0.5]), 8) == pytest.approx(1 / (1 - 2 / 2**8))
+    assert expected_draws(dynamic, np.array([0.5, 1.0]), 8) == pytest.approx(2, abs=0.02)
+    assert expected_draws(dynamic, np.array([0.0, np.nan]), 8) == 4
+    assert expected_draws(balanced, np.array([0.1]), 8) > expected_draws(
+        dynamic, np.array([0.1]), 8
+    )
+
+
+def test_learnable_of_drawn_counts_every_group() -> None:
+    tables = [
+        pa.Table.from_pylist([group(1, "a", outcomes)], schema=GROUPS) for outcomes in (LIVE, DEAD)
+    ]
+    assert learnable_drawn_pct(*tables) == 50
