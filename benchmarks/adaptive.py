@@ -22,6 +22,8 @@ GRIDS = [
     ["random"],
     ["hard", "easy"],
     ["hard", "easy", "random"],
+    ["middle"],
+    ["hard", "easy", "middle", "random"],
     ["hardest_nonzero"],
     ["base_wrong"],
 ]
@@ -52,7 +54,7 @@ def main() -> None:
     for names in GRIDS:
         shares = [drawn(pools, names, arguments.share, batch) for batch in arguments.batches]
         print(", ".join(names).ljust(26) + "".join(f"{s:13.1%} " for s in shares))
-    print("middle, learnable and interval policies need every sample: 100 %")
+    print("learnable, mixture and require need every sample: 100 %")
 
 
 def generated(arguments: argparse.Namespace) -> list[np.ndarray]:

@@ -7,15 +7,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from policies.arrays import Bools, Rows
+from policies.arrays import Bools, Floats, Rows
 from policies.ranking import lowest, tie_breakers
 
 # (difficulty table, size, generator) -> row numbers, best first
 Policy = Callable[[pa.Table, int, np.random.Generator], np.ndarray]
 
 # What a row's rank depends on: nothing in its samples, the first sample's outcome, its pass rate,
-# or anything else, such as its counts or the other rows.
-Needs = Literal["nothing", "first", "pass_rate", "all"]
+# the pass rates of all rows, or anything else, such as its counts.
+Needs = Literal["nothing", "first", "pass_rate", "pass_rates", "all"]
 
 
 class PolicyError(ValueError):
@@ -72,7 +72,8 @@ class ScorePolicy(SubsetPolicy):
 
     A custom policy implements `score`, and `eligible` if some rows must not be selected. It may
     narrow `needs` if a row's score and eligibility depend only on that row's own first outcome,
-    pass rate or tier: probing can then stop early and still select the same subset.
+    pass rate or tier: probing can then stop early and still select the same subset. With
+    "pass_rates", for scores that depend on all pass rates, it implements `score_bounds`, too.
     """
 
     name: str = ""
@@ -87,6 +88,13 @@ class ScorePolicy(SubsetPolicy):
     @abstractmethod
     def score(self, difficulty: pa.Table) -> np.ndarray:
         """One number per row; the lowest are selected. nan (unknown pass rate) comes last."""
+
+    def score_bounds(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """Lowest and highest score of each row where each pass rate lies from `low` to `high`.
+
+        nan: a row without a pass rate. Rows without one yet, from 0 to 1, may end without.
+        """
+        raise NotImplementedError(f"{self.title} has needs 'pass_rates': write score_bounds")
 
     def eligible(self, difficulty: pa.Table) -> Bools:
         """One boolean per row: whether it may be selected. By default, every row."""

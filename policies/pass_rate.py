@@ -14,6 +14,7 @@ from policies.uniform import Uniform
 
 # Rates are ratios of counts; those that differ by less are equal up to rounding.
 NEAR = 1e-9
+OUTSIDE = 2.0  # added to a distance between rates, which is at most 1
 
 
 class Hard(BuiltIn):
@@ -62,6 +63,7 @@ class Middle(BuiltIn):
     """
 
     name = "middle"
+    needs: Needs = "pass_rates"
 
     def score(self, difficulty: pa.Table) -> Floats:
         """Distance from the median; outside the interquartile range, larger than any inside.
@@ -74,9 +76,26 @@ class Middle(BuiltIn):
             return rates
         first, median, third = np.percentile(known, [25, 50, 75]).round(12)
         distance: Floats = np.abs(rates - median).round(12)
-        outside = (rates < first) | (rates > third)
-        distance[outside] += 1 + known.max() - known.min()
-        return distance
+        return distance + OUTSIDE * ((rates < first) | (rates > third))
+
+    def score_bounds(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """From the bounds of the quartiles: they rise with every rate.
+
+        A row that may end without a pass rate lowers the quartiles no more than a rate of 0, and
+        raises them no more than a rate of 1.
+        """
+        known = ~np.isnan(low)
+        if not known.any():
+            return low, high
+        (first, least, third), (last_first, most, last_third) = (
+            np.percentile(rates[known].round(12), [25, 50, 75]).round(12) for rates in (low, high)
+        )
+        low, high = low.round(12), high.round(12)
+        nearest = np.maximum(0.0, np.maximum(low - most, least - high)).round(12)
+        farthest = np.maximum(high - least, most - low).round(12)
+        surely_outside = (high < first) | (low > last_third)
+        maybe_outside = (low < last_first) | (high > third)
+        return nearest + OUTSIDE * surely_outside, farthest + OUTSIDE * maybe_outside
 
 
 @dataclass(kw_only=True)

@@ -29,7 +29,7 @@ from tasks.prompt_table import PromptTable
 
 BAND = PolicyEntry(policy="band", options={"low": 0.2, "high": 0.8})
 EARLY = [
-    *[PolicyEntry(policy=name) for name in ("hard", "easy", "random", "hardest_nonzero")],
+    *[PolicyEntry(policy=name) for name in ("hard", "easy", "random", "hardest_nonzero", "middle")],
     *[PolicyEntry(policy=name) for name in ("base_wrong", "base_right")],
     BAND,
 ]
@@ -102,7 +102,7 @@ def test_several_policies_and_seeds_select_the_subsets_of_the_full_probe() -> No
     share=st.floats(0.05, 1.0),
     batch=st.integers(1, 40),
     flat=st.booleans(),
-    names=st.sets(st.sampled_from(["hard", "easy", "random"]), min_size=1),
+    names=st.sets(st.sampled_from(["hard", "easy", "middle", "random"]), min_size=1),
 )
 @pytest.mark.slow
 def test_any_pool_and_batch_size_select_the_subset_of_the_full_probe(
@@ -117,9 +117,10 @@ def test_any_pool_and_batch_size_select_the_subset_of_the_full_probe(
         assert subset(outcomes, drawn, rule, size, seed) == subset(outcomes, full, rule, size, seed)
 
 
-def test_samples_that_were_not_drawn_cannot_change_the_subset() -> None:
+@pytest.mark.parametrize("name", ["hard", "middle"])
+def test_samples_that_were_not_drawn_cannot_change_the_subset(name: str) -> None:
     """The subset stays the same for all outcomes of the samples that were not drawn."""
-    outcomes, rule = pool(3, 40, 5), PolicyEntry(policy="hard")
+    outcomes, rule = pool(3, 40, 5), PolicyEntry(policy=name)
     drawn = simulate(outcomes, [target(rule, 6, 0)], batch=4).drawn
     expected = subset(outcomes, drawn, rule, 6, 0)
     rng = np.random.default_rng(0)

@@ -5,7 +5,8 @@ tie-breaker). The possible final counts of a partly sampled prompt bound its key
 chosen when fewer prompts than the subset's size can come before its worst key, and certainly left
 out when at least that many surely come before its best. Further samples cannot change the subset
 then, so it is not sampled again. With all K samples drawn every bound is a point, so the result is
-the subset of the full probe, whatever was drawn and in which order.
+the subset of the full probe, whatever was drawn and in which order. The score of `middle` depends
+on the pool's quartiles, which the bounds of all pass rates bound in turn.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -83,14 +84,39 @@ def _undecided(
         return np.ones(rows, dtype=bool), np.argsort(chance)
     if needs == "first":
         return np.array([first is None for first in counts.first]), np.argsort(chance)
+    of_pool = needs == "pass_rates"
     with policy_errors(target.policy, target.policy.title):
-        bounds = score_bounds(target.policy, counts, tiers, samples)
+        if of_pool:
+            bounds = pool_bounds(target.policy, counts, samples)
+        else:
+            bounds = score_bounds(target.policy, counts, tiers, samples)
     best, worst = _ranks(bounds, chance)
     before = np.searchsorted(np.sort(best), worst) - (best < worst)
     surely_before = np.searchsorted(np.sort(worst), best)
     chosen = (before < target.size) & np.isfinite(bounds.high)
     left_out = (surely_before >= target.size) | np.isinf(bounds.low)
-    return ~(chosen | left_out), np.argsort(best, kind="stable")
+    undecided = ~(chosen | left_out)
+    if not of_pool:
+        return undecided, np.argsort(best, kind="stable")
+    incomplete = counts.drawn < samples
+    if undecided.any() and not (undecided & incomplete).any():
+        undecided = incomplete  # rows that are decided still move the quartiles
+    # Rows that look closest to the median first: they decide how far away the others must be.
+    expected = (counts.successes + 0.5) / (counts.drawn - counts.unscored + 1)
+    return undecided, np.argsort(np.abs(expected - np.median(expected)), kind="stable")
+
+
+def pool_bounds(policy: ScorePolicy, counts: Counts, samples: int) -> Bounds:
+    """Lowest and highest score where scores depend on the pass rates of the whole pool."""
+    scorable = (samples - counts.unscored).astype(float)
+    scorable[scorable == 0] = np.nan
+    missing = samples - counts.drawn
+    low, high = policy.score_bounds(
+        counts.successes / scorable, (counts.successes + missing) / scorable
+    )
+    without = counts.drawn == counts.unscored  # they may end without a pass rate, or have none
+    low, high = (np.where(np.isnan(scores), UNKNOWN, scores) for scores in (low, high))
+    return Bounds(low, np.where(without, UNKNOWN, high))
 
 
 def _ranks(bounds: Bounds, chance: Ints) -> tuple[Ints, Ints]:

@@ -68,6 +68,11 @@ class ClaimResult:
     sample: str = NONE
     paper: str = NONE
 
+    @property
+    def limits(self) -> str:
+        """The reason without the numbers: what was claimed, and what limits the verdict."""
+        return self.reason if self.value == NONE else self.reason.partition("; ")[2]
+
 
 @dataclass
 class Block:
@@ -126,7 +131,7 @@ def claims_table(results: Sequence[ClaimResult], caption: str) -> Claims:
         [
             (
                 *(r.text, r.cells or NONE, r.verdict, f"{r.value} {r.interval}".strip()),
-                *(r.sample, r.paper, f"{r.reason}; {r.declared}"),
+                *(r.sample, r.paper, f"{r.limits}; {r.declared}"),
             )
             for r in results
         ],
