@@ -75,8 +75,9 @@ class Middle(BuiltIn):
         if not len(known):
             return rates
         first, median, third = np.percentile(known, [25, 50, 75]).round(12)
-        distance: Floats = np.abs(rates - median).round(12)
-        return distance + OUTSIDE * ((rates < first) | (rates > third))
+        outside = (rates < first) | (rates > third)
+        scores: Floats = np.abs(rates - median).round(12) + OUTSIDE * outside
+        return scores
 
     def score_bounds(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """From the bounds of the quartiles: they rise with every rate.
