@@ -125,9 +125,8 @@ def analyse_pool(
     complete = outcomes.complete
     agreed = agreement_of_rows(wrong.row, wrong.answers, table)
     pairs = {**_of_each_outcome(outcomes), AGREED: _agreeing(table, wrong, agreed.suspects)}
-    correct, scorable = counts(table, "successes"), counts(table, "scorable")
-    prior = fit_prior(correct, scorable)
-    finished_failures = counts(table, "wrong") + counts(table, "unparsed")
+    del wrong  # of a large pool, it takes a quarter of the table's memory
+    prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
     return PoolAnalysis(
         title=pool_title(plan, spec),
         spec=spec,
@@ -138,11 +137,19 @@ def analyse_pool(
         reliability=None if prior.note else reliability(prior, spec.settings.samples),
         policies=tuple(_policies(plan, store, spec, tables if complete else None, table_file)),
         agreement=agreed,
-        unsolved=np.flatnonzero((correct == 0) & (scorable > 0)),
-        unfinished=np.flatnonzero((finished_failures == 0) & (counts(table, "truncated") > 0)),
+        unsolved=_rows(table, some="scorable", none=("successes",)),
+        unfinished=_rows(table, some="truncated", none=("wrong", "unparsed")),
         prompts=pool.train,
         examples=_read_examples(store, spec, pool, pairs),
     )
+
+
+def _rows(table: pa.Table, some: str, none: Sequence[str]) -> np.ndarray:
+    """The rows with a count above 0 in one column and without any in the others."""
+    kept = counts(table, some) > 0
+    for name in none:
+        kept &= counts(table, name) == 0
+    return np.flatnonzero(kept)
 
 
 def _policies(
