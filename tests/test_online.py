@@ -1,12 +1,15 @@
 """The prompts of an update, chosen by an online policy in TRL's trainer."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
-from factories import small_plan
+from factories import evaluation, small_plan
 from grpo import (  # noqa: F401 (fixtures)
     GROUP,
     LIVE,
@@ -18,12 +21,17 @@ from grpo import (  # noqa: F401 (fixtures)
 )
 
 from orchestrator.config.entries import PolicyEntry
+from orchestrator.evaluation.evaluator import Evaluator
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
+from orchestrator.selection.subsets import with_reason
+from orchestrator.storage.schema import GROUPS, SUBSET
+from orchestrator.storage.store import Store
 from orchestrator.training.online import Chooser, Rollout
 from orchestrator.training.record import CellRecord
 from orchestrator.training.trainer import build_trainer
+from orchestrator.training.trial import run_cell
 from orchestrator.training.workers import Workers
 from policies import History, PolicyError
 from tasks import Prompt
@@ -261,3 +269,64 @@ def test_groups_that_fill_a_batch_have_no_gradient(
     ]
     assert gradients[0].abs().max() > 0
     assert torch.allclose(*gradients, rtol=1e-4, atol=1e-7)
+
+
+class Killed(BaseException):
+    """Ends a trial as a kill would, as far as the store can tell."""
+
+
+def trained_cell(folder: Path, cell: Cell, stops: Sequence[int], monkeypatch: Any) -> Store:
+    """Run a cell of the embedded model to its end, from a new trial after each of `stops`."""
+    store = Store(str(folder / "runs"))
+    pool = load_pool(cell.probe.dataset)
+    rows = [
+        {"rank": i, "prompt_id": p.prompt_id, "tier": p.tier, "pass_rate": i % 5 / 4}
+        | {"n": 4, "successes": i % 5, "tied": False, "why": ""}
+        for i, p in enumerate(pool.train)
+    ]
+    subset = with_reason(pa.Table.from_pylist(rows, schema=SUBSET), cell.subset_identity)
+    store.write_table(subset, "subsets", f"{cell.subset_key}.parquet")
+    rng = np.random.default_rng(0)
+    base = evaluation(cell, [*pool.test], 0, rng)
+    monkeypatch.setattr(Evaluator, "base", lambda *_: base)
+    monkeypatch.setattr(Evaluator, "evaluate", lambda self, sampler, update: empty_at(base, update))
+    for stop in (*stops, 0):
+
+        def report(values: dict[str, Any], stop: int = stop) -> None:
+            if stop and values["update"] == stop:
+                raise Killed
+
+        with pytest.raises(Killed) if stop else nullcontext():
+            run_cell(cell, store.uri, report)
+    return store
+
+
+def empty_at(base: pa.Table, update: int) -> pa.Table:
+    """The same evaluation after an update."""
+    column = pa.array([update] * base.num_rows, pa.int32())
+    return base.set_column(base.schema.get_field_index("update"), "update", column)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dynamic", "predicted"])
+def test_a_resumed_cell_records_what_an_undisturbed_one_records(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of the updates after a checkpoint are lost, and done again."""
+    import sweeps
+
+    cell = sweeps.plan_of(sweeps.experiments(tmp_path)).cells[0]
+    sizes = {"max_steps": 6, "max_completion_length": 24, "per_device_train_batch_size": 8}
+    changes = {"online": PolicyEntry(policy=name), "rule": PolicyEntry(policy="full"), "size": 64}
+    changes |= {"grpo": cell.grpo | sizes, "evaluate_every": 0, "extra_evals": []}
+    cell = cell.model_copy(update=changes)
+    tables = []
+    for stops in ((), (3, 5)):
+        store = trained_cell(tmp_path / f"stops{len(stops)}", cell, stops, monkeypatch)
+        place = ("cells", cell.cell_id)
+        names = ["groups", "discarded"] if name == "dynamic" else ["groups"]
+        tables.append([store.read_table(GROUPS, *place, f"{n}.parquet") for n in names])
+        ledger = store.read_json(*place, "ledger.json")
+        tables[-1].append({n: v for n, v in ledger.items() if "seconds" not in n})
+    assert tables[0] == tables[1]
+    assert tables[0][0].num_rows > 0 and None not in tables[0]
