@@ -131,7 +131,9 @@ def test_calls_that_were_not_finished_come_again_and_no_call_twice(children: Chi
 def test_after_too_many_failures_the_rest_is_not_tried(children: Children) -> None:
     replies = children.map([["raise", None]] * 200, tolerated=3)
     failures = [reply.failure for reply in replies]
-    assert failures[:4] == ["ZeroDivisionError"] * 4 and failures[-1] == "not-tried"
+    # Calls go to several processes, so the failed ones need not be the first.
+    assert {*failures} == {"ZeroDivisionError", "not-tried"}
+    assert 4 <= failures.count("ZeroDivisionError") < 200 / 2
     assert values(children.map([["echo", 1]])) == [1]
 
 

@@ -107,11 +107,18 @@ def test_help_loads_no_heavy_library() -> None:
 
 ROOT = Path(__file__).parents[1]
 VIEW = {"experiment", "about", "storage", "cells", "cells_owed", "probes", "updates_owed"}
-VIEW |= {"rollouts_owed", "eta_seconds", "gpu_hours", "detectable_points", "datasets"}
+VIEW |= {
+    "rollouts_owed",
+    "rollouts_owed_at_most",
+    "eta_seconds",
+    "gpu_hours",
+    "detectable_points",
+    "datasets",
+}
 VIEW |= {"probe_seconds", "cost", "room", "sources", "packing", "memory", "dropped"}
 VIEW |= {"problem", "not_downloaded", "fetch_command", "notes"}
 CELL = {"cell_id", "model", "dataset", "policy", "seed", "size", "updates", "prompts_per_update"}
-CELL |= {"rollouts", "done", "stopped", "trained", "probe_seed", "name", "axes"}
+CELL |= {"rollouts", "rollouts_at_most", "done", "stopped", "trained", "probe_seed", "name", "axes"}
 PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "samples_owed"}
 PROBE |= {"samples_owed_at_most", "label"}
 
