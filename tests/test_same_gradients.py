@@ -163,24 +163,24 @@ def test_in_bfloat16_the_gradient_is_as_near_to_that_of_float32_as_trls(
 class Recording(LiveGroupsTrainer):
     """Keeps the rollouts that it draws."""
 
-    rollouts: ClassVar[list[Any]]
+    recorded: ClassVar[list[Any]]
 
     def _generate_single_turn(self, *arguments: Any, **options: Any) -> Any:
         drawn = super()._generate_single_turn(*arguments, **options)
-        self.rollouts.append(drawn)
+        self.recorded.append(drawn)
         return drawn
 
 
 class Plain(GRPOTrainer):
     """TRL's trainer, with rollouts that were drawn before."""
 
-    rollouts: ClassVar[list[Any]]
+    recorded: ClassVar[list[Any]]
 
     def __init__(self, *, recorder: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
 
     def _generate_single_turn(self, *arguments: Any, **options: Any) -> Any:
-        return self.rollouts.pop(0)
+        return self.recorded.pop(0)
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         pass
@@ -188,7 +188,7 @@ class Plain(GRPOTrainer):
 
 def trained_in_both_ways(folder: Path, **grpo: object) -> list[tuple[Any, torch.Tensor]]:
     """Trainers after the same updates, here and in plain TRL; how far these moved the weights."""
-    Recording.rollouts = Plain.rollouts = []
+    Recording.recorded = Plain.recorded = []
     moves = []
     for kind in (Recording, Plain):
         with pytest.MonkeyPatch.context() as patch:
@@ -198,7 +198,7 @@ def trained_in_both_ways(folder: Path, **grpo: object) -> list[tuple[Any, torch.
         trainer.train()
         after = torch.cat([p.detach().flatten() for p in trained(trainer)])
         moves.append((trainer, after - before))
-    assert not Plain.rollouts
+    assert not Plain.recorded
     return moves
 
 

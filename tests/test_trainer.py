@@ -180,7 +180,7 @@ def test_every_worker_masks_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     for rank, mask in enumerate([[1, 1, 0, 0], [0, 0, 1, 1]]):
         process = SimpleNamespace(process_index=rank)
         monkeypatch.setattr(
-            "orchestrator.training.trl_internals.PartialState", lambda process=process: process
+            "orchestrator.training.rewards.PartialState", lambda process=process: process
         )
         masked: Any = LiveGroupsTrainer.without_dead(trainer, output, live)  # type: ignore[arg-type]
         kept = output["completion_mask"] * torch.tensor(mask).unsqueeze(1)
