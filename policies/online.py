@@ -72,10 +72,8 @@ class Parts(NamedTuple):
     online: tuple[str, dict[str, Any]] | None
 
 
-def split_of(name: str, options: Mapping[str, Any]) -> Parts:
-    """The parts of an online policy by its option `of`. Raises PolicyError for another form."""
-    rest = {option: value for option, value in options.items() if option != "of"}
-    of = options.get("of", WHOLE_POOL)
+def static_part(name: str, of: Any) -> tuple[str, dict[str, Any]]:
+    """The static policy that an online policy's option `of` names. PolicyError for another form."""
     if isinstance(of, Mapping) and len(of) == 1:
         [(static, own)] = of.items()
     else:
@@ -85,7 +83,7 @@ def split_of(name: str, options: Mapping[str, Any]) -> Parts:
             f"policy {name!r}: of is {of!r:.80}: write a static policy such as hard, or one with "
             "its options, such as {band: {low: 0.2, high: 0.8}}"
         )
-    return Parts((static, dict(own)), (name, rest))
+    return static, dict(own)
 
 
 def checked_ids(chosen: Any, policy: str, size: int) -> pa.Array:

@@ -11,12 +11,13 @@ from typing import Any
 from policies.base import Policy, PolicyError
 from policies.online import (
     MAX_DRAWS,
+    WHOLE_POOL,
     OnlinePolicy,
     Parts,
     check_count,
     discards,
     is_online,
-    split_of,
+    static_part,
 )
 from policies.traits import settled_options
 
@@ -131,8 +132,8 @@ def policy_parts(name: str, options: Mapping[str, Any]) -> Parts:
     """The two parts of a policy, with their options in canonical form. PolicyError as above."""
     if not is_online(find_policy(name)):
         return Parts((name, settled_options(get_policy(name, **options), dict(options))), None)
-    parts = split_of(name, options)
-    (static, of_static), (_, own) = parts.static, parts.online or parts.static
+    static, of_static = static_part(name, options.get("of", WHOLE_POOL))
+    own = {option: value for option, value in options.items() if option != "of"}
     online = get_online_policy(name, **own)
     try:
         selects = get_policy(static, **of_static)

@@ -266,6 +266,23 @@ def test_running_the_module_is_the_same_as_the_command(tmp_path: Path) -> None:
     assert wrong.stderr.startswith("decile: ") and "Traceback" not in wrong.stderr
 
 
+def test_a_command_ends_without_finalizing_the_interpreter() -> None:
+    code = (
+        "import atexit, os, sys\n"
+        "from orchestrator.cli.main import process\n"
+        "class AtFinalization:\n"
+        "    def __del__(self, write=os.write): write(1, b'finalized')\n"
+        "alive = AtFinalization()\n"
+        "def at_exit():\n"
+        "    atexit.register(print, 'exit functions run', end='')\n"
+        "    return 3\n"
+        "sys.modules['orchestrator.cli.main'].main = at_exit\n"
+        "process()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (3, "exit functions run")
+
+
 def test_planning_loads_no_heavy_library() -> None:
     code = (
         "from orchestrator.cli.main import main\n"

@@ -125,6 +125,7 @@ KEPT = {
     "nothing": {"tier"},
     "first": {"tier", "first"},
     "pass_rate": {"tier", "first", "pass_rate"},
+    "pass_rates": {"tier", "first", "pass_rate"},  # of every row
 }
 
 
@@ -137,8 +138,13 @@ def test_values_that_a_policy_does_not_need_never_change_score_or_eligibility(
     rule = policy_of(policy)
     if rule.needs == "all":
         return
+    changed = others
+    if rule.needs == "pass_rates":
+        changed = [
+            {**others[i % len(others)], "pass_rate": r["pass_rate"]} for i, r in enumerate(rows)
+        ]
     kept = {name: rows[0][name] for name in KEPT[rule.needs]}
-    before, after = full_table(rows), full_table([{**others[0], **kept}, *others[1:]])
+    before, after = full_table(rows), full_table([{**changed[0], **kept}, *changed[1:]])
     assert np.array_equal(rule.score(before)[0], rule.score(after)[0], equal_nan=True)
     assert rule.eligible(before)[0] == rule.eligible(after)[0]
 

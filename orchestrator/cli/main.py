@@ -6,12 +6,14 @@ docs/operations.md lists every fault.
 """
 
 import argparse
+import atexit
 import io
+import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from cluster.ending import INTERRUPTED, signals_end_process
@@ -23,6 +25,27 @@ from orchestrator.storage.errors import UserError, one_line
 
 if TYPE_CHECKING:
     from orchestrator.storage.store import Store
+
+
+def process() -> None:
+    """`decile …` as a process of its own, which ends without finalizing the interpreter.
+
+    A C++ thread of Arrow or Ray that drops a Python object while the interpreter is finalized
+    aborts the process (apache/arrow#49942 narrows that window and leaves some of it open).
+    """
+    exit_codes: list[int] = []
+
+    @atexit.register
+    def end() -> None:  # registered before all others, so that it runs after them
+        if exit_codes:
+            logging.shutdown()
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, AttributeError):  # closed, full, or None
+                    stream.flush()
+            os._exit(exit_codes[0])
+
+    exit_codes.append(main())
+    sys.exit(exit_codes[0])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

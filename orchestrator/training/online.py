@@ -110,8 +110,8 @@ class Chooser:
             return [str(prompt_id) for prompt_id in ids.to_pylist()]
 
         ids = self.workers.from_first(decide)
-        found = self.prompts.rows_of(pa.array(ids, pa.string()))
-        for prompt_id, row in zip(ids, found.tolist(), strict=True):
+        rows = self.prompts.rows_of(pa.array(ids, pa.string()))
+        for prompt_id, row in zip(ids, rows.tolist(), strict=True):
             if row < 0:
                 raise PolicyError(unknown_id(self.name, prompt_id, len(self.prompts)))
             if self.history.last_update[row] == update:
@@ -119,7 +119,7 @@ class Chooser:
                     f"policy {self.name!r} returned prompt {prompt_id!r:.80} twice for update "
                     f"{update}: leave out those with history.last_update == update"
                 )
-        return self.prompts.take(found)
+        return self.prompts.take(rows)
 
     def _fresh(self, update: int) -> int:
         """How many prompts were not drawn for this update yet."""
