@@ -157,7 +157,10 @@ REFUSED = {
     "hard > easy at update 100 over tokens": "both 'at' and 'over'",
     "hard > easy on gsm8k pass@8": "pass@8 needs 8 samples per question of gsm8k, not 4: write eva",
     "hard > easy on aime2025 pass@9": "evaluate: {ood_samples: 9}",
-    "hard > easy on aime2025 pass@0": "pass@0 needs",
+    "hard > easy on aime2025 pass@0": "cannot parse 'pass@0'",
+    "hard > easy by 101": "sizes are percentage points: write at most 100",
+    "r2 > 1.5": "R² lies from 0 to 1: write at most 1",
+    "r2 = .5 within 2": "R² lies from 0 to 1",
     "hard > easy on aime2025 at update 100": "before and after training only: remove 'at'",
     "hard > easy on aime2025 over tokens": "before and after training only: remove 'over'",
     "hard > easy at update 150": "no evaluation after update 150: write at update 100 or at update",
@@ -218,6 +221,11 @@ def test_a_policy_named_base_is_the_policy() -> None:
         ("hard > rndom on small", "unknown policy, dataset or model 'rndom': write one of hard"),
         ("hard > random at 1k rollouts", "small/hard/s0 has at most 800 rollouts: write at mos"),
         ("hard > random at 1M tokens", "hard/s0 has at most 204,800 tokens: write at most"),
+        (
+            "hard > random at 7 rollouts",
+            "before 800 rollouts, tiny/small/hard/s0 is the base model",
+        ),
+        ("random<hard on small", "it is stated twice: remove one"),
         ("hard > random in tier 9", "small has no tier 9: write one of 3, 5, 7"),
         ("hard > random on smal", "did you mean 'small'?"),
     ],
@@ -253,12 +261,14 @@ VALUES = st.one_of(NAMES, st.sampled_from(["0.1", "[a, b]", "[]", "true"]))
 SETTINGS = st.lists(
     st.tuples(st.sampled_from(["", "grpo.beta", "lora.r"]), VALUES), min_size=1, max_size=3
 )
-SIZES = st.decimals(0, 1000, places=3).map(float)
+SIZES = st.decimals(0, 100, places=3).map(float)
+SHARES = st.decimals(0, 1, places=3).map(float)
 
 
 @st.composite
 def claims(draw: st.DrawFn) -> Claim:
-    level = draw(st.one_of(st.none(), SIZES))
+    level = draw(st.one_of(st.none(), SHARES))
+    sizes = SIZES if level is None else SHARES
     signs = [s for s in get_args(Sign) if level is not None or s not in ("<", "<=")]
     sign = draw(st.sampled_from(signs))
     a, b = ((), ()) if level is not None else (tuple(draw(SETTINGS)), tuple(draw(SETTINGS)))
@@ -270,7 +280,7 @@ def claims(draw: st.DrawFn) -> Claim:
         a,
         sign,
         b,
-        draw(SIZES.filter(bool) if sign == "=" else SIZES),
+        draw(sizes.filter(bool) if sign == "=" else sizes),
         level,
         draw(st.one_of(st.none(), NAMES)),
         tuple(draw(st.one_of(st.just([]), SETTINGS))),

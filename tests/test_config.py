@@ -85,6 +85,7 @@ def test_the_catalogue_of_the_project_loads() -> None:
         ("model: [tiny]", "", 6, "model is missing: write model: [tiny]"),
         ("[hard, random]", "[hard, no]", 9, "policy holds false: write a string (no, yes, on"),
         ("[hard, random]", "[hard, 3]", 9, "policy holds 3: write a string, such as '3'"),
+        ("[hard, random]", "[hard, {band: {low: 0}}]", 9, "write it in policies, such as"),
         ("learning_rate: 1e-4", "frobnicate: 1", 11, "TRL's GRPOConfig does not have it: remove"),
         ("learning_rate: 1e-4", "run_name: x", 11, "remove it (it is the cell's name)"),
         ("budget: 0.1", "budget: -3", 10, "write a share"),

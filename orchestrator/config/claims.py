@@ -40,8 +40,8 @@ _NAME = r"[\w.+:/@-]+"
 _SETTING = rf"(?:{_NAME}=)?(?:{_NAME}|\[[^\]]*\])"
 _SETTINGS = rf"{_SETTING}(?:\s*,\s*{_SETTING})*"
 _SIGN = r"(?P<sign>[<>!]=|[<>=])"
-_NUMBER = r"\d{1,12}(?:\.\d{1,12})?"
-_METRIC = r"(?:accuracy|gain|learnable|pass@\d{1,9})"
+_NUMBER = r"(?:\d{1,12}(?:\.\d{1,12})?|\.\d{1,12})"
+_METRIC = r"(?:accuracy|gain|learnable|pass@[1-9]\d{0,8})"
 _PAIR = re.compile(
     rf"(?:(?P<metric>[\w@]+)\s+)?(?P<a>{_SETTINGS})\s*{_SIGN}\s*(?P<b>{_SETTINGS})(?=\s|$)"
 )
@@ -177,6 +177,10 @@ def parse_claim(text: str) -> Claim:
     if metric and "metric" in clauses:
         raise ClaimError(text, f"it has two metrics: remove {clauses['metric']!r}")
     size = _size(text, sign, clauses)
+    most = 1 if level else 100
+    if max(size, float(level["level"]) if level else 0) > most:
+        what = "R² lies from 0 to 1" if level else "sizes are percentage points"
+        raise ClaimError(text, f"{what}: write at most {most}")
     if sign in _MIRRORED and not level:
         a, b, sign = b, a, _MIRRORED[sign]
     at = None

@@ -31,6 +31,9 @@ def correction(root: Schema, path: Path, kind: str, value: Any) -> str:
     name = next((part for part in reversed(path) if isinstance(part, str)), "the file")
     if kind == "missing":
         return f"{name} is missing: write {name}: {as_yaml(_example(root, schema))}"
+    if name == "policy" and isinstance(value, dict):
+        entry = "near-half: {policy: band, options: {low: 0.4, high: 0.6}}"
+        return f"policy holds a mapping: write it in policies, such as {entry}, and its name here"
     verb = "holds" if path and isinstance(path[-1], int) else "is"
     leave_out = ", or leave it out" if value is None and optional else ""
     return f"{name} {verb} {shown(value)}: write {_expected(root, schema, value)}{leave_out}"

@@ -15,10 +15,11 @@ def load_claims(
 ) -> list[Claim]:
     """The claims of an experiment.
 
-    Raises UserError at the line of one with an unknown tier, or beyond what a cell can cost.
+    Raises UserError at the line of one that stands twice, has an unknown tier, or is read where no
+    cell is evaluated.
     """
     experiment = loaded.experiment(name)
-    claims = []
+    claims: list[Claim] = []
     for index, text in enumerate(experiment.claims):
         claim = resolved_claim(text, experiment)
         sides = [side for side in (claim.a, claim.b) if side != BASE_SIDE]
@@ -27,7 +28,8 @@ def load_claims(
             for cell in (cells if claim.tier or claim.at else ())
             if has_values(cell, claim.only) and any(has_values(cell, side) for side in sides)
         ]
-        if problem := _unknown_tier(claim, about, pools) or _unreachable(claim, about):
+        twice = "it is stated twice: remove one" if claim in claims else ""
+        if problem := twice or _unknown_tier(claim, about, pools) or _unreachable(claim, about):
             error = ClaimError(text, problem)
             raise loaded.error(str(error), "experiments", name, "claims", index)
         claims.append(claim)
@@ -63,4 +65,10 @@ def _unreachable(claim: Claim, cells: Sequence[Cell]) -> str:
         most = cell.max_rollouts * (cell.grpo["max_completion_length"] if cost == "tokens" else 1)
         if amount > most:
             return f"{cell.name} has at most {most:,} {cost}: write at most {most:,}"
+        first = 1 if claim.metric == "learnable" else cell.evaluate_every or cell.updates
+        least = cell.rollouts // cell.updates * min(first, cell.updates)  # and as many tokens
+        if amount < least:
+            return (
+                f"before {least:,} {cost}, {cell.name} is the base model: write at least {least:,}"
+            )
     return ""
