@@ -44,7 +44,9 @@ def resolved_claim(text: str, experiment: Experiment) -> Claim:
         **grid.swept,
     }
     a, b = (
-        BASE_SIDE if _is_base(side, grid.policy) else _named(text, side, axes, _IN_SIDES)
+        BASE_SIDE
+        if side == (("", BASE),) and BASE not in grid.policy
+        else _named(text, side, axes, _IN_SIDES)
         for side in (claim.a, claim.b)
     )
     claim = replace(claim, a=a, b=b, only=_named(text, claim.only, axes, _IN_FOR))
@@ -54,10 +56,6 @@ def resolved_claim(text: str, experiment: Experiment) -> Claim:
     for dataset, variant in _measured(claim, experiment):
         _check_measured(claim, dataset, variant)
     return claim
-
-
-def _is_base(side: AxisValues, policies: Sequence[str]) -> bool:
-    return side == (("", BASE),) and BASE not in policies
 
 
 def _named(

@@ -116,7 +116,7 @@ def groups(families: Sequence[Family]) -> Table:
         for policy, rows in family.by_policy().items():
             ledgers = [row.result["ledger"] for row in rows]
             live = [each["live_tokens"] / max(1, each["generated_tokens"]) for each in ledgers]
-            drawn = [_drawn_live(each) for each in ledgers]
+            drawn = [(e["live"] + e.get("discarded_live", 0)) / max(1, _groups(e)) for e in ledgers]
             lost = [e.get("discarded", 0) / max(1, _groups(e)) for e in ledgers]
             dead = [[shares.live == 0 for shares in row.shares.values()] for row in rows]
             kl_only = NONE
@@ -175,11 +175,6 @@ def _groups(ledger: dict[str, Any]) -> int:
     """Groups that were drawn."""
     kinds = ("live", "all_right", "all_wrong", "unmarked", "discarded")
     return sum(ledger.get(kind, 0) for kind in kinds)
-
-
-def _drawn_live(ledger: dict[str, Any]) -> float:
-    """The share of live groups among those drawn."""
-    return float(ledger["live"] + ledger.get("discarded_live", 0)) / max(1, _groups(ledger))
 
 
 def _shares(ledger: dict[str, Any]) -> GroupShares:

@@ -100,16 +100,14 @@ def run_cells(
             run_config=tune.RunConfig(
                 name="cells",
                 storage_path=str(scratch),
-                failure_config=tune.FailureConfig(max_failures=_max_failures(cells)),
+                # Each smaller micro-batch costs one more failure.
+                failure_config=tune.FailureConfig(
+                    max_failures=RETRIES + max(halvings(cell) for cell in cells)
+                ),
                 callbacks=[_callback(driver)],
                 verbose=0,
             ),
         ).fit()
-
-
-def _max_failures(cells: Sequence[Cell]) -> int:
-    """Failures that end a trial; each smaller micro-batch costs one more."""
-    return RETRIES + max(halvings(cell) for cell in cells)
 
 
 def _bundles(config: dict[str, Any]) -> Any:
