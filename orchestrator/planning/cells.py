@@ -238,17 +238,22 @@ def block_of(cell: HasAxes) -> tuple[str, ...]:
 
 
 def with_rivals(cells: Sequence[Cell]) -> list[Cell]:
-    """The same cells, each with the ids of the other cells of its block."""
-    blocks: dict[tuple[Any, ...], list[str]] = {}
-    for cell in cells:
-        blocks.setdefault(block_of(cell), []).append(cell.cell_id)
+    """The same cells, each with the ids of the other cells of its block.
 
-    return [
-        cell.model_copy(
-            update={"rivals": tuple(i for i in blocks[block_of(cell)] if i != cell.cell_id)}
+    They are compared after equal updates, so those that may draw more rollouts are left out.
+    """
+    blocks: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
+    for cell in cells:
+        blocks.setdefault(block_of(cell), []).append((cell.cell_id, cell.max_rollouts))
+    rivals = {
+        cell.cell_id: tuple(
+            other
+            for other, rollouts in blocks[block_of(cell)]
+            if other != cell.cell_id and rollouts <= cell.max_rollouts
         )
         for cell in cells
-    ]
+    }
+    return [cell.model_copy(update={"rivals": rivals[cell.cell_id]}) for cell in cells]
 
 
 def cells_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:

@@ -1,11 +1,12 @@
 """Stopping a cell early that is clearly below the best policy of its block (`stop_hopeless`).
 
 At an intermediate evaluation a cell is compared, question by question, with the cells of its block
-(same model, dataset and seed, other policies) that were evaluated after as many updates. It stops
-when even the upper end of the interval of its difference to the best of them is more than MARGIN
-below zero. The interval covers new test questions for this run only; it includes neither other
-seeds nor what later updates would change. So a stopped cell has no result, its policy is compared
-nowhere, and without `stop_hopeless` the same command finishes the cell from its checkpoint.
+(same model, dataset and seed, other policies) that were evaluated after as many updates and cannot
+have drawn more rollouts until then. It stops when even the upper end of the interval of its
+difference to the best of them is more than MARGIN below zero. The interval covers new test
+questions for this run only; it includes neither other seeds nor what later updates would change. So
+a stopped cell has no result, its policy is compared nowhere, and without `stop_hopeless` the same
+command finishes the cell from its checkpoint.
 """
 
 from collections.abc import Mapping, Sequence
