@@ -59,9 +59,11 @@ class Forecast:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cells = {cell.cell_id: cell for cell in cells}
+        self._names = {cell.cell_id: cell.name for cell in cells}
         self.costs, self.capacity, self.clock = costs, capacity, clock
         self.probes = dict(probes or {})
         self._cell_progress: dict[str, CellProgress] = {}
+        self._measured = self._expected = 0.0  # seconds between first and last progress, all cells
         self._ended: set[str] = set()
         self._probe_starts: dict[str, ProgressPoint] = {}
 
@@ -81,6 +83,8 @@ class Forecast:
         expected = expected_until(cell, update, self.costs[cell.cell_id])
         point = ProgressPoint(self.clock(), expected)
         progress = self._cell_progress.setdefault(cell.cell_id, CellProgress(point, point))
+        self._measured += point.time - progress.last.time
+        self._expected += point.done - progress.last.done
         progress.last = point
 
     def cell_ended(self, cell: Cell) -> None:
@@ -90,10 +94,8 @@ class Forecast:
     @property
     def correction(self) -> float:
         """Measured seconds per estimated second over all cells; 1 before any has progressed."""
-        progress = self._cell_progress.values()
-        measured = sum(p.last.time - p.first.time for p in progress)
-        expected = sum(p.last.done - p.first.done for p in progress)
-        return measured / expected if measured > 0 and expected > 0 else 1.0
+        known = self._measured > 0 and self._expected > 0
+        return self._measured / self._expected if known else 1.0
 
     def remaining(self, cell: Cell) -> float:
         """Remaining seconds of a cell; 0 if it has ended or its cost is unknown."""
@@ -118,7 +120,7 @@ class Forecast:
         """The remaining work of cells, running ones first."""
         ordered = sorted(cells, key=lambda cell: cell.cell_id not in self._cell_progress)
         unended = [cell for cell in ordered if cell.cell_id not in self._ended]
-        return [cell_job(cell, self.remaining(cell)) for cell in unended]
+        return [cell_job(cell, self.remaining(cell), self._names[cell.cell_id]) for cell in unended]
 
     def seconds_left(self) -> float | None:
         """Seconds until all probes and cells have ended; None if unknown."""

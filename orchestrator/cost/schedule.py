@@ -115,10 +115,11 @@ def _start(
 ) -> tuple[list[Job], list[Placement]]:
     """The jobs that keep waiting and those that start now; takes their devices from `free`."""
     remaining, started, too_large = list[Job](), list[Placement](), set[tuple[int, float]]()
-    for job in waiting:
+    for number, job in enumerate(waiting):
+        if len(started) >= slots:
+            return remaining + [*waiting[number:]], started
         size = (job.workers, job.share)
-        full = size in too_large or len(started) >= slots
-        devices = None if full else _allocate(*size, free)
+        devices = None if size in too_large else _allocate(*size, free)
         if devices is None:
             too_large.add(size)
             remaining.append(job)
