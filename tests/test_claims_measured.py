@@ -53,7 +53,8 @@ def correct(cell: Cell, test_set: str, update: int, question: int) -> int:
     hard = cell.policy == "hard"
     lifts = {0: 0, 2: 2 * hard, 4: [3, 4, 3][cell.seed] if hard else [1, 1, 2][cell.seed]}
     elsewhere = cell.probe.dataset.name == "small" and test_set == "few" and update > 0
-    return base + lifts[update] - elsewhere
+    other_model = cell.probe.model.name == "other" and update > 0
+    return base + lifts[update] - elsewhere - other_model
 
 
 def live_groups(cell: Cell, update: int) -> int:
@@ -245,6 +246,19 @@ def test_r_squared_is_of_all_cells_that_a_claim_is_about(sweep: tuple[Plan, list
     assert few.verdict == "inconclusive" and few.value == "–"
     [flat] = judged(*sweep, "r2 > 0.1 on small for random")
     assert "3 are finished" not in flat.reason
+
+
+def test_models_are_compared_by_their_cells_and_by_their_gains(tmp_path: Path) -> None:
+    grid = GRID | {"model": ["stub", "other"], "dataset": ["small"]}
+    grid.pop("probe.samples")
+    plan, store = measured_sweep(tmp_path, grid=grid)
+    rows = read_rows(store, plan.cells)
+    for claim in ("stub > other on small", "gain other < stub on small"):
+        results = judged(plan, rows, claim)
+        assert [r.cells for r in results] == ["small, hard", "small, random"]
+        assert {(r.value, r.interval) for r in results} == {constant(1, 12)}
+    [one] = judged(plan, rows, "stub, hard > other, random on small by 5")
+    assert (one.value, one.interval) == over_seeds([3, 4, 2])
 
 
 # ---- what cannot be judged
