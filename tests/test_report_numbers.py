@@ -196,13 +196,12 @@ def test_missing_evaluations_for_steps_to_match_are_a_caveat(rows: list[Row]) ->
     [
         (
             Steps(12.4, 8.0, 20.0, 1.0),
-            "hard reaches full's final accuracy (60.0 %) after 12 "
-            "[8, 20] updates, 31 % of its steps",
+            "hard reaches full's final accuracy (60.0 %) after 12 [8, 20] updates, 31 % of full's",
         ),
         (
             Steps(12.4, 8.0, None, 0.9),
             "hard reaches full's final accuracy (60.0 %) after 12 "
-            "[8, never] updates, 31 % of its steps",
+            "[8, never] updates, 31 % of full's",
         ),
         (
             Steps(None, 33.0, None, 0.2),
@@ -217,6 +216,24 @@ def test_missing_evaluations_for_steps_to_match_are_a_caveat(rows: list[Row]) ->
 )
 def test_steps_to_match_in_words(steps: Steps, text: str) -> None:
     assert str(StepsToMatch("hard", "full", 0.6, 40, steps)) == text
+
+
+def test_steps_to_match_count_the_rollouts_of_a_policy_that_discards(rows: list[Row]) -> None:
+    full = [with_policy(r, "everything", "full") for r in rows if r.cell.policy == "hard"]
+    online = PolicyEntry(policy="dynamic")
+    discarding = [
+        dataclasses.replace(
+            row,
+            cell=row.cell.model_copy(update={"online": online}),
+            costs=row.costs | {"rollouts": 2 * row.costs["rollouts"]},
+        )
+        for row in rows
+        if row.cell.policy == "random"
+    ]
+    (match,) = families([*discarding, *full])[0].matches
+    assert match.steps.update is not None
+    assert match.rollouts == pytest.approx(2 * match.steps.update / match.updates)
+    assert str(match).endswith(f", with {100 * match.rollouts:.0f} % of its rollouts")
 
 
 def test_variance_between_probes_and_between_training_seeds(rows: list[Row]) -> None:

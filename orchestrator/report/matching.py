@@ -12,13 +12,17 @@ from policies import is_whole
 
 
 class StepsToMatch(NamedTuple):
-    """When `policy` reaches the final accuracy (a share) of `reference`, which took `updates`."""
+    """When `policy` reaches the final accuracy (a share) of `reference`, which took `updates`.
+
+    rollouts: those drawn until then, as a share of the reference's; None if updates say the same.
+    """
 
     policy: str
     reference: str
     accuracy: float
     updates: int
     steps: Steps
+    rollouts: float | None = None
 
     def __str__(self) -> str:
         target = f"{self.reference}'s final accuracy ({100 * self.accuracy:.1f} %)"
@@ -26,7 +30,9 @@ class StepsToMatch(NamedTuple):
             text = f"{self.policy} does not reach {target} within its updates"
             share = f"{100 * self.steps.reached:.0f} %"
             return f"{text} (it does in {share} of resamples)" if self.steps.reached else text
-        share = f"{100 * self.steps.update / self.updates:.0f} % of its steps"
+        share = f"{100 * self.steps.update / self.updates:.0f} % of {self.reference}'s"
+        if self.rollouts is not None:
+            share += f", with {100 * self.rollouts:.0f} % of its rollouts"
         return f"{self.policy} reaches {target} after {self.span} updates, {share}"
 
     @property
@@ -59,7 +65,17 @@ def steps_to_match_whole_pool(by_policy: Mapping[str, Sequence[Row]]) -> list[St
         target = _as_array(target_scores, shared)
         steps = steps_to_match({u: _as_array(side, shared) for u, side in curve.items()}, target)
         last = max(row.cell.updates for row in full)
-        matches.append(StepsToMatch(policy, reference, float(target.mean()), last, steps))
+        rollouts = None
+        if steps.update is not None and any(
+            row.cell.max_rollouts > row.cell.rollouts for row in rows
+        ):
+            drawn = [
+                np.interp(steps.update, range(len(curve)), curve)
+                for curve in (row.costs["rollouts"] for row in rows)
+            ]
+            rollouts = float(np.mean(drawn) / np.mean([row.costs["rollouts"][-1] for row in full]))
+        accuracy = float(target.mean())
+        matches.append(StepsToMatch(policy, reference, accuracy, last, steps, rollouts))
     return matches
 
 

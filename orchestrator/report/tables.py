@@ -119,8 +119,9 @@ def at_equal_cost(families: Sequence[Family]) -> Table:
             counts = [row.counts[OWN] for row in rows]
             sides = [(each[0], each[u]) for each, u in zip(counts, updates, strict=True)]
             span = "–".join(map(str, dict.fromkeys((min(updates), max(updates)))))
-            text = level_text(paired_change(sides, correct_share))
-            entries[policy] = f"{text} after {span} updates"
+            if change := paired_change(sides, correct_share):
+                level = f"{100 * change.final:.1f} after {span} updates"
+                entries[policy] = f"{level} ({effect_text(change.effect)})"
         body.append((family.title, *(entries.get(policy, NONE) for policy in policies)))
     axis = read[0].compare_at if read else ""
     return Table(
