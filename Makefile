@@ -54,8 +54,12 @@ pure: install
 	$(BIN)/python -m pytest -q -n auto --dist worksteal --maxprocesses 8 \
 		--hypothesis-profile=check -m "not slow and not cluster and not browser"
 
+# Each test that starts Ray has the machine to itself; the others run in two processes.
 test: lint types
-	$(BIN)/python -m pytest
+	@status=0; set -x; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not cluster" || status=1; \
+	$(BIN)/python -m pytest -m cluster || status=1; \
+	exit $$status
 
 test-engines: install engine-vllm
 	PYTHONPATH=.:tests $(ENGINES)/python -m pytest tests/engines

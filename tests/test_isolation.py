@@ -168,9 +168,10 @@ def test_stored_samples_are_not_marked_again_by_a_marker_that_fails() -> None:
         for i in range(50)
     ]
     samples, golds = pa.Table.from_pylist(rows, schema=SAMPLES), {str(i): GOLD for i in range(50)}
-    several = r"([6-9]|1[0-2]) of \1 answers .*max_marking_errors: 0\.1 allows"  # two children
-    with pytest.raises(MarkingError, match=several):
+    with pytest.raises(MarkingError, match=r"max_marking_errors: 0\.1 allows") as caught:
         update_marks(samples, Misbehaving(), golds, 0.1)
+    tried = re.search(r"(\d+) of \1 answers", str(caught.value))
+    assert tried and 5 < int(tried[1]) < 50, caught.value  # both children have some in hand
 
 
 class Hanging(Misbehaving):
