@@ -25,15 +25,15 @@ MAX_CHARACTERS = 600
 def problems(message: str) -> list[str]:
     """What is wrong with a message of the command line; empty where it is as it should be."""
     text = message.rstrip("\n")
-    found = []
+    problems = []
     if not REMEDY.search(text):
-        found.append("no remedy")
+        problems.append("no remedy")
     if "\n" in text:
-        found.append("several lines")
+        problems.append("several lines")
     if len(text) > MAX_CHARACTERS:
-        found.append(f"{len(text)} characters")
+        problems.append(f"{len(text)} characters")
     if words := FOREIGN.search(text):
-        found.append(f"a library's words: {words[0]}")
+        problems.append(f"a library's words: {words[0]}")
     if not text.isprintable():
-        found.append("control characters")
-    return found
+        problems.append("control characters")
+    return problems

@@ -32,7 +32,7 @@ def agreement_of(**prompts: list[tuple[str, str | None]]):
 
 
 def test_a_prompt_that_is_never_solved_with_an_agreed_answer_is_suspect() -> None:
-    found = agreement_of(
+    agreement = agreement_of(
         unanimous=wrong("7", "7", "7"),
         most=[*wrong("8", "8", "8", "9"), LOST, *wrong("8")],
         divided=wrong("1", "2", "3"),
@@ -40,21 +40,24 @@ def test_a_prompt_that_is_never_solved_with_an_agreed_answer_is_suspect() -> Non
         solved_once=[*wrong("5", "5", "5", "5"), RIGHT],
         solved=[RIGHT, RIGHT, RIGHT],
     )
-    assert found.suspects == [
+    assert agreement.suspects == [
         SuspectGold("unanimous", "7", 3, 3),
         SuspectGold("most", "8", 4, 6),
     ]
-    assert (found.on_gold, found.on_other) == (1, 3)  # solved_once agrees on another answer, too
+    # solved_once agrees on another answer, too
+    assert (agreement.on_gold, agreement.on_other) == (1, 3)
 
 
 def test_spellings_of_one_answer_are_the_same() -> None:
-    found = agreement_of(a=wrong("\\dfrac12", "\\frac{1}{2}", "\\frac{1}{2}"))
-    assert [(s.answer, s.votes) for s in found.suspects] == [("\\dfrac12", 3)]
+    agreement = agreement_of(a=wrong("\\dfrac12", "\\frac{1}{2}", "\\frac{1}{2}"))
+    assert [(s.answer, s.votes) for s in agreement.suspects] == [("\\dfrac12", 3)]
 
 
 def test_few_or_unparsed_answers_are_no_agreement() -> None:
-    found = agreement_of(two=wrong("1", "1"), lost=[LOST] * 5, unparsed=[("unparsed", None)] * 5)
-    assert found == (0, 0, 0, [])
+    agreement = agreement_of(
+        two=wrong("1", "1"), lost=[LOST] * 5, unparsed=[("unparsed", None)] * 5
+    )
+    assert agreement == (0, 0, 0, [])
 
 
 @settings(max_examples=50)
@@ -66,15 +69,15 @@ def test_few_or_unparsed_answers_are_no_agreement() -> None:
     )
 )
 def test_suspects_are_never_solved_and_sorted(prompts) -> None:
-    found = agreement_of(**prompts)
-    for suspect in found.suspects:
+    agreement = agreement_of(**prompts)
+    for suspect in agreement.suspects:
         answers = prompts[suspect.prompt_id]
         assert RIGHT not in answers
         assert answers.count(("wrong", suspect.answer)) == suspect.votes >= LEAST
         assert suspect.votes >= SHARE * len(answers) - 1e-9
-    shares = [s.votes / s.n for s in found.suspects]
+    shares = [s.votes / s.n for s in agreement.suspects]
     assert shares == sorted(shares, reverse=True)
-    assert len(found.suspects) == found.suspected <= found.on_other
+    assert len(agreement.suspects) == agreement.suspected <= agreement.on_other
 
 
 def test_a_pool_that_is_compared_in_parts_has_the_same_agreement(monkeypatch) -> None:

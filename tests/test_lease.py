@@ -48,38 +48,38 @@ def test_a_waiting_driver_says_so_and_starts_after_the_first(
     storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "WAIT_SECONDS", 0.05)
-    said, first = [], ExitStack()
+    messages, first = [], ExitStack()
     waits = threading.Event()
 
     def say(text: str) -> None:
-        said.append(text)
+        messages.append(text)
         waits.set()
 
     def second() -> None:
         with driver_lease(Store(storage), "small", say, wait=True):
-            said.append("runs")
+            messages.append("runs")
 
     first.enter_context(driver_lease(Store(storage), "small", print))
     thread = threading.Thread(target=second)
     thread.start()
     assert waits.wait(60)
-    assert len(said) == 1 and "waiting until it ends" in said[0]
+    assert len(messages) == 1 and "waiting until it ends" in messages[0]
     first.close()
     thread.join(60)
-    assert said[1:] == ["runs"]
+    assert messages[1:] == ["runs"]
 
 
 def test_of_drivers_that_start_at_once_at_most_one_holds_the_lease(storage: str) -> None:
-    held, barrier, most = [0], threading.Barrier(4), []
+    holders, barrier, most = [0], threading.Barrier(4), []
 
     def drive() -> None:
         barrier.wait()
         try:
             with driver_lease(Store(storage), "small", print):
-                held[0] += 1
-                most.append(held[0])
+                holders[0] += 1
+                most.append(holders[0])
                 threading.Event().wait(0.2)
-                held[0] -= 1
+                holders[0] -= 1
         except LeaseHeld:
             pass
 
@@ -134,12 +134,12 @@ def test_a_driver_whose_claim_was_taken_over_ends(
         ended.set()
 
     monkeypatch.setattr(lease.ending, "end_process", end)
-    held = ObjectLease(store, "small")
-    assert held.acquire() is None
+    claimed = ObjectLease(store, "small")
+    assert claimed.acquire() is None
     [claim] = store.names("sweeps", "small.lease")
     store.delete("sweeps", "small.lease", claim)
     assert ended.wait(60)
-    held.release()
+    claimed.release()
     assert messages[0].startswith("1 the lease ") and "another driver has taken it" in messages[0]
 
 

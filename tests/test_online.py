@@ -155,9 +155,9 @@ def test_workers_share_every_group_and_agree(
             assert len(rows) % 2 == 0
             return rows[rank * len(rows) // 2 :][: len(rows) // 2]
 
-        def of_all(*given: Any, chooser: Any = chooser, draw: Any = draw) -> Any:
+        def of_all(*arguments: Any, chooser: Any = chooser, draw: Any = draw) -> Any:
             monkeypatch.setattr(chooser, "_own", lambda rows: rows)  # as if gathered
-            groups = draw(*given)
+            groups = draw(*arguments)
             monkeypatch.setattr(chooser, "_own", half)
             return groups
 

@@ -11,14 +11,14 @@ PAGE = ROOT / "docs" / "operations.md"
 
 def texts(file: Path) -> set[str]:
     """The texts of a module; what an f-string inserts is written as `…`."""
-    found = set()
+    texts = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.JoinedStr):
             parts = (str(p.value) if isinstance(p, ast.Constant) else "…" for p in node.values)
-            found.add("".join(parts))
+            texts.add("".join(parts))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(node.value)
-    return found
+            texts.add(node.value)
+    return texts
 
 
 def test_the_messages_are_those_of_the_code() -> None:

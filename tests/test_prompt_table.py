@@ -209,13 +209,13 @@ def test_no_prompt_of_a_plain_file_becomes_an_object(
     for split, first, count in (("train", 0, 3000), ("test", 5000, 20)):
         rows = [{"question": f"Is it {i}?", "answer": str(i)} for i in range(first, first + count)]
         (tmp_path / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    made = []
-    monkeypatch.setattr(Prompt, "__init__", counted(Prompt.__init__, made))
+    created = []
+    monkeypatch.setattr(Prompt, "__init__", counted(Prompt.__init__, created))
     files = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "test")}
     pool = load_pool(Dataset("d", "file", files, "lenient", drop_overlap=True))
     assert pool.train_hash and pool.overlap(pool) == [] and len(pool.train) == 3000
-    assert pool.tiers("train") and not made
-    assert pool.train[7].question == "Is it 7?" and len(made) == 1
+    assert pool.tiers("train") and not created
+    assert pool.train[7].question == "Is it 7?" and len(created) == 1
 
 
 def counted(original: Any, calls: list[int]) -> Any:

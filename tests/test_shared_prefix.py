@@ -125,9 +125,9 @@ def test_rows_without_a_scored_token_have_gradients_of_0() -> None:
     """With several workers, each must have some."""
     model, (ids, mask, columns) = model_of("llama"), batch_of(ROWS)
     mask[:, -columns:] = 0
-    found = gradients(model, packed(model, ids, mask, columns))
+    packed_gradient = gradients(model, packed(model, ids, mask, columns))
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    assert found.shape == (trained,) and (found == 0).all()
+    assert packed_gradient.shape == (trained,) and (packed_gradient == 0).all()
 
 
 @pytest.mark.parametrize(
