@@ -165,7 +165,8 @@ def _comparisons(plan: Plan, dataset: str) -> int:
 
 def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     """The summary as text, in lines of at most `width` columns."""
-    lines = [f"{view['experiment']}: {view['about']}", f"storage: {view['storage']}"]
+    title = f"{view['experiment']}: {view['about']}" if view["about"] else view["experiment"]
+    lines = [title, f"storage: {view['storage']}"]
     lines += [*view["notes"], ""]
     for cell in view["cells"]:
         draws = cell["rollouts_at_most"] // cell["rollouts"]
