@@ -156,11 +156,14 @@ def outcome_histogram(table: pa.Table, bins: int) -> np.ndarray:
     Each prompt counts as one, distributed over OUTCOMES like its samples. The last row holds the
     prompts without a pass rate.
     """
-    by_outcome = np.array([counts(table, o) for o in ("successes", *OUTCOMES[1:])]).T
     rate = table["pass_rate"].to_numpy()
     bin_of = np.where(np.isnan(rate), bins + 1, np.rint(np.nan_to_num(rate) * bins)).astype(int)
-    histogram = np.zeros((bins + 2, len(OUTCOMES)))
-    np.add.at(histogram, bin_of, by_outcome / np.maximum(by_outcome.sum(axis=1, keepdims=True), 1))
+    columns = ("successes", *OUTCOMES[1:])
+    samples = np.maximum(sum(counts(table, column) for column in columns), 1)
+    histogram = np.empty((bins + 2, len(OUTCOMES)))
+    for outcome, column in enumerate(columns):  # one column of shares at a time: pools are large
+        shares = counts(table, column) / samples
+        histogram[:, outcome] = np.bincount(bin_of, shares, minlength=bins + 2)
     return histogram
 
 

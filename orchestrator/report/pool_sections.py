@@ -125,15 +125,17 @@ def band_of(table: pa.Table) -> np.ndarray:
 
 def tier_table(table: pa.Table, most: int = MAX_TIERS) -> ShareTable:
     """Pass rates by tier; empty where all prompts have the same tier."""
-    tier = table["tier"].to_numpy(zero_copy_only=False)
-    names, row, sizes = np.unique(tier.astype(str), return_inverse=True, return_counts=True)
-    largest = set(np.argsort(-sizes, kind="stable")[: most if len(names) <= most else most - 1])
-    groups = {names[i]: row == i for i in sorted(largest, key=lambda i: (len(names[i]), names[i]))}
-    if len(largest) < len(names):
-        others = ~np.isin(row, list(largest))
-        groups[f"{len(names) - len(largest):,} smaller tiers"] = others
-    band = band_of(table)
-    by_tier = {n: np.bincount(band[own], minlength=len(BANDS)) for n, own in groups.items()}
+    prompts = pa.table({"tier": table["tier"], "band": band_of(table)})
+    counted = prompts.group_by(["tier", "band"]).aggregate([([], "count_all")])
+    sizes: dict[str, np.ndarray] = {}
+    for row in counted.to_pylist():
+        bands = sizes.setdefault(str(row["tier"]), np.zeros(len(BANDS), int))
+        bands[row["band"]] = row["count_all"]
+    names = sorted(sizes, key=lambda name: (-sizes[name].sum(), name))
+    kept = names if len(names) <= most else names[: most - 1]
+    by_tier = {name: sizes[name] for name in sorted(kept, key=lambda name: (len(name), name))}
+    if others := names[len(kept) :]:
+        by_tier[f"{len(others):,} smaller tiers"] = np.sum([sizes[n] for n in others], axis=0)
     shown = len(BANDS) if any(band[-1] for band in by_tier.values()) else len(BANDS) - 1
     body = [
         (one_line(name, 40) or "none", int(band.sum()), tuple((band / band.sum())[:shown]))
