@@ -165,7 +165,10 @@ class PromptTable(Sequence[Prompt]):
         numbers = hex_numbers(ids)
         if numbers is None:
             return np.concatenate([self._rows_of_other(id_) for id_ in ids])
-        at = np.minimum(np.searchsorted(self._sorted_keys, numbers), len(self) - 1)
+        by_number = np.argsort(numbers)  # in random order every step of the search leaves the cache
+        at = np.empty(len(numbers), np.int64)
+        at[by_number] = np.searchsorted(self._sorted_keys, numbers[by_number])
+        at = np.minimum(at, len(self) - 1)
         return np.where(self._sorted_keys[at] == numbers, self.order[at], -1)
 
     def _rows_of_other(self, prompt_id: Any) -> Ints:
