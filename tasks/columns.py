@@ -138,8 +138,10 @@ def _plain(value: Any, column: str) -> str:
     """A text or a number as text; "" for null and NaN."""
     if value is None or value != value:
         return ""
-    if isinstance(value, str | int | float | Decimal):
+    if isinstance(value, str | int):
         return str(value)
+    if isinstance(value, float | Decimal):  # str would write 1e+16 and 0E-7
+        return f"{Decimal(str(value)):f}"
     kind = "an object" if isinstance(value, Mapping) else "a list"
     kind = kind if isinstance(value, Mapping | list) else type(value).__name__
     inside = f", such as {column}.{next(iter(value))}" if kind == "an object" and value else ""

@@ -67,7 +67,7 @@ class PlainFile:
                     raise NotPlain
                 rows += batch.num_rows
                 yield batch
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
             raise NotPlain from error
         if not rows or (rows != self.lines and not self.parquet):
             raise NotPlain
@@ -76,7 +76,7 @@ class PlainFile:
         file = pq.ParquetFile(self.path, memory_map=True)
         schema = file.schema_arrow
         if not all(
-            name in schema.names and "." not in name and _is_plain(schema.field(name).type)
+            schema.names.count(name) == 1 and "." not in name and _is_plain(schema.field(name).type)
             for name in self.columns
         ):
             raise NotPlain

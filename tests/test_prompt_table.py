@@ -192,6 +192,25 @@ def test_columns_and_rows_of_parquet_are_the_same_prompts(
     assert read(QuestionFile(train=str(file), **options)) == expected
 
 
+def test_what_neither_reader_can_read_is_refused_by_both(tmp_path: Path) -> None:
+    answer, texts = pa.array(["1"]), pa.array(["a"])
+    no_utf8 = pa.Array.from_buffers(pa.string(), 1, texts.buffers()[:2] + [pa.py_buffer(b"\xff")])
+    tables = {
+        "two columns 'question'": pa.table([texts, texts, answer], ["question"] * 2 + ["answer"]),
+        "'utf-8' codec": pa.table([no_utf8, answer], ["question", "answer"]),
+    }
+    file = tmp_path / "a.parquet"
+    for message, table in tables.items():
+        pq.write_table(table, file)
+        both = [read(cls(train=str(file))) for cls in (QuestionFile, ByRows)]
+        assert message in both[0] and both[0] == both[1]
+    lines = tmp_path / "a.jsonl"
+    lines.write_text(json.dumps({"question": "a", "answer": "1"})[:-1] + ', "x": ' + "[" * 99_999)
+    assert "a.jsonl:1: invalid JSON: its values are nested too deep" in read(
+        QuestionFile(train=str(lines))
+    )
+
+
 def test_a_split_by_content_is_the_same_by_columns_and_by_rows(tmp_path: Path) -> None:
     file = tmp_path / "all.jsonl"
     rows = [{"question": f"{i} + 1?", "answer": str(i + 1)} for i in range(500)]

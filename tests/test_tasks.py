@@ -9,6 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -548,6 +549,16 @@ CHAT = [
 REPLY = [{"role": "assistant", "content": "It is \\boxed{4}."}]
 SHARED = [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "#### 4"}]
 BOX = "Put the final answer within \\boxed{}."
+
+
+def test_numbers_are_written_without_an_exponent(tmp_path: Path) -> None:
+    answers = [2.5, 1e3, 1e16, 1e-7]
+    rows = [{"question": f"Number {i}?", "answer": answer} for i, answer in enumerate(answers)]
+    prompts = QuestionFile(train=jsonl(tmp_path / "a.jsonl", rows)).train()
+    assert [p.answer for p in prompts] == ["2.5", "1000.0", "10000000000000000", "0.0000001"]
+    decimals = pa.table({"question": ["a"], "answer": pa.array([Decimal(0)], pa.decimal128(9, 7))})
+    pq.write_table(decimals, tmp_path / "a.parquet")
+    assert QuestionFile(train=str(tmp_path / "a.parquet")).train()[0].answer == "0.0000000"
 
 
 @pytest.mark.parametrize(
