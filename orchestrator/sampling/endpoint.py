@@ -82,7 +82,7 @@ class Endpoint:
             return await client.post(path, cast_to=object, body=body)
         except openai.APIError as error:
             raise self._fault(error) from None
-        except ValueError:
+        except (ValueError, RecursionError):  # RecursionError: nested too deep
             return "a text that is not JSON"
 
     async def models(self) -> list[ServedModel]:
@@ -95,7 +95,7 @@ class Endpoint:
                 return _ServedModels.model_validate(reply).data
             except openai.APIError as error:
                 raise self._fault(error) from None
-            except ValueError:  # of JSON, of Unicode, or of pydantic
+            except (ValueError, RecursionError):  # of JSON, of Unicode, or of pydantic
                 raise self.error("GET /models does not list models: check base_url") from None
 
     async def load_adapter(self, name: str, folder: Path) -> None:
@@ -144,9 +144,12 @@ class Endpoint:
         """An error of this server, with its address and without the key."""
         return SamplingError(self._sentence(message))
 
+    def without_key(self, text: str) -> str:
+        """The text of a server without the key. To be called before a text is cut."""
+        return text.replace(self._key, "***") if self._key else text
+
     def _sentence(self, message: str) -> str:
-        text = one_line(message)
-        return f"server {self.base_url}: {text.replace(self._key, '***') if self._key else text}"
+        return f"server {self.base_url}: {one_line(self.without_key(message))}"
 
     def _fault(self, error: Any) -> SamplingError:
         """What an error of the openai library means, and what to do."""
@@ -160,7 +163,7 @@ class Endpoint:
                 f"it cannot be reached ({type(cause).__name__}: {cause}): "
                 "start it, or correct base_url"
             )
-        status, text = error.status_code, _message(error)
+        status, text = error.status_code, self._message(error)
         if status == 400 and any(words in f"{error.code} {text}" for words in TOO_LONG):
             return PromptTooLong(self._sentence(text))
         if status in (401, 403):
@@ -175,14 +178,13 @@ class Endpoint:
             return self.error(f"it still answers {status} ({text}){asks}")
         return self.error(f"it refuses a request ({status}: {text})")
 
-
-def _message(error: Any) -> str:
-    """What the server says, in one of the forms that servers use."""
-    body = error.body
-    if isinstance(body, dict):
-        body = body.get("message") or body.get("detail") or body
-    text = one_line(str(body or error.message))
-    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
+    def _message(self, error: Any) -> str:
+        """What the server says, in one of the forms that servers use."""
+        body = error.body
+        if isinstance(body, dict):
+            body = body.get("message") or body.get("detail") or body
+        text = one_line(self.without_key(str(body or error.message)))
+        return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
 
 
 def _read_key(name: str) -> str:

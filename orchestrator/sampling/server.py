@@ -11,9 +11,9 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from orchestrator.sampling.base import (
     Completion,
@@ -39,19 +39,28 @@ ERROR = Completion("", 0, "error")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
+def _storable(text: str) -> str:
+    """The text; raises ValueError where it holds half of a surrogate pair."""
+    text.encode()
+    return text
+
+
+_Text = Annotated[str, AfterValidator(_storable)]
+
+
 class _Message(BaseModel):
-    content: str | None = None  # null where all of the text is reasoning
+    content: _Text | None = None  # null where all of the text is reasoning
 
 
 class _Choice(BaseModel):
     finish_reason: str
-    text: str = ""
+    text: _Text = ""
     message: _Message = _Message()
 
 
 class _Usage(BaseModel):
     prompt_tokens: int
-    completion_tokens: int
+    completion_tokens: int = Field(ge=0)
 
 
 class _Reply(BaseModel):
@@ -230,15 +239,19 @@ class ServerSampler(TokenSampler):
     async def _completion(self, client: Any, body: dict[str, Any]) -> Completion:
         """One completion; an error for a prompt that is too long."""
         reply: Any = None
+        problem = ""
         for _ in range(REPLIES):
             try:
                 reply = await self.endpoint.post(client, PATHS[self.api], body)
                 return self._read(_Reply.model_validate(reply), body)
             except PromptTooLong:
                 return ERROR
-            except ValidationError:
-                continue
-        raise self.endpoint.error(f"its reply is not a completion: {str(reply)[:160]!r}")
+            except ValidationError as error:
+                first = error.errors()[0]
+                field = ".".join(map(str, first["loc"]))
+                problem = f" ({field}: {first['msg']})" if field else ""
+        text = self.endpoint.without_key(str(reply))
+        raise self.endpoint.error(f"its reply is not a completion{problem}: {text[:160]!r}")
 
     def _read(self, reply: _Reply, body: dict[str, Any]) -> Completion:
         """The one completion of a reply; an error unless it stopped or reached the limit."""
@@ -249,9 +262,10 @@ class ServerSampler(TokenSampler):
                 "it does not take token ids: write engine_args: {api: chat}"
             )
         if usage.completion_tokens > limit or choice.finish_reason == "abort":
+            reason = self.endpoint.without_key(choice.finish_reason)
             raise self.endpoint.error(
-                f"a completion of {usage.completion_tokens} tokens ended by "
-                f"{choice.finish_reason!r:.40}, where max_tokens is {limit}"
+                f"a completion of {usage.completion_tokens} tokens ended by {reason!r:.40}, where "
+                f"max_tokens is {limit}"
             )
         text = choice.text if self.api == "completions" else choice.message.content or ""
         finish: Any = choice.finish_reason
@@ -263,7 +277,7 @@ async def _window(endpoint: Endpoint, served: str, source: ModelSource) -> int |
     models = await endpoint.models()
     card = next((model for model in models if model.id == served), None)
     if card is None:
-        names = ", ".join(model.id[:80] for model in models[:8]) or "no model"
+        names = ", ".join(endpoint.without_key(model.id)[:80] for model in models[:8]) or "no model"
         raise endpoint.error(
             f"it does not serve {served} but {names}: write its name as engine_args: {{model: …}}"
         )
