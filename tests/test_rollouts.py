@@ -141,6 +141,7 @@ def test_too_little_memory_draws_the_same_rollouts_in_parts(
         ({"repetition_penalty": 1.1}, "grpo.repetition_penalty"),
         ({"generation_kwargs": {"num_beams": 2}}, "grpo.generation_kwargs"),
         ({"use_transformers_continuous_batching": True}, "grpo.use_transformers_cont"),
+        ({"use_transformers_paged": True}, "grpo.use_transformers_paged"),
     ],
 )
 def test_what_the_decoder_lacks_is_left_to_trl(
