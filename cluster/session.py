@@ -25,6 +25,7 @@ ENVIRONMENT = {
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths of data sets may be relative
 }
 OBJECT_STORE_BYTES = 200_000_000  # parts of a probe are small; Ray's default is 30 % of memory
 

@@ -14,9 +14,10 @@ Counts = npt.NDArray[np.int32]
 class History:
     """The prompts that an online policy chooses from, and what is known about each of them.
 
-    Arrays have an entry per prompt [N], in the order of `prompt_ids`, or per group drawn [E], the
-    oldest update first. A group is of `update` and of the prompt at `row`; `correct` of its
-    `marked` completions are correct.
+    Arrays have an entry per prompt [N], in the order of `prompt_ids`, or per group drawn [E], by
+    update and row. A group is of `update` and of the prompt at `row`; `correct` of its `marked`
+    completions are correct. While a policy chooses, the arrays are read-only: what it changed in
+    place would be missing after a resume.
     """
 
     def __init__(
@@ -30,10 +31,11 @@ class History:
         group_size: int,
     ) -> None:
         self.prompt_ids = prompt_ids
-        self.samples: Counts = np.asarray(samples, np.int32)
+        self.samples: Counts = np.array(samples, np.int32)
         """Scorable samples of the probe [N]; 0 where there are none."""
-        self.successes: Counts = np.asarray(successes, np.int32)
+        self.successes: Counts = np.array(successes, np.int32)
         """Correct ones among them [N]."""
+        self.samples.flags.writeable = self.successes.flags.writeable = False
         self.seed, self.updates, self.group_size = seed, updates, group_size
         self.size = 0
         """The number of prompts to choose now."""
@@ -51,8 +53,13 @@ class History:
         """How many of a prompt's last groups in a row were entirely correct [N]."""
         self._drawn = tuple(array("q") for _ in range(4))
 
+    def _set_writeable(self, writeable: bool) -> None:
+        for values in (self.pass_rate, self.groups, self.last_update, self.solved):
+            values.flags.writeable = writeable
+
     def add(self, update: int, row: int, correct: int, marked: int) -> None:
         """Record one group; updates never decrease."""
+        self._set_writeable(True)
         for values, value in zip(self._drawn, (update, row, correct, marked), strict=True):
             values.append(value)
         self.groups[row] += 1
@@ -63,12 +70,17 @@ class History:
 
     @property
     def drawn(self) -> tuple[Rows, Rows, Rows, Rows]:
-        """update, row, correct and marked of every group, each [E]."""
+        """update, row, correct and marked of every group, each [E].
+
+        Sorted, because a resumed cell adds the groups of an update in another order.
+        """
         update, row, correct, marked = (np.array(values) for values in self._drawn)
-        return update, row, correct, marked
+        order = np.lexsort((row, update))
+        return update[order], row[order], correct[order], marked[order]
 
     def start(self, update: int, size: int) -> None:
         """Prepare the choice of `size` prompts for an update, or of further ones for it."""
+        self._set_writeable(False)
         drawn = int(np.count_nonzero(self.last_update == update))
         self.size, self.rng = size, np.random.default_rng([self.seed, update, drawn])
 

@@ -74,6 +74,22 @@ def test_a_policy_that_is_built_again_from_the_record_chooses_the_same(
     assert [train(again, resumed, update, 4, correct) for update in rest] == expected[stop:]
 
 
+def test_groups_of_an_update_have_one_order_and_a_policy_cannot_change_what_is_known() -> None:
+    histories = [history_of([5] * 6) for _ in range(2)]
+    for history, rows in zip(histories, ((3, 1, 5), (5, 3, 1)), strict=True):
+        for row in rows:
+            history.add(1, row, row, GROUP)
+        history.start(2, 2)
+    drawn = [[values.tolist() for values in history.drawn] for history in histories]
+    assert drawn[0] == drawn[1] == [[1, 1, 1], [1, 3, 5], [1, 3, 5], [GROUP] * 3]
+    history = histories[0]
+    for name in ("samples", "successes", "pass_rate", "groups", "last_update", "solved"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(history, name)[0] = 1
+    history.add(2, 0, GROUP, GROUP)
+    assert history.pass_rate[0] == 1
+
+
 @pytest.mark.parametrize("name", ONLINE)
 def test_a_seed_chooses_other_prompts(name: str) -> None:
     firsts = [

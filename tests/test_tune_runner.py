@@ -69,7 +69,7 @@ def refusing(log: str) -> Train:
 
     def train(cell: Cell, storage: str, report: Report) -> None:
         with Path(log).open("a") as file:
-            file.write("started\n")
+            file.write(f"started in {Path.cwd()}\n")
         raise ValueError("Unknown loss type:\n drgrpo")
 
     return train
@@ -83,7 +83,7 @@ def test_a_deterministic_error_ends_a_cell_at_once_and_in_one_line(tmp_path: Pat
         store = Store(str(tmp_path / "runs"))
         run_cells(source, plan.cells[:1], 1, store, refusing(str(log)))
     assert source.ends == ["ValueError: Unknown loss type: drgrpo"]
-    assert log.read_text() == "started\n"
+    assert log.read_text() == f"started in {Path.cwd()}\n", "relative paths of data sets hold there"
 
 
 def test_what_a_worker_of_a_group_raised_is_read_from_the_groups_error() -> None:
