@@ -201,6 +201,14 @@ def test_names_are_those_of_the_engines_own_environment(tmp_path: Path) -> None:
             load_config(written(tmp_path, "probe", **block, engine_args=args))
 
 
+@pytest.mark.parametrize("python", ["/", "/tmp", "python3", "~", "/none/bin/python"])
+def test_a_path_that_is_no_interpreter_of_an_environment_is_no_error_of_ours(
+    tmp_path: Path, python: str
+) -> None:
+    block = {"engine": "vllm", "engine_python": python, "engine_args": {"max_model_len": 64}}
+    load_config(written(tmp_path, "probe", **block))
+
+
 def test_without_vllm_names_cannot_be_checked_but_known_ones_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

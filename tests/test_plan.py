@@ -247,6 +247,30 @@ def test_a_cell_counts_its_updates_and_rollouts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "budget", "message"),
+    [
+        ({"steps_per_generation": 4}, 8, ""),
+        ({"steps_per_generation": 5}, 8, "8 prompts, fewer than the 10 of one generation"),
+        ({"generation_batch_size": 40}, 8, "8 prompts, fewer than the 10 of one generation"),
+        ({"steps_per_generation": 1}, 8, ""),
+        ({"steps_per_generation": 1, "max_steps": 3}, 6, "its last update has 1 in place of 2"),
+        ({"steps_per_generation": 1, "max_steps": 1}, 6, ""),
+        ({"steps_per_generation": 1, "max_steps": 4, "num_iterations": 2}, 6, ""),
+    ],
+)
+def test_a_subset_fills_its_generations_and_updates(
+    tmp_path: Path, settings: dict[str, int], budget: int, message: str
+) -> None:
+    """As TRL cuts them short without a word. Micro-batches here hold two prompts."""
+    grpo = GRPO | {"gradient_accumulation_steps": 2} | settings
+    if message:
+        with pytest.raises(UserError, match=message):
+            only(tmp_path, grpo=grpo, budget=budget)
+    else:
+        assert only(tmp_path, grpo=grpo, budget=budget).prompts_per_update == 4
+
+
+@pytest.mark.parametrize(
     "prompt",
     [
         {"preset": "paper"},

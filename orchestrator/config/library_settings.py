@@ -256,18 +256,6 @@ def why_trl_draws(grpo: dict[str, Any], rollouts: str, stop: Sequence[str]) -> s
     return "" if rollouts == "decile" else "rollouts: trl"
 
 
-def updates_per_generation(grpo: dict[str, Any], workers: int) -> float:
-    """How many updates use the rollouts of one generation; below 1 where an update needs several.
-
-    TRL generates for `steps_per_generation` micro-batches, and uses them `num_iterations` times.
-    """
-    accumulated = grpo["gradient_accumulation_steps"]
-    steps = grpo.get("steps_per_generation") or accumulated
-    if grpo.get("generation_batch_size"):
-        steps = grpo["generation_batch_size"] / (grpo["per_device_train_batch_size"] * workers)
-    return float(steps * grpo.get("num_iterations", 1) / accumulated)
-
-
 def prompts_per_update(grpo: dict[str, Any], workers: int) -> int:
     """Groups per update, over all workers."""
     completions = (

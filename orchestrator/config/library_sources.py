@@ -57,7 +57,7 @@ def is_installed(section: str, site: Path | None = None) -> bool:
 
 def site_packages(python: str) -> Path:
     """The folder of the libraries of an environment, from the path of its interpreter."""
-    environment = Path(os.path.abspath(Path(python).expanduser())).parents[1]
+    environment = Path(os.path.abspath(Path(python).expanduser())).parent.parent
     folders = sorted(environment.glob("lib/python3*/site-packages"))
     return folders[0] if folders else environment
 

@@ -3,6 +3,7 @@
 from orchestrator.config import library_settings as settings
 from orchestrator.config.entries import PolicyEntry, build_online_policy
 from orchestrator.config.experiment import Experiment
+from orchestrator.config.generations import updates_per_generation
 from policies import discards
 
 
@@ -12,7 +13,7 @@ def online_problem(name: str, entry: PolicyEntry, experiment: Experiment) -> str
     if online is None:
         return None
     grpo, workers = experiment.full_grpo(), experiment.resources.workers
-    if settings.updates_per_generation(grpo, workers) != 1:
+    if updates_per_generation(grpo, workers) != 1:
         return (
             f"policy {name!r} chooses the prompts of every update, which needs a generation per "
             "update: leave out grpo.steps_per_generation, grpo.generation_batch_size and "

@@ -5,6 +5,7 @@ from pathlib import Path
 from orchestrator.config import library_settings as settings
 from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.experiment import Experiment
+from orchestrator.config.generations import check_generations
 from orchestrator.planning.downloads import fetch_advice
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.planning.resolve import Resolved
@@ -58,10 +59,13 @@ def _check_budget(experiment: Experiment, total: int) -> str | None:
             f"budget {experiment.budget} selects {size} prompts from a pool of {total}: "
             f"write a share up to 1.0 or a count up to {total}"
         )
-    needed = settings.prompts_per_update(experiment.full_grpo(), experiment.resources.workers)
+    grpo, workers = experiment.full_grpo(), experiment.resources.workers
+    needed = settings.prompts_per_update(grpo, workers)
     if size < needed:
         return (
             f"budget {experiment.budget} selects {size} prompts, fewer than the {needed} of one "
             "update: write a larger budget or a smaller batch"
         )
+    if problem := check_generations(grpo, workers, size):
+        return f"budget {experiment.budget} selects {problem}"
     return None
