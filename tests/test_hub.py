@@ -2,6 +2,7 @@
 
 import io
 import json
+import resource
 import runpy
 import shutil
 import signal
@@ -411,6 +412,23 @@ def test_a_disk_without_space_is_noticed_before_the_download(
     line = error_of(decile("fetch", hub), 2)
     assert "MB are to be downloaded" in line and "1.00 MB free: set HF_HOME" in line
     assert not hub.bodies("model.safetensors")
+
+
+def test_a_disk_that_fills_up_is_named_and_what_was_received_stays(
+    tmp_path: Path, hub: Hub, decile: Decile
+) -> None:
+    file = experiments(tmp_path, hub)
+    large(hub, 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, before[1]))  # as a full disk
+    try:
+        line = error_of(decile("fetch", hub), 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    [part] = [each for each in leftovers(file) if each.stat().st_size == 500_000]
+    assert f"{part} cannot be written (File too large): set HF_HOME to a folder on a disk" in line
+    assert decile("fetch", hub).returncode == 0
+    assert sum(r.start == 500_000 for r in hub.bodies("model.safetensors")) == 1
 
 
 def test_two_downloads_at_once_receive_every_file_once(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.locks import exclusive
 from tasks import TaskError
 from tasks.hub import HubFails, Repository, cache_folder, hub_error
@@ -155,19 +156,27 @@ def _holds(place: Path, file: HubFile, advance: Advance) -> bool:
 
 
 def _download_file(file: HubFile, advance: Advance, stop: threading.Event) -> None:
-    file.part.parent.mkdir(parents=True, exist_ok=True)
-    with file.part.open("ab") as out:
-        _receive(file, out, advance, stop)
-        os.fsync(out.fileno())
-    if stop.is_set():
-        return
-    if _digest(file.part, file, lambda _: None) != file.digest:
+    """Raises UserError where the content cannot be written."""
+    try:
+        file.part.parent.mkdir(parents=True, exist_ok=True)
+        with file.part.open("ab") as out:
+            _receive(file, out, advance, stop)
+            os.fsync(out.fileno())
+        if stop.is_set():
+            return
+        if _digest(file.part, file, lambda _: None) == file.digest:
+            os.replace(file.part, file.blob)
+            return
         file.part.unlink()
-        raise HubFails(
-            f"{file.repository}: {file.path} does not match its hash on the hub: deleted; "
-            "run the same command again to download it"
-        )
-    os.replace(file.part, file.blob)
+    except OSError as error:
+        raise UserError(
+            f"{file.part} cannot be written ({error.strerror or error}): set HF_HOME to a folder "
+            "on a disk with space, or free some"
+        ) from error
+    raise HubFails(
+        f"{file.repository}: {file.path} does not match its hash on the hub: deleted; "
+        "run the same command again to download it"
+    )
 
 
 def _receive(file: HubFile, out: BinaryIO, advance: Advance, stop: threading.Event) -> None:
