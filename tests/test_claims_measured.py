@@ -1,5 +1,6 @@
 """Claims of every kind, judged on stored tables whose numbers are known."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import comb
@@ -354,6 +355,12 @@ def test_without_a_point_of_its_own_a_claim_is_read_where_policies_are_compared(
     assert (result.value, result.interval) == over_seeds([1, 1, 0])
     pair = next(f for f in families(rows, "tokens") if f.dataset == "few").accuracy[0]
     assert points(pair.oriented("hard")[0]) == result.value
+    assert "read after" not in result.reason
+    for text in ("hard > random on far", "learnable hard > random on few"):
+        assert re.search(
+            r"; read after training, at \d.* to .* tokens", judged(plan, rows, text)[0].reason
+        )
+    assert "read after" not in judged(plan, rows, "hard > base on far")[0].reason
     across = judged(plan, rows, "few > small on few for hard")[0]
     assert across.value == points(100 * (2 - 2.333333) / 8), "small is tested on few at its end"
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.config.claims import Claim
+from orchestrator.config.claims import BASE_SIDE, Claim
 from orchestrator.evaluation.metrics import pass_at_k
 from orchestrator.report.rows import OWN, Row
 from orchestrator.stats.comparison import Run
@@ -62,6 +62,23 @@ def learnable_run(reading: Reading, row: Row) -> tuple[Run, Run]:
         percentage = 100 * float(np.mean(list(shares.values())))
     by_update = list(map(str, shares)), np.array(list(shares.values()))
     return ((("",), np.array([percentage / 100])), by_update)
+
+
+def unequal_costs(claim: Claim, rows: Sequence[Row], compare_at: str) -> str:
+    """The costs of rows that are read after training, where policies are compared at equal ones.
+
+    Empty where they are equal, or the claim says where rows are read.
+    """
+    if claim.at or claim.over or compare_at == "updates" or BASE_SIDE in (claim.a, claim.b):
+        return ""
+    spent = [
+        row.costs[compare_at][-1]
+        for row in rows
+        if claim.metric == "learnable" or test_set_of(claim, row) != OWN
+    ]
+    if not spent or min(spent) == max(spent):
+        return ""
+    return f"read after training, at {min(spent):,.0f} to {max(spent):,.0f} {compare_at}"
 
 
 def _update(reading: Reading, row: Row) -> int:

@@ -27,6 +27,7 @@ from orchestrator.report.claim_values import (
     learnable_run,
     question_run,
     test_set_of,
+    unequal_costs,
 )
 from orchestrator.report.content import Claims
 from orchestrator.report.families import Family, reading_points
@@ -199,9 +200,11 @@ def _judge(
     limit = min(float(row.costs[claim.over][-1]) for row in block.rows) if claim.over else 0.0
     reading = Reading(claim, _updates(block), limit, questions)
     try:
-        return judge_claim(claim, _measure(reading, block, _spread(claim, block, spreads)))
+        verdict = judge_claim(claim, _measure(reading, block, _spread(claim, block, spreads)))
     except NotMeasured as error:
         return ClaimVerdict("inconclusive", str(error))
+    costs = unequal_costs(claim, [*block.a, *block.b], block.families[0].compare_at)
+    return verdict._replace(reason="; ".join(filter(None, [verdict.reason, costs])))
 
 
 def _measure(reading: Reading, block: Block, spread: SeedSpread | None) -> Measured:

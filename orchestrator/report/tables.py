@@ -210,8 +210,9 @@ def pass_at(families: Sequence[Family]) -> Table:
         "Test sets: accuracy and pass@k",
         ("trained on", "test set", "measure", "base", *policies),
         body,
-        "In %; in parentheses the difference to the base model in points with its 95 % interval "
-        "over questions and seeds. pass@k is the unbiased estimate from all samples of a question.",
+        "In %, after training; in parentheses the difference to the base model in points with its "
+        "95 % interval over questions and seeds. pass@k is the unbiased estimate from all samples "
+        "of a question.",
     )
 
 
