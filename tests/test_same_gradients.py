@@ -116,6 +116,15 @@ def test_why_prompts_are_not_shared_is_reported_once(
     assert trainer.notes == ["prompts are read once per completion: it has dropout"]
 
 
+def test_noise_in_embeddings_is_not_shared(
+    rollouts: tuple[Any, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rows may agree by chance."""
+    trainer, _ = rollouts
+    monkeypatch.setattr(trainer.args, "neftune_noise_alpha", 1e-6)
+    assert "neftune_noise_alpha" in trainer._why_padded(None, None, None, None)
+
+
 def test_two_rows_that_disagree_keep_the_way_of_trl(
     rollouts: tuple[Any, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

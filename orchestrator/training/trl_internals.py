@@ -252,8 +252,9 @@ class LiveGroupsTrainer(GRPOTrainer):
         """Why rows do not share their prompts; empty where two of them agree when they do."""
         model: Any = self.model
         args: Any = self.args
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled or args.torch_compile:
-            return "fsdp, deepspeed and torch_compile do not allow it"
+        other = args.torch_compile or args.neftune_noise_alpha
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled or other:
+            return "fsdp, deepspeed, torch_compile and neftune_noise_alpha do not allow it"
         if self.aux_loss_enabled:
             return "router_aux_loss_coef counts the tokens of a prompt in every row"
         if reason := why_not(model):
