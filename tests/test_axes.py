@@ -142,6 +142,15 @@ def test_an_axis_replaces_the_setting_of_its_block(tmp_path: Path) -> None:
     assert "swept" not in small_plan(tmp_path).cells[0].model_dump(), "stored cells are unchanged"
 
 
+def test_a_whole_number_is_the_float_that_it_equals(tmp_path: Path) -> None:
+    plain = planned(tmp_path, {}, grpo=GRPO)  # TRL's beta is 0.0
+    axis = planned(tmp_path, {"grpo.beta": [0, 1], "lora.lora_dropout": [0]}, grpo=GRPO)
+    assert [cell.cell_id for cell in axis.cells[:2]] == [cell.cell_id for cell in plain.cells]
+    assert axis.cells[0].name.endswith("/grpo.beta=0/lora.lora_dropout=0")
+    steps = planned(tmp_path, {}, grpo=GRPO | {"save_steps": 1, "warmup_steps": 2})
+    assert [type(steps.cells[0].grpo[name]) for name in ("save_steps", "warmup_steps")] == [int] * 2
+
+
 def test_a_value_that_changes_nothing_is_refused(tmp_path: Path) -> None:
     for axes, place in (
         (

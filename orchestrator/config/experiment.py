@@ -242,12 +242,12 @@ class Experiment(Settings):
 
     def full_grpo(self) -> dict[str, Any]:
         """GRPO settings, with Decile's defaults filled in."""
-        return settings.GRPO_DEFAULTS | self.grpo
+        return settings.GRPO_DEFAULTS | settings.settled("grpo", self.grpo)
 
     def full_lora(self, target_modules: Sequence[str] = ()) -> dict[str, Any]:
         """LoRA settings, with Decile's defaults and the model's target modules filled in."""
         modules = {"target_modules": list(target_modules)} if target_modules else {}
-        return settings.LORA_DEFAULTS | modules | self.lora
+        return settings.LORA_DEFAULTS | modules | settings.settled("lora", self.lora)
 
     def subset_size(self, pool: int) -> int:
         """Prompts per subset: floor(share × pool), or the count (paper A: floor(p·N))."""

@@ -6,7 +6,7 @@ of numbers stand here, because neither library declares them.
 
 import importlib.metadata
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.corrections import one_of, shown, suggest
@@ -168,6 +168,22 @@ def check_setting(section: str, name: str, value: Any) -> str | None:
     if expected in ("a number", "a whole number", "one value") and default is not None:
         expected += f", such as {default}"
     return f"{name} is {shown(value)}: write {expected}" if expected else None
+
+
+def settled(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with whole numbers as floats where the library declares a float.
+
+    Equal settings are equal cells: `beta: 0` is `beta: 0.0`. A number of steps stays a count.
+    """
+    fields = declared(section)
+    return {
+        name: float(value)
+        if type(value) is int
+        and fields.get(name) in ("float", "float | None")
+        and not name.endswith("_steps")
+        else value
+        for name, value in values.items()
+    }
 
 
 def _expected_range(section: str, name: str, value: Any) -> str | None:
