@@ -247,6 +247,24 @@ def test_a_cell_counts_its_updates_and_rollouts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "rollouts"),
+    [
+        ({}, 4 * 16),
+        ({"num_iterations": 2}, 2 * 16),
+        ({"num_iterations": 3}, 2 * 16),  # the second generation serves one update
+        ({"steps_per_generation": 4, "num_iterations": 2}, 32),
+        ({"steps_per_generation": 1}, 8 * 8),
+        ({"generation_batch_size": 32}, 2 * 32),
+    ],
+)
+def test_rollouts_that_serve_several_updates_count_once(
+    tmp_path: Path, settings: dict[str, int], rollouts: int
+) -> None:
+    grpo = GRPO | {"gradient_accumulation_steps": 2} | settings
+    assert only(tmp_path, grpo=grpo, budget=8).rollouts == rollouts
+
+
+@pytest.mark.parametrize(
     ("settings", "budget", "message"),
     [
         ({"steps_per_generation": 4}, 8, ""),

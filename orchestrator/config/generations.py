@@ -1,5 +1,6 @@
 """Generations of rollouts and the updates that use them, as TRL divides them."""
 
+from math import ceil
 from typing import Any
 
 
@@ -10,6 +11,14 @@ def updates_per_generation(grpo: dict[str, Any], workers: int) -> float:
     """
     steps = _steps_per_generation(grpo, workers)
     return float(steps * grpo.get("num_iterations", 1) / grpo["gradient_accumulation_steps"])
+
+
+def rollouts(grpo: dict[str, Any], workers: int) -> int:
+    """Completions that are generated for all updates."""
+    steps = _steps_per_generation(grpo, workers)
+    micro_batches = grpo["max_steps"] * grpo["gradient_accumulation_steps"]
+    generations = ceil(micro_batches / (steps * grpo.get("num_iterations", 1)))
+    return int(generations * steps * grpo["per_device_train_batch_size"] * workers)
 
 
 def check_generations(grpo: dict[str, Any], workers: int, prompts: int) -> str | None:

@@ -11,6 +11,7 @@ from orchestrator.config import library_settings as settings
 from orchestrator.config.axes import value_text
 from orchestrator.config.entries import PolicyEntry, build_online_policy
 from orchestrator.config.experiment import Resources
+from orchestrator.config.generations import rollouts
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
 from orchestrator.sampling.engine_args import changing_args
@@ -203,8 +204,8 @@ class Cell(Spec):
 
     @property
     def rollouts(self) -> int:
-        """Completions that the trial trains on."""
-        return self.updates * self.prompts_per_update * int(self.grpo["num_generations"])
+        """Completions that the trial generates to train on; several updates may use one."""
+        return rollouts(self.grpo, self.resources.workers)
 
     @property
     def max_rollouts(self) -> int:

@@ -252,15 +252,14 @@ class LiveGroupsTrainer(GRPOTrainer):
         """Why rows do not share their prompts; empty where two of them agree when they do."""
         model: Any = self.model
         args: Any = self.args
-        other = args.torch_compile or args.neftune_noise_alpha
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled or other:
+        sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if sharded or args.torch_compile or args.neftune_noise_alpha:
             return "fsdp, deepspeed, torch_compile and neftune_noise_alpha do not allow it"
         if self.aux_loss_enabled:
             return "router_aux_loss_coef counts the tokens of a prompt in every row"
         if reason := why_not(model):
             return reason
-        few = (ids[:2], mask[:2], columns)
-        limit = 1e-3 if model.dtype == torch.float32 else 0.2
+        few, limit = (ids[:2], mask[:2], columns), 1e-3 if model.dtype == torch.float32 else 0.2
         return disagreement(lambda: self._packed(model, *few)[0], lambda: padded(*few)[0], limit)
 
     def _compute_loss(self, model: Any, inputs: Batch) -> torch.Tensor:
