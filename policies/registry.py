@@ -105,12 +105,12 @@ def get_policy(name: str, /, **options: Any) -> Policy:
     PolicyError if it does not exist or chooses prompts during training, an option is unknown or
     missing, or a value is invalid.
     """
-    policy = _build(name, options)
-    if is_online(policy):
+    if is_online(find_policy(name)):
         raise PolicyError(
             f"policy {name!r} chooses prompts during training: write one that selects a subset, "
             "such as hard"
         )
+    policy = _build(name, options)
     if not callable(policy):
         raise PolicyError(
             f"policy {name!r} is not callable: write a function(table, size, generator)"

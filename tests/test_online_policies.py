@@ -252,7 +252,7 @@ def test_equal_settings_have_equal_forms_and_two_parts() -> None:
 
 def test_static_and_online_policies_are_not_confused() -> None:
     with pytest.raises(PolicyError, match="chooses prompts during training"):
-        get_policy("dynamic")
+        get_policy("dynamic", of="hard")
     with pytest.raises(PolicyError, match="has no method next"):
         get_online_policy("hard")
     assert {name for name in ONLINE if discards(get_online_policy(name))} == {"dynamic", "balanced"}
