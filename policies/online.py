@@ -89,6 +89,10 @@ def static_part(name: str, of: Any) -> tuple[str, dict[str, Any]]:
 def checked_ids(chosen: Any, policy: str, size: int) -> pa.Array:
     """The prompt_ids that a policy returned. PolicyError unless they are `size` distinct texts."""
     how = f"return {size} distinct prompt_ids, such as history.ids(rows)"
+    if isinstance(chosen, set | frozenset):
+        raise PolicyError(
+            f"policy {policy!r} returned a set, whose order is another one in every process: {how}"
+        )
     try:
         values = chosen if isinstance(chosen, pa.Array | pa.ChunkedArray) else pa.array([*chosen])
         ids = pa.array(values.cast(pa.string()).to_pylist(), pa.string())

@@ -265,6 +265,7 @@ def test_static_and_online_policies_are_not_confused() -> None:
     ("ids", "message"),
     [
         (["a", "a"], r"2 prompt_ids \(1 distinct\)"),
+        ({"a", "b"}, "returned a set, whose order"),
         (["a"], r"1 prompt_ids"),
         (["a", "b", "c"], r"3 prompt_ids"),
         ([1.5, None], r"returned 2 prompt_ids|instead of prompt_ids"),
