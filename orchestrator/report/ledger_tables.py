@@ -146,8 +146,8 @@ def groups(families: Sequence[Family]) -> Table:
         "KL term changes the weights where beta > 0 and dead groups are not masked; otherwise "
         "nothing does (–)."
         + discards
-        * " Kinds of groups are those of groups trained on; live of drawn and discarded "
-        "count all groups that were drawn.",
+        * " Kinds of groups are those of groups trained on; live of drawn and discarded are "
+        "shares of all groups drawn, while learnable % averages over updates.",
     )
 
 
