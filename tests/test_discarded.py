@@ -1,5 +1,6 @@
 """Groups that an online policy drew and discarded: counted in every cost, and in nothing else."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,12 +9,17 @@ from factories import cell_record, finished_cell, small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.config.claim_check import resolved_claim
 from orchestrator.cost.draws import expected_draws
 from orchestrator.evaluation.groups import GroupRecorder, learnable_drawn_pct, training_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
+from orchestrator.report.claims import claim_results
+from orchestrator.report.families import families
+from orchestrator.report.rows import OWN, read_rows
 from orchestrator.report.text import terminal_report
+from orchestrator.report.verdicts import family_verdict
 from orchestrator.storage.schema import GROUPS
 from orchestrator.storage.store import Store
 from orchestrator.training.dead_groups import explain_dead_groups
@@ -179,6 +185,30 @@ def test_the_report_compares_at_equal_rollouts(tmp_path: Path) -> None:
     lost = Path(store.path("cells", plan.cells[1].cell_id, "discarded.parquet"))
     lost.unlink()
     assert len(analyse(plan, store).rows) == 3, "not read as if nothing had been discarded"
+
+
+@pytest.mark.slow
+def test_a_policy_without_an_evaluation_within_the_common_budget_is_not_compared(
+    tmp_path: Path,
+) -> None:
+    """There its cell is the base model."""
+    plan = small_plan(tmp_path, policies=["random", "hard", "dynamic"])
+    store = Store(str(tmp_path / "runs"))
+    for cell in plan.cells:
+        finished_cell(store, plan, cell)
+        if cell.online:
+            finish(store, cell, online_record(plan, cell), {"torch": "1"})
+    rows = [
+        replace(row, counts={OWN: {u: row.counts[OWN][u] for u in (0, row.cell.updates)}})
+        for row in read_rows(store, plan.cells)
+    ]
+    [family] = families(rows, "rollouts")
+    assert [(pair.a, pair.b) for pair in family.accuracy] == [("random", "hard")]
+    verdict = family_verdict(family)
+    claim = resolved_claim("hard > dynamic", plan.experiment)
+    [result] = claim_results([claim], [family], tiers={})
+    assert result.reason.startswith("stub/small/dynamic/s0 has no evaluation within the common")
+    assert any("common budget: dynamic; set a smaller" in text for text in verdict.caveats)
 
 
 def test_expected_draws_follow_the_pass_rates() -> None:

@@ -86,7 +86,13 @@ def _update(reading: Reading, row: Row) -> int:
     claim = reading.claim
     if not claim.at:
         own = claim.metric != "learnable" and test_set_of(claim, row) == OWN
-        return reading.updates[id(row)] if own else row.cell.updates
+        update = reading.updates[id(row)] if own else row.cell.updates
+        if not update:
+            raise NotMeasured(
+                f"{row.cell.name} has no evaluation within the common budget: set a smaller "
+                "evaluate.every"
+            )
+        return update
     cost, amount = claim.at
     if cost == "updates":
         return int(amount)

@@ -118,6 +118,7 @@ def families(
 def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
     cell = rows[0].cell
     points = reading_points(rows, compare_at)
+    unread = unread_policies(rows, points)
     scores: dict[str, dict[int, tuple[list[str], np.ndarray]]] = {}
     learnable: dict[str, dict[int, float]] = {}
     live_shares: dict[str, dict[int, dict[int, float]]] = {}
@@ -125,7 +126,8 @@ def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
         policy, seed = row.cell.policy, row.cell.seed
         by_question = row.scores(points[number].update)
         run = (list(by_question), np.array(list(by_question.values())))
-        scores.setdefault(policy, {})[seed] = run
+        if policy not in unread:
+            scores.setdefault(policy, {})[seed] = run
         learnable.setdefault(policy, {})[seed] = row.result["learnable_pct"]
         shares = {update: groups.live for update, groups in row.shares.items()}
         live_shares.setdefault(policy, {})[seed] = shares
@@ -154,6 +156,14 @@ def reading_points(rows: Sequence[Row], compare_at: Axis) -> dict[int, Point]:
     curves = {str(n): row.curve for n, row in enumerate(rows)}
     costs = {str(n): row.costs[compare_at] for n, row in enumerate(rows)}
     return {int(n): point for n, point in truncate_at(curves, costs).items()}
+
+
+def unread_policies(rows: Sequence[Row], points: Mapping[int, Point]) -> list[str]:
+    """Policies of which a cell's first evaluation exceeds the common budget.
+
+    There it is the base model, and is not compared.
+    """
+    return sorted({row.cell.policy for n, row in enumerate(rows) if not points[n].update})
 
 
 def budget_mismatches(rows: Sequence[Row], compare_at: Axis) -> list[BudgetMismatch]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from orchestrator.report.families import Family, budget_mismatches
+from orchestrator.report.families import Family, budget_mismatches, unread_policies
 from orchestrator.report.matching import whole_pool_policy
 from orchestrator.stats.comparison import Comparison
 from orchestrator.stats.sentences import sentence
@@ -85,6 +85,11 @@ def _pair_text(comparison: Comparison, family: Family) -> str:
 
 def _caveats(family: Family) -> list[str]:
     caveats = [str(mismatch) for mismatch in family.mismatches]
+    if unread := unread_policies(family.rows, family.points):
+        caveats.append(
+            "not compared, because a first evaluation exceeds the common budget: "
+            f"{', '.join(unread)}; set a smaller evaluate.every"
+        )
     by_policy = family.by_policy()
     seeds = {policy: len(rows) for policy, rows in by_policy.items()}
     if min(seeds.values()) == 1:
