@@ -14,7 +14,7 @@ from orchestrator.config.catalog import load_config
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.resolve import datasets_of
-from orchestrator.probing.probes import pending_samples
+from orchestrator.probing.probes import pending_samples, sampler_groups
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 
@@ -440,3 +440,16 @@ def test_every_sample_that_a_cell_reads_is_scheduled(
         for index in indices
     ]
     assert read <= set(scheduled)
+
+
+def test_probes_of_one_sampler_are_drawn_by_the_same_actors(tmp_path: Path) -> None:
+    def groups(evaluate: dict, probe: dict) -> list[int]:
+        plan = planned(tmp_path, BOTH, evaluate, probe)
+        assert len(plan.probes) == 4
+        return sorted(map(len, sampler_groups(plan)))
+
+    assert groups({"samples": 2, "temperature": 0.5}, {"samples": 3}) == [4]
+    assert groups({"engine": "vllm"}, {}) == [2, 2]
+    memory = {"engine_args": {"gpu_memory_utilization": 0.5}}
+    assert groups({"engine": "vllm", **memory}, {"engine": "vllm"}) == [2, 2]
+    assert groups({}, {"adaptive": True}) == [1, 1, 2]

@@ -67,8 +67,8 @@ def run_actors(folder: Path, plan: Plan, specs: Sequence[ProbeSpec]) -> None:
     pq.write_table(pa.Table.from_pylist(rows), recording)
     for spec in specs:
         model = replace(spec.model, recorded=True, location=str(recording))
-        actor = ProbeActor(spec.model_copy(update={"model": model}), str(folder / "runs"), 1)
-        actor.spec = spec
+        actor = ProbeActor([spec.model_copy(update={"model": model})], str(folder / "runs"), 1)
+        actor.specs = [spec]
         actor.draw_part([(p, range(4)) for p in pool.prompts(spec.split)])
 
 

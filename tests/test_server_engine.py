@@ -429,12 +429,12 @@ def test_a_probe_keeps_what_was_drawn_before_the_server_failed(
         completion(body) if number < 4 else failure(503, f"{KEY} is busy")
     )
     work = missing_samples(store, spec, prompts)
-    rows, reason = ProbeActor(spec, store.uri, 1).draw_part(work)
+    rows, reason = ProbeActor([spec], store.uri, 1).draw_part(work)
     assert len(rows) == 4 and "it still answers 503 (*** is busy); rerun to draw" in reason
     server.behaviour = lambda path, body, number: completion(body)
     missing = missing_samples(store, spec, prompts)
     assert [[*indices] for _, indices in missing] == [[0, 1]]  # only what was not drawn
-    rows, reason = ProbeActor(spec, store.uri, 1).draw_part(missing)
+    rows, reason = ProbeActor([spec], store.uri, 1).draw_part(missing)
     assert len(rows) == 2 and not reason and not missing_samples(store, spec, prompts)
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert len(files) >= 3 and not any(KEY.encode() in file.read_bytes() for file in files)

@@ -1,8 +1,7 @@
 """The probes of a plan: check the markers, draw the samples, select the subsets."""
 
 import time
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from math import floor
 
 import pyarrow as pa
@@ -23,11 +22,13 @@ from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.engine_check import EngineFails, check_engine
 from orchestrator.probing.marker_check import MarkerFails, check_dataset
+from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probes import (
     PendingSamples,
     needing_all,
     pending_samples,
     sample,
+    sampler_groups,
 )
 from orchestrator.selection.candidates import check_candidates
 from orchestrator.selection.stored import read_subset, store_subset
@@ -97,24 +98,46 @@ def run_probes(
     check_engines(plan, store, cluster, progress)
     check_markers(plan, progress)
     tables: list[tuple[ProbeSpec, list[Cell], CellTables]] = []
-    labels = probe_labels(plan.probes)
-    for spec in plan.probes:
-        label = f"probe {labels[probe_id(spec)]}"
-        start = time.monotonic()
-        pending = pending_samples(plan, store, spec)
-        progress.say(f"{label}: {_pending_text(plan, spec, pending)}")
-        on_progress = partial(progress.probe, probe_id(spec), label)
-        outcomes = sample(plan.pool(spec), store, spec, pending.work, cluster, on_progress)
-        seconds = time.monotonic() - start
-        if meter and pending.samples:
-            meter.add(seconds, floor(cluster.get("GPU", 0.0)))
-        progress.probed(f"{label}: {outcomes.drawn} samples ({duration(seconds)})")
-        if spec.split == "train":
-            tables.append((spec, cells_of(plan.cells, spec), CellTables(outcomes)))
+    for specs in sampler_groups(plan):
+        for spec, outcomes in _draw(plan, store, specs, cluster, progress, meter):
+            if spec.split == "train":
+                tables.append((spec, cells_of(plan.cells, spec), CellTables(outcomes)))
     for _, cells, of_probe in tables:
         for cell in cells:
             check_candidates(cell, store_subset(store, cell, of_probe.of(cell)))
     return [(spec, of_probe.of(cells[0])) for spec, cells, of_probe in tables]
+
+
+def _draw(
+    plan: Plan,
+    store: Store,
+    specs: Sequence[ProbeSpec],
+    cluster: Mapping[str, float],
+    progress: ProgressDisplay,
+    meter: UsageMeter | None,
+) -> Iterator[tuple[ProbeSpec, Outcomes]]:
+    """Draw the missing samples of probes of one sampler; yields the outcomes of each."""
+    names = probe_labels(plan.probes)
+    labels = [f"probe {names[probe_id(spec)]}" for spec in specs]
+    pending = [pending_samples(plan, store, spec) for spec in specs]
+    for label, spec, of_spec in zip(labels, specs, pending, strict=True):
+        progress.say(f"{label}: {_pending_text(plan, spec, of_spec)}")
+    seconds, last = [0.0] * len(specs), time.monotonic()
+
+    def on_progress(number: int, done: int, total: int) -> None:
+        nonlocal last
+        progress.probe(probe_id(specs[number]), labels[number], done, total)
+        seconds[number] += time.monotonic() - last
+        last = time.monotonic()
+
+    group = list(zip(specs, pending, strict=True))
+    for number, outcomes in enumerate(sample(plan, store, group, cluster, on_progress)):
+        seconds[number] += time.monotonic() - last
+        last = time.monotonic()
+        progress.probed(f"{labels[number]}: {outcomes.drawn} samples ({duration(seconds[number])})")
+        yield specs[number], outcomes
+    if meter and any(each.samples for each in pending):
+        meter.add(sum(seconds), floor(cluster.get("GPU", 0.0)))
 
 
 def _pending_text(plan: Plan, spec: ProbeSpec, pending: PendingSamples) -> str:

@@ -5,7 +5,7 @@ actor gets the next part, chosen from all outcomes so far; the model is loaded o
 written and resumed like those of any probe.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.adaptive import Counts, Target, undecided_rows
 from orchestrator.probing.outcomes import NONE, Outcomes, load_outcomes
-from orchestrator.probing.probe import ProbeActor, Progress
+from orchestrator.probing.probe import ProbeActor
 from orchestrator.probing.sample_store import compact, write_key
 from orchestrator.probing.samples import ProbeError, SampleRequest
 from orchestrator.sampling.engine_args import most_on_cpus
@@ -112,11 +112,12 @@ def run_adaptive(
     pool: Pool,
     frontier: Frontier,
     cluster: Mapping[str, float],
-    progress: Progress,
+    progress: Callable[[int, int], None],
 ) -> Outcomes:
     """Sample until every target's subset is certain; returns the outcomes of all stored samples.
 
-    Needs a connected Ray if anything is undecided. Raises ProbeError like any probe.
+    `progress` is called with samples done and total samples. Needs a connected Ray if anything is
+    undecided. Raises ProbeError like any probe.
     """
     if len(frontier.undecided()):
         write_key(store, spec)
@@ -130,7 +131,7 @@ def _sample(
     spec: ProbeSpec,
     frontier: Frontier,
     cluster: Mapping[str, float],
-    progress: Progress,
+    progress: Callable[[int, int], None],
 ) -> None:
     import ray
 
@@ -145,7 +146,7 @@ def _sample(
         max_task_retries=RESTARTS,
         **worker_options(spec.settings.engine_python),
     )(ProbeActor)
-    workers: list[Any] = [actor.remote(spec, store.uri, share.cpus) for _ in range(share.actors)]
+    workers: list[Any] = [actor.remote([spec], store.uri, share.cpus) for _ in range(share.actors)]
     starting = {worker.__ray_ready__.remote(): worker for worker in workers}
     idle: list[Any] = []
     working: dict[Any, Any] = {}

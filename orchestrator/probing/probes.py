@@ -1,16 +1,16 @@
 """The probes of a plan: how each is run, and which samples it is missing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from orchestrator.config.entries import build_online_policy, build_policy
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.pools import Pool
 from orchestrator.probing.adaptive import Target
 from orchestrator.probing.adaptive_probe import Frontier, load_frontier, run_adaptive
 from orchestrator.probing.outcomes import MissingSamples, Outcomes, missing_samples
-from orchestrator.probing.probe import Progress, run_probe
+from orchestrator.probing.probe import Probe, run_probes, same_sampler
 from orchestrator.storage.store import Store
 from policies import Needs, ScorePolicy, needs_of
 
@@ -64,15 +64,38 @@ def pending_samples(plan: Plan, store: Store, spec: ProbeSpec) -> PendingSamples
     return PendingSamples(frontier.remaining(), frontier)
 
 
+def sampler_groups(plan: Plan) -> list[list[ProbeSpec]]:
+    """The probes of a plan, together those that the same actors can draw; adaptive ones alone."""
+    groups: list[list[ProbeSpec]] = []
+    shared: list[list[ProbeSpec]] = []
+    for spec in plan.probes:
+        alone = targets_of(plan, spec) is not None
+        group = next((g for g in shared if same_sampler(g[0], spec)), None)
+        if alone or group is None:
+            group = []
+            groups.append(group)
+            if not alone:
+                shared.append(group)
+        group.append(spec)
+    return groups
+
+
 def sample(
-    pool: Pool,
+    plan: Plan,
     store: Store,
-    spec: ProbeSpec,
-    work: MissingSamples | Frontier,
+    group: Sequence[tuple[ProbeSpec, PendingSamples]],
     cluster: Mapping[str, float],
-    progress: Progress,
-) -> Outcomes:
-    """Draw a probe's missing samples; returns the outcomes of all of them."""
-    if isinstance(work, Frontier):
-        return run_adaptive(store, spec, pool, work, cluster, progress)
-    return run_probe(store, spec, pool, work, cluster, progress)
+    progress: Callable[[int, int, int], None],
+) -> Iterator[Outcomes]:
+    """Draw the missing samples of probes of one sampler; yields the outcomes of each probe.
+
+    `progress` is called with a probe's position, samples done, and total samples.
+    """
+    probes: list[Probe] = []
+    for spec, pending in group:
+        pool, work = plan.pool(spec), pending.work
+        if isinstance(work, Frontier):
+            yield run_adaptive(store, spec, pool, work, cluster, partial(progress, 0))
+        else:
+            probes.append(Probe(spec, pool.prompts(spec.split), pool.task, work))
+    yield from run_probes(store, probes, cluster, progress)
