@@ -209,6 +209,10 @@ def test_a_policy_without_an_evaluation_within_the_common_budget_is_not_compared
     [result] = claim_results([claim], [family], tiers={})
     assert result.reason.startswith("stub/small/dynamic/s0 has no evaluation within the common")
     assert any("common budget: dynamic; set a smaller" in text for text in verdict.caveats)
+    assert verdict.read_at.endswith("after 4 updates")
+    [two] = families([row for row in rows if row.cell.policy != "hard"], "rollouts")
+    [line] = family_verdict(two).lines
+    assert line == "fewer than two policies have an evaluation within the common budget"
 
 
 def test_expected_draws_follow_the_pass_rates() -> None:

@@ -101,11 +101,22 @@ class Raises:
         return history.prompts  # type: ignore[no-any-return]
 
 
+class KeepsOne:
+    """A policy that judges only the first group."""
+
+    def next(self, update: int, history: Any) -> Any:
+        return history.prompt_ids[: history.size]
+
+    def keep(self, correct: Any, marked: Any) -> Any:
+        return correct[:1] > 0
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("Unknown", "prompt_id 'other0', which is none of the 64"),
         ("Raises", r"raised AttributeError: .*'prompts' \(.*test_online_config.py:\d+\)"),
+        ("KeepsOne", r"keep returned bool of shape \(1,\) for 5 groups"),
     ],
 )
 def test_a_policy_is_tried_before_any_cell_trains(tmp_path: Path, name: str, message: str) -> None:

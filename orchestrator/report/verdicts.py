@@ -54,14 +54,18 @@ def family_verdict(family: Family) -> FamilyVerdict:
         family.title,
         _read_at(family),
         pairs=tuple(PairVerdict(c, _pair_text(c, family)) for c in ordered),
-        single=f"only {family.rows[0].cell.policy} is finished: there is no policy to compare with",
+        single=(
+            "fewer than two policies have an evaluation within the common budget"
+            if len(family.by_policy()) > 1
+            else f"only {family.rows[0].cell.policy} is finished: no policy to compare it with"
+        ),
         matches=tuple(map(str, family.matches)),
         caveats=tuple(_caveats(family)),
     )
 
 
 def _read_at(family: Family) -> str:
-    updates = sorted({point.update for point in family.points.values()})
+    updates = sorted({point.update for point in family.points.values() if point.update} or {0})
     if family.compare_at == "updates":
         return f"final accuracy, after {' or '.join(map(str, updates))} updates"
     budget = max(point.cost for point in family.points.values())

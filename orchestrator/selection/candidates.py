@@ -7,7 +7,14 @@ import pyarrow.compute as pc
 from orchestrator.config.entries import build_online_policy
 from orchestrator.config.policy_errors import policy_errors
 from orchestrator.planning.cells import Cell
-from policies import History, OnlinePolicy, PolicyError, checked_ids
+from policies import (
+    History,
+    OnlinePolicy,
+    PolicyError,
+    checked_ids,
+    checked_keep,
+    discards,
+)
 
 
 def history_of(cell: Cell, subset: pa.Table) -> History:
@@ -41,7 +48,10 @@ def next_ids(policy: OnlinePolicy, name: str, history: History, update: int, siz
 
 
 def check_candidates(cell: Cell, subset: pa.Table) -> None:
-    """Let a cell's online policy choose its first prompts. Raises PolicyError where it cannot."""
+    """Let a cell's online policy choose its first prompts, and judge a group of each pass rate.
+
+    Raises PolicyError where it cannot.
+    """
     if cell.online is None:
         return
     name, history = cell.online.policy, history_of(cell, subset.sort_by("prompt_id"))
@@ -55,6 +65,11 @@ def check_candidates(cell: Cell, subset: pa.Table) -> None:
     unknown = ids.filter(pc.invert(pc.is_in(ids, value_set=history.prompt_ids)))
     if len(unknown):
         raise PolicyError(unknown_id(name, str(unknown[0]), len(history.prompt_ids)))
+    if discards(policy):
+        correct = np.arange(history.group_size + 1)
+        with policy_errors(policy, name):
+            kept = policy.keep(correct, np.full(len(correct), history.group_size))
+        checked_keep(kept, name, len(correct))
 
 
 def unknown_id(policy: str, prompt_id: str, candidates: int) -> str:
