@@ -57,8 +57,9 @@ pure: install
 # Each test that starts Ray has the machine to itself; the others run in two processes.
 test: lint types
 	@status=0; set -x; \
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not cluster" || status=1; \
-	$(BIN)/python -m pytest -m cluster || status=1; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=ci -m "not cluster" \
+		|| status=1; \
+	$(BIN)/python -m pytest --hypothesis-profile=ci -m cluster || status=1; \
 	exit $$status
 
 test-engines: install engine-vllm

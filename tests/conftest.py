@@ -26,6 +26,7 @@ os.environ.pop("COLUMNS", None)  # it would set the width of what commands print
 # Time is never asserted: a test may be slow on a busy machine.
 settings.register_profile("default", deadline=None)
 settings.register_profile("check", deadline=None, max_examples=25)  # make check
+settings.register_profile("ci", deadline=None, derandomize=True)  # make test: the same each time
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

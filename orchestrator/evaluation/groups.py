@@ -293,5 +293,6 @@ class GroupRecorder:
         """The `training_metrics` of this update, without counting all groups again."""
         if update not in self.tallies:
             return {}
-        live = np.array([self.live_shares(u) for u in self.tallies if u <= update])
-        return self.own_metrics(update, *live.mean(axis=0).tolist())
+        live = [self.live_shares(u) for u in sorted(self.tallies) if u <= update]
+        means = np.cumsum(live, axis=0)[-1] / len(live)  # rounded like the sums of training_metrics
+        return self.own_metrics(update, *means.tolist())
