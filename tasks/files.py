@@ -94,19 +94,16 @@ def _parquet(file: Path) -> list[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    names: list[str] = []
-    rows: list[Row] = []
     try:
         names = pq.read_schema(file).names
-        if len(set(names)) == len(names):
-            rows = pq.read_table(file).to_pylist()
+        for name in names:
+            if names.count(name) > 1:
+                raise TaskError(f"{file} has two columns {name!r}: rename or remove one")
+        rows: list[Row] = pq.read_table(file).to_pylist()
     except (UnicodeDecodeError, OverflowError) as error:  # of a text; of a time after 9999
         raise TaskError(f"{file} cannot be read ({error}): correct that value") from error
     except (OSError, pa.ArrowException) as error:
         raise TaskError(f"{file} is not Parquet ({error}): write a Parquet file") from error
-    for name in names:
-        if names.count(name) > 1:
-            raise TaskError(f"{file} has two columns {name!r}: rename or remove one")
     return rows
 
 

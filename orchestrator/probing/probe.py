@@ -69,8 +69,9 @@ def run_probes(
     done = dict.fromkeys(tables, 0)
     for number in tables:
         write_key(store, probes[number].spec)
-    for number in list(tables)[:1]:
-        progress(number, 0, probes[number].missing.samples)
+    if tables:
+        first = min(tables)
+        progress(first, 0, probes[first].missing.samples)
     for row in _drawn_parts(store, probes, tables, cluster):
         if row["failure"]:
             raise ProbeError(row["failure"])

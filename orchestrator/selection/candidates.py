@@ -7,14 +7,9 @@ import pyarrow.compute as pc
 from orchestrator.config.entries import build_online_policy
 from orchestrator.config.policy_errors import policy_errors
 from orchestrator.planning.cells import Cell
-from policies import (
-    History,
-    OnlinePolicy,
-    PolicyError,
-    checked_ids,
-    checked_keep,
-    discards,
-)
+from policies import History, OnlinePolicy, PolicyError, checked_ids, checked_keep, discards
+from policies.arrays import Bools, Rows
+from policies.online import Discards
 
 
 def history_of(cell: Cell, subset: pa.Table) -> History:
@@ -47,6 +42,16 @@ def next_ids(policy: OnlinePolicy, name: str, history: History, update: int, siz
     return checked_ids(chosen, name, size)
 
 
+def kept_groups(policy: Discards, name: str, correct: Rows, marked: Rows) -> Bools:
+    """Which groups a policy keeps, by their correct and their marked completions, each [groups].
+
+    Raises PolicyError where it fails, with its place, and where it returns anything else.
+    """
+    with policy_errors(policy, name):
+        kept = policy.keep(correct, marked)
+    return checked_keep(kept, name, len(correct))
+
+
 def check_candidates(cell: Cell, subset: pa.Table) -> None:
     """Let a cell's online policy choose its first prompts, and judge a group of each pass rate.
 
@@ -67,9 +72,7 @@ def check_candidates(cell: Cell, subset: pa.Table) -> None:
         raise PolicyError(unknown_id(name, str(unknown[0]), len(history.prompt_ids)))
     if discards(policy):
         correct = np.arange(history.group_size + 1)
-        with policy_errors(policy, name):
-            kept = policy.keep(correct, np.full(len(correct), history.group_size))
-        checked_keep(kept, name, len(correct))
+        kept_groups(policy, name, correct, np.full(len(correct), history.group_size))
 
 
 def unknown_id(policy: str, prompt_id: str, candidates: int) -> str:

@@ -14,13 +14,12 @@ import pyarrow as pa
 from accelerate.utils import gather_object
 
 from orchestrator.config.entries import build_online_policy
-from orchestrator.config.policy_errors import policy_errors
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
-from orchestrator.selection.candidates import next_ids, unknown_id
+from orchestrator.selection.candidates import kept_groups, next_ids, unknown_id
 from orchestrator.training.rewards import Mark, fill_unmarked
 from orchestrator.training.workers import Workers
-from policies import History, PolicyError, checked_keep, discards, max_draws_of
+from policies import History, PolicyError, discards, max_draws_of
 from tasks.prompt_table import PromptTable
 
 Row = dict[str, Any]  # of TRL's data set
@@ -152,9 +151,8 @@ class Chooser:
 
         def decide() -> list[bool]:
             assert discards(self.policy)
-            with policy_errors(self.policy, self.name):
-                kept = self.policy.keep(correct, marked)
-            return [bool(keep) for keep in checked_keep(kept, self.name, len(groups))]
+            kept = kept_groups(self.policy, self.name, correct, marked)
+            return [bool(keep) for keep in kept]
 
         flags = self.workers.from_first(decide)
         for group, keep in zip(groups, flags, strict=True):
