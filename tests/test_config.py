@@ -1,7 +1,9 @@
 """experiments.yaml: what loads, and the error for each mistake."""
 
+import ast
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -9,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from processes import loaded_libraries
 
-from orchestrator.config import library_settings
+from orchestrator.config import library_settings, library_sources
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.library_settings import check_batch, prompts_per_update
@@ -293,6 +295,18 @@ def test_each_error_names_its_line_and_a_fix(
         (f"max_steps: {'9' * 500}", "…: write at most 10,000,000"),
         ("ddp_timeout: 10000000000", "at most 1,000,000,000"),
         ("reward_weights: [1, 2]", "write one weight"),
+        ("reward_weights: [1, x]", "is a list: write a list of numbers"),
+        ("reward_weights: 1", "is 1: write a list of numbers"),
+        ("shuffle_dataset: maybe", "is 'maybe': write true or false"),
+        ("shuffle_dataset: 1", "is 1: write true or false"),
+        ("bf16: 'true'", "is 'true': write true or false"),
+        ("fp16: null", "is null: write true or false"),
+        ("warmup_steps: null", "is null: write a number"),
+        ("ddp_backend: 3", "is 3: write a string"),
+        ("generation_kwargs: 3", "is 3: write a mapping or a string"),
+        ("pad_to_multiple_of: true", "is true: write a number or a string"),
+        ("label_names: prompt", "is 'prompt': write a list of strings"),
+        ("liger_kernel_config: {rope: 1}", "write a mapping to true or false"),
         ("use_vllm: true", "pip install 'decile[vllm]'"),
         ("model_init_kwargs: {trust_remote_code: true}", "set dtype, attn_implementation"),
     ],
@@ -329,6 +343,12 @@ def test_rollouts_with_vllm_need_a_gpu(
         ("bias: some", "write one of none, all, lora_only"),
         ("init_lora_weights: pisa", "did you mean 'pissa'?"),
         ("r: 1000000", "at most 10,000"),
+        ("use_dora: maybe", "is 'maybe': write true or false"),
+        ("target_modules: [1]", "is a list: write a list of strings or a string"),
+        ("layers_to_transform: [first]", "write a list of numbers or a number"),
+        ("layer_replication: [[0, x]]", "is a list: write a list"),
+        ("rank_pattern: 8", "is 8: write a mapping"),
+        ("trainable_token_indices: {embed: [x]}", "write a list of numbers or a mapping"),
     ],
 )
 def test_values_that_peft_would_refuse_after_the_probe(
@@ -345,6 +365,7 @@ def test_values_that_peft_would_refuse_after_the_probe(
         *("loss_type: grpo", "scale_rewards: batch", "lr_scheduler_type: cosine", "optim: sgd"),
         *("beta: 0.04", "warmup_steps: 0.1", "reward_weights: [2.0]", "use_vllm: false"),
         *("top_p: 1", "delta: null", "pad_to_multiple_of: 8", "optim: paged_adamw_8bit"),
+        *("bf16: null", "fsdp: true", "shuffle_dataset: null", "include_for_metrics: [loss]"),
     ],
 )
 def test_values_that_trl_accepts_are_accepted(tmp_path: Path, setting: str) -> None:
@@ -353,10 +374,31 @@ def test_values_that_trl_accepts_are_accepted(tmp_path: Path, setting: str) -> N
     assert name in load_config(file).experiment("q").grpo
 
 
-@pytest.mark.parametrize("setting", ["bias: all", "init_lora_weights: pissa_niter_4"])
+@pytest.mark.parametrize(
+    "setting", ["bias: all", "init_lora_weights: pissa_niter_4", "layer_replication: [[0, 2]]"]
+)
 def test_values_that_peft_accepts_are_accepted(tmp_path: Path, setting: str) -> None:
     file = written(tmp_path, GOOD.replace("r: 8", setting))
     assert setting.partition(":")[0] in load_config(file).experiment("q").lora
+
+
+@pytest.mark.parametrize("section", ["grpo", "lora"])
+def test_the_defaults_of_the_libraries_have_the_types_that_they_declare(section: str) -> None:
+    annotations = library_sources.declared(section)
+    defaults: dict[str, Any] = {}
+    for package, file, name in library_sources._CLASSES[section]:
+        for node in library_sources._class_body(package, file, name):
+            if isinstance(node, ast.AnnAssign):
+                values = [node.value, *(k.value for k in getattr(node.value, "keywords", ()))]
+                for value in values[:2]:  # field(default=…, …)
+                    if isinstance(value, ast.Constant):
+                        defaults[ast.unparse(node.target)] = value.value
+    assert len(defaults) > 20
+    assert not {
+        name: value
+        for name, value in defaults.items()
+        if library_sources.expected_type(annotations[name], value)
+    }
 
 
 def test_a_missing_file_and_a_list_are_refused(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from orchestrator.config.corrections import shown, suggest
 from orchestrator.config.entries import setting_error
-from orchestrator.config.library_settings import expected_type
 from orchestrator.config.library_sources import (
     accepted_words,
     declared,
+    expected_type,
     is_installed,
     site_packages,
 )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.corrections import one_of, shown, suggest
-from orchestrator.config.library_sources import accepted_words, declared
+from orchestrator.config.library_sources import accepted_words, declared, expected_type
 from orchestrator.storage.errors import shortened
 
 # Set by Decile, not by the user; the text says what to do instead.
@@ -121,7 +121,6 @@ _ABOVE_ZERO = {
     "repetition_penalty",
     "adam_epsilon",
 }
-_OF_MANY = ("list", "dict", "set", "Any", "Config", "Overrides")  # in annotations
 # Of the rollouts: settings that only TRL has, and the values of each that change nothing.
 ROLLOUTS_OF_TRL: dict[str, tuple[Any, ...]] = {
     "use_vllm": (False, None),
@@ -238,25 +237,6 @@ def _expected_word(section: str, name: str, value: Any) -> str | None:
     if isinstance(value, str) and any(value.startswith(stem) for stem in stems):
         return None
     return one_of(words, str(value))
-
-
-def expected_type(annotation: str, value: Any) -> str | None:
-    """The type that a setting takes, if the value is plainly of another one."""
-    takes_number = "float" in annotation or "int" in annotation
-    if isinstance(value, list | dict):
-        takes_many = any(kind in annotation for kind in _OF_MANY)
-        return None if takes_many else "one value"
-    if annotation == "str" and not isinstance(value, str | None):
-        return "a string"
-    if isinstance(value, str) and takes_number and "str" not in annotation:
-        return "a number"
-    if isinstance(value, bool) and takes_number and "bool" not in annotation:
-        return "a number"
-    if isinstance(value, float) and annotation in ("int", "int | None"):
-        return "a whole number"
-    if annotation == "bool" and not isinstance(value, bool):
-        return "true or false"
-    return None
 
 
 def why_trl_draws(grpo: dict[str, Any], rollouts: str, stop: Sequence[str]) -> str:

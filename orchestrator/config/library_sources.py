@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 # Where each setting is declared: package, file inside it, class. Later classes override earlier.
 _CLASSES = {
@@ -37,6 +38,22 @@ _ALIAS_FILES = tuple(
 # TRL annotates its words as `str` and compares them in the trainer.
 _TRAINER = ("trl", "trainer/grpo_trainer.py")
 _COMPARISON = r"\b(?:self|args)\.{}\s+(?:==|!=|in|not in)\s+(\[[^\]]*\]|\"[^\"]*\")"
+_DOCUMENTED = {"fsdp": "bool | str | None"}  # where an annotation leaves out what is documented
+_NOUNS = {  # of the types in annotations that YAML can write
+    "bool": "true or false",
+    "int": "a number",
+    "float": "a number",
+    "str": "a string",
+    "list": "a list",
+    "set": "a list",
+    "tuple": "a list",
+    "list[str]": "a list of strings",
+    **dict.fromkeys(("list[int]", "list[float]"), "a list of numbers"),
+    "dict": "a mapping",
+    "dict[str, bool]": "a mapping to true or false",
+}
+_MANY = ("list", "set", "tuple", "dict")
+_YAML_TYPES = {"float": ("int", "float"), "set": ("list",), "tuple": ("list",)}
 
 
 @cache
@@ -46,7 +63,8 @@ def declared(section: str, site: Path | None = None) -> dict[str, str]:
     for package, file, name in _CLASSES[section]:
         for node in _class_body(package, file, name, site):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                fields[node.target.id] = ast.unparse(node.annotation)
+                setting = node.target.id
+                fields[setting] = _DOCUMENTED.get(setting) or ast.unparse(node.annotation)
     return fields
 
 
@@ -83,6 +101,53 @@ def accepted_words(section: str, name: str, site: Path | None = None) -> tuple[s
         constants = [node.value for node in ast.walk(kinds) if isinstance(node, ast.Constant)]
         return tuple(value for value in constants if isinstance(value, str))
     return ()
+
+
+def expected_type(annotation: str, value: Any) -> str | None:
+    """The types that a setting takes, if the value is of none of them.
+
+    A type that YAML does not have, such as a class of the library's own, takes any value.
+    """
+    kinds = _alternatives(ast.parse(annotation, mode="eval").body)
+    if any(_takes(kind, value) for kind in kinds):
+        return None
+    types = [ast.unparse(kind) for kind in kinds]
+    if isinstance(value, list | dict) and not any(text.startswith(_MANY) for text in types):
+        return "one value"
+    if isinstance(value, float) and "int" in types:
+        return "a whole number"
+    nouns = [_NOUNS.get(text) or _NOUNS.get(text.partition("[")[0]) for text in types]
+    return " or ".join(dict.fromkeys(filter(None, nouns)))
+
+
+def _alternatives(annotation: ast.expr) -> list[ast.expr]:
+    """The types of a union, and the constants of a Literal."""
+    match annotation:
+        case ast.BinOp(left=left, right=right):
+            return [*_alternatives(left), *_alternatives(right)]
+        case ast.Subscript(
+            value=ast.Name(id="Optional" | "Union" | "Literal" as name), slice=inner
+        ):
+            parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            none = [ast.Constant(None)] if name == "Optional" else []
+            return [kind for part in [*parts, *none] for kind in _alternatives(part)]
+    return [annotation]
+
+
+def _takes(kind: ast.expr, value: Any) -> bool:
+    """Whether a type that is no union takes a value of YAML, with all of a list or mapping."""
+    match kind:
+        case ast.Constant():  # None, or of a Literal, whose words are checked on their own
+            return type(value) is type(kind.value)
+        case ast.Name(id=name) if name in _NOUNS:
+            return type(value).__name__ in _YAML_TYPES.get(name, (name,))
+        case ast.Subscript(value=ast.Name(id=name), slice=inner) if name in _NOUNS:
+            of = inner.elts[-1] if isinstance(inner, ast.Tuple) else inner  # of a dict's values
+            elements = value.values() if isinstance(value, dict) else value
+            return _takes(ast.Name(name), value) and all(
+                any(_takes(kind, element) for kind in _alternatives(of)) for element in elements
+            )
+    return True
 
 
 @cache
