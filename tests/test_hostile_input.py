@@ -267,16 +267,38 @@ def test_a_subset_has_each_prompt_once(
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"responses": 3}, "row 1: responses must be a list of texts"),
-        ({"responses": [3]}, "row 1: responses must be a list of texts"),
-        ({"responses": ["a"], "tokens": [1, 2]}, "row 1: tokens must be a list as long as"),
-        ({"responses": ["a"], "finish": "stop"}, "row 1: finish must be a list as long as"),
+        ({"responses": 3}, "responses must be a list of texts"),
+        ({"responses": [3]}, "responses must be a list of texts"),
+        ({"responses": ["a"], "tokens": [1, 2]}, "tokens must be a list as long as"),
+        ({"responses": ["a"], "tokens": 0}, "tokens must be a list as long as"),
+        ({"responses": ["a"], "tokens": ["12"]}, "tokens holds '12': write integers from 0"),
+        ({"responses": ["a"], "tokens": [True]}, "tokens holds True: write integers"),
+        ({"responses": ["a"], "tokens": [1.5]}, "tokens holds 1.5: write integers"),
+        ({"responses": ["a"], "tokens": [-1]}, "tokens holds -1: write integers"),
+        ({"responses": ["a"], "tokens": [2**31]}, "tokens holds 2147483648: write integers"),
+        ({"responses": ["a"], "tokens": [None]}, "tokens holds None: write integers"),
+        ({"responses": ["a"], "finish": "stop"}, "finish must be a list as long as"),
+        ({"responses": ["a"], "finish": []}, "finish must be a list as long as"),
+        ({"responses": ["a"], "finish": ["eos"]}, "finish holds 'eos': write stop, length or e"),
+        ({"responses": ["a"], "finish": [["stop"]]}, "finish holds .'stop'.: write stop"),
+        ({"responses": ["a"], "question": ["q"]}, "question is .'q'.: write a text"),
     ],
 )
 def test_a_recording_of_another_form_is_refused(
     tmp_path: Path, columns: dict[str, Any], words: str
 ) -> None:
     file = tmp_path / "recorded.jsonl"
-    file.write_text(json.dumps({"question": "q", **columns}))
-    with pytest.raises(TaskError, match=words):
+    file.write_text(f"\n{json.dumps({'question': 'q', **columns})}")
+    with pytest.raises(TaskError, match=f"recorded.jsonl:2: {words}"):
+        recorded_rows(file)
+
+
+def test_responses_to_one_question_in_two_rows_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "recorded.jsonl"
+    rows = [{"question": "q", "responses": ["a"], "id": number} for number in range(2)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    assert recorded_rows(file) == {"q": rows[0]}
+    rows[1]["responses"] = ["b"]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(TaskError, match="recorded.jsonl:2 has other responses to the question of"):
         recorded_rows(file)

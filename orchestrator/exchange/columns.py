@@ -16,9 +16,10 @@ from orchestrator.exchange.records import (
     parse_count,
     source_question,
 )
-from orchestrator.sampling.base import Completion
+from orchestrator.sampling.base import FINISHES, Completion
 from tasks import TaskError
 from tasks.columns import TURNS, cell, column_value, is_chat, read_chat, read_texts
+from tasks.files import or_list
 
 TEXTS = ("completion", "completions", "responses")
 SOLUTIONS = ("answer", "solution", "ground_truth", "final_answer")
@@ -172,8 +173,8 @@ def _finishes(row: Row, count: int, place: str) -> list[Any]:
             raise TaskError(f"{place}: truncated {cut!r:.60}: write true or false")
     finishes = _per_completion(row, "finish", count, place)
     for finish in finishes:
-        if finish is not None and finish not in ("stop", "length", "error"):
-            raise TaskError(f"{place}: finish {finish!r:.60}: write stop, length or error")
+        if finish is not None and finish not in FINISHES:
+            raise TaskError(f"{place}: finish {finish!r:.60}: write {or_list(FINISHES)}")
     return ["length" if cut else end or "stop" for cut, end in zip(cuts, finishes, strict=True)]
 
 

@@ -11,9 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from orchestrator.sampling.model import ModelSource
+
+Finish = Literal["stop", "length", "error"]
+FINISHES = get_args(Finish)
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Completion(NamedTuple):
 
     text: str
     tokens: int
-    finish: Literal["stop", "length", "error"]
+    finish: Finish
 
 
 def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:

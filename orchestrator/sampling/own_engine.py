@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from orchestrator.sampling.base import (
+    FINISHES,
     Completion,
     Interrupted,
     Request,
@@ -15,7 +16,6 @@ from orchestrator.sampling.base import (
 from tasks.user_code import describe
 
 FORM = "return one list per request, with one Completion(text, tokens, finish) per sample index"
-FINISHES = get_args(get_type_hints(Completion)["finish"])
 
 
 @contextmanager

@@ -1,18 +1,19 @@
 """Replays recorded completions: a probe without a model.
 
 A file of recorded completions (Parquet or JSON lines) has the columns `question` and `responses` (a
-list of texts), and optionally the lists `tokens` (lengths) and `finish` ("stop" or "length").
-Sample i of a prompt is its i-th response, so a replay does not depend on batching or resuming.
+list of texts, one row per question), and optionally the lists `tokens` (lengths in tokens) and
+`finish` ("stop", "length" or "error"). Sample i of a prompt is its i-th response, so a replay does
+not depend on batching or resuming.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
+from orchestrator.sampling.base import FINISHES, Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from tasks import TaskError
-from tasks.files import read_file
+from tasks.files import or_list, read_file
 
 
 class RecordedSampler(Sampler):
@@ -48,19 +49,41 @@ class RecordedSampler(Sampler):
 
 def recorded_rows(file: Path) -> dict[str, dict[str, Any]]:
     """A recording by question. Raises TaskError where the file has another format."""
-    rows = read_file(file, ("question", "responses")).rows
-    for number, row in enumerate(rows, 1):
-        texts = row["responses"]
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise TaskError(f"{file} row {number}: responses must be a list of texts")
-        for name in ("tokens", "finish"):
-            values = row.get(name)
-            if values and (not isinstance(values, list) or len(values) != len(texts)):
-                raise TaskError(
-                    f"{file} row {number}: {name} must be a list as long as responses "
-                    f"({len(texts)}), or left out"
-                )
-    return {str(row["question"]): row for row in rows}
+    read = read_file(file, ("question", "responses"))
+    rows: dict[str, dict[str, Any]] = {}
+    places: dict[str, str] = {}
+    for place, row in zip(read.places, read.rows, strict=True):
+        if problem := _problem(row):
+            raise TaskError(f"{place}: {problem}")
+        question = row["question"]
+        other = rows.setdefault(question, row)
+        first = places.setdefault(question, place)
+        if any(row.get(name) != other.get(name) for name in ("responses", "tokens", "finish")):
+            raise TaskError(
+                f"{place} has other responses to the question of {first}: write all responses to "
+                "a question in one row"
+            )
+    return rows
+
+
+def _problem(row: dict[str, Any]) -> str | None:
+    """What is wrong with a row of a recording; None if nothing is."""
+    if not isinstance(row["question"], str):
+        return f"question is {row['question']!r:.60}: write a text"
+    texts = row["responses"]
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        return "responses must be a list of texts"
+    for name in ("tokens", "finish"):
+        values = row.get(name)
+        if values is not None and not (isinstance(values, list) and len(values) == len(texts)):
+            return f"{name} must be a list as long as responses ({len(texts)}), or left out"
+    for count in row.get("tokens") or ():
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < 2**31:
+            return f"tokens holds {count!r:.60}: write integers from 0"
+    for finish in row.get("finish") or ():
+        if finish not in FINISHES:
+            return f"finish holds {finish!r:.60}: write {or_list(FINISHES)}"
+    return None
 
 
 def missing_responses(
