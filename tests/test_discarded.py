@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from factories import cell_record, finished_cell, small_plan
@@ -100,6 +101,39 @@ def test_metrics_agree_with_a_plain_count(drawn: list[tuple[dict, bool]]) -> Non
             assert values[full] == pytest.approx(100 * mean)
         own, gone = (sum(g["update"] == update for g in rows) for rows in (kept, lost))
         assert values["train/discarded_pct"] == pytest.approx(100 * gone / (own + gone))
+
+
+def mean_live_pct(rows: list[dict], updates: list[int]) -> float:
+    """100 × the mean of the updates' shares of live groups, added up in their order."""
+    live = [[g["outcomes"] == LIVE for g in rows if g["update"] == update] for update in updates]
+    shares = np.array([sum(each) / max(1, len(each)) for each in live])
+    return float(100 * (np.cumsum(shares)[-1] / len(updates)))
+
+
+@settings(max_examples=60)
+@example(UNEVEN, 3)
+@given(DRAWN, st.integers(0, 12))
+def test_running_means_have_the_bits_of_sums_from_the_start(
+    drawn: list[tuple[dict, bool]], resumed_at: int
+) -> None:
+    """Also after a resume, and where an update gets more groups after its metrics were read."""
+    recorder = GroupRecorder(discarded=[])
+    for number, (row, kept) in enumerate(drawn):  # not in the order of updates
+        if number == resumed_at:
+            recorder = GroupRecorder(recorder.rows, recorder.discarded)
+        completions = [
+            {"outcome": o, "other_outcome": o, "reward": r, "tokens": 3}
+            | {"prompt_id": row["prompt_id"], "tier": ""}
+            for o, r in zip(row["outcomes"], row["rewards"], strict=True)
+        ]
+        recorder.add(row["update"], completions, len(completions), discarded=not kept)
+        updates = sorted({each["update"] for each, _ in drawn[: number + 1]})
+        for count, update in enumerate(updates, 1):
+            metrics = recorder.metrics(update)
+            trained_on = [each for each, kept in drawn[: number + 1] if kept]
+            every = [each for each, _ in drawn[: number + 1]]
+            assert metrics["train/learnable_pct"] == mean_live_pct(trained_on, updates[:count])
+            assert metrics["train/learnable_drawn_pct"] == mean_live_pct(every, updates[:count])
 
 
 @settings(max_examples=60)

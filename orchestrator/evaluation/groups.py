@@ -4,6 +4,7 @@ Counted from our own record of each group's correctness, never from the trainer'
 in shaped rewards, and report the spread of a batch as that of a group.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import add
@@ -172,13 +173,7 @@ def training_metrics(
     recorder = GroupRecorder(
         groups.to_pylist(), None if discarded is None else discarded.to_pylist()
     )
-    metrics: dict[int, dict[str, float]] = {}
-    sums = [0.0, 0.0]
-    for count, update in enumerate(sorted(recorder.tallies), 1):
-        for number, share in enumerate(recorder.live_shares(update)):
-            sums[number] += share
-        metrics[update] = recorder.own_metrics(update, *(each / count for each in sums))
-    return metrics
+    return {update: recorder.metrics(update) for update in sorted(recorder.tallies)}
 
 
 def _metrics(counts: Tally, learnable: float) -> dict[str, float]:
@@ -216,6 +211,10 @@ class GroupRecorder:
         self.seen: Counter[str] = Counter()
         self.discarded: list[dict[str, Any]] | None = None if discarded is None else []
         self.discarded_tallies: dict[int, Tally] = {}
+        self._updates: list[int] = []  # those of `tallies`, in rising order
+        # By position in `_updates`, as far as they are known: the sums up to there of the shares of
+        # live groups, of those trained on and of those drawn.
+        self._live_sums: list[tuple[float, float]] = []
         for row in rows or []:
             self._keep(row)
         for row in discarded or []:
@@ -226,6 +225,7 @@ class GroupRecorder:
         self.seen[row["prompt_id"]] += 1
         before = self.tallies.get(row["update"], Tally())
         self.tallies[row["update"]] = total([before, tally(row)])
+        self._forget_sums(row["update"])
 
     def _discard(self, row: dict[str, Any]) -> None:
         assert self.discarded is not None, "this policy discards no groups"
@@ -233,6 +233,14 @@ class GroupRecorder:
         self.tallies.setdefault(row["update"], Tally())
         before = self.discarded_tallies.get(row["update"], Tally())
         self.discarded_tallies[row["update"]] = total([before, tally(row)])
+        self._forget_sums(row["update"])
+
+    def _forget_sums(self, update: int) -> None:
+        """An update has another group: the sums are no longer right from it on."""
+        position = bisect_left(self._updates, update)
+        if self._updates[position : position + 1] != [update]:
+            self._updates.insert(position, update)
+        del self._live_sums[position:]
 
     def add(
         self,
@@ -273,26 +281,21 @@ class GroupRecorder:
             return None
         return pa.Table.from_pylist(self.discarded, schema=GROUPS)
 
-    def live_shares(self, update: int) -> tuple[float, float]:
-        """The share of live groups of an update: of those trained on, and of those drawn."""
-        kept = self.tallies[update]
-        drawn = total([kept, self.discarded_tallies.get(update, Tally())])
-        return _shares(kept).live, _shares(drawn).live
-
-    def own_metrics(self, update: int, learnable: float, drawn: float) -> dict[str, float]:
-        """The metrics of an update, given both means of live shares up to it."""
-        metrics = _metrics(self.tallies[update], learnable)
-        if self.discarded is None:
-            return metrics
-        lost = self.discarded_tallies.get(update, Tally()).rollouts
-        every = lost + self.tallies[update].rollouts
-        of_drawn = {"train/learnable_drawn_pct": 100 * drawn}
-        return metrics | of_drawn | {"train/discarded_pct": 100 * lost / max(1, every)}
-
     def metrics(self, update: int) -> dict[str, float]:
-        """The `training_metrics` of this update, without counting all groups again."""
+        """The `training_metrics` of this update, from sums that are kept: cheap at every update."""
         if update not in self.tallies:
             return {}
-        live = [self.live_shares(u) for u in sorted(self.tallies) if u <= update]
-        means = np.cumsum(live, axis=0)[-1] / len(live)  # rounded like the sums of training_metrics
-        return self.own_metrics(update, *means.tolist())
+        count = bisect_left(self._updates, update) + 1
+        for each in self._updates[len(self._live_sums) : count]:
+            kept, lost = self.tallies[each], self.discarded_tallies.get(each, Tally())
+            before = self._live_sums[-1] if self._live_sums else (0.0, 0.0)
+            shares = (_shares(kept).live, _shares(total([kept, lost])).live)
+            self._live_sums.append((before[0] + shares[0], before[1] + shares[1]))
+        of_kept, of_drawn = (each / count for each in self._live_sums[count - 1])
+        metrics = _metrics(self.tallies[update], of_kept)
+        if self.discarded is None:
+            return metrics
+        lost_rollouts = self.discarded_tallies.get(update, Tally()).rollouts
+        every = lost_rollouts + self.tallies[update].rollouts
+        drawn = {"train/learnable_drawn_pct": 100 * of_drawn}
+        return metrics | drawn | {"train/discarded_pct": 100 * lost_rollouts / max(1, every)}

@@ -62,7 +62,7 @@ class CellRecord:
 
     def has_evaluation(self, update: int) -> bool:
         """Whether the model after `update` updates was evaluated."""
-        return update in self.evaluations["update"].to_pylist()
+        return bool(pc.index(self.evaluations["update"], update).as_py() >= 0)
 
     def tables(self) -> dict[str, pa.Table]:
         """The stored tables by name."""
@@ -78,7 +78,7 @@ class CellRecord:
         return ledger(cell, groups.table(), self.log, self.seconds, groups.discarded_table())
 
     def running_ledger(self, cell: Cell) -> dict[str, float]:
-        """The same from counts that are kept while recording: cheap enough for every update."""
+        """The same from counts that are kept while recording, without tables."""
         return running_ledger(cell, self.groups, self.log, self.seconds)
 
     def save(
