@@ -187,7 +187,7 @@ def test_with_a_pool_answers_and_even_questions_may_be_missing(tmp_path: Path) -
     hints = Hints(prompt_id="id", completions="out")
     probe = imported(tmp_path, rows, OBJECTS, pool=pool, hints=hints)
     assert outcomes(probe) == ["correct"] and probe.prompts == (pool[0],)
-    assert "1 rows dropped: no question (line 2)" in probe.notes
+    assert "1 rows dropped: not in the task's training pool (line 2)" in probe.notes
 
 
 def test_the_command_takes_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

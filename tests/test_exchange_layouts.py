@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from exchange_files import (
     OBJECTS,
@@ -11,9 +12,11 @@ from exchange_files import (
     outcomes,
     refusal,
     rllm_run,
+    select,
     written,
 )
 
+from orchestrator.cli.main import main
 from orchestrator.exchange import (
     IMPORTS,
     import_file,
@@ -80,12 +83,29 @@ def test_with_a_pool_questions_get_its_ids_answers_and_tiers(tmp_path: Path) -> 
         {"question": question, "answer": prompt.answer, "solve_rate": 0.5}
         for question, prompt in zip(questions, pool, strict=False)
     ]
+    rows.append(rows[3] | {"question": "\n" * 64 + pool[3].question})
     probe = imported(tmp_path, rows, OBJECTS, pool=pool)
-    assert probe.prompts[:3] == tuple(pool[:3])
-    long = rows[0] | {"question": "\n" * 64 + pool[0].question}
-    assert imported(tmp_path, [long], OBJECTS, pool=pool).prompts[0].tier == "all"
-    assert "1 rows have a question that is not in the task's pool (line 4)" in probe.notes
+    assert probe.prompts == tuple(pool[:3])
+    dropped = "rows dropped: not in the task's training pool"
+    assert f"2 {dropped} (line 4, line 5)" in probe.notes
     assert imported(tmp_path, rows, OBJECTS).prompts[0].tier == "all"
+    assert f"every row was dropped. 1 {dropped}" in refusal(tmp_path, rows[3:4], OBJECTS, pool=pool)
+
+
+@pytest.mark.parametrize("rated", [True, False], ids=["rates", "completions"])
+def test_with_a_pool_test_questions_are_dropped_and_never_selected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rated: bool
+) -> None:
+    train, test = OBJECTS.train(), OBJECTS.test()
+    values = {"solve_rate": 0.0} if rated else {"completions": ["no"]}
+    rows = [{"question": p.question, "answer": p.answer, **values} for p in [*test, *train]]
+    file, out = written(tmp_path, rows), tmp_path / "probe.parquet"
+    sizes = ["--option", "train=20", "--option", "test=4"]
+    arguments = ["import", str(file), "--task", "shuffled_objects", *sizes, "--out", str(out)]
+    assert main([*arguments, "--pool"]) == 0
+    assert "4 rows dropped: not in the task's" in capsys.readouterr().out
+    subset = pq.read_table(select(out, "hard", "20"))
+    assert set(subset["prompt_id"].to_pylist()) == {prompt.prompt_id for prompt in train}
 
 
 def test_with_a_pool_other_answers_are_named(tmp_path: Path) -> None:

@@ -249,7 +249,9 @@ def _add_exchange(subparsers: "Subparsers") -> None:
     )
     importer.add_argument("--model", help="model to import, if the source has several")
     importer.add_argument(
-        "--pool", action="store_true", help="match rows to the task's own prompts"
+        "--pool",
+        action="store_true",
+        help="keep only rows of the task's training prompts",
     )
     exporter = _add(
         subparsers,

@@ -102,7 +102,8 @@ def import_probe(
     """Read a file, or a run's folder, written by another tool.
 
     Without `layout` it is detected from the columns. With `pool` (a task's training prompts)
-    questions are matched with it, so that ids, answers and tiers are those of the task's own data.
+    questions are matched with it, so that ids, answers and tiers are those of the task's own data;
+    rows of other questions are dropped.
     Raises TaskError where no or several layouts fit, or a row has another form.
     """
     if hints.samples is not None and not 1 <= hints.samples <= MAX_SAMPLES:

@@ -16,6 +16,7 @@ class PromptMatcher:
 
     With a pool, a question of the pool becomes the pool's prompt, with its id, answer and tier,
     also where the source words it as this task does, or has it as whole lines of a longer prompt.
+    Other questions, such as those of the task's test set, are dropped.
     """
 
     def __init__(self, task: Task, pool: Iterable[Prompt] | None, notes: Notes) -> None:
@@ -37,8 +38,7 @@ class PromptMatcher:
         The first question with an id decides its tier.
         """
         if source not in self._matched:
-            prompt = self._pool_prompt(source) if self.has_pool else None
-            prompt = prompt or self._own_prompt(source)
+            prompt = (self._pool_prompt if self.has_pool else self._own_prompt)(source)
             if prompt is not None:
                 prompt = self.prompts.setdefault(prompt.prompt_id, prompt)
             self._matched[source] = prompt
@@ -82,7 +82,7 @@ class PromptMatcher:
         prompt = next(filter(None, prompts), None) or self._by_id.get(source.known_id or "")
         prompt = prompt or next(filter(None, map(self._pool.get, _line_blocks(text))), None)
         if prompt is None:
-            self.notes.count("rows have a question that is not in the task's pool", source.place)
+            self.notes.count("rows dropped: not in the task's training pool", source.place)
             return None
         answer = self.task.read_answer(source.answer) or source.answer
         if answer and answer != prompt.answer:
