@@ -91,6 +91,29 @@ def test_expressions_with_different_texts_are_compared_by_value(
     assert (mark.outcome, mark.extracted) == (outcome, answer)
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer", "outcome"),
+    [
+        (r"x^2\text{ cm}", r"x^2\text{ m}", "wrong"),
+        (r"x^2\text{ cm}", "x^2", "correct"),
+        ("x = 3y", "z = 3y", "wrong"),
+        ("3y", "z = 3y", "correct"),
+        ("y = 2x+3", r"x = \frac{y-3}{2}", "correct"),  # the same line, for another letter
+        ("1011_2", "1011_3", "wrong"),
+        ("1011_2", "1011", "correct"),
+        ("-1011_2", "-1011", "correct"),
+        ("11", "11_2", "wrong"),  # 3
+        ("-11", "-11_2", "wrong"),
+        (r"1011_{\text{two}}", "1011_2", "correct"),
+    ],
+)
+def test_a_label_a_unit_or_a_base_may_be_left_out_but_not_changed(
+    gold: str, answer: str, outcome: str
+) -> None:
+    mark = mark_expression(rf"\boxed{{{answer}}}", gold, "lenient", truncated=False)
+    assert mark.outcome == outcome
+
+
 def test_an_answer_that_math_verify_cannot_parse_is_unparsed() -> None:
     for truncated, outcome in ((False, "unparsed"), (True, "truncated")):
         mark = mark_expression(r"\boxed{???}", "5", "lenient", truncated)

@@ -96,6 +96,31 @@ def test_a_cell_resumed_from_a_checkpoint_does_not_look_fast(
     assert forecast.seconds_left() == pytest.approx(4)
 
 
+def test_progress_without_time_or_work_between_corrects_nothing(cells: list[Cell]) -> None:
+    """As of a cell that reports twice in one second, and of one that hangs."""
+    clock = Clock()
+    forecast = make_forecast(cells, clock)
+    for update in (1, 2):
+        forecast.cell_progress(cells[0], update)
+    assert forecast.correction == 1
+    forecast = make_forecast(cells, clock)
+    for at in (1.0, 9.0):
+        clock.now = at
+        forecast.cell_progress(cells[0], 1)
+    assert forecast.correction == 1
+    assert forecast.remaining(cells[2]) == 14
+
+
+def test_cells_of_a_fraction_of_a_second_are_corrected_too(cells: list[Cell]) -> None:
+    clock = Clock()
+    costs = {cell.cell_id: Cost(0, 0.4, 0) for cell in cells}
+    forecast = Forecast(cells, costs, Capacity((1.0,), 1, "CPU"), clock=clock)
+    for clock.now, update in ((0.0, 0), (0.4, 2)):
+        forecast.cell_progress(cells[0], update)
+    assert forecast.correction == pytest.approx(2)
+    assert forecast.seconds_left() == pytest.approx(0.4 + 3 * 0.8)
+
+
 def test_without_costs_the_remaining_time_is_unknown(cells: list[Cell]) -> None:
     forecast = Forecast(cells, {}, Capacity((2.0,), 2, "CPU"))
     forecast.cell_progress(cells[0], 1)

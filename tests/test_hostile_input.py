@@ -222,6 +222,7 @@ GOOD = Prompt("id", "question", "1", "tier")
         ([("question", "answer")], "train()[0] is tuple: return a list of tasks.Prompt"),
         ([GOOD, Prompt("x", "q", 3, "")], "train()[1].answer is 3: write a string"),  # type: ignore
         ([GOOD, GOOD], "train()[1] repeats a prompt_id"),
+        ([Prompt("x", "\ud800", "1", "")], "train(): a prompt holds half of a surrogate pair"),
         (KeyError("column"), "train() raised KeyError: 'column'"),
     ],
 )

@@ -33,6 +33,10 @@ CASES = [
     ("The answer is (B).", "unparsed", "correct"),
     ("the answer is: **(C)**", "unparsed", "wrong"),
     ("(B)", "unparsed", "correct"),
+    ("B", "unparsed", "correct"),
+    ("The red one is Bob's.\n\n**B**.\n", "unparsed", "correct"),
+    ("(A) is Bob's.\nC.", "unparsed", "wrong"),
+    ("(A)\nb", "unparsed", "unparsed"),
     ("", "unparsed", "unparsed"),
     (r"\boxed{b}", "unparsed", "correct"),
     (r"\boxed{(c)}", "unparsed", "wrong"),
@@ -73,6 +77,7 @@ def test_each_reading_gives_its_outcome_and_names_its_rule(
 
 def test_truncated_completions_without_an_answer_are_truncated() -> None:
     assert mark_letter("and then", "(A)", "strict", truncated=True).outcome == "truncated"
+    assert mark_letter("so it is\nA", "(A)", "lenient", truncated=True).outcome == "truncated"
     assert mark_letter(r"\boxed{(A)} and", "(A)", "strict", truncated=True).outcome == "correct"
 
 
@@ -130,7 +135,9 @@ def test_the_rule_names_the_reading_and_the_location() -> None:
     rules = {
         (r"\boxed{B}", "strict"): "strict:boxed-letter",
         (r"\boxed{B}", "lenient"): "lenient:boxed-letter",
+        (r"\boxed{(B) the ball}", "lenient"): "lenient:boxed-option",
         ("the answer is (B)", "lenient"): "lenient:stated-letter",
+        ("B", "lenient"): "lenient:line-letter",
         ("the answer is (B)", "strict"): "no-answer",
     }
     for (text, marking), rule in rules.items():

@@ -1,5 +1,6 @@
 """The prompts of an update, chosen by an online policy in TRL's trainer."""
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 from factories import evaluation, small_plan
@@ -19,12 +21,15 @@ from grpo import (  # noqa: F401 (fixtures)
     marks_in_this_process,
     one_thread,
 )
+from safetensors.torch import load_file
 
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.entries import PolicyEntry, build_online_policy
 from orchestrator.evaluation.evaluator import Evaluator
-from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.evaluation.groups import GroupRecorder, is_live
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
+from orchestrator.selection.candidates import history_of, next_ids
+from orchestrator.selection.stored import read_subset
 from orchestrator.selection.subsets import with_reason
 from orchestrator.storage.schema import GROUPS, SUBSET
 from orchestrator.storage.store import Store
@@ -137,6 +142,34 @@ def test_a_rebuilt_chooser_continues_as_the_first_would_have(dynamic: Cell) -> N
         batches = [each.batch(update, 2 * GROUP, generate) for each in (first, second)]
         assert batches[0] == batches[1]
     assert (recorder.rows, recorder.discarded) == (again.rows, again.discarded)
+
+
+@pytest.mark.parametrize("discarded", [None, []])
+def test_a_policy_is_told_what_was_marked_correct(
+    dynamic: Cell, discarded: list[Any] | None
+) -> None:
+    recorder = GroupRecorder(discarded=discarded)
+    answers = ["correct", "wrong", "error", "correct or wrong or wrong or error", "", ""]
+    chooser = chooser_of(dynamic, answers, recorder)
+    history, rows = chooser.history, chooser._rows(chooser.prompts)
+    of_probe = history.pass_rate.tolist()
+    for update, numbers in ((1, (0, 1, 2, 3)), (2, (0, 1))):
+        for number in numbers:
+            own = rows[number * GROUP :][:GROUP]
+            if update == 2 and number == 1:
+                own = [row | {"answer": LIVE} for row in own]
+            group = chooser.mark(own, own, own)
+            lost = discarded is not None and (update, number) == (1, 1)
+            recorder.add(update, group, GROUP, discarded=lost)
+    for _ in range(2):  # each group is counted once
+        chooser.choose(3, 1)
+        drawn = [values.tolist() for values in history.drawn]
+        assert drawn[:2] == [[1, 1, 1, 1, 2, 2], [0, 1, 2, 3, 0, 1]]
+        assert drawn[2] == [GROUP, 0, 0, 1, GROUP, GROUP // 2]
+        assert drawn[3] == [GROUP, GROUP, 0, 3, GROUP, GROUP]
+        assert history.pass_rate.tolist() == pytest.approx([1, 0.5, of_probe[2], 1 / 3, 0.5, 0.5])
+        assert history.last_update.tolist() == [2, 2, 1, 1, 0, 0]
+        assert history.solved.tolist() == [2, 0, 0, 0, 0, 0]
 
 
 def test_workers_share_every_group_and_agree(
@@ -307,9 +340,31 @@ def empty_at(base: pa.Table, update: int) -> pa.Table:
     return base.set_column(base.schema.get_field_index("update"), "update", column)
 
 
+def chosen_again(cell: Cell, subset: pa.Table, groups: pa.Table) -> list[set[str]]:
+    """What a cell's policy chooses for each update, from counts of the groups recorded before it.
+
+    Counts are of the outcomes, where the chooser counts rewards.
+    """
+    assert cell.online is not None
+    history, policy = (
+        history_of(cell, subset.sort_by("prompt_id")),
+        build_online_policy(cell.online),
+    )
+    rows, chosen = {i: row for row, i in enumerate(history.prompt_ids.to_pylist())}, []
+    for update in range(1, cell.updates + 1):
+        ids = next_ids(policy, cell.online.policy, history, update, cell.prompts_per_update)
+        chosen.append({*ids.to_pylist()})
+        for group in groups.to_pylist():
+            if group["update"] == update:
+                outcomes = Counter(group["outcomes"])
+                marked = outcomes.total() - outcomes["error"]
+                history.add(update, rows[group["prompt_id"]], outcomes["correct"], marked)
+    return chosen
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dynamic", "predicted"])
-def test_a_resumed_cell_records_what_an_undisturbed_one_records(
+def test_a_resumed_cell_learns_what_an_undisturbed_one_learns(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two of the updates after a checkpoint are lost, and done again."""
@@ -320,13 +375,28 @@ def test_a_resumed_cell_records_what_an_undisturbed_one_records(
     changes = {"online": PolicyEntry(policy=name), "rule": PolicyEntry(policy="full"), "size": 64}
     changes |= {"grpo": cell.grpo | sizes, "evaluate_every": 0, "extra_evals": []}
     cell = cell.model_copy(update=changes)
-    tables = []
+    runs = []
     for stops in ((), (3, 5)):
         store = trained_cell(tmp_path / f"stops{len(stops)}", cell, stops, monkeypatch)
         place = ("cells", cell.cell_id)
         names = ["groups", "discarded"] if name == "dynamic" else ["groups"]
-        tables.append([store.read_table(GROUPS, *place, f"{n}.parquet") for n in names])
+        tables = [store.read_table(GROUPS, *place, f"{n}.parquet") for n in names]
         ledger = store.read_json(*place, "ledger.json")
-        tables[-1].append({n: v for n, v in ledger.items() if "seconds" not in n})
-    assert tables[0] == tables[1]
-    assert tables[0][0].num_rows > 0 and None not in tables[0]
+        weights = load_file(store.path(*place, "adapter", "adapter_model.safetensors"))
+        runs.append((tables, {n: v for n, v in ledger.items() if "seconds" not in n}, weights))
+    (groups, *lost), ledger, weights = runs[0]
+    assert runs[0][:2] == runs[1][:2]
+    assert all(torch.equal(value, runs[1][2][key]) for key, value in weights.items())
+    moved = [float(value.abs().max()) for key, value in weights.items() if "lora_B" in key]
+    assert moved and min(moved) > 1e-4, "they begin at 0"
+    trained = [
+        {*groups.filter(pc.field("update") == u)["prompt_id"].to_pylist()} for u in range(1, 7)
+    ]
+    if name == "predicted":
+        assert trained == chosen_again(cell, read_subset(store, cell), groups)
+        assert {"correct", "wrong"} <= {o for row in groups["outcomes"].to_pylist() for o in row}
+    else:
+        assert all(is_live(rewards) for rewards in groups["rewards"].to_pylist())
+        assert not any(is_live(rewards) for rewards in lost[0]["rewards"].to_pylist())
+        drawn = [i for table in (groups, *lost) for i in table["prompt_id"].to_pylist()]
+        assert len(drawn) == len({*drawn}) > len(lost[0]) > 0, "each once before any comes again"

@@ -63,6 +63,17 @@ def test_parts_hold_the_missing_samples_by_length(
     assert parts == list(parts_by_lists(missing, rows))
 
 
+@pytest.mark.parametrize("longest", [2**16 - 1, 2**16, 2**16 + 1, 2**17])
+def test_the_longest_question_comes_last(longest: int) -> None:
+    """Lengths are sorted as 16 bits where all fit."""
+    lengths = [longest, 3, 2**15 - 1, 2**15, 1]
+    pool = [make_prompt("t", "a" * length, "1", "") for length in lengths]
+    missing = MissingSamples(PromptTable.of(pool), np.zeros((len(pool), 1), bool))
+    [table] = PartTables(missing)
+    [part] = table["part"].to_pylist()
+    assert [len(row["question"]) for row in part] == sorted(lengths)
+
+
 def samples_of(pool: Sequence[Prompt], codes: Any, marker: str) -> pa.Table:
     """The samples that these codes [prompts, K] stand for."""
     rows = [

@@ -92,6 +92,21 @@ def test_equal_words_and_only_those_have_equal_hashes(texts: list[str]) -> None:
         assert same == [np.array_equal(hashes, other) for other in by_text]
 
 
+@pytest.mark.parametrize("between", ["{}{}", "a{}{}", "{}{}a", "1{}{}2", "a{}b{}c"])
+def test_every_character_begins_and_ends_words_as_in_their_expression(between: str) -> None:
+    ascii_ = [chr(code) for code in range(128)]
+    texts = [between.format(one, other) for one in ascii_ for other in ascii_]
+    texts += [between.format(one, other) for one in "éß漢½٣²" for other in ascii_]
+    expected = [words(text) for text in texts]
+    runs = hashed_runs(pa.array(texts))
+    assert runs.counts.tolist() == [len(each) + SHINGLE - 1 for each in expected]
+    hashes = np.split(runs.hashes, np.cumsum(runs.counts)[:-1])
+    by_words: dict[tuple[str, ...], bytes] = {}
+    for each, own in zip(expected, hashes, strict=True):
+        assert by_words.setdefault(tuple(each), own.tobytes()) == own.tobytes()
+    assert len({*by_words.values()}) == len(by_words)
+
+
 def test_a_batch_without_a_shared_run_has_no_near_duplicate() -> None:
     near = NearFilter(pa.chunked_array([["one two three four five"]]), 0.8)
     assert near.rows(pa.array(["six seven eight nine ten"])).tolist() == []

@@ -4,13 +4,14 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 from factories import cell_record, small_plan
 
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.store import Store
 from orchestrator.training.model_card import model_card
-from orchestrator.training.record import CellRecord, finish, latest_checkpoint
+from orchestrator.training.record import CellRecord, finish, latest_checkpoint, timing
 
 
 def one_cell(folder: Path, **settings: object) -> tuple[Store, Cell, CellRecord]:
@@ -85,6 +86,24 @@ def test_finishing_writes_the_result_and_drops_checkpoints(tmp_path: Path) -> No
     groups = record.groups.rows
     assert result["ledger"]["rollouts"] == sum(len(g["rewards"]) for g in groups)
     assert result["ledger"]["generated_tokens"] == sum(sum(g["tokens"]) for g in groups)
+
+
+def test_every_evaluation_of_trained_weights_counts_for_estimates(tmp_path: Path) -> None:
+    """One after each of four updates; that of the base model is the probe's."""
+    _, cell, record = one_cell(tmp_path, evaluate={"every": 1, "samples": 2})
+    record.start_seconds, record.evaluation_seconds, record.peak_gib = 2.5, 7.25, 1.5
+    assert timing(record) == {
+        "start_seconds": 2.5,
+        "evaluation_seconds": 7.25,
+        "evaluations": 4,
+        "answers": 4 * 12 * 2,
+        "answer_tokens": 4 * 12 * 2 * 20,
+        "decode_steps": 4 * 20,
+        "peak_gib": 1.5,
+    }
+    untrained = record.evaluations.filter(pc.equal(record.evaluations["update"], 0))
+    early = timing(CellRecord(evaluations=untrained))
+    assert (early["evaluations"], early["answers"], early["answer_tokens"]) == (0, 0, 0)
 
 
 def dies_writing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.storage.locks import exclusive
+from orchestrator.storage.proof import BLANK, Unsound, verify
 from orchestrator.storage.schema import LOG
 from orchestrator.storage.store import Store, StoreError
 
@@ -146,6 +147,26 @@ def test_credentials_in_the_address_are_refused_and_not_printed(uri: str) -> Non
     with pytest.raises(StoreError, match="export AWS_ACCESS_KEY_ID") as caught:
         Store(uri)
     assert not any(word in str(caught.value) for word in ("KEY:", "KEY@", "a:b"))
+
+
+LOOKS_LIKE_A_HASH = f"decile.sha256: {'0' * 64}, or {BLANK} decile.path: cells/other"
+
+
+def test_a_text_that_looks_like_a_proof_is_none(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    rows = pa.table({"text": [LOOKS_LIKE_A_HASH]})
+    store.write_table(rows, "t.parquet")
+    store.write_text(f"# {LOOKS_LIKE_A_HASH}\n", "README.md")
+    store.write_json({"about": LOOKS_LIKE_A_HASH}, "j.json")
+    for name in ("t.parquet", "README.md", "j.json"):
+        data = (tmp_path / name).read_bytes()
+        assert verify(data, name), name
+        with pytest.raises(Unsound, match="is a copy of"):
+            verify(data, f"a/{name}")
+        place = data.index(b"sha256: 000") + 10
+        with pytest.raises(Unsound, match="does not match its hash"):
+            verify(data[:place] + b"1" + data[place + 1 :], name)
+    assert store.read_json("j.json") == {"about": LOOKS_LIKE_A_HASH}
 
 
 def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from orchestrator.config.library_settings import GRPO_DEFAULTS
 from orchestrator.cost.caps import UsageMeter, make_queue
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.schedule import Capacity
-from orchestrator.cost.speed import gpu_type
+from orchestrator.cost.speed import Expected, cell_workload, finished_workload, gpu_type
 from orchestrator.cost.throughput import (
     DEVICES,
     Calibration,
@@ -220,6 +220,62 @@ def test_cells_of_another_experiment_calibrate_the_models_speed(tmp_path: Path) 
     estimates = estimate_costs(other, store, other.cells, {"CPU": 2.0})
     assert estimates.sources["stub"].startswith("measured on 1 finished cell")
     assert estimates.cells[other.cells[0].cell_id].training > 12.5
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_what_a_finished_cell_computed_is_counted_per_worker(tmp_path: Path, workers: int) -> None:
+    """10 updates of 4 rollouts a worker, of which an online policy drew 1.5 times as many."""
+    [cell, *_] = small_plan(tmp_path).cells
+    settings = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
+    settings |= {"max_steps": 10, "num_generations": 4, "max_completion_length": 100, "beta": 0.0}
+    stored = cell.model_dump(mode="json") | {"grpo": settings}
+    stored["resources"] = {"cpus": 1, "gpus": 1, "workers": workers}
+    rollouts = 60 * workers
+    result: dict[str, Any] = {
+        "ledger": {
+            **{"rollouts": rollouts, "discarded": 5 * workers, "live": 4 * workers},
+            **{"prompt_tokens": 50 * rollouts, "generated_tokens": 30 * rollouts},
+        },
+        "timing": {
+            **{"decode_steps": 600.0, "evaluations": 2, "answers": 400 * workers},
+            "answer_tokens": 25 * 400 * workers,
+        },
+        "versions": {"rollouts": "decile"},
+    }
+    work = finished_workload(stored, result)
+    counts = GenerationCounts(generations=15, rows=4, trained=40, scored=0, drawn=4, read=4)
+    answers = Draws(completions=200, mean=25, longest=32, prompt=50, together=8)
+    expected = Workload(counts, 40, 30, 50, 2, answers, live=0.4, recompute=True)
+    assert work == expected
+    plain = result | {"ledger": {**result["ledger"], "rollouts": rollouts * 2 / 3}, "timing": {}}
+    assert finished_workload(stored, plain).counts.generations == 10
+    assert finished_workload(stored, plain).steps == 100, "not measured: the limit"
+    masked = stored | {"grpo": settings | {"beta": 0.1}}
+    assert finished_workload(masked, result).live == 1, "the KL term computes all groups"
+    assert finished_workload(masked | {"mask_dead_groups": True}, result).live == 0.4
+    by_trl = finished_workload(stored, result | {"versions": {"rollouts": "trl"}})
+    assert by_trl == expected._replace(trl_draws=True)
+    before = finished_workload(stored, result | {"versions": {}})
+    assert before == expected._replace(trl_draws=True, padded=True)
+
+
+def test_the_evaluations_of_a_cell_are_shared_by_its_workers(tmp_path: Path) -> None:
+    """12 questions: 8 samples and a greedy one, twice; 6 others: 4 samples, at the end."""
+    other = {"task": "shuffled_objects", "options": {"train": 0, "test": 6, "seed": 5}}
+    evaluate = {"every": 2, "samples": 8, "greedy": True, "ood": ["other"], "ood_samples": 4}
+    plan = small_plan(tmp_path, datasets={"other": other}, evaluate=evaluate)
+    cell = plan.cells[0].model_copy(
+        update={"grpo": plan.cells[0].grpo | {"max_completion_length": 25}}
+    )
+    lengths = [TokenLengths(10.0 * n, np.array([10.0 * n, 30 * n])) for n in (1, 2, 3)]
+    expected = Expected(*lengths, live=0.5, draws=1.5)
+    for workers in (1, 2):
+        resources = cell.resources.model_copy(update={"workers": workers})
+        work = cell_workload(plan, cell.model_copy(update={"resources": resources}), expected)
+        assert work.answers == Draws((12 * 9 + 6 * 4 / 2) / workers, 60, 32, 30, 8)
+        assert (work.evaluations, work.counts.generations, work.counts.rows) == (2, 6, 8)
+        assert (work.prompt, work.tokens, work.live) == (10, 22.5, 0.5)
+        assert 24 < work.steps < 25 and not (work.trl_draws or work.padded or work.recompute)
 
 
 def test_a_result_records_its_timing(tmp_path: Path) -> None:

@@ -32,11 +32,14 @@ _FACTORS = _random.integers(0, 2**63, SHINGLE, dtype=np.uint64) * np.uint64(2) +
 
 
 def _kinds() -> Octets:
-    """What each byte is in the expression that finds words. Other alphabets' are letters."""
+    """What each byte of a text in lower case is in the expression that finds words.
+
+    Bytes of other alphabets are letters.
+    """
     kinds = np.full(256, _SIGN, dtype=np.uint8)
     for kind, characters in (
         (_SPACE, b"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f ,;:?'\"`${}"),
-        (_LETTER, bytes([*range(65, 91), *range(97, 123), *range(128, 256)])),
+        (_LETTER, bytes([*range(97, 123), *range(128, 256)])),
         (_DIGIT, b"0123456789"),
         (_DOT, b"."),
         (_BACKSLASH, b"\\"),
