@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,9 +21,16 @@ from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.yaml_lines import load
-from orchestrator.planning.plan import make_plan
+from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.planning.cells import cells_of
+from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.probing.marker_check import check_dataset
+from orchestrator.probing.outcomes import load_outcomes
+from orchestrator.probing.sample_store import write_part
+from orchestrator.selection.stored import store_subset
 from orchestrator.storage.errors import UserError
+from orchestrator.storage.schema import SAMPLES
+from orchestrator.storage.store import Store
 from tasks import Answer
 from tasks.arithmetic import Arithmetic
 from tasks.base import in_test_split, make_prompt
@@ -514,3 +522,45 @@ def test_the_shipped_example_needs_no_options() -> None:
     options = dataset_options()
     assert (options["marker"], options["tier"]) == ("number", "level")
     assert (experiment.budget, experiment.probe.max_completion_length) == (0.1, 96)
+
+
+@pytest.mark.slow
+def test_the_printed_select_command_takes_prompts_of_its_own_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Both datasets have the same name, and one folder holds the samples of both."""
+    commands = {}
+    for name in ("a", "b"):
+        Path(name).mkdir()
+        file = jsonl(rows_of([f"{i} {name}" for i in range(60)]), f"{name}/mine.jsonl")
+        arguments = ["--train", file, "--model", "tiny-arithmetic", "--output", f"{name}.yaml"]
+        assert main(["init", *arguments]) == 0
+        lines = capsys.readouterr().out.replace("\\\n", "")
+        [commands[name]] = [line for line in lines.split("\n") if "decile select" in line]
+    plans = {name: make_plan(load_config(Path(f"{name}.yaml")), "compare") for name in commands}
+    assert len({plan.cells[0].probe.key for plan in plans.values()}) == 1
+    for name, plan in plans.items():
+        store_probes(plan, Store("runs"))
+        assert main(["probe", f"{name}.yaml", "-e", "compare"]) == 0
+    for name, command in commands.items():
+        assert main(shlex.split(command)[1:]) == 0
+        pool = plans[name].pools["mine"].train
+        subset = pq.read_table("hard.parquet")
+        assert subset.num_rows == plans[name].cells[0].size
+        assert (pool.rows_of(subset["prompt_id"]) >= 0).all()
+
+
+def store_probes(plan: Plan, store: Store) -> None:
+    """Every sample and subset of a plan, as `decile probe` stores them."""
+    for spec in plan.probes:
+        pool, columns = plan.pool(spec), dict.fromkeys(SAMPLES.names, "")
+        columns |= {"finish": "stop", "outcome": "wrong", "marker": spec.marker}
+        rows = [
+            columns | {"prompt_id": p.prompt_id, "sample": i, "tokens": 1}
+            for p in pool.prompts(spec.split)
+            for i in range(spec.settings.samples)
+        ]
+        write_part(store, spec.key, spec.split, pa.Table.from_pylist(rows, schema=SAMPLES))
+        outcomes = load_outcomes(store, spec, pool.prompts(spec.split), pool.task)
+        for cell in cells_of(plan.cells, spec):
+            store_subset(store, cell, difficulty_of(plan, spec, outcomes))

@@ -14,19 +14,24 @@ from factories import small_plan
 
 from orchestrator.cli.main import main
 from orchestrator.config.entries import PolicyEntry
+from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.difficulty.table import difficulty
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Split
+from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.probe import ProbeActor
 from orchestrator.probing.sample_store import write_part
 from orchestrator.selection.from_file import select_file
-from orchestrator.selection.subsets import reason
+from orchestrator.selection.stored import store_subset
+from orchestrator.selection.subsets import reason, with_reason
 from orchestrator.storage.errors import UserError
-from orchestrator.storage.schema import SAMPLES, SUBSET
+from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.schema import MARKED, SAMPLES, SUBSET, empty
 from orchestrator.storage.store import Store
 from policies import PolicyError, get_policy
 
+ONE_PROMPT = {"max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 4}  # per update
 RIGHT = {"a": 4, "b": 0, "c": 2, "d": 1}  # of 4 samples
 
 
@@ -41,13 +46,32 @@ def samples(prompts: str = "abcd", indices: range = range(4)) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SAMPLES)
 
 
-def probe_folder(folder: Path, *parts: pa.Table, split: Split | None = "train") -> Path:
-    """A probe's folder as the store keeps it: parts, and the values that the key hashes."""
+def probe_folder(
+    folder: Path,
+    *parts: pa.Table,
+    split: Split | None = "train",
+    pools: Sequence[str] = ("abcd",),
+    marker: str = "m/1",
+) -> Path:
+    """A probe's folder as the store keeps it: parts, and the values that the key hashes.
+
+    `pools` are those for which the probe was finished: a subset of each is stored.
+    """
     store = Store(str(folder))
     store.write_json({"model": "m"}, "probes", "key", "key.json")
     for part in parts:
         write_part(store, "key", split, part)
+    for pool in pools:
+        why = {"probe_key": "key", "pool": canonical_hash([*pool]), "marker": marker}
+        subset = with_reason(empty(SUBSET), why)
+        store.write_table(subset, "subsets", f"{canonical_hash([pool, marker])}.parquet")
     return folder / "probes" / "key"
+
+
+def marked(table: pa.Table, marker: str) -> pa.Table:
+    """The same samples, marked by a marker."""
+    at = table.schema.get_field_index("marker")
+    return table.set_column(at, "marker", pa.array([marker] * table.num_rows))
 
 
 def chosen(source: Path, policy: str = "hard", budget: str = "2", seed: int = 0) -> list[str]:
@@ -70,6 +94,17 @@ def run_actors(folder: Path, plan: Plan, specs: Sequence[ProbeSpec]) -> None:
         actor = ProbeActor([spec.model_copy(update={"model": model})], str(folder / "runs"), 1)
         actor.specs = [spec]
         actor.draw_part([(p, range(4)) for p in pool.prompts(spec.split)])
+
+
+def store_subsets(folder: Path, plan: Plan, specs: Sequence[ProbeSpec]) -> None:
+    """Select the subsets of the cells that these probes serve, as a finished probe does."""
+    store = Store(str(folder / "runs"))
+    for spec in specs:
+        pool = plan.pool(spec)
+        outcomes = load_outcomes(store, spec, pool.prompts(spec.split), pool.task)
+        for cell in plan.cells if spec.split == "train" else ():
+            if cell.probe == spec:
+                store_subset(store, cell, difficulty_of(plan, spec, outcomes))
 
 
 def test_the_folder_of_a_probe_is_sufficient_input(tmp_path: Path) -> None:
@@ -242,11 +277,35 @@ def test_test_questions_are_never_selected_though_the_folder_holds_both_splits(
     assert {spec.split for spec in specs} == {"train", "test"}
     assert len({spec.key for spec in specs}) == 1
     run_actors(tmp_path, plan, specs)
+    store_subsets(tmp_path, plan, specs)
     pool = plan.pool(specs[0])
     folder = tmp_path / "runs" / "probes" / specs[0].key
     selected = chosen(folder, budget="40")
     assert not {p.prompt_id for p in pool.test} & set(selected)
     assert {p.prompt_id for p in pool.train} == set(selected)
+
+
+def test_datasets_that_share_a_folder_are_refused(tmp_path: Path) -> None:
+    """Whether the probes of both are finished or not."""
+    few, fewer = ({"task": "shuffled_objects", "options": {"train": n, "test": 12}} for n in (8, 9))
+    grid = {"model": ["stub"], "dataset": ["few", "fewer", "small"], "policy": ["hard"]}
+    plan = small_plan(
+        tmp_path, grid=grid, datasets={"few": few, "fewer": fewer}, budget=0.25, grpo=ONE_PROMPT
+    )
+    specs = [spec for spec in plan.probes if spec.split == "train"]
+    assert len({spec.key for spec in specs}) == 1 and len(specs) == 3
+    folder = tmp_path / "runs" / "probes" / specs[0].key
+    run_actors(tmp_path, plan, specs[:1])
+    with pytest.raises(UserError, match="are not exactly the pool of one finished probe"):
+        chosen(folder)
+    store_subsets(tmp_path, plan, specs[:1])
+    assert len(chosen(folder)) == 2
+    run_actors(tmp_path, plan, specs[1:2])
+    with pytest.raises(UserError, match="are not exactly the pool of one finished probe"):
+        chosen(folder)
+    store_subsets(tmp_path, plan, specs[1:2])
+    with pytest.raises(UserError, match="holds samples of 2 pools"):
+        chosen(folder)
 
 
 def test_a_probe_of_the_test_split_alone_is_refused(tmp_path: Path) -> None:
@@ -267,5 +326,84 @@ def test_samples_without_a_split_are_refused_as_a_folder_and_as_a_file(tmp_path:
     write_part(Store(str(tmp_path)), "key", None, samples("cd"))
     [old] = [f for f in folder.glob("*.parquet") if b"decile.split" not in f.read_bytes()]
     for path in (folder, old):
-        with pytest.raises(UserError, match="from test questions: use the subset"):
+        with pytest.raises(UserError, match="from test questions: select from the difficulty"):
             chosen(path)
+
+
+@pytest.mark.parametrize(
+    ("parts", "pools", "words"),
+    [
+        (["ab", "cd"], ["ab", "cd"], "holds samples of 2 pools"),
+        (["abcd"], ["abcd", "ab"], "holds samples of 2 pools"),
+        (["ab", "cd"], ["ab"], "are not exactly the pool of one finished probe"),
+        (["abc"], ["abcd"], "are not exactly the pool of one finished probe"),
+        (["ab", "cd"], [], "are not exactly the pool of one finished probe"),
+    ],
+    ids=["two pools", "a part of a pool", "an interrupted probe", "a lost part", "none finished"],
+)
+def test_samples_of_anything_but_one_pool_are_refused(
+    tmp_path: Path, parts: list[str], pools: list[str], words: str
+) -> None:
+    folder = probe_folder(tmp_path, *map(samples, parts), pools=pools)
+    files, out = sorted(folder.glob("*.parquet")), tmp_path / "subset.parquet"
+    for probes in ([folder], files):
+        with pytest.raises(UserError, match=f"{words}.*select from the difficulty table") as error:
+            select_file(probes, PolicyEntry(policy="hard"), "1", 0, out)
+        assert str(probes[0]) in str(error.value)
+    assert not out.exists()
+
+
+def test_the_parts_of_one_pool_are_selected_from_under_any_path_in_their_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = probe_folder(tmp_path / "runs", samples("ab"), samples("cd"))
+    own = tmp_path / "subset.parquet"
+    expected = select_file([folder], PolicyEntry(policy="hard"), "3", 0, own)
+    mine = with_reason(empty(SUBSET), expected)  # as older versions wrote it, without a proof
+    pq.write_table(mine, folder.parent.parent / "subsets" / "mine.parquet")
+    (tmp_path / "link").symlink_to(folder)
+    monkeypatch.chdir(folder)
+    files = [Path(file.name) for file in folder.glob("*.parquet")]
+    for probes in (files, [Path(".")], [Path("../key/")], [tmp_path / "link"]):
+        why = select_file(probes, PolicyEntry(policy="hard"), "3", 0, tmp_path / "out.parquet")
+        assert {**why, "source": None} == {**expected, "source": None}
+        assert pq.read_table(tmp_path / "out.parquet").equals(pq.read_table(own))
+    other = tmp_path / "other"
+    folder.parent.parent.rename(other)
+    (other / "subsets").rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="are not exactly the pool of one finished probe"):
+        chosen(other / "probes" / "key")
+
+
+def test_marks_of_several_markers_are_refused(tmp_path: Path) -> None:
+    one, two = marked(samples("ab"), "m/1"), marked(samples("cd"), "m/2")
+    folder = probe_folder(tmp_path / "parts", one, two)
+    with pytest.raises(UserError, match=r"marks of several markers \(m/1, m/2\): select from the"):
+        chosen(folder)
+    whole = marked(samples(), "m/1")
+    probe_folder(tmp_path / "subsets", whole)
+    folder = probe_folder(tmp_path / "subsets", marker="m/2")
+    with pytest.raises(UserError, match=r"marks of several markers \(m/1, m/2\)"):
+        chosen(folder)
+    file = tmp_path / "imported.parquet"
+    pq.write_table(pa.concat_tables([one, two]), file)
+    with pytest.raises(UserError, match=r"marks of several markers \(m/1, m/2\)"):
+        chosen(file)
+
+
+@pytest.mark.parametrize("prompts", ["ab", "xy"], ids=["training prompts", "test questions"])
+def test_cached_marks_of_another_marker_count_for_training_prompts_only(
+    tmp_path: Path, prompts: str
+) -> None:
+    folder = probe_folder(tmp_path, marked(samples(), "m/1"))
+    rows = [
+        dict.fromkeys(MARKED.names) | {"prompt_id": p, "sample": 0, "marker": "m/2"}
+        for p in prompts
+    ]
+    marks = pa.Table.from_pylist(rows, schema=MARKED)
+    Store(str(tmp_path)).write_table(marks, "probes", "key", "marks-2", "part.parquet")
+    if prompts == "ab":
+        with pytest.raises(UserError, match=r"marks of several markers \(m/1, m/2\)"):
+            chosen(folder)
+    else:
+        assert chosen(folder) == ["b", "d"]

@@ -9,6 +9,7 @@ from orchestrator.cli.init_plan import Site
 from orchestrator.config.starter import EXPERIMENT, Starter
 from orchestrator.cost.fit import GIB
 from orchestrator.cost.sizing import Sizing
+from orchestrator.difficulty.probe_table import table_file
 from orchestrator.planning.plan import Plan
 from orchestrator.report.layout import output_width, wrapped
 from orchestrator.storage.errors import shortened
@@ -106,13 +107,13 @@ def _gpu_lines(starter: Starter, site: Site, sizing: Sizing | None) -> list[str]
 def next_lines(file: Path, plan: Plan) -> list[str]:
     """The commands that follow."""
     name = f"{shlex.quote(str(file))} -e {EXPERIMENT}"
-    folder = Path(plan.source.config.storage) / "probes" / plan.cells[0].probe.key
+    table = table_file(plan, plan.cells[0].probe, Path(f"probe-{EXPERIMENT}.html"))
     return [
         "",
         f"Wrote {_name(str(file))}. Next:",
         f"  decile plan {name}   # what would run, and how long it takes",
         f"  decile probe {name}  # how hard each prompt is",
-        f"  decile select --probe {folder} \\",
+        f"  decile select --probe {table} \\",
         f"      --policy hard --budget {plan.experiment.budget:g} --out hard.parquet",
         f"  decile run {name}    # train with every policy and compare",
     ]

@@ -174,14 +174,14 @@ def _add_select(subparsers: "Subparsers") -> None:
         "select",
         file_commands.select,
         "select a subset from a probe or difficulty table",
-        "--probe runs/probes/KEY --policy hard --budget 0.1 --out subset.parquet",
+        "--probe probe-NAME-KEY.parquet --policy hard --budget 0.1 --out subset.parquet",
     )
     parser.add_argument(
         "--probe",
         type=Path,
         required=True,
         action="append",
-        help="folder of a probe, or a Parquet file; repeat for several",
+        help="difficulty table, Parquet file of samples, or folder of a probe; repeat for several",
     )
     parser.add_argument("--policy", required=True, help="see decile ls policies")
     _add_options(parser, "policy", "low=0.2")

@@ -1,11 +1,25 @@
 """The difficulty tables of the probes of a plan."""
 
+from pathlib import Path
+
 import pyarrow as pa
 
 from orchestrator.difficulty.table import difficulty_of_codes
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.outcomes import Outcomes
+from orchestrator.storage.hashing import canonical_hash
+
+
+def table_file(plan: Plan, spec: ProbeSpec, page: Path) -> Path:
+    """The file beside the page for the difficulty table of a training probe.
+
+    Its name hashes the pool and the marker, too: datasets that share a probe's folder never share a
+    table, even if they have the same name in two files of experiments.
+    """
+    pool = plan.pool(spec).train_hash
+    key = canonical_hash([spec.key, spec.dataset.name, spec.marker, pool])[:8]
+    return page.with_name(f"{page.stem}-{key}.parquet")
 
 
 def difficulty_of(plan: Plan, spec: ProbeSpec, outcomes: Outcomes) -> pa.Table:

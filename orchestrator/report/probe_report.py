@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import outcome_counts
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
@@ -26,7 +27,6 @@ from orchestrator.report.pool_sections import (
 )
 from orchestrator.report.tables import NONE
 from orchestrator.report.text import as_text
-from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.output import check_output
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES
@@ -53,12 +53,6 @@ def training_probes(plan: Plan) -> list[ProbeSpec]:
     return [spec for spec in plan.probes if spec.split == "train"]
 
 
-def table_file(spec: ProbeSpec, page: Path) -> Path:
-    """The file beside the page for a pool's difficulty table."""
-    key = canonical_hash([spec.key, spec.dataset.name])[:8]
-    return page.with_name(f"{page.stem}-{key}.parquet")
-
-
 def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeReport:
     """Analyse what the store holds of a plan's training probes.
 
@@ -66,7 +60,8 @@ def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeRep
     """
     specs = training_probes(plan)
     analyses = (
-        analyse_pool(plan, store, spec, table_file(spec, page) if page else None) for spec in specs
+        analyse_pool(plan, store, spec, table_file(plan, spec, page) if page else None)
+        for spec in specs
     )
     pools = tuple(filter(None, analyses))
     drawn = f"{sum(pool.drawn for pool in pools):,} samples of training prompts"
@@ -76,12 +71,12 @@ def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeRep
     return ProbeReport(plan.name, plan.experiment.about, status, pools, sections)
 
 
-def write_tables(report: ProbeReport, page: Path) -> list[Path]:
+def write_tables(plan: Plan, report: ProbeReport, page: Path) -> list[Path]:
     """Write the difficulty table of every complete pool beside the page; returns the files."""
     files = []
     for pool in report.pools:
         if pool.complete:
-            file = table_file(pool.spec, page)
+            file = table_file(plan, pool.spec, page)
             metadata = {PROBE: pool.spec.key, SPLIT: pool.spec.split}
             table = pool.table.replace_schema_metadata(metadata)
             Store(str(file.resolve().parent)).write_table(table, file.name)
@@ -91,7 +86,7 @@ def write_tables(report: ProbeReport, page: Path) -> list[Path]:
 
 def check_outputs(plan: Plan, page: Path) -> None:
     """Raise UserError unless the page and the tables beside it can be written."""
-    for file in (page, *(table_file(spec, page) for spec in training_probes(plan))):
+    for file in (page, *(table_file(plan, spec, page) for spec in training_probes(plan))):
         check_output(file)
 
 
@@ -99,7 +94,7 @@ def save_report(plan: Plan, store: Store, page: Path, width: int | None = None) 
     """Write the page and the difficulty tables; returns the report in short."""
     report = probe_report(plan, store, page)
     write_page(report, page)
-    files = [page, *write_tables(report, page)]
+    files = [page, *write_tables(plan, report, page)]
     return f"{terminal_probe(report, width)}\n\nwrote {', '.join(map(str, files))}"
 
 

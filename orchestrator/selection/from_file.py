@@ -12,17 +12,20 @@ from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry, build_policy
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.sample_store import COUNTED, PAIR, PROBE, SPLIT, parts, split_of
+from orchestrator.selection.stored import subset_reasons
 from orchestrator.selection.subsets import SubsetRequest, select, with_reason
 from orchestrator.storage.errors import UserError, shortened
+from orchestrator.storage.hashing import sequence_hash
 from orchestrator.storage.output import check_output
 from orchestrator.storage.proof import Unsound, read_parquet
+from orchestrator.storage.schema import MARKED
 from orchestrator.storage.store import Store
 from policies import ScorePolicy, needs_of
 from tasks import OUTCOMES
 
-_OWN_SUBSET = (
-    "use the subset that decile probe FILE -e NAME writes to the storage's subsets/ for that "
-    "experiment"
+_OWN_TABLE = (
+    "select from the difficulty table that decile probe FILE -e NAME writes beside its page, or "
+    "use the subset that it writes to the storage's subsets/"
 )
 
 
@@ -31,8 +34,9 @@ def select_file(
 ) -> dict[str, Any]:
     """Select from probes of one key (folders or Parquet of samples), or from a difficulty table.
 
-    Of a probe that holds both splits, only the training prompts are read. Writes the subset to
-    `out` and returns the reason for it. Raises UserError or PolicyError.
+    Of a probe that holds both splits, only the training prompts are read. Its samples must be those
+    of exactly one pool, under one marker. Writes the subset to `out` and returns the reason for it.
+    Raises UserError or PolicyError.
     """
     check_output(out)
     files = [(probe, table) for probe in probes for table in _tables(probe)]
@@ -44,6 +48,8 @@ def select_file(
         raise UserError(f"{probes[0]}: its tables cannot be merged: {error}") from error
     _check_ids(probes[0], table)
     rated = "pass_rate" in table.column_names and "prompt_id" in table.column_names
+    if not rated:
+        _check_one_pool(probes, key, table)
     subset = _from_rates if rated else _from_samples
     chosen, why = subset(probes[0], table, SubsetRequest(rule, 0, seed), budget)
     why |= {"source": [str(probe) for probe in probes], "probe_key": key}
@@ -60,16 +66,17 @@ def _check_ids(probe: Path, table: pa.Table) -> None:
 
 def _tables(probe: Path) -> Iterator[pa.Table]:
     """The parts of a probe's folder, or one Parquet file; metadata names their probe and split."""
-    if os.path.isdir(probe) and probe.parent.name == "probes":
-        verified = {part.name: part for part in parts(Store(str(probe.parent.parent)), probe.name)}
+    folder = Path(os.path.realpath(probe)) if os.path.isdir(probe) else None
+    if folder and folder.parent.name == "probes":
+        verified = {part.name: part for part in parts(_store_of(probe), folder.name)}
         if unsound := {file.name for file in probe.glob("*.parquet")} - verified.keys():
             raise UserError(f"{probe / min(unsound)}: fails verification: probe again")
         for part in verified.values():
             split = {SPLIT: part.split} if part.split else {}
-            yield part.samples.replace_schema_metadata({PROBE: probe.name, **split})
+            yield part.samples.replace_schema_metadata({PROBE: folder.name, **split})
         if verified:
             return
-    files = sorted(probe.glob("*.parquet")) if os.path.isdir(probe) else [probe]
+    files = sorted(probe.glob("*.parquet")) if folder else [probe]
     if not files or not all(os.path.isfile(file) for file in files):
         raise UserError(f"{probe}: no probe found: write a probe's folder or a Parquet file")
     for file in files:
@@ -127,7 +134,7 @@ def _training_tables(files: Sequence[tuple[Path, pa.Table]]) -> list[pa.Table]:
         if _key(table) and split is None:
             raise UserError(
                 f"{probe}: an older version wrote these samples without their split, so training "
-                f"prompts cannot be distinguished from test questions: {_OWN_SUBSET}, or probe "
+                f"prompts cannot be distinguished from test questions: {_OWN_TABLE}, or probe "
                 "again into another --storage"
             )
         (test if split == "test" else train).append(table)
@@ -142,9 +149,56 @@ def _training_tables(files: Sequence[tuple[Path, pa.Table]]) -> list[pa.Table]:
         if both := {prompt_id for ids in shared for prompt_id in ids.to_pylist()}:
             raise UserError(
                 f"{files[0][0]}: {len(both):,} prompts are both training prompts and test "
-                f"questions of the datasets that share this probe: {_OWN_SUBSET}"
+                f"questions of the datasets that share this probe: {_OWN_TABLE}"
             )
     return train
+
+
+def _check_one_pool(probes: Sequence[Path], key: str | None, samples: pa.Table) -> None:
+    """Refuse samples that are not those of exactly one pool, under one marker.
+
+    A probe's key names neither: data sets share its folder, also with an interrupted probe. The
+    subsets in the storage name the pools that it was finished for, by the hash of their prompts.
+    """
+    markers: set[str] = set()
+    if "marker" in samples.column_names and pa.types.is_string(samples["marker"].type):
+        markers |= {*samples["marker"].drop_null().unique().to_pylist()}
+    if key and "prompt_id" in samples.column_names:
+        stores = {store.uri: store for store in map(_store_of, probes)}.values()
+        reasons = [why for store in stores for why in subset_reasons(store, key)]
+        pools = {why["pool"] for why in reasons}
+        ids = samples["prompt_id"].unique().sort()
+        if len(pools) > 1:
+            raise UserError(f"{probes[0]}: holds samples of {len(pools)} pools: {_OWN_TABLE}")
+        if pools != {sequence_hash([ids.to_pylist()])}:
+            raise UserError(
+                f"{probes[0]}: its training prompts are not exactly the pool of one finished probe "
+                f"(several pools share a folder, or a probe was interrupted): {_OWN_TABLE}"
+            )
+        markers |= {why["marker"] for why in reasons}
+        markers |= {name for store in stores for name in _cached_markers(store, key, ids)}
+    if len(markers) > 1:
+        shown = ", ".join(sorted(markers))
+        raise UserError(f"{probes[0]}: holds marks of several markers ({shown}): {_OWN_TABLE}")
+
+
+def _cached_markers(store: Store, key: str, prompt_ids: pa.Array) -> set[str]:
+    """The markers under which a probe's samples of these prompts were marked again."""
+    markers: set[str] = set()
+    for folder in store.folders("probes", key):
+        for name in store.names("probes", key, folder):
+            marks = store.read_table(MARKED, "probes", key, folder, name, needs_proof=True)
+            if marks is not None:
+                marks = marks.filter(pc.is_in(marks["prompt_id"], prompt_ids))
+                markers |= {*marks["marker"].unique().to_pylist()}
+    return markers
+
+
+def _store_of(probe: Path) -> Store:
+    """The storage of a probe's folder, or of a part in it."""
+    path = Path(os.path.realpath(probe))
+    folder = path if path.is_dir() else path.parent
+    return Store(str(folder.parent.parent))
 
 
 def _from_rates(

@@ -1,6 +1,7 @@
 """The subsets of cells in the store."""
 
 import json
+from typing import Any
 
 import pyarrow as pa
 
@@ -46,3 +47,12 @@ def read_subset(store: Store, cell: Cell) -> pa.Table | None:
         store.warn_unsound("is the subset of another policy, seed or probe", *file)
         return None
     return table
+
+
+def subset_reasons(store: Store, probe_key: str) -> list[dict[str, Any]]:
+    """Why each subset of a cell was selected, of those that come from a probe."""
+    files = [("subsets", name) for name in store.names("subsets") if name.endswith(".parquet")]
+    tables = [store.read_table(SUBSET, *file) for file in files]
+    reasons = [reason(table) for table in tables if table is not None]
+    # A subset that decile select wrote there names no pool.
+    return [why for why in reasons if why.get("probe_key") == probe_key and "pool" in why]
