@@ -30,6 +30,16 @@ SAME = [
     (r"\sqrt2", r"\sqrt{2}"),
     ("1000", "1,000"),
     (r"\text{(C)}", "C"),
+    ("x_{1}", "x_1"),
+    (r"6{:}30", "6:30"),
+    ("10{,}000", "10000"),
+    (".5", "0.5"),
+    ("3/4", r"\frac34"),
+    (r"\frac1{20}", r"\frac{1}{20}"),
+    (r"a \quad b", "a b"),
+    ("**5**", "5."),
+    (r"\text{5 cm}", r"5\text{ cm}"),
+    (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
 ]
 
 
@@ -52,6 +62,14 @@ def test_normalization_removes_differences_of_spelling() -> None:
     [
         (r"5\text{ cm}", "5", "centimeter"),
         (r"5\,\mathrm{~cm}^2", "5", "square centimeter"),
+        (r"5\text{ cm}^{3}", "5", "cubic centimeter"),
+        ("5 m^3", "5 m^3", ""),
+        (r"5\text{ sq ft}", "5", "square foot"),
+        (r"5\text{ men and women}", r"5\text{ men and women}", ""),
+        ("7 men", "7", "men"),
+        (r"5 \%", r"5 \%", "percent"),
+        ("0.5°", "0.5°", "degree"),
+        ("x", "x", ""),
         (r"\frac{1}{2}\text{ hr}.", r"\frac{1}{2}", "hour"),
         ("5 square feet", "5", "square foot"),
         ("7 distinct integers", "7", "integer"),
@@ -77,6 +95,26 @@ def test_units_are_split_off(latex: str, value: str, unit: str) -> None:
         ("[1,2)", "[1,2]", "wrong"),
         ("(1,2)", "(2,1)", "wrong"),
         (r"\sqrt{2}", "1.41", "wrong"),
+        (r"\sqrt{2}", "1.414214", "wrong"),  # all that math-verify compares
+        (r"\pi", "3.141593", "wrong"),
+        ("3.141593", r"\pi", "correct"),
+        (r"\frac{x}{4}", "0.25x", "correct"),
+        (r"\frac{1}{4}+\frac{1}{4}", "0.5", "correct"),
+        (r"\{1,2\}", r"\{2,1\}", "correct"),
+        ("(1,2)", r"\{1,2\}", "wrong"),
+        ("[1,2]", r"\{1,2\}", "wrong"),
+        ("(1,2)", r"(1,\frac{4}{2})", "correct"),
+        (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}\frac22\\2\end{pmatrix}", "correct"),
+        ("1", r"1\\2", "wrong"),
+        ("11", "5 6", "wrong"),
+        (r"x \neq 3", "x=3", "wrong"),
+        (r"x \neq 3", r"x \ne 3", "correct"),
+        ("12", "at least 12", "wrong"),
+        ("20", r"20\%", "correct"),
+        ("0.05", r"5\%", "correct"),
+        ("x > 5", r"(5,\infty)", "correct"),
+        ("5{,}525+x", "x+5525", "correct"),
+        (r"\text{Bob}", "x+1", "wrong"),
         ("8", "-8", "wrong"),
         ("2ab", "2", "wrong"),
         ("4t", r"4\text{ units}", "wrong"),
@@ -112,6 +150,98 @@ def test_a_label_a_unit_or_a_base_may_be_left_out_but_not_changed(
 ) -> None:
     mark = mark_expression(rf"\boxed{{{answer}}}", gold, "lenient", truncated=False)
     assert mark.outcome == outcome
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "millimeter mm millimeters millimetre",
+        "centimeter cm centimetres",
+        "meter m metre",
+        "kilometer km kilometres",
+        "inch in",
+        "foot ft feet",
+        "yard yd yards",
+        "mile mi miles",
+        "gram g grams",
+        "kilogram kg kilograms",
+        "ounce oz ounces",
+        "pound lb pounds",
+        "second s sec seconds",
+        "minute min minutes",
+        "hour h hr hours",
+        "liter l litres",
+    ],
+)
+def test_a_unit_is_the_same_by_any_of_its_names(names: str) -> None:
+    full = names.split()[0]
+    for name in names.split():
+        assert split_unit(rf"5\text{{ {name}}}^2") == ("5", f"square {full}"), name
+
+
+@pytest.mark.parametrize("of", ["{} today", "{} each", "square {}"])
+@pytest.mark.parametrize(
+    ("one", "other"), [("am", "pm"), ("dollars", "cents"), ("days", "hours"), ("units", "degrees")]
+)
+def test_units_differ_whatever_stands_beside_them(of: str, one: str, other: str) -> None:
+    units = [split_unit(rf"5\text{{ {of.format(name)}}}")[1] for name in (one, other)]
+    assert units[0] != units[1] and "" not in units
+
+
+STATED = [
+    # text, gold, outcome; a gold that would be read from a wrong place
+    (r"The answer is \(\frac12\).", r"\frac{1}{2}", "correct"),
+    ("The answer is $$5$$, because $2+3=5$.", "5", "correct"),
+    (r"The answer is \[5\]", "5", "correct"),
+    ("So the answer is **x+1**.", "1+x", "correct"),
+    ("The answer is $x$ = 5", "5", "correct"),
+    ("The answer is $5$ or $6$.", "5", "wrong"),
+    ("The answer is 5, since 5 is prime.", "5", "correct"),
+    ("The answer is not $5$.", "5", "unparsed"),
+    ("The answer is $5$ at most.", "5", "unparsed"),
+    ("The answer is $5", "5", "unparsed"),
+    ("The answer is $5$?", "5", "unparsed"),
+    ("The answer is", "5", "unparsed"),
+    (r"\boxed{$5$}", "5", "correct"),
+    (r"\boxed{\$5}", r"\$5.00", "correct"),
+    (r"The answer is 6. \boxed{5}", "5", "correct"),
+    ("<think>The answer is 6</think>The answer is 5.", "5", "correct"),
+]
+
+
+@pytest.mark.parametrize(("text", "gold", "outcome"), STATED)
+def test_an_expression_is_read_from_a_box_or_a_statement(
+    text: str, gold: str, outcome: str
+) -> None:
+    mark = mark_expression(text, gold, "lenient", truncated=False)
+    assert mark.outcome == outcome
+    place = "boxed" if "boxed" in text else "stated"
+    assert mark.rule.startswith("no-answer" if outcome == "unparsed" else f"lenient:{place}-")
+    if "boxed" not in text:
+        assert mark_expression(text, gold, "strict", truncated=False).outcome == "unparsed"
+
+
+def test_a_statement_that_the_limit_may_have_cut_is_no_answer() -> None:
+    for text, outcome in (
+        ("The answer is $5$", "truncated"),
+        ("The answer is $5$. But", "correct"),
+    ):
+        assert mark_expression(text, "5", "lenient", truncated=True).outcome == outcome
+
+
+def test_the_rule_names_the_place_and_what_decided() -> None:
+    for text, rule in (
+        (r"\boxed{\tfrac12}", "lenient:boxed-text"),
+        (r"\boxed{0.50}", "lenient:boxed-number"),
+        (r"\boxed{2^{-1}}", "lenient:boxed-math-verify"),
+        ("The answer is 0.50", "lenient:stated-number"),
+    ):
+        mark = mark_expression(text, r"\frac{1}{2}", "lenient", truncated=False)
+        assert (mark.outcome, mark.rule) == ("correct", rule)
+    strict = mark_expression(r"\boxed{0.50}", r"\frac{1}{2}", "strict", truncated=False)
+    assert strict == ("wrong", "0.50", "strict:boxed-text")
+    long = mark_expression(rf"\boxed{{{'1+' * 1000}1}}", "1001", "lenient", truncated=False)
+    assert long == ("error", None, "lenient:too-long")
 
 
 def test_an_answer_that_math_verify_cannot_parse_is_unparsed() -> None:

@@ -61,6 +61,23 @@ CASES = [
     (r"the answer is (B), \boxed{(A)}", "wrong", "wrong"),
     (r"the answer is (B), \boxed{x y}", "unparsed", "unparsed"),
     ("(A) (B) (C)", "unparsed", "unparsed"),
+    ("The answer is B.", "unparsed", "correct"),
+    ("The answer is option C: the red ball.", "unparsed", "wrong"),
+    ("The answer is B, Bob's ball.", "unparsed", "correct"),
+    ("The answer is the ball in B.", "unparsed", "unparsed"),
+    ("The answer is Bob's.", "unparsed", "unparsed"),
+    ("The answer is a tie.", "unparsed", "unparsed"),
+    ("The answer is B or C.", "unparsed", "unparsed"),
+    ("The answer is neither A nor B.", "unparsed", "unparsed"),
+    ("The answer is (B), not (A).", "unparsed", "correct"),
+    ("The answer is the red ball (B).", "unparsed", "correct"),
+    ("The answer is f(B).", "unparsed", "unparsed"),
+    (r"\boxed{option b}", "unparsed", "correct"),
+    (r"\boxed{the ball of (b)}", "unparsed", "correct"),
+    (r"\boxed{not (B)}", "unparsed", "unparsed"),
+    (r"\boxed{(B)" + " " * 200 + "}", "correct", "correct"),
+    (r"\boxed{(B)" + " is Bob's" * 40 + "}", "unparsed", "unparsed"),
+    ("<think>\\boxed{(B)}</think>", "correct", "unparsed"),
 ]
 
 
@@ -73,6 +90,87 @@ def test_each_reading_gives_its_outcome_and_names_its_rule(
         assert mark.outcome == outcome
         assert (mark.extracted is None) == (mark.rule == "no-answer")
         assert mark.reward == float(outcome == "correct")
+
+
+NUMBER_CASES = [
+    # text, value and rule of the lenient reading
+    (r"\boxed{18}", "18", "boxed"),
+    (r"\boxed{18.0 eggs}", "18", "boxed"),
+    (r"\boxed{\frac{3}{4}}", "3/4", "boxed"),
+    (r"\boxed{-\frac{3}{4}}", "-3/4", "boxed"),
+    (r"\boxed{\dfrac34}", "3/4", "boxed"),
+    (r"\boxed{3 1/2}", "7/2", "boxed"),
+    (r"\boxed{-3 1/2}", "-7/2", "boxed"),
+    (r"\boxed{1\,000\,000}", "1000000", "boxed"),
+    (r"\boxed{1{,}000{,}000}", "1000000", "boxed"),
+    (r"\boxed{\$1,234.50}", "2469/2", "boxed"),
+    (r"\boxed{1,23}", None, None),
+    (r"\boxed{1/0}", None, None),
+    (r"\boxed{5 + 13}", None, None),
+    (r"\boxed{x} \n#### 18", None, None),
+    ("#### 18\n", "18", "hash"),
+    ("#### 1,000\nI hope it helps.", "1000", "hash"),
+    ("#### 17\n#### $18 in all", "18", "hash"),
+    ("#### 18 or 19\n", None, None),
+    ("#### 2. Count\nThe answer is 18", "18", "stated"),
+    ("The answer is **18**", "18", "stated"),
+    ("The answer is 18 (9 boxes with 2 pens each).", "18", "stated"),
+    ("The answer is 5 + 13, which equals 18.", "18", "stated"),
+    ("The answer is 2 + 16 = 18 eggs", "18", "stated"),
+    ("The answer is minus 18.", "-18", "stated"),
+    ("The answer is 1.8.", "9/5", "stated"),
+    ("The answer is x = 5, y = 18.", None, None),
+    ("The answer is at least 18.", None, None),
+    ("The answer is 18?", None, None),
+    ("The answer is x. It is **18** eggs.", "18", "bold"),
+    ("**Step 1:** add.\nIt is **18**.", "18", "bold"),
+    ("It is **18**, not **17**.", None, None),
+    ("It is **18** because the other two boxes are empty.", None, None),
+    ("**Step 18:**", None, None),
+    ("He has 18.", None, None),
+]
+
+
+@pytest.mark.parametrize(("text", "value", "place"), NUMBER_CASES)
+def test_a_number_is_read_from_its_place(text: str, value: str | None, place: str | None) -> None:
+    mark = mark_number(text, value or "18", "lenient", truncated=False)
+    if value is None:
+        assert mark == ("unparsed", None, "no-answer")
+    else:
+        assert mark == ("correct", value, f"lenient:{place}-number")
+        other = mark_number(text, "123", "lenient", truncated=False)
+        assert other == ("wrong", value, f"lenient:{place}-number")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("so 7 and 18", "18"),
+        ("He has $1,800.50 left", "3601/2"),
+        ("from **7** to **18**", "18"),
+        ("it fell to −18 degrees", "-18"),
+        ("18 of " + "them " * 30, "18"),
+        ("none", None),
+    ],
+)
+def test_the_last_number_counts_where_a_task_allows_it(text: str, value: str | None) -> None:
+    mark = mark_number(text, value or "18", "lenient", truncated=False, last_number=True)
+    assert mark.extracted == value
+    assert mark.rule == ("no-answer" if value is None else "lenient:last-number")
+    cut = mark_number(text, value or "18", "lenient", truncated=True, last_number=True)
+    assert cut.outcome == "truncated", "the number may go on"
+    assert mark_number(text, "18", "lenient", truncated=False).outcome == "unparsed"
+
+
+@pytest.mark.parametrize(
+    ("gold", "outcome"),
+    [("3", "correct"), ("3.0", "correct"), ("6/2", "correct"), ("7/2", "wrong"), ("-3", "wrong")],
+)
+def test_a_strict_integer_is_compared_by_value(gold: str, outcome: str) -> None:
+    mark = mark_number(r"It is \boxed{3}", gold, "strict", truncated=False)
+    assert mark == (outcome, "3", "strict:boxed-integer")
+    for other in (r"\boxed{3.0}", r"\boxed{}", "#### 3"):
+        assert mark_number(other, gold, "strict", truncated=False).outcome == "unparsed"
 
 
 def test_truncated_completions_without_an_answer_are_truncated() -> None:
@@ -154,7 +252,10 @@ def test_a_box_may_hold_one_level_of_braces() -> None:
     assert last_box(r"\boxed{\frac{1}{2}}") == r"\frac{1}{2}"
     assert last_box(r"\boxed{ 7 }") == "7"
     assert last_box(r"\boxed{a} \boxed{b") == "a"
-    assert last_box("no box") is None
+    for text in ("no box", "{7}", "}", r"\text{7}", r"\boxed{a"):
+        assert last_box(text) is None
+    assert last_box(r"\boxed{{a}}") == "{a}"
+    assert last_box(r"\boxed{a \boxed{b} c}") == "b"
 
 
 MEGABYTE = 1_000_000

@@ -12,8 +12,6 @@ from trl.trainer.utils import add_fused_lm_head
 
 from orchestrator.training.shared_prefix import pack, token_outputs, why_not
 
-pytestmark = pytest.mark.slow
-
 SHAPE: dict[str, Any] = {
     "vocab_size": 60,
     "hidden_size": 32,
@@ -97,6 +95,7 @@ TOKENS = st.lists(st.integers(1, 59), min_size=1, max_size=6)
 GROUPS = st.tuples(TOKENS, st.lists(TOKENS, min_size=1, max_size=4))  # a prompt, its completions
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(TOKENS, st.lists(TOKENS, min_size=1, max_size=4)), min_size=1, max_size=4)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from factories import small_plan
 from grpo import (  # noqa: F401 (fixtures)
     BY_ROWS,
     BY_TOKENS,
@@ -21,13 +22,14 @@ from grpo import (  # noqa: F401 (fixtures)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trl import GRPOTrainer
+from trl.trainer.utils import RepeatSampler
 
-from orchestrator.evaluation.groups import is_live
+from orchestrator.evaluation.groups import GroupRecorder, is_live
 from orchestrator.training.callback import CellCallback
-from orchestrator.training.rewards import fill_unmarked
+from orchestrator.training.epoch_order import EpochOrder
+from orchestrator.training.rewards import correctness, fill_unmarked, marker
 from orchestrator.training.trl_internals import LiveGroupsTrainer
-
-pytestmark = pytest.mark.slow
+from tasks.marking import Mark, no_answer_mark
 
 
 def rows_of(batch: dict[str, Any], rows: torch.Tensor) -> dict[str, Any]:
@@ -46,6 +48,7 @@ def only_live(batch: dict[str, Any], live: torch.Tensor) -> dict[str, Any]:
     return selected | {"num_items_in_batch": selected["completion_mask"].sum()}
 
 
+@pytest.mark.slow
 def test_the_trainer_writes_no_model_card(tmp_path: Path) -> None:
     trainer, _ = trainer_of(tmp_path, ["correct or wrong"], masked=False)
     (tmp_path / "out").mkdir(exist_ok=True)
@@ -53,6 +56,7 @@ def test_the_trainer_writes_no_model_card(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "README.md").exists()
 
 
+@pytest.mark.slow
 def test_running_out_of_memory_while_generating_splits_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +91,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]
     return trainer, output, live.repeat_interleave(GROUP)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss_type", BY_ROWS + BY_TOKENS)
 def test_the_loss_agrees_with_that_of_the_live_groups_alone(
     mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str
@@ -100,6 +105,7 @@ def test_the_loss_agrees_with_that_of_the_live_groups_alone(
     assert trainer.beta == 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss_type", [t for t in BY_ROWS + BY_TOKENS if t != "bnpo"])
 def test_micro_batches_with_unequal_shares_of_live_rows_give_the_same_gradient(
     mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str
@@ -113,6 +119,7 @@ def test_micro_batches_with_unequal_shares_of_live_rows_give_the_same_gradient(
     torch.testing.assert_close(masked, expected, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss_type", BY_ROWS + BY_TOKENS)
 def test_unmasked_dead_groups_change_the_gradient(
     mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str
@@ -126,6 +133,7 @@ def test_unmasked_dead_groups_change_the_gradient(
     assert (unmasked - expected).norm() > 0.01 * expected.norm()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss_type", BY_ROWS + BY_TOKENS)
 def test_a_batch_without_live_groups_gives_no_gradient(
     mixed: tuple[Any, dict[str, Any], torch.Tensor], loss_type: str
@@ -137,6 +145,7 @@ def test_a_batch_without_live_groups_gives_no_gradient(
     assert gradient(trainer, [dead], LiveGroupsTrainer._compute_loss).abs().max() == 0
 
 
+@pytest.mark.slow
 def test_an_unmarked_completion_has_no_advantage(
     mixed: tuple[Any, dict[str, Any], torch.Tensor],
 ) -> None:
@@ -145,6 +154,7 @@ def test_an_unmarked_completion_has_no_advantage(
     assert (output["advantages"][live] != 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
 def test_updates_of_dead_groups_move_the_weights_by_kl_unless_masked(
@@ -225,3 +235,79 @@ def test_filling_unmarked_rewards_keeps_groups_live_or_dead(
                 assert reward == pytest.approx(mean)
             else:
                 assert reward == original
+
+
+def test_an_epoch_has_the_order_of_an_undisturbed_cell() -> None:
+    def trls() -> RepeatSampler:
+        return RepeatSampler(range(10), mini_repeat_count=2, batch_size=5, seed=3)
+
+    undisturbed = trls()
+    expected = [list(undisturbed) for _ in range(4)]
+    assert len({*map(tuple, expected)}) == 4
+    order = EpochOrder(trls())
+    assert len(order) == 20 and list(order) == expected[0]
+    for epoch in (0, 1, 2, 3, 2):  # a resumed cell begins in any of them
+        order.set_epoch(epoch)
+        assert list(order) == expected[epoch]
+
+
+class Exact:
+    """A task whose answers are right where they are the gold."""
+
+    def __init__(self) -> None:
+        self.other_reading = self
+
+    def mark_all(self, answers: list[Any]) -> list[Mark]:
+        return [
+            Mark(
+                "correct" if a.completion == a.answer else no_answer_mark(a.truncated).outcome,
+                None,
+                "",
+            )
+            for a in answers
+        ]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_worker_has_the_rewards_of_its_rows_and_the_groups_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    """Two workers with three rows each, two groups of three."""
+    [cell, *_] = small_plan(tmp_path).cells
+    probe = cell.probe.model_copy(
+        update={"settings": cell.probe.settings.model_copy(update={"stop": ("STOP", "END")})}
+    )
+    mark = marker(cell.model_copy(update={"probe": probe}), Exact(), [7, 8])  # type: ignore[arg-type]
+    texts = ["a", "b", "bSTOP", "c", "c", "aENDcSTOP"]
+    ids = [[1, 7], [1, 8, 9], [1, 2, 3], [4, 8], [4], [1, 2]]
+    golds = ["a", "a", "b", "c", "c", "a"]
+    rows = {
+        "completions": [[{"role": "assistant", "content": text}] for text in texts],
+        "completion_ids": ids,
+        "prompt_id": ["p"] * 3 + ["q"] * 3,
+        "answer": golds,
+        "tier": ["1"] * 3 + ["2"] * 3,
+    }
+    given = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
+    every = mark(rows["completions"], ids, given)
+    assert [m["outcome"] for m in every] == ["correct", "truncated"] + ["correct"] * 4
+    assert [m["tokens"] for m in every] == [2, 3, 3, 2, 1, 2]
+    assert every[3] == {
+        **{"prompt_id": "q", "tier": "2", "tokens": 2, "outcome": "correct", "reward": 1.0},
+        "other_outcome": "correct",
+    }
+    every[0]["reward"] = None  # as if marking had failed
+    monkeypatch.setattr("orchestrator.training.rewards.gather_object", lambda _: every)
+    process = SimpleNamespace(process_index=rank)
+    monkeypatch.setattr("orchestrator.training.rewards.PartialState", lambda: process)
+    groups = GroupRecorder()
+    own = {name: values[3 * rank :][:3] for name, values in rows.items()}
+    reward = correctness(mark, groups, 3)
+    state = SimpleNamespace(global_step=4)
+    assert reward(**own, trainer_state=state) == [[0.5, 0.0, 1.0], [1.0, 1.0, 1.0]][rank]
+    assert [(row["update"], row["prompt_id"], row["rewards"]) for row in groups.rows] == [
+        (5, "p", [None, 0, 1]),
+        (5, "q", [1, 1, 1]),
+    ]
+    drawn = reward(**own, trainer_state=state, reward=[0.5, 0.25, 0.0])
+    assert drawn == [0.5, 0.25, 0.0] and len(groups.rows) == 2, "recorded where they were drawn"
