@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 INTERRUPTED = "interrupted; rerun the same command to resume"
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 LOOK_SECONDS = 0.05  # between two looks for a signal
 ACTIONS_SECONDS = 2.0  # `ray job stop` sends SIGKILL after 3 s
 KILL_SECONDS = 5.0  # killed processes that hold much memory need a moment
@@ -27,6 +27,7 @@ _actions: list[Callable[[], None]] = []
 _displays: list[Callable[[], None]] = []
 _ends = threading.Lock()  # taken once, by the thread that ends the process
 _blocked: set[signal.Signals] = set()  # by this process, for the thread that waits for them
+_ignored: set[signal.Signals] = set()  # by the parent process
 _enabled = False
 
 
@@ -37,16 +38,18 @@ def enabled() -> bool:
 
 @contextmanager
 def signals_end_process() -> Iterator[None]:
-    """Inside this block, SIGINT, SIGTERM and SIGHUP end the process with exit code 128 + signal.
+    """Inside this block, each of SIGNALS ends the process with exit code 128 + signal.
 
     To be entered by a command in its main thread, before it starts other threads. Signals that
-    the parent process ignores (nohup) remain ignored. Ray's processes start with the signals
-    unblocked, and become children of this process when their own parent dies.
+    the parent process ignores (nohup) remain ignored, whatever handler a library installs for them.
+    Ray's processes start with the signals unblocked, and become children of this process when their
+    own parent dies.
     """
     global _enabled
-    _blocked.update(s for s in SIGNALS if signal.getsignal(s) is not signal.SIG_IGN)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _blocked)
-    os.register_at_fork(after_in_child=_unblock_signals)
+    _ignored.update(s for s in SIGNALS if signal.getsignal(s) is signal.SIG_IGN)
+    _blocked.update(set(SIGNALS) - _ignored)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    os.register_at_fork(after_in_child=_restore_signals)
     _adopt_orphans(True)
     done = threading.Event()
 
@@ -64,7 +67,9 @@ def signals_end_process() -> Iterator[None]:
         done.set()
         _enabled = False
         _adopt_orphans(False)
+        _ignore_again()
         _blocked.clear()
+        _ignored.clear()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -158,8 +163,15 @@ def _stay_if_ending() -> None:
         threading.Event().wait()
 
 
-def _unblock_signals() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _blocked)
+def _ignore_again() -> None:
+    """Discard the pending signals that were ignored at the start, and the handlers of libraries."""
+    for number in _ignored:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _restore_signals() -> None:
+    _ignore_again()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_blocked, *_ignored})
 
 
 def _adopt_orphans(adopt: bool) -> None:

@@ -31,7 +31,7 @@ OBJECT_STORE_BYTES = 200_000_000  # parts of a probe are small; Ray's default is
 
 
 class RayFails(RuntimeError):
-    """A local Ray does not start; the message names its logs."""
+    """Ray does not start, or ends its work early; the message says what to do."""
 
 
 def in_ray_job() -> bool:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import wait_until
+from processes import output_of, wait_until
 
 from benchmarks.local_cluster import environment
 from cluster.ending import INTERRUPTED
 
 pytestmark = pytest.mark.slow
 
-# A command whose main thread ignores every signal, with a child and an orphaned grandchild.
+# A command with a child and an orphaned grandchild. A library has replaced its signal handlers.
 COMMAND = """
 import os, signal, subprocess, sys, threading
 from pathlib import Path
@@ -25,8 +25,8 @@ sleep = "import time; time.sleep(600)"
 sleeps = f"[sys.executable, '-c', {sleep!r}], stdout=subprocess.DEVNULL"
 parent = f"import subprocess, sys; print(subprocess.Popen({sleeps}).pid)"
 with signals_end_process():
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # as Ray and Tune replace handlers
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda number, frame: os._exit(77))
     child = subprocess.Popen([sys.executable, "-c", sleep], preexec_fn=lambda: None)
     status = Path(f"/proc/{child.pid}/status").read_text()
     orphan = subprocess.run([sys.executable, "-c", parent], stdout=subprocess.PIPE)
@@ -60,7 +60,9 @@ def ended(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129), ("SIGUSR1", 138)]
+)
 def test_a_signal_ends_the_command_and_all_that_it_started(
     number: str, code: int, tmp_path: Path
 ) -> None:
@@ -75,15 +77,34 @@ def test_a_signal_ends_the_command_and_all_that_it_started(
     assert int((tmp_path / "blocked").read_text(), 16) == 0, "children start with blocked signals"
 
 
-def test_nohup_keeps_the_command_running(tmp_path: Path) -> None:
-    process, started = start(tmp_path, "nohup")
-    process.send_signal(signal.SIGHUP)
+@pytest.mark.parametrize(("ignored", "other"), [("HUP", "TERM"), ("INT", "TERM"), ("TERM", "INT")])
+def test_a_signal_that_is_ignored_at_the_start_stays_ignored(
+    ignored: str, other: str, tmp_path: Path
+) -> None:
+    process, started = start(tmp_path, "sh", "-c", f"trap '' {ignored}; exec \"$@\"", "sh")
+    process.send_signal(getattr(signal, f"SIG{ignored}"))
     with pytest.raises(subprocess.TimeoutExpired):
         process.communicate(timeout=1)
-    process.send_signal(signal.SIGTERM)
+    child = psutil.Process(started[0])
+    child.send_signal(getattr(signal, f"SIG{ignored}"))
+    assert not ended(child.pid), "what it starts ignores the signal, too"
+    process.send_signal(getattr(signal, f"SIG{other}"))
     process.communicate(timeout=60)
-    assert process.returncode == 143
+    assert process.returncode == 128 + getattr(signal, f"SIG{other}")
     wait_until(lambda: all(map(ended, started)), seconds=30)
+
+
+def test_an_ignored_signal_does_not_end_a_command_at_its_end() -> None:
+    code = """
+import os, signal
+from cluster.ending import signals_end_process
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+with signals_end_process():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+print("done")
+"""
+    assert output_of(code) == "done\n"
 
 
 def test_a_library_call_does_not_end_its_process(caplog: pytest.LogCaptureFixture) -> None:

@@ -35,9 +35,10 @@ from orchestrator.cli.main import main
 from orchestrator.evaluation.groups import learnable_pct
 from orchestrator.selection.stored import read_subset
 from orchestrator.tracking import default_tracking_uri
-from orchestrator.training.micro_batch import fitted_grpo, halvings, shrink
+from orchestrator.training.micro_batch import SmallerBatch, fitted_grpo, shrink
 from orchestrator.training.trial import run_cell
 from orchestrator.training.trl_internals import LiveGroupsTrainer
+from orchestrator.training.tune_runner import is_deterministic
 
 pytestmark = pytest.mark.cluster
 
@@ -157,7 +158,7 @@ def test_running_out_of_memory_halves_the_micro_batch_and_changes_no_group(
 
     monkeypatch.setattr(LiveGroupsTrainer, "_compute_loss", small)
     for size, smaller in ((16, 8), (8, 4)):
-        with pytest.raises(RuntimeError, match=f"micro-batch of {size}: {smaller} from here on"):
+        with pytest.raises(SmallerBatch, match=f"micro-batch of {size}: {smaller} from here on"):
             run_cell(cell, store.uri, lambda _: None)
     run_cell(cell, store.uri, lambda _: None)
     recorded, calm = groups(store, cell.cell_id), groups(store_of(finished), cell.cell_id)
@@ -173,17 +174,32 @@ def test_running_out_of_memory_halves_the_micro_batch_and_changes_no_group(
         assert ledgers[0][name] == ledgers[1][name]
 
 
+def test_a_deleted_subset_ends_a_cell_without_another_attempt(
+    finished: Path, tmp_path: Path
+) -> None:
+    file = experiments(tmp_path)
+    shutil.copytree(finished.parent / "runs" / "probes", tmp_path / "runs" / "probes")
+    cell, store = plan_of(file).cells[0], store_of(file)
+    missing = f"the subset {cell.subset_key} of cell {cell.name} is missing: rerun the same command"
+    with pytest.raises(ValueError, match=missing) as caught:
+        run_cell(cell, store.uri, lambda _: None)
+    assert is_deterministic(caught.value)
+
+
 def test_running_out_of_memory_with_a_micro_batch_of_one_is_reported(tmp_path: Path) -> None:
     file = experiments(tmp_path)
     cell, store = plan_of(file).cells[0], store_of(file)
-    assert halvings(cell) == 4
     for size in (8, 4, 2, 1):
         for _ in range(2):  # two workers run out of memory at once
-            assert f"{size} from here on" in shrink(cell, store, 2 * size)
+            error = shrink(cell, store, 2 * size)
+            assert isinstance(error, SmallerBatch)
+            assert f"{size} from here on" in str(error)
         grpo = fitted_grpo(cell, store)
         assert grpo["per_device_train_batch_size"] == size
         assert grpo["gradient_accumulation_steps"] == 16 // size
-    assert "lower grpo.max_completion_length" in shrink(cell, store, 1)
+    error = shrink(cell, store, 1)
+    assert not isinstance(error, SmallerBatch)
+    assert "lower grpo.max_completion_length" in str(error)
 
 
 def test_two_workers_train_one_cell_through_ray_train(tmp_path: Path) -> None:

@@ -1,6 +1,10 @@
 """Which errors of a cell are retried."""
 
+import os
 import pickle
+import signal
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +14,11 @@ import pytest
 from factories import small_plan
 
 from cluster.ray_internals import worker_failures
-from cluster.session import ray_session
+from cluster.session import RayFails, ray_session
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.samples import MarkingError
 from orchestrator.storage.store import Store, StoreError
+from orchestrator.training.micro_batch import SmallerBatch, shrink
 from orchestrator.training.trial import Report
 from orchestrator.training.tune_runner import (
     SameAgain,
@@ -35,6 +40,12 @@ def caused_by(error: Exception, cause: Exception) -> Exception:
         (ValueError("Unknown loss type"), True),
         (TypeError("unexpected keyword"), True),
         (KeyError("setting"), True),
+        (IndexError("row"), True),
+        (AttributeError("no such method"), True),
+        (FloatingPointError("NaN logits"), True),
+        (NotImplementedError("not for this model"), True),
+        (SmallerBatch("16: 8 from here on"), False),
+        (pa.ArrowKeyError("torn file"), False),
         (RuntimeError("CUDA error"), False),
         (MemoryError(), False),
         (OSError("connection reset"), False),
@@ -48,20 +59,24 @@ def test_a_wrong_value_is_the_same_every_time(error: Exception, same_again: bool
     assert is_deterministic(error) == same_again
 
 
-class OneCell:
-    """A source of one cell that keeps how its trial ended."""
+class Cells:
+    """A source of some cells that keeps which attempts were repeated, and how the trials ended."""
 
-    def __init__(self, cell: Cell) -> None:
-        self.cells, self.ends = [cell], list[str | None]()
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cells = [*cells]
+        self.retries, self.ends = list[str](), list[str | None]()
 
     def next(self) -> Cell | None:
-        return self.cells.pop() if self.cells else None
+        return self.cells.pop(0) if self.cells else None
 
     def updated(self, cell: Cell, report: dict[str, Any]) -> None:
         """Nothing to keep."""
 
+    def retried(self, cell: Cell, error: str) -> None:
+        self.retries.append(error.splitlines()[-1])
+
     def ended(self, cell: Cell, error: str | None) -> None:
-        self.ends.append(error)
+        self.ends.append(error and error.splitlines()[-1])
 
 
 def refusing(log: str) -> Train:
@@ -78,7 +93,7 @@ def refusing(log: str) -> Train:
 @pytest.mark.cluster
 def test_a_deterministic_error_ends_a_cell_at_once_and_in_one_line(tmp_path: Path) -> None:
     plan, log = small_plan(tmp_path), tmp_path / "log.txt"
-    source = OneCell(plan.cells[0])
+    source = Cells(plan.cells[:1])
     with ray_session():
         store = Store(str(tmp_path / "runs"))
         run_cells(source, plan.cells[:1], 1, store, refusing(str(log)))
@@ -86,12 +101,59 @@ def test_a_deterministic_error_ends_a_cell_at_once_and_in_one_line(tmp_path: Pat
     assert log.read_text() == f"started in {Path.cwd()}\n", "relative paths of data sets hold there"
 
 
+def failing(log: str, sizes: Sequence[int]) -> Train:
+    """Runs out of memory with each micro-batch, then fails for a reason that may pass."""
+
+    def train(cell: Cell, storage: str, report: Report) -> None:
+        with Path(log).open("a") as file:
+            file.write("started\n")
+        attempt = len(Path(log).read_text().splitlines())
+        if attempt <= len(sizes):
+            raise shrink(cell, Store(storage), sizes[attempt - 1])
+        raise OSError("connection reset")
+
+    return train
+
+
+@pytest.mark.cluster
+def test_four_attempts_besides_those_with_a_smaller_micro_batch(tmp_path: Path) -> None:
+    plan, log = small_plan(tmp_path), tmp_path / "log.txt"
+    source = Cells(plan.cells[:1])
+    store = Store(str(tmp_path / "runs"))
+    with ray_session():
+        run_cells(source, plan.cells[:1], 1, store, failing(str(log), [8, 4]))
+        assert len(log.read_text().splitlines()) == 2 + 4
+        smaller = "orchestrator.training.micro_batch.SmallerBatch: out of memory with a micro-batch"
+        assert source.retries == [
+            f"{smaller} of 8: 4 from here on",
+            f"{smaller} of 4: 2 from here on",
+            *["OSError: connection reset"] * 3,
+        ]
+        assert source.ends == ["OSError: connection reset"]
+
+
+@pytest.mark.cluster
+def test_cells_that_tune_leaves_out_are_an_error(tmp_path: Path) -> None:
+    plan, driver = small_plan(tmp_path), os.getpid()
+
+    def train(cell: Cell, storage: str, report: Report) -> None:
+        os.kill(driver, signal.SIGUSR1)  # which Tune handles
+        time.sleep(600)
+
+    source = Cells(plan.cells[:2])
+    before = signal.getsignal(signal.SIGUSR1)
+    with ray_session(), pytest.raises(RayFails, match="Ray Tune ended before 2 of 2 cells; rerun"):
+        run_cells(source, plan.cells[:2], 1, Store(str(tmp_path / "runs")), train)
+    signal.signal(signal.SIGUSR1, before)
+    assert source.ends == []
+
+
 def test_what_a_worker_of_a_group_raised_is_read_from_the_groups_error() -> None:
     from ray.train import WorkerGroupError
     from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
 
     def failure(error: BaseException) -> BaseException:
-        with pytest.raises((SameAgain, OSError, MarkingError)) as caught, deterministic_errors():
+        with pytest.raises((SameAgain, OSError, SmallerBatch)) as caught, deterministic_errors():
             raise error
         return pickle.loads(pickle.dumps(UserExceptionWithTraceback(caught.value, "its traceback")))
 
@@ -99,12 +161,14 @@ def test_what_a_worker_of_a_group_raised_is_read_from_the_groups_error() -> None
         0: failure(KeyError("beta")),
         1: failure(OSError("reset")),
         2: failure(MarkingError("3 of 3")),
+        3: failure(SmallerBatch("8 from here on")),
     }
     group: Any = pickle.loads(pickle.dumps(WorkerGroupError("both failed", failures)))  # type: ignore[arg-type]
     assert [f"{type(e).__name__}: {e}" for e in worker_failures(group)] == [
         "SameAgain: KeyError: 'beta'",
         "OSError: reset",
         "SameAgain: MarkingError: 3 of 3",
+        "SmallerBatch: 8 from here on",
     ]
 
 
@@ -114,7 +178,7 @@ def test_a_deterministic_error_ends_a_group_of_workers_at_once(tmp_path: Path) -
     cell = plan.cells[0]
     dataset = replace(cell.probe.dataset, options={"train": -5})
     probe = cell.probe.model_copy(update={"dataset": dataset})
-    source = OneCell(cell.model_copy(update={"probe": probe}))
+    source = Cells([cell.model_copy(update={"probe": probe})])
     with ray_session():
         run_cells(source, [cell], 1, Store(str(tmp_path / "runs")))
     assert source.ends == ["TaskError: invalid train -5: write an integer ≥ 0"]

@@ -13,12 +13,8 @@ from orchestrator.storage.store import Store
 FILE = "micro_batch.json"
 
 
-def halvings(cell: Cell) -> int:
-    """How many times the micro-batch can be reduced."""
-    steps, size = 0, int(cell.grpo["per_device_train_batch_size"])
-    while size > 1:
-        steps, size = steps + 1, _smaller(size)
-    return steps
+class SmallerBatch(RuntimeError):
+    """Out of memory: the next attempt uses a smaller micro-batch."""
 
 
 def fitted_grpo(cell: Cell, store: Store) -> dict[str, Any]:
@@ -35,18 +31,19 @@ def fitted_grpo(cell: Cell, store: Store) -> dict[str, Any]:
     return cell.grpo | more | {"per_device_train_batch_size": size}
 
 
-def shrink(cell: Cell, store: Store, size: int) -> str:
-    """Store a smaller micro-batch for the next try; the message for the user.
+def shrink(cell: Cell, store: Store, size: int) -> RuntimeError:
+    """Store a smaller micro-batch for the next attempt; the error to raise.
 
     `size` is what was tried: whichever workers run out of memory, they agree on the next one.
     """
     if size == 1:
-        return (
+        return RuntimeError(
             "out of memory with a micro-batch of 1: lower grpo.max_completion_length, or raise "
             "resources.gpus"
         )
-    store.write_json({"micro_batch": _smaller(size)}, "cells", cell.cell_id, FILE)
-    return f"out of memory with a micro-batch of {size}: {_smaller(size)} from here on"
+    smaller = _smaller(size)
+    store.write_json({"micro_batch": smaller}, "cells", cell.cell_id, FILE)
+    return SmallerBatch(f"out of memory with a micro-batch of {size}: {smaller} from here on")
 
 
 def _smaller(size: int) -> int:

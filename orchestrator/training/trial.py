@@ -52,8 +52,8 @@ class Start(NamedTuple):
 def run_cell(cell: Cell, storage: str, report: Report) -> None:
     """Run or resume a cell in this process, which may be one of several that train it together.
 
-    Raises RuntimeError when training ends short of its updates: TRL trains nothing, silently, when
-    a subset is smaller than one batch.
+    Raises ValueError when training ends short of its updates: TRL trains nothing, silently, when a
+    subset is smaller than one batch. Raises SmallerBatch where another attempt may fit the memory.
     """
     store, workers = Store(storage), Workers.of(cell)
     checkpoints = Checkpoints(store, cell.cell_id, workers.rank)
@@ -146,10 +146,10 @@ class Trial:
         try:
             trainer.train(resume_from_checkpoint=resumed)
         except torch.OutOfMemoryError as error:  # a new process resumes, with all its memory free
-            raise RuntimeError(shrink(cell, self.store, micro_batch)) from error
+            raise shrink(cell, self.store, micro_batch) from error
         updates = trainer.state.global_step
         if self.stop is None and updates != cell.updates:
-            raise RuntimeError(f"cell {cell.name} ended after {updates} of {cell.updates} updates")
+            raise ValueError(f"cell {cell.name} ended after {updates} of {cell.updates} updates")
         self.workers.from_first(lambda: self._end(updates))
 
     def _subset(self) -> tuple[PromptTable, History | None]:
@@ -159,10 +159,13 @@ class Trial:
         """
         table = read_subset(self.store, self.cell)
         if table is None:
-            raise RuntimeError(f"cell {self.cell.name} has no subset {self.cell.subset_key}")
+            raise ValueError(
+                f"the subset {self.cell.subset_key} of cell {self.cell.name} is missing: "
+                "rerun the same command to select it again"
+            )
         rows = self.pool.train.rows_of(table["prompt_id"])
         if (rows < 0).any():
-            raise RuntimeError(f"the pool of cell {self.cell.name} lacks prompts of its subset")
+            raise ValueError(f"the pool of cell {self.cell.name} lacks prompts of its subset")
         subset = self.pool.train.take(rows)
         history = history_of(self.cell, table.take(subset.order)) if self.cell.online else None
         return subset.take(subset.order), history

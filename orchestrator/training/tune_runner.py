@@ -17,16 +17,24 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cluster.ray_internals import keep_credentials_from_trials, worker_failures
-from cluster.session import quiet_logs
+from cluster.session import RayFails, quiet_logs
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.samples import MarkingError
 from orchestrator.storage.scratch import scratch_folder
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.training.micro_batch import halvings
+from orchestrator.training.micro_batch import SmallerBatch
 from orchestrator.training.trial import Report, run_cell
 
-RETRIES = 3
-DETERMINISTIC = (ValueError, TypeError, KeyError, MarkingError)
+RETRIES = 3  # attempts with a smaller micro-batch not counted
+DETERMINISTIC = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    NotImplementedError,
+    MarkingError,
+)
 TRANSIENT = (OSError, pa.ArrowException)  # as errors or as their causes
 
 
@@ -55,15 +63,16 @@ class CellSource(Protocol):
 
 
 class Driver:
-    """The source and the cell of each trial, for Tune's callbacks in this process.
+    """The source and the cells of running trials, for Tune's callbacks in this process.
 
     Tune pickles its searcher and callbacks to restore a run, which Decile never does: a copy is
     empty.
     """
 
-    def __init__(self, source: CellSource | None = None) -> None:
+    def __init__(self, source: CellSource | None = None, cells: int = 0) -> None:
         self.source: Any = source
-        self.cells: dict[str, Cell] = {}  # by trial id
+        self.running: dict[str, Cell] = {}  # by trial id
+        self.waiting = cells  # how many cells have not started
 
     def __reduce__(self) -> tuple[type["Driver"], tuple[()]]:
         return Driver, ()
@@ -76,6 +85,8 @@ def run_cells(
 
     Tune asks for the next cell when resources are free, so cells start in the source's order. Of a
     grid given at the start, Tune would not keep the order when it reuses processes.
+
+    Raises RayFails if Tune returns before all cells have ended.
     """
     if not cells:
         return
@@ -86,7 +97,7 @@ def run_cells(
     # Tune logs a traceback for every failure of a trial; the callback passes it on instead.
     logging.getLogger("ray.tune.execution.tune_controller").setLevel(logging.CRITICAL)
     keep_credentials_from_trials()
-    driver = Driver(source)
+    driver = Driver(source, len(cells))
     with scratch_folder("decile-tune-") as scratch:
         tune.Tuner(
             tune.with_resources(partial(trainable, train=train), _bundles),
@@ -100,14 +111,16 @@ def run_cells(
             run_config=tune.RunConfig(
                 name="cells",
                 storage_path=str(scratch),
-                # Each smaller micro-batch costs one more failure.
-                failure_config=tune.FailureConfig(
-                    max_failures=RETRIES + max(halvings(cell) for cell in cells)
-                ),
+                failure_config=tune.FailureConfig(max_failures=RETRIES),
                 callbacks=[_callback(driver)],
                 verbose=0,
             ),
         ).fit()
+    if unfinished := driver.waiting + len(driver.running):  # a signal that Tune handles, say
+        raise RayFails(
+            f"Ray Tune ended before {unfinished} of {len(cells)} cells; "
+            "rerun the same command to resume"
+        )
 
 
 def _bundles(config: dict[str, Any]) -> Any:
@@ -130,9 +143,10 @@ def _searcher(driver: Driver) -> Any:
 
         def suggest(self, trial_id: str) -> Any:
             cell = driver.source.next()
+            driver.waiting = 0 if cell is None else driver.waiting - 1
             if cell is None:
                 return Searcher.FINISHED
-            driver.cells[trial_id] = cell
+            driver.running[trial_id] = cell
             return {"cell": cell.model_dump_json()}
 
         def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
@@ -161,6 +175,9 @@ def trainable(config: dict[str, Any], train: Train) -> None:
     except SameAgain as error:
         # Tune retries whatever a trial raises, so the trial reports the error and ends.
         tune.report({"failure": str(error)})
+    except SmallerBatch:
+        tune.report({"smaller_batch": True})
+        raise
 
 
 @contextmanager
@@ -193,8 +210,8 @@ def _as_json(report: Callable[[dict[str, Any]], None]) -> Report:
 def _run_group(cell: Cell, storage: str) -> None:
     """Train one cell with several Ray Train workers, one process (and GPU) each.
 
-    Raises SameAgain where a worker did. Any other failure is the trial's, which Tune retries: Ray
-    Train itself would start the workers again whatever they raised.
+    Raises SameAgain or SmallerBatch where a worker did. Any other failure is the trial's, which
+    Tune retries: Ray Train itself would start the workers again whatever they raised.
     """
     import ray.train
     from ray.train.torch import TorchTrainer
@@ -222,7 +239,7 @@ def _run_group(cell: Cell, storage: str) -> None:
             trainer.fit()
         except ray.train.WorkerGroupError as error:
             for failure in worker_failures(error):
-                if isinstance(failure, SameAgain):
+                if isinstance(failure, SameAgain | SmallerBatch):
                     raise failure from error
             raise
 
@@ -258,17 +275,20 @@ def _callback(driver: Driver) -> Any:
         ) -> None:
             if "report" in result:
                 report = json.loads(result["report"])
-                driver.source.updated(driver.cells[trial.trial_id], report)
+                driver.source.updated(driver.running[trial.trial_id], report)
             if "failure" in result:
                 failures[trial.trial_id] = result["failure"]
+            if "smaller_batch" in result:
+                trial.max_failures += 1  # Tune counts this attempt, too
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            driver.source.ended(driver.cells[trial.trial_id], failures.get(trial.trial_id))
+            cell = driver.running.pop(trial.trial_id)
+            driver.source.ended(cell, failures.pop(trial.trial_id, None))
 
         def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            driver.source.retried(driver.cells[trial.trial_id], _last_failure(trial))
+            driver.source.retried(driver.running[trial.trial_id], _last_failure(trial))
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            driver.source.ended(driver.cells[trial.trial_id], _last_failure(trial))
+            driver.source.ended(driver.running.pop(trial.trial_id), _last_failure(trial))
 
     return ReportCallback()
