@@ -16,10 +16,14 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from orchestrator.cost.memory import (
+    LOSS_LOGITS,
+    NF4_BYTES,
+    OVERHEAD_BYTES,
     PREFILL_BYTES,
     RECOMPUTED_BYTES,
     SAVED_BYTES,
     SHAPES,
+    Memory,
     ModelShape,
     TrainingLoad,
     shape_from,
@@ -30,8 +34,6 @@ from orchestrator.cost.memory import (
 )
 from orchestrator.embedded import embedded_path
 from orchestrator.sampling.model import ModelSource
-
-pytestmark = pytest.mark.slow
 
 LOAD = TrainingLoad(generated=256, updated=8, prompt=256, completion=512, r=32)
 
@@ -54,6 +56,7 @@ def config_of(name: str, shape: ModelShape) -> PretrainedConfig:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 def test_parameters_agree_with_the_library_model(name: str) -> None:
     shape = SHAPES[name]
@@ -134,6 +137,7 @@ def peak_bytes(shape: ModelShape, rows: int, tokens: int, *, update: bool, recom
     return counter.peak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("update", "recompute", "per_width"),
     [(False, False, PREFILL_BYTES), (True, False, SAVED_BYTES), (True, True, RECOMPUTED_BYTES)],
@@ -181,6 +185,64 @@ def test_a_larger_load_never_takes_less_memory(
         {"recompute": False},
     ):
         assert training_memory(SHAPES[name], replace(load, **more)).peak >= memory.peak, more
+
+
+def test_the_memory_of_a_small_model_by_hand() -> None:
+    """A layer: q 8→16, k and v 8→8, gate and up 8→16, o 16→8, down 16→8."""
+    shape = ModelShape(2, 8, heads=4, kv_heads=2, head_dim=4, intermediate=16, vocab=10, tied=True)
+    assert shape.layer_parameters == 2 * (128 + 2 * 64 + 2 * 128 + 128 + 128)
+    assert (shape.embedding_parameters, replace(shape, tied=False).embedding_parameters) == (
+        80,
+        160,
+    )
+    assert shape.parameters == 1536 + 80
+    assert shape.width == 8 + (16 + 2 * 8) + 16
+    assert shape.lora_parameters(3, "all-linear") == 2 * 3 * (24 + 2 * 16 + 2 * 24 + 24 + 24)
+    assert shape.lora_parameters(3, ["q_proj", "k_proj", "lm_head"]) == 2 * 3 * (24 + 16)
+    fused = replace(shape, fused=True)  # qkv 8→32, gate_up 8→32
+    assert fused.parameters == shape.parameters
+    assert fused.lora_parameters(3, "all-linear") == 2 * 3 * (40 + 40 + 24 + 24)
+    load = TrainingLoad(generated=5, updated=3, prompt=7, completion=11, r=3)
+    kv, saved = 2 * 2 * 2 * 4 * 2, 2 * 8 * 2 + RECOMPUTED_BYTES * 56
+    memory = training_memory(shape, load)
+    assert memory == Memory(
+        weights=2 * 1616,
+        adapter=912 * (4 + 4 + 8),
+        reading=5 * 7 * (PREFILL_BYTES * 56 + kv),
+        kv_cache=5 * (7 + 11) * kv,
+        logits=2 * LOSS_LOGITS,
+        activations=3 * (7 + 11) * saved,
+        overhead=OVERHEAD_BYTES,
+    )
+    assert memory.peak == sum(memory) - memory.reading - memory.kv_cache
+    wide = training_memory(replace(shape, vocab=LOSS_LOGITS), load)
+    assert wide.logits == 5 * LOSS_LOGITS * 16
+    for change, adapter in (
+        ({"workers": 2}, 4 + 4 + 8 + 4),
+        ({"optim": "paged_adamw_8bit"}, 4 + 4 + 2),
+        ({"load_in_4bit": True}, 2 + 2 + 4),
+        ({"load_in_4bit": True, "workers": 2, "optim": "adamw_8bit"}, 2 + 2 + 2 + 2),
+    ):
+        assert training_memory(shape, replace(load, **change)).adapter == 912 * adapter
+    kept = training_memory(shape, replace(load, recompute=False)).activations
+    assert kept == 3 * 18 * 2 * SAVED_BYTES * 56
+    float32 = training_memory(shape, replace(load, dtype="float32"))
+    assert (float32.weights, float32.kv_cache) == (2 * memory.weights, 2 * memory.kv_cache)
+    packed = weight_bytes(shape, "bfloat16", load_in_4bit=True)
+    assert packed == int(1536 * NF4_BYTES) + (80 + 128) * 2
+
+
+def test_a_shape_is_read_from_any_form_of_its_config() -> None:
+    config: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
+    config |= {"intermediate_size": 64, "vocab_size": 99}
+    shape = ModelShape(2, 32, 4, 4, 8, 64, 99, tied=False)
+    assert shape_from(config) == shape, "as many heads of keys; heads share the hidden size"
+    assert shape_from({"text_config": config, "vocab_size": 1}) == shape
+    more = {"num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": True}
+    phi = shape_from(config | more | {"model_type": "phi3"})
+    assert phi == ModelShape(2, 32, 4, 2, 16, 64, 99, tied=True, fused=True)
+    for name in config:
+        assert shape_from({k: v for k, v in config.items() if k != name}) is None
 
 
 def test_four_bits_and_8bit_optimizers_take_less_memory() -> None:

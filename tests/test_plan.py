@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from orchestrator.cli.doctor import checks
 from orchestrator.config.catalog import load_config
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.resolve import datasets_of
 from orchestrator.probing.probes import pending_samples, sampler_groups
 from orchestrator.storage.errors import UserError
+from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store
 
 GRPO = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8}
@@ -68,6 +70,54 @@ def test_settings_that_cannot_change_a_result_keep_the_id(tmp_path: Path) -> Non
 )
 def test_settings_that_can_change_a_result_change_the_id(tmp_path: Path, change: dict) -> None:
     assert only(tmp_path, **change).cell_id != only(tmp_path).cell_id
+
+
+def test_stored_probes_subsets_and_cells_are_found_by_what_they_have_always_hashed(
+    tmp_path: Path,
+) -> None:
+    """Under other names or in another form, every stored result would be made again."""
+    probe = {"samples": 4, "max_completion_length": 32, "stop": ["Q:"], "engine": "vllm"}
+    cell = only(
+        tmp_path,
+        probe=probe | {"engine_args": {"quantization": "fp8"}},
+        evaluate={"every": 2, "samples": 8, "greedy": True, "ood": ["arithmetic"]},
+    )
+    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_completion_length": 32}
+    sampling |= {"seed": 0, "stop": ["Q:"], "engine": "vllm"}
+    model = {"identity": cell.probe.model.identity, "dtype": "auto", "chat_template_kwargs": {}}
+    assert cell.probe.identity == {
+        "model": model,
+        "template": cell.probe.template,
+        "task": "shuffled_objects",
+        "sampling": sampling | {"engine_args": {"quantization": "fp8"}},
+    }
+    assert cell.probe.key == canonical_hash(cell.probe.identity)
+    assert cell.subset_identity == {
+        **{"probe_key": cell.probe.key, "samples": 4, "marker": "shuffled_objects/1/lenient"},
+        **{"pool": cell.train_hash, "policy": "hard", "options": {}, "size": 8, "match": []},
+        **{"seed": 0, "count_truncated": "wrong", "group_size": 4},
+    }
+    assert cell.subset_key == canonical_hash(cell.subset_identity)
+    greedy, ood = (extra.probe for extra in cell.extra_evals)
+    assert (greedy.settings.samples, ood.dataset.name) == (1, "arithmetic")
+    identity = {
+        "subset": cell.subset_identity,
+        "evaluation": [cell.baseline.key, 8, cell.test_hash],
+        "also": [
+            [greedy.key, 1, cell.test_hash],
+            [ood.key, 8, cell.extra_evals[1].test_hash, "arithmetic/1/lenient"],
+        ],
+        "every": 2,
+        "grpo": cell.grpo,
+        "mask_dead_groups": False,
+        "lora": cell.lora,
+        "workers": 1,
+    }
+    assert cell.cell_id == canonical_hash(identity)
+    online = PolicyEntry(policy="dynamic")
+    changed = Cell.model_validate(cell.model_dump() | {"rollouts_by": "trl", "online": online})
+    added = {"rollouts_by": "trl", "online": {"policy": "dynamic", "options": {"max_draws": 4}}}
+    assert changed.cell_id == canonical_hash(identity | added)
 
 
 def test_a_new_marker_of_an_ood_test_set_changes_the_cell_id(

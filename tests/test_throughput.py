@@ -10,21 +10,39 @@ from factories import finished_cell, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.config.experiment import Resources
 from orchestrator.config.library_settings import GRPO_DEFAULTS
 from orchestrator.cost.caps import UsageMeter, make_queue
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.schedule import Capacity
-from orchestrator.cost.speed import Expected, cell_workload, finished_workload, gpu_type
+from orchestrator.cost.speed import (
+    Expected,
+    cell_workload,
+    finished_workload,
+    gpu_share,
+    gpu_type,
+    measured_cost,
+    model_speed,
+    token_lengths,
+    worker_device,
+)
 from orchestrator.cost.throughput import (
+    BANDWIDTH_UTILISATION,
     DEVICES,
+    FLOPS_UTILISATION,
+    LAUNCH_SECONDS_VLLM,
+    LOAD_BANDWIDTH,
     Calibration,
     Cost,
+    Device,
     Draws,
     GenerationCounts,
+    ModelSize,
     TokenLengths,
     Workload,
     assumed_lengths,
     calibrate,
+    cpu,
     generation_counts,
     model_size,
     nominal_cost,
@@ -118,6 +136,96 @@ def test_an_update_costs_what_is_computed() -> None:
     assert update(work._replace(counts=few)) == pytest.approx(0.5 * 6400 * 4 * (100 / 2 + 80))
     padded = work._replace(padded=True, recompute=True)
     assert update(padded) == pytest.approx(6400 * 6 * (100 + 200))
+
+
+# A megabyte of weights in a second, and a billion operations; 0.5 s to launch a layer.
+SLOW = Device("slow", 1e6 / BANDWIDTH_UTILISATION, 1e9 / FLOPS_UTILISATION, 0.5, 3.0, rows=256)
+SMALL = ModelSize(parameters=1e6, layers=2, weight_bytes=2e6, kv_bytes=10)
+
+
+def test_seconds_of_sampling_by_hand() -> None:
+    draws = Draws(completions=4, mean=6, longest=12, prompt=20, together=2)
+    read = (2e6 + 2 * (20 / 2 + 6 / 2) * 10) / 1e6  # 2 rows are decoded at once on average
+    prefill = 2 * (4 / 2 * 20) * 1e6 / 1e9
+    assert sampling_seconds(draws, SMALL, SLOW) == pytest.approx(12 * (2 * 0.5 + read) + prefill)
+    by_vllm = sampling_seconds(draws, SMALL, SLOW, vllm=True)
+    assert by_vllm == pytest.approx(12 * (2 * LAUNCH_SECONDS_VLLM + read) + prefill)
+    few = SLOW._replace(rows=3)  # the fourth waits: 14 steps, 24 / 14 rows
+    read = (2e6 + 24 / 14 * 13 * 10) / 1e6
+    assert sampling_seconds(draws, SMALL, few) == pytest.approx(14 * (1 + read) + prefill)
+    weak = SLOW._replace(flops=1e6 / FLOPS_UTILISATION)  # a token costs 2 operations a parameter
+    assert sampling_seconds(draws, SMALL, weak) == pytest.approx(12 * (1 + 2 * 2) + 80)
+
+
+def test_seconds_of_a_cell_by_hand() -> None:
+    answers = Draws(completions=4, mean=6, longest=12, prompt=20, together=2)
+    counts = GenerationCounts(generations=5, rows=8, trained=40, scored=16, drawn=4, read=2)
+    work = Workload(counts, steps=12, tokens=6, prompt=20, evaluations=3, answers=answers, live=0.5)
+    drawn = sampling_seconds(Draws(8, 6, 12, 20, 4), SMALL, SLOW)
+    flops = 40 * 0.5 * (2 + 2 + 2) + 2 * 16
+    update = flops * (20 / 2 + 6) * 1e6 / 1e9
+    cost = nominal_cost(work, SMALL, SLOW)
+    assert cost.start == pytest.approx(3 + 2e6 / LOAD_BANDWIDTH)
+    assert cost.training == pytest.approx(5 * drawn + update)
+    assert cost.evaluation == pytest.approx(3 * sampling_seconds(answers, SMALL, SLOW))
+    assert cost.seconds == pytest.approx(sum(cost))
+    assert cost.until(0.25, 0.5) == pytest.approx(
+        cost.start + cost.training / 4 + cost.evaluation / 2
+    )
+    by_trl = nominal_cost(work._replace(trl_draws=True), SMALL, SLOW).training
+    step = 2 * 0.5 + (2e6 + 8 * (20 + 12 / 2) * 10) / 1e6
+    prefill = 2 * 8 * 20 * 1e6 / 1e9
+    assert by_trl == pytest.approx(5 * (12 * step + prefill) + update)
+    padded = nominal_cost(work._replace(padded=True, recompute=False), SMALL, SLOW).training
+    assert padded == pytest.approx(5 * drawn + (40 * 4 + 2 * 16) * (20 + 12) * 1e6 / 1e9)
+
+
+def test_the_device_of_a_worker_is_its_share() -> None:
+    half = worker_device(Resources(gpus=0.5), "h100")
+    assert half == H100._replace(bandwidth=H100.bandwidth / 2, flops=H100.flops / 2)
+    assert gpu_share(H100, 2).flops == 2 * H100.flops
+    two, small = (worker_device(Resources(cpus=n), "h100") for n in (2, 0.25))
+    assert (two.name, two.bandwidth, two.flops, two.rows) == ("2 CPU", 2e10, 12e10, 256)
+    assert small == cpu(1), "a share of a core decodes as one"
+
+
+def test_a_model_is_measured_estimated_or_unknown() -> None:
+    pairs = [(Cost(1, 2, 3), Cost(2, 6, 12))]
+    measured = model_speed(None, pairs, Resources(), "h100")
+    assert measured.size is not None and measured.calibration == Calibration(2, 3, 4, 1)
+    assert measured.source == "measured on 1 finished cell in this storage"
+    assert model_speed(SMALL, pairs * 2, Resources(), "h100")[::2] == (
+        SMALL,
+        "measured on 2 finished cells in this storage",
+    )
+    unknown = model_speed(None, [], Resources(), "h100")
+    assert unknown == (None, Calibration(), "unknown until a first cell has finished")
+    for parameters, count in ((1e6, "1.0 million"), (1e9, "1.0 billion"), (4.02e9, "4.0 billion")):
+        size = SMALL._replace(parameters=parameters)
+        speed = model_speed(size, [], Resources(gpus=1), "a100")
+        assert speed[:2] == (size, Calibration())
+        assert speed.source == f"estimated from {count} parameters on A100 80GB, not measured"
+
+
+def test_lengths_are_those_of_the_stored_samples(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path)
+    spec, train = plan.cells[0].probe, plan.pool(plan.cells[0].probe).train
+    characters = np.mean([len(prompt.question) for prompt in train])
+    stored = np.array([[7, -1], [0, 9]], np.int32)
+    lengths = token_lengths(stored, train, spec)
+    assert lengths.prompt == pytest.approx(characters / 4 + 40)
+    assert (lengths.completions.tolist(), lengths.measured) == ([7, 0, 9], True)
+    assumed = token_lengths(stored[:0], train, spec)
+    assert not assumed.measured and assumed.prompt == lengths.prompt
+    assert (assumed.completions.min(), assumed.completions.max()) == (1, 32), "the probe's limit"
+    assert token_lengths(stored, train[:0], spec).prompt == 40
+
+
+def test_the_measured_cost_is_that_of_the_result() -> None:
+    timing = {"start_seconds": 3.0, "evaluation_seconds": 5.0}
+    result: dict[str, Any] = {"ledger": {"seconds": 7.0}, "timing": timing}
+    assert measured_cost(result) == Cost(3, 7, 5)
+    assert measured_cost({"ledger": {"seconds": 7.0}}) == Cost(0, 7, 0)
 
 
 @pytest.mark.parametrize(
