@@ -26,9 +26,9 @@ from orchestrator.report.families import families
 from orchestrator.report.page import page_html
 from orchestrator.report.paper_claims import published_text
 from orchestrator.report.rows import Row, read_rows
-from orchestrator.report.seed_spreads import read_spreads
+from orchestrator.report.seed_spreads import Spreads, read_spreads, settings_key
 from orchestrator.report.text import verdict_text
-from orchestrator.stats.inference import LEVEL
+from orchestrator.stats.inference import LEVEL, SeedSpread
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.tracking.sweep_view import sweep_view
@@ -309,8 +309,31 @@ def test_one_seed_decides_nothing_unless_other_cells_tell_the_spread(
     spreads = read_spreads(store, [row.cell for row in one])
     known = judged(plan, one, "hard > random on small by 1", spreads=spreads)[0]
     assert known.reason.endswith("; spread between seeds from 12 cells")
+    assert known.sample == "1 seed × 12 questions"
     early = judged(plan, one, "hard > random on small at update 2", spreads=spreads)[0]
     assert early.reason.endswith("; needs more seeds"), "the spread is that of final results"
+
+
+@pytest.mark.parametrize(
+    ("claim", "effect", "sd"),
+    [("hard > random on small", 25, 2), ("learnable hard > random on small", 50, 5)],
+)
+def test_with_one_seed_the_interval_is_that_of_the_known_spread(
+    sweep: tuple[Plan, list[Row]], claim: str, effect: float, sd: float
+) -> None:
+    """Two samples of 8 at every question, one group of two in every update: items add no width."""
+    plan, rows = sweep
+    spread = Spreads(SeedSpread(0.02**2, 8, 12), SeedSpread(0.05**2, 8, 12))
+    spreads = {settings_key(row.cell): spread for row in rows}
+    one = [row for row in rows if row.cell.seed == 0]
+    result = judged(plan, one, claim, spreads=spreads)[0]
+    half = scipy.stats.t.isf(LEVEL / 2, 8) * np.sqrt(2) * sd  # of two runs, eight degrees
+    assert result.cells == "stub on small, probe.samples 2"
+    assert (result.value, result.interval) == (
+        points(effect),
+        f"[{points(effect - half)}, {points(effect + half)}]",
+    )
+    assert result.verdict == "supported"
 
 
 def test_seeds_that_differ_are_paired_by_rank(sweep: tuple[Plan, list[Row]]) -> None:

@@ -225,11 +225,20 @@ def test_a_pair_without_a_shared_question_is_inconclusive() -> None:
         "z": {0: ([], np.array([]))},
     }
     for result in compare_policies(runs_by_policy):
-        assert (result.items, result.verdict, result.p_holm) == (0, "inconclusive", 1.0)
+        assert (result.items, result.verdict, result.test) == (0, "inconclusive", "none")
+        assert (result.p, result.p_runs, result.p_holm) == (1.0, 1.0, 1.0)
+        assert np.isnan(result.effect) and (result.low, result.high) == (-np.inf, np.inf)
+        assert result.bootstrap == (-np.inf, np.inf) and result.variances == (0, 0, 0)
+        assert (result.seeds, result.same_seeds) == (1, True)
         assert result.spans_zero and not any(result.needed)
         assert sentence(result).endswith(
             "inconclusive (no question was scored in every run of both)"
         )
+    assert [result.left_out for result in compare_policies(runs_by_policy)] == [3, 2, 1]
+    decided = {"hard": runs(25, range(3)), "easy": runs(0, range(3))}
+    (alone,) = compare_policies(decided)
+    [*_, last] = adjust([*compare_policies(runs_by_policy), alone])
+    assert last.p_holm == 4 * alone.p, "a pair without a question is a test all the same"
 
 
 def live(share: float, updates: int = 40, key: int = 0) -> dict[int, float]:

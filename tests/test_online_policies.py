@@ -171,6 +171,26 @@ def test_pools_are_drawn_by_their_shares_and_follow_the_last_groups() -> None:
     assert not set(chosen(only_hard, history, 2, 8)) & {*range(60, 90)}  # normal ones fill up
 
 
+@pytest.mark.parametrize(
+    ("shares", "size", "counts"),
+    [  # normal, hard, easy, by the largest remainders
+        ((0.8, 0.1, 0.1), 8, (6, 1, 1)),  # 6.4, 0.8, 0.8
+        ((0.5, 0.3, 0.2), 7, (4, 2, 1)),  # 3.5, 2.1, 1.4
+        ((0.25, 0.25, 0.5), 6, (2, 1, 3)),  # 1.5, 1.5, 3: of equal ones the first
+        ((0.333, 0.333, 0.333), 9, (3, 3, 3)),
+        ((0.2, 0.35, 0.45), 10, (2, 4, 4)),  # 2, 3.5, 4.5: 0.35 of 10 is half of a prompt
+        ((0.0, 0.0, 1.0), 5, (0, 0, 5)),
+    ],
+)
+def test_shares_that_give_no_whole_prompts_are_rounded_by_their_remainders(
+    shares: tuple[float, ...], size: int, counts: tuple[int, ...]
+) -> None:
+    options = dict(zip(("normal", "hard", "easy"), shares, strict=True))
+    policy = get_online_policy("pools", **options)
+    pool = np.array(chosen(policy, history_of([0] * 30 + [5] * 30 + [10] * 30), 1, size)) // 30
+    assert tuple((pool == of).sum() for of in (1, 0, 2)) == counts
+
+
 def test_solved_prompts_retire_until_too_few_are_left() -> None:
     history = history_of([5] * 10)
     policy = get_online_policy("pools", retire=2)

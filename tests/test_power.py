@@ -140,6 +140,26 @@ def test_seeds_and_questions_together_suffice_where_neither_does() -> None:
     assert detectable(parts, seeds, items) <= 0.01 < detectable(parts, seeds - 3, items - 100)
 
 
+def test_one_seed_or_one_question_tells_nothing_about_more_of_them() -> None:
+    by_item, by_seed = Variances(0, 0.04, 0.09), Variances(0.0004, 0, 0.09)
+    one_seed = needed(by_item, 0.06, 1, 100)
+    assert (one_seed.seeds, one_seed.both) == (None, None) and one_seed.items
+    assert (
+        detectable(by_item, 1, one_seed.items) <= 0.05 < detectable(by_item, 1, one_seed.items - 1)
+    )
+    one_question = needed(by_seed, 0.2, 3, 1)
+    assert (one_question.items, one_question.both) == (None, None) and one_question.seeds
+    assert detectable(by_seed, one_question.seeds, 1) <= 0.2
+    assert needed(Variances(0.0004, 0.0004, 0.0004), 0.3, 2, 2) == Needed(3, 3, (4, 4))
+
+
+def test_an_effect_that_is_detected_already_needs_no_more() -> None:
+    parts = Variances(0.0004, 0.04, 0.09)
+    size = detectable(parts, 3, 100)
+    assert needed(parts, size, 3, 100) == needed(parts, -size, 3, 100) == Needed(3, 100, (3, 100))
+    assert needed(parts, np.inf, 3, 100) == Needed(None, None, None)
+
+
 def test_a_stricter_level_needs_more() -> None:
     parts = Variances(0.0004, 0.04, 0.09)
     one, many = (needed(parts, 0.05, 5, 100, level).items for level in (0.05, 0.05 / 3))

@@ -19,7 +19,7 @@ from orchestrator.report import (
     tables,
 )
 from orchestrator.report.content import Paragraph
-from orchestrator.report.families import families
+from orchestrator.report.families import BudgetMismatch, budget_mismatches, families
 from orchestrator.report.matching import StepsToMatch
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.steps import Steps
@@ -148,6 +148,54 @@ def with_policy(row: Row, policy: str, rule: str | None = None, probe_seed: int 
     probe = row.cell.probe.model_copy(update={"settings": settings})
     change = {"policy": policy, "probe": probe, "rule": PolicyEntry(policy=rule or policy)}
     return dataclasses.replace(row, cell=row.cell.model_copy(update=change))
+
+
+def with_ledger(row: Row, **changes: float) -> Row:
+    return dataclasses.replace(row, result=row.result | {"ledger": row.result["ledger"] | changes})
+
+
+def test_budgets_that_differ_are_flagged_with_their_seeds(rows: list[Row]) -> None:
+    prompts = rows[0].result["ledger"]["prompts"]
+
+    def changed(policies: tuple[str, ...], seed: int, **changes: float) -> list[Row]:
+        return [
+            with_ledger(row, **changes)
+            if row.cell.policy in policies and row.cell.seed == seed
+            else row
+            for row in rows
+        ]
+
+    assert budget_mismatches(rows, "updates") == []
+    one = changed(("hard",), 1, prompts=prompts / 2)
+    for compare_at in ("updates", "tokens"):
+        [flag] = budget_mismatches(one, compare_at)
+        assert flag == BudgetMismatch("prompts", {"hard": (1,)}, 0.5)
+    assert str(flag) == "not comparable on prompts: hard (seed 1); they differ by up to 50 %"
+    tokens = rows[0].result["ledger"]["generated_tokens"]
+    longer = changed(("easy", "hard"), 0, generated_tokens=4 * tokens)
+    [flag] = budget_mismatches(longer, "updates")
+    assert (flag.axis, {*flag.policies}, flag.difference) == ("generated_tokens", {*POLICIES}, 0.75)
+    assert str(flag).endswith(
+        "they differ by up to 75 %; set compare_at: tokens to compare at equal tokens"
+    )
+    assert budget_mismatches(longer, "tokens") == [], "they are compared at equal tokens"
+    both = [
+        with_ledger(row, prompts=prompts * (3 + row.cell.seed) / 4)
+        if row.cell.policy == "hard"
+        else row
+        for row in changed(("easy",), 1, prompts=prompts / 4)
+    ]
+    [flag] = budget_mismatches(both, "updates")
+    assert flag.policies == {"hard": (0,), "easy": (1,)} and flag.difference == 0.75
+
+
+def test_an_online_policy_may_see_more_prompts_but_not_train_on_more(rows: list[Row]) -> None:
+    online = rows[0].cell.model_copy(update={"online": PolicyEntry(policy="dynamic")})
+    of_one_seed = [row for row in rows if row.cell.seed == online.seed][1:]
+    other = dataclasses.replace(rows[0], cell=online)
+    assert budget_mismatches([with_ledger(other, prompts=999), *of_one_seed], "updates") == []
+    [flag] = budget_mismatches([with_ledger(other, rollouts=999), *of_one_seed], "updates")
+    assert (flag.axis, [*flag.policies]) == ("rollouts", [online.policy])
 
 
 def test_holms_correction_covers_every_table_of_the_report(rows: list[Row]) -> None:

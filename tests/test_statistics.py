@@ -306,6 +306,19 @@ def test_points_on_a_line_have_r_squared_1(cells: int, slope: float) -> None:
     assert result[:3] == pytest.approx((1, 1, 1))
 
 
+@pytest.mark.parametrize("flat", [np.zeros(8), 1 / 3 + 1e-10 * (-1.0) ** np.arange(8)])
+def test_cells_that_differ_by_rounding_alone_have_no_regression_line(flat: np.ndarray) -> None:
+    """With either side flat; their correlation would be that of the rounding."""
+    for x, y in ((flat, np.arange(8.0)), (np.arange(8.0), flat), (flat, flat)):
+        assert np.isnan(r_squared(x, y).value)
+
+
+def test_small_differences_between_cells_count() -> None:
+    x, y = np.array(LEARNABLE), np.array(GAIN)
+    scaled = r_squared(1e-6 * x - 3, 1e-6 * y + 5)
+    assert scaled[:3] == pytest.approx(r_squared(x, y)[:3], abs=1e-6)
+
+
 def test_unpaired_cells_are_refused() -> None:
     with pytest.raises(ValueError, match="equal lengths"):
         r_squared(np.zeros(3), np.zeros(4))
