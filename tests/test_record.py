@@ -1,5 +1,6 @@
 """Records of cells: saved with each checkpoint, and kept when a process is killed."""
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,36 @@ def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None
     groups = folder / "checkpoint-4" / "groups.parquet"
     groups.write_bytes(groups.read_bytes()[:-9])
     assert latest(store, cell)[0] == "checkpoint-2"
+
+
+def test_what_a_manifest_does_not_list_is_set_aside_and_its_checkpoint_used(
+    tmp_path: Path,
+) -> None:
+    store, cell, record = one_cell(tmp_path)
+    for update in (2, 4):
+        record.save(store, cell.cell_id, update)
+    folder = Path(store.path("cells", cell.cell_id))
+    os.mkfifo(folder / "checkpoint-4" / "scaler.pt")
+    (folder / "checkpoint-4" / "adapter_model.bin").symlink_to("../checkpoint-2/log.parquet")
+    (folder / "checkpoint-4" / "optimizer.bin").write_text("of another run")
+    (folder / "checkpoint-6").symlink_to("checkpoint-2")
+    name, saved = latest(store, cell)
+    assert name == "checkpoint-4" and saved.tables() == record.tables()
+    left = {path.name for path in (folder / "checkpoint-4").iterdir()}
+    assert not left & {"scaler.pt", "adapter_model.bin", "optimizer.bin"}
+    assert len(list(folder.rglob("*.unsound"))) == 3
+    assert (folder / "checkpoint-2" / "log.parquet").is_file()
+
+
+def test_a_link_in_place_of_a_file_of_a_checkpoint_is_not_followed(tmp_path: Path) -> None:
+    store, cell, record = one_cell(tmp_path)
+    for update in (2, 4):
+        record.save(store, cell.cell_id, update)
+    groups = Path(store.path("cells", cell.cell_id, "checkpoint-4", "groups.parquet"))
+    groups.rename(tmp_path / "elsewhere")
+    groups.symlink_to(tmp_path / "elsewhere")
+    assert latest(store, cell)[0] == "checkpoint-2"
+    assert (tmp_path / "elsewhere").is_file()
 
 
 def test_a_finished_cell_has_a_readme_of_its_own(tmp_path: Path) -> None:

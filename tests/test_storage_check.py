@@ -2,6 +2,9 @@
 
 import json
 import logging
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,7 +18,7 @@ from orchestrator.report.rows import read_rows
 from orchestrator.report.seed_spreads import read_spreads, settings_key
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.locks import exclusive
-from orchestrator.storage.store import Store
+from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.cell_state import CellState, cell_state, read_result
 from orchestrator.training.record import latest_checkpoint
 
@@ -177,3 +180,82 @@ def test_tables_of_another_run_of_a_cell_are_not_those_of_its_result(tmp_path: P
     result.write_bytes(first)
     assert any("evaluations.parquet" in line for line in repair_plan(plan, store))
     assert cell_state(store, cell) is CellState.RUNNING
+
+
+def link(place: str, target: str) -> Callable[[Path, str], str]:
+    """Makes a link in the folder of cells; returns how doctor names it."""
+
+    def make(cells: Path, cell_id: str) -> str:
+        path = place.format(cell_id)
+        (cells / path).symlink_to(target.format(cell_id))
+        return f"cells/{path} is a link"
+
+    return make
+
+
+def fifo(cells: Path, cell_id: str) -> str:
+    os.mkfifo(cells / cell_id / "pipe.json")
+    return f"cells/{cell_id}/pipe.json is not a regular file"
+
+
+def not_utf_8(cells: Path, cell_id: str) -> str:
+    for folder in (cells, cells / cell_id, cells.parent / "subsets", cells.parent / "probes"):
+        folder.mkdir(exist_ok=True)
+        Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.json")).write_text("{}")
+    return r"subsets/caf\xe9.json has a name that is not UTF-8"
+
+
+@pytest.mark.parametrize(
+    "strays",
+    [
+        [link("best", "{}")],
+        [link("{}/up", "..")],
+        [link("loop", ".")],
+        [link("{}/up", ".."), link("best", "{}")],
+        [link("{}/copy.parquet", "groups.parquet")],
+        [fifo],
+        [not_utf_8],
+    ],
+)
+def test_links_fifos_and_names_that_are_not_utf_8_are_named_and_change_nothing(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    strays: list[Callable[[Path, str], str]],
+) -> None:
+    plan, store = finished_sweep(tmp_path)
+    names = [stray(Path(store.path("cells")), plan.cells[0].cell_id) for stray in strays]
+    before = sorted(Path(store.root).rglob("*"))
+    assert main(["doctor", "--storage", store.uri, "--repair"]) == 0
+    text = capsys.readouterr().out
+    assert "note  ignored: " in text and all(name in text for name in names)
+    assert "ok    cells: 14 files verified" in text
+    assert repair_plan(plan, store) == []
+    assert sorted(Path(store.root).rglob("*")) == before
+    assert len(read_rows(store, plan.cells)) == 2
+
+
+def test_a_cell_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path)
+    cell = Path(store.path("cells", plan.cells[0].cell_id))
+    cell.rename(tmp_path / "elsewhere")
+    cell.symlink_to(tmp_path / "elsewhere")
+    before = sorted((tmp_path / "elsewhere").iterdir())
+    for use in (lambda: repair_plan(plan, store), lambda: read_rows(store, plan.cells)):
+        with pytest.raises(StoreError, match=f"cells/{cell.name} is a link"):
+            use()
+    assert sorted((tmp_path / "elsewhere").iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["groups_old.parquet", "adapter/README.md", "mine.json"])
+def test_a_file_that_a_result_does_not_list_does_not_cost_the_result(
+    tmp_path: Path, name: str
+) -> None:
+    plan, store = finished_sweep(tmp_path, policies=["hard"])
+    folder = Path(store.path("cells", plan.cells[0].cell_id))
+    (folder / name).parent.mkdir(exist_ok=True)
+    shutil.copy(folder / "groups.parquet", folder / name)
+    [line] = repair_plan(plan, store)
+    assert line.startswith(f"cells/{folder.name}/{name} ")
+    assert line.endswith(": set aside; nothing reads it")
+    assert cell_state(store, plan.cells[0]) is CellState.FINISHED
+    assert repair_plan(plan, store) == []

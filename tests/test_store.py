@@ -1,12 +1,17 @@
 """The store: files are complete or absent."""
 
+import os
+import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from orchestrator.storage.locks import exclusive
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.locks import exclusive, is_held
 from orchestrator.storage.proof import BLANK, Unsound, verify
 from orchestrator.storage.schema import LOG
 from orchestrator.storage.store import Store, StoreError
@@ -188,3 +193,166 @@ def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
 def test_a_check_of_a_nested_folder_leaves_nothing(tmp_path: Path) -> None:
     Store(str(tmp_path / "a" / "b" / "c")).check_writable()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_links_are_neither_listed_nor_read(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write_json(1, "a", "j.json")
+    for name, target in {"loop": ".", "up": "..", "dead": "none", "k.json": "j.json"}.items():
+        (tmp_path / "a" / name).symlink_to(target)
+    assert store.names("a") == ["j.json"] and store.folders("a") == []
+    assert store.sizes("a") == store.sizes("", "a") == {"j.json": 1}
+    assert not store.exists("a", "k.json") and store.read_json("a", "k.json") is None
+    with pytest.raises(FileNotFoundError):
+        store.hash_file("a", "k.json")
+    store.write_json(2, "a", "k.json")
+    assert store.read_json("a", "j.json") == 1, "the link was replaced, not followed"
+    assert store.read_json("a", "k.json") == 2
+
+
+def test_a_folder_that_is_a_link_is_refused_and_nothing_is_written_through_it(
+    tmp_path: Path,
+) -> None:
+    store, other = Store(str(tmp_path / "runs")), tmp_path / "other"
+    store.write_json(1, "a", "b", "j.json")
+    shutil.copytree(tmp_path / "runs" / "a", other)
+    (tmp_path / "runs" / "c").symlink_to(other)
+    for use in (
+        lambda: store.read_json("c", "b", "j.json"),
+        lambda: store.write_json(2, "c", "b", "j.json"),
+        lambda: store.names("c"),
+        lambda: store.sizes("c", "b"),
+        lambda: store.local_path("c"),
+        lambda: store.set_aside("c", "b", "j.json"),
+        lambda: store.delete("c/b/j.json"),
+        lambda: store.delete_folder("c"),
+    ):
+        with pytest.raises(StoreError, match=r"runs: c is a link, and links in a storage are not"):
+            use()
+    assert [path.relative_to(other).as_posix() for path in other.rglob("*")] == ["b", "b/j.json"]
+    assert (other / "b" / "j.json").read_text() == "1"
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_the_root_may_be_a_link(tmp_path: Path, scheme: str) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "runs").symlink_to("disk")
+    store = Store(f"{scheme}{tmp_path / 'runs'}")
+    store.write_json(1, "a", "j.json")
+    assert store.folders() == ["a"] and store.read_json("a", "j.json") == 1
+    assert (tmp_path / "disk" / "a" / "j.json").is_file()
+
+
+def test_deleting_a_folder_does_not_follow_links_in_it(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write_json(1, "kept", "j.json")
+    store.write_json(1, "old", "j.json")
+    (tmp_path / "old" / "link").symlink_to("../kept")
+    store.delete_folder("old")
+    assert store.folders() == ["kept"] and store.read_json("kept", "j.json") == 1
+
+
+def test_a_fifo_is_never_opened(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write_json(1, "a", "j.json")
+    for name in ("f.json", "t.parquet", ".lock"):
+        os.mkfifo(tmp_path / "a" / name)
+    results: list[object] = []
+
+    def read() -> None:
+        results.extend([store.read_json("a", "f.json"), store.read_table(LOG, "a", "t.parquet")])
+        results.extend([store.sizes("a"), is_held(tmp_path / "a")])
+        with pytest.raises(UserError, match="is not a regular file: remove it"):
+            exclusive(tmp_path / "a").__enter__()
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    reading.join(20)
+    assert results == [None, None, {"j.json": 1}, False] and not reading.is_alive()
+
+
+def test_names_that_are_not_utf_8_are_ignored(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write_json(1, "a", "j.json")
+    place = os.fsencode(tmp_path / "a")
+    os.mkdir(place + b"/caf\xe9")
+    for name in (b"/\xff.json", b"/caf\xe9/x.json"):
+        Path(os.fsdecode(place + name)).write_text("{}")
+    assert store.names("a") == ["j.json"] and store.folders("a") == []
+    assert store.sizes("a") == {"j.json": 1}
+    assert sorted(entry.path for entry in store.entries("a") if entry.problem) == [
+        r"\xff.json",
+        r"caf\xe9",
+    ]
+
+
+def test_what_was_set_aside_before_is_never_replaced(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    (tmp_path / "j.json.unsound").symlink_to("elsewhere")
+    for value in (1, 2):
+        store.write_json(value, "j.json")
+        store.set_aside("j.json")
+    assert (tmp_path / "j.json.unsound").is_symlink()
+    assert [store.read_json(f"j.json.{n}.unsound") for n in (2, 3)] == [1, 2]
+
+
+# Linux refuses an exclusive flock through NFS on a file that is open for reading only, and a shared
+# one on a file that is open for writing only.
+NFS_FLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+int flock(int file, int operation) {
+    int mode = fcntl(file, F_GETFL) & O_ACCMODE;
+    if ((operation & LOCK_EX && mode == O_RDONLY) || (operation & LOCK_SH && mode == O_WRONLY)) {
+        errno = EBADF;
+        return -1;
+    }
+    return ((int (*)(int, int))dlsym(RTLD_NEXT, "flock"))(file, operation);
+}
+"""
+ON_NFS = """
+import fcntl, sys
+from pathlib import Path
+from orchestrator.storage.lease import driver_lease
+from orchestrator.storage.locks import exclusive, is_held
+from orchestrator.storage.scratch import scratch_folder
+from orchestrator.storage.store import Store
+
+folder = Path(sys.argv[1])
+with (
+    scratch_folder("decile-x-"),
+    exclusive(folder),
+    driver_lease(Store(str(folder)), "small", print),
+):
+    print("held", is_held(folder))
+print("free", not is_held(folder))
+try:
+    fcntl.flock((folder / ".lock").open(), fcntl.LOCK_EX)
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_locks_work_through_nfs(tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    source, library = tmp_path / "flock.c", tmp_path / "flock.so"
+    source.write_text(NFS_FLOCK)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", ON_NFS, tmp_path],
+        env=os.environ | {"LD_PRELOAD": str(library)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert process.stdout.splitlines() == [
+        "held True",
+        "free True",
+        "[Errno 9] Bad file descriptor",
+    ], process.stderr

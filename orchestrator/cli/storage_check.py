@@ -30,7 +30,7 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
     if repair:
         unsound = set_aside(store, result.unsound)
     else:
-        unsound = [f"{each.path} {each.problem}: {remedy(each.path)}" for each in result.unsound]
+        unsound = [f"{each.path} {each.problem}: {remedy(each)}" for each in result.unsound]
     for line in _lines(result, unsound):
         print(redact(line))
     if not unsound:
@@ -53,6 +53,8 @@ def _lines(result: Audit, unsound: list[str]) -> Iterator[str]:
         yield f"FAIL  {line}"
     if result.in_training:
         yield f"note  not checked, in training: {_paths(result.in_training)}"
+    if result.ignored:
+        yield f"note  ignored: {len(result.ignored):,} ({_paths(result.ignored)})"
     if result.temporary:
         yield (
             f"note  temporary files, of runs that were killed or are running: "

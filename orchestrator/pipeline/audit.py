@@ -31,18 +31,22 @@ KINDS = ("probes", "subsets", "cells", "sweeps")
 THREADS = 8
 
 TRAINED_AGAIN = "the cell is trained again"
+UNREAD = "nothing reads it"
+RESUMED = "the cell resumes from the checkpoint before it"
+RESUMED_IF_NEEDED = "if not yet evaluated, the cell resumes from a checkpoint before it"
 # What `decile run` does about a file that was set aside; the first pattern that fits.
 REMEDIES = (
     (r"probes/\w+/marks-", "its answers are marked again"),
     (r"probes/.*\.parquet", "its samples are drawn again"),
     (r"subsets/", "the subset is selected again"),
-    (r"cells/\w+/checkpoint-", "the cell resumes from the checkpoint before it"),
-    (r"cells/\w+/adapters/", "if not yet evaluated, the cell resumes from a checkpoint before it"),
+    (r"cells/\w+/checkpoint-", RESUMED),
+    (r"cells/\w+/adapters/", RESUMED_IF_NEEDED),
     (r"cells/\w+/evaluated/", "the checkpoint is evaluated again"),
     (r"cells/\w+/(scores/|micro_batch|censored)", "the cell goes on without it"),
     (r"cells/\w+/(result\.json|adapter/|\w+\.parquet)", TRAINED_AGAIN),
     (r"sweeps/", "it is written again, without the hours used and the dates of its claims"),
-    (r"", "it is written again"),
+    (r"cells/\w+/((cell|ledger)\.json|README\.md)$|probes/\w+/key\.json$", "it is written again"),
+    (r"", UNREAD),
 )
 
 
@@ -51,7 +55,8 @@ class Audit:
     """The files of a storage: numbers of sound ones by kind, and the paths of all others.
 
     unverified: without a proof, of an older version; temporary: of runs that were killed, or run;
-    in_training: cells that were not checked, because a trial is writing them.
+    in_training: cells that were not checked, because a trial is writing them; ignored: with the
+    reason, links among them.
     """
 
     sound: Counter[str] = field(default_factory=Counter)
@@ -60,11 +65,14 @@ class Audit:
     temporary: list[str] = field(default_factory=list)
     set_aside: list[str] = field(default_factory=list)
     in_training: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
 
 
-def remedy(path: str) -> str:
+def remedy(unsound: Checked) -> str:
     """What `decile run` does about an unsound file, as the end of a sentence."""
-    return next(text for pattern, text in REMEDIES if re.match(pattern, path))
+    text = next(text for pattern, text in REMEDIES if re.match(pattern, unsound.path))
+    needed = text in (TRAINED_AGAIN, RESUMED, RESUMED_IF_NEEDED)
+    return UNREAD if needed and not unsound.listed else text
 
 
 def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
@@ -73,14 +81,17 @@ def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
     files = [(kind, name) for kind in ("subsets", "sweeps") for name in store.sizes(kind)]
     units = [*folders, *(unit for unit in files if "/" not in unit[1])]  # not a lease's claims
     result = Audit()
-    for done, ((kind, name), checked_files) in enumerate(_check_units(store, units)):
-        progress(done, len(units))
-        below = store.sizes(kind, name) if kind in ("probes", "cells") else [""]
-        for path in (f"{kind}/{name}/{file}".rstrip("/") for file in below):
-            if path.endswith(".tmp"):
+    for kind in KINDS:
+        for entry in sorted(store.entries(kind, recursive=True), key=lambda entry: entry.path):
+            path = f"{kind}/{entry.path}"
+            if entry.problem:
+                result.ignored.append(f"{path} {entry.problem}")
+            elif path.endswith(".tmp"):
                 result.temporary.append(path)
             elif path.endswith(SET_ASIDE):
                 result.set_aside.append(path)
+    for done, ((kind, name), checked_files) in enumerate(_check_units(store, units)):
+        progress(done, len(units))
         if kind == "cells" and _in_training(store, name):
             result.in_training.append(f"{kind}/{name}")
         for checked in checked_files:
@@ -122,20 +133,22 @@ def repair_plan(plan: Plan, store: Store, kinds: Sequence[str] = KINDS) -> list[
 def set_aside(store: Store, unsound: Iterable[Checked]) -> list[str]:
     """Set aside unsound files, and the manifests that list them; a sentence for each."""
     lines = []
-    for path, problem, _ in unsound:
-        lines.append(f"{path} {problem}: set aside; {remedy(path)}")
-        for name in (path, *_manifests(path)):
+    for checked in unsound:
+        lines.append(f"{checked.path} {checked.problem}: set aside; {remedy(checked)}")
+        for name in (checked.path, *_manifests(checked)):
             store.set_aside(name)
     return lines
 
 
-def _manifests(path: str) -> list[str]:
+def _manifests(unsound: Checked) -> list[str]:
     """The manifest that is no longer right without this file."""
-    parts = path.split("/")
+    path, parts = unsound.path, unsound.path.split("/")
+    if not unsound.listed:
+        return []
     if re.match(rf"cells/\w+/(checkpoint-\d+|{ADAPTERS}/\d+)/", path):
         folder = parts[:3] if parts[2] != ADAPTERS else parts[:4]
         return ["/".join((*folder, MANIFEST))]
-    return ["/".join((*parts[:2], RESULT))] if remedy(path) == TRAINED_AGAIN else []
+    return ["/".join((*parts[:2], RESULT))] if remedy(unsound) == TRAINED_AGAIN else []
 
 
 def _check_units(
@@ -188,6 +201,9 @@ def _check_probe_file(store: Store, key: str, path: str) -> Checked:
 
 def _check_cell(store: Store, cell_id: str, unread: str | None) -> Iterator[Checked]:
     place = f"cells/{cell_id}"
+    for name, _, problem in store.entries(place):
+        if problem and re.fullmatch(r"checkpoint-\d+", name):  # the trainer would follow a link
+            yield Checked(f"{place}/{name}", problem, listed=False)
     for name in complete_checkpoints(store, cell_id):
         yield from check_folder(store, f"{place}/{name}", MANIFEST, strict=True)
     for update in store.folders(place, ADAPTERS):

@@ -1,6 +1,9 @@
 """The error that every command turns into one message and exit code 2."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 MAX_WORD = 200  # characters; a path may be long
@@ -21,3 +24,14 @@ def one_line(message: str) -> str:
     text = " ".join(message.split())
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return re.sub(rf"\S{{{MAX_WORD}}}\S+", lambda word: f"{word[0][:MAX_WORD]}…", text)
+
+
+@contextmanager
+def naming(file: str | Path) -> Iterator[None]:
+    """Add the name of an open file to errors of reading, writing or locking it, which have none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and error.filename is None:
+            error.filename = str(file)
+        raise

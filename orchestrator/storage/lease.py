@@ -25,6 +25,8 @@ from typing import Any
 import pyarrow.fs as pafs
 
 from cluster import ending
+from orchestrator.storage.errors import naming
+from orchestrator.storage.locks import open_lock
 from orchestrator.storage.store import Store
 
 TERM_SECONDS = 60.0  # after which a claim that was not renewed is void
@@ -104,16 +106,17 @@ class FolderLease:
 
     def acquire(self) -> dict[str, Any] | None:
         """Take the lease; returns who holds it, or None once it is held by this process."""
-        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.1)  # the holder writes its name right after it has locked the file
-            holder = os.read(descriptor, 4096)
-            os.close(descriptor)
-            return dict(json.loads(holder)) if holder else {}
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, json.dumps(_this_driver()).encode())
+        descriptor = open_lock(self._file)
+        with naming(self._file):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.1)  # the holder writes its name right after it has locked the file
+                holder = os.read(descriptor, 4096)
+                os.close(descriptor)
+                return dict(json.loads(holder)) if holder else {}
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, json.dumps(_this_driver()).encode())
         self._descriptor = descriptor
         return None
 

@@ -10,16 +10,20 @@ from functools import partial
 from pathlib import Path
 
 from cluster.ending import at_end
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.locks import NAME, open_lock
 
 
 @contextmanager
 def scratch_folder(prefix: str) -> Iterator[Path]:
     """A folder in TMPDIR, deleted at the end. Deletes those of killed processes first.
 
-    A process holds a lock on its folder, which the kernel releases when the process dies.
+    A process holds a lock on a file in its folder, which the kernel releases when the process dies.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-        with suppress(OSError):
+        if left.is_symlink():
+            continue
+        with suppress(OSError, UserError):
             lock = _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)
             os.close(lock)
@@ -37,15 +41,16 @@ def _locked_folder(prefix: str) -> tuple[Path, int]:
     """A new folder and the descriptor that holds its lock."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix))
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # another process deleted the folder
             lock = _lock(folder, fcntl.LOCK_EX)
-            if os.fstat(lock).st_nlink:
+            if os.path.samestat(os.fstat(lock), (folder / NAME).stat()):
                 return folder, lock
-            os.close(lock)  # another process deleted the folder before it was locked
+            os.close(lock)
 
 
 def _lock(folder: Path, operation: int) -> int:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    """A descriptor that holds the lock. Of the folder itself, NFS would refuse one."""
+    descriptor = open_lock(folder / NAME)
     try:
         fcntl.flock(descriptor, operation)
     except OSError:

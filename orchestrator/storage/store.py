@@ -4,12 +4,14 @@ Contract: a file under its final name is complete. On a local file system, every
 under a temporary name, flushed and renamed; an object store shows an object only once its upload is
 complete. JSON and tables prove themselves (see `proof`): one that fails verification is logged by
 name and reads like a file that is absent.
+Below its root, no link is followed and only regular files are opened.
 """
 
 import logging
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from cluster.redaction import redact
+from orchestrator.storage.entries import Entry, is_regular, local_entries, open_regular
+from orchestrator.storage.errors import naming
 from orchestrator.storage.proof import (
     FileProof,
     Json,
@@ -73,7 +77,7 @@ class Store:
 
     def local_path(self, *parts: str) -> Path:
         """The path of a folder in a local store; creates it if needed."""
-        folder = Path(self.path(*parts))
+        folder = Path(self._unlinked(*parts, ""))
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -96,26 +100,32 @@ class Store:
 
     def exists(self, *parts: str) -> bool:
         """Whether a complete file of that name exists."""
-        return bool(self.fs.get_file_info(self.path(*parts)).type == pafs.FileType.File)
+        if not self.local:
+            return bool(self.fs.get_file_info(self.path(*parts)).type == pafs.FileType.File)
+        return is_regular(self._unlinked(*parts))
 
     def names(self, *parts: str) -> list[str]:
         """Sorted names of the complete files in a folder; empty if the folder does not exist."""
-        selector = pafs.FileSelector(self.path(*parts), allow_not_found=True)
-        infos = self.fs.get_file_info(selector)
-        return sorted(i.base_name for i in infos if i.is_file and not i.base_name.startswith("."))
+        names = (e.path for e in self.entries(*parts) if e.size is not None)
+        return sorted(name for name in names if not name.startswith("."))
 
     def folders(self, *parts: str) -> list[str]:
         """Sorted names of the folders in a folder."""
-        selector = pafs.FileSelector(self.path(*parts), allow_not_found=True)
-        infos = self.fs.get_file_info(selector)
-        return sorted(i.base_name for i in infos if i.type == pafs.FileType.Directory)
+        return sorted(e.path for e in self.entries(*parts) if e.size is None and not e.problem)
 
     def sizes(self, *parts: str) -> dict[str, int]:
         """Bytes of every file below a folder, temporary ones included, by relative path, sorted."""
-        selector = pafs.FileSelector(self.path(*parts), recursive=True, allow_not_found=True)
-        start = len(self.path(*parts)) + 1
+        entries = self.entries(*parts, recursive=True)
+        return dict(sorted((e.path, e.size) for e in entries if e.size is not None))
+
+    def entries(self, *parts: str, recursive: bool = False) -> list[Entry]:
+        """What a folder contains, by its path from there; nothing if it does not exist."""
+        if self.local:
+            return [*local_entries(self._unlinked(*parts, ""), recursive=recursive)]
+        folder = self.path(*parts)
+        selector = pafs.FileSelector(folder, recursive=recursive, allow_not_found=True)
         infos = self.fs.get_file_info(selector)
-        return {i.path[start:]: i.size for i in sorted(infos, key=lambda i: i.path) if i.is_file}
+        return [Entry(i.path[len(folder) + 1 :], i.size if i.is_file else None) for i in infos]
 
     def write_json(
         self, value: Any, *parts: str, files: Mapping[str, FileProof] | None = None
@@ -190,18 +200,19 @@ class Store:
 
     def read_bytes(self, *parts: str) -> bytes:
         """The content of a file. Raises OSError if it does not exist."""
-        with self.fs.open_input_stream(self.path(*parts)) as stream:
+        with self._open(*parts) as stream:
             return bytes(stream.read())
 
     def hash_file(self, *parts: str) -> FileProof:
         """Size and hash of a file of any size. Raises OSError if it does not exist."""
-        with self.fs.open_input_stream(self.path(*parts)) as stream:
+        with self._open(*parts) as stream:
             return stream_proof(stream)
 
     def set_aside(self, *parts: str) -> None:
         """Rename a file to a new name that nothing reads, if it still exists."""
         folder, _, name = "/".join(parts).rpartition("/")
-        taken, copies, new = self.names(folder), count(2), f"{name}{SET_ASIDE}"
+        taken, copies = {entry.path for entry in self.entries(folder)}, count(2)
+        new = f"{name}{SET_ASIDE}"
         while new in taken:
             new = f"{name}.{next(copies)}{SET_ASIDE}"
         self.rename(new, folder, name)
@@ -209,7 +220,7 @@ class Store:
     def rename(self, new: str, *parts: str) -> None:
         """Rename a file within its folder, if it still exists."""
         try:
-            self.fs.move(self.path(*parts), self.path(*parts[:-1], new))
+            self.fs.move(self._unlinked(*parts), self.path(*parts[:-1], new))
         except OSError:  # object stores have no specific error for a missing file
             if self.exists(*parts):
                 raise
@@ -217,14 +228,14 @@ class Store:
     def delete(self, *parts: str) -> None:
         """Delete a file, if it still exists."""
         try:
-            self.fs.delete_file(self.path(*parts))
+            self.fs.delete_file(self._unlinked(*parts))
         except FileNotFoundError:
             return
 
     def delete_folder(self, *parts: str) -> None:
         """Delete a folder and its content, if it still exists."""
         try:
-            self.fs.delete_dir(self.path(*parts))
+            self.fs.delete_dir(self._unlinked(*parts, "").rstrip("/"))
         except FileNotFoundError:
             return
 
@@ -238,22 +249,40 @@ class Store:
         pafs.copy_files(self.path(*parts), str(folder), self.fs, pafs.LocalFileSystem())
 
     def _write(self, name: str, data: bytes | pa.Buffer) -> None:
-        final = self.path(name)
         if not self.local:
-            with self.fs.open_output_stream(final) as stream:
+            with self.fs.open_output_stream(self.path(name)) as stream:
                 stream.write(data)
             return
-        target = Path(final)
+        target = Path(self._unlinked(name))
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
-            with temporary.open("wb") as file:
+            with naming(target), temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
+
+    @contextmanager
+    def _open(self, *parts: str) -> Iterator[Any]:
+        """A file for reading. Raises OSError if it does not exist or is not a regular file."""
+        file = self._unlinked(*parts)
+        opened = open_regular if self.local else self.fs.open_input_stream
+        with naming(file), opened(file) as stream:
+            yield stream
+
+    def _unlinked(self, *parts: str) -> str:
+        """The full path of a file. Raises StoreError if a folder above it is a link."""
+        path = "/".join(parts)
+        for at, letter in enumerate(path if self.local else ""):
+            if letter == "/" and os.path.islink(self.path(path[:at])):
+                raise StoreError(
+                    f"storage {self.uri}: {path[:at]} is a link, and links in a storage are not "
+                    "followed: put the folder itself there, or remove the link"
+                )
+        return self.path(path)
 
 
 def _refuse_credentials(uri: str) -> None:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from orchestrator.storage.entries import NOT_UTF8, local_entries
+from orchestrator.storage.errors import naming
 from orchestrator.storage.proof import FileProof, Unsound, file_proof, stream_proof, verify
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, MARKED, SUBSET
 from orchestrator.storage.store import SET_ASIDE, Store
@@ -27,11 +29,15 @@ _SCHEMAS = (
 
 
 class Checked(NamedTuple):
-    """One file. problem: why it fails verification, or empty; proven: whether it has a proof."""
+    """One file. problem: why it fails verification, or empty; proven: whether it has a proof.
+
+    listed: whether its folder is not complete without it.
+    """
 
     path: str
     problem: str = ""
     proven: bool = True
+    listed: bool = True
 
 
 def is_stored(path: str) -> bool:
@@ -42,15 +48,16 @@ def is_stored(path: str) -> bool:
 def local_files(folder: Path) -> dict[str, FileProof]:
     """Size and hash of every file below a local folder, by relative path; all are flushed."""
     files = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_dir():
+    for name, size, problem in local_entries(str(folder), recursive=True):
+        path = folder / name
+        if size is None and not problem:
             _flush(path)
-        elif is_stored(path.name):
-            with path.open("rb") as stream:
-                files[path.relative_to(folder).as_posix()] = stream_proof(stream)
+        elif size is not None and is_stored(name):
+            with naming(path), path.open("rb") as stream:
+                files[name] = stream_proof(stream)
                 os.fsync(stream.fileno())
     _flush(folder)
-    return files
+    return dict(sorted(files.items()))
 
 
 def _flush(folder: Path) -> None:
@@ -89,21 +96,27 @@ def check_folder(
     """Check every file below a folder, and those that its manifest lists and that are missing.
 
     Paths that start with one of `skip` are left out. Of listed files whose path starts with
-    `unread` only the size is compared. With `strict`, a file that a manifest does not list is
-    unsound. Files without a proof are accepted from versions whose manifests list nothing.
+    `unread` only the size is compared. With `strict`, what a manifest does not list is unsound,
+    also what is no regular file. Files without a proof are accepted from versions whose manifests
+    list nothing.
     """
     opened = store.open_json(place, manifest)
     listed = opened.files if opened else None
-    sizes = {n: s for n, s in store.sizes(place).items() if is_stored(n) and not n.startswith(skip)}
+    entries = sorted(store.entries(place, recursive=True), key=lambda entry: entry.path)
+    entries = [e for e in entries if is_stored(e.path) and not e.path.startswith(skip)]
+    for path, _, problem in entries if strict else ():
+        if problem not in ("", NOT_UTF8) and path not in (listed or {}):
+            yield Checked(f"{place}/{path}", problem, listed=False)
+    sizes = {entry.path: entry.size for entry in entries if entry.size is not None}
     for name in dict.fromkeys((*sizes, *(listed or {}))):
         path = f"{place}/{name}"
         if listed is not None and name in listed:
             read = unread is None or not name.startswith(unread)
             yield Checked(path, _listed_problem(store, path, listed[name], sizes.get(name), read))
         elif strict and listed is not None and name != manifest:
-            yield Checked(path, "is not listed in the manifest")
+            yield Checked(path, "is not listed in the manifest", listed=False)
         elif _PROVABLE.search(name):
-            own = check_file(store, path)
+            own = check_file(store, path)._replace(listed=listed is None or name == manifest)
             without = listed is not None and not own.proven and not own.problem
             yield own._replace(problem="has no proof") if without else own
         else:

@@ -177,7 +177,7 @@ def ui_command(store: Store, host: str = "127.0.0.1", port: int = 5000) -> list[
 def serve_ui(store: Store, host: str = "127.0.0.1", port: int = 5000) -> int:
     """Replace this process by the MLflow server. UserError where it cannot start."""
     command = ui_command(store, host, port)
-    if not store.exists("mlflow.db"):
+    if not Path(store.path("mlflow.db")).is_file():  # MLflow's own: it may be a link
         raise UserError(f"{store.path('mlflow.db')} does not exist: run a sweep first (decile run)")
     try:
         relocate_artifacts(Path(store.path("mlflow.db")), Path(store.path("mlartifacts")))

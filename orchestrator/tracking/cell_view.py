@@ -247,8 +247,7 @@ def _files(
     }
     subset = ("subsets", f"{cell.subset_key}.parquet")
     if store.exists(*subset):
-        with store.fs.open_input_stream(store.path(*subset)) as stream:
-            files["subset.parquet"] = stream.read()
+        files["subset.parquet"] = store.read_bytes(*subset)
     return files
 
 

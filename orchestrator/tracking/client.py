@@ -153,7 +153,8 @@ def log_metrics(client: "MlflowClient", run_id: str, metrics: "list[Metric]") ->
 
 def log_files(client: "MlflowClient", run_id: str, files: Mapping[str, bytes]) -> None:
     """Store files as a run's artifacts, replacing those of the same path."""
-    with scratch_folder("decile-mlflow-") as folder:
+    with scratch_folder("decile-mlflow-") as scratch:
+        folder = scratch / "files"  # without the lock of the scratch folder
         for name, data in files.items():
             file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)

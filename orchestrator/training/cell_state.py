@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
 from orchestrator.storage.store import Store
-from orchestrator.storage.verification import check_folder, size_problem
+from orchestrator.storage.verification import Checked, check_folder, size_problem
 
 STARTED = "cell.json"  # what the cell is, written when its first trial starts
 MANIFEST = "decile.json"  # written last into a checkpoint, which is complete from then on
@@ -131,13 +131,13 @@ def open_checkpoint(store: Store, cell_id: str, name: str) -> Checkpoint | None:
     return Checkpoint(opened.value, tables)
 
 
-def checkpoint_problems(store: Store, cell_id: str, name: str) -> dict[str, str]:
-    """Why files of a checkpoint that has a manifest fail verification, by path; reads all files.
+def checkpoint_problems(store: Store, cell_id: str, name: str) -> list[Checked]:
+    """What fails verification of a checkpoint that has a manifest; reads all files.
 
     A file that the manifest does not list fails, too: the trainer could load it.
     """
     place = f"cells/{cell_id}/{name}"
-    files = {each.path: each.problem for each in check_folder(store, place, MANIFEST, strict=True)}
-    tables = [f"{place}/{table}.parquet" for table in TABLES]
-    missing = {path: "is missing" for path in tables if path not in files}
-    return {path: problem for path, problem in (files | missing).items() if problem}
+    files = [*check_folder(store, place, MANIFEST, strict=True)]
+    tables = {f"{place}/{table}.parquet" for table in TABLES} - {each.path for each in files}
+    missing = [Checked(path, "is missing") for path in sorted(tables)]
+    return [each for each in (*files, *missing) if each.problem]

@@ -10,7 +10,7 @@ file exists.
 import importlib.metadata
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +24,7 @@ from orchestrator.planning.cells import Cell
 from orchestrator.storage.proof import FileProof, Unsound, file_proof
 from orchestrator.storage.schema import EVALUATIONS, LOG, empty
 from orchestrator.storage.store import Store
+from orchestrator.storage.verification import Checked
 from orchestrator.training.cell_state import (
     DISCARDED,
     MANIFEST,
@@ -114,9 +115,8 @@ def latest_checkpoint(store: Store, cell_id: str) -> tuple[str, CellRecord] | No
     Newer ones with a manifest fail verification: they are set aside, and logged.
     """
     for name in reversed(complete_checkpoints(store, cell_id)):
-        if problems := checkpoint_problems(store, cell_id, name):
-            set_aside_checkpoint(store, cell_id, name, problems)
-        elif (record := read_checkpoint(store, cell_id, name)) is not None:
+        set_aside_checkpoint(store, cell_id, name, checkpoint_problems(store, cell_id, name))
+        if (record := read_checkpoint(store, cell_id, name)) is not None:
             return name, record
     return None
 
@@ -133,14 +133,14 @@ def update_of(checkpoint: str) -> int:
     return int(checkpoint.removeprefix("checkpoint-"))
 
 
-def set_aside_checkpoint(
-    store: Store, cell_id: str, name: str, problems: Mapping[str, str]
-) -> None:
-    """Set aside the files of a checkpoint that fail verification (by path), and its manifest."""
-    for path, problem in problems.items():
-        logger.warning("%s %s: the checkpoint before it is used", path, problem)
-    for path in {*problems, f"cells/{cell_id}/{name}/{MANIFEST}"}:
+def set_aside_checkpoint(store: Store, cell_id: str, name: str, unsound: Sequence[Checked]) -> None:
+    """Set aside files of a checkpoint, and its manifest if it lists one of them."""
+    for path, problem, _, listed in unsound:
+        remedy = "the checkpoint before it is used" if listed else "set aside"
+        logger.warning("%s %s: %s", path, problem, remedy)
         store.set_aside(path)
+    if any(each.listed for each in unsound):
+        store.set_aside("cells", cell_id, name, MANIFEST)
 
 
 def read_checkpoint(store: Store, cell_id: str, name: str) -> CellRecord | None:
@@ -259,7 +259,7 @@ def keep_adapter(store: Store, cell_id: str, update: int, *place: str) -> dict[s
         data = store.read_bytes("cells", cell_id, name, file)
         proof, path = file_proof(data), f"cells/{cell_id}/{name}/{file}"
         if listed.get(file, proof) != proof:
-            set_aside_checkpoint(store, cell_id, name, {path: "does not match its hash"})
+            set_aside_checkpoint(store, cell_id, name, [Checked(path, "does not match its hash")])
             raise Unsound(f"{path} does not match its hash: rerun to resume before it")
         store.write_bytes(data, "cells", cell_id, *place, file)
         files[file] = proof

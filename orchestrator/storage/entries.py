@@ -1,0 +1,71 @@
+"""What a local folder contains, without what a storage ignores.
+
+A link could show a file under two names, or a folder within itself; a FIFO blocks whoever opens it;
+pyarrow reads no name that is not UTF-8.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+NOT_UTF8 = "has a name that is not UTF-8"
+
+
+class Entry(NamedTuple):
+    """A file, or a folder if it has no size (bytes). problem: why it is ignored, or empty."""
+
+    path: str
+    size: int | None = None
+    problem: str = ""
+
+
+def local_entries(folder: str, *, recursive: bool = False) -> Iterator[Entry]:
+    """What a local folder contains, by its path from there; nothing if it does not exist."""
+    below = [""]
+    while below:
+        start = below.pop()
+        try:
+            children = [*os.scandir(f"{folder}/{start}")]
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for child in children:
+            entry = _entry(child, start)
+            if entry is not None:
+                yield entry
+                if recursive and entry.size is None and not entry.problem:
+                    below.append(f"{entry.path}/")
+
+
+def _entry(child: os.DirEntry[str], start: str) -> Entry | None:
+    """None for a file that was deleted after the folder was read."""
+    path = f"{start}{os.fsencode(child.name).decode(errors='backslashreplace')}"
+    if path != f"{start}{child.name}":
+        return Entry(path, problem=NOT_UTF8)
+    if child.is_symlink():
+        return Entry(path, problem="is a link")
+    if child.is_dir(follow_symlinks=False):
+        return Entry(path)
+    try:
+        if child.is_file(follow_symlinks=False):
+            return Entry(path, child.stat(follow_symlinks=False).st_size)
+    except FileNotFoundError:
+        return None
+    return Entry(path, problem="is not a regular file")
+
+
+def is_regular(file: str | Path) -> bool:
+    """Whether a local path is that of a regular file, and of no link to one."""
+    try:
+        return stat.S_ISREG(os.lstat(file).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def open_regular(file: str) -> BinaryIO:
+    """Open a regular file for reading. Raises OSError if it does not exist or is none."""
+    if not is_regular(file):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
+    return open(file, "rb")
