@@ -68,10 +68,9 @@ def _tables(probe: Path) -> Iterator[pa.Table]:
     """The parts of a probe's folder, or one Parquet file; metadata names their probe and split."""
     folder = Path(os.path.realpath(probe)) if os.path.isdir(probe) else None
     if folder and folder.parent.name == "probes":
-        store = _store_of(probe)
-        verified = {part.name: part for part in parts(store, folder.name)}
-        stored = {name for name in store.names("probes", folder.name) if name.endswith(".parquet")}
-        if unsound := stored - verified.keys():
+        verified = {part.name: part for part in parts(_store_of(probe), folder.name)}
+        names = _store_of(probe).names("probes", folder.name)
+        if unsound := {name for name in names if name.endswith(".parquet")} - verified.keys():
             raise UserError(f"{probe / min(unsound)}: fails verification: probe again")
         for part in verified.values():
             split = {SPLIT: part.split} if part.split else {}
