@@ -21,6 +21,7 @@ from policies.registry import (
 )
 from policies.traits import (
     capacity_of,
+    capacity_text,
     eligible_of,
     is_whole,
     needs_of,
@@ -37,6 +38,7 @@ __all__ = [
     "ScorePolicy",
     "Ties",
     "capacity_of",
+    "capacity_text",
     "checked_ids",
     "checked_keep",
     "checked_rows",

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from policies.arrays import Bools
-from policies.base import Needs, Policy, Ties
+from policies.base import Needs, Policy, ScorePolicy, Ties
 from policies.online import OnlinePolicy, is_online
 from policies.parsed import Requiring
 
@@ -33,6 +33,12 @@ def eligible_of(policy: Policy, difficulty: pa.Table) -> Bools:
 def capacity_of(policy: Policy, difficulty: pa.Table) -> int:
     """The number of eligible rows."""
     return int(np.count_nonzero(eligible_of(policy, difficulty)))
+
+
+def capacity_text(policy: Policy, name: str, difficulty: pa.Table) -> str:
+    """The number of eligible rows in words: `band has 3 of 40 prompts with a pass rate from …`."""
+    holds = policy.holds(difficulty) if isinstance(policy, ScorePolicy) else "that it may select"
+    return f"{name} has {capacity_of(policy, difficulty)} of {difficulty.num_rows} prompts {holds}"
 
 
 def ties_of(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> Ties | None:

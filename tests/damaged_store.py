@@ -96,7 +96,9 @@ def _checkpoint(
     record = cell_record(plan, cell)
     last = update if evaluated else 0
     record.evaluations = record.evaluations.filter(pc.field("update") <= last)
-    record.save(store, cell.cell_id, update, record.running_ledger(cell), local_files(folder))
+    record.save(
+        store, cell.cell_id, update, record.running_ledger(cell, cell.size), local_files(folder)
+    )
 
 
 def _in_training(plan: Plan, store: Store, cell: Cell) -> None:

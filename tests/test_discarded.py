@@ -142,7 +142,8 @@ def test_the_ledger_counts_what_was_discarded(cell: Cell, drawn: list[tuple[dict
     kept, lost = split(drawn)
     tables = [pa.Table.from_pylist(rows, schema=GROUPS) for rows in (kept, lost)]
     log = [{"update": 5, "name": "num_tokens", "value": 1000.0}]
-    usage, trained = ledger(cell, tables[0], log, 1.0, tables[1]), ledger(cell, tables[0], log, 1.0)
+    usage = ledger(cell, cell.size, tables[0], log, 1.0, tables[1])
+    trained = ledger(cell, cell.size, tables[0], log, 1.0)
     assert usage["rollouts"] == trained["rollouts"] + usage["discarded_rollouts"]
     assert usage["generated_tokens"] == 6 * len(drawn)
     assert usage["prompt_tokens"] == 1000 - 6 * len(drawn)
@@ -157,7 +158,7 @@ def test_an_update_without_a_kept_group_is_not_one_of_the_kl_term(cell: Cell) ->
     pulled = cell.model_copy(update={"grpo": cell.grpo | {"beta": 0.1}})
     kept, lost = [group(2, "a", DEAD)], [group(1, "a", DEAD), group(3, "a", DEAD)]
     tables = [pa.Table.from_pylist(rows, schema=GROUPS) for rows in (kept, lost)]
-    assert ledger(pulled, tables[0], [], 1.0, tables[1])["kl_only_updates"] == 1
+    assert ledger(pulled, cell.size, tables[0], [], 1.0, tables[1])["kl_only_updates"] == 1
     recorder = GroupRecorder(kept, lost)
     text = explain_dead_groups(cell, recorder.tallies[1])
     assert text is not None and text.startswith("every group drawn was discarded")
@@ -175,10 +176,10 @@ def online_record(plan: Plan, cell: Cell) -> CellRecord:
 def test_a_checkpoint_holds_what_was_discarded(plan: Plan, cell: Cell, tmp_path: Path) -> None:
     store, record = Store(str(tmp_path)), online_record(plan, cell)
     for update in (2, 4):
-        record.save(store, cell.cell_id, update, record.running_ledger(cell))
+        record.save(store, cell.cell_id, update, record.running_ledger(cell, cell.size))
     name, saved = latest_checkpoint(store, cell.cell_id) or ("", record)
     assert name == "checkpoint-4" and saved.tables() == record.tables()
-    assert saved.running_ledger(cell) == record.ledger(cell)
+    assert saved.running_ledger(cell, cell.size) == record.ledger(cell, cell.size)
     file = Path(store.path("cells", cell.cell_id, "checkpoint-4", "discarded.parquet"))
     file.write_bytes(file.read_bytes()[:-20])
     assert (latest_checkpoint(store, cell.cell_id) or ("",))[0] == "checkpoint-2"

@@ -35,9 +35,9 @@ def group(update: int, prompt: str, outcomes: list[str], tokens: int = 3) -> dic
     }
 
 
-def of(cell: Cell, rows: list[dict], last: int = 0) -> dict[str, float]:
+def of(cell: Cell, rows: list[dict], last: int = 0, size: int = 8) -> dict[str, float]:
     log = [{"update": u, "name": "loss", "value": 0.0} for u in range(1, last + 1)]
-    return ledger(cell, pa.Table.from_pylist(rows, schema=GROUPS), log, 2.0)
+    return ledger(cell, size, pa.Table.from_pylist(rows, schema=GROUPS), log, 2.0)
 
 
 OUTCOME = st.sampled_from(["correct", "wrong", "truncated", "error"])
@@ -63,8 +63,8 @@ def test_the_ledger_agrees_with_a_plain_count(cell: Cell, rows: list[dict]) -> N
         for name, value in (("num_tokens", 1000.0 * u), ("loss", -1.0))
     ]
     table = pa.Table.from_pylist(rows, schema=GROUPS)
-    usage = ledger(cell, table, log, 12.3456)
-    assert usage == running_ledger(cell, GroupRecorder(rows), log, 12.3456)
+    usage = ledger(cell, 8, table, log, 12.3456)
+    assert usage == running_ledger(cell, 8, GroupRecorder(rows), log, 12.3456)
     tokens = sum(sum(r["tokens"]) for r in rows)
     assert usage["generated_tokens"] == tokens
     assert usage["prompt_tokens"] == 5000 - tokens
@@ -86,22 +86,26 @@ def test_the_ledger_of_a_finished_cell(tmp_path: Path) -> None:
     plan = small_plan(tmp_path, policies=["hard"], resources={"gpus": 0.5, "workers": 2})
     [cell] = plan.cells
     record: CellRecord = cell_record(plan, cell)
-    usage = record.ledger(cell)
+    usage = record.ledger(cell, cell.size)
     assert usage["rollouts"] == cell.rollouts
     assert usage["updates"] == cell.updates
     assert usage["generated_tokens"] == 20 * cell.rollouts
     assert usage["prompt_tokens"] == 1000 * cell.updates - 20 * cell.rollouts
     assert usage["gpu_seconds"] == usage["seconds"] == 12.5
-    assert usage == record.running_ledger(cell)
+    assert usage == record.running_ledger(cell, cell.size)
 
 
 def test_epochs_are_counted_over_the_prompts_of_the_subset(cell: Cell) -> None:
+    """Also where match_sizes made the subset smaller than the cell's budget."""
     right = ["correct", "correct"]
     assert cell.size == 8
     once = [group(1, p, right) for p in "abcd"]
     assert of(cell, once)["epochs"] == 0.5
-    assert of(cell, [*once, *(group(2, p, right) for p in "abcd")])["epochs"] == 2
-    assert of(cell, [*once, group(2, "a", right)])["epochs"] == 5 / 4
+    assert of(cell, once, size=5)["epochs"] == 0.8
+    twice = [*once, *(group(2, p, right) for p in "abcd")]
+    assert of(cell, twice, size=4)["epochs"] == 2
+    assert of(cell, twice)["epochs"] == 1
+    assert of(cell, [*once, group(2, "a", right)], size=4)["epochs"] == 5 / 4
     assert of(cell, [])["epochs"] == 0
 
 

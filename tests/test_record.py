@@ -237,9 +237,9 @@ def test_a_checkpoint_contains_the_running_ledger(tmp_path: Path) -> None:
     store, cell, record = one_cell(tmp_path)
     record.save(store, cell.cell_id, 2)
     assert store.read_json("cells", cell.cell_id, "checkpoint-2", "ledger.json") is None
-    record.save(store, cell.cell_id, 4, record.running_ledger(cell))
+    record.save(store, cell.cell_id, 4, record.running_ledger(cell, cell.size))
     usage = store.read_json("cells", cell.cell_id, "checkpoint-4", "ledger.json")
-    assert usage == record.ledger(cell)
-    assert latest(store, cell)[1].running_ledger(cell) == usage
+    assert usage == record.ledger(cell, cell.size)
+    assert latest(store, cell)[1].running_ledger(cell, cell.size) == usage
     finish(store, cell, record, {})
     assert store.read_json("cells", cell.cell_id, "ledger.json") == usage

@@ -3,6 +3,8 @@
 from math import ceil
 from typing import Any
 
+from orchestrator.config.library_settings import prompts_per_update
+
 
 def updates_per_generation(grpo: dict[str, Any], workers: int) -> float:
     """How many updates use the rollouts of one generation; below 1 where an update needs several.
@@ -21,12 +23,17 @@ def rollouts(grpo: dict[str, Any], workers: int) -> int:
     return int(generations * steps * grpo["per_device_train_batch_size"] * workers)
 
 
-def check_generations(grpo: dict[str, Any], workers: int, prompts: int) -> str | None:
-    """Why a subset of so many prompts does not fit the generations; None if it fits.
+def check_subset(grpo: dict[str, Any], workers: int, prompts: int) -> str | None:
+    """Why a subset of so many prompts does not fit the updates and generations; None if it fits.
 
     Of each epoch, TRL leaves out the prompts that do not fill a generation, and cuts the last
     update short where the micro-batches do not fill it.
     """
+    if prompts < (per_update := prompts_per_update(grpo, workers)):
+        return (
+            f"{prompts} prompts, fewer than the {per_update} of one update: write a smaller batch, "
+            "or a budget and policies that select more prompts"
+        )
     steps, accumulated = _steps_per_generation(grpo, workers), grpo["gradient_accumulation_steps"]
     needed = steps * grpo["per_device_train_batch_size"] * workers / grpo["num_generations"]
     remedy = "leave out grpo.steps_per_generation and grpo.generation_batch_size"

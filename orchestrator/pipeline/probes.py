@@ -31,8 +31,9 @@ from orchestrator.probing.probes import (
     sampler_groups,
 )
 from orchestrator.selection.candidates import check_candidates
-from orchestrator.selection.stored import read_subset, store_subset
+from orchestrator.selection.stored import read_subset, store_subset, subset_size
 from orchestrator.storage.store import Store
+from policies import PolicyError
 
 
 def probe_forecast(plan: Plan, store: Store, cluster: Mapping[str, float]) -> Forecast:
@@ -92,8 +93,9 @@ def run_probes(
     Returns the training probes with their difficulty tables, of K samples or fewer where the cells
     differ in K: those of the first cell.
 
-    Raises UserError or MarkerFails before anything is sampled, and ProbeError if samples cannot be
-    drawn or marked.
+    Raises UserError or MarkerFails before anything is sampled, ProbeError if samples cannot be
+    drawn or marked, and PolicyError if subsets cannot be filled or are too small; the others are
+    stored.
     """
     check_engines(plan, store, cluster, progress)
     check_markers(plan, progress)
@@ -102,9 +104,17 @@ def run_probes(
         for spec, outcomes in _draw(plan, store, specs, cluster, progress, meter):
             if spec.split == "train":
                 tables.append((spec, cells_of(plan.cells, spec), CellTables(outcomes)))
+    failures = []
     for _, cells, of_probe in tables:
         for cell in cells:
-            check_candidates(cell, store_subset(store, cell, of_probe.of(cell)))
+            try:
+                check_candidates(cell, store_subset(store, cell, of_probe.of(cell)))
+            except PolicyError as error:  # the other subsets are stored all the same
+                failures.append(error)
+    if failures:
+        others = len(failures) - 1
+        more = f" (and {others:,} more cell{'s' * (others > 1)})" * (others > 0)
+        raise PolicyError(f"{failures[0]}{more}") from failures[0]
     return [(spec, of_probe.of(cells[0])) for spec, cells, of_probe in tables]
 
 
@@ -153,7 +163,7 @@ def _pending_text(plan: Plan, spec: ProbeSpec, pending: PendingSamples) -> str:
     return text
 
 
-def difficulty_lines(plan: Plan, spec: ProbeSpec, table: pa.Table) -> list[str]:
+def difficulty_lines(plan: Plan, store: Store, spec: ProbeSpec, table: pa.Table) -> list[str]:
     """What a probe shows about its pool; for an adaptive probe, how many samples it saved."""
     cell = cells_of(plan.cells, spec)[0]
     samples = cell.probe.settings.samples
@@ -165,7 +175,8 @@ def difficulty_lines(plan: Plan, spec: ProbeSpec, table: pa.Table) -> list[str]:
     group = int(cell.grpo["num_generations"])
     policy = build_policy(cell.rule)
     with policy_errors(policy, cell.rule.policy):
-        summary = summarise(table, cell.size, policy, cell.seed, samples, group_size=group)
+        size = subset_size(store, cell)
+        summary = summarise(table, size, policy, cell.seed, samples, group_size=group)
     return [f"(subset of {cell.name})", *summary_lines(summary)]
 
 

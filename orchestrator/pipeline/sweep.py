@@ -211,7 +211,7 @@ class Sweep:
                     check_servers(untrained)
                 probes = run_probes(self.plan, self.store, cluster, self.progress, self.meter)
                 for spec, table in probes:
-                    for line in difficulty_lines(self.plan, spec, table):
+                    for line in difficulty_lines(self.plan, self.store, spec, table):
                         self.progress.say(line)
                 self._plan_queue(untrained, cluster)  # now that completion lengths are known
             if self.queue.is_open():

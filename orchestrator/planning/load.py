@@ -1,17 +1,24 @@
 """Second pass of planning: the prompts of the datasets, checked against the experiment."""
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.config import library_settings as settings
+import pyarrow as pa
+
 from orchestrator.config.catalog import LoadedConfig
+from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.config.experiment import Experiment
-from orchestrator.config.generations import check_generations
+from orchestrator.config.generations import check_subset
+from orchestrator.config.policy_errors import policy_errors
 from orchestrator.planning.downloads import fetch_advice
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.planning.resolve import Resolved
 from orchestrator.sampling.recorded import missing_responses, recorded_rows
+from policies import PolicyError, capacity_of, capacity_text, is_whole, needs_of
 from tasks import TaskError
 from tasks.hub import NotCached
+from tasks.prompt_table import PromptTable
 
 
 def load_pools(
@@ -29,9 +36,13 @@ def load_pools(
             if not pool.train:
                 message = "has no training prompts: it is for evaluation only"
                 raise loaded.error(message, "datasets", name)
+            capacities = _known_capacities(resolved.policies, pool.train)
             for axes, variant in experiment.variants:
                 if problem := _check_budget(variant, len(pool.train)):
                     raise loaded.error(problem, *budget_path, axes=axes)
+                if problem := _check_capacities(variant, len(pool.train), capacities):
+                    setting = "match_sizes" if variant.match_sizes else "budget"
+                    raise loaded.error(problem, *budget_path[:-1], setting, axes=axes)
         if not pool.test:
             message = "its test set is empty: accuracy cannot be measured"
             raise loaded.error(message, "datasets", name)
@@ -59,13 +70,41 @@ def _check_budget(experiment: Experiment, total: int) -> str | None:
             f"budget {experiment.budget} selects {size} prompts from a pool of {total}: "
             f"write a share up to 1.0 or a count up to {total}"
         )
-    grpo, workers = experiment.full_grpo(), experiment.resources.workers
-    needed = settings.prompts_per_update(grpo, workers)
-    if size < needed:
-        return (
-            f"budget {experiment.budget} selects {size} prompts, fewer than the {needed} of one "
-            "update: write a larger budget or a smaller batch"
-        )
-    if problem := check_generations(grpo, workers, size):
+    if problem := check_subset(experiment.full_grpo(), experiment.resources.workers, size):
         return f"budget {experiment.budget} selects {problem}"
+    return None
+
+
+def _known_capacities(
+    policies: Mapping[str, PolicyEntry], train: PromptTable
+) -> list[tuple[int, str]]:
+    """The capacities that need no probe, those of tiers, as numbers and in words."""
+    table = pa.table({name: train.column(name) for name in ("prompt_id", "tier")})
+    capacities = []
+    for rule, _ in (entry.parts for entry in policies.values()):
+        policy = build_policy(rule)
+        if needs_of(policy) == "nothing" and not is_whole(policy):
+            # A policy of the user's own may read other columns: it is checked after the probe.
+            with suppress(PolicyError), policy_errors(policy, rule.policy):
+                capacity = capacity_of(policy, table)
+                capacities.append((capacity, capacity_text(policy, rule.policy, table)))
+    return capacities
+
+
+def _check_capacities(
+    experiment: Experiment, total: int, capacities: Sequence[tuple[int, str]]
+) -> str | None:
+    """Why policies cannot fill the budget, or an update with match_sizes; None if they can."""
+    size = experiment.subset_size(total)
+    capacity, text = min(capacities, default=(size, ""))
+    if capacity >= size:
+        return None
+    if not experiment.match_sizes:
+        return (
+            f"budget {experiment.budget} selects {size} prompts, and {text}: write a smaller "
+            "budget, match_sizes: true, or another policy"
+        )
+    grpo, workers = experiment.full_grpo(), experiment.resources.workers
+    if problem := check_subset(grpo, workers, capacity):
+        return f"{text}, so match_sizes selects {problem}"
     return None

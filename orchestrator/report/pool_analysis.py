@@ -28,7 +28,8 @@ from orchestrator.probing.outcomes import OutcomeReader, Outcomes
 from orchestrator.probing.probes import targets_of
 from orchestrator.probing.sample_store import COUNTED, load_samples, rows_of_parts
 from orchestrator.report.pool import pool_title, subset_cells
-from orchestrator.selection.subsets import SubsetRequest, select
+from orchestrator.selection.stored import request_of
+from orchestrator.selection.subsets import select
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from policies import PolicyError
@@ -166,12 +167,9 @@ def _policies(
             if store.exists("subsets", f"{cell.subset_key}.parquet"):
                 outlooks.append(PolicyOutlook(policy, cell.seed, None, "", f"subset in {file}"))
             continue
-        table, settings = tables.of(cell), cell.probe.settings
-        request = SubsetRequest(
-            cell.rule, cell.size, cell.seed, cell.match, settings.samples, settings.count_truncated
-        )
+        table = tables.of(cell)
         try:
-            size = select(table, request)[0].num_rows
+            size = select(table, request_of(cell))[0].num_rows
             summary = _summary(table, cell, size)
         except PolicyError as error:
             outlooks.append(PolicyOutlook(policy, cell.seed, None, "", str(error)))

@@ -60,11 +60,6 @@ def check_candidates(cell: Cell, subset: pa.Table) -> None:
     if cell.online is None:
         return
     name, history = cell.online.policy, history_of(cell, subset.sort_by("prompt_id"))
-    if subset.num_rows < cell.prompts_per_update:
-        raise PolicyError(
-            f"cell {cell.name}: {subset.num_rows} prompts to choose from, fewer than the "
-            f"{cell.prompts_per_update} of one update: write a larger budget or a smaller batch"
-        )
     policy = build_online_policy(cell.online)
     ids = next_ids(policy, name, history, 1, cell.prompts_per_update)
     unknown = ids.filter(pc.invert(pc.is_in(ids, value_set=history.prompt_ids)))

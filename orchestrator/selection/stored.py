@@ -5,34 +5,56 @@ from typing import Any
 
 import pyarrow as pa
 
+from orchestrator.config.generations import check_subset
 from orchestrator.planning.cells import Cell
-from orchestrator.selection.subsets import SubsetRequest, reason, select, with_reason
+from orchestrator.selection.subsets import SubsetRequest, narrowest, reason, select, with_reason
 from orchestrator.storage.schema import SUBSET
 from orchestrator.storage.store import Store
 from policies import PolicyError
 
 
 def store_subset(store: Store, cell: Cell, difficulty: pa.Table) -> pa.Table:
-    """The cell's subset: read from the store, or selected now and written. Raises PolicyError.
+    """The cell's subset: read from the store, or selected now and written.
 
-    A file that fails verification is set aside.
+    A file that fails verification is set aside. Raises PolicyError where the subset cannot be
+    filled, or is too small for the cell's updates.
     """
     stored, file = read_subset(store, cell), ("subsets", f"{cell.subset_key}.parquet")
     if stored is not None:
+        _check_size(cell, stored.num_rows, difficulty)
         return stored
     if store.exists(*file):
         store.set_aside(*file)
-    probe = cell.probe.settings
-    request = SubsetRequest(
-        cell.rule, cell.size, cell.seed, cell.match, probe.samples, probe.count_truncated
-    )
     try:
-        table, why = select(difficulty, request)
+        table, why = select(difficulty, request_of(cell))
     except PolicyError as error:
         raise PolicyError(f"cell {cell.name}: {error}") from error
+    _check_size(cell, table.num_rows, difficulty)
     table = with_reason(table, {**cell.subset_identity, **why})
     store.write_table(table, *file)
     return table
+
+
+def _check_size(cell: Cell, size: int, difficulty: pa.Table) -> None:
+    """Refuse a subset that `plan` could not know to be too small for the cell's updates."""
+    if problem := check_subset(cell.grpo, cell.resources.workers, size):
+        bound = narrowest(difficulty, cell.match)
+        because = f" ({bound[1]})" if bound and bound[0] == size else ""
+        raise PolicyError(f"cell {cell.name}: its subset has {problem}{because}")
+
+
+def request_of(cell: Cell) -> SubsetRequest:
+    """The subset that a cell trains on."""
+    probe = cell.probe.settings
+    return SubsetRequest(
+        cell.rule, cell.size, cell.seed, cell.match, probe.samples, probe.count_truncated
+    )
+
+
+def subset_size(store: Store, cell: Cell) -> int:
+    """The number of prompts in the cell's subset; of one that was deleted, the budget's."""
+    subset = read_subset(store, cell)
+    return cell.size if subset is None else subset.num_rows
 
 
 def read_subset(store: Store, cell: Cell) -> pa.Table | None:

@@ -13,7 +13,9 @@ from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
 from policies import (
     Policy,
+    PolicyError,
     capacity_of,
+    capacity_text,
     checked_rows,
     get_policy,
     is_whole,
@@ -28,7 +30,8 @@ class SubsetRequest(NamedTuple):
     """The subset to select from a difficulty table.
 
     `samples` is K, where prompts that were decided early may have fewer. With `match`, the subset
-    is no larger than the smallest capacity of those policies.
+    is no larger than the smallest capacity of those policies, but for those that take the whole
+    pool.
     """
 
     rule: PolicyEntry
@@ -62,11 +65,7 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
 def _select(
     policy: Policy, difficulty: pa.Table, request: SubsetRequest
 ) -> tuple[pa.Table, dict[str, Any]]:
-    if is_whole(policy):
-        size = capacity_of(policy, difficulty)
-    else:
-        matched = [p for p in map(build_policy, request.match) if not is_whole(p)]
-        size = min([request.size, *(capacity_of(p, difficulty) for p in matched)])
+    size = _size(policy, difficulty, request)
     rows = policy(difficulty, size, np.random.default_rng(request.seed))
     chosen = checked_rows(rows, request.rule.policy, size, difficulty.num_rows)
     ties = ties_of(policy, difficulty, chosen)
@@ -78,6 +77,34 @@ def _select(
         "ties": ties._asdict() if ties else None,
     }
     return _subset_table(policy, difficulty, chosen), why
+
+
+def _size(policy: Policy, difficulty: pa.Table, request: SubsetRequest) -> int:
+    """The number of prompts to select."""
+    if is_whole(policy):
+        return capacity_of(policy, difficulty)
+    bound = narrowest(difficulty, request.match)
+    if bound is None:
+        return request.size
+    capacity, text = bound
+    if not capacity:
+        raise PolicyError(f"{text}, so match_sizes leaves no prompt: change this policy")
+    return min(request.size, capacity)
+
+
+def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, str] | None:
+    """The smallest capacity of policies that do not take the whole pool, as a number and in words.
+
+    Raises PolicyError where a policy of the user's own fails.
+    """
+    capacities = []
+    for rule in match:
+        policy = build_policy(rule)
+        if not is_whole(policy):
+            with policy_errors(policy, rule.policy):
+                capacity = capacity_of(policy, difficulty)
+                capacities.append((capacity, capacity_text(policy, rule.policy, difficulty)))
+    return min(capacities, default=None)
 
 
 def _subset_table(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> pa.Table:

@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 
 from orchestrator.evaluation.metrics import by_update, main, per_prompt
 from orchestrator.planning.cells import Cell
+from orchestrator.selection.stored import subset_size
 from orchestrator.storage.schema import EVALUATIONS
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import STOPPED_EARLY, CellState, cell_state
@@ -92,7 +93,8 @@ def _scores(evaluation: Any) -> dict[str, float]:
 def save_stop(cell: Cell, store: Store, record: CellRecord, update: int, why: StopDecision) -> None:
     """Store how far a stopped cell has come, and why it stopped; its checkpoint is kept."""
     status = {"censored": True, "of_updates": cell.updates, "why": why._asdict()}
-    store.write_json(summary(cell, record, update) | status, "cells", cell.cell_id, STOPPED_EARLY)
+    result = summary(cell, record, update, subset_size(store, cell))
+    store.write_json(result | status, "cells", cell.cell_id, STOPPED_EARLY)
 
 
 def stopped_lines(store: Store, cells: Sequence[Cell]) -> list[str]:

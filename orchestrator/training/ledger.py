@@ -4,7 +4,6 @@ Counted while it trains (`running_ledger`) and from the stored tables at the end
 agree, and `stats/fairness.py` compares the ledgers of the cells.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,12 +17,15 @@ LogRow = Mapping[str, Any]
 
 def ledger(
     cell: Cell,
+    size: int,
     groups: pa.Table,
     log: Sequence[LogRow],
     seconds: float,
     discarded: pa.Table | None = None,
 ) -> dict[str, float]:
     """The ledger of a cell from its `groups` table and its log (rows of update, name, value).
+
+    `size` is the number of prompts in its subset, which may be smaller than the budget.
 
     prompts: distinct ones trained on; epochs: passes over the subset; rollouts: completions;
     prompt_tokens, generated_tokens, live_tokens (generated in live groups), truncated_tokens (of
@@ -37,11 +39,11 @@ def ledger(
     discarded_rollouts, discarded_tokens (generated): the parts of the totals.
     """
     rows = None if discarded is None else discarded.to_pylist()
-    return running_ledger(cell, GroupRecorder(groups.to_pylist(), rows), log, seconds)
+    return running_ledger(cell, size, GroupRecorder(groups.to_pylist(), rows), log, seconds)
 
 
 def running_ledger(
-    cell: Cell, groups: GroupRecorder, log: Sequence[LogRow], seconds: float
+    cell: Cell, size: int, groups: GroupRecorder, log: Sequence[LogRow], seconds: float
 ) -> dict[str, float]:
     """The ledger so far, from counts that are kept while recording."""
     counts, lost = total(groups.tallies.values()), total(groups.discarded_tallies.values())
@@ -52,7 +54,7 @@ def running_ledger(
     updates = max([logged, *groups.tallies])
     return {
         "prompts": len(groups.seen),
-        "epochs": _epochs(groups.seen, cell),
+        "epochs": groups.seen.total() / size,
         "rollouts": counts.rollouts + lost.rollouts,
         "prompt_tokens": all_tokens - generated,
         "generated_tokens": generated,
@@ -82,17 +84,6 @@ def _of_discarded(lost: Tally) -> dict[str, float]:
 def pulls_to_base(cell: Cell) -> bool:
     """Whether a dead group still moves the weights, by the KL term (TRL issue 5588)."""
     return float(cell.grpo.get("beta", 0.0)) > 0 and not cell.mask_dead_groups
-
-
-def _epochs(seen: Counter[str], cell: Cell) -> float:
-    """Passes over the subset.
-
-    A policy may have chosen fewer prompts than `size`. Once a prompt is repeated, all have been
-    used, so the distinct ones are the subset; before that only `size` is known. An online policy
-    repeats prompts as it likes.
-    """
-    came_twice = max(seen.values(), default=0) > 1 and cell.online is None
-    return seen.total() / (len(seen) if came_twice else cell.size)
 
 
 def _kl_only(tallies: Mapping[int, Tally], updates: int) -> int:

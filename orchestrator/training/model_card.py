@@ -56,7 +56,7 @@ def model_card(cell: Cell, result: dict[str, Any]) -> str:
         selected="chose from during training" if cell.online else "selected",
         seed=cell.seed,
         updates=cell.updates,
-        size=cell.size,
+        size=result["size"],
         subset=cell.subset_key,
         cell_id=cell.cell_id,
         before=result["accuracy_base"],

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from orchestrator.evaluation.groups import GroupRecorder, learnable_drawn_pct, learnable_pct
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
+from orchestrator.selection.stored import subset_size
 from orchestrator.storage.proof import FileProof, Unsound, file_proof
 from orchestrator.storage.schema import EVALUATIONS, LOG, empty
 from orchestrator.storage.store import Store
@@ -73,14 +74,14 @@ class CellRecord:
             "log": pa.Table.from_pylist(self.log, schema=LOG),
         } | ({} if (lost := self.groups.discarded_table()) is None else {DISCARDED: lost})
 
-    def ledger(self, cell: Cell) -> dict[str, float]:
-        """What the cell consumed, recounted from the recorded groups."""
+    def ledger(self, cell: Cell, size: int) -> dict[str, float]:
+        """What the cell, with a subset of `size`, consumed, recounted from the recorded groups."""
         groups = self.groups
-        return ledger(cell, groups.table(), self.log, self.seconds, groups.discarded_table())
+        return ledger(cell, size, groups.table(), self.log, self.seconds, groups.discarded_table())
 
-    def running_ledger(self, cell: Cell) -> dict[str, float]:
+    def running_ledger(self, cell: Cell, size: int) -> dict[str, float]:
         """The same from counts that are kept while recording, without tables."""
-        return running_ledger(cell, self.groups, self.log, self.seconds)
+        return running_ledger(cell, size, self.groups, self.log, self.seconds)
 
     def save(
         self,
@@ -156,9 +157,9 @@ def read_checkpoint(store: Store, cell_id: str, name: str) -> CellRecord | None:
     return CellRecord(recorder, tables["evaluations"], tables["log"].to_pylist(), *spent, peak)
 
 
-def summary(cell: Cell, record: CellRecord, update: int) -> dict[str, Any]:
+def summary(cell: Cell, record: CellRecord, update: int, size: int) -> dict[str, Any]:
     """The cell after so many updates in one row of numbers; accuracy is a share, learnable_pct a
-    percentage."""
+    percentage, size the number of prompts in its subset."""
     steps = by_update(record.evaluations)
     evaluations = {u: evaluation_metrics(t, steps[0], cell.pass_at) for u, t in steps.items()}
     base, final = evaluations[0], evaluations[update]
@@ -168,7 +169,7 @@ def summary(cell: Cell, record: CellRecord, update: int) -> dict[str, Any]:
         **cell.axes,
         "cell_id": cell.cell_id,
         "updates": update,
-        "size": cell.size,
+        "size": size,
         "learnable_pct": learnable_pct(groups, lost),
         **drawn,
         "accuracy_base": base["eval/accuracy"],
@@ -176,7 +177,7 @@ def summary(cell: Cell, record: CellRecord, update: int) -> dict[str, Any]:
         "gain": final["eval/accuracy"] - base["eval/accuracy"],
         "base": base,
         "final": final,
-        "ledger": record.ledger(cell),
+        "ledger": record.ledger(cell, size),
         "timing": timing(record),
     }
 
@@ -218,7 +219,8 @@ def finish(
         written[f"{name}.parquet"] = store.write_table(table, *place, f"{name}.parquet")
     finished_at = {"finished_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
     drawn_by = {"rollouts": "trl" if cell.why_trl_draws else "decile"}
-    result = summary(cell, record, cell.updates) | {"versions": versions | drawn_by} | finished_at
+    result = summary(cell, record, cell.updates, subset_size(store, cell))
+    result |= {"versions": versions | drawn_by} | finished_at
     _write_copies(store, cell, result, {LEDGER, README})
     store.write_json(result, *place, RESULT, files=written)
     store.delete(*place, STOPPED_EARLY)

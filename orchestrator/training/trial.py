@@ -128,6 +128,7 @@ class Trial:
             self.record.add_evaluation(self.evaluator.base(self.store))
         micro_batch = int(self.grpo["per_device_train_batch_size"])
         subset, history = self._subset()
+        self.size = len(subset)
         place, task = self.checkpoints.folder, self.pool.task
         trainer = build_trainer(cell, place, task, subset, self.record, self.grpo, history)
         self.notes = trainer.notes
@@ -210,7 +211,7 @@ class Trial:
         if torch.cuda.is_available():
             peak = torch.cuda.max_memory_reserved() / 2**30
             self.record.peak_gib = max(self.record.peak_gib, peak)
-        ledger = self.record.running_ledger(self.cell)
+        ledger = self.record.running_ledger(self.cell, self.size)
         self.record.save(self.store, self.cell.cell_id, update, ledger, files)
         self.checkpoints.forget_old()
 

@@ -1,0 +1,302 @@
+"""`match_sizes`: every policy selects as many prompts as the one with the fewest can."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from factories import cell_record, small_plan
+
+from orchestrator.cli.main import main
+from orchestrator.config.catalog import load_config
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.pipeline import probes
+from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.probing.outcomes import load_outcomes
+from orchestrator.probing.sample_store import write_part
+from orchestrator.report.probe_report import probe_report
+from orchestrator.selection.stored import read_subset, store_subset
+from orchestrator.selection.subsets import SubsetRequest, select
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.schema import SAMPLES
+from orchestrator.storage.store import Store
+from orchestrator.training.record import finish
+from policies import PolicyError, ScorePolicy
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "half": {"policy": "band", "options": {"low": 0.5, "high": 0.5}},  # 8 of 40 prompts
+    "below": {"policy": "band", "options": {"low": 0.0, "high": 0.75}},  # 32
+    "none": {"policy": "band", "options": {"low": 0.3, "high": 0.4}},
+    "dynamic-half": {"policy": "dynamic", "options": {"of": {"band": {"low": 0.5, "high": 0.5}}}},
+    "seven": {"policy": "tiers", "options": {"levels": [7]}},  # 12
+    "unknown": {"policy": "tiers", "options": {"levels": [9]}},  # 0
+    "raises": {"policy": "test_match_sizes:Raises"},
+    "by-count": {"policy": "test_match_sizes:ByCount"},
+    "if-sampled": {"policy": "test_match_sizes:IfSampled"},
+}
+
+
+class Raises(ScorePolicy):
+    """One of the user's own that fails where its capacity is read."""
+
+    def score(self, difficulty: pa.Table) -> Any:
+        raise NotImplementedError
+
+    def eligible(self, difficulty: pa.Table) -> Any:
+        return difficulty["absent"]
+
+
+class ByCount(ScorePolicy):
+    """Declares that it needs no samples, and reads their number."""
+
+    needs = "nothing"
+
+    def score(self, difficulty: pa.Table) -> Any:
+        return np.zeros(difficulty.num_rows)
+
+    def eligible(self, difficulty: pa.Table) -> Any:
+        return difficulty["n"].to_numpy() > 0
+
+
+class IfSampled(ByCount):
+    """Declares that it needs samples, and selects nothing without them."""
+
+    needs = "all"
+
+    def eligible(self, difficulty: pa.Table) -> Any:
+        sampled = "n" in difficulty.column_names
+        return np.full(difficulty.num_rows, sampled)
+
+
+def plan_of(folder: Path, policies: Sequence[str], **settings: Any) -> Plan:
+    """A plan over 40 prompts with subsets of 12, and updates of 2 prompts."""
+    small_plan(folder)
+    file = folder / "experiments.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["policies"] = {name: POLICIES[name] for name in policies if name in POLICIES}
+    experiment = content["experiments"]["small"]
+    experiment["grid"]["policy"] = [*policies]
+    experiment |= {"budget": 12, "match_sizes": True} | settings
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    return make_plan(load_config(file), "small")
+
+
+def probed(plan: Plan) -> tuple[Store, pa.Table]:
+    """Samples of the plan's probes, with pass rates of 0, 1/4, … 1 for 8 prompts each.
+
+    Also the difficulty table.
+    """
+    store = Store(plan.source.config.storage)
+    for spec in plan.probes:
+        ids = sorted(prompt.prompt_id for prompt in plan.pool(spec).prompts(spec.split))
+        rows = [
+            dict.fromkeys(SAMPLES.names, "")
+            | {"prompt_id": prompt_id, "sample": i, "tokens": 5, "finish": "stop"}
+            | {"outcome": "correct" if i < number % 5 else "wrong", "marker": spec.marker}
+            for number, prompt_id in enumerate(ids)
+            for i in range(spec.settings.samples)
+        ]
+        write_part(store, spec.key, spec.split, pa.Table.from_pylist(rows, schema=SAMPLES))
+    spec = plan.cells[0].probe
+    pool = plan.pool(spec)
+    return store, difficulty_of(plan, spec, load_outcomes(store, spec, pool.train, pool.task))
+
+
+def sizes_of(store: Store, plan: Plan) -> list[int | None]:
+    """The sizes of the stored subsets, by cell."""
+    subsets = [read_subset(store, cell) for cell in plan.cells]
+    return [None if subset is None else subset.num_rows for subset in subsets]
+
+
+@pytest.mark.parametrize(
+    ("policies", "settings", "sizes"),
+    [
+        (["half", "random", "hard"], {}, [8, 8, 8]),
+        (["random", "dynamic-half", "hard"], {}, [8, 8, 8]),
+        (["below", "random", "hard"], {}, [12, 12, 12]),
+        (["below", "half", "seven", "full"], {}, [8, 8, 8, 40]),
+        (["seven", "random"], {"budget": 20}, [12, 12]),
+        (["below", "random", "full"], {"match_sizes": False}, [12, 12, 40]),
+        (["by-count", "if-sampled"], {}, [12, 12]),
+    ],
+    ids=["fewer", "online", "no fewer", "whole pool", "tiers", "not matched", "own"],
+)
+def test_every_subset_has_the_smallest_size_and_never_more_than_the_budget(
+    tmp_path: Path, policies: list[str], settings: dict[str, Any], sizes: list[int]
+) -> None:
+    plan = plan_of(tmp_path, policies, **settings)
+    store, table = probed(plan)
+    assert [store_subset(store, cell, table).num_rows for cell in plan.cells] == sizes
+    assert sizes_of(store, plan) == sizes
+
+
+def test_a_policy_that_takes_the_whole_pool_bounds_no_other() -> None:
+    """Also where it takes less than the budget, as with a requirement."""
+    outcomes = {"wrong": [1, 0, 0], "unparsed": [0, 1, 1], "truncated": [0, 0, 0]}
+    table = pa.table({"prompt_id": ["a", "b", "c"], "tier": [""] * 3, **outcomes})
+    parsed = PolicyEntry(policy="full", options={"require": "parsed"})
+    request = SubsetRequest(PolicyEntry(policy="random"), 2, match=[parsed])
+    assert select(table, request)[0].num_rows == 2
+    assert select(table, request._replace(rule=parsed))[0].num_rows == 1
+
+
+def test_a_policy_that_cannot_fill_the_budget_fails_without_match_sizes(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, ["random", "half"], match_sizes=False)
+    store, table = probed(plan)
+    assert store_subset(store, plan.cells[0], table).num_rows == 12
+    with pytest.raises(PolicyError, match="cell stub/small/half/s0: band has 8 of 12 prompts with"):
+        store_subset(store, plan.cells[1], table)
+
+
+def test_a_policy_without_any_eligible_prompt_is_named(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, ["random", "half", "none"])
+    store, table = probed(plan)
+    for cell in plan.cells:
+        with pytest.raises(PolicyError) as error:
+            store_subset(store, cell, table)
+        assert str(error.value) == (
+            f"cell {cell.name}: band has 0 of 40 prompts with a pass rate from 0.3 to 0.4, so "
+            "match_sizes leaves no prompt: change this policy"
+        )
+    assert not store.names("subsets")
+
+
+def test_a_policy_of_the_users_own_is_named_where_its_capacity_fails(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, ["hard", "raises"])
+    store, table = probed(plan)
+    with pytest.raises(PolicyError, match="policy 'test_match_sizes:Raises' raised KeyError"):
+        store_subset(store, plan.cells[0], table)
+
+
+LARGE_UPDATES = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 40}
+
+
+def test_subsets_that_are_too_small_for_an_update_end_the_probe_and_others_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the probe can show it; a corrected grid draws nothing again."""
+    plan = plan_of(tmp_path, ["random", "half", "full"], grpo=LARGE_UPDATES)
+    store, _ = probed(plan)
+    monkeypatch.setattr(probes, "run_in_worker", lambda check, *arguments: check(*arguments))
+    for _ in range(2):  # running it again does not accept them
+        with pytest.raises(PolicyError) as error, ProgressDisplay.of(plan) as progress:
+            probes.run_probes(plan, store, {}, progress)
+        assert str(error.value) == (
+            "cell stub/small/random/s0: its subset has 8 prompts, fewer than the 10 of one update: "
+            "write a smaller batch, or a budget and policies that select more prompts (band has 8 "
+            "of 40 prompts with a pass rate from 0.5 to 0.5) (and 1 more cell)"
+        )
+        assert sizes_of(store, plan) == [None, None, 40]
+    smaller = plan_of(tmp_path, ["random", "half", "full"])
+    with ProgressDisplay.of(smaller) as progress:
+        probes.run_probes(smaller, store, {}, progress)
+    assert sizes_of(store, smaller) == [8, 8, 40]
+
+
+def test_a_stored_subset_that_is_too_small_is_refused(tmp_path: Path) -> None:
+    """As an older version may have stored it. The batch is not part of a subset's key."""
+    plan = plan_of(tmp_path, ["half"])
+    store, table = probed(plan)
+    store_subset(store, plan.cells[0], table)
+    [cell] = plan_of(tmp_path, ["half"], grpo=LARGE_UPDATES).cells
+    assert cell.subset_key == plan.cells[0].subset_key
+    with pytest.raises(PolicyError, match="8 prompts, fewer than the 10 of one update"):
+        store_subset(store, cell, table)
+
+
+@pytest.mark.parametrize("policies", [["half", "random"], ["random", "half"]])
+def test_a_probe_is_summarised_with_the_matched_size(tmp_path: Path, policies: list[str]) -> None:
+    plan = plan_of(tmp_path, policies)
+    store, table = probed(plan)
+    for cell in plan.cells:
+        store_subset(store, cell, table)
+    lines = probes.difficulty_lines(plan, store, plan.cells[0].probe, table)
+    assert any(line.startswith(f"{plan.cells[0].rule.policy} selects 8 prompts") for line in lines)
+
+
+@pytest.mark.slow
+def test_the_report_of_a_probe_has_the_matched_size(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, ["random", "half"])
+    store, _ = probed(plan)
+    (pool,) = probe_report(plan, store, tmp_path / "p.html").pools
+    assert [each.summary.size for each in pool.policies] == [8, 8]
+    assert all("--budget 8" in each.command for each in pool.policies)
+
+
+def test_results_have_the_size_and_the_epochs_of_the_matched_subset(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, ["random", "half"])
+    store, table = probed(plan)
+    for cell in plan.cells:
+        store_subset(store, cell, table)
+        record = cell_record(plan, cell)
+        finish(store, cell, record, {})
+        result = store.read_json("cells", cell.cell_id, "result.json")
+        groups = cell.updates * cell.prompts_per_update
+        assert (cell.size, result["size"]) == (12, 8)
+        assert result["ledger"]["epochs"] == groups / 8
+        assert store.read_json("cells", cell.cell_id, "ledger.json")["epochs"] == groups / 8
+        assert "on 8 prompts of" in store.read_bytes("cells", cell.cell_id, "README.md").decode()
+
+
+@pytest.mark.parametrize(
+    ("policies", "settings", "line", "message"),
+    [
+        (["unknown", "random"], {}, "match_sizes", "has 0 of 40 prompts in the tiers 9 (the table"),
+        (["random", "seven"], {"budget": 20, "grpo": LARGE_UPDATES | {"max_steps": 5}}, "", ""),
+        (
+            ["random", "seven"],
+            {"budget": 20, "grpo": LARGE_UPDATES | {"per_device_train_batch_size": 64}},
+            "match_sizes",
+            "so match_sizes selects 12 prompts, fewer than the 16 of one update",
+        ),
+        (
+            ["random", "seven"],
+            {"budget": 20, "match_sizes": False},
+            "budget",
+            "budget 20 selects 20 prompts, and tiers has 12 of 40 prompts in the tiers 7",
+        ),
+        (["random", "seven"], {"budget": 12, "match_sizes": False}, "", ""),
+        (["full", "none", "half"], {"grpo": LARGE_UPDATES}, "", ""),
+        (["by-count", "if-sampled", "random"], {}, "", ""),
+    ],
+)
+def test_a_plan_refuses_what_no_probe_is_needed_to_know(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    policies: list[str],
+    settings: dict[str, Any],
+    line: str,
+    message: str,
+) -> None:
+    if not message:
+        assert len(plan_of(tmp_path, policies, **settings).cells) == len(policies)
+        return
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        plan_of(tmp_path, policies, **settings)
+    file = tmp_path / "experiments.yaml"
+    number = int(str(error.value).split(".yaml:")[1].split(":")[0])
+    assert file.read_text().splitlines()[number - 1].strip().startswith(f"{line}: ")
+    for command in ("plan", "probe", "run"):
+        assert main([command, str(file), "-e", "small"]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_only_the_value_of_an_axis_that_cannot_work_is_refused(tmp_path: Path) -> None:
+    plan_of(tmp_path, ["random", "seven"], match_sizes=True)
+    file = tmp_path / "experiments.yaml"
+    content = yaml.safe_load(file.read_text())
+    experiment = content["experiments"]["small"]
+    experiment["grid"]["budget"] = [11, 12, 13]
+    del experiment["budget"], experiment["match_sizes"]
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(UserError, match="budget.*: budget 13 selects 13 prompts, and tiers has 12"):
+        make_plan(load_config(file), "small")
+    experiment["match_sizes"] = True
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    assert {cell.size for cell in make_plan(load_config(file), "small").cells} == {11, 12, 13}
