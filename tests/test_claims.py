@@ -1,9 +1,10 @@
-"""The grammar of claims: what parses, what is refused and how, before a sweep runs."""
+"""Claims: what parses, what is refused before a sweep runs and how, and the verdicts."""
 
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import example, given
@@ -22,7 +23,16 @@ from orchestrator.config.claims import (
 )
 from orchestrator.config.experiment import Experiment
 from orchestrator.planning.plan import make_plan
+from orchestrator.stats.claims import (
+    Item,
+    Measured,
+    judge_claim,
+    measured_correlation,
+    measured_difference,
+)
+from orchestrator.stats.comparison import compare_policies
 from orchestrator.stats.fairness import AXES
+from orchestrator.stats.inference import SeedSpread, r_squared
 from orchestrator.storage.errors import UserError
 
 
@@ -324,3 +334,128 @@ def test_a_claim_that_is_no_text_is_refused_at_its_line(tmp_path: Path) -> None:
         )
         with pytest.raises(UserError, match=r"yaml:\d+: experiments\.one\.claims\.0: "):
             load_config(file)
+
+
+# ---- judged
+
+
+@pytest.mark.parametrize(
+    ("text", "interval", "verdict", "claimed"),
+    [
+        ("a > b", (0.1, 8), "supported", "above 0"),
+        ("a > b", (0, 8), "inconclusive", "above 0"),
+        ("a > b", (-8, 0), "inconclusive", "above 0"),
+        ("a > b", (-8, -0.1), "refuted", "above 0"),
+        ("a > b by 3", (3.1, 9), "supported", "above 3"),
+        ("a > b by 3", (3, 9), "inconclusive", "above 3"),
+        ("a > b by 2.5", (-1, 2.4), "refuted", "above 2.5"),
+        ("a >= b within 3", (-2.9, 1), "supported", "at least −3"),
+        ("a >= b within 3", (-3, 1), "inconclusive", "at least −3"),
+        ("a >= b within 3", (-9, -3.1), "refuted", "at least −3"),
+        ("a = b within 2", (-1.9, 1.9), "supported", "within 2"),
+        ("a = b within 2", (-2, 1), "inconclusive", "within 2"),
+        ("a = b within 2", (-1, 2), "inconclusive", "within 2"),
+        ("a = b within 2", (2.1, 4), "refuted", "within 2"),
+        ("a = b within 2", (-4, -2.1), "refuted", "within 2"),
+        ("a != b by 2", (2.1, 4), "supported", "more than 2 from 0"),
+        ("a != b by 2", (-4, -2.1), "supported", "more than 2 from 0"),
+        ("a != b by 2", (1, 4), "inconclusive", "more than 2 from 0"),
+        ("a != b by 2", (-1.9, 1.9), "refuted", "more than 2 from 0"),
+        ("r2 > 0.5", (0.51, 0.9), "supported", "above 0.5"),
+        ("r2 < 0.5", (0.1, 0.49), "supported", "below 0.5"),
+        ("r2 < 0.5", (0.51, 0.9), "refuted", "below 0.5"),
+        ("r2 >= 0.5", (0.51, 0.9), "supported", "at least 0.5"),
+        ("r2 <= 0.5 within 0.1", (0.1, 0.59), "supported", "at most 0.6"),
+        ("r2 = 0.66 within 0.05", (0.62, 0.7), "supported", "within 0.05 of 0.66"),
+        ("r2 != 0.5 by 0.1", (0.61, 0.9), "supported", "more than 0.1 from 0.5"),
+    ],
+)
+def test_a_claim_is_supported_where_the_interval_lies_in_its_region(
+    text: str, interval: tuple[float, float], verdict: str, claimed: str
+) -> None:
+    claim = parse_claim(text)
+    item: Item = "cell" if claim.metric == "r2" else "question"
+    result = judge_claim(claim, Measured(sum(interval) / 2, *interval, 3, 24, item))
+    assert result.verdict == verdict
+    reason, _, notes = result.reason.partition("; ")
+    assert notes == f"claimed: {claimed}" + "; over 24 cells" * (item == "cell")
+    assert reason.startswith("R² is " if item == "cell" else "a − b is ")
+
+
+def test_the_reason_states_both_sides_the_value_and_its_interval() -> None:
+    claim = parse_claim("hard, x=2 > base on gsm8k by 3")
+    assert judge_claim(claim, Measured(4.46, -1, 10, 3, 200)).reason == (
+        "hard, x=2 − base is +4.5 points [−1.0, +10.0]; claimed: above 3"
+    )
+    level = parse_claim("r2 > 0.5")
+    assert judge_claim(level, Measured(0.404, 0.1, 0.6, 3, 24, "cell")).reason == (
+        "R² is 0.40 [0.10, 0.60]; claimed: above 0.5; over 24 cells"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sample", "verdict", "notes"),
+    [
+        ({"seeds": 2}, "supported", ""),
+        ({"seeds": 1}, "inconclusive", "; needs more seeds"),
+        (
+            {"seeds": 1, "spread": SeedSpread(0.0004, 8, 12)},
+            "supported",
+            "; spread between seeds from 12 cells",
+        ),
+        (
+            {"seeds": 1, "item": "update"},
+            "inconclusive",
+            "; over 40 updates of one seed; needs more seeds",
+        ),
+        ({"seeds": 1, "item": "cell"}, "supported", "; over 40 cells"),
+        (
+            {"seeds": 3, "same_seeds": False, "left_out": 2},
+            "supported",
+            "; some runs are paired by the rank of their seeds"
+            "; 2 questions left out, not scored in every run",
+        ),
+    ],
+)
+def test_one_seed_supports_no_claim_and_limits_are_named(
+    sample: dict[str, Any], verdict: str, notes: str
+) -> None:
+    result = judge_claim(parse_claim("a > b"), Measured(5, 1, 9, items=40, **sample))
+    assert (result.verdict, result.reason.partition("above 0")[2]) == (verdict, notes)
+
+
+@pytest.mark.parametrize(
+    ("item", "items", "reason"),
+    [
+        ("question", 0, "no question was scored in every run of both"),
+        ("cell", 7, "R² needs at least eight finished cells, and 7 are finished"),
+        ("cell", 8, "R² is not defined: learnable % or gain is the same in all cells"),
+    ],
+)
+def test_a_claim_without_a_number_is_inconclusive(item: Item, items: int, reason: str) -> None:
+    measured = Measured(float("nan"), float("-inf"), float("inf"), 3, items, item)
+    assert judge_claim(parse_claim("a > b"), measured) == ("inconclusive", reason, measured)
+
+
+def test_the_sides_of_a_claim_are_measured_as_policies_are_compared() -> None:
+    rng, ids = np.random.default_rng(4), [f"q{i}" for i in range(30)]
+    one, two = ({s: (ids, rng.binomial(4, p, 30) / 4) for s in range(3)} for p in (0.6, 0.5))
+    two[5] = (ids[2:], two.pop(2)[1][2:])  # of another seed, and two questions fewer
+    (pair,) = compare_policies({"a": one, "b": two})
+    expected = (pair.effect, pair.low, pair.high, 3, 28, "question", None, False, 2)
+    spread = SeedSpread(0.0004, 8, 12)
+    assert measured_difference(one, two) == measured_difference(one, two, spread) == expected
+    (known,) = compare_policies({"a": {0: one[0]}, "b": {0: two[0]}}, spread)
+    alone = measured_difference({0: one[0]}, {0: two[0]}, spread, "update")
+    assert alone == (known.effect, known.low, known.high, 1, 30, "update", spread, True, 0)
+    nothing = measured_difference({0: one[0]}, {0: (["x"], np.ones(1))})
+    assert np.isnan(nothing.effect) and nothing[1:5] == (-np.inf, np.inf, 1, 0)
+    assert nothing.left_out == 31
+
+
+def test_the_correlation_of_cells_is_their_r_squared() -> None:
+    rng = np.random.default_rng(3)
+    points = [(x, x + y) for x, y in rng.normal(size=(12, 2))]
+    x, y = np.array(points).T
+    assert measured_correlation(points, 3) == (*r_squared(x, y)[:3], 3, 12, "cell", None, True, 0)
+    assert measured_correlation([], 0)[1:5] == (0, 1, 0, 0)
