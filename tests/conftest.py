@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from sweeps import experiments, run
 
 from orchestrator.storage.store import Store
@@ -27,6 +27,13 @@ os.environ.pop("COLUMNS", None)  # it would set the width of what commands print
 settings.register_profile("default", deadline=None)
 settings.register_profile("check", deadline=None, max_examples=25)  # make check
 settings.register_profile("ci", deadline=None, derandomize=True)  # make test: the same each time
+settings.register_profile(  # make mutants: that an example fails is enough, it need not be small
+    "mutants",
+    deadline=None,
+    derandomize=True,
+    max_examples=25,
+    phases=[Phase.explicit, Phase.generate],
+)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
