@@ -58,6 +58,16 @@ def keep_credentials_from_trials() -> None:
     ENV_VARS_TO_PROPAGATE -= {name for name in ENV_VARS_TO_PROPAGATE if name.startswith("AWS_")}
 
 
+def forget_metrics(trial: Any) -> None:
+    """Drop the statistics that Tune has made of the numbers of a trial that has ended.
+
+    Tune keeps all trials, in order to restore a run, and these are half of what one takes.
+    """
+    trial.metric_analysis.clear()
+    trial.metric_n_steps.clear()
+    trial.run_metadata.last_result.pop("config", None)  # equal to the trial's own
+
+
 def worker_failures(error: BaseException) -> list[BaseException]:
     """What the workers of a Ray Train group raised, by the error of the group."""
     failures = getattr(error, "worker_failures", {}).values()

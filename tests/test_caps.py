@@ -1,5 +1,6 @@
 """Caps drop whole blocks, count the usage of all runs, and report what they left out."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,12 +10,14 @@ from factories import finished_cell, small_plan
 from orchestrator.cost.caps import CellQueue, UsageMeter, dropped_summary, make_queue
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
-from orchestrator.pipeline.sweep import write_manifest
+from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.pipeline.sweep import Outcome, Sweep, write_manifest
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
 from orchestrator.report.page import write_page
 from orchestrator.storage.store import Store
+from orchestrator.tracking import Tracker
 
 HOUR = Cost(0.0, 3600.0, 0.0)
 
@@ -113,6 +116,29 @@ def test_a_started_block_is_finished_despite_the_cap(tmp_path: Path) -> None:
     again = make(plan, meter=UsageMeter(saved, clock))
     assert started(again) == [(0, "hard"), (0, "random")]
     assert again.cap.startswith("max_hours 1.5 (2 used")
+
+
+@pytest.mark.parametrize(("caps", "writes"), [({}, 2), ({"max_gpu_hours": 100}, 4)])
+def test_usage_is_saved_when_a_capped_block_starts_and_not_with_every_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps: dict[str, float], writes: int
+) -> None:
+    """The file names all cells, so that a write for every cell would be quadratic."""
+    plan, store = planned(tmp_path, **caps), Store(str(tmp_path / "runs"))
+    tracker = Tracker("", store, plan)
+    tracker.enabled = False
+    progress = ProgressDisplay(total=6, out=io.StringIO())
+    sweep = Sweep(plan, store, tracker, progress, write_manifest(plan, store), Outcome())
+    sweep.queue = make(plan, meter=sweep.meter)
+    written, write = list[str](), store.write_json
+    monkeypatch.setattr(
+        store, "write_json", lambda *a, **k: (written.append(a[-1]), write(*a, **k))
+    )
+    for cell in iter(sweep.next, None):
+        saved = store.read_json("sweeps", "small.json")["spent"]["begun"]
+        assert cell.cell_id in saved or not caps
+        sweep.ended(cell, "RuntimeError: deliberate")
+    assert written == ["small.json"] * writes
+    assert len(store.read_json("sweeps", "small.json")["spent"]["begun"]) == 6
 
 
 def test_a_larger_cap_continues_where_the_smaller_one_ended(tmp_path: Path) -> None:

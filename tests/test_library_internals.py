@@ -23,6 +23,7 @@ from packaging.requirements import Requirement
 from ray._private.state import GlobalState, state
 from ray.data._internal.execution.operators.actor_pool_map_operator import ActorPoolMapOperator
 from ray.data._internal.execution.operators.map_operator import MapOperator
+from ray.tune.experiment import Trial
 from transformers import (
     AttentionInterface,
     DynamicCache,
@@ -33,6 +34,7 @@ from transformers.cache_utils import DynamicLayer
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
+from cluster.ray_internals import forget_metrics
 from orchestrator.sampling.transformers_internals import PreallocatedLayer
 from orchestrator.tracking import mlflow_internals
 from orchestrator.training.trl_internals import BY_TOKENS, LiveGroupsTrainer
@@ -285,6 +287,18 @@ def test_ray_has_the_parts_that_the_watchdog_asks() -> None:
         assert hasattr(Node, name)
     assert "self.all_processes" in inspect.getsource(Node)
     assert {PROCESS_TYPE_RAYLET, PROCESS_TYPE_GCS_SERVER} == {"raylet", "gcs_server"}
+
+
+def test_tune_keeps_a_trials_metrics_where_they_are_dropped() -> None:
+    trial = Trial("trainable", stub=True)
+    trial.update_last_result({"report": "{}", "training_iteration": 1, "config": {"cell": "{}"}})
+    metadata = trial.run_metadata
+    assert "training_iteration" in metadata.metric_analysis
+    assert "training_iteration" in metadata.metric_n_steps
+    forget_metrics(trial)
+    assert (metadata.metric_analysis, metadata.metric_n_steps) == ({}, {})
+    assert "config" not in metadata.last_result and "report" in metadata.last_result
+    forget_metrics(Trial("trainable", stub=True))  # failed before its first report
 
 
 def test_the_mlflow_ui_knows_the_tags_and_settings_that_are_written() -> None:

@@ -35,6 +35,23 @@ def test_progress_counts_cells_and_updates_the_forecast(tmp_path: Path) -> None:
     ]
 
 
+def test_cells_that_end_together_share_a_forecast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It packs all remaining cells, so that one for every cell would be quadratic."""
+    cells = small_plan(tmp_path, seeds=range(5)).cells
+    costs, calls = {cell.cell_id: Cost(0, 60, 0) for cell in cells}, []
+    forecast = Forecast(cells, costs, Capacity((1.0,), 1, "CPU"))
+    seconds_left = forecast.seconds_left
+    monkeypatch.setattr(forecast, "seconds_left", lambda: (calls.append(1), seconds_left())[1])
+    out = io.StringIO()
+    display = ProgressDisplay(total=10, out=out, forecast=forecast)
+    for cell in cells:
+        display.finished(cell, "done")
+    assert len(calls) < 10
+    assert out.getvalue().count("(ETA ") == 9
+
+
 def test_a_plain_line_names_a_few_running_cells_and_counts_the_rest(tmp_path: Path) -> None:
     cells = small_plan(tmp_path, seeds=range(5)).cells
     out = io.StringIO()

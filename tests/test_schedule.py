@@ -117,6 +117,12 @@ def test_a_job_that_does_not_fit_yet_is_overtaken() -> None:
     assert (placements["wide"].start, placements["wide"].devices) == (3, (0, 1))
 
 
+def test_of_jobs_that_fit_the_first_starts_whatever_its_size() -> None:
+    mixed = [Job(str(i), 1 + i, share=(0.5, 0.25)[i % 2]) for i in range(8)]
+    names = [p.job.name for p in pack(mixed, Capacity((1.0,), 2))]
+    assert names == [str(i) for i in range(8)]
+
+
 def test_shares_fill_one_device_before_the_next() -> None:
     quarter = [Job(str(i), 10, share=0.25) for i in range(4)]
     assert {p.devices for p in pack(quarter, Capacity((1.0, 1.0), 8))} == {(0,)}

@@ -106,11 +106,11 @@ class CellQueue:
         self.experiment, self.forecast, self.meter = experiment, forecast, meter
         self.cap = ""  # the cap that closed the queue, with its figures
         caps = (experiment.max_gpu_hours, experiment.max_hours)
-        self._capped = any(cap is not None for cap in caps)
+        self.capped = any(cap is not None for cap in caps)
         self._blocks = [list(block) for block in blocks if block]
         self._blocks.sort(key=lambda block: not self._has_started(block))
         self._current: list[Cell] = []  # cells of a started block that have not started yet
-        self._started: list[Cell] = []
+        self._running: dict[str, Cell] = {}  # by cell_id
 
     def _has_started(self, block: Sequence[Cell]) -> bool:
         return any(cell.cell_id in self.meter.started for cell in block)
@@ -124,7 +124,7 @@ class CellQueue:
         """Whether `next` would return a cell."""
         if not self._current and self._blocks and not self.cap:
             block = self._blocks[0]
-            if self._capped and not self._has_started(block):
+            if self.capped and not self._has_started(block):
                 usage, projected = self.meter.usage(), self._projected_with(block)
                 self.cap = exceeded_cap(self.experiment, usage, projected)
         return bool(self._current or (self._blocks and not self.cap))
@@ -137,18 +137,22 @@ class CellQueue:
             self._current = self._blocks.pop(0)
             self.meter.started.update(cell.cell_id for cell in self._current)
         cell = self._current.pop(0)
-        self._started.append(cell)
+        self._running[cell.cell_id] = cell
         self.meter.cell_started(cell)
         return cell
 
     def cell_ended(self, cell: Cell) -> None:
         """Record that a started cell has succeeded or failed."""
+        self._running.pop(cell.cell_id, None)
         self.forecast.cell_ended(cell)
         self.meter.cell_ended(cell)
 
     def _projected_with(self, block: Sequence[Cell]) -> ProjectedCost:
-        """The cost of the probes and started cells that remain, and of one more block."""
-        jobs, capacity = self.forecast.jobs([*self._started, *block]), self.forecast.capacity
+        """The cost of the probes and running cells that remain, and of one more block."""
+        jobs, capacity = (
+            self.forecast.jobs([*self._running.values(), *block]),
+            self.forecast.capacity,
+        )
         probe_seconds = sum(self.forecast.probes.values())
         seconds = probe_seconds + makespan(pack(jobs, capacity))
         if capacity.unit != "GPU":

@@ -6,6 +6,7 @@ block means that a sweep which ends early has dropped seeds, and its policies ca
 """
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from math import floor
 from typing import Any, NamedTuple, TypeVar
@@ -20,6 +21,7 @@ CHART_COLUMNS = 66  # without the labels of its rows
 
 
 C = TypeVar("C", bound=HasAxes)
+Size = tuple[int, float]  # workers and share of a job
 
 
 def make_blocks(
@@ -31,13 +33,13 @@ def make_blocks(
     `by_seed`: all blocks of a seed come before the next seed's, in the grid's order, so that
     stopping early leaves out seeds rather than models.
     """
-    seeds = list(dict.fromkeys(_seeds(cell) for cell in cells)) if by_seed else []
+    seeds = {seed: n for n, seed in enumerate(dict.fromkeys(map(_seeds, cells)))}
     blocks: dict[tuple[Any, ...], list[C]] = {}
     for cell in cells:
         blocks.setdefault(block_of(cell), []).append(cell)
 
     def position(block: Sequence[C]) -> tuple[int, float]:
-        return seeds.index(_seeds(block[0])) if by_seed else 0, -sum(map(seconds, block))
+        return seeds[_seeds(block[0])] if by_seed else 0, -sum(map(seconds, block))
 
     ordered = [sorted(block, key=seconds, reverse=True) for block in blocks.values()]
     return sorted(ordered, key=position)
@@ -97,35 +99,41 @@ def pack(jobs: Sequence[Job], capacity: Capacity) -> list[Placement]:
     """
     free, now = list(capacity.devices), 0.0
     running = list[tuple[float, int]]()  # heap of (end, index in placements)
-    placements, waiting = list[Placement](), list(jobs)
+    placements, waiting = list[Placement](), dict[Size, deque[tuple[int, Job]]]()
+    for number, job in enumerate(jobs):
+        waiting.setdefault((job.workers, job.share), deque()).append((number, job))
     while waiting:
-        waiting, started = _start(waiting, free, capacity.at_once - len(running), now)
-        for placement in started:
+        for placement in _start(waiting, free, capacity.at_once - len(running), now):
             heapq.heappush(running, (placement.end, len(placements)))
             placements.append(placement)
         if waiting and not running:
-            raise ValueError(f"{waiting[0].name} does not fit the cluster: use smaller resources")
+            _, first = min(queue[0] for queue in waiting.values())
+            raise ValueError(f"{first.name} does not fit the cluster: use smaller resources")
         if waiting:
             now = _next_end(running, placements, free)
     return placements
 
 
 def _start(
-    waiting: Sequence[Job], free: list[float], slots: int, now: float
-) -> tuple[list[Job], list[Placement]]:
-    """The jobs that keep waiting and those that start now; takes their devices from `free`."""
-    remaining, started, too_large = list[Job](), list[Placement](), set[tuple[int, float]]()
-    for number, job in enumerate(waiting):
-        if len(started) >= slots:
-            return remaining + [*waiting[number:]], started
-        size = (job.workers, job.share)
-        devices = None if size in too_large else _allocate(*size, free)
+    waiting: dict[Size, deque[tuple[int, Job]]], free: list[float], slots: int, now: float
+) -> list[Placement]:
+    """The jobs that start now, in order; takes them from `waiting`, and their devices from `free`.
+
+    `waiting` are (number, job) by size. Of jobs of the same size, none fits if the first does not.
+    """
+    started, candidates = list[Placement](), {*waiting}
+    while candidates and len(started) < slots:
+        size = min(candidates, key=lambda size: waiting[size][0])
+        devices = _allocate(*size, free)
         if devices is None:
-            too_large.add(size)
-            remaining.append(job)
-        else:
-            started.append(Placement(job, now, now + job.seconds, devices))
-    return remaining, started
+            candidates.remove(size)
+            continue
+        _, job = waiting[size].popleft()
+        started.append(Placement(job, now, now + job.seconds, devices))
+        if not waiting[size]:
+            candidates.remove(size)
+            del waiting[size]
+    return started
 
 
 def _allocate(workers: int, share: float, free: list[float]) -> tuple[int, ...] | None:

@@ -20,7 +20,8 @@ from orchestrator.planning.plan import Plan
 from orchestrator.report.layout import wrapped
 from orchestrator.training.cell_state import CellState
 
-FORECAST_SECONDS = 1.0  # between two forecasts, which pack all remaining cells
+FORECAST_SECONDS = 1.0  # at least, between two forecasts, which pack all remaining cells
+FORECAST_SHARE = 1 / 20  # of the driver's time, at most
 PLAIN_CELLS = 8  # running cells in a plain line
 
 
@@ -57,7 +58,7 @@ class ProgressDisplay:
         self._running: dict[str, RunningCell] = {}
         self._phase: Phase | None = None  # probes and evaluations; training follows from the cells
         self._explained: dict[str, str] = {}
-        self._last_line = self._last_forecast = float("-inf")
+        self._last_line = self._next_forecast = float("-inf")
         self._evaluations_start: float | None = None
         self._ends_at: float | None = None
         self._gpu_hours: float | None = None
@@ -166,7 +167,7 @@ class ProgressDisplay:
         self.done += 1
         if self.forecast:
             self.forecast.cell_ended(cell)
-        self._look_ahead()
+        self._look_ahead(if_due=True)
         eta = f" (ETA {self._eta()})" if self.done < self.total else ""
         self.say(f"[{self.done}/{self.total}] {cell.name}: {text}{eta}")
 
@@ -174,18 +175,22 @@ class ProgressDisplay:
         """Update what the bars show, or print a line from time to time if there are none."""
         now = time.monotonic()
         if self._region:
-            if now - self._last_forecast >= FORECAST_SECONDS:
-                self._look_ahead()
+            self._look_ahead(if_due=True)
         elif force or now - self._last_line >= self.every:
             self._last_line = now
             self._look_ahead()
             print(line(), file=self.out, flush=True)
 
-    def _look_ahead(self) -> None:
-        """Read the forecast and the meter."""
+    def _look_ahead(self, *, if_due: bool = False) -> None:
+        """Read the forecast and the meter; `if_due`, only if the last time was not just now."""
+        start = time.monotonic()
+        if if_due and start < self._next_forecast:
+            return
         seconds = self.forecast.seconds_left() if self.forecast else None
-        self._last_forecast = time.monotonic()
-        self._ends_at = None if seconds is None else self._last_forecast + seconds
+        now = time.monotonic()
+        pause = max(FORECAST_SECONDS, (now - start) / FORECAST_SHARE)
+        self._next_forecast = now + min(pause, self.every)
+        self._ends_at = None if seconds is None else now + seconds
         if self.meter and (gpu_seconds := self.meter.usage().gpu_seconds):
             self._gpu_hours = gpu_seconds / 3600
 

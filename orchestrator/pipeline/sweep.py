@@ -38,7 +38,7 @@ from orchestrator.training.settings_check import check_in_worker, settings_of
 from orchestrator.training.trial import run_cell
 from orchestrator.training.tune_runner import Train, run_cells
 
-SAVE_SECONDS = 60.0  # between two writes of a running sweep's usage
+SAVE_SECONDS = 60.0  # between two writes of a running sweep's usage, which name all its cells
 
 
 @dataclass
@@ -195,6 +195,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         self.meter = self.progress.meter = UsageMeter(self.manifest.get("spent"))
+        self._saved_at = float("-inf")
 
     def run(
         self, cells: list[Cell], train: Train, max_resources: Mapping[str, float] | None
@@ -239,9 +240,11 @@ class Sweep:
         self.progress.forecast = self.queue.forecast
 
     def next(self) -> Cell | None:
-        """The next cell to start; that its block has started is saved before it does."""
+        """The next cell to start; that a cap no longer drops its block is saved before it does."""
+        started = len(self.meter.started)
         cell = self.queue.next()
-        self._save()
+        starts_block = len(self.meter.started) > started
+        self._save(if_due=cell is not None and not (self.queue.capped and starts_block))
         if cell is not None:
             self.tracker.start(cell)
             self.progress.started(cell)
@@ -251,8 +254,7 @@ class Sweep:
         """A cell has completed another update."""
         self.tracker.live(cell, report["update"], report["metrics"])
         self.progress.update(cell, report)
-        if time.monotonic() - self._saved_at > SAVE_SECONDS:
-            self._save()
+        self._save(if_due=True)
 
     def retried(self, cell: Cell, error: str) -> None:
         """A trial failed, and a new one resumes the cell."""
@@ -261,7 +263,7 @@ class Sweep:
     def ended(self, cell: Cell, error: str | None) -> None:
         """A trial has ended, with its error if it failed."""
         self.queue.cell_ended(cell)
-        self._save()
+        self._save(if_due=True)
         if error is None and cell_state(self.store, cell) is CellState.TRAINED:
             self.progress.trained(cell)
         else:
@@ -291,8 +293,10 @@ class Sweep:
             self.tracker.fail(cell, reason)
             self.progress.finished(cell, f"FAILED: {reason}")
 
-    def _save(self) -> None:
-        """Save what the runs have used and what a cap dropped."""
+    def _save(self, *, if_due: bool = False) -> None:
+        """Save what the runs have used and what a cap dropped; `if_due`, at most once a minute."""
+        if if_due and time.monotonic() - self._saved_at < SAVE_SECONDS:
+            return
         self._saved_at = time.monotonic()
         self.manifest["spent"] = self.meter.as_json()
         if dropped := self.queue.dropped_json():

@@ -16,7 +16,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from cluster.ray_internals import keep_credentials_from_trials, worker_failures
+from cluster.ray_internals import (
+    forget_metrics,
+    keep_credentials_from_trials,
+    worker_failures,
+)
 from cluster.session import RayFails, quiet_logs
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.samples import MarkingError
@@ -91,6 +95,7 @@ def run_cells(
     if not cells:
         return
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # MLflow is our only view
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "inf")  # no snapshots of all trials
     from ray import tune
 
     quiet_logs()
@@ -284,11 +289,13 @@ def _callback(driver: Driver) -> Any:
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
             cell = driver.running.pop(trial.trial_id)
             driver.source.ended(cell, failures.pop(trial.trial_id, None))
+            forget_metrics(trial)
 
         def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
             driver.source.retried(driver.running[trial.trial_id], _last_failure(trial))
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
             driver.source.ended(driver.running.pop(trial.trial_id), _last_failure(trial))
+            forget_metrics(trial)
 
     return ReportCallback()
