@@ -113,6 +113,7 @@ class Task(ABC):
         except ValueError as error:
             raise TaskError(str(error)) from error
         self.notes: list[str] = []
+        self.dropped_prompts = 0  # training prompts left out because they are test questions
 
     @abstractmethod
     def train(self) -> list[Prompt]:

@@ -232,5 +232,6 @@ class ReadTask(Task):
         """Compares questions, not ids: another gold answer does not make another question."""
         kept = train.without_questions(test)
         if dropped := len(train) - len(kept):
+            self.dropped_prompts = dropped
             self.note(f"train: {dropped:,} prompts dropped that are in the test set")
         return kept

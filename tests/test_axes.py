@@ -13,7 +13,7 @@ from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.cost.caps import dropped_summary
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
-from orchestrator.pipeline.sweep import write_manifest
+from orchestrator.pipeline.manifest import write_manifest
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.outcomes import Outcomes

@@ -10,8 +10,9 @@ from factories import finished_cell, small_plan
 from orchestrator.cost.caps import CellQueue, UsageMeter, dropped_summary, make_queue
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
+from orchestrator.pipeline.manifest import write_manifest
 from orchestrator.pipeline.progress import ProgressDisplay
-from orchestrator.pipeline.sweep import Outcome, Sweep, write_manifest
+from orchestrator.pipeline.sweep import Outcome, Sweep
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse

@@ -14,6 +14,7 @@ import scipy.stats
 from factories import cell_record, finished_cell, small_plan
 
 from orchestrator.config.claim_check import resolved_claim
+from orchestrator.embedded import embedded_path
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell
@@ -21,7 +22,7 @@ from orchestrator.planning.claims import tiers_of
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
 from orchestrator.report.analysis import analyse
-from orchestrator.report.claims import ClaimResult, claim_results
+from orchestrator.report.claims import ClaimResult, claim_results, claims_table
 from orchestrator.report.families import families
 from orchestrator.report.page import page_html
 from orchestrator.report.paper_claims import published_text
@@ -414,6 +415,21 @@ def test_the_papers_number_stands_beside_a_claim(sweep: tuple[Plan, list[Row]]) 
     assert published("hard > random on small at update 2", qwen, other) == ""
     assert published("hard > random on far", qwen, other) == ""
     assert published("probe.samples=2 > probe.samples=4", qwen, qwen) == ""
+
+
+def test_nothing_is_published_beside_a_claim_about_an_embedded_model(
+    sweep: tuple[Plan, list[Row]],
+) -> None:
+    plan, rows = sweep
+    tiny = str(embedded_path("tiny").resolve())
+    toys = [replace(row, cell=with_model(row.cell, tiny)) for row in rows]
+    claims = ("hard > random on small", "learnable hard > random", "r2 > 0.1")
+    for text in claims:
+        resolved = [resolved_claim(text, plan.experiment)]
+        assert all(result.paper != "–" for result in claim_results(resolved, families(rows)))
+        results = claim_results(resolved, families(toys))
+        assert results and all(result.paper == "–" for result in results)
+        assert "published" not in claims_table(results, "").head
 
 
 def test_every_view_shows_the_claims(tmp_path: Path) -> None:

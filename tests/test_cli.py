@@ -161,7 +161,7 @@ def test_plan_prints_the_price_and_what_a_cap_would_leave_out(tmp_path: Path, ca
     small_plan(tmp_path, **settings, max_gpu_hours=round(0.8 * whole["gpu_hours"], 5))
     assert main([*arguments, "--gpu-price", "2"]) == 0
     text = capsys.readouterr().out
-    assert "(2 GPUs, 2 at once" in text
+    assert "(2 GPUs, 2 cells at a time" in text
     assert "measured on 1 finished cell in this storage" in text
     assert "capped: max_gpu_hours 0.0" in text
     assert "leaves out seed 1 of stub/small: 2 of 4 cells" in text

@@ -39,7 +39,7 @@ def test_a_large_difference_has_a_verdict() -> None:
     p = p_in_words(result.p)
     assert sentence(result, "GSM8K") == (
         f"hard beats easy by {result.effect:.1f} points [{result.low:.1f}, {result.high:.1f}] "
-        f"on GSM8K (3 seeds × 400 questions, p {p}, Holm {p.removeprefix('= ')})"
+        f"on GSM8K (3 seeds × 400 questions, p {p}, Holm-corrected p {p})"
     )
 
 
@@ -91,7 +91,7 @@ def test_a_single_seed_names_no_winner() -> None:
     assert sentence(result, "GSM8K") == (
         f"hard is ahead of easy by {result.effect:.1f} points [{result.low:.1f}, "
         f"{result.high:.1f}] on GSM8K in this seed: inconclusive (1 seed × 400 questions, "
-        f"p < .001, Holm < .001); needs more seeds"
+        f"p < .001, Holm-corrected p < .001); needs more seeds"
     )
 
 
@@ -191,7 +191,7 @@ def test_six_of_aimes_fifteen_against_five_is_inconclusive() -> None:
     assert (result.test, result.p, result.verdict) == ("McNemar", 1.0, "inconclusive")
     assert sentence(result, "AIME2025-I") == (
         "hard vs. base on AIME2025-I: inconclusive (+6.7 points [−7.6, +21.0], 1 seed × 15 "
-        "questions, p = 1, Holm 1); needs more seeds and about 120 questions"
+        "questions, p = 1, Holm-corrected p = 1); needs more seeds and about 120 questions"
     )
 
 
@@ -211,11 +211,36 @@ def test_policies_that_never_differ_need_no_number() -> None:
 def test_seeds_and_questions_are_named_where_neither_alone_suffices() -> None:
     parts = Variances(seed=0.0004, item=0.04, rest=0.09)
     (result,) = compare_policies({"hard": runs(2, range(3)), "easy": runs(0, range(3))})
-    small = replace(result, effect=1.0, low=-9.0, high=11.0, variances=parts, items=100)
+    small = replace(result, effect=3.0, low=-9.0, high=11.0, variances=parts, items=100)
     assert small.needed.seeds is None and small.needed.items is None
     assert re.search(r"about \d+ seeds × [\d,]+ questions would be needed$", sentence(small))
-    tiny = replace(small, effect=1e-6)
-    assert sentence(tiny).endswith("no realistic number of seeds and questions would be enough")
+    noisy = replace(small, variances=replace_all(parts, 1e4), effect=1.1)
+    assert sentence(noisy).endswith("no realistic number of seeds and questions would be enough")
+
+
+def replace_all(variances: Variances, factor: float) -> Variances:
+    return Variances(*(factor * part for part in variances))
+
+
+@pytest.mark.parametrize(
+    ("effect", "seeds", "items", "end"),
+    [
+        (0.1, 3, 500, "; practically no difference was observed"),  # 316 seeds, 213,080 questions
+        (0.3, 3, 500, "; about 37 seeds would be needed"),  # 23,676 questions
+        (0.5, 3, 500, "; about 15 seeds or 8,600 questions would be needed"),
+        (0.1, 3, 22_000, "; about 10 seeds or 220,000 questions would be needed"),
+        (0.4, 1, 500, "; needs more seeds and about 9,900 questions"),
+        (0.1, 1, 500, "; practically no difference was observed in this seed; needs more seeds"),
+    ],
+)
+def test_an_absurd_sample_size_is_not_advised(
+    effect: float, seeds: int, items: int, end: str
+) -> None:
+    (result,) = compare_policies({"hard": runs(2, range(3)), "easy": runs(0, range(3))})
+    parts = Variances(seed=0.0, item=0.0, rest=0.02)
+    size = {"effect": effect, "low": effect - 9, "high": effect + 9}
+    c = replace(result, **size, variances=parts, seeds=seeds, items=items)
+    assert sentence(c).endswith(end), (c.needed, sentence(c))
 
 
 def test_a_pair_without_a_shared_question_is_inconclusive() -> None:

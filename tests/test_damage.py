@@ -7,7 +7,8 @@ import pytest
 from damaged_store import DAMAGES, Example, Kind, example, kinds
 
 from orchestrator.pipeline.audit import audit, check_unit, repair_plan, set_aside
-from orchestrator.pipeline.estimate import finished_results, usage_meter
+from orchestrator.pipeline.estimate import finished_results
+from orchestrator.pipeline.manifest import usage_meter
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.outcomes import missing_samples
 from orchestrator.probing.sample_store import parts

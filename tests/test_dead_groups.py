@@ -1,11 +1,22 @@
 """Updates without live groups: the explanation, and advice that applies to the cell."""
 
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
 import pytest
 from factories import small_plan
 
 from orchestrator.config.entries import PolicyEntry
+from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.groups import Tally
+from orchestrator.pipeline.probes import OtherSubsets
 from orchestrator.planning.cells import Cell
+from orchestrator.selection.stored import store_subset
+from orchestrator.storage.schema import SAMPLES
+from orchestrator.storage.store import Store
 from orchestrator.training.dead_groups import explain_dead_groups
 
 
@@ -28,6 +39,12 @@ def tally(
         all_wrong_truncated=cut,
         unmarked=unmarked,
     )
+
+
+def explained(cell: Cell, **counts: int) -> str | None:
+    """The explanation where any other policy would choose easier, or harder, prompts as needed."""
+    too_hard = counts.get("wrong", 0) + counts.get("cut", 0) > counts.get("right", 0)
+    return explain_dead_groups(cell, tally(**counts), lambda policy: 0.1 if too_hard else -0.1)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +84,7 @@ def tally(
 def test_updates_without_live_groups_are_explained(
     cell: Cell, counts: dict[str, int], explanation: str | None
 ) -> None:
-    assert explain_dead_groups(cell, tally(**counts)) == explanation
+    assert explained(cell, **counts) == explanation
 
 
 @pytest.mark.parametrize(
@@ -88,24 +105,82 @@ def test_advice_never_suggests_the_cells_own_policy(
 ) -> None:
     cell = cell.model_copy(update={"rule": PolicyEntry.model_construct(policy=policy)})
     more = "raise grpo.num_generations (4)"
-    assert (
-        explain_dead_groups(cell, tally(right=8)) == f"8 of 8 groups all correct: {too_easy}{more}"
-    )
-    assert explain_dead_groups(cell, tally(wrong=8)) == f"8 of 8 groups all wrong: {too_hard}{more}"
+    assert explained(cell, right=8) == f"8 of 8 groups all correct: {too_easy}{more}"
+    assert explained(cell, wrong=8) == f"8 of 8 groups all wrong: {too_hard}{more}"
+
+
+@pytest.mark.parametrize("policy", ["easy", "middle", "hard", "full", "tiers", "band", "my.own:p"])
+def test_other_prompts_are_advised_only_where_they_are_easier_or_harder(
+    cell: Cell, policy: str
+) -> None:
+    cell = cell.model_copy(update={"rule": PolicyEntry.model_construct(policy=policy)})
+    for counts, wrong_direction in (({"wrong": 8}, -0.1), ({"right": 8}, 0.1)):
+        for change in (0.0, wrong_direction):
+            text = explain_dead_groups(cell, tally(**counts), lambda _, change=change: change)
+            assert text is not None and text.endswith(": raise grpo.num_generations (4)")
+
+
+def test_only_the_policies_that_change_something_are_named(cell: Cell) -> None:
+    changes = {"hard": -0.2, "middle": 0.0}
+    text = explain_dead_groups(cell, tally(right=8), changes.__getitem__)
+    assert text == "8 of 8 groups all correct: use policy hard, or raise grpo.num_generations (4)"
 
 
 @pytest.mark.parametrize(
-    ("temperature", "counts", "advice"),
+    ("options", "easier", "harder"),
     [
-        (0.5, {"right": 1}, "raise grpo.temperature (0.5)"),
-        (1.5, {"wrong": 1}, "lower grpo.temperature (1.5)"),
-        (1.5, {"right": 1}, None),
-        (0.5, {"wrong": 1}, None),
+        ({}, "choose from an easier subset", "start with first: hard"),
+        ({"first": "easy"}, "choose from an easier subset", "start with first: hard"),
+        ({"first": "hard"}, "start with first: easy", "choose from a harder subset"),
     ],
 )
-def test_a_temperature_that_makes_groups_alike_is_named(
-    cell: Cell, temperature: float, counts: dict[str, int], advice: str | None
+def test_a_curriculum_is_not_told_to_start_where_it_starts(
+    cell: Cell, options: dict[str, str], easier: str, harder: str
 ) -> None:
-    cell = cell.model_copy(update={"grpo": cell.grpo | {"temperature": temperature}})
-    explanation = explain_dead_groups(cell, tally(**counts)) or ""
-    assert (advice in explanation) if advice else ("temperature" not in explanation)
+    online = PolicyEntry.model_construct(policy="curriculum", options=options)
+    cell = cell.model_copy(update={"online": online})
+    assert f": {easier}, or " in str(explained(cell, wrong=4))
+    assert f": {harder}, or " in str(explained(cell, right=4))
+
+
+def explanations(folder: Path, right: Callable[[int], int], **settings: Any) -> list[str]:
+    """Why an update whose groups are all wrong taught nothing, for each cell.
+
+    Of each prompt's four samples in the probe, `right` are correct.
+    """
+    plan, store = small_plan(folder, **settings), Store(str(folder / "runs"))
+    spec = plan.cells[0].probe
+    rows = [
+        dict.fromkeys(SAMPLES.names)
+        | {"prompt_id": prompt.prompt_id, "tier": "", "sample": i}
+        | {"outcome": "correct" if i < right(number) else "wrong"}
+        for number, prompt in enumerate(plan.pool(spec).train)
+        for i in range(4)
+    ]
+    tables: Any = SimpleNamespace(of=lambda _: table)
+    table = difficulty(pa.Table.from_pylist(rows, schema=SAMPLES))
+    others = OtherSubsets(plan, store, [(spec, tables)])
+    for cell in plan.cells:
+        store_subset(store, cell, table)
+    report = {"update": 1, "metrics": {}, "explanation": "", "groups": tally(wrong=2)._asdict()}
+    return [others.explained(cell, report)["explanation"] for cell in plan.cells]
+
+
+def test_a_policy_that_would_choose_the_same_prompts_is_not_advised(tmp_path: Path) -> None:
+    more = "raise grpo.num_generations (4)"
+    never = explanations(tmp_path / "never", lambda _: 0)
+    assert never == [f"2 of 2 groups all wrong: {more}"] * 2
+    some = explanations(tmp_path / "some", lambda number: number % 5)
+    assert some == [f"2 of 2 groups all wrong: use policy middle, or {more}"] * 2
+
+
+def test_a_cell_of_the_whole_pool_is_compared_with_subsets_of_the_budget(tmp_path: Path) -> None:
+    [text] = explanations(tmp_path, lambda number: 4 * (number > 10), policies=["full"])
+    assert text.startswith("2 of 2 groups all wrong: use policy middle, or ")
+
+
+def test_other_reports_stay_as_they_are(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path)
+    others = OtherSubsets(plan, Store(str(tmp_path / "runs")), [])
+    for report in ({"update": 1}, {"groups": tally(wrong=8)._asdict(), "explanation": "resumed"}):
+        assert others.explained(plan.cells[0], report) == report

@@ -71,7 +71,7 @@ def test_a_kill_between_training_and_evaluation_does_not_repeat_training(
         driver.kill()
         driver.wait()
     text = run(file)
-    assert "cells done" not in text, "nothing is trained again"
+    assert "cells finished, " not in text, "nothing is trained again"
     assert "evaluations: 4/4" not in text, "nor all evaluated again"
     assert same_results(file, finished)
 

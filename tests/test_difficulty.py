@@ -279,14 +279,18 @@ def test_second_probes_of_a_large_pool_are_simulated_on_a_share(
 def test_summary_lines() -> None:
     table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
     lines = summary_lines(summarise(table, 10, "hard", 0, 4))
-    assert lines[0] == "prompts at 0…4 of 4 correct: 30 0 10 0 20"
-    assert lines[1].startswith("outcomes of the average prompt: 41.7 % correct, 29.2 % wrong, ")
-    assert "reliability at 4 samples 0." in lines[2]
-    assert lines[3].startswith("hard selects 10 prompts; their failures: ")
-    assert "10 chosen at random among 30 tied at the cutoff" in lines[4]
-    assert lines[5].startswith("expected learnable groups before training: ")
+    assert lines[0] == "prompts by correct samples, 0 to 4: 30 0 10 0 20"
+    assert lines[1].startswith("outcomes: 41.7 % correct, 29.2 % wrong, ")
+    assert "reliability 0." in lines[2] and lines[2].endswith("at 4 samples")
+    ties = "all chosen at random among 30 tied at the cutoff"
+    assert lines[3] == f"subset of policy hard: 10 prompts; {ties}"
+    assert lines[4].startswith("  failures: ")
+    assert lines[6].startswith("  expected share of live groups before training: ")
+    some = summary_lines(summarise(table, 35, "hard", 0, 4))
+    assert some[3].endswith("35 prompts; 5 of them chosen at random among 10 tied at the cutoff")
     plain = summary_lines(summarise(table, 10, "random", 0, 4))
-    assert "tied" not in plain[4] and "(100 % with the same tie-breaking)" in plain[4]
+    assert plain[3] == "subset of policy random: 10 prompts"
+    assert plain[5].endswith(" % (100 % with the same tie-breaking)")
 
 
 def test_a_pool_without_scorable_samples_has_a_summary() -> None:
@@ -295,7 +299,7 @@ def test_a_pool_without_scorable_samples_has_a_summary() -> None:
     assert summary.learnable is None
     text = "\n".join(summary_lines(summary))
     assert "2 without a scorable sample" in text and "flat prior" in text
-    assert "groups before training: unknown" in text and "failures: none" in text
+    assert "live groups before training: unknown" in text and "failures: none" in text
 
 
 def test_the_summary_of_a_subset_that_cannot_be_filled_is_refused() -> None:

@@ -160,7 +160,7 @@ def test_an_update_without_a_kept_group_is_not_one_of_the_kl_term(cell: Cell) ->
     tables = [pa.Table.from_pylist(rows, schema=GROUPS) for rows in (kept, lost)]
     assert ledger(pulled, cell.size, tables[0], [], 1.0, tables[1])["kl_only_updates"] == 1
     recorder = GroupRecorder(kept, lost)
-    text = explain_dead_groups(cell, recorder.tallies[1])
+    text = explain_dead_groups(cell, recorder.tallies[1], lambda policy: 0.0)
     assert text is not None and text.startswith("every group drawn was discarded")
 
 

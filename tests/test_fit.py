@@ -32,10 +32,10 @@ def lines(folder: Path, gpu: str, **settings: object) -> list[str]:
 @pytest.mark.parametrize(
     ("gpu", "gpus", "words"),
     [
-        ("h200", 1, "3 at once fit H200 141GB"),
-        ("h100", 1, "1 at once fit H100 80GB"),
-        ("h200", 0.25, "4 at once do not fit H200 141GB, 3 do; use gpus: 0.33"),
-        ("l40s", 1, "1 at once fit L40S 48GB"),
+        ("h200", 1, "3 at a time fit H200 141GB"),
+        ("h100", 1, "1 at a time fit H100 80GB"),
+        ("h200", 0.25, "4 at a time do not fit H200 141GB, 3 do; use gpus: 0.33"),
+        ("l40s", 1, "1 at a time fit L40S 48GB"),
     ],
 )
 def test_a_plan_states_how_many_cells_fit_on_a_gpu(
@@ -69,7 +69,7 @@ def test_measured_peaks_replace_the_estimate(tmp_path: Path) -> None:
     for cell, peak in ((first, 30.0), (second, 20.0)):
         store.write_json({"timing": {"peak_gib": peak}}, "cells", cell.cell_id, "result.json")
     [line] = lines(tmp_path, "h200", resources={"gpus": 1})
-    assert "about 31 GiB (measured: 2 finished cells): 4 at once fit H200 141GB" in line
+    assert "about 31 GiB (measured: 2 finished cells): 4 at a time fit H200 141GB" in line
     assert "(estimated)" in estimate
 
 

@@ -110,7 +110,7 @@ def test_every_form_of_answers_gets_its_marker(
     answer, marker, words = SHAPES[shape]
     written("--train", jsonl(rows_of([answer(i) for i in range(60)])))
     text = " ".join(capsys.readouterr().out.split())
-    assert f"marker {marker}: 60 of 60 golds mark correct" in text
+    assert f"marker {marker}: 60 of 60 gold answers marked correct" in text
     assert words in text
     assert dataset_options()["marker"] == marker
     assert "skip_invalid" not in dataset_options()
@@ -119,7 +119,7 @@ def test_every_form_of_answers_gets_its_marker(
 def test_the_written_dataset_passes_the_check_before_a_probe() -> None:
     written("--train", jsonl(rows_of([*range(60), "many", None, "9" * 5_000])))
     plan = make_plan(load_config(Path("experiments.yaml")), "compare")
-    assert check_dataset(plan.cells[0].probe.dataset).startswith("60 golds correct")
+    assert check_dataset(plan.cells[0].probe.dataset).startswith("60 gold answers marked correct")
 
 
 def test_rows_that_cannot_be_used_are_shown_and_dropped(
@@ -131,7 +131,7 @@ def test_rows_that_cannot_be_used_are_shown_and_dropped(
     written("--train", jsonl(rows))
     text = " ".join(capsys.readouterr().out.split())
     assert "2 repeated, 1 with several answers" in text
-    assert "62 of 67 golds mark correct" in text
+    assert "62 of 67 gold answers marked correct" in text
     assert "dropped: mine.jsonl:61, answer 'many'" in text
     assert "dropped: mine.jsonl:62, no answer" in text
     assert "dropped: 2 more" in text
@@ -241,6 +241,14 @@ def test_a_file_that_cannot_be_used_is_refused(
     line = refused(capsys, "--train", "mine.jsonl", "--model", "tiny")
     assert words in line and "mine.jsonl" in line
     assert len(line) < 500
+
+
+def test_the_same_file_as_training_and_test_set_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = jsonl(rows_of(range(40)))
+    line = refused(capsys, "--train", file, "--test", file, "--model", "tiny")
+    assert "0 training prompts (another 40 are test questions, too) and 40 test" in line
 
 
 def test_a_hundred_columns_need_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from orchestrator.report.layout import described, output_width, table_text, wrapped
 
@@ -74,6 +75,35 @@ def test_a_long_path_stays_whole_and_unlimited_text_stays_as_it_is() -> None:
     path = "/a-long/path-with/hyphens" * 5
     assert wrapped(f"page: {path}", 40) == f"page:\n  {path}"
     assert wrapped("word " * 100, None) == "word " * 100
+
+
+WIDE = st.sampled_from(["数学题", "tiny", "naïve", "nai\u0308ve", "🚀", "−3.2 %", "문제 하나", ""])
+
+
+@pytest.mark.parametrize("width", [None, 60, 30])
+@given(
+    st.integers(1, 6).flatmap(
+        lambda count: st.lists(st.lists(WIDE, min_size=count, max_size=count), min_size=2)
+    )
+)
+def test_a_rule_ends_with_the_last_column_whatever_the_characters(
+    width: int | None, rows: list[list[str]]
+) -> None:
+    for table in table_text(rows[0], rows[1:], width).split("\n\n"):
+        lines = table.split("\n")
+        rules = [line for line in lines if line and set(line) == {"─", " "} or set(line) == {"─"}]
+        assert all(cell_len(line) <= cell_len(rule) for rule in rules for line in lines)
+
+
+def test_columns_of_wide_characters_stay_aligned() -> None:
+    assert table_text(("data", "policy"), [("数学题", "hard"), ("gsm8k", "easy")]).split("\n") == [
+        "data    policy",
+        "──────  ──────",
+        "数学题  hard",
+        "gsm8k   easy",
+    ]
+    assert wrapped("数学题 数学题 数学题", 13) == "数学题 数学题\n  数学题"
+    assert described(["题", "ab"], ["one", "two"], 20) == "题  one\nab  two"
 
 
 def test_descriptions_start_in_one_column() -> None:

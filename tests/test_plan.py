@@ -394,6 +394,30 @@ def test_dropping_overlap_changes_the_pool_and_adds_a_note(tmp_path: Path) -> No
     assert kept.cells[0].cell_id != dropped.cells[0].cell_id
 
 
+@pytest.mark.parametrize(
+    ("question", "drop_overlap", "words"),
+    [
+        ("How many apples are {}?", False, "all 40 are test questions: use different"),
+        ("HOW many apples are {} ?", True, "all 40 are test questions or near duplicates of them"),
+    ],
+)
+def test_a_pool_of_test_questions_only_is_not_called_evaluation_only(
+    tmp_path: Path, question: str, drop_overlap: bool, words: str
+) -> None:
+    for name, text in (("train", "How many apples are {}?"), ("test", question)):
+        rows = (f'{{"question": "{text.format(i)}", "answer": "{i}"}}' for i in range(40))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+
+    def own(content: dict) -> None:
+        files = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "test")}
+        dataset = {"task": "file", "options": files, "drop_overlap": drop_overlap}
+        content["datasets"]["small"] = dataset
+
+    with pytest.raises(UserError, match=r"yaml:\d+: .*: has no training prompts left") as caught:
+        changed(tmp_path, own)
+    assert words in str(caught.value)
+
+
 def test_datasets_are_listed_once_for_all_experiments_or_for_one() -> None:
     source = load_config(Path(__file__).parents[1] / "experiments.yaml")
     assert list(datasets_of(source, "quickstart")) == ["quickstart/shuffled_objects"]

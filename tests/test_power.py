@@ -67,18 +67,18 @@ def test_the_detectable_difference_is_detected_in_80_of_100() -> None:
 
 def test_aime_resolves_little() -> None:
     assert resolution("AIME-15", 15) == (
-        "AIME-15: detects differences from 48 points (1 seed × 15 questions); "
-        "a single seed names no winner"
+        "smallest detectable difference on AIME-15: 48 points (1 seed × 15 questions); "
+        "one seed cannot decide between policies"
     )
     assert resolution("AIME-15", 15, 3) == (
-        "AIME-15: detects differences from 44 points (3 seeds × 15 questions)"
+        "smallest detectable difference on AIME-15: 44 points (3 seeds × 15 questions)"
     )
-    assert "cannot distinguish any two policies" in resolution("one", 1)
+    assert "no difference on one is detectable" in resolution("one", 1)
 
 
 def test_many_comparisons_resolve_less() -> None:
     line = resolution("GSM8K", 1319, 3, 4, comparisons=12)
-    match = re.search(r"from ([\d.]+) points .*; ([\d.]+) after Holm's .* over 12 ", line)
+    match = re.search(r": ([\d.]+) points .*; ([\d.]+) after Holm's .* for 12 ", line)
     assert match and float(match[2]) > float(match[1])
 
 

@@ -16,6 +16,7 @@ from factories import small_plan
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.pipeline.estimate import samples_text
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.sample_store import write_part
@@ -128,6 +129,22 @@ def test_the_commands_select_the_subsets_of_the_cells(
         assert outlook.summary and outlook.summary.size == subset.num_rows
 
 
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ((2400, 2400, False), "2,400 samples to draw"),
+        ((2400, 0, False), "all 2,400 samples stored"),
+        ((2400, 100, False), "2,300 of 2,400 samples stored, 100 to draw"),
+        ((2400, 2400, True), "up to 2,400 samples to draw"),
+        ((2400, 100, True), "2,300 of 2,400 samples stored, up to 100 to draw"),
+        ((2400, 0, True), "all needed samples stored"),
+    ],
+)
+def test_samples_are_stored_or_to_draw(counts: tuple[int, int, bool], text: str) -> None:
+    total, missing, at_most = counts
+    assert samples_text(total, missing, at_most=at_most) == text
+
+
 def _train(plan: Plan) -> PromptTable:
     return plan.pool(plan.cells[0].probe).train
 
@@ -161,10 +178,10 @@ def test_the_summary_fits_a_terminal_and_the_page_has_every_part(tmp_path: Path)
     titles = re.findall("<h2>(.*?)</h2>", html)
     assert titles == [
         "Difficulty of the pool",
-        "What each policy takes",
+        "Subsets",
         "Prompts that no completion solved",
         "Suspected wrong gold answers",
-        "Completions to read",
+        "Example completions",
     ]
     test_set = plan.pool(plan.cells[0].probe).test
     assert not any(prompt.question in html for prompt in test_set)
@@ -190,7 +207,7 @@ def test_a_stopped_probe_is_shown_as_far_as_it_came(tmp_path: Path) -> None:
     assert "wrote" in save_report(plan, store, tmp_path / "p.html")
     assert not [*tmp_path.glob("*.parquet")]
     titles = [section.title for section in analyse(plan, store).sections]  # decile report
-    assert {"Difficulty of the pool", "Completions to read"} <= set(titles)
+    assert {"Difficulty of the pool", "Example completions"} <= set(titles)
 
 
 def test_a_probe_without_samples(tmp_path: Path) -> None:

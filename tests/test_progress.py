@@ -28,8 +28,9 @@ def test_progress_counts_cells_and_updates_the_forecast(tmp_path: Path) -> None:
     display.finished(first, "done")
     display.finished(second, "FAILED: out of memory")
     assert out.getvalue().splitlines() == [
-        f"0/2 cells done, 1 running, ETA 1:45 | {first.name} 1/4 (learnable 50 %)",
-        f"0/2 cells done, 1 running, ETA 1:30 | {first.name} 2/4 (learnable 50 %, accuracy 0.250)",
+        f"0/2 cells finished, 1 running, ETA 1:45 | {first.name} 1/4 (learnable 50 %)",
+        f"0/2 cells finished, 1 running, ETA 1:30 | {first.name} 2/4 "
+        "(learnable 50 %, accuracy 0.250)",
         f"[1/2] {first.name}: done (ETA 1:00)",
         f"[2/2] {second.name}: FAILED: out of memory",
     ]
@@ -60,7 +61,7 @@ def test_a_plain_line_names_a_few_running_cells_and_counts_the_rest(tmp_path: Pa
             display.started(cell)
             display.update(cell, {"update": 1, "metrics": {}})
     last = out.getvalue().splitlines()[-1]
-    assert last.startswith("0/10 cells done, 10 running, ETA ? | ")
+    assert last.startswith("0/10 cells finished, 10 running, ETA ? | ")
     assert last.endswith(f"{cells[7].name} 1/4 | + 2 more")
 
 

@@ -95,7 +95,7 @@ def test_a_policy_that_needs_all_samples_is_reported_before_the_run(
     recording(tmp_path)
     file = experiments(tmp_path, ["hard", "learnable"], adaptive=True)
     output = probe(file)
-    assert "720 to draw (stopping early is not possible for learnable)" in output
+    assert "720 samples to draw (stopping early is not possible for learnable)" in output
     assert "120 prompts × 6 samples" in output and "reliability 0." in output
 
 

@@ -41,7 +41,7 @@ from orchestrator.report.page import page_html, section_html, write_page
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.seed_spreads import read_spreads, settings_key
 from orchestrator.report.text import terminal_report, verdict_text
-from orchestrator.report.verdicts import FamilyVerdict, family_verdict
+from orchestrator.report.verdicts import SINGLE_SEED, FamilyVerdict, family_verdict
 from orchestrator.stats.inference import Effect
 from orchestrator.stats.spread import pooled_spread
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
@@ -197,9 +197,7 @@ def test_the_terminal_report_fits_and_keeps_every_word(
 
 def test_single_and_unequal_seeds_are_one_caveat_each(rows: list[Row]) -> None:
     verdict = only_verdict([r for r in rows if r.cell.seed == 0])
-    assert verdict.caveats == (
-        "single seed: intervals cover test questions only, so that no policy is named better",
-    )
+    assert verdict.caveats == (SINGLE_SEED,)
     assert not any("single seed" in pair.text for pair in verdict.pairs)
     assert (
         "policies have different numbers of finished seeds: hard 2, easy 2, middle 2, random 1"

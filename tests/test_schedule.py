@@ -1,13 +1,20 @@
 """Blocks stay whole, packings respect capacity, and none beats its lower bound."""
 
+import io
+import re
 from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import experiments, plan_of, store_of
 
 from cluster.resources import ResourceError
+from orchestrator.cli.plan_summary import plan_summary
 from orchestrator.config.experiment import Resources
 from orchestrator.cost.schedule import (
     Capacity,
@@ -20,7 +27,16 @@ from orchestrator.cost.schedule import (
     makespan,
     pack,
 )
+from orchestrator.difficulty.table import difficulty
+from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.pipeline.sweep import Outcome, Sweep
+from orchestrator.pipeline.timetable import Site
 from orchestrator.planning.cells import block_of
+from orchestrator.planning.plan import Plan
+from orchestrator.probing.sample_store import write_part
+from orchestrator.selection.stored import store_subset
+from orchestrator.storage.schema import SAMPLES
+from orchestrator.storage.store import Store
 
 
 class Stub(NamedTuple):
@@ -158,3 +174,40 @@ def test_the_chart_has_a_row_per_lane_with_every_name_at_its_time() -> None:
 
 def test_device_time_counts_workers_and_shares() -> None:
     assert device_seconds([Job("a", 10, 2, 0.5), Job("b", 4)]) == 14
+
+
+def finish_probe(plan: Plan, store: Store) -> None:
+    """Store the samples and subsets of a plan; the more often a prompt fails, the longer."""
+    spec = plan.cells[0].probe
+    rows = [
+        dict.fromkeys(SAMPLES.names)
+        | {"prompt_id": prompt.prompt_id, "sample": i, "tokens": 45 - 10 * (number % 5)}
+        | {"completion": "", "finish": "stop", "rule": "", "other_outcome": "", "other_rule": ""}
+        | {"outcome": "correct" if i < number % 5 else "wrong", "marker": spec.marker}
+        for number, prompt in enumerate(plan.pool(spec).train)
+        for i in range(spec.settings.samples)
+    ]
+    table = pa.Table.from_pylist(rows, schema=SAMPLES)
+    write_part(store, spec.key, "train", table)
+    for cell in plan.cells:
+        store_subset(store, cell, difficulty(table))
+
+
+def test_the_order_of_a_run_is_the_one_that_the_plan_shows(tmp_path: Path) -> None:
+    grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["easy", "random", "middle", "hard"]}
+    file = experiments(tmp_path, grid=grid)
+    plan, store, cluster = plan_of(file), store_of(file), {"CPU": 1.0}
+
+    def shown() -> list[str]:
+        [chart] = plan_summary(plan, store, Site(cluster))["packing"]
+        return re.findall(r"(\w+)/s0", chart)
+
+    before, tracker = shown(), SimpleNamespace()
+    display = ProgressDisplay(total=4, out=io.StringIO())
+    sweep = Sweep(plan, store, tracker, display, {}, Outcome())  # type: ignore[arg-type]
+    sweep._plan_queue(plan.cells, cluster)
+    finish_probe(plan, store)
+    sweep._plan_queue(plan.cells, cluster)
+    assert before == ["easy", "random", "middle", "hard"]
+    assert [cell.policy for cell in iter(sweep.queue.next, None)] == before
+    assert shown() == ["hard", "random", "middle", "easy"], "a plan of now begins with long cells"

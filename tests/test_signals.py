@@ -55,7 +55,8 @@ def test_an_interrupted_sweep_resumes_to_the_same_results(finished: Path, tmp_pa
         assert_gone(below)
 
     stage(lambda p: ray_process(p, "gcs_server"), None, signal.SIGTERM, 143, INTERRUPTED)
-    stage(lambda _: "256 to draw" in log.read_text(), "raylet", signal.SIGKILL, 1, "the raylet of")
+    probing = "256 samples to draw"
+    stage(lambda _: probing in log.read_text(), "raylet", signal.SIGKILL, 1, "the raylet of")
     stage(lambda _: list(cells.glob(trained)), None, signal.SIGINT, 130, INTERRUPTED)
     assert statuses(file) == {"KILLED"}
     with driver_lease(store_of(file), NAME, print):

@@ -133,19 +133,20 @@ def _split(data: Data) -> tuple[Data, int]:
 
     A question's content decides its split, so the parts of a small file vary. Raises UserError.
     """
-    train, test = 0, 0
+    train = test = dropped = 0
     for share in TEST_SHARES:
         # A large file needs no more than MAX_HELD_OUT test questions.
         most = max(0.001, round(MAX_HELD_OUT / max(1, data.survey.valid), 3))
         data = data._replace(test_share=min(share, most))
         pool = load_pool(Dataset(data.name, "file", data.options(), "lenient", data.prompt()))
-        train, test = len(pool.train), len(pool.test)
+        train, test, dropped = len(pool.train), len(pool.test), pool.dropped_prompts
         if train >= MIN_TRAIN and test >= MIN_TEST:
             return data, train
         if data.test:
             break
+    also = f" (another {dropped:,} are test questions, too)" * (dropped > 0)
     raise UserError(
-        f"{data.train}: {train} training prompts and {test} test questions are too few: add "
+        f"{data.train}: {train} training prompts{also} and {test} test questions are too few: add "
         f"different questions until there are at least {MIN_TRAIN} and {MIN_TEST}"
     )
 

@@ -40,9 +40,8 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     worked = f"; {_count(survey.worked, 'worked solution')} with the answer at the end"
     worked = worked if survey.worked else ""
     lines.append(_line("answers", f"{survey.answer!r:.40}: {forms or 'none'}{worked}"))
-    lines.append(
-        _line("marker", f"{survey.marker}: {survey.valid:,} of {survey.rows:,} golds mark correct")
-    )
+    counts = f"{survey.valid:,} of {survey.rows:,} gold answers marked correct"
+    lines.append(_line("marker", f"{survey.marker}: {counts}"))
     for place, question, answer in survey.invalid[:_ROWS]:
         lines.append(_line("", f"dropped: {_name(place)}, {_problem(question, answer)}"))
     if (rest := len(survey.invalid) - _ROWS) > 0:

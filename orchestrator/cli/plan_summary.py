@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator.config.engine_settings import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
-from orchestrator.pipeline.estimate import StoredProbes, probe_id, probe_labels
+from orchestrator.pipeline.estimate import StoredProbes, probe_id, probe_labels, samples_text
 from orchestrator.pipeline.timetable import Site, time_lines, timetable
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.downloads import fetch_command, repositories
@@ -83,7 +83,7 @@ def _dataset(plan: Plan, name: str) -> dict[str, Any]:
         "overlap": {other: [o._asdict() for o in items] for other, items in overlaps.items()},
         "resolution": resolution(name, *_test_size(plan, name), _comparisons(plan, name)),
         "overlap_text": [
-            describe(items, len(pool.train), f"the test of {other}")
+            describe(items, len(pool.train), f"the test set of {other}")
             for other, items in overlaps.items()
             if items or other == name
         ],
@@ -179,9 +179,9 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
         )
     lines += ["", f"{len(view['cells'])} cells, {view['cells_owed']} to run"]
     for probe in view["probes"]:
-        at_most = "at most " * probe["samples_owed_at_most"]
-        count = f"{at_most}{probe['samples_owed']:,} of {probe['samples']:,}"
-        lines.append(f"probe {probe['label']}: {count} samples to draw")
+        counts = probe["samples"], probe["samples_owed"]
+        text = samples_text(*counts, at_most=probe["samples_owed_at_most"])
+        lines.append(f"probe {probe['label']}: {text}")
     most = view["rollouts_owed_at_most"]
     discarded = f" (up to {most:,} with discarded ones)" * (most > view["rollouts_owed"])
     rollouts = f"{view['rollouts_owed']:,} rollouts{discarded}"

@@ -96,7 +96,7 @@ class Starter:
             policies=_line(
                 6, "policy", ["hard", "easy", "middle", "random"], "more: decile ls policies"
             ),
-            seeds=_line(6, "seed", self.seeds, "a single seed names no winner"),
+            seeds=_line(6, "seed", self.seeds, "one seed cannot decide between policies"),
             budget=self._line(4, "budget", self.budget),
             samples=_line(6, "samples", self.samples, "completions per training prompt"),
             completion=self._line(6, "max_completion_length", self.tokens),

@@ -173,11 +173,16 @@ def make_queue(
     probes: Mapping[str, float],
     capacity: Capacity,
     meter: UsageMeter,
+    order: Mapping[str, Cost] | None = None,
 ) -> CellQueue:
-    """A queue of unfinished cells; `costs` by cell_id, seconds of `probes` by probe_id."""
+    """A queue of unfinished cells; `costs` by cell_id, seconds of `probes` by probe_id.
+
+    `order`: the costs by which long cells start first; those of `costs` by default.
+    """
+    order = costs if order is None else order
 
     def seconds(cell: Cell) -> float:
-        return costs[cell.cell_id].seconds if cell.cell_id in costs else 0.0
+        return order[cell.cell_id].seconds if cell.cell_id in order else 0.0
 
     capped = experiment.max_gpu_hours is not None or experiment.max_hours is not None
     blocks = make_blocks(cells, seconds, by_seed=capped)

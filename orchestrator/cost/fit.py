@@ -79,5 +79,7 @@ def _line(model: str, fit: dict[str, Any]) -> str:
         return f"{peak} and does not fit {gpu}: use a smaller batch or load_in_4bit"
     if fit["per_gpu"] < fit["asked"]:
         share = f"gpus: {1 / fit['per_gpu']:.2g}"
-        return f"{peak}: {fit['asked']} at once do not fit {gpu}, {fit['per_gpu']} do; use {share}"
-    return f"{peak}: {fit['per_gpu']} at once fit {gpu}"
+        return (
+            f"{peak}: {fit['asked']} at a time do not fit {gpu}, {fit['per_gpu']} do; use {share}"
+        )
+    return f"{peak}: {fit['per_gpu']} at a time fit {gpu}"

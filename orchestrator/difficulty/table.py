@@ -265,20 +265,23 @@ def summary_lines(summary: Summary) -> list[str]:
     unknown = f"; {prompts[-1]:.0f} without a scorable sample" if prompts[-1] else ""
     note = f" ({s.prior.note})" if s.prior.note else ""
     ties = (
-        f"{s.ties.chosen} chosen at random among {s.ties.pool} tied at the cutoff; "
+        f"; {'all' if s.ties.chosen == s.size else f'{s.ties.chosen} of them'} chosen at random "
+        f"among {s.ties.pool} tied at the cutoff"
         if (s.ties and s.ties.chosen < s.ties.pool)
         else ""
     )
     learnable = "unknown" if s.learnable is None else f"{100 * s.learnable:.1f} %"
     return [
-        f"prompts at 0…{k} of {k} correct: {' '.join(f'{c:.0f}' for c in prompts[:-1])}{unknown}",
-        f"outcomes of the average prompt: {_shares(outcomes)}",
-        f"pass rates ~ Beta({s.prior.alpha:.2g}, {s.prior.beta:.2g}){note}; "
-        f"reliability at {k} samples {s.reliability:.2f}",
-        f"{s.policy} selects {s.size} prompts; their failures: {_shares(s.failures)}",
-        f"{ties}a second probe would choose {100 * s.overlap:.0f} % of them again "
+        f"prompts by correct samples, 0 to {k}: {' '.join(f'{c:.0f}' for c in prompts[:-1])}"
+        f"{unknown}",
+        f"outcomes: {_shares(outcomes)}",
+        f"pass rates: about Beta({s.prior.alpha:.2g}, {s.prior.beta:.2g}){note}, reliability "
+        f"{s.reliability:.2f} at {k} samples",
+        f"subset of policy {s.policy}: {s.size} prompts{ties}",
+        f"  failures: {_shares(s.failures)}",
+        f"  expected overlap with the subset of a second probe: {100 * s.overlap:.0f} % "
         f"({100 * s.overlap_same_ties:.0f} % with the same tie-breaking)",
-        f"expected learnable groups before training: {learnable}",
+        f"  expected share of live groups before training: {learnable}",
     ]
 
 

@@ -10,3 +10,8 @@ def embedded_path(name: str) -> Path:
     if name not in EMBEDDED:
         raise ValueError(f"unknown embedded model {name!r}: write one of {', '.join(EMBEDDED)}")
     return Path(__file__).parent / name
+
+
+def is_embedded(location: str) -> bool:
+    """Whether a folder is that of an embedded model."""
+    return Path(location) in {embedded_path(name).resolve() for name in EMBEDDED}

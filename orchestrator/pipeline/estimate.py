@@ -14,7 +14,6 @@ from cluster.resources import probe_share
 from orchestrator.config.entries import build_online_policy
 from orchestrator.config.experiment import Resources
 from orchestrator.config.policy_errors import policy_errors
-from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.draws import expected_draws
 from orchestrator.cost.memory import shape_of
 from orchestrator.cost.speed import (
@@ -75,11 +74,6 @@ class CostEstimates(NamedTuple):
     def seconds(self, cell: Cell) -> float:
         """Seconds of a cell; 0 if its model's speed is unknown."""
         return self.cells[cell.cell_id].seconds if cell.cell_id in self.cells else 0.0
-
-
-def usage_meter(experiment: str, store: Store) -> UsageMeter:
-    """A meter that continues from the earlier runs of an experiment."""
-    return UsageMeter((store.read_json("sweeps", f"{experiment}.json") or {}).get("spent"))
 
 
 def finished_results(plan: Plan, store: Store) -> Results:
@@ -150,6 +144,16 @@ def estimate_costs(
 def probe_id(spec: ProbeSpec) -> str:
     """A probe's identity within a plan."""
     return f"{spec.key}/{spec.dataset.name}/{spec.split}/{spec.settings.samples}"
+
+
+def samples_text(total: int, missing: int, *, at_most: bool) -> str:
+    """How many samples of a probe are stored and to draw; `at_most`: it may need fewer."""
+    up_to = "up to " * at_most
+    if not missing:
+        return f"all {'needed ' if at_most else f'{total:,} '}samples stored"
+    if missing == total:
+        return f"{up_to}{total:,} samples to draw"
+    return f"{total - missing:,} of {total:,} samples stored, {up_to}{missing:,} to draw"
 
 
 def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import floor
+from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.actors import run_in_worker
@@ -16,7 +17,8 @@ from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.table import summarise, summary_lines
-from orchestrator.pipeline.estimate import estimate_costs, probe_id, probe_labels
+from orchestrator.evaluation.groups import Tally
+from orchestrator.pipeline.estimate import estimate_costs, probe_id, probe_labels, samples_text
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
@@ -31,8 +33,14 @@ from orchestrator.probing.probes import (
     sampler_groups,
 )
 from orchestrator.selection.candidates import check_candidates
-from orchestrator.selection.stored import read_subset, store_subset, subset_size
+from orchestrator.selection.stored import (
+    pass_rate_change,
+    read_subset,
+    store_subset,
+    subset_size,
+)
 from orchestrator.storage.store import Store
+from orchestrator.training.dead_groups import explain_dead_groups
 from policies import PolicyError
 
 
@@ -87,11 +95,10 @@ def run_probes(
     cluster: Mapping[str, float],
     progress: ProgressDisplay,
     meter: UsageMeter | None = None,
-) -> list[tuple[ProbeSpec, pa.Table]]:
+) -> list[tuple[ProbeSpec, CellTables]]:
     """Draw the missing samples of every probe, then select the subsets.
 
-    Returns the training probes with their difficulty tables, of K samples or fewer where the cells
-    differ in K: those of the first cell.
+    Returns the training probes with the difficulty tables of their cells.
 
     Raises UserError or MarkerFails before anything is sampled, ProbeError if samples cannot be
     drawn or marked, and PolicyError if subsets cannot be filled or are too small; the others are
@@ -99,14 +106,14 @@ def run_probes(
     """
     check_engines(plan, store, cluster, progress)
     check_markers(plan, progress)
-    tables: list[tuple[ProbeSpec, list[Cell], CellTables]] = []
+    tables: list[tuple[ProbeSpec, CellTables]] = []
     for specs in sampler_groups(plan):
         for spec, outcomes in _draw(plan, store, specs, cluster, progress, meter):
             if spec.split == "train":
-                tables.append((spec, cells_of(plan.cells, spec), CellTables(outcomes)))
+                tables.append((spec, CellTables(outcomes)))
     failures = []
-    for _, cells, of_probe in tables:
-        for cell in cells:
+    for spec, of_probe in tables:
+        for cell in cells_of(plan.cells, spec):
             try:
                 check_candidates(cell, store_subset(store, cell, of_probe.of(cell)))
             except PolicyError as error:  # the other subsets are stored all the same
@@ -115,7 +122,7 @@ def run_probes(
         others = len(failures) - 1
         more = f" (and {others:,} more cell{'s' * (others > 1)})" * (others > 0)
         raise PolicyError(f"{failures[0]}{more}") from failures[0]
-    return [(spec, of_probe.of(cells[0])) for spec, cells, of_probe in tables]
+    return tables
 
 
 def _draw(
@@ -153,19 +160,27 @@ def _draw(
 def _pending_text(plan: Plan, spec: ProbeSpec, pending: PendingSamples) -> str:
     """What is stored and what is missing, before anything is sampled."""
     total = len(plan.pool(spec).prompts(spec.split)) * spec.settings.samples
-    stored = f"{total - pending.samples:,} of {total:,} samples stored"
-    if pending.at_most:
-        return f"{stored} or not needed, at most {pending.samples:,} to draw"
-    text = f"{stored}, {pending.samples:,} to draw"
-    if spec.settings.adaptive and spec.split == "train":
+    text = samples_text(total, pending.samples, at_most=pending.at_most)
+    if not pending.at_most and spec.settings.adaptive and spec.split == "train":
         names = ", ".join(needing_all(plan, spec))
         return f"{text} (stopping early is not possible for {names})"
     return text
 
 
-def difficulty_lines(plan: Plan, store: Store, spec: ProbeSpec, table: pa.Table) -> list[str]:
-    """What a probe shows about its pool; for an adaptive probe, how many samples it saved."""
+def difficulty_lines(
+    plan: Plan, store: Store, probes: Sequence[tuple[ProbeSpec, CellTables]]
+) -> Iterator[str]:
+    """What each probe shows about its pool, and the subset of its first cell.
+
+    For an adaptive probe, how many samples it saved.
+    """
+    for spec, tables in probes:
+        yield from _pool_lines(plan, store, spec, tables)
+
+
+def _pool_lines(plan: Plan, store: Store, spec: ProbeSpec, tables: CellTables) -> list[str]:
     cell = cells_of(plan.cells, spec)[0]
+    table = tables.of(cell)
     samples = cell.probe.settings.samples
     stopped = int(pc.sum(table["short"]).as_py() or 0)
     if stopped:
@@ -177,7 +192,39 @@ def difficulty_lines(plan: Plan, store: Store, spec: ProbeSpec, table: pa.Table)
     with policy_errors(policy, cell.rule.policy):
         size = subset_size(store, cell)
         summary = summarise(table, size, policy, cell.seed, samples, group_size=group)
-    return [f"(subset of {cell.name})", *summary_lines(summary)]
+    title = f"difficulty of {spec.dataset.name} for {spec.model.name}:"
+    return [title, *(f"  {line}" for line in summary_lines(summary))]
+
+
+class OtherSubsets:
+    """The prompts that other policies would choose for the cells of a plan, from its probes."""
+
+    def __init__(
+        self, plan: Plan, store: Store, probes: Sequence[tuple[ProbeSpec, CellTables]]
+    ) -> None:
+        self._plan, self._store, self._changes = plan, store, dict[tuple[str, str], float]()
+        self._tables = {c.cell_id: tables for s, tables in probes for c in cells_of(plan.cells, s)}
+
+    def explained(self, cell: Cell, report: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A trial's report on an update, with the reason if nothing could be learned from it."""
+        if report.get("explanation") or "groups" not in report:
+            return report
+        tally = Tally(**report["groups"])
+        return {
+            **report,
+            "explanation": explain_dead_groups(cell, tally, partial(self._change, cell)),
+        }
+
+    def _change(self, cell: Cell, policy: str) -> float:
+        """`pass_rate_change` of a policy that chooses as many prompts as the experiment says."""
+        key = cell.subset_key, policy
+        if key not in self._changes:
+            variants = self._plan.experiment.variants
+            variant = next(variant for axes, variant in variants if axes == cell.swept)
+            size = variant.subset_size(len(self._plan.pool(cell.probe).train))
+            table = self._tables[cell.cell_id].of(cell)
+            self._changes[key] = pass_rate_change(self._store, cell, policy, size, table)
+        return self._changes[key]
 
 
 def is_probed(plan: Plan, store: Store, *, kept_only: bool = False) -> bool:

@@ -201,7 +201,7 @@ class ProgressDisplay:
     def _cells_line(self) -> str:
         """The running cells as one line."""
         running = [cell for cell in self._running.values() if cell.update is not None]
-        head = f"{self.done}/{self.total} cells done, {len(running)} running, ETA {self._eta()}"
+        head = f"{self.done}/{self.total} cells finished, {len(running)} running, ETA {self._eta()}"
         cells = [
             f"{r.cell.name} {r.update}/{r.cell.updates}{_metrics_text(r.metrics)}"
             for r in running[:PLAIN_CELLS]

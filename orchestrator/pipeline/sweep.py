@@ -17,9 +17,17 @@ from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import cluster_capacity
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
+from orchestrator.cost.throughput import Cost
 from orchestrator.pipeline.audit import repair_plan
-from orchestrator.pipeline.estimate import estimate_costs, usage_meter
-from orchestrator.pipeline.probes import difficulty_lines, is_probed, probe_forecast, run_probes
+from orchestrator.pipeline.estimate import estimate_costs
+from orchestrator.pipeline.manifest import save_usage, usage_meter, write_manifest
+from orchestrator.pipeline.probes import (
+    OtherSubsets,
+    difficulty_lines,
+    is_probed,
+    probe_forecast,
+    run_probes,
+)
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.downloads import check_models
@@ -156,32 +164,6 @@ def probe_experiment(
                 save_usage(plan, store, meter)
 
 
-def save_usage(plan: Plan, store: Store, meter: UsageMeter) -> None:
-    """Save what a run of only the probes has used, so that later runs' caps count it."""
-    manifest = store.read_json("sweeps", f"{plan.name}.json") or write_manifest(plan, store)
-    store.write_json(manifest | {"spent": meter.as_json()}, "sweeps", f"{plan.name}.json")
-
-
-def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
-    """Write and return the declared cells, and when each claim was first declared.
-
-    Keeps the usage of earlier runs, but not what an earlier cap dropped.
-    """
-    previous = store.read_json("sweeps", f"{plan.name}.json") or {}
-    finished = sum(cell_state(store, cell) is CellState.FINISHED for cell in plan.cells)
-    now = {"at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()), "results": finished}
-    claims = previous.get("claims", {})
-    manifest = {
-        "experiment": plan.name,
-        "cells": [{"cell_id": cell.cell_id, **cell.axes_json} for cell in plan.cells],
-        "claims": {text: claims.get(text, now) for text in plan.experiment.claims},
-    }
-    if "spent" in previous:
-        manifest["spent"] = previous["spent"]
-    store.write_json(manifest, "sweeps", f"{plan.name}.json")
-    return manifest
-
-
 @dataclass
 class Sweep:
     """A run in progress; `outcome` fills as cells end."""
@@ -195,6 +177,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         self.meter = self.progress.meter = UsageMeter(self.manifest.get("spent"))
+        self.order: dict[str, Cost] = {}
         self._saved_at = float("-inf")
 
     def run(
@@ -211,9 +194,9 @@ class Sweep:
                     check_in_worker(self.plan.source, self.plan.name, settings)
                     check_servers(untrained)
                 probes = run_probes(self.plan, self.store, cluster, self.progress, self.meter)
-                for spec, table in probes:
-                    for line in difficulty_lines(self.plan, self.store, spec, table):
-                        self.progress.say(line)
+                for line in difficulty_lines(self.plan, self.store, probes):
+                    self.progress.say(line)
+                self.other_subsets = OtherSubsets(self.plan, self.store, probes)
                 self._plan_queue(untrained, cluster)  # now that completion lengths are known
             if self.queue.is_open():
                 at_once = self.queue.forecast.capacity.at_once
@@ -229,13 +212,17 @@ class Sweep:
         self.outcome.dropped = dropped_summary(self.manifest)
 
     def _plan_queue(self, cells: list[Cell], cluster: Mapping[str, float]) -> None:
-        """Set the queue and forecast of these cells. Raises ResourceError if no trial fits."""
+        """Set the queue and forecast of these cells. Raises ResourceError if no trial fits.
+
+        The first estimates decide the order, which is then the one that `decile plan` shows.
+        """
         experiment = self.plan.experiment
         capacity = cluster_capacity(cluster, experiment.resources)
         gpu = gpu_type(cluster) or DEFAULT_GPU
-        estimates = estimate_costs(self.plan, self.store, cells, cluster, gpu)
+        costs, probes, _ = estimate_costs(self.plan, self.store, cells, cluster, gpu)
+        self.order = self.order or costs
         self.queue = make_queue(
-            experiment, cells, estimates.cells, estimates.probes, capacity, self.meter
+            experiment, cells, costs, probes, capacity, self.meter, order=self.order
         )
         self.progress.forecast = self.queue.forecast
 
@@ -253,7 +240,7 @@ class Sweep:
     def updated(self, cell: Cell, report: Mapping[str, Any]) -> None:
         """A cell has completed another update."""
         self.tracker.live(cell, report["update"], report["metrics"])
-        self.progress.update(cell, report)
+        self.progress.update(cell, self.other_subsets.explained(cell, report))
         self._save(if_due=True)
 
     def retried(self, cell: Cell, error: str) -> None:

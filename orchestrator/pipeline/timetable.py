@@ -26,8 +26,8 @@ from orchestrator.pipeline.estimate import (
     StoredProbes,
     estimate_costs,
     finished_results,
-    usage_meter,
 )
+from orchestrator.pipeline.manifest import usage_meter
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.storage.errors import UserError
@@ -125,11 +125,15 @@ def timetable(
         "probe_seconds": probe_seconds,
         "gpu_hours": gpu_hours,
         "cost": None if site.price is None else gpu_hours * site.price,
-        "room": f"{count} {capacity.unit}{'s' * (count > 1)}, {capacity.at_once} at once",
+        "room": f"{count} {capacity.unit}{'s' * (count > 1)}, {_cells(capacity.at_once)} at a time",
         "packing": gantt(placements, capacity, chart_columns),
         "memory": memory_fit(plan, DEVICES[site.gpu], results),
         "dropped": queue.dropped_json(),
     }
+
+
+def _cells(count: int) -> str:
+    return f"{count} cell{'s' * (count != 1)}"
 
 
 def short_names(plan: Plan) -> dict[str, str]:
@@ -155,7 +159,7 @@ def time_lines(view: Mapping[str, Any]) -> list[str]:
     if view["eta_seconds"] is None:
         problem = f": {view['problem']}" if view["problem"] else ""
         return [f"ETA: unknown{problem}", *sources]
-    probes = f", {duration(view['probe_seconds'])} of it probes" if view["probe_seconds"] else ""
+    probes = f", of which probes {duration(view['probe_seconds'])}" if view["probe_seconds"] else ""
     lines = [f"ETA: {duration(view['eta_seconds'])}{probes} ({view['room']})", *sources]
     if view["gpu_hours"]:
         price = "" if view["cost"] is None else f", cost {view['cost']:,.2f}"

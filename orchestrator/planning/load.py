@@ -34,8 +34,7 @@ def load_pools(
             raise loaded.error(f"{error}{advice}", "datasets", name) from error
         if name in resolved.datasets:
             if not pool.train:
-                message = "has no training prompts: it is for evaluation only"
-                raise loaded.error(message, "datasets", name)
+                raise loaded.error(_no_training_prompts(pool), "datasets", name)
             capacities = _known_capacities(resolved.policies, pool.train)
             for axes, variant in experiment.variants:
                 if problem := _check_budget(variant, len(pool.train)):
@@ -60,6 +59,16 @@ def load_pools(
                 message = f"{model.location} {missing} (dataset {name})"
                 raise loaded.error(message, "models", model.name)
     return pools
+
+
+def _no_training_prompts(pool: Pool) -> str:
+    if not pool.dropped_prompts:
+        return "has no training prompts: it is for evaluation only"
+    duplicates = " or near duplicates of them" * pool.dataset.drop_overlap
+    return (
+        f"has no training prompts left, because all {pool.dropped_prompts:,} are test questions"
+        f"{duplicates}: use different questions for training and test"
+    )
 
 
 def _check_budget(experiment: Experiment, total: int) -> str | None:

@@ -51,6 +51,7 @@ class Pool:
     train: PromptTable
     test: PromptTable
     notes: tuple[str, ...] = ()  # what was excluded from the source, and why
+    dropped_prompts: int = 0  # training prompts left out for being test questions, or almost
 
     def prompts(self, split: Split) -> PromptTable:
         """The prompts of one split."""
@@ -87,7 +88,7 @@ def load_pool(dataset: Dataset) -> Pool:
     """Build the task, load both splits and drop overlapping training prompts if configured."""
     task = dataset.build()
     train, test = load_prompts(task, "train"), load_prompts(task, "test")
-    notes = list(task.notes)
+    notes, dropped = list(task.notes), task.dropped_prompts
     if dataset.drop_overlap:
         others = {d.name: load_prompts(d.build(), "test") for d in dataset.apart_from}
         tests = {"test": test, **others}
@@ -95,7 +96,8 @@ def load_pool(dataset: Dataset) -> Pool:
             if overlaps := find_overlap(train, prompts):
                 notes.append(f"dropped: {describe(overlaps, len(train), name)}")
                 train = without_overlap(train, overlaps)
-    return Pool(dataset, task, train, test, tuple(notes))
+                dropped += len(overlaps)
+    return Pool(dataset, task, train, test, tuple(notes), dropped)
 
 
 def load_prompts(task: Task, split: Split) -> PromptTable:

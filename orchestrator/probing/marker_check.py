@@ -36,8 +36,8 @@ class MarkerCheck(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.golds} golds correct, {self.perturbed} perturbed ones wrong, "
-            f"{self.bombs} bombs survived"
+            f"{self.golds:,} gold answers marked correct, {self.perturbed:,} altered ones wrong, "
+            f"{self.bombs} pathological ones handled in time"
         )
 
 

@@ -33,7 +33,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import stopped_lines
 from tasks import Prompt
 
-FORM = 4  # increase to have the views of finished sweeps rendered again
+FORM = 5  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)

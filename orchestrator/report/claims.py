@@ -125,14 +125,16 @@ def claim_results(
 
 
 def claims_table(results: Sequence[ClaimResult], caption: str) -> Claims:
-    """Claims with their verdicts, for the report."""
+    """Claims with their verdicts, for the report; published numbers where there are any."""
+    published = any(r.paper != NONE for r in results)
+    head = ("claim", "cells", "verdict", "measured [95 %]", "sample")
     return Claims(
         "Claims",
-        ("claim", "cells", "verdict", "measured [95 %]", "sample", "paper", "why"),
+        (*head, *(("published",) * published), "why"),
         [
             (
                 *(r.text, r.cells or NONE, r.verdict, f"{r.value} {r.interval}".strip()),
-                *(r.sample, r.paper, f"{r.limits}; {r.declared}"),
+                *(r.sample, *((r.paper,) * published), f"{r.limits}; {r.declared}"),
             )
             for r in results
         ],
@@ -265,7 +267,8 @@ def _correlation(claim: Claim, families: Sequence[Family], when: str) -> ClaimRe
     }
     points = [point for _, point in learnable_gain_points([*rows.values()])]
     measured = measured_correlation(points, len({row.cell.seed for row in rows.values()}))
-    return _result(claim, "", judge_claim(claim, measured), when, published_text(claim, None, None))
+    paper = published_text(claim, _cell([*rows.values()]), None)
+    return _result(claim, "", judge_claim(claim, measured), when, paper)
 
 
 def _result(

@@ -1,10 +1,15 @@
-"""Text for a terminal: lines wrapped at words, and tables that fit its width."""
+"""Text for a terminal: lines wrapped at words, and tables that fit its width.
+
+Widths are those that a terminal shows: a Chinese character takes two columns, a combining accent
+none.
+"""
 
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
+
+from rich.cells import cell_len
 
 MIN_WIDTH = 20
 GAP = 2  # spaces between columns
@@ -31,24 +36,33 @@ def wrapped(text: str, width: int | None, indent: int = 2) -> str:
 
 
 def _wrapped_line(line: str, width: int, indent: int) -> str:
-    if len(line) <= width:
+    if cell_len(line) <= width:
         return line
-    start = len(line) - len(line.lstrip())
-    return textwrap.fill(
-        line.lstrip(),
-        width,
-        initial_indent=" " * start,
-        subsequent_indent=" " * min(start + indent, width // 2),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    start = len(line) - len(line.lstrip(" "))
+    margin = min(start + indent, width // 2)
+    first, *others = _filled(line.split(" "), width - start, width - margin)
+    return "\n".join([" " * start + first, *(" " * margin + other for other in others)])
+
+
+def _filled(words: Sequence[str], first: int, others: int) -> list[str]:
+    """Lines of these words: one of `first` columns, the others of `others`, or of one long word."""
+    lines = [""]
+    for word in words:
+        limit = others if lines[1:] else first
+        if not lines[-1]:
+            lines[-1] = word
+        elif cell_len(f"{lines[-1]} {word}") <= limit:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return [line.rstrip(" ") for line in lines]
 
 
 def described(names: Sequence[str], texts: Sequence[str], width: int | None) -> str:
     """Names in a column, each with its description, whose other lines start below its first."""
-    column = max(map(len, names), default=0)
+    column = max(map(cell_len, names), default=0)
     lines = [
-        wrapped(f"{name:<{column}}  {text}".rstrip(), width, column + GAP)
+        wrapped(f"{_padded(name, column)}  {text}".rstrip(), width, column + GAP)
         for name, text in zip(names, texts, strict=True)
     ]
     return "\n".join(lines)
@@ -96,9 +110,9 @@ def _total(columns: Sequence[Sequence[str]], limit: int | None) -> int:
 def _column_width(column: Sequence[str], limit: int | None) -> int:
     """The longest text of a column; with a limit, headings wrap, and entries longer than that."""
     if limit is None:
-        return max(map(len, column))
-    words = max((len(word) for text in column for word in _words(text)), default=0)
-    return max(words, min(max(map(len, column[1:]), default=0), limit))
+        return max(map(cell_len, column))
+    words = max((cell_len(word) for text in column for word in _words(text)), default=0)
+    return max(words, min(max(map(cell_len, column[1:]), default=0), limit))
 
 
 def _words(text: str) -> list[str]:
@@ -116,7 +130,7 @@ def _aligned(columns: Sequence[Sequence[str]], limit: int | None) -> str:
         for cell in cells:  # headings stand on the rule below them
             cell[len(cell) if number else 0 : 0] = [""] * (height - len(cell))
         for line in zip(*cells, strict=True):
-            padded = (entry.ljust(width) for entry, width in zip(line, widths, strict=True))
+            padded = (_padded(entry, width) for entry, width in zip(line, widths, strict=True))
             text.append((" " * GAP).join(padded).rstrip())
         if not number:
             text.append((" " * GAP).join("─" * width for width in widths))
@@ -125,9 +139,10 @@ def _aligned(columns: Sequence[Sequence[str]], limit: int | None) -> str:
 
 def _lines(text: str, width: int) -> list[str]:
     """A text wrapped at words; at least one line."""
-    if len(text) <= width:
+    if cell_len(text) <= width:
         return [text]
-    lines = textwrap.wrap(
-        " ".join(_words(text)), width, break_long_words=False, break_on_hyphens=False
-    )
-    return [line.replace("\u00a0", " ") for line in lines]
+    return [line.replace("\u00a0", " ") for line in _filled(_words(text), width, width)]
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))

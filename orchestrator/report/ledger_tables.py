@@ -14,22 +14,22 @@ from orchestrator.report.rows import Row
 from orchestrator.report.tables import NONE, effect_text
 from orchestrator.training.ledger import pulls_to_base
 
-LEDGER = (
-    "prompts",
-    "epochs",
-    "rollouts",
-    "discarded_rollouts",
-    "generated_tokens",
-    "discarded_tokens",
-    "truncated_tokens",
-    "updates",
-    "live",
-    "all_right",
-    "all_wrong",
-    "kl_only_updates",
-    "seconds",
-    "gpu_seconds",
-)
+LEDGER = {  # column headings
+    "prompts": "prompts",
+    "epochs": "epochs",
+    "rollouts": "rollouts",
+    "discarded_rollouts": "discarded rollouts",
+    "generated_tokens": "generated tokens",
+    "discarded_tokens": "discarded tokens",
+    "truncated_tokens": "truncated tokens",
+    "updates": "updates",
+    "live": "live",
+    "all_right": "all correct",
+    "all_wrong": "all wrong",
+    "kl_only_updates": "KL-only updates",
+    "seconds": "seconds",
+    "gpu_seconds": "GPU seconds",
+}
 SPLIT = ("live", "all correct", "all wrong", "of these truncated")
 
 
@@ -92,11 +92,11 @@ def ledgers(rows: Sequence[Row]) -> Table:
     ]
     return Table(
         "Ledger",
-        ("cell", *(name.replace("_", " ").replace("all right", "all correct") for name in shown)),
+        ("cell", *(LEDGER[name] for name in shown)),
         body,
         "What each cell consumed. live, all correct and all wrong count groups; truncated tokens "
         "are those of answers cut off by the token limit. Rollouts and tokens include those that "
-        "an online policy drew and discarded; prompts and groups are those trained on. kl only "
+        "an online policy drew and discarded; prompts and groups are those trained on. KL-only "
         "updates had no live group, so that only the KL term changed the weights. Seconds are "
         "training time without evaluations.",
     )

@@ -7,6 +7,7 @@ Scaling: Hard Samples Yield Diminishing Returns in GRPO-Tuned SLMs".
 import re
 
 from orchestrator.config.claims import BASE, BASE_SIDE, CORRELATION, Claim
+from orchestrator.embedded import is_embedded
 from orchestrator.planning.cells import Cell
 from orchestrator.report import paper
 from orchestrator.stats.sentences import in_points
@@ -24,9 +25,12 @@ ONE_SAMPLE = {
 def published_text(claim: Claim, a: Cell | None, b: Cell | None) -> str:
     """The published difference that corresponds to a claim; empty where there is none.
 
-    a, b: a cell of each side; the base model has one of the other side. Where the model is not one
-    of the paper's, the range over its models.
+    a, b: a cell of each side; the base model has one of the other side. Of a correlation, any cell
+    that it is about is enough. Where the model is not one of the paper's, the range over its
+    models; nothing is comparable with an embedded model, which is a toy.
     """
+    if any(cell and is_embedded(cell.probe.model.location) for cell in (a, b)):
+        return ""
     if claim.metric == CORRELATION:
         fit = paper.published_r_squared()
         return f"{paper.STATED_R_SQUARED} (its tables: {fit.value:.2f})"

@@ -31,9 +31,9 @@ UPPER = np.array([0.0, 0.25, 0.5, 0.75])  # of the first bands
 POLICIES = (
     "Each policy of the grid with its first seed. Pass rate: the subset's mean. Learnable %: the "
     "expected share of groups of {group} completions whose rewards differ, before any training. "
-    "Unsolved: prompts without a correct sample. Ties: how many prompts were chosen at random "
-    "among how many of the same score. Chosen again: the share of the subset that a second probe "
-    "of the same size is expected to choose."
+    "Unsolved: prompts without a correct sample. Tied at cutoff: prompts chosen at random among "
+    "those whose score equals that of the last chosen one. Retest overlap: the expected share of "
+    "the subset that is also in the subset of a second probe of the same size."
 )
 SUSPECTS = (
     "Never solved, and at least two thirds of the completions (no fewer than three) agree on "
@@ -51,10 +51,10 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
         suffix = f": {pool.title}" if len(pools) > 1 else ""
         for name, title, blocks in (
             ("difficulty", "Difficulty of the pool", _difficulty(pool)),
-            ("policies", "What each policy takes", _policies(pool)),
+            ("policies", "Subsets", _policies(pool)),
             ("unsolved", "Prompts that no completion solved", _unsolved(pool)),
             ("gold", "Suspected wrong gold answers", _suspects(pool)),
-            ("completions", "Completions to read", _completions(pool)),
+            ("completions", "Example completions", _completions(pool)),
         ):
             if blocks:
                 yield Section(f"{name}-{number}", f"{title}{suffix}", tuple(blocks))
@@ -84,7 +84,7 @@ def facts(pool: PoolAnalysis) -> list[str]:
     solved = counts(table, "successes")
     always = int(np.count_nonzero((solved == scorable) & (scorable > 0)))
     lines.append(
-        f"never solved: {_count(len(pool.unsolved), table)}; always: {_count(always, table)}"
+        f"never solved: {_count(len(pool.unsolved), table)}; always solved: {_count(always, table)}"
     )
     if unknown := int(np.count_nonzero((scorable == 0) & (counts(table, "n") > 0))):
         lines.append(f"no sample could be marked: {_count(unknown, table)}")
@@ -160,8 +160,8 @@ def policy_table(pool: PoolAnalysis) -> Table:
             "pass rate",
             "learnable %",
             "unsolved",
-            "ties",
-            "chosen again",
+            "tied at cutoff",
+            "retest overlap",
         ),
         body,
         POLICIES.format(group=pool.group_size),
@@ -196,15 +196,15 @@ def _unsolved(pool: PoolAnalysis) -> list[Block]:
         ("with truncated completions as their only failures", pool.unfinished),
     )
     return [
-        PromptList(f"{_of_all(len(rows))} {what}", tuple(_failures(pool, rows)))
+        PromptList(_title(len(rows), what, f"the first {LISTED}"), tuple(_failures(pool, rows)))
         for what, rows in groups
         if len(rows)
     ]
 
 
-def _of_all(prompts: int) -> str:
-    first = f", the first {LISTED}" if prompts > LISTED else ""
-    return f"{prompts:,} prompt{'s' * (prompts != 1)}{first}:"
+def _title(prompts: int, what: str, shown: str) -> str:
+    """The title of a list; `shown` says which are listed, if not all."""
+    return f"{prompts:,} prompt{'s' * (prompts != 1)} {what}" + f"; {shown}" * (prompts > LISTED)
 
 
 def _failures(pool: PoolAnalysis, rows: np.ndarray) -> Iterable[tuple[str, str]]:
@@ -244,6 +244,7 @@ def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
 def _suspects(pool: PoolAnalysis) -> list[Block]:
     if not pool.agreement.suspects:
         return []
+    title = _title(pool.agreement.suspected, "suspected", f"the {LISTED} most unanimous")
     items = tuple(
         (one_line(question, 2 * 160), f"{about[0].upper()}{about[1:]}")
         for question, about in suspect_lines(pool, LISTED)
@@ -251,9 +252,7 @@ def _suspects(pool: PoolAnalysis) -> list[Block]:
     return [
         Paragraph(SUSPECTS),
         Paragraph(agreement_text(pool.agreement), "note"),
-        PromptList(
-            f"{_of_all(pool.agreement.suspected)} most unanimous first", items, folded=False
-        ),
+        PromptList(title, items, folded=False),
         *(_card([example]) for example in pool.examples.get(AGREED, [])),
     ]
 

@@ -65,7 +65,7 @@ def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeRep
     )
     pools = tuple(filter(None, analyses))
     drawn = f"{sum(pool.drawn for pool in pools):,} samples of training prompts"
-    status = f"{len(pools)} of {len(specs)} probe{'s' * (len(specs) != 1)} with {drawn}."
+    status = f"{drawn} in {len(pools)} of {len(specs)} probe{'s' * (len(specs) != 1)}."
     empty = Section("difficulty", "Difficulty", (Paragraph("No sample is stored yet."),))
     sections = tuple(pool_sections(pools)) or (empty,)
     return ProbeReport(plan.name, plan.experiment.about, status, pools, sections)

@@ -44,7 +44,7 @@ def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
         parts.append(["claims"])
         for c in analysis.claims:
             where = f", {c.cells}" if c.cells else ""
-            paper = "" if c.paper == NONE else f"paper: {c.paper}; "
+            paper = "" if c.paper == NONE else f"published: {c.paper}; "
             text = f"{c.text}: {c.verdict}{where} ({c.reason}; {paper}{c.declared})"
             parts[-1] += _indented([text], width)
     return "\n\n".join("\n".join([wrapped(lines[0], width), *lines[1:]]) for lines in parts)

@@ -8,7 +8,10 @@ from orchestrator.report.matching import whole_pool_policy
 from orchestrator.stats.comparison import Comparison
 from orchestrator.stats.sentences import sentence
 
-SINGLE_SEED = "single seed: intervals cover test questions only, so that no policy is named better"
+SINGLE_SEED = (
+    "single seed: intervals cover test questions but not training seeds, so every verdict is "
+    "inconclusive"
+)
 KNOWN_SPREAD = "single seed: the spread between seeds is that of other cells with these settings"
 
 

@@ -4,7 +4,9 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.generations import check_subset
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.subsets import SubsetRequest, narrowest, reason, select, with_reason
@@ -55,6 +57,24 @@ def subset_size(store: Store, cell: Cell) -> int:
     """The number of prompts in the cell's subset; of one that was deleted, the budget's."""
     subset = read_subset(store, cell)
     return cell.size if subset is None else subset.num_rows
+
+
+def pass_rate_change(
+    store: Store, cell: Cell, policy: str, size: int, difficulty: pa.Table
+) -> float:
+    """The mean pass rate of the prompts that a policy would choose, minus that of the cell's.
+
+    `policy` takes no options; it chooses `size` prompts with the cell's seed. 0 where both choose
+    the same prompts, where the policy cannot choose, and where no pass rate is known.
+    """
+    stored = read_subset(store, cell)
+    request = request_of(cell)._replace(rule=PolicyEntry(policy=policy), size=size)
+    try:
+        other, _ = select(difficulty, request)
+    except PolicyError:
+        return 0.0
+    rates = [pc.mean(t["pass_rate"]).as_py() for t in (other, stored) if t is not None]
+    return round(rates[0] - rates[1], 9) if len(rates) == 2 and None not in rates else 0.0
 
 
 def read_subset(store: Store, cell: Cell) -> pa.Table | None:

@@ -127,12 +127,12 @@ def resolution(
     grid = f"{seeds} seed{'s' * (seeds > 1)} × {items:,} question{'s' * (items > 1)}"
     points = minimum_detectable(items, seeds, samples_per_item)
     if points >= 100:
-        return f"{dataset}: cannot distinguish any two policies ({grid})"
-    text = f"{dataset}: detects differences from {in_points(points)} points ({grid}"
+        return f"no difference on {dataset} is detectable ({grid})"
+    text = f"smallest detectable difference on {dataset}: {in_points(points)} points ({grid}"
     if comparisons > 1:
         strict = minimum_detectable(items, seeds, samples_per_item, level=LEVEL / comparisons)
-        text += f"; {in_points(strict)} after Holm's correction over {comparisons:,} comparisons"
-    return text + ")" + ("; a single seed names no winner" if seeds == 1 else "")
+        text += f"; {in_points(strict)} after Holm's correction for {comparisons:,} comparisons"
+    return text + ")" + ("; one seed cannot decide between policies" if seeds == 1 else "")
 
 
 def detectable(variances: Variances, seeds: int, items: int, level: float = LEVEL) -> float:

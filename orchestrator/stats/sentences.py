@@ -5,6 +5,12 @@ from math import floor, isfinite, log10, sqrt
 from orchestrator.stats.comparison import Comparison
 from orchestrator.stats.inference import LEVEL
 
+# Samples that may be advised: published comparisons have up to 10 seeds, and the largest test set
+# that ships has 5,000 questions; ten times a larger sample that exists is realistic, too.
+REALISTIC_SEEDS, REALISTIC_ITEMS, TIMES_CURRENT = 100, 10_000, 10
+NEGLIGIBLE = 1.0  # points
+NO_DIFFERENCE = "practically no difference was observed"
+
 
 def sentence(comparison: Comparison, dataset: str = "") -> str:
     """One comparison in words: effect, interval, sample, p; where inconclusive, what is needed."""
@@ -18,7 +24,7 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
     if c.spread is not None:
         deviation = in_points(100 * sqrt(c.spread.variance), plus=False)
         sample += f", sd between seeds {deviation} points from {c.spread.cells} cells"
-    sample += f", p {_p(c.p)}, Holm {_p(c.p_holm, sign=False)}"
+    sample += f", p {_p(c.p)}, Holm-corrected p {_p(c.p_holm)}"
     if c.spans_zero:
         size = f"{in_points(c.effect)} points [{in_points(c.low)}, {in_points(c.high)}]"
         return f"{c.a} vs. {c.b}{on}: inconclusive ({size}, {sample}); {_required_sample(c)}"
@@ -42,28 +48,32 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
 
 
 def _required_sample(c: Comparison) -> str:
-    """The sample sizes that would detect a difference of the observed size."""
+    """The sample sizes that would detect a difference of the observed size, as far as realistic."""
     if not isfinite(c.high):
         return "needs more seeds"
     if c.effect == 0:
         return "no difference was observed, so the sample size needed cannot be estimated"
+    most_seeds = max(REALISTIC_SEEDS, TIMES_CURRENT * c.seeds)
+    most_items = max(REALISTIC_ITEMS, TIMES_CURRENT * c.items)
+    negligible = abs(c.effect) < NEGLIGIBLE
+    seeds, items = c.needed.seeds, c.needed.items
     if c.seeds == 1:
-        more = c.needed.items if c.spread is None else None
-        if not more:
-            return "needs more seeds"
-        return f"needs more seeds and about {_two_digits(max(more, c.items + 1)):,} {c.item}s"
+        if c.spread is None and items and items <= most_items:
+            return f"needs more seeds and about {_two_digits(max(items, c.items + 1)):,} {c.item}s"
+        return f"{NO_DIFFERENCE} in this seed; " * negligible + "needs more seeds"
     options = []
-    if c.needed.seeds is not None:
-        options.append(f"{max(c.needed.seeds, c.seeds + 1):,} seeds")
-    if c.needed.items is not None:
-        options.append(f"{_two_digits(max(c.needed.items, c.items + 1)):,} {c.item}s")
+    if seeds is not None and seeds <= most_seeds:
+        options.append(f"{max(seeds, c.seeds + 1):,} seeds")
+    if items is not None and items <= most_items:
+        options.append(f"{_two_digits(max(items, c.items + 1)):,} {c.item}s")
     if options:
         return f"about {' or '.join(options)} would be needed"
-    if c.needed.both is None:
-        kinds = ["seeds"] * (c.seeds > 1) + [f"{c.item}s"] * (c.items > 1)
-        return f"no realistic number of {' and '.join(kinds)} would be enough"
-    seeds, items = c.needed.both
-    return f"about {seeds:,} seeds × {_two_digits(items):,} {c.item}s would be needed"
+    both = c.needed.both if seeds is None and items is None else None  # neither alone suffices
+    if both and both[0] <= most_seeds and both[1] <= most_items:
+        return f"about {both[0]:,} seeds × {_two_digits(both[1]):,} {c.item}s would be needed"
+    kinds = ["seeds"] * (c.seeds > 1) + [f"{c.item}s"] * (c.items > 1)
+    too_few = f"no realistic number of {' and '.join(kinds)} would be enough"
+    return NO_DIFFERENCE if negligible else too_few
 
 
 def _count(number: int, noun: str) -> str:
@@ -83,9 +93,8 @@ def in_points(value: float, plus: bool = True) -> str:
     return text.replace("-", "−").replace("inf", "∞")
 
 
-def _p(value: float, sign: bool = True) -> str:
+def _p(value: float) -> str:
     """As in journals: = .003, < .001."""
     if value < 0.001:
         return "< .001"
-    text = "1" if round(value, 3) == 1 else f"{value:.3f}".lstrip("0")
-    return f"= {text}" if sign else text
+    return "= 1" if round(value, 3) == 1 else "= " + f"{value:.3f}".lstrip("0")

@@ -22,7 +22,6 @@ from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import STARTED, CellState, cell_state
 from orchestrator.training.checkpoints import Checkpoints
-from orchestrator.training.dead_groups import explain_dead_groups
 from orchestrator.training.early_stopping import StopDecision, interim_check, save_stop
 from orchestrator.training.micro_batch import fitted_grpo, shrink
 from orchestrator.training.record import (
@@ -38,7 +37,8 @@ from orchestrator.training.workers import Workers
 from policies import History, discards
 from tasks.prompt_table import PromptTable
 
-# Receives {"update": u, "metrics": {MLflow name: value}, "explanation": text} after every update.
+# Receives {"update": u, "metrics": {MLflow name: value}, "groups": Tally as a dict, "explanation":
+# what else happened, as text} after every update.
 Report = Callable[[dict[str, Any]], None]
 
 
@@ -189,10 +189,12 @@ class Trial:
         if self.record.has_evaluation(update):
             evaluations = by_update(self.record.evaluations)
             metrics |= evaluation_metrics(evaluations[update], evaluations[0], cell.pass_at)
-        tally = self.record.groups.tallies.get(update, Tally())
-        explanation = "; ".join(self.notes) or explain_dead_groups(cell, tally) or ""
+        groups = self.record.groups.tallies.get(update, Tally())._asdict()
+        explanation = "; ".join(self.notes)
         self.notes.clear()
-        self.report({"update": update, "metrics": metrics, "explanation": explanation})
+        self.report(
+            {"update": update, "metrics": metrics, "groups": groups, "explanation": explanation}
+        )
         stop = self.stop is not None
         return stop or (due and bool(cell.evaluate_engine)), stop
 

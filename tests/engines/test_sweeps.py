@@ -148,7 +148,7 @@ def test_a_sweep_samples_and_evaluates_with_an_engine_and_resumes_after_kill_9(
 
     own = sweep(tmp_path / "own", probe=engine, evaluate={})
     (own.parent / "runs").symlink_to(file.parent / "runs")
-    assert "0 to draw" in finish(own, ray_folder), "the probe is the same"
+    assert "samples stored" in finish(own, ray_folder), "the probe is the same"
     of_engine = answers(file, greedy=True)
     assert of_engine == answers(own, greedy=True), "the trainer's own model answers the same"
     assert {update for update, _, _ in of_engine} == {0, 3, 6}
