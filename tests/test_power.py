@@ -86,14 +86,14 @@ def test_the_line_of_the_plan_states_seeds_questions_and_comparisons() -> None:
     one, two = (minimum_detectable(1319, 3, 4, level=level) for level in (0.05, 0.025))
     assert one < two < 10, "under ten points with a decimal"
     assert resolution("GSM8K", 1319, 3, 4, comparisons=2) == (
-        f"GSM8K: detects differences from {one:.1f} points (3 seeds × 1,319 questions; "
-        f"{two:.1f} after Holm's correction over 2 comparisons)"
+        f"smallest detectable difference on GSM8K: {one:.1f} points (3 seeds × 1,319 questions; "
+        f"{two:.1f} after Holm's correction for 2 comparisons)"
     )
     few = minimum_detectable(210)
     assert 10 < few < 11
     assert resolution("x", 210) == (
-        f"x: detects differences from {few:.0f} points (1 seed × 210 questions); "
-        "a single seed names no winner"
+        f"smallest detectable difference on x: {few:.0f} points (1 seed × 210 questions); "
+        "one seed cannot decide between policies"
     )
     assert resolution("x", 2, 2).endswith("(2 seeds × 2 questions)")
     assert resolution("x", 1).endswith("(1 seed × 1 question)")
