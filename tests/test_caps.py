@@ -107,6 +107,23 @@ def test_measured_usage_counts_instead_of_the_estimate(tmp_path: Path) -> None:
     assert len(started(queue)) == 2
 
 
+def test_usage_is_counted_while_work_runs_and_over_all_runs(tmp_path: Path) -> None:
+    cell = small_plan(tmp_path, resources={"gpus": 0.5, "workers": 3}).cells[0]
+    clock = Clock()
+    clock.now = 100.0
+    meter = UsageMeter({"seconds": 7.0, "gpu_seconds": 5.0, "begun": ["b", "a"]}, clock)
+    meter.add(10, 4)
+    meter.cell_started(cell)
+    clock.now = 120.0
+    assert meter.usage() == (7 + 20, 5 + 40 + 20 * 1.5)
+    meter.cell_ended(cell)
+    clock.now = 150.25
+    assert meter.usage() == (7 + 50.25, 5 + 40 + 20 * 1.5), "no longer"
+    meter.cell_ended(cell)  # it was stopped before it started
+    assert meter.as_json() == {"seconds": 57.25, "gpu_seconds": 75.0, "begun": ["a", "b"]}
+    assert UsageMeter(clock=clock).as_json() == {"seconds": 0, "gpu_seconds": 0, "begun": []}
+
+
 def test_a_started_block_is_finished_despite_the_cap(tmp_path: Path) -> None:
     plan, clock = planned(tmp_path, max_hours=1.5), Clock()
     first = make(plan, meter=UsageMeter(clock=clock))

@@ -196,6 +196,8 @@ STATED = [
     ("So the answer is **x+1**.", "1+x", "correct"),
     ("The answer is $x$ = 5", "5", "correct"),
     ("The answer is $5$ or $6$.", "5", "wrong"),
+    (r"The answer is \(x\) = 5", "5", "correct"),
+    (r"The answer is \(5\) or \(6\).", "5", "wrong"),
     ("The answer is 5, since 5 is prime.", "5", "correct"),
     ("The answer is not $5$.", "5", "unparsed"),
     ("The answer is $5$ at most.", "5", "unparsed"),

@@ -1,13 +1,15 @@
 """Unexpected errors become one sentence that names a log file with the traceback."""
 
 import errno
+import os
 import tempfile
+import traceback
 from pathlib import Path
 
 import pytest
 from ray.exceptions import RayTaskError
 
-from orchestrator.storage.faults import fault_text, remote_fault
+from orchestrator.storage.faults import fault_text, remote_fault, root_cause
 from orchestrator.storage.scratch import scratch_folder
 from orchestrator.storage.store import Store
 
@@ -58,6 +60,64 @@ def test_an_unexpected_error_keeps_its_traceback_in_a_log_without_secrets(
     assert text.startswith("unexpected error: KeyError: ")
     assert str(tmp_path / "decile-") in text, "a storage that does not exist is not created"
     assert "Traceback" in log_of(text) and "hunter2" not in log_of(text)
+
+
+def test_the_log_is_in_the_storage_or_else_in_tmpdir_for_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    error = raised(KeyError("x"))
+    trace = "".join(traceback.format_exception(error))
+    store = Store(str(tmp_path / "runs"))
+    assert log_of(fault_text(error)) == log_of(fault_text(error, store)) == trace
+    assert len([*temporary.iterdir()]) == 2 and not (tmp_path / "runs").exists()
+    assert {file.stat().st_mode & 0o777 for file in temporary.iterdir()} == {0o600}
+    (tmp_path / "runs").mkdir()
+    text = fault_text(error, store)
+    [name] = store.names("logs")
+    assert text.endswith(f"resume (traceback: {tmp_path}/runs/logs/{name})")
+    assert log_of(text) == trace and len([*temporary.iterdir()]) == 2
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert fault_text(error).endswith(" (no traceback: its log could not be written)")
+
+
+@pytest.mark.parametrize(
+    ("number", "file", "start"),
+    [
+        (errno.EACCES, "/data/x", "/data/x: Permission denied (node HOST): correct this, then "),
+        (errno.EIO, None, "Input/output error (node HOST): correct this, then rerun "),
+        (errno.EDQUOT, "/x", "/x: no space left on the device (node HOST): free some, then "),
+    ],
+)
+def test_an_error_of_the_system_names_file_and_node(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, file: str | None, start: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "HOST")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    error = OSError(number, os.strerror(number), file)
+    in_tune = RuntimeError(f"Traceback:\nOSError: {error}")
+    for each in (error, in_tune):
+        assert fault_text(raised(each)).startswith(start)
+
+
+def test_the_first_error_of_a_chain_is_named(tmp_path: Path) -> None:
+    first, second = KeyError("first"), ValueError("second")
+    second.__cause__ = first
+    assert root_cause(second) is first and root_cause(first) is first
+    first.__cause__ = second  # a chain that does not end
+    assert root_cause(second) in (first, second)
+    long = fault_text(RuntimeError("x" * 1000), Store(str(tmp_path)))
+    assert "x" * (300 - len("RuntimeError: ")) in long and "x" * 300 not in long
+    empty = fault_text(RuntimeError(), Store(str(tmp_path)))
+    assert empty.startswith("unexpected error: RuntimeError: no message (node ")
+
+
+def test_a_full_disk_of_a_trial_is_said_without_a_place_that_is_unknown(tmp_path: Path) -> None:
+    text = remote_fault("Trace\nOSError: No space left on device", Store(str(tmp_path)))
+    assert text.startswith("OSError: No space left on device: free space (traceback: ")
+    assert text.endswith(".log)")
 
 
 def test_a_retried_trial_gives_one_line_with_its_process_and_log(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from factories import small_plan
 
-from orchestrator.cost.forecast import Forecast, evaluations_until
+from orchestrator.cost.forecast import Forecast, duration, evaluations_until
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell
@@ -47,7 +47,10 @@ def test_a_probe_is_extrapolated_at_its_own_speed(cells: list[Cell]) -> None:
     forecast.probe_progress("p", 200, 500)
     assert forecast.seconds_left() == pytest.approx(30 + 7)
     forecast.probe_progress("p", 500, 500)
-    assert forecast.seconds_left() == 7
+    assert forecast.probes == {"q": 7.0} and forecast.seconds_left() == 7
+    clock.now = 20.0
+    forecast.probe_progress("q", 300, 300)  # nothing was missing
+    assert forecast.seconds_left() == 0
 
 
 def test_evaluations_are_counted_at_their_updates(cells: list[Cell]) -> None:
@@ -119,6 +122,39 @@ def test_cells_of_a_fraction_of_a_second_are_corrected_too(cells: list[Cell]) ->
         forecast.cell_progress(cells[0], update)
     assert forecast.correction == pytest.approx(2)
     assert forecast.seconds_left() == pytest.approx(0.4 + 3 * 0.8)
+
+
+def test_what_a_cell_has_done_counts_for_it_by_how_much_that_is(cells: list[Cell]) -> None:
+    """Twice as slow as expected in its first half; another three times as slow in a quarter."""
+    clock = Clock()
+    forecast = make_forecast(cells, clock)
+    cell, other = cells[:2]
+    forecast.cell_progress(cell, 0)
+    clock.now = 12.0  # 6 expected: half of training, and an evaluation
+    forecast.cell_progress(cell, 2)
+    forecast.cell_progress(other, 0)
+    clock.now = 18.0
+    forecast.cell_progress(other, 1)  # 2 expected
+    assert forecast.correction == pytest.approx(18 / 8)
+    own = 0.5 * 2 + 0.5 * 18 / 8
+    assert forecast.remaining(cell) == pytest.approx(6 * own - 6), "the rest, less 6 s since then"
+    assert forecast.remaining(other) == pytest.approx(10 * (3 / 6 + 18 / 8 * 5 / 6))
+    clock.now = 100.0
+    assert forecast.remaining(cell) == 0, "late, not negative"
+    assert [job.seconds for job in forecast.jobs([cells[2], other])][1] == pytest.approx(
+        2 + 12 * 18 / 8
+    ), "running ones come first"
+    forecast.cell_ended(other)
+    assert [job.name for job in forecast.jobs(cells[:2])] == [cell.name]
+    assert forecast.seconds_left() is not None
+    del forecast.costs[cells[3].cell_id]  # type: ignore[attr-defined]
+    forecast.cell_progress(cells[3], 1)
+    assert forecast.remaining(cells[3]) == 0 and forecast.seconds_left() is None
+
+
+def test_a_duration_is_written_as_on_a_clock() -> None:
+    for seconds, text in ((0, "0:00"), (75, "1:15"), (3599.6, "1:00:00"), (36061, "10:01:01")):
+        assert duration(seconds) == text
 
 
 def test_without_costs_the_remaining_time_is_unknown(cells: list[Cell]) -> None:

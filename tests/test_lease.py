@@ -1,12 +1,15 @@
 """One driver per experiment and storage: the second one learns who runs."""
 
+import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from processes import wait_until
 from s3_server import bucket, s3_server
 
 from orchestrator.storage import lease
@@ -14,7 +17,7 @@ from orchestrator.storage.lease import LeaseHeld, ObjectLease, driver_lease
 from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store
 
-pytestmark = pytest.mark.slow
+BUCKET = pytest.param("bucket", marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +26,25 @@ def server() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", BUCKET])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty storage."""
     if request.param == "folder":
         return str(tmp_path)
     name = f"lease-{abs(hash(request.node.name))}"
     return bucket(request.getfixturevalue("server"), name)
+
+
+@pytest.fixture(params=["folder", BUCKET])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """An object store, or a folder that is used as one."""
+    if request.param == "bucket":
+        name = f"objects-{abs(hash(request.node.name))}"
+        return Store(bucket(request.getfixturevalue("server"), name))
+    store = Store(str(tmp_path))
+    store.local_path("sweeps", "small.lease")
+    store.local = False
+    return store
 
 
 def test_a_second_driver_learns_who_runs(storage: str) -> None:
@@ -94,9 +109,9 @@ def test_of_drivers_that_start_at_once_at_most_one_holds_the_lease(storage: str)
 
 
 def test_a_claim_that_is_not_renewed_becomes_void(
-    server: str, monkeypatch: pytest.MonkeyPatch
+    objects: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(bucket(server, "void"))
+    store = objects
     abandoned = ObjectLease(store, "small")
     monkeypatch.setattr(lease, "RENEWAL_SECONDS", 600)
     monkeypatch.setattr(lease, "_pid_space", lambda: "")  # as on another machine
@@ -110,9 +125,9 @@ def test_a_claim_that_is_not_renewed_becomes_void(
 
 
 def test_the_claim_of_a_dead_process_of_this_machine_is_void(
-    server: str, monkeypatch: pytest.MonkeyPatch
+    objects: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(bucket(server, "dead"))
+    store = objects
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: 2**22 + 1)  # larger than any process id
         assert ObjectLease(store, "small").acquire() is None
@@ -121,10 +136,10 @@ def test_the_claim_of_a_dead_process_of_this_machine_is_void(
 
 
 def test_a_driver_whose_claim_was_taken_over_ends(
-    server: str, monkeypatch: pytest.MonkeyPatch
+    objects: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a machine has slept: the claim became void, and another driver deleted it."""
-    ended, store = threading.Event(), Store(bucket(server, "lost"))
+    ended, store = threading.Event(), objects
     monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.05)
     monkeypatch.setattr(lease, "TERM_SECONDS", -1)
     messages: list[str] = []
@@ -141,6 +156,78 @@ def test_a_driver_whose_claim_was_taken_over_ends(
     assert ended.wait(60)
     claimed.release()
     assert messages[0].startswith("1 the lease ") and "another driver has taken it" in messages[0]
+
+
+def aged(store: Store, seconds: float, **claim: object) -> None:
+    """A claim of another driver that was written so long ago."""
+    store.write_bytes(json.dumps(claim).encode(), "sweeps", "small.lease", "other.json")
+    written = time.time() - seconds
+    os.utime(store.path("sweeps", "small.lease", "other.json"), (written, written))
+
+
+@pytest.fixture
+def folder_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A folder that is used as an object store, and no time to lose."""
+    monkeypatch.setattr(lease.random, "uniform", lambda *_: 0.0)
+    store = Store(str(tmp_path))
+    store.local_path("sweeps", "small.lease")
+    store.local = False
+    return store
+
+
+def test_a_current_claim_of_another_machine_is_respected(folder_objects: Store) -> None:
+    """A driver whose claim may have been written in the same moment tries again, and withdraws."""
+    store = folder_objects
+    for seconds, claim in ((0, {"host": "a"}), (50, {"host": "b"}), (50, {"held": True})):
+        aged(store, seconds, **claim)
+        assert ObjectLease(store, "small").acquire() == claim
+        assert store.names("sweeps", "small.lease") == ["other.json"], "its own is withdrawn"
+    store.write_bytes(b"{", "sweeps", "small.lease", "other.json")  # half of a claim counts
+    assert ObjectLease(store, "small").acquire() == {}
+    aged(store, 70, held=True)
+    mine = ObjectLease(store, "small")
+    assert mine.acquire() is None, "not renewed for a minute"
+    [name] = store.names("sweeps", "small.lease")
+    held = json.loads(store.read_bytes("sweeps", "small.lease", name))
+    assert held["held"] is True and held["pid"] == os.getpid()
+    mine.release()
+    mine.release()
+    assert store.names("sweeps", "small.lease") == []
+
+
+def test_the_driver_that_holds_the_lease_is_named_before_those_that_try(
+    folder_objects: Store,
+) -> None:
+    aged(folder_objects, 1, host="holder", held=True)
+    for name in ("a", "z"):
+        data = json.dumps({"host": name}).encode()
+        folder_objects.write_bytes(data, "sweeps", "small.lease", f"{name}.json")
+    assert ObjectLease(folder_objects, "small").acquire() == {"host": "holder", "held": True}
+
+
+def test_a_claim_is_renewed_until_it_is_withdrawn(
+    folder_objects: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.01)
+    mine = ObjectLease(folder_objects, "small")
+    assert mine.acquire() is None
+    [name] = folder_objects.names("sweeps", "small.lease")
+    path = folder_objects.path("sweeps", "small.lease", name)
+    os.utime(path, (0, 0))
+    assert wait_until(lambda: os.stat(path).st_mtime > 0)
+    mine.release()
+    assert not os.path.exists(path)
+    with pytest.raises(FileNotFoundError, match="was deleted"):
+        mine._other_claim()
+
+
+def test_a_process_of_another_boot_or_container_is_not_taken_for_a_dead_one() -> None:
+    here, dead = lease._pid_space(), 2**22 + 1
+    assert here
+    assert lease._is_dead({"ids": here, "pid": dead})
+    assert not lease._is_dead({"ids": here, "pid": os.getpid()})
+    for claim in ({"pid": dead}, {"ids": "", "pid": dead}, {"ids": f"{here}0", "pid": dead}):
+        assert not lease._is_dead(claim)
 
 
 def test_a_process_that_waits_for_a_cell_says_for_which_one(tmp_path: Path) -> None:

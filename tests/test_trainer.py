@@ -297,11 +297,17 @@ def test_a_worker_has_the_rewards_of_its_rows_and_the_groups_of_all(
         "other_outcome": "correct",
     }
     every[0]["reward"] = None  # as if marking had failed
-    monkeypatch.setattr("orchestrator.training.rewards.gather_object", lambda _: every)
+    own_part = slice(3 * rank, 3 * rank + 3)
+
+    def gather(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        assert [m["outcome"] for m in marks] == [m["outcome"] for m in every[own_part]]
+        return every
+
+    monkeypatch.setattr("orchestrator.training.rewards.gather_object", gather)
     process = SimpleNamespace(process_index=rank)
     monkeypatch.setattr("orchestrator.training.rewards.PartialState", lambda: process)
     groups = GroupRecorder()
-    own = {name: values[3 * rank :][:3] for name, values in rows.items()}
+    own = {name: values[own_part] for name, values in rows.items()}
     reward = correctness(mark, groups, 3)
     state = SimpleNamespace(global_step=4)
     assert reward(**own, trainer_state=state) == [[0.5, 0.0, 1.0], [1.0, 1.0, 1.0]][rank]
