@@ -13,13 +13,16 @@ from factories import cell_record, finished_cell, finished_sweep, small_plan
 
 from orchestrator.cli.main import main
 from orchestrator.pipeline.audit import audit, repair_plan
+from orchestrator.pipeline.estimate import finished_results
 from orchestrator.planning.plan import Plan
 from orchestrator.report.rows import read_rows
 from orchestrator.report.seed_spreads import read_spreads, settings_key
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.training.cell_state import CellState, cell_state, read_result
+from orchestrator.tracking.cell_view import read_view
+from orchestrator.training.cell_state import CellState, cell_state, read_finished, read_result
+from orchestrator.training.early_stopping import scores_at
 from orchestrator.training.record import latest_checkpoint
 
 
@@ -133,6 +136,74 @@ def test_doctor_refuses_a_folder_that_is_no_storage(
     assert "--repair needs --storage" in capsys.readouterr().err
 
 
+def change(file: Path, **values: object) -> None:
+    """Edit a JSON file, and leave out its proof."""
+    content = json.loads(file.read_text()) | values
+    content.pop("proof", None)
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"ledger": None}, "is not a result (ledger is missing or not valid)"),
+        ({"ledger": {"seconds": 1.0}}, "is not a result (ledger.prompts is missing or not valid)"),
+        ({"versions": {"trl": 1}}, "is not a result (versions.trl is missing or not valid)"),
+        ({"updates": "4"}, "is not a result (updates is missing or not valid)"),
+        ({"finished_at": "2026-01-01"}, "is not a result (finished_at is missing or not valid)"),
+        ({"updates": 3}, "is not the result of its tables (other updates)"),
+        ({"accuracy_final": 0.99}, "is not the result of its tables (accuracy_final is "),
+        ({"accuracy_base": float("nan")}, "is not the result of its tables (accuracy_base is "),
+        ({"gain": float("nan")}, "is not the result of its tables (gain is "),
+        ({"learnable_pct": 101.0}, "is not the result of its tables (learnable_pct is "),
+    ],
+)
+def test_a_result_without_a_proof_must_be_complete_and_agree_with_its_tables(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    values: dict[str, object],
+    problem: str,
+) -> None:
+    plan, store = finished_sweep(tmp_path, policies=["hard"])
+    [cell] = plan.cells
+    file = Path(store.path("cells", cell.cell_id, "result.json"))
+    change(file)
+    assert cell_state(store, cell) is CellState.FINISHED and len(read_rows(store, [cell])) == 1
+    assert repair_plan(plan, store) == []
+    change(file, **values)
+    assert cell_state(store, cell) is CellState.RUNNING
+    assert read_rows(store, [cell]) == []
+    assert f"cells/{cell.cell_id}/result.json {problem}" in caplog.text
+    [line] = repair_plan(plan, store)
+    assert problem in line and line.endswith("set aside; the cell is trained again")
+
+
+@pytest.mark.parametrize("content", ['{"cell_id": "CELL", "gain": NaN}', "[]", "3", "null"])
+def test_a_result_without_a_proof_and_without_its_fields_is_none(
+    tmp_path: Path, content: str
+) -> None:
+    plan, store = finished_sweep(tmp_path)
+    cell = plan.cells[0]
+    file = Path(store.path("cells", cell.cell_id, "result.json"))
+    file.write_text(content.replace("CELL", cell.cell_id))
+    assert cell_state(store, cell) is CellState.RUNNING
+    assert [row.cell for row in read_rows(store, plan.cells)] == [plan.cells[1]]
+    read_spreads(store, plan.cells)
+    assert finished_results(plan, store).keys() == {plan.cells[1].cell_id}
+    assert len(repair_plan(plan, store)) == 1
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "3"])
+def test_a_manifest_without_a_proof_and_without_its_fields_is_none(
+    old: tuple[Plan, Store], content: str
+) -> None:
+    plan, store = old
+    running = plan.cells[1].cell_id
+    Path(store.path("cells", running, "checkpoint-2", "decile.json")).write_text(content)
+    newest = latest_checkpoint(store, running)
+    assert newest is not None and newest[0] == "checkpoint-1"
+
+
 @pytest.mark.parametrize("name", ["result.json", "cell.json"])
 def test_damaged_files_of_unrelated_cells_are_left_out_of_seed_spreads_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
@@ -170,15 +241,32 @@ def test_a_damaged_subset_is_neither_exported_nor_selected_from(
     assert "does not match its hash" in capsys.readouterr().err
 
 
-def test_tables_of_another_run_of_a_cell_are_not_those_of_its_result(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["groups", "evaluations", "log"])
+def test_a_table_of_another_run_of_a_cell_is_used_by_no_reader(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own proof is valid: the cell was trained twice, with other results."""
     plan, store = finished_sweep(tmp_path, policies=["hard"])
     [cell] = plan.cells
-    result = Path(store.path("cells", cell.cell_id, "result.json"))
-    first = result.read_bytes()
+    folder = Path(store.path("cells", cell.cell_id))
+    file = folder / f"{name}.parquet"
+    other = file.read_bytes()
     finished_cell(store, plan, cell, seed=9)
-    assert repair_plan(plan, store) == []
-    result.write_bytes(first)
-    assert any("evaluations.parquet" in line for line in repair_plan(plan, store))
+    assert repair_plan(plan, store) == [] and len(read_rows(store, plan.cells)) == 1
+    assert scores_at(store, cell.cell_id, 2) is not None
+    test = plan.pool(cell.baseline).test
+    assert read_view(store, cell, test).points
+
+    file.write_bytes(other)
+    assert read_rows(store, plan.cells) == []
+    assert f"{name}.parquet " in caplog.text
+    assert read_finished(store, cell.cell_id) is None
+    assert scores_at(store, cell.cell_id, 2) is None
+    with pytest.raises(StoreError, match=f"{cell.cell_id} is missing or fails verification"):
+        read_view(store, cell, test)
+    unsound = [each.path for each in audit(store, lambda *_: None).unsound]
+    assert unsound == [f"cells/{cell.cell_id}/{name}.parquet"]
+    assert any(f"{name}.parquet" in line for line in repair_plan(plan, store))
     assert cell_state(store, cell) is CellState.RUNNING
 
 

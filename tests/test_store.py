@@ -241,6 +241,17 @@ def test_a_check_of_a_nested_folder_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_table_is_read_only_as_it_is_listed(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    older = store.write_table(ROWS, "t.parquet")
+    assert store.read_table(LOG, "t.parquet", listed=older) == ROWS
+    newer = store.write_table(pa.concat_tables([ROWS, ROWS]), "t.parquet")
+    assert store.read_table(LOG, "t.parquet", listed=newer) is not None
+    assert store.read_table(LOG, "t.parquet", listed=older) is None
+    same_size = {"size": newer["size"], "sha256": older["sha256"]}
+    assert store.read_table(LOG, "t.parquet", listed=same_size) is None
+
+
 def test_links_are_neither_listed_nor_read(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     store.write_json(1, "a", "j.json")

@@ -18,9 +18,10 @@ from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import read_part
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.locks import is_held
+from orchestrator.storage.proof import Unsound
 from orchestrator.storage.store import SET_ASIDE, Store
 from orchestrator.storage.verification import Checked, check_file, check_folder, is_stored
-from orchestrator.training.cell_state import MANIFEST, RESULT, read_result
+from orchestrator.training.cell_state import MANIFEST, RESULT, open_finished
 from orchestrator.training.deferred_eval import lost_updates
 from orchestrator.training.record import ADAPTERS, complete_checkpoints, update_of
 
@@ -210,8 +211,9 @@ def _check_cell(store: Store, cell_id: str, unread: str | None) -> Iterator[Chec
         yield from check_folder(store, f"{place}/{ADAPTERS}/{update}", MANIFEST)
     skip = ("checkpoint-", f"{ADAPTERS}/")
     for checked in check_folder(store, place, RESULT, skip=skip, unread=unread):
-        is_result = checked.path == f"{place}/{RESULT}"
-        if is_result and not checked.problem and read_result(store, cell_id) is None:
-            yield checked._replace(problem="is not the result of this cell")
-        else:
-            yield checked
+        if checked.path == f"{place}/{RESULT}" and not checked.problem and not checked.proven:
+            try:
+                open_finished(store, cell_id)
+            except Unsound as error:
+                checked = checked._replace(problem=str(error))
+        yield checked

@@ -55,7 +55,7 @@ from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import read_result
+from orchestrator.training.cell_state import read_cell, read_result
 from tasks import OUTCOMES
 
 Results = Mapping[str, dict[str, Any]]  # result.json by cell_id
@@ -284,11 +284,11 @@ def _finished_costs(
     others: list[tuple[Cost, Cost]] = []
     for cell_id in store.folders("cells"):
         result = read_result(store, cell_id)
-        cell = store.read_json("cells", cell_id, "cell.json") if result else None
-        if result is None or cell is None or cell["probe"]["model"]["identity"] != model.identity:
+        cell = read_cell(store, cell_id) if result else None
+        if result is None or cell is None or cell.probe.model.identity != model.identity:
             continue
-        used = Resources.model_validate(cell["resources"])
-        work = finished_workload(cell, result)
+        used = cell.resources
+        work = finished_workload(cell.model_dump(mode="json"), result)
         pair = (nominal_cost(work, size, worker_device(used, gpu)), measured_cost(result))
         (same if used == resources else others).append(pair)
     return same or others

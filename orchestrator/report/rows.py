@@ -17,14 +17,14 @@ from orchestrator.selection.stored import read_subset
 from orchestrator.selection.subsets import reason
 from orchestrator.stats.fairness import AXES, cost_curve
 from orchestrator.stats.inference import Effect, mean_effect
-from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, empty
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import (
     DISCARDED,
+    TABLES,
     CellState,
     cell_state,
     finished_at,
-    read_result,
+    read_finished,
 )
 
 SHOWN_QUESTIONS = 4
@@ -93,19 +93,13 @@ def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
 
 
 def _read_row(store: Store, cell: Cell) -> Row | None:
-    place = ("cells", cell.cell_id)
-    result = read_result(store, cell.cell_id)
-    evaluations = store.read_table(EVALUATIONS, *place, "evaluations.parquet")
-    if result is None or evaluations is None:
+    finished = read_finished(store, cell.cell_id)
+    if finished is None:
         return None
-    groups, log = (
-        table if (table := store.read_table(schema, *place, file)) is not None else empty(schema)
-        for schema, file in ((GROUPS, "groups.parquet"), (LOG, "log.parquet"))
-    )
+    result, tables = finished
+    groups, evaluations, log = (tables[name] for name in TABLES)
+    lost = tables.get(DISCARDED)
     seconds = result["ledger"]["seconds"]
-    lost = store.read_table(GROUPS, *place, f"{DISCARDED}.parquet")
-    if lost is None and "learnable_drawn_pct" in result:
-        return None
     drawn = groups if lost is None else pa.concat_tables([groups, lost])
     subset = read_subset(store, cell)
     counts = _counts(evaluations)

@@ -95,8 +95,13 @@ def open_json(data: bytes, path: str) -> Json:
     return Json(value, proof.get("files"), True)
 
 
-def open_table(data: bytes, path: str, schema: pa.Schema | None = None) -> tuple[pa.Table, bool]:
-    """The table, and whether it has a proof. Raises Unsound, also for another schema."""
+def open_table(
+    data: bytes, path: str, schema: pa.Schema | None = None, listed: FileProof | None = None
+) -> tuple[pa.Table, bool]:
+    """The table, and whether it has a proof.
+
+    Raises Unsound, also for another schema and for other bytes than those that a manifest lists.
+    """
     proven = _hash_is_right(data)  # first: reading a damaged file may ask for any amount of memory
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
@@ -107,6 +112,8 @@ def open_table(data: bytes, path: str, schema: pa.Schema | None = None) -> tuple
         raise Unsound("is not valid Parquet" if data else "is empty") from error
     if schema is not None and not table.schema.equals(schema):
         raise Unsound("has another schema")
+    if listed is not None and file_proof(data) != listed:
+        raise Unsound("is of another run")
     return table, proven
 
 

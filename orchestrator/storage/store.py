@@ -11,7 +11,7 @@ import logging
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -100,9 +100,8 @@ class Store:
 
     def exists(self, *parts: str) -> bool:
         """Whether a complete file of that name exists."""
-        if not self.local:
-            return bool(self.fs.get_file_info(self.path(*parts)).type == pafs.FileType.File)
-        return is_regular(self._unlinked(*parts))
+        file = self._unlinked(*parts)
+        return is_regular(file) if self.local else bool(self.fs.get_file_info(file).is_file)
 
     def names(self, *parts: str) -> list[str]:
         """Sorted names of the complete files in a folder; empty if the folder does not exist."""
@@ -163,16 +162,20 @@ class Store:
         return file_proof(data)
 
     def read_table(
-        self, schema: pa.Schema, *parts: str, needs_proof: bool = False
+        self,
+        schema: pa.Schema,
+        *parts: str,
+        needs_proof: bool = False,
+        listed: FileProof | None = None,
     ) -> pa.Table | None:
         """A stored table, or None if it is absent, fails verification or has another schema.
 
-        With `needs_proof`, also None for the file of an older version, which has no proof.
+        Also None without a proof where it `needs_proof`, or for another file than that `listed`.
         """
         if not self.exists(*parts):
             return None
         try:
-            table, proven = open_table(self.read_bytes(*parts), "/".join(parts), schema)
+            table, proven = open_table(self.read_bytes(*parts), "/".join(parts), schema, listed)
         except FileNotFoundError:  # deleted since
             return None
         except Unsound as error:
@@ -227,17 +230,13 @@ class Store:
 
     def delete(self, *parts: str) -> None:
         """Delete a file, if it still exists."""
-        try:
+        with suppress(FileNotFoundError):
             self.fs.delete_file(self._unlinked(*parts))
-        except FileNotFoundError:
-            return
 
     def delete_folder(self, *parts: str) -> None:
         """Delete a folder and its content, if it still exists."""
-        try:
+        with suppress(FileNotFoundError):
             self.fs.delete_dir(self._unlinked(*parts, "").rstrip("/"))
-        except FileNotFoundError:
-            return
 
     def copy_in(self, folder: Path, *parts: str) -> None:
         """Copy the files of a local folder into the store, each atomically."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from orchestrator.storage.entries import NOT_UTF8, local_entries
 from orchestrator.storage.errors import naming
-from orchestrator.storage.proof import FileProof, Unsound, file_proof, stream_proof, verify
+from orchestrator.storage.proof import FileProof, Unsound, open_table, stream_proof
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, MARKED, SUBSET
 from orchestrator.storage.store import SET_ASIDE, Store
 
@@ -138,9 +138,8 @@ def _listed_problem(store: Store, path: str, proof: FileProof, size: int | None,
     try:
         if (schema := _schema(path)) is None:
             return "" if store.hash_file(path) == proof else "does not match its hash"
-        data = store.read_bytes(path)
-        verify(data, path, schema)
-        return "" if file_proof(data) == proof else "is of another run"
+        open_table(store.read_bytes(path), path, schema, proof)
+        return ""
     except Unsound as error:
         return str(error)
     except FileNotFoundError:

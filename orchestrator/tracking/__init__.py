@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from cluster.redaction import redact
 from orchestrator.planning.cells import Cell
@@ -73,7 +72,7 @@ class Tracker:
         if result is None:
             self._attempt(lambda: self._live_runs.flush())
         elif self._live_runs.digest(cell) != view_digest(result):
-            self._write(cell, result)
+            self._write(cell)
 
     def fail(self, cell: Cell, reason: str) -> None:
         """The trial failed; `reason` becomes the tag decile.error."""
@@ -115,11 +114,11 @@ class Tracker:
     def _connect(self) -> None:
         self._runs = SweepRuns(self._uri, self._store, self._plan)
 
-    def _write(self, cell: Cell, result: dict[str, Any]) -> None:
+    def _write(self, cell: Cell) -> None:
         # The store is read outside of _attempt: its failures are not MLflow's.
         try:
             test = self._plan.pool(cell.baseline).prompts("test")
-            view = read_view(self._store, cell, result, test)
+            view = read_view(self._store, cell, test)
         except StoreError as error:
             LOG.warning("MLflow does not show cell %s: %s", cell.name, error)
             return

@@ -18,9 +18,8 @@ from orchestrator.evaluation.metrics import by_update, evaluation_metrics, main
 from orchestrator.planning.cells import Cell, axis_names
 from orchestrator.report.page import render
 from orchestrator.storage.hashing import canonical_hash
-from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.training.cell_state import DISCARDED, finished_at
+from orchestrator.training.cell_state import DISCARDED, TABLES, finished_at, read_finished
 from tasks import Prompt
 
 VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
@@ -209,32 +208,22 @@ def view_digest(result: dict[str, Any]) -> str:
     return canonical_hash([VERSION, result])
 
 
-def read_view(store: Store, cell: Cell, result: dict[str, Any], test: Sequence[Prompt]) -> CellView:
+def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
     """A finished cell's view. StoreError where a file is missing or corrupt."""
-    place = ("cells", cell.cell_id)
-    groups = _table(store, GROUPS, *place, "groups.parquet")
-    evaluations = _table(store, EVALUATIONS, *place, "evaluations.parquet")
-    log = _table(store, LOG, *place, "log.parquet")
-    lost = None
-    if cell.online and store.exists(*place, f"{DISCARDED}.parquet"):
-        lost = _table(store, GROUPS, *place, f"{DISCARDED}.parquet")
-    points = curves(groups, evaluations, log, cell.pass_at, lost)
+    finished = read_finished(store, cell.cell_id)
+    if finished is None:
+        place = store.path("cells", cell.cell_id)
+        raise StoreError(f"a file of {place} is missing or fails verification: rerun to repair it")
+    result, tables = finished
+    groups, evaluations, log = (tables[name] for name in TABLES)
+    points = curves(groups, evaluations, log, cell.pass_at, tables.get(DISCARDED))
     ledger = result["ledger"]
     points.setdefault(0, {}).update(summary(result, ledger))  # with one step, MLflow draws bars
-    end = finished_at(store, cell.cell_id, result)
-    finished = round(1000 * end.timestamp()) if end else 0
-    started = finished - round(1000 * ledger.get("seconds", 0))
+    written = finished_at(store, cell.cell_id, result)
+    end = round(1000 * written.timestamp()) if written else 0
+    started = end - round(1000 * ledger["seconds"])
     files = _files(store, cell, result, side_by_side(evaluations, test))
-    return CellView(points, files, view_digest(result), started, finished)
-
-
-def _table(store: Store, schema: pa.Schema, *place: str) -> pa.Table:
-    table = store.read_table(schema, *place)
-    if table is None:
-        raise StoreError(
-            f"{store.path(*place)} is missing or fails verification: rerun the same command"
-        )
-    return table
+    return CellView(points, files, view_digest(result), started, end)
 
 
 def _files(

@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-from pydantic import ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
+from orchestrator.evaluation.groups import learnable_pct
+from orchestrator.evaluation.metrics import accuracy, by_update, main
 from orchestrator.planning.cells import Cell
+from orchestrator.storage.proof import Json, Unsound
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import Checked, check_folder, size_problem
@@ -46,11 +50,57 @@ class CellState(StrEnum):
         return self in (CellState.FINISHED, CellState.STOPPED)
 
 
+Amount = Annotated[FiniteFloat, Field(ge=0)]
+
+
 class Checkpoint(NamedTuple):
     """What Decile writes into a checkpoint; tables by their names in TABLES, and DISCARDED."""
 
     manifest: dict[str, Any]
     tables: dict[str, pa.Table]
+
+
+class Finished(NamedTuple):
+    """What a finished cell has stored; tables by their names in TABLES, and DISCARDED."""
+
+    result: dict[str, Any]
+    tables: dict[str, pa.Table]
+
+
+class _Ledger(BaseModel):
+    """Those entries of a ledger that all versions contain; the others are numbers, too."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    __pydantic_extra__: dict[str, FiniteFloat] = Field(init=False)
+
+    prompts: Amount
+    rollouts: Amount
+    prompt_tokens: FiniteFloat
+    generated_tokens: Amount
+    updates: Amount
+    seconds: Amount
+
+
+class _Result(BaseModel):
+    """What the results of all versions contain. A share is nan where no answer could be scored."""
+
+    model_config = ConfigDict(strict=True)
+
+    model: str
+    dataset: str
+    policy: str
+    seed: int
+    cell_id: str
+    updates: int
+    size: int
+    learnable_pct: float
+    accuracy_base: float
+    accuracy_final: float
+    gain: float
+    ledger: _Ledger
+    versions: dict[str, str]
+    timing: dict[str, float] = {}
+    finished_at: AwareDatetime | None = Field(None, strict=False)
 
 
 def cell_state(store: Store, cell: Cell) -> CellState:
@@ -78,16 +128,73 @@ def finished_at(store: Store, cell_id: str, result: Mapping[str, Any]) -> dateti
 
 
 def read_result(store: Store, cell_id: str) -> dict[str, Any] | None:
-    """The result of a finished cell; None if it is absent or fails verification."""
-    place = ("cells", cell_id, RESULT)
-    opened = store.open_json(*place)
+    """The result of a finished cell; None if it or a file that it lists fails verification.
+
+    Of the files, only the sizes are compared; `read_finished` also reads the tables.
+    """
+    opened = store.open_json("cells", cell_id, RESULT)
+    if opened is None or not opened.proven:
+        finished = read_finished(store, cell_id) if opened else None
+        return finished.result if finished else None
+    sizes = store.sizes("cells", cell_id) if opened.files else {}
+    for name, proof in (opened.files or {}).items():
+        if problem := size_problem(proof, sizes.get(name)):
+            store.warn_unsound(problem, "cells", cell_id, name)
+            return None
+    return dict(opened.value)
+
+
+def read_finished(store: Store, cell_id: str) -> Finished | None:
+    """The result of a finished cell and its tables; None if one of them fails verification."""
+    try:
+        return open_finished(store, cell_id)
+    except Unsound as error:
+        store.warn_unsound(error, "cells", cell_id, RESULT)
+        return None
+
+
+def open_finished(store: Store, cell_id: str) -> Finished | None:
+    """As `read_finished`. Raises Unsound for a result without a proof that is not the cell's own.
+
+    Versions that wrote no proofs listed no files: such a result is compared with the tables.
+    """
+    opened = store.open_json("cells", cell_id, RESULT)
     if opened is None:
         return None
-    result = opened.value
-    if not opened.proven and (not isinstance(result, dict) or result.get("cell_id") != cell_id):
-        store.warn_unsound("is not the result of this cell", *place)
+    if not opened.proven:
+        _check_fields(opened.value, cell_id)
+    tables = _read_tables(store, f"cells/{cell_id}", opened)
+    if tables is None:
         return None
-    return dict(result)
+    if not opened.proven:
+        _check_numbers(opened.value, tables)
+    return Finished(dict(opened.value), tables)
+
+
+def _check_fields(result: Any, cell_id: str) -> None:
+    if not isinstance(result, dict) or result.get("cell_id") != cell_id:
+        raise Unsound("is not the result of this cell")
+    try:
+        _Result.model_validate(result)
+    except ValidationError as error:
+        field = ".".join(map(str, error.errors()[0]["loc"]))
+        raise Unsound(f"is not a result ({field} is missing or not valid)") from error
+
+
+def _check_numbers(result: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+    steps = by_update(main(tables["evaluations"]))
+    if not {0, result["updates"]} <= steps.keys():
+        raise Unsound("is not the result of its tables (other updates)")
+    base, final = (accuracy(steps[update]) for update in (0, result["updates"]))
+    numbers = {
+        "accuracy_base": base,
+        "accuracy_final": final,
+        "gain": final - base,
+        "learnable_pct": learnable_pct(tables["groups"], tables.get(DISCARDED)),
+    }
+    for name, number in numbers.items():
+        if not np.isclose(result[name], number, rtol=1e-6, atol=1e-9, equal_nan=True):
+            raise Unsound(f"is not the result of its tables ({name} is {number:g} there)")
 
 
 def read_cell(store: Store, cell_id: str) -> Cell | None:
@@ -118,17 +225,36 @@ def open_checkpoint(store: Store, cell_id: str, name: str) -> Checkpoint | None:
     opened = store.open_json(place, MANIFEST)
     if opened is None:
         return None
+    if not isinstance(opened.value, dict) or "seconds" not in opened.value:
+        store.warn_unsound("is not the manifest of a checkpoint", place, MANIFEST)
+        return None
     sizes = store.sizes(place) if opened.files else {}
     if any(size_problem(proof, sizes.get(name)) for name, proof in (opened.files or {}).items()):
         return None
+    tables = _read_tables(store, place, opened)
+    return Checkpoint(opened.value, tables) if tables else None
+
+
+def _read_tables(store: Store, place: str, manifest: Json) -> dict[str, pa.Table] | None:
+    """The tables beside a manifest, as it lists them, or each on its own if it lists nothing.
+
+    None if one is missing or fails verification.
+    """
+    names, files = dict(TABLES), manifest.files
+    if f"{DISCARDED}.parquet" in (files or {}) or "learnable_drawn_pct" in manifest.value:
+        names[DISCARDED] = GROUPS
     tables = {}
-    listed = {DISCARDED: GROUPS} if f"{DISCARDED}.parquet" in (opened.files or {}) else {}
-    for table, schema in (TABLES | listed).items():
-        read = store.read_table(schema, place, f"{table}.parquet")
-        if read is None:
+    for name, schema in names.items():
+        file = f"{name}.parquet"
+        listed = files.get(file) if files is not None else None
+        unlisted = files is not None and listed is None
+        table = None if unlisted else store.read_table(schema, place, file, listed=listed)
+        if table is None:
+            if unlisted or not store.exists(place, file):
+                store.warn_unsound("is missing", place, file)
             return None
-        tables[table] = read
-    return Checkpoint(opened.value, tables)
+        tables[name] = table
+    return tables
 
 
 def checkpoint_problems(store: Store, cell_id: str, name: str) -> list[Checked]:

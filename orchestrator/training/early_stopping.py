@@ -19,9 +19,8 @@ from scipy.special import stdtrit
 from orchestrator.evaluation.metrics import by_update, main, per_prompt
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import subset_size
-from orchestrator.storage.schema import EVALUATIONS
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import STOPPED_EARLY, CellState, cell_state
+from orchestrator.training.cell_state import STOPPED_EARLY, CellState, cell_state, read_finished
 from orchestrator.training.record import CellRecord, summary
 
 MARGIN = 0.02  # of accuracy
@@ -81,8 +80,8 @@ def scores_at(store: Store, cell_id: str, update: int) -> dict[str, float] | Non
     stored: dict[str, float] | None = store.read_json("cells", cell_id, "scores", f"{update}.json")
     if stored is not None:
         return stored
-    table = store.read_table(EVALUATIONS, "cells", cell_id, "evaluations.parquet")
-    steps = by_update(table) if table is not None else {}
+    finished = read_finished(store, cell_id)
+    steps = by_update(finished.tables["evaluations"]) if finished else {}
     return _scores(steps[update]) if update in steps else None
 
 
