@@ -14,7 +14,7 @@ from factories import cell_record, small_plan
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.pipeline import probes
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.plan import Plan, make_plan
@@ -216,8 +216,11 @@ def test_a_probe_is_summarised_with_the_matched_size(tmp_path: Path, policies: l
     store, table = probed(plan)
     for cell in plan.cells:
         store_subset(store, cell, table)
-    lines = probes.difficulty_lines(plan, store, plan.cells[0].probe, table)
-    assert any(line.startswith(f"{plan.cells[0].rule.policy} selects 8 prompts") for line in lines)
+    spec = plan.cells[0].probe
+    pool = plan.pool(spec)
+    tables = CellTables(load_outcomes(store, spec, pool.train, pool.task))
+    text = "\n".join(probes.difficulty_lines(plan, store, [(spec, tables)]))
+    assert f"subset of policy {plan.cells[0].rule.policy}: 8 prompts" in text
 
 
 @pytest.mark.slow
