@@ -306,8 +306,11 @@ def test_learnable_without_groups_stays_inconclusive() -> None:
 
 def test_no_run_and_a_question_twice_are_refused() -> None:
     one = {0: (["a", "b"], np.array([0.0, 1.0]))}
-    with pytest.raises(ValueError, match="contains the same question twice"):
-        compare_policies({"x": one, "y": {0: (["a", "a"], np.array([1.0, 0.0]))}})
+    twice = {0: (["a", "a"], np.array([1.0, 0.0]))}
+    with pytest.raises(ValueError, match="^y: a run contains the same question twice"):
+        compare_policies({"x": one, "y": twice})
+    with pytest.raises(ValueError, match="^y: a run contains the same question twice"):
+        compare_policies({"y": twice, "x": one})
     with pytest.raises(ValueError, match="without any finished run"):
         compare_policies({"x": one, "y": {}})
 
@@ -319,6 +322,7 @@ def test_numbers_of_runs_are_compared_by_a_paired_t_test() -> None:
     ends = other.confidence_interval(0.95)
     expected = (ends.low, ends.high, other.pvalue)
     assert (result.low, result.high, result.p) == pytest.approx(expected, abs=1e-9)
+    assert (result.test, result.p_runs) == ("t over seeds", 1.0), "one number cannot be permuted"
     assert "(3 seeds, p = " in sentence(result)
 
 

@@ -351,6 +351,19 @@ def test_equal_results_have_no_variance() -> None:
     assert (result.between, result.within, result.p) == (0, 0, 1)
 
 
+def test_variances_have_the_square_of_the_unit_of_the_results() -> None:
+    points = probes(4.0, 1.0, 3)
+    one, other = variance_components(points), variance_components([x / 100 for x in points])
+    assert 0 < one.between_interval.low < one.between < one.between_interval.high
+    assert [10**4 * x for x in (other.between, *other.between_interval)] == pytest.approx(
+        [one.between, *one.between_interval]
+    )
+    assert [10**4 * x for x in (other.within, *other.within_interval)] == pytest.approx(
+        [one.within, *one.within_interval]
+    )
+    assert other.p == pytest.approx(one.p)
+
+
 def test_variance_only_between_probes_is_attributed_to_probes() -> None:
     result = variance_components([np.full(2, 60.0), np.full(2, 62.0)])
     assert (result.between, result.within, result.p) == (2, 0, 0)
