@@ -355,6 +355,8 @@ def test_a_claim_that_is_no_text_is_refused_at_its_line(tmp_path: Path) -> None:
         ("a = b within 2", (-1.9, 1.9), "supported", "within 2"),
         ("a = b within 2", (-2, 1), "inconclusive", "within 2"),
         ("a = b within 2", (-1, 2), "inconclusive", "within 2"),
+        ("a = b within 2", (2, 4), "inconclusive", "within 2"),
+        ("a = b within 2", (-4, -2), "inconclusive", "within 2"),
         ("a = b within 2", (2.1, 4), "refuted", "within 2"),
         ("a = b within 2", (-4, -2.1), "refuted", "within 2"),
         ("a != b by 2", (2.1, 4), "supported", "more than 2 from 0"),

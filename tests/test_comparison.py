@@ -58,6 +58,13 @@ def test_the_effect_is_that_of_the_paired_runs() -> None:
     assert result.p == expected.p and result.p_runs == permutation_p(differences)
 
 
+def test_as_many_seeds_as_questions_are_permuted_too() -> None:
+    rng = np.random.default_rng(1)
+    one, two = ({s: (IDS[:3], low + rng.random(3) / 4) for s in range(3)} for low in (0.5, 0))
+    (result,) = compare_policies({"hard": one, "easy": two})
+    assert (result.test, result.p_runs) == ("t over seeds and questions", 0.25)  # 2 of 2³ signs
+
+
 def test_the_order_of_policies_flips_the_sign() -> None:
     one, two = runs(25, range(3)), runs(0, range(3))
     (forth,) = compare_policies({"hard": one, "easy": two})

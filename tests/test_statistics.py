@@ -196,6 +196,16 @@ def test_an_array_that_is_not_seeds_by_items_is_refused(values: np.ndarray) -> N
         mean_effect(values)
 
 
+def test_the_bootstrap_draws_seeds_too() -> None:
+    """Of two seeds both draws are the lower one, or both the higher one, in a quarter each."""
+    values = np.repeat(np.array([[0.1], [0.3]]), 20, axis=1)
+    ends = hierarchical_bootstrap(values, 2000, np.random.default_rng(0))
+    assert ends == pytest.approx((0.1, 0.3))
+    assert hierarchical_bootstrap(values[:1], 2000, np.random.default_rng(0)) == pytest.approx(
+        (0.1, 0.1)
+    )
+
+
 def test_the_bootstrap_over_many_seeds_has_the_same_width() -> None:
     values = drawn(20, 200)
     result = mean_effect(values)
