@@ -1,6 +1,7 @@
 """Online policies: what they choose, from the probe and the groups drawn so far."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,18 @@ def test_further_draws_for_an_update_leave_out_what_it_has() -> None:
     assert not set(first) & set(second)
 
 
+@pytest.mark.parametrize("name", ["dynamic", "balanced"])
+def test_a_prompt_that_the_update_has_is_left_out_even_if_it_was_drawn_least(name: str) -> None:
+    history = history_of([5] * 4)
+    for update in (1, 2):
+        for row in range(3):
+            history.add(update, row, 4, GROUP)
+    history.add(3, 3, 4, GROUP)
+    policy = get_online_policy(name)
+    assert sorted(chosen(policy, history, 3, 3)) == [0, 1, 2]
+    assert chosen(policy, history, 4, 1) == [3]
+
+
 def test_groups_whose_rewards_are_equal_are_discarded_by_whole_groups() -> None:
     correct, marked = np.array([0, 1, 7, 8, 3, 0]), np.array([8, 8, 8, 8, 3, 0])
     dynamic = get_online_policy("dynamic")
@@ -217,6 +230,17 @@ def test_predicted_prefers_prompts_that_are_likely_live_and_learns() -> None:
     assert 3 in chosen(policy, history, 40, 8)
 
 
+@pytest.mark.parametrize("solved", [0, 3, 5])
+def test_predicted_learns_about_every_prompt_of_the_pool(solved: int) -> None:
+    """Also about the first and the last one: whose groups are all solved is not chosen again."""
+    history = history_of([5] * 6)
+    policy = get_online_policy("predicted", discount=1)
+    for update in range(1, 60):
+        history.add(update, solved, GROUP, GROUP)
+    for update in (60, 61, 62):
+        assert sorted({*range(6)} - {*chosen(policy, history, update, 5)}) == [solved]
+
+
 def test_old_counts_lose_their_weight() -> None:
     """Without weight, everything is as likely live as a prompt that was never sampled."""
     history = history_of([0] * 50 + [50] * 50, samples=100)
@@ -234,6 +258,7 @@ def test_old_counts_lose_their_weight() -> None:
         ("dynamic", {"cap": 3}, "no option 'cap': it takes max_draws"),
         ("balanced", {"low": 0.9, "high": 0.1}, "low 0.9 is above high 0.1: swap them"),
         ("balanced", {"low": "a"}, "low is 'a': write a pass rate from 0 to 1"),
+        ("balanced", {"high": 80}, "high is 80: write a pass rate from 0 to 1"),
         ("curriculum", {"first": "middle"}, "first is 'middle': write easy or hard"),
         ("pools", {"easy": 0.5}, "sum to 1.4: write shares of 1"),
         ("pools", {"retire": 0}, "retire is 0"),
@@ -268,6 +293,20 @@ def test_equal_settings_have_equal_forms_and_two_parts() -> None:
     assert online == PolicyEntry(policy="predicted", options={"discount": 0.9})
     assert PolicyEntry(policy=banded.policy, options=dict(banded.options)) == banded
     assert PolicyEntry(policy="hard").parts == (PolicyEntry(policy="hard"), None)
+
+
+def test_the_draws_of_a_users_policy_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_online.py").write_text(
+        "class Own:\n"
+        "    max_draws = 0\n"
+        "    def next(self, update, history): return history.ids([0])\n"
+        "    def keep(self, correct, marked): return correct > 0\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(PolicyError, match="^own_online:Own: max_draws is 0: write a whole number"):
+        get_online_policy("own_online:Own")
 
 
 def test_static_and_online_policies_are_not_confused() -> None:

@@ -1,5 +1,6 @@
 """Properties of all policies, and custom policies."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -259,14 +260,32 @@ def test_a_custom_policy_is_imported_by_module_and_attribute(
         capacity_of(own, rates_table([0.1])),
         eligible_of(own, rates_table([0.1])).tolist(),
     ) == (1, [True])
+    assert eligible_of(own, rates_table([0.1])).dtype == bool
     with pytest.raises(PolicyError, match="no option 'jump': it takes skip"):
         get_policy("mine:first", jump=1)
     sys.modules.pop("mine")
-    for wrong in ("mine:second", "absent:first"):
-        with pytest.raises(PolicyError, match="cannot be imported"):
+    for wrong, reason in (
+        ("mine:second", "AttributeError: module 'mine' has no attribute 'second'; correct the"),
+        ("absent:first", "ModuleNotFoundError: No module named 'absent'; correct the module, or"),
+    ):
+        with pytest.raises(PolicyError, match=f"{wrong}' cannot be imported: {reason}"):
             get_policy(wrong)
     with pytest.raises(PolicyError, match="hard, easy, middle, random"):
         get_policy("harder")
+
+
+@pytest.mark.parametrize("module", ["tasks", "json"])
+def test_a_module_that_another_one_hides_is_to_be_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    (tmp_path / f"{module}.py").write_text("def first(t, n, rng): return range(n)\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PolicyError) as refused:
+        get_policy(f"{module}:first")
+    owner = {"tasks": "Decile's own package", "json": f"imported from {json.__file__}"}[module]
+    assert str(refused.value).endswith(
+        f"; module {module!r} is {owner}: rename {tmp_path / module}.py"
+    )
 
 
 def test_scores_of_a_custom_policy_are_ranked_and_their_ties_counted(
@@ -285,6 +304,9 @@ def test_scores_of_a_custom_policy_are_ranked_and_their_ties_counted(
         "class Broken:\n"
         "    def __init__(self):\n"
         "        raise ValueError('no luck')\n\n\n"
+        "class Unlucky:\n"
+        "    def __init__(self):\n"
+        "        raise RuntimeError('no\\n  luck')\n\n\n"
         "ready = Late(by=1)\nnumber = 3\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -306,6 +328,7 @@ def test_scores_of_a_custom_policy_are_ranked_and_their_ties_counted(
         ("Late", {"of": 1}, "has no option 'of': it takes by"),
         ("ready", {"by": 1}, "has no option 'by': it takes no options"),
         ("Broken", {}, "cannot be built: no luck"),
+        ("Unlucky", {}, "cannot be built: RuntimeError: no luck$"),
         ("number", {}, "is not callable"),
     ):
         with pytest.raises(PolicyError, match=words):
