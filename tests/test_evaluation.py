@@ -1,13 +1,19 @@
-"""Accuracy, pass@k, and intervals of gains."""
+"""Accuracy, pass@k, bands, and the evaluations of a cell."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from math import isnan
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.evaluation.evaluator import Evaluator, is_due
 from orchestrator.evaluation.metrics import (
     accuracy,
     as_evaluation,
@@ -18,7 +24,14 @@ from orchestrator.evaluation.metrics import (
     pass_at_k,
     per_prompt,
 )
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.pools import Pool
+from orchestrator.probing.sample_store import write_part
+from orchestrator.probing.samples import sample_and_mark
+from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
+from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
+from orchestrator.storage.store import Store
 from tasks import OUTCOMES
 
 
@@ -164,3 +177,137 @@ def test_base_difficulty_bands_and_gains_use_disjoint_samples() -> None:
     assert by_band(base, later) == {"low": 0.5, "high": 1.0}
     assert by_band(evaluation({"a": ["correct"]}, update=0), later) == {}
     assert evaluation_metrics(later, base)["band/low/accuracy"] == 0.5
+
+
+# ---- the evaluator
+
+
+class Answering(Sampler):
+    """An engine that answers sample 0 of every question correctly, and no other."""
+
+    chat_template_kwargs: dict[str, Any]
+
+    def __init__(self, *pools: Pool) -> None:
+        self.gold = {p.prompt_id: p.answer for pool in pools for p in [*pool.train, *pool.test]}
+        self.calls: list[tuple[int, float, dict[str, Any]]] = []
+
+    @classmethod
+    def load(cls, source: ModelSource, device: str | None = None) -> "Answering":
+        raise NotImplementedError
+
+    def count_tokens(self, requests: Sequence[Request]) -> list[int]:
+        return [1] * len(requests)
+
+    def sample(
+        self, requests: Sequence[Request], settings: SamplingSettings
+    ) -> list[list[Completion]]:
+        self.calls.append((len(requests), settings.temperature, self.chat_template_kwargs))
+        answers = [[self._answer(r.prompt_id, i) for i in r.samples] for r in requests]
+        return [[Completion(text, 7, "stop") for text in texts] for texts in answers]
+
+    def _answer(self, prompt_id: str, sample: int) -> str:
+        return "I do not know." if sample else f"\\boxed{{{self.gold[prompt_id]}}}"
+
+
+def evaluated_plan(folder: Path) -> Plan:
+    far = {"task": "arithmetic", "options": {"train": 0, "test": 6}}
+    evaluate = {"every": 2, "samples": 3, "greedy": True, "ood": ["far"], "ood_samples": 2}
+    return small_plan(folder, datasets={"far": far}, evaluate=evaluate, policies=["random"])
+
+
+def summary(table: pa.Table) -> dict[tuple[int, str, bool], tuple[int, int]]:
+    """(update, test set, greedy) -> rows, correct ones."""
+    counts: dict[tuple[int, str, bool], tuple[int, int]] = {}
+    for row in table.to_pylist():
+        key = row["update"], row["dataset"], row["greedy"]
+        rows, right = counts.get(key, (0, 0))
+        counts[key] = (rows + 1, right + (row["outcome"] == "correct"))
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("every", "due"), [(2, [2, 4, 5]), (1, [1, 2, 3, 4, 5]), (5, [5]), (9, [5]), (0, [5])]
+)
+def test_a_cell_is_evaluated_every_few_updates_and_at_its_end(
+    tmp_path: Path, every: int, due: list[int]
+) -> None:
+    [cell] = small_plan(tmp_path, policies=["random"], updates=5).cells
+    cell = cell.model_copy(update={"evaluate_every": every})
+    assert [update for update in range(6) if is_due(cell, update)] == due
+
+
+def test_other_test_sets_are_sampled_at_the_end_and_greedy_answers_each_time(
+    tmp_path: Path,
+) -> None:
+    plan = evaluated_plan(tmp_path)
+    [cell] = plan.cells
+    own, far = plan.pools["small"], plan.pools["far"]
+    sampler = Answering(own, far)
+    evaluator = Evaluator(cell, own)
+    early, last = evaluator.evaluate(sampler, 2), evaluator.evaluate(sampler, 4)
+    assert early.schema.equals(EVALUATIONS)
+    assert summary(early) == {(2, "", False): (36, 12), (2, "", True): (12, 12)}
+    assert summary(last) == {
+        **{(4, "", False): (36, 12), (4, "", True): (12, 12)},
+        (4, "far", False): (12, 6),
+    }
+    assert [call[:2] for call in sampler.calls] == [
+        *[(12, cell.baseline.settings.temperature), (12, 0.0)] * 2,
+        (6, cell.baseline.settings.temperature),
+    ]
+    tiers = own.tiers("test") | far.tiers("test")
+    assert all(tiers[row["prompt_id"]] == row["tier"] for row in last.to_pylist())
+    assert {*last["prompt_id"].to_pylist()} == {p.prompt_id for p in [*own.test, *far.test]}
+
+
+def test_each_test_set_is_sampled_with_its_own_chat_template_settings(tmp_path: Path) -> None:
+    plan = evaluated_plan(tmp_path)
+    [cell] = plan.cells
+    kwargs = [{"own": 1}, {"greedy": 2}, {"far": 3}]
+    specs = [cell.baseline, *(extra.probe for extra in cell.extra_evals)]
+    own, greedy, far = (
+        spec.model_copy(update={"model": replace(spec.model, chat_template_kwargs=own)})
+        for spec, own in zip(specs, kwargs, strict=True)
+    )
+    extra = [
+        one.model_copy(update={"probe": spec})
+        for one, spec in zip(cell.extra_evals, (greedy, far), strict=True)
+    ]
+    cell = cell.model_copy(update={"baseline": own, "extra_evals": extra})
+    sampler = Answering(*plan.pools.values())
+    Evaluator(cell, plan.pools["small"]).evaluate(sampler, 4)
+    assert [call[2] for call in sampler.calls] == kwargs
+
+
+def test_the_base_model_is_evaluated_by_its_probes_before_training(tmp_path: Path) -> None:
+    plan = evaluated_plan(tmp_path)
+    [cell] = plan.cells
+    store, own, far = Store(str(tmp_path / "runs")), plan.pools["small"], plan.pools["far"]
+    sampler = Answering(own, far)
+    for pool, spec in (
+        (own, cell.baseline),
+        *((far if e.dataset else own, e.probe) for e in cell.extra_evals),
+    ):
+        requests = [(prompt, range(spec.settings.samples)) for prompt in pool.test]
+        sampler.chat_template_kwargs = {}
+        samples = sample_and_mark(sampler, pool.task, requests, spec.settings.sampling())
+        write_part(store, spec.key, spec.split, samples)
+    base = Evaluator(cell, own).base(store)
+    assert base.schema.equals(EVALUATIONS)
+    assert summary(base) == {
+        **{(0, "", False): (36, 12), (0, "", True): (12, 12)},
+        (0, "far", False): (12, 6),
+    }
+
+
+@pytest.mark.slow
+def test_workers_share_the_questions(tmp_path: Path) -> None:
+    plan = evaluated_plan(tmp_path)
+    [cell] = plan.cells
+    own = plan.pools["small"]
+    shares = [
+        Evaluator(cell, own, rank, 5).evaluate(Answering(own), 2)["prompt_id"].unique().to_pylist()
+        for rank in range(5)
+    ]
+    assert [len(share) for share in shares] == [3, 3, 2, 2, 2]
+    assert sorted(sum(shares, [])) == sorted(p.prompt_id for p in own.test)

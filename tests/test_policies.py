@@ -264,11 +264,11 @@ def test_a_custom_policy_is_imported_by_module_and_attribute(
     with pytest.raises(PolicyError, match="no option 'jump': it takes skip"):
         get_policy("mine:first", jump=1)
     sys.modules.pop("mine")
-    for wrong, reason in (
+    for wrong, why in (
         ("mine:second", "AttributeError: module 'mine' has no attribute 'second'; correct the"),
         ("absent:first", "ModuleNotFoundError: No module named 'absent'; correct the module, or"),
     ):
-        with pytest.raises(PolicyError, match=f"{wrong}' cannot be imported: {reason}"):
+        with pytest.raises(PolicyError, match=f"{wrong}' cannot be imported: {why}"):
             get_policy(wrong)
     with pytest.raises(PolicyError, match="hard, easy, middle, random"):
         get_policy("harder")
