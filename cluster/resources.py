@@ -1,7 +1,10 @@
-"""How many samplers and trials fit concurrently. Pure arithmetic on Ray's resource counts."""
+"""How many CPUs this machine has for us, and how many samplers and trials fit concurrently."""
 
+import os
 from collections.abc import Mapping
-from math import floor
+from contextlib import suppress
+from math import floor, inf
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -9,7 +12,30 @@ class ResourceError(ValueError):
     """The requested resources can never fit the cluster, or there is no cluster to connect to."""
 
 
+CGROUP = Path("/sys/fs/cgroup")
 LARGEST = 4096.0  # devices; autoscalers without a limit report arbitrarily large numbers
+
+
+def usable_cpus(cgroup: Path = CGROUP) -> int:
+    """CPUs that this process may use: its affinity, bounded by its container's quota; at least 1.
+
+    Ray's own count ignores affinity (cpusets, Slurm, taskset), and is 0 for a quota below 1.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    count = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, floor(min(count, _cpu_quota(cgroup))))
+
+
+def _cpu_quota(cgroup: Path) -> float:
+    """The CPUs of a container's quota, from version 2 or 1 of the kernel's interface."""
+    with suppress(OSError, ValueError):  # `max` is no number: there is no quota
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        return int(quota) / int(period)
+    with suppress(OSError, ValueError):
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        quota, period = ((cgroup / "cpu" / name).read_text() for name in names)
+        return int(quota) / int(period) if int(quota) > 0 else inf
+    return inf
 
 
 def capacity(now: Mapping[str, float], *limits: Mapping[str, float] | None) -> dict[str, float]:

@@ -17,7 +17,7 @@ from cluster.ray_internals import (
     loopback_only,
 )
 from cluster.redaction import redact
-from cluster.resources import ResourceError, capacity
+from cluster.resources import ResourceError, capacity, usable_cpus
 from cluster.watchdog import Watchdog, watched_start
 
 ENVIRONMENT = {
@@ -52,7 +52,7 @@ def _local() -> dict[str, Any]:
     """Arguments of `ray.init` for a local cluster."""
     return {
         "address": "local",  # never an unrelated cluster on this machine
-        "num_cpus": os.cpu_count(),
+        "num_cpus": usable_cpus(),
         "object_store_memory": OBJECT_STORE_BYTES,
         "include_dashboard": False,
     }
@@ -108,12 +108,12 @@ def _no_local_ray(cause: BaseException | str) -> str:
 
 
 def this_machine() -> dict[str, float]:
-    """CPUs and GPUs of this machine, as Ray counts them; GPU models are keys with count 0.
+    """CPUs and GPUs of this machine, as a local Ray has them; GPU models are keys with count 0.
 
     Reads the driver's files, so that a plan imports neither Ray nor torch.
     """
     cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    resources = {"CPU": float(os.cpu_count() or 1), "GPU": float(len(cards))}
+    resources = {"CPU": float(usable_cpus()), "GPU": float(len(cards))}
     for card in cards:
         model = re.search(r"^Model:\s*(.*)$", card.read_text(), re.MULTILINE)
         if model:

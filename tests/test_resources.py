@@ -1,4 +1,7 @@
-"""Resources: actors of a probe, trials at once, and the capacity of a cluster."""
+"""Resources: CPUs, actors of a probe, trials at once, and the capacity of a cluster."""
+
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +13,47 @@ from cluster.resources import (
     capacity,
     probe_share,
     trials_at_once,
+    usable_cpus,
 )
+from cluster.session import _local, this_machine
+
+
+def quota_v1(quota: str) -> dict[str, str]:
+    return {"cpu/cpu.cfs_quota_us": f"{quota}\n", "cpu/cpu.cfs_period_us": "100000\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "400000 100000\n"}, 4),
+        ({"cpu.max": "250000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "6400000 100000\n"}, 8),
+        ({"cpu.max": "max 100000\n"}, 8),
+        (quota_v1("400000"), 4),
+        (quota_v1("50000"), 1),
+        (quota_v1("-1"), 8),
+        ({"cpu.max": "", "cpu/cpu.cfs_quota_us": ""}, 8),
+    ],
+)
+def test_a_containers_quota_bounds_the_cpus(
+    files: dict[str, str], cpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {*range(8)}, raising=False)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert usable_cpus(tmp_path) == cpus
+
+
+def test_the_cpus_are_those_of_the_affinity_in_a_plan_and_in_a_local_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
+    assert usable_cpus(tmp_path) == _local()["num_cpus"] == this_machine()["CPU"] == 1
+    monkeypatch.delattr(os, "sched_getaffinity")  # macOS
+    assert usable_cpus(tmp_path) == 64
 
 
 def test_a_probe_uses_every_gpu_and_leaves_one_cpu_free() -> None:

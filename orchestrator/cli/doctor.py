@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.actors import run_in_worker
+from cluster.resources import usable_cpus
 from orchestrator.cli.smoke_test import gpu_names, sample_with_vllm, smoke_test
 from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.planning.pools import Dataset
@@ -108,7 +109,7 @@ def _machine() -> str:
 
     gpus = torch.cuda.device_count()
     free = shutil.disk_usage(os.getcwd()).free / 2**30
-    return f"{os.cpu_count()} CPUs, {gpus} GPUs, {free:.0f} GiB of disk free"
+    return f"{usable_cpus()} CPUs, {gpus} GPUs, {free:.0f} GiB of disk free"
 
 
 def _embedded() -> str:

@@ -1,7 +1,6 @@
 """Marks stored completions of any source, in several processes, all or nothing."""
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -13,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cluster.resources import usable_cpus
 from orchestrator.probing.samples import mark_completions
 from orchestrator.sampling.base import Completion
 from orchestrator.storage import schema
@@ -57,7 +57,7 @@ def mark_file(
     rows = list(_read_completions(source, marker, answer, completions))
     if not rows:
         raise TaskError(f"{source} holds no completions: write one row per prompt")
-    processes = processes or os.cpu_count() or 1
+    processes = processes or usable_cpus()
     if is_shipped(marker):
         marked = _mark_all(task, dict(options), rows, processes)
     else:  # its marker has processes of its own
