@@ -212,3 +212,41 @@ def test_standard_output_that_cannot_be_written(
     else:
         assert error.count("\n") == 1
         assert "free some" in error if code == 1 else not problems(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("closed", "words", "code", "lines"),
+    [
+        (">&-", "plan experiments.yaml -e quickstart", 0, 0),
+        ("<&- >&- 2>&-", "plan experiments.yaml -e quickstart", 0, 0),
+        ("<&-", "init", 2, 1),
+        ("2>&-", "ls nothing", 2, 0),
+    ],
+)
+def test_a_closed_standard_stream_discards_what_is_written(
+    closed: str, words: str, code: int, lines: int
+) -> None:
+    command = f'exec "$0" -m orchestrator {words} {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable], capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
+    assert done.returncode == code
+    assert (done.stdout, done.stderr.count("\n")) == ("", lines)
+
+
+@pytest.mark.slow
+def test_files_do_not_take_the_number_of_a_closed_stream() -> None:
+    code = """
+import os, sys
+from orchestrator.cli import main
+main._open_closed_streams()
+numbers = [stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)]
+os.write(int(sys.argv[1]), repr([*numbers, *map(os.get_inheritable, numbers)]).encode())
+"""
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    command = 'exec "$0" -c "$1" "$2" <&- >&- 2>&-'
+    words = ["sh", "-c", command, sys.executable, code, str(writer)]
+    subprocess.run(words, pass_fds=[writer], cwd=ROOT, timeout=120, check=True)
+    assert os.read(reader, 100) == b"[0, 1, 2, True, True, True]"
