@@ -1,6 +1,7 @@
 """The commands as a user types them; invalid input ends with code 2 and one message."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,11 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from factories import finished_cell, small_plan
+from factories import cell_record, finished_cell, finished_sweep, small_plan
 from processes import loaded_libraries
 from remedies import problems
 
 from orchestrator.cli.main import main
+from orchestrator.pipeline.manifest import write_manifest
 from orchestrator.storage.schema import SUBSET
 from orchestrator.storage.store import Store
 
@@ -116,9 +118,10 @@ VIEW |= {
     "datasets",
 }
 VIEW |= {"probe_seconds", "cost", "room", "sources", "packing", "memory", "dropped"}
-VIEW |= {"problem", "not_downloaded", "fetch_command", "notes"}
+VIEW |= {"problem", "not_downloaded", "fetch_command", "notes", "changed"}
 CELL = {"cell_id", "model", "dataset", "policy", "seed", "size", "updates", "prompts_per_update"}
 CELL |= {"rollouts", "rollouts_at_most", "done", "stopped", "trained", "probe_seed", "name", "axes"}
+CELL |= {"resumes_after"}
 PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "samples_owed"}
 PROBE |= {"samples_owed_at_most", "label"}
 
@@ -149,6 +152,55 @@ def test_a_finished_cell_is_not_run_again_and_gives_an_eta(file: Path, capsys) -
     assert (view["cells_owed"], view["updates_owed"]) == (1, 4)
     assert view["eta_seconds"] > 0
     assert view["gpu_hours"] == 0
+
+
+def test_plan_says_which_settings_have_changed(tmp_path: Path, capsys) -> None:
+    plan, store = finished_sweep(tmp_path, policies=["hard", "random", "easy"])
+    write_manifest(plan, store)
+
+    def planned(policies: list[str], **settings: object) -> str:
+        small_plan(tmp_path, policies=policies, **settings)
+        assert main(["plan", str(tmp_path / "experiments.yaml"), "-e", "small"]) == 0
+        return capsys.readouterr().out
+
+    both = ["hard", "random"]
+    assert "settings have changed" not in planned(both)
+    assert "settings have changed" not in planned(["middle"]), "no such cell is stored"
+    assert (
+        "3 cells, 3 to run\n  3 to run again, because settings have changed: budget 8 → 9 (stored"
+    ) in planned([*both, "easy"], budget=9, name="small")
+    probe = {"samples": 4, "max_completion_length": 32, "temperature": 0.5}
+    text = planned(both, probe=probe, lora={"r": 5}, match_sizes=True)
+    settings = re.search(r"  2 to run again, because settings have changed: (.*) \(stored", text)
+    assert settings and settings[1].startswith("probe.temperature 1.0 → 0.5, lora.r 32 → 5, ")
+    (tmp_path / "model" / "config.json").write_text('{"new": 1}')
+    assert "changed: models.stub.identity (stored" in planned(both), "a hash says nothing"
+
+
+def test_a_cell_stopped_in_training_is_at_its_last_checkpoint(tmp_path: Path, capsys) -> None:
+    plan = small_plan(tmp_path, policies=["hard", "random", "easy", "middle"])
+    store, place = Store(str(tmp_path / "runs")), ["plan", str(tmp_path / "experiments.yaml")]
+    finished_cell(store, plan, plan.cells[3])
+    for cell, updates in zip(plan.cells[:2], ([1, 3], []), strict=False):
+        store.write_json(cell.model_dump(mode="json"), "cells", cell.cell_id, "cell.json")
+        for update in updates:
+            cell_record(plan, cell).save(store, cell.cell_id, update)
+    assert main([*place, "-e", "small"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    states = {c.policy: next(li for li in lines if c.cell_id in li)[20:] for c in plan.cells}
+    assert states["hard"].startswith("at update 3 of 4  ")
+    assert states["random"].startswith("to run  ") and states["easy"].startswith("to run  ")
+    assert states["middle"].startswith("finished  ")
+    assert main([*place, "-e", "small", "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert (view["updates_owed"], view["rollouts_owed"]) == (1 + 4 + 4, (1 + 4 + 4) * 8)
+    store.set_aside("cells", plan.cells[0].cell_id, "checkpoint-3", "groups.parquet")
+    assert main([*place, "-e", "small"]) == 0
+    assert "at update 1 of 4  " in capsys.readouterr().out, "the one before it is used"
+    first_eta = view["eta_seconds"]
+    (tmp_path / "runs" / "cells" / plan.cells[0].cell_id / "cell.json").unlink()
+    assert main([*place, "-e", "small", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["eta_seconds"] > first_eta
 
 
 def test_plan_prints_the_price_and_what_a_cap_would_leave_out(tmp_path: Path, capsys) -> None:

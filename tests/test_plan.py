@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.cli.doctor import checks
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import PolicyEntry
+from orchestrator.pipeline.manifest import id_settings
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.resolve import datasets_of
@@ -43,6 +44,7 @@ def test_settings_that_cannot_change_a_result_keep_the_id(tmp_path: Path) -> Non
     assert only(tmp_path, budget=0.2).cell_id == plain.cell_id, "8 of 40 either way"
     assert only(tmp_path, grpo=GRPO).cell_id == plain.cell_id
     assert only(tmp_path, grpo=GRPO | {"beta": 0.0}).cell_id == plain.cell_id, "Decile's default"
+    assert id_settings(only(tmp_path, name="other", resources={"gpus": 0.25})) == id_settings(plain)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,10 @@ def test_settings_that_cannot_change_a_result_keep_the_id(tmp_path: Path) -> Non
     ],
 )
 def test_settings_that_can_change_a_result_change_the_id(tmp_path: Path, change: dict) -> None:
-    assert only(tmp_path, **change).cell_id != only(tmp_path).cell_id
+    plain, changed = only(tmp_path), only(tmp_path, **change)
+    assert changed.cell_id != plain.cell_id
+    if changed.axes == plain.axes:
+        assert id_settings(changed) != id_settings(plain), "plan says what has changed"
 
 
 def test_stored_probes_subsets_and_cells_are_found_by_what_they_have_always_hashed(

@@ -1,11 +1,15 @@
 """What an experiment would run, from the plan and the store; runs nothing."""
 
+import re
+from collections.abc import Mapping
 from math import comb
 from typing import Any
 
+from orchestrator.config.axes import value_text
 from orchestrator.config.engine_settings import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
 from orchestrator.pipeline.estimate import StoredProbes, probe_id, probe_labels, samples_text
+from orchestrator.pipeline.manifest import changed_settings
 from orchestrator.pipeline.timetable import Site, time_lines, timetable
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.downloads import fetch_command, repositories
@@ -16,9 +20,11 @@ from orchestrator.report.layout import wrapped
 from orchestrator.stats.power import minimum_detectable, resolution
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import CellState, cell_state
+from orchestrator.training.record import last_update
 from tasks.hub import cached_folder
 
 CHART_LABELS = 14  # columns of a schedule's labels and borders
+HASH = re.compile(r"[0-9a-f]{16}")
 
 
 def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None) -> dict[str, Any]:
@@ -29,19 +35,23 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
     chart_columns = CHART_COLUMNS if width is None else min(CHART_COLUMNS, width - CHART_LABELS)
     states = {cell.cell_id: cell_state(store, cell) for cell in plan.cells}
     untrained = [cell for cell in plan.cells if states[cell.cell_id].needs_training]
+    started = [c.cell_id for c in plan.cells if states[c.cell_id] is CellState.RUNNING]
+    updates = {cell_id: update for cell_id in started if (update := last_update(store, cell_id))}
+    left = {c.cell_id: c.updates - updates.get(c.cell_id, 0) for c in untrained}
     stored = StoredProbes(plan, store)
     return {
         "experiment": plan.name,
         "about": plan.experiment.about,
         "storage": store.uri,
         "notes": _engine_notes(plan),
-        "cells": [_cell(cell, states[cell.cell_id]) for cell in plan.cells],
+        "cells": [_cell(cell, states[cell.cell_id], updates) for cell in plan.cells],
         "cells_owed": sum(not state.settled for state in states.values()),
+        "changed": changed_settings(plan, store, untrained),
         "probes": _probes(plan, stored),
-        "updates_owed": sum(cell.updates for cell in untrained),
-        "rollouts_owed": sum(cell.rollouts for cell in untrained),
-        "rollouts_owed_at_most": sum(cell.max_rollouts for cell in untrained),
-        **timetable(plan, store, untrained, site, chart_columns, stored),
+        "updates_owed": sum(left.values()),
+        "rollouts_owed": sum(_part(c.rollouts, c, left) for c in untrained),
+        "rollouts_owed_at_most": sum(_part(c.max_rollouts, c, left) for c in untrained),
+        **timetable(plan, store, untrained, site, chart_columns, stored, updates),
         "datasets": [_dataset(plan, name) for name in plan.pools],
         "not_downloaded": _not_downloaded(plan),
         "fetch_command": fetch_command(plan.source, plan.name),
@@ -101,7 +111,12 @@ def _not_downloaded(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _cell(cell: Cell, state: CellState) -> dict[str, Any]:
+def _part(rollouts: int, cell: Cell, left: Mapping[str, int]) -> int:
+    """The rollouts of a cell's remaining updates."""
+    return -(-rollouts * left[cell.cell_id] // cell.updates)
+
+
+def _cell(cell: Cell, state: CellState, updates: Mapping[str, int]) -> dict[str, Any]:
     return {
         "cell_id": cell.cell_id,
         "name": cell.name,
@@ -115,6 +130,7 @@ def _cell(cell: Cell, state: CellState) -> dict[str, Any]:
         "done": state is CellState.FINISHED,
         "stopped": state is CellState.STOPPED,
         "trained": state is CellState.TRAINED,
+        "resumes_after": updates.get(cell.cell_id, 0),
     }
 
 
@@ -168,16 +184,18 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     title = f"{view['experiment']}: {view['about']}" if view["about"] else view["experiment"]
     lines = [title, f"storage: {view['storage']}"]
     lines += [*view["notes"], ""]
-    for cell in view["cells"]:
+    states = [_state(cell) for cell in view["cells"]]
+    column = max(map(len, states), default=0)
+    for cell, state in zip(view["cells"], states, strict=True):
         draws = cell["rollouts_at_most"] // cell["rollouts"]
-        state = next((name for name in ("done", "stopped", "trained") if cell[name]), "to run")
         lines.append(
-            f"  {cell['cell_id']}  {state:<7}  {cell['name']}: {cell['size']} prompts, "
+            f"  {cell['cell_id']}  {state:<{column}}  {cell['name']}: {cell['size']} prompts, "
             f"{cell['updates']} updates × {cell['prompts_per_update']} prompts"
             + f", up to {draws} times as many drawn"
             * (draws > 1)
         )
     lines += ["", f"{len(view['cells'])} cells, {view['cells_owed']} to run"]
+    lines += _changed_lines(view["changed"])
     for probe in view["probes"]:
         counts = probe["samples"], probe["samples_owed"]
         text = samples_text(*counts, at_most=probe["samples_owed_at_most"])
@@ -185,7 +203,8 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     most = view["rollouts_owed_at_most"]
     discarded = f" (up to {most:,} with discarded ones)" * (most > view["rollouts_owed"])
     rollouts = f"{view['rollouts_owed']:,} rollouts{discarded}"
-    lines.append(f"{view['updates_owed']:,} updates, {rollouts} to run")
+    if view["updates_owed"]:
+        lines.append(f"{view['updates_owed']:,} updates, {rollouts} to run")
     lines += time_lines(view)
     for dataset in view["datasets"]:
         sizes = f"{dataset['train']:,} training prompts, {dataset['test']:,} test questions"
@@ -199,3 +218,29 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     if view["not_downloaded"]:
         lines.append(f"for machines without internet access, first run {view['fetch_command']}")
     return wrapped("\n".join(lines), width, indent=4)
+
+
+def _state(cell: dict[str, Any]) -> str:
+    if update := cell["resumes_after"]:
+        return f"at update {update} of {cell['updates']}"
+    names = {"done": "finished", "stopped": "stopped", "trained": "trained"}
+    return next((text for name, text in names.items() if cell[name]), "to run")
+
+
+def _changed_lines(changed: Mapping[str, dict[str, tuple[Any, Any]]]) -> list[str]:
+    """Why cells run again: the settings in which they differ from stored ones."""
+    cells: dict[str, int] = {}
+    for settings in changed.values():
+        text = ", ".join(_change(name, *values) for name, values in settings.items())
+        cells[text] = cells.get(text, 0) + 1
+    return [
+        f"  {count} to run again, because settings have changed: {text} (stored results are kept)"
+        for text, count in cells.items()
+    ]
+
+
+def _change(name: str, then: Any, now: Any) -> str:
+    """A changed setting; of texts and data, which are compared by hashes, only that they have."""
+    texts = [value_text(value) for value in (then, now)]
+    opaque = any(HASH.search(text) or text.endswith("…") for text in texts)
+    return name if opaque else f"{name} {texts[0]} → {texts[1]}"

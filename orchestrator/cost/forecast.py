@@ -43,6 +43,11 @@ def expected_until(cell: Cell, update: int, cost: Cost) -> float:
     return cost.until(update / cell.updates, evaluated)
 
 
+def seconds_after(cell: Cell, update: int, cost: Cost) -> float:
+    """Estimated seconds of a cell that starts, or resumes after this many updates."""
+    return cost.seconds - (expected_until(cell, update, cost) - cost.start)
+
+
 class Forecast:
     """The estimates of a sweep, updated as it runs.
 

@@ -71,10 +71,6 @@ class CostEstimates(NamedTuple):
     probes: dict[str, float]
     sources: dict[str, str]
 
-    def seconds(self, cell: Cell) -> float:
-        """Seconds of a cell; 0 if its model's speed is unknown."""
-        return self.cells[cell.cell_id].seconds if cell.cell_id in self.cells else 0.0
-
 
 def finished_results(plan: Plan, store: Store) -> Results:
     """The results of a plan's finished cells."""

@@ -1,12 +1,16 @@
 """The manifest of an experiment in the store: its cells, what its runs used, and its claims."""
 
+import json
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.cost.caps import UsageMeter
+from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
+from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import CellState, cell_state
+from orchestrator.training.cell_state import CellState, cell_state, read_cell
 
 
 def usage_meter(experiment: str, store: Store) -> UsageMeter:
@@ -38,3 +42,63 @@ def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
         manifest["spent"] = previous["spent"]
     store.write_json(manifest, "sweeps", f"{plan.name}.json")
     return manifest
+
+
+def changed_settings(
+    plan: Plan, store: Store, cells: Sequence[Cell]
+) -> dict[str, dict[str, tuple[Any, Any]]]:
+    """Why cells are not those of the last run: cell_id -> setting -> its value then and now.
+
+    Compared are cells with the same axes. Cells that no trial has ever started are left out.
+    """
+    manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
+    last = {_axes(entry): entry["cell_id"] for entry in manifest.get("cells", ())}
+    changes: dict[str, dict[str, tuple[Any, Any]]] = {}
+    for cell in cells:
+        cell_id = last.get(_axes(cell.axes_json), cell.cell_id)
+        stored = read_cell(store, cell_id) if cell_id != cell.cell_id else None
+        if stored:
+            then, now = id_settings(stored), id_settings(cell)
+            changes[cell.cell_id] = {
+                name: (then.get(name), now.get(name))
+                for name in dict.fromkeys([*now, *then])
+                if then.get(name) != now.get(name)
+            }
+    return changes
+
+
+def _axes(entry: Mapping[str, Any]) -> str:
+    return canonical_hash({name: value for name, value in entry.items() if name != "cell_id"})
+
+
+def id_settings(cell: Cell) -> dict[str, Any]:
+    """What a cell's id hashes, by the names of the experiment file; texts and data as hashes."""
+    model, dataset = cell.probe.model, cell.probe.dataset.name
+    sampling = {**cell.probe.identity["sampling"], "samples": cell.probe.settings.samples}
+    sampling["count_truncated"] = cell.probe.settings.count_truncated
+    evaluation = {**cell.baseline.identity["sampling"], "samples": cell.baseline.settings.samples}
+    evaluation |= {"every": cell.evaluate_every}
+    policy = {"select": cell.rule.model_dump(), "online": cell.online and cell.online.model_dump()}
+    blocks = {
+        f"models.{model.name}": model.key(),
+        "probe": sampling,
+        "evaluate": evaluation,
+        f"policies.{cell.policy}": policy,
+        "grpo": cell.grpo,
+        "lora": cell.lora,
+    }
+    settings = {f"{block}.{name}": v for block, vs in blocks.items() for name, v in vs.items()}
+    settings |= {
+        f"prompt of {dataset}": cell.probe.template,
+        f"marking of {dataset}": cell.probe.marker,
+        f"training prompts of {dataset}": cell.train_hash,
+        f"test questions of {dataset}": cell.test_hash,
+        "other evaluations": [extra.identity for extra in cell.extra_evals],
+        "budget": cell.size,
+        "match_sizes": [rule.model_dump() for rule in cell.match],
+        "mask_dead_groups": cell.mask_dead_groups,
+        "rollouts": cell.rollouts_by,
+        "resources.workers": cell.resources.workers,
+    }
+    as_json: dict[str, Any] = json.loads(json.dumps(settings))  # as stored
+    return as_json

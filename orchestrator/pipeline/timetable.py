@@ -1,6 +1,7 @@
 """When the cells of a plan would run, at what cost, and where the figures come from."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from cluster.resources import ResourceError
@@ -9,7 +10,7 @@ from orchestrator.config.axes import value_text
 from orchestrator.config.experiment import Experiment
 from orchestrator.cost.caps import dropped_summary, make_queue
 from orchestrator.cost.fit import memory_fit, memory_lines
-from orchestrator.cost.forecast import duration
+from orchestrator.cost.forecast import duration, seconds_after
 from orchestrator.cost.schedule import (
     CHART_COLUMNS,
     Capacity,
@@ -80,10 +81,12 @@ def timetable(
     site: Site,
     chart_columns: int = CHART_COLUMNS,
     stored: StoredProbes | None = None,
+    updates: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """ETA in seconds, GPU-hours, cost, sources of the figures, and a chart of the schedule.
 
-    Numbers are None if a model's speed is unknown, or if no trial fits (`problem` says why).
+    `updates`: those that cells have done, by cell_id. Numbers are None if a model's speed is
+    unknown, or if no trial fits (`problem` says why).
     """
     view: dict[str, Any] = {
         **dict.fromkeys(("eta_seconds", "probe_seconds", "gpu_hours", "cost")),
@@ -113,7 +116,11 @@ def timetable(
     )
     admitted = list(iter(queue.next, None))
     names = short_names(plan)
-    jobs = [cell_job(c, estimates.seconds(c), names[c.cell_id]) for c in admitted]
+    seconds = [
+        seconds_after(cell, updates.get(cell.cell_id, 0), estimates.cells[cell.cell_id])
+        for cell in admitted
+    ]
+    jobs = [cell_job(c, s, names[c.cell_id]) for c, s in zip(admitted, seconds, strict=True)]
     placements, probe_seconds = pack(jobs, capacity), sum(estimates.probes.values())
     gpu_hours, count = 0.0, round(capacity.devices[0])
     if capacity.unit == "GPU":  # a probe occupies every GPU

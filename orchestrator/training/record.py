@@ -129,6 +129,13 @@ def complete_checkpoints(store: Store, cell_id: str) -> list[str]:
     return sorted(complete, key=update_of)
 
 
+def last_update(store: Store, cell_id: str) -> int:
+    """The update from which a cell resumes; 0 without a checkpoint. Reads no trainer's file."""
+    names = reversed(complete_checkpoints(store, cell_id))
+    usable = (update_of(n) for n in names if open_checkpoint(store, cell_id, n) is not None)
+    return next(usable, 0)
+
+
 def update_of(checkpoint: str) -> int:
     """The update after which a checkpoint of that name was written."""
     return int(checkpoint.removeprefix("checkpoint-"))
