@@ -104,22 +104,13 @@ def timetable(
     except ResourceError as error:
         return view | {"problem": str(error)}
     view["sources"] = estimates.sources
-    if any(cell.cell_id not in estimates.cells for cell in cells):
+    costs, meter = estimates.cells, usage_meter(plan.name, store)
+    if any(cell.cell_id not in costs for cell in cells):
         return view
-    queue = make_queue(
-        plan.experiment,
-        cells,
-        estimates.cells,
-        estimates.probes,
-        capacity,
-        usage_meter(plan.name, store),
-    )
+    queue = make_queue(plan.experiment, cells, costs, estimates.probes, capacity, meter)
     admitted = list(iter(queue.next, None))
     names = short_names(plan)
-    seconds = [
-        seconds_after(cell, updates.get(cell.cell_id, 0), estimates.cells[cell.cell_id])
-        for cell in admitted
-    ]
+    seconds = [seconds_after(c, updates.get(c.cell_id, 0), costs[c.cell_id]) for c in admitted]
     jobs = [cell_job(c, s, names[c.cell_id]) for c, s in zip(admitted, seconds, strict=True)]
     placements, probe_seconds = pack(jobs, capacity), sum(estimates.probes.values())
     gpu_hours, count = 0.0, round(capacity.devices[0])
