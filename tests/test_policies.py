@@ -288,6 +288,30 @@ def test_a_module_that_another_one_hides_is_to_be_renamed(
     )
 
 
+def test_installed_policies_are_found_by_their_own_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "own_policies-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-policies\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[decile.policies]\nzuletzt = own_policies:last\nanfangs = own_policies:first\n"
+        "hard = own_policies:first\n[other.group]\nelsewhere = own_policies:first\n"
+    )
+    (tmp_path / "own_policies.py").write_text(
+        "def first(t, n, rng): return list(range(n))\n"
+        "def last(t, n, rng): return list(range(t.num_rows - n, t.num_rows))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert policy_names()[-2:] == ["anfangs", "zuletzt"], "sorted, after the built-in ones"
+    assert policy_names().count("hard") == 1 and "elsewhere" not in policy_names()
+    table, rng = rates_table([0.1, 0.2, 0.3]), np.random.default_rng(0)
+    assert [[*get_policy(name)(table, 1, rng)] for name in ("anfangs", "zuletzt")] == [[0], [2]]
+    assert isinstance(get_policy("hard"), ScorePolicy), "a built-in policy keeps its name"
+    with pytest.raises(PolicyError, match="unknown policy 'elsewhere': .*predicted, anfangs, zu"):
+        get_policy("elsewhere")
+
+
 def test_scores_of_a_custom_policy_are_ranked_and_their_ties_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

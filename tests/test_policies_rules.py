@@ -200,6 +200,8 @@ def test_a_column_of_another_type_is_refused() -> None:
         ("band", {"low": 0.1}, "'band' needs high"),
         ("band", {"low": "x", "high": 1}, "low is 'x': write a pass rate from 0 to 1"),
         ("band", {"low": 0, "high": 80}, "high is 80: write a pass rate from 0 to 1"),
+        ("band", {"low": 0, "high": 1.5}, "high is 1.5: write a pass rate from 0 to 1"),
+        ("band", {"low": -0.1, "high": 1}, "low is -0.1: write a pass rate from 0 to 1"),
         ("band", {"low": True, "high": 1}, "low is True"),
         ("band", {"low": float("nan"), "high": 1}, "low is nan"),
         ("band", {"low": 0.8, "high": 0.2}, "low 0.8 is above high 0.2: swap them"),
