@@ -201,6 +201,64 @@ def test_a_path_without_a_probe_is_refused_by_name(tmp_path: Path) -> None:
         assert str(tmp_path / name) in str(caught.value)
 
 
+def test_probes_of_other_settings_are_not_merged_and_the_difference_is_named(
+    tmp_path: Path,
+) -> None:
+    keys = {
+        "one": {"model": {"name": "m", "revision": "1"}, "temperature": 1.0, "seed": 0},
+        "two": {
+            "model": {"name": "m", "revision": "2"},
+            "temperature": 1.0,
+            "top_p": 0.9,
+            "seed": 0,
+        },
+        "none": None,
+    }
+    store = Store(str(tmp_path))
+    for key, content in keys.items():
+        if content:
+            store.write_json(content, "probes", key, "key.json")
+        write_part(store, key, "train", samples())
+    one, two, none = (tmp_path / "probes" / key for key in keys)
+    for pair, difference in (
+        ((one, two), "model.revision is 1 and 2; top_p is None and 0.9"),
+        ((two, one), "model.revision is 2 and 1; top_p is 0.9 and None"),
+        ((one, none), "keys one and none"),
+    ):
+        with pytest.raises(UserError) as refused:
+            select_file(pair, PolicyEntry(policy="hard"), "2", 0, tmp_path / "subset.parquet")
+        assert str(refused.value) == (
+            f"{pair[0]} and {pair[1]} are different probes and cannot be merged: {difference}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("policy", "budget", "undecided"),
+    [
+        ("hard", "1", 0),  # b fails all; whatever a's other samples are, it does not
+        ("hard", "2", 0),
+        ("hard", "3", 0),  # should a end at half, the tie-breaker prefers c
+        ("easy", "1", 1),  # the same tie may cost a its place
+        ("easy", "2", 0),
+        ("random", "3", 0),
+        ("learnable", "1", 4),
+    ],
+)
+def test_a_probe_that_stopped_early_serves_the_subsets_that_it_has_decided(
+    tmp_path: Path, policy: str, budget: str, undecided: int
+) -> None:
+    parts = pa.concat_tables([samples("a", range(2)), samples("bcd")])
+    pq.write_table(parts, tmp_path / "samples.parquet")
+    if undecided:
+        words = f"early, and {undecided} of 4 prompts could still change the subset of {policy}:"
+        with pytest.raises(UserError, match=words):
+            chosen(tmp_path / "samples.parquet", policy, budget)
+        return
+    early = chosen(tmp_path / "samples.parquet", policy, budget)
+    pq.write_table(samples(), tmp_path / "samples.parquet")
+    assert {*early} == {*chosen(tmp_path / "samples.parquet", policy, budget)}
+
+
 def test_a_torn_part_is_refused(tmp_path: Path) -> None:
     folder = probe_folder(tmp_path, samples("ab"), samples("cd"))
     part = min(folder.glob("*.parquet"))
