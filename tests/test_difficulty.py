@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.difficulty import table as difficulty_table
+from orchestrator.difficulty.estimates import Prior
 from orchestrator.difficulty.table import (
+    Summary,
     difficulty,
     outcome_histogram,
     pass_rate_histogram,
@@ -20,7 +22,7 @@ from orchestrator.difficulty.table import (
 )
 from orchestrator.report.figures import failure_histogram
 from orchestrator.storage.schema import DIFFICULTY
-from policies import PolicyError
+from policies import PolicyError, Ties
 from tasks import OUTCOMES
 
 
@@ -291,6 +293,68 @@ def test_summary_lines() -> None:
     plain = summary_lines(summarise(table, 10, "random", 0, 4))
     assert plain[3] == "subset of policy random: 10 prompts"
     assert plain[5].endswith(" % (100 % with the same tie-breaking)")
+
+
+def test_the_summary_describes_the_subset() -> None:
+    """Hard takes the 30 prompts without a success, and the ten with two of four."""
+    table = pool_of([0] * 30 + [2] * 10 + [4] * 20, ["wrong", "truncated"], 4)
+    summary = summarise(table, 40, "hard", 0, 4, repeats=2)
+    assert summary.outcomes == {
+        **{"correct": 20, "wrong": 70, "unparsed": 0, "truncated": 70, "error": 0}
+    }
+    assert summary.failures == {"wrong": 0.5, "unparsed": 0.0, "truncated": 0.5}
+    assert (summary.pass_rate, summary.unsolved) == (pytest.approx(20 / 160), 30)
+    chance = np.sort(table["learnability"].to_numpy())
+    assert summary.learnable == pytest.approx(table["learnability"].to_numpy()[:40].mean())
+    assert chance[0] < summary.learnable < chance[-1]
+    solved = summarise(table, 20, "easy", 0, 4, repeats=2)
+    assert (solved.pass_rate, solved.unsolved) == (1.0, 0) and not any(solved.failures.values())
+
+
+def test_the_lines_of_a_summary_state_its_numbers() -> None:
+    summary = Summary(
+        policy="hard",
+        size=10,
+        samples=2,
+        prior=Prior(0.244, 0.2049, "a note"),
+        reliability=0.917,
+        histogram=[[0, 3, 0, 0, 0], [1, 0.5, 0, 0.5, 0], [2, 0, 0, 0, 0], [0, 0, 0, 0, 1]],
+        outcomes={},
+        failures={"wrong": 0.25, "unparsed": 0.0, "truncated": 0.75},
+        pass_rate=0.1,
+        unsolved=3,
+        learnable=0.1234,
+        ties=Ties(30, 10),
+        overlap=0.333,
+        overlap_same_ties=0.875,
+    )
+    lines = [
+        "prompts by correct samples, 0 to 2: 3 2 2; 1 without a scorable sample",
+        "outcomes: 37.5 % correct, 43.8 % wrong, 6.2 % truncated, 12.5 % error",
+        "pass rates: about Beta(0.24, 0.2) (a note), reliability 0.92 at 2 samples",
+        "subset of policy hard: 10 prompts; all chosen at random among 30 tied at the cutoff",
+        "  failures: 25.0 % wrong, 75.0 % truncated",
+        "  expected overlap with the subset of a second probe: 33 % (88 % with the same "
+        "tie-breaking)",
+        "  expected share of live groups before training: 12.3 %",
+    ]
+    assert summary_lines(summary) == lines
+    some = summary_lines(replace(summary, ties=Ties(30, 4)))[3]
+    assert some.endswith("10 prompts; 4 of them chosen at random among 30 tied at the cutoff")
+    known = replace(
+        summary,
+        ties=Ties(10, 10),
+        prior=Prior(1, 2),
+        histogram=[[1, 0, 0, 0, 0]] * 2 + [[0] * 5],
+        learnable=None,
+    )
+    assert summary_lines(known)[:4] == [
+        "prompts by correct samples, 0 to 2: 1 1",
+        "outcomes: 100.0 % correct",
+        "pass rates: about Beta(1, 2), reliability 0.92 at 2 samples",
+        "subset of policy hard: 10 prompts",
+    ]
+    assert summary_lines(known)[6].endswith(": unknown")
 
 
 def test_a_pool_without_scorable_samples_has_a_summary() -> None:

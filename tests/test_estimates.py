@@ -17,6 +17,7 @@ from orchestrator.difficulty.estimates import (
     fit_prior,
     in_subset_probability,
     posterior_mean,
+    rates,
     reliability,
     wilson,
 )
@@ -196,6 +197,31 @@ def test_learnability_equals_the_integral_over_the_posterior(
         assert learnability == pytest.approx(area / beta_function(x, y), abs=1e-7)
 
 
+@pytest.mark.parametrize("most", [10, 998, 999, 1000, 5000])
+def test_each_prompt_has_the_rates_of_its_own_counts(most: int) -> None:
+    """Prompts with equal counts are computed once, however many samples they have."""
+    n = np.array([most, 7, most, 0, most, 7, 1])
+    s = np.array([3, 7, most, 0, 3, 0, 1])
+    prior = Prior(0.4, 0.9)
+    columns = rates(s, n, prior, 8)
+    low, high = wilson(s, n)
+    expected = {
+        "low": low,
+        "high": high,
+        "posterior": posterior_mean(s, n, prior),
+        "learnability": expected_learnability(s, n, prior, 8),
+    }
+    assert columns["pass_rate"].to_pylist() == [
+        successes / total if total else None for successes, total in zip(s, n, strict=True)
+    ]
+    for name, values in expected.items():
+        assert columns[name].is_null().to_pylist() == [not total for total in n]
+        known = columns[name].to_numpy(zero_copy_only=False)[n > 0]
+        assert known == pytest.approx(values[n > 0], abs=1e-15)
+    of_each = [fit_prior(s[order], n[order])[:2] for order in (np.arange(7), np.arange(7)[::-1])]
+    assert of_each[0] == pytest.approx(of_each[1])
+
+
 def test_a_small_learnability_keeps_its_digits() -> None:
     learnability = expected_learnability(np.array([0]), np.array([5]), Prior(1e-9, 1.0), 8).item()
     assert learnability == pytest.approx(1e-9 * (1 / np.arange(6, 14)).sum(), rel=1e-6)
@@ -294,6 +320,61 @@ def test_a_second_probe_that_cannot_fill_the_subset_selects_nothing() -> None:
     p, rng = pool(20, 0)
     chances = in_subset_probability(probe(p, 5, rng), 3, never, 0, 5, repeats=4)
     assert not chances.any()
+
+
+def simulated(table: pa.Table, samples: int) -> pa.Table:
+    """One further probe, as a policy sees it."""
+    tables: list[pa.Table] = []
+
+    def spy(table: pa.Table, size: int, rng: np.random.Generator) -> np.ndarray:
+        tables.append(table)
+        return np.arange(size)
+
+    in_subset_probability(table, 1, spy, 0, samples, repeats=1)
+    return tables[0]
+
+
+@pytest.mark.parametrize("kind", ["wrong", "unparsed", "truncated"])
+def test_a_simulated_prompt_fails_as_it_did_before(kind: str) -> None:
+    """Ten failures of one kind, of half of the prompts: with one average failure, 10.5 of 11."""
+    other = "wrong" if kind != "wrong" else "unparsed"
+    ids = [f"p{i:04}" for i in range(2000)]
+    outcomes = np.repeat([kind, other], 10_000)
+    table = simulated(
+        difficulty(pa.table({"prompt_id": np.repeat(ids, 10), "outcome": outcomes})), 40
+    )
+    shares = table[kind].to_numpy() / (40 - table["successes"].to_numpy())
+    assert shares[:1000].mean() == pytest.approx(10.5 / 11, abs=0.005)
+    assert shares[1000:].mean() == pytest.approx(0.5 / 11, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("count_truncated", "scorable", "truncated"), [("wrong", 18, None), ("exclude", 14, 4)]
+)
+def test_a_simulated_probe_has_the_share_of_samples_that_cannot_be_scored(
+    count_truncated: str, scorable: int, truncated: int | None
+) -> None:
+    """One error and two truncated ones among ten samples: twice as many among twenty."""
+    outcomes = ["correct"] * 4 + ["wrong"] * 3 + ["truncated"] * 2 + ["error"]
+    ids = np.repeat([f"p{i:04}" for i in range(2000)], 10)
+    table = simulated(
+        difficulty(
+            pa.table({"prompt_id": ids, "outcome": outcomes * 2000}),
+            count_truncated=count_truncated,  # type: ignore[arg-type]
+        ),
+        20,
+    )
+    assert {*table["scorable"].to_pylist()} == {scorable}
+    assert {*table["error"].to_pylist()} == {2} and {*table["n"].to_pylist()} == {20}
+    if truncated is None:  # of the failures, two in five
+        failures = 18 - table["successes"].to_numpy()
+        assert table["truncated"].to_numpy().sum() / failures.sum() == pytest.approx(0.4, abs=0.02)
+    else:
+        assert {*table["truncated"].to_pylist()} == {truncated}
+    first = table["first"].to_pylist()
+    for outcome, column in zip(OUTCOMES, ("successes", *OUTCOMES[1:]), strict=True):
+        share = table[column].to_numpy().mean() / 20
+        assert first.count(outcome) / 2000 == pytest.approx(share, abs=0.03)
 
 
 @pytest.mark.parametrize("count_truncated", ["wrong", "exclude"])
