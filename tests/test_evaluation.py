@@ -17,6 +17,7 @@ from orchestrator.evaluation.evaluator import Evaluator, is_due
 from orchestrator.evaluation.metrics import (
     accuracy,
     as_evaluation,
+    bands,
     by_band,
     by_update,
     evaluation_metrics,
@@ -177,6 +178,49 @@ def test_base_difficulty_bands_and_gains_use_disjoint_samples() -> None:
     assert by_band(base, later) == {"low": 0.5, "high": 1.0}
     assert by_band(evaluation({"a": ["correct"]}, update=0), later) == {}
     assert evaluation_metrics(later, base)["band/low/accuracy"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("right", "band"),
+    [(0, "low"), (1, "low"), (2, "middle"), (3, "middle"), (4, "high"), (6, "high")],
+)
+def test_a_third_and_two_thirds_belong_to_the_band_above(right: int, band: str) -> None:
+    """Of twelve samples, the six even ones choose the band, and the odd ones are its accuracy."""
+    even = ["correct"] * right + ["wrong"] * (6 - right)
+    odd = ["wrong", "correct", "correct", "unparsed", "error", "correct"]
+    mixed = [outcome for pair in zip(even, odd, strict=True) for outcome in pair]
+    base = evaluation({"a": mixed}, update=0)
+    assert bands(base) == ({"a": band}, {"a": (5, 3)})
+    assert by_band(base, base) == {band: 0.6}
+    later = evaluation({"a": ["correct", "wrong", "wrong", "wrong"], "b": ["correct"]})
+    assert by_band(base, later) == {band: 0.25}
+
+
+def test_a_band_whose_questions_were_not_scored_has_no_accuracy() -> None:
+    base = evaluation({"a": ["correct"] * 4, "b": ["wrong"] * 4, "c": ["error"] * 4}, update=0)
+    assert bands(base)[0] == {"a": "high", "b": "low"}
+    later = by_band(base, evaluation({"a": ["error"], "b": ["correct"], "c": ["correct"]}))
+    assert later["low"] == 1.0 and isnan(later["high"])
+    greedy = evaluation({"a": ["wrong"]}, greedy=True, update=0)
+    assert bands(pa.concat_tables([greedy, base])) == bands(base)
+    two = by_band(base, evaluation({"a": ["correct", "error"], "b": ["wrong"], "d": ["correct"]}))
+    assert two == {"low": 0.0, "high": 1.0}
+
+
+def test_lengths_and_the_other_reading_are_those_of_each_test_set() -> None:
+    own, far = evaluation({"3x": ["wrong"] * 20}), evaluation({"9y": ["correct"] * 4}, "far")
+    place = own.column_names.index
+    own = own.set_column(place("tokens"), "tokens", pa.array([*range(1, 21)]))
+    other = ["correct"] * 5 + ["error"] * 10 + ["wrong"] * 5
+    own = own.set_column(place("other_outcome"), "other_outcome", pa.array(other))
+    metrics = evaluation_metrics(pa.concat_tables([own, far]))
+    assert (metrics["eval/mean_tokens"], metrics["ood/far/mean_tokens"]) == (10.5, 3)
+    assert metrics["eval/p95_tokens"] == pytest.approx(19.05)  # 5 % of the way from 20 to 19
+    assert (metrics["eval/accuracy"], metrics["eval/accuracy_other_reading"]) == (0, 0.5)
+    assert metrics["eval/wrong"] == 1 and metrics["eval/correct"] == 0
+    nothing = evaluation_metrics(own.slice(0, 0))
+    assert isnan(nothing["eval/accuracy"]) and nothing["eval/wrong"] == 0
+    assert "eval/mean_tokens" not in nothing and "eval/pass_at_1" not in nothing
 
 
 # ---- the evaluator
