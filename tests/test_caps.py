@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 from factories import finished_cell, small_plan
 
-from orchestrator.cost.caps import CellQueue, UsageMeter, dropped_summary, make_queue
+from orchestrator.cost.caps import (
+    CellQueue,
+    ProjectedCost,
+    Usage,
+    UsageMeter,
+    dropped_summary,
+    exceeded_cap,
+    make_queue,
+)
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
 from orchestrator.pipeline.manifest import write_manifest
@@ -105,6 +113,30 @@ def test_measured_usage_counts_instead_of_the_estimate(tmp_path: Path) -> None:
     assert queue.meter.usage().gpu_seconds == 4 * 1800
     assert queue.is_open()
     assert len(started(queue)) == 2
+
+
+@pytest.mark.parametrize(
+    ("caps", "used", "more", "cap"),
+    [
+        ({}, (1e9, 1e9), (1e9, 1e9), ""),
+        ({"max_hours": 2}, (3600, 9e9), (3600, 9e9), ""),
+        ({"max_hours": 2}, (3600, 0), (3601, 0), "max_hours 2 (1 used, 2 hours with the next blo"),
+        ({"max_hours": 2}, (7200, 0), (0, 0), "max_hours 2 (2 used, 2 hours with"),
+        ({"max_hours": 0.5}, (0.4, 0), (5400, 0), "max_hours 0.5 (0 used, 1.5 hours with"),
+        ({"max_gpu_hours": 1.5}, (0, 3600), (0, 3600), "max_gpu_hours 1.5 (1 used, 2 GPU-hours w"),
+        ({"max_hours": 1, "max_gpu_hours": 1}, (9999, 9999), (0, 0), "max_gpu_hours 1 (2.78 used"),
+    ],
+)
+def test_the_cap_that_would_be_exceeded_is_named(
+    tmp_path: Path,
+    caps: dict[str, float],
+    used: tuple[float, float],
+    more: tuple[float, float],
+    cap: str,
+) -> None:
+    experiment = planned(tmp_path, **caps).experiment
+    named = exceeded_cap(experiment, Usage(*used), ProjectedCost(*more))
+    assert named.startswith(cap) and bool(named) == bool(cap)
 
 
 def test_usage_is_counted_while_work_runs_and_over_all_runs(tmp_path: Path) -> None:

@@ -35,8 +35,6 @@ from orchestrator.storage.store import Store
 from orchestrator.tracking.sweep_view import sweep_view
 from orchestrator.training.record import CellRecord, finish
 
-pytestmark = pytest.mark.slow
-
 SAMPLES_EACH = 8
 FEW = {"task": "shuffled_objects", "options": {"train": 40, "test": 10, "seed": 5}}
 FAR = {"task": "arithmetic", "options": {"train": 0, "test": 6}}
@@ -370,6 +368,7 @@ def test_an_axis_that_changes_no_cell_is_no_comparison(tmp_path: Path) -> None:
     assert analysis.claims[2].value == "+25.0", "full is the same cell at every budget"
 
 
+@pytest.mark.slow
 def test_without_a_point_of_its_own_a_claim_is_read_where_policies_are_compared(
     tmp_path: Path,
 ) -> None:
@@ -432,6 +431,7 @@ def test_nothing_is_published_beside_a_claim_about_an_embedded_model(
         assert "published" not in claims_table(results, "").head
 
 
+@pytest.mark.slow
 def test_every_view_shows_the_claims(tmp_path: Path) -> None:
     claims = ["hard > random on far", "r2 > 0.5", "hard > base on small in every tier"]
     plan, store = measured_sweep(tmp_path, claims=claims)

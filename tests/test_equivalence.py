@@ -318,6 +318,46 @@ def test_math_verify_parses_every_tenth_gold(golds: list[str]) -> None:
     assert [g for g, reply in zip(some, replies, strict=True) if reply.value is not True] == []
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer", "equal"),
+    [
+        (r"\frac{1}{2}", "0.5", True),
+        (r"\sqrt{2}", "1.414214", False),
+        (r"\sqrt{2}", r"\frac{2}{\sqrt{2}}", True),
+        ("1.414214", r"\sqrt{2}", True),  # the gold is rounded
+        (r"\sqrt{4}", "2.0", True),
+        ("(1,2)", "(1.0,2)", True),
+        ("5,\\!525", "5525", True),
+        ("5{,}525", "5525", True),
+        ("5525 .", "5{,}525,", True),
+        ("x > 5", r"(5,\infty)", True),
+        ("2ab", "2ba", True),
+        ("2ab", "2", False),
+        (r"\text{Bob}", r"\text{Bob}", True),
+        (r"\text{Bob}", "7", False),
+        ("7", "?", None),
+        ("7", r"\text{seven}", False),
+        ("?", "?", True),
+        ("?", "5", False),
+        ("7", "", None),
+    ],
+)
+def test_math_verify_compares_by_value_but_not_by_rounding(
+    gold: str, answer: str, equal: bool | None
+) -> None:
+    """In this process, where there is no time limit."""
+    from tasks.math_verifier import equivalent
+
+    assert equivalent(gold, answer) is equal
+
+
+def test_a_gold_that_cannot_be_parsed_is_an_error() -> None:
+    from tasks.math_verifier import equivalent
+
+    with pytest.raises(ValueError, match="gold '' cannot be parsed"):
+        equivalent("", "5")
+
+
 TWICE = """
 import sys
 from antlr4.atn.PredictionMode import PredictionMode

@@ -31,8 +31,6 @@ from orchestrator.storage.store import Store
 from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
-pytestmark = pytest.mark.slow
-
 GRID = ("hard", "easy", "middle", "random", "full", "base_wrong", "learnable", "some", "parts")
 NAMED = {
     "some": {"policy": "band", "options": {"low": 0.0, "high": 0.8, "require": "parsed"}},
@@ -106,6 +104,7 @@ def with_grid(folder: Path, grid: Sequence[str], **probe: object) -> Plan:
     return make_plan(load_config(file), "small")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count_truncated", ["wrong", "exclude"])
 def test_the_commands_select_the_subsets_of_the_cells(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], count_truncated: str
@@ -164,6 +163,61 @@ def test_what_the_pool_shows(tmp_path: Path) -> None:
     assert set(outcomes) == {"correct", "wrong", "unparsed", "truncated"}
 
 
+def test_examples_are_the_first_by_id_which_depends_on_nothing(tmp_path: Path) -> None:
+    def sample(prompt: Prompt, i: int) -> Row:
+        row = mixed(prompt, i)
+        return row | {"extracted": "(Y)"} if row["extracted"] == "(Z)" and i == 0 else row
+
+    plan, store = probed(tmp_path, sample)
+    pool = only_pool(plan, store)
+    by_id = sorted(_train(plan), key=lambda prompt: prompt.prompt_id)
+    numbers = {prompt.prompt_id: n for n, prompt in enumerate(_train(plan))}
+    drawn = {p.prompt_id: [sample(p, i) for i in range(4)] for p in by_id}
+    for outcome in ("correct", "wrong", "unparsed", "truncated"):
+        expected = []
+        for prompt in by_id:
+            rows = drawn[prompt.prompt_id]
+            if outcome in (kinds := [row["outcome"] for row in rows]) and len(expected) < 3:
+                first = kinds.index(outcome)
+                text = f"text {numbers[prompt.prompt_id]}-{first}"
+                expected.append((prompt, first, outcome, rows[first]["extracted"], text))
+        assert pool.examples[outcome] == expected
+    assert pool.examples["error"] == []
+    suspects = [s.prompt_id for s in pool.agreement.suspects]
+    assert {s.answer for s in pool.agreement.suspects} == {"(Z)"}
+    agreed = [(e.prompt.prompt_id, e.sample, e.extracted) for e in pool.examples["agreed"]]
+    assert agreed == [(i, 1, "(Z)") for i in suspects] != []
+    assert pool.prompt(suspects[0]) == pool.examples["agreed"][0].prompt
+
+
+def test_a_policy_has_a_command_where_a_table_will_be_written(tmp_path: Path) -> None:
+    plan = with_grid(tmp_path, ["hard", "some", "dynamic"])
+    store = Store(str(tmp_path / "runs"))
+    draw(plan, store, mixed)
+    hard, some, dynamic = probe_report(plan, store, tmp_path / "it's a page.html").pools[0].policies
+    start, *rest = shlex.split(hard.command)
+    table = rest[2]
+    assert Path(table).parent == tmp_path and Path(table).name.startswith("it's a page-")
+    out = table.replace(".parquet", "-hard.parquet")
+    assert (start, rest[:2], rest[3:]) == (
+        "decile",
+        ["select", "--probe"],
+        ["--policy", "hard", "--budget", "8", "--seed", "0", "--out", out],
+    )
+    options = ['require="parsed"', "low=0.0", "high=0.8"]
+    assert shlex.split(some.command)[4:] == [
+        *["--policy", "band"],
+        *(word for option in options for word in ("--option", option)),
+        *["--budget", "8", "--seed", "0", "--out", table.replace(".parquet", "-some.parquet")],
+    ]
+    assert dynamic.command == "" and "during training" in dynamic.note and dynamic.summary
+    assert dynamic.summary.size == 40, "the whole pool"
+    pool = only_pool(plan, store)
+    assert [p.command for p in pool.policies] == [""] * 3
+    assert hard.summary and hard.summary.reliability == pool.reliability
+    assert (pool.group_size, pool.samples, pool.stops_early) == (4, 4, False)
+
+
 def test_the_summary_fits_a_terminal_and_the_page_has_every_part(tmp_path: Path) -> None:
     plan, store = probed(tmp_path)
     report = probe_report(plan, store, Path("probe-small.html"))
@@ -187,6 +241,7 @@ def test_the_summary_fits_a_terminal_and_the_page_has_every_part(tmp_path: Path)
     assert not any(prompt.question in html for prompt in test_set)
 
 
+@pytest.mark.slow
 def test_test_questions_in_the_same_folder_are_left_out(tmp_path: Path) -> None:
     plan, store = probed(tmp_path)
     spec = plan.cells[0].probe
@@ -256,6 +311,7 @@ def file_plan(folder: Path, rows: list[Row]) -> Plan:
     return make_plan(load_config(file), "small")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:9]))
 def test_hostile_texts_are_shown_as_text(tmp_path: Path, text: str) -> None:
     def sample(prompt: Prompt, i: int) -> Row:

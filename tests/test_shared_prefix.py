@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
-from orchestrator.training.shared_prefix import pack, token_outputs, why_not
+from orchestrator.training.shared_prefix import attend, disagreement, pack, token_outputs, why_not
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 60,
@@ -89,6 +89,39 @@ def test_a_prompt_is_read_once_and_nothing_is_padded() -> None:
     assert rows.positions.tolist() == [[0, 1, 2, 3, 4, 5, 3, 2, 3, 4]]  # the columns of TRL's rows
     assert rows.labels.tolist() == [[8, 9, 10, 11, 12, 9, 9, 7, 7, 3]]
     assert rows.scored.tolist() == [2, 3, 4, 5, 2, 2, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_rows_of_a_prompt_give_the_results_of_padded_rows(count: int) -> None:
+    model, batch = model_of("llama"), batch_of(ROWS[:count])
+    with torch.no_grad():
+        for one, other in zip(packed(model, *batch), padded(model, *batch), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("option", ["position_bias", "softcap"])
+def test_attention_that_rows_cannot_share_is_refused(option: str) -> None:
+    states = [torch.zeros(1, 2, 10, 4)] * 3
+    rows = pack(*batch_of(ROWS))
+    with pytest.raises(NotImplementedError, match="without a position bias or a soft cap"):
+        attend(torch.nn.Module(), *states, None, packed_rows=rows, **{option: 1.0})
+    out, _ = attend(torch.nn.Module(), *states, None, packed_rows=rows, position_bias=None)
+    assert out.shape == (1, 10, 2, 4) and rows.attended == 1
+
+
+def test_log_probabilities_disagree_by_their_largest_difference() -> None:
+    ones = torch.ones(2, 3)
+    assert disagreement(lambda: ones, lambda: ones + 0.009, 0.01) == ""
+    said = disagreement(lambda: ones + torch.eye(2, 3) / 4, lambda: ones, 0.25)
+    assert said == "log-probabilities differ by 0.25"
+
+    def fails(error: Exception) -> torch.Tensor:
+        raise error
+
+    said = disagreement(lambda: fails(TypeError("no packed_rows")), lambda: ones, 1)
+    assert said == "its layers refuse packed rows (no packed_rows)"
+    with pytest.raises(torch.OutOfMemoryError):
+        disagreement(lambda: fails(torch.OutOfMemoryError("full")), lambda: ones, 1)
 
 
 TOKENS = st.lists(st.integers(1, 59), min_size=1, max_size=6)

@@ -8,10 +8,10 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +25,7 @@ from tasks.base import Answer
 from tasks.competition_math import SUBJECTS, CompetitionMath, boxed_gold, is_numeric
 from tasks.file_answers import final_answer
 from tasks.gsm8k import Gsm8k, gold_number, solution_steps
+from tasks.options import wrong_option
 from tasks.question_file import QuestionFile, mark_text
 from tasks.shuffled_objects import ShuffledObjects
 
@@ -131,6 +132,87 @@ def test_options_that_change_marks_are_part_of_the_marker_id() -> None:
     assert Gsm8k(last_number=True).marker_id == "gsm8k/1/lenient/last-number"
     names = {task.marker_id for task in QuestionFile.marker_variants()}
     assert len(names) == 4 and "file/1/lenient/text" in names
+
+
+def annotated(
+    *,
+    size: int | None = None,
+    share: float = 0.5,
+    exact: bool = False,
+    name: str = "",
+    names: Sequence[str] = (),
+    levels: list[int] | None = None,
+    anything: list[Any] | tuple[Any, ...] = (),
+    kind: Literal["a", "b", 3] = "a",
+    columns: Mapping[str, str] | None = None,
+    other: Path | None = None,
+) -> None:
+    """A constructor with every kind of option."""
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"size": 3, "share": 1, "exact": True, "name": "a"}, None),
+        ({"size": None, "share": 0.25, "names": ["a"], "levels": [1]}, None),
+        ({"names": [], "levels": None, "anything": [1, "a"], "kind": 3}, None),
+        ({"columns": {"a": "b"}, "other": 7, "unknown": [object]}, None),
+        ({"share": 1, "size": True}, "invalid size True: write an integer"),
+        ({"size": 1.0}, "invalid size 1.0: write an integer"),
+        ({"share": True}, "invalid share True: write a number"),
+        ({"share": None}, "invalid share None: write a number"),
+        ({"exact": 1}, "invalid exact 1: write true or false"),
+        ({"name": 5}, "invalid name 5: write a string"),
+        ({"names": "a"}, "invalid names 'a': write a list of strings"),
+        ({"names": ["a", 1]}, "invalid names ['a', 1]: write a list of strings"),
+        ({"levels": 3}, "invalid levels 3: write a list of integers"),
+        ({"anything": 3}, "invalid anything 3: write a list of values or a list of values"),
+        ({"kind": "c"}, "invalid kind 'c': write one of a, b, 3"),
+        ({"kind": 3.0}, "invalid kind 3.0: write one of a, b, 3"),
+        ({"columns": ["a"]}, "invalid columns ['a']: write a mapping"),
+        ({"name": [1] * 99}, f"invalid name {str([1] * 99)[:80]}: write a string"),
+    ],
+)
+def test_an_option_has_the_type_of_its_annotation(
+    options: dict[str, Any], problem: str | None
+) -> None:
+    assert wrong_option(annotated, options) == problem
+
+
+def test_annotations_that_cannot_be_resolved_refuse_nothing() -> None:
+    def mine(*, size: "Absent") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    assert wrong_option(mine, {"size": "large"}) is None
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "answer"),
+    [
+        (Gsm8k(), "She has 3.\n#### 1,234", "1234"),
+        (Gsm8k(), "-3.5", "-3.5"),
+        (Gsm8k(), "many", None),
+        (CompetitionMath(), r"So $x = \boxed{\frac12}$.", r"\frac12"),
+        (CompetitionMath(), r"\fbox{3} or \boxed 5", "3"),
+        (CompetitionMath(), r"It is $\boxed 5$", "5"),
+        (CompetitionMath(), " x+1 ", "x+1"),
+    ],
+)
+def test_the_answer_of_a_worked_solution_is_read(task: Task, text: str, answer: str | None) -> None:
+    assert task.read_answer(text) == answer
+
+
+@pytest.mark.parametrize("marking", ["strict", "lenient"])
+def test_marks_of_one_and_of_many_answers_are_the_same(marking: Any) -> None:
+    half = [Answer(r"\boxed{0.5}", r"\frac12"), Answer(r"\boxed{\frac{1}{2}}", r"\frac12")]
+    for task, answers in (
+        (CompetitionMath(marking=marking), [*half, Answer("1/2", r"\frac12", True)]),
+        (Gsm8k(marking=marking), [Answer(r"\boxed{18.0}", "18"), Answer("18", "18", True)]),
+    ):
+        marks = task.mark_all(answers)
+        assert marks == [task.mark(*answer) for answer in answers]
+        outcomes = [mark.outcome for mark in marks]
+        first = {"strict": {"math": "wrong", "gsm8k": "unparsed"}, "lenient": {}}[marking]
+        assert outcomes[0] == first.get(task.name, "correct") and outcomes[-1] == "truncated"
 
 
 # --- GSM8K ---

@@ -200,7 +200,7 @@ def test_without_a_manifest_files_of_an_older_version_are_accepted(tmp_path: Pat
 
 def test_the_files_of_a_local_folder_are_listed_with_their_hashes(tmp_path: Path) -> None:
     (tmp_path / "b" / "c").mkdir(parents=True)
-    for name, data in (("z", b"1"), ("b/c/x", b"22"), ("b/.tmp", b""), ("b/y.unsound", b"")):
+    for name, data in (("z", b"1"), ("b/c/x", b"22"), ("b/c/.tmp", b""), ("b/y.unsound", b"")):
         (tmp_path / name).write_bytes(data)
     (tmp_path / "link").symlink_to("z")
     os.mkfifo(tmp_path / "fifo")
