@@ -2,15 +2,19 @@
 
 import random
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.difficulty import table as difficulty_table
 from orchestrator.difficulty.estimates import Prior
+from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import (
     Summary,
     difficulty,
@@ -235,6 +239,27 @@ def test_the_failure_histogram_names_every_outcome_and_sets_unknown_prompts_apar
         assert svg.startswith("<svg")
         assert all(f"<!-- {name} -->" in svg for name in OUTCOMES)
         assert ("<!-- scorable -->" in svg) == apart
+
+
+def test_each_pool_has_a_file_of_its_own_beside_the_page(tmp_path: Path) -> None:
+    def file(folder: str, **changes: Any) -> Path:
+        plan = small_plan(tmp_path / folder, policies=["random"], **changes)
+        [cell] = plan.cells
+        return table_file(plan, cell.probe, tmp_path / "page.html")
+
+    (tmp_path / "one").mkdir()
+    probe = {"samples": 4, "max_completion_length": 32}
+    one = file("one")
+    assert one.parent == tmp_path and one.name.startswith("page-") and one.suffix == ".parquet"
+    assert len(one.name) == len("page-12345678.parquet")
+    assert file("one") == one == file("one", probe=probe | {"samples": 8}), "of one probe's folder"
+    larger = {"task": "shuffled_objects", "options": {"train": 41, "test": 12}}
+    others = [
+        file("one", probe=probe | {"temperature": 0.7}),
+        file("one", datasets={"small": larger}),
+        file("one", marking="strict"),
+    ]
+    assert len({one, *others}) == 4
 
 
 def pool_of(successes: list[int], failures: list[str], samples_each: int) -> pa.Table:
