@@ -78,9 +78,9 @@ def _agreement_of_part(row: np.ndarray, answers: pa.ChunkedArray, prompts: pa.Ta
     n, solved = counts(prompts, "n"), counts(prompts, "successes")
     needed = np.maximum(np.ceil(SHARE * n - 1e-9), LEAST)
     disputed = (counts(prompts, "wrong") >= needed)[row]
-    agreed = _most_common(row[disputed], answers.filter(pa.array(disputed)))
+    agreed = _votes(row[disputed], answers.filter(pa.array(disputed)))
     rows, votes = agreed["row"].to_numpy(), agreed["votes"].to_numpy()
-    enough = votes >= needed[rows]
+    enough = votes >= needed[rows]  # of a prompt's answers at most one
     never = np.flatnonzero(enough & (solved[rows] == 0))
     # The rows of a difficulty table are in the order of their ids.
     first = never[np.lexsort((rows[never], -votes[never] / n[rows[never]]))[:MOST]]
@@ -95,8 +95,8 @@ def _agreement_of_part(row: np.ndarray, answers: pa.ChunkedArray, prompts: pa.Ta
     return Agreement(int(on_gold), int(on_other), len(never), suspects)
 
 
-def _most_common(row: np.ndarray, wrong: pa.ChunkedArray) -> pa.Table:
-    """One row per prompt: its row, its most common extracted answer, and its votes."""
+def _votes(row: np.ndarray, wrong: pa.ChunkedArray) -> pa.Table:
+    """The row of a prompt, an extracted answer, and its votes: a row per prompt and spelling."""
     answers = wrong.combine_chunks().dictionary_encode()
     keyed = pa.table(
         {
@@ -106,15 +106,8 @@ def _most_common(row: np.ndarray, wrong: pa.ChunkedArray) -> pa.Table:
         }
     )
     grouped = keyed.group_by(["row", "spelling"]).aggregate([("answer", "min"), ([], "count_all")])
-    order = [("row", "ascending"), ("count_all", "descending"), ("spelling", "ascending")]
-    ranked = grouped.sort_by(order)
-    rows = ranked["row"].to_numpy()
-    first = np.ones(len(rows), dtype=bool)
-    first[1:] = rows[1:] != rows[:-1]
-    return (
-        ranked.filter(pa.array(first))
-        .select(["row", "answer_min", "count_all"])
-        .rename_columns(["row", "answer", "votes"])
+    return grouped.select(["row", "answer_min", "count_all"]).rename_columns(
+        ["row", "answer", "votes"]
     )
 
 
