@@ -73,3 +73,9 @@ def test_many_mutated_files_are_planned_or_refused_in_one_line(folder: Path, see
 )
 def test_a_message_without_a_remedy_is_noticed(message: str) -> None:
     assert problems(message)
+
+
+def test_a_word_that_is_cut_keeps_its_closing_quote_and_colon() -> None:
+    assert one_line(f"claim '{'x' * 300}': write a word") == f"claim '{'x' * 199}…': write a word"
+    assert one_line("y" * 201) == f"{'y' * 200}…" and one_line("y" * 200) == "y" * 200
+    assert one_line('"' * 100_000 + "x") == '"' * 200 + "…"

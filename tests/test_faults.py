@@ -5,6 +5,7 @@ import os
 import tempfile
 import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray.exceptions import RayTaskError
@@ -84,19 +85,20 @@ def test_the_log_is_in_the_storage_or_else_in_tmpdir_for_its_owner_alone(
 
 
 @pytest.mark.parametrize(
-    ("number", "file", "start"),
+    ("number", "files", "start"),
     [
-        (errno.EACCES, "/data/x", "/data/x: Permission denied (node HOST): correct this, then "),
-        (errno.EIO, None, "Input/output error (node HOST): correct this, then rerun "),
-        (errno.EDQUOT, "/x", "/x: no space left on the device (node HOST): free some, then "),
+        (errno.EACCES, ["/data/x"], "/data/x: Permission denied (node HOST): correct this, then "),
+        (errno.EIO, [], "Input/output error (node HOST): correct this, then rerun "),
+        (errno.EDQUOT, ["/x"], "/x: no space left on the device (node HOST): free some, then "),
+        (errno.EISDIR, [".x.tmp", None, "/x"], "/x: Is a directory (node HOST): correct this, "),
     ],
 )
 def test_an_error_of_the_system_names_file_and_node(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, file: str | None, start: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, files: list[Any], start: str
 ) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "HOST")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    error = OSError(number, os.strerror(number), file)
+    error = OSError(number, os.strerror(number), *files)
     in_tune = RuntimeError(f"Traceback:\nOSError: {error}")
     for each in (error, in_tune):
         assert fault_text(raised(each)).startswith(start)

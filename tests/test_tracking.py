@@ -518,6 +518,8 @@ def test_a_run_prints_links_to_its_curves(store: Store) -> None:
         f"decile ui --storage {store.uri}",
         "http://127.0.0.1:5000/#/x",
     ]
+    spaced = Store("/my runs")
+    assert comparison_links(None, spaced, "") == ["decile ui --storage '/my runs'"]
     assert comparison_links("https://me:pw@host/", store, "#/x") == ["https://***@host/#/x"]
     assert comparison_links("https://host", store, "") == ["https://host"]  # MLflow failed
     assert comparison_links("postgresql://host/db", store, "#/x") == ["postgresql://host/db"]

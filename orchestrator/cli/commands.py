@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"\nresults:  {store.uri}")
     for line in comparison_links(arguments.tracking_uri, store, outcome.page):
         print(f"compare:  {line}")
-    print(f"report:   decile report {arguments.file} -e {plan.name} --storage {store.uri}")
+    call = ["decile", "report", str(arguments.file), "-e", plan.name, "--storage", store.uri]
+    print(f"report:   {shlex.join(call)}")
     if outcome.dropped:
         todo = "to continue, raise the cap and rerun the same command"
         print(wrapped(f"capped:   {outcome.dropped}; {todo}", output_width(), indent=10))

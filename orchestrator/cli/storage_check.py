@@ -1,5 +1,6 @@
 """`decile doctor --storage`: whether all files of a storage prove themselves."""
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -38,7 +39,8 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
     if repair:
         print("Rerun decile run to make these files again.")
     else:
-        print(f"decile run sets them aside, or: decile doctor --storage {redact(uri)} --repair")
+        repairing = ["decile", "doctor", "--storage", redact(uri), "--repair"]
+        print(f"decile run sets them aside, or: {shlex.join(repairing)}")
     return 1
 
 

@@ -23,7 +23,8 @@ def one_line(message: str) -> str:
     """The message as one printable line; words that are too long to read are cut."""
     text = " ".join(message.split())
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    return re.sub(rf"\S{{{MAX_WORD}}}\S+", lambda word: f"{word[0][:MAX_WORD]}…", text)
+    # What closes a quoted value stays: it separates the value from the remedy.
+    return re.sub(rf"(\S{{{MAX_WORD}}})\S+?(['\")]{{0,3}}[:;,.]?)(?!\S)", r"\1…\2", text)
 
 
 @contextmanager

@@ -47,9 +47,9 @@ def _sentence(error: BaseException) -> str:
     place = f" (node {socket.gethostname()})"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     if isinstance(error, OSError) and error.errno:
-        number, file = error.errno, error.filename
+        number, file = error.errno, error.filename2 or error.filename  # a rename has two
     else:  # Tune has only the text of an error
-        match = re.match(r"OSError: \[Errno (\d+)\] [^:]*(?:: '(.+)')?$", lines[-1])
+        match = re.match(r"OSError: \[Errno (\d+)\] [^:]*(?:: (?:'.+' -> )?'(.+)')?$", lines[-1])
         number, file = (int(match[1]), match[2]) if match else (0, None)
     if number:
         problem, remedy = os.strerror(number), "correct this"

@@ -6,6 +6,7 @@ deleted and rewritten, and a failing tracking server costs one warning, never th
 
 import logging
 import os
+import shlex
 import socket
 import sqlite3
 import sys
@@ -153,7 +154,7 @@ def comparison_links(tracking_uri: str | None, store: Store, page: str) -> list[
     """Where the sweep's curves can be seen; `page` is empty where MLflow failed."""
     if tracking_uri is None:
         local_page = [f"http://127.0.0.1:5000/{page}"] if page else []
-        return [f"decile ui --storage {store.uri}", *local_page]
+        return [shlex.join(["decile", "ui", "--storage", store.uri]), *local_page]
     has_ui = tracking_uri.startswith("http") and page
     return [redact(f"{tracking_uri.rstrip('/')}/{page}" if has_ui else tracking_uri)]
 
