@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from nfs_locks import nfs_flock
 
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.locks import exclusive, is_held
@@ -353,23 +354,6 @@ def test_what_was_set_aside_before_is_never_replaced(tmp_path: Path) -> None:
     assert [store.read_json(f"j.json.{n}.unsound") for n in (2, 3)] == [1, 2]
 
 
-# Linux refuses an exclusive flock through NFS on a file that is open for reading only, and a shared
-# one on a file that is open for writing only.
-NFS_FLOCK = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/file.h>
-int flock(int file, int operation) {
-    int mode = fcntl(file, F_GETFL) & O_ACCMODE;
-    if ((operation & LOCK_EX && mode == O_RDONLY) || (operation & LOCK_SH && mode == O_WRONLY)) {
-        errno = EBADF;
-        return -1;
-    }
-    return ((int (*)(int, int))dlsym(RTLD_NEXT, "flock"))(file, operation);
-}
-"""
 ON_NFS = """
 import fcntl, sys
 from pathlib import Path
@@ -395,15 +379,12 @@ except OSError as error:
 
 @pytest.mark.slow
 def test_locks_work_through_nfs(tmp_path: Path) -> None:
-    compiler = shutil.which("cc")
-    if compiler is None:
+    library = nfs_flock(tmp_path)
+    if library is None:
         pytest.skip("needs a C compiler")
-    source, library = tmp_path / "flock.c", tmp_path / "flock.so"
-    source.write_text(NFS_FLOCK)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     process = subprocess.run(
         [sys.executable, "-c", ON_NFS, tmp_path],
-        env=os.environ | {"LD_PRELOAD": str(library)},
+        env=os.environ | {"LD_PRELOAD": library},
         capture_output=True,
         text=True,
         timeout=120,

@@ -14,6 +14,7 @@ from sweeps import run, start, wait_for
 
 from chaos.cases import Case, checkpoints, family, survivors, sweep, table
 from chaos.damage import damaged_files
+from chaos.entries import entries, nfs
 from chaos.faults import clocks, full_disks, object_stores, trackers
 from chaos.kills import kills
 from chaos.mutated import mutated_files
@@ -62,6 +63,8 @@ def main() -> int:
         partial(trackers, folder, reference),
         partial(object_stores, folder, reference, options.buckets, rng),
         partial(clocks, folder, reference, interrupted),
+        partial(entries, folder, stores, reference),
+        partial(nfs, folder, reference),
         partial(mutated_files, folder, options.mutations, options.seed),
     ]
     for scenario in scenarios:

@@ -1,5 +1,6 @@
 """What every case is checked for."""
 
+import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import psutil
 from mlflow import MlflowClient
-from sweeps import NAME, decile, experiments, same_results, store_of
+from sweeps import NAME, decile, experiments, plan_of, same_results, store_of
 
 from orchestrator.tracking import default_tracking_uri
 from orchestrator.tracking.client import failures
@@ -64,11 +65,19 @@ def table(cases: Iterable[Case]) -> str:
 
 def finish(file: Path, *arguments: str, **variables: str) -> list[str]:
     """Run the sweep of a file to its end without disturbing it; returns problems."""
-    process = decile("run", str(file), "-e", NAME, *arguments, folder=file.parent, **variables)
+    return ends("run", str(file), "-e", NAME, *arguments, folder=file.parent, **variables)
+
+
+def ends(*arguments: str, folder: Path, code: int = 0, **variables: str) -> list[str]:
+    """Run `decile …`, which must end with this exit code; returns problems."""
+    try:
+        process = decile(*arguments, folder=folder, **variables)
+    except subprocess.TimeoutExpired as error:
+        return [f"decile {arguments[0]} hangs: {str(error.stdout)[-500:]}"]
     output = process.stdout + process.stderr
     problems = tracebacks(output)
-    if process.returncode:
-        problems.append(f"the last run exits with {process.returncode}: {output[-500:]}")
+    if process.returncode != code:
+        problems.append(f"decile {arguments[0]} exits with {process.returncode}: {output[-500:]}")
     return problems
 
 
@@ -80,11 +89,14 @@ def tracebacks(output: str) -> list[str]:
 
 def differences(file: Path, reference: Path, tracking_uri: str | None = None) -> list[str]:
     """How a finished sweep differs from the undisturbed one."""
-    problems = []
+    store, problems = store_of(file), []
+    ids = [cell.cell_id for cell in plan_of(file).cells]
+    if missing := [i for i in ids if not store.exists("cells", i, "result.json")]:
+        return [f"cells without a result: {', '.join(missing)}"]
     if not same_results(file, reference):
         problems.append("results differ from those of the undisturbed sweep")
     try:
-        client = MlflowClient(tracking_uri or default_tracking_uri(store_of(file)))
+        client = MlflowClient(tracking_uri or default_tracking_uri(store))
         experiments = [e for e in client.search_experiments() if e.name != "Default"]
     except failures() as error:
         return [*problems, f"MLflow cannot be read: {str(error)[:200]}"]
