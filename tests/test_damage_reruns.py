@@ -9,6 +9,7 @@ from sweeps import evaluations, experiments, groups, plan_of, run, same_results,
 
 from orchestrator.pipeline.audit import Audit, audit
 from orchestrator.storage.store import Store
+from orchestrator.storage.verification import local_files
 from orchestrator.training.record import complete_checkpoints
 from orchestrator.training.trial import run_cell
 
@@ -84,6 +85,7 @@ def interrupted(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         ("optimizer.pt", "deleted"),
         ("trainer_state.json", "cut in half"),
         ("rng_state.pth", "swapped"),
+        ("optimizer.pt", "vouched for"),
     ],
 )
 def test_a_cell_resumes_from_the_checkpoint_before_a_damaged_one(
@@ -93,7 +95,14 @@ def test_a_cell_resumes_from_the_checkpoint_before_a_damaged_one(
     shutil.copytree(interrupted.parent / "runs", tmp_path / "runs")
     cell, store = plan_of(file).cells[0], store_of(file)
     folder = Path(store.path("cells", cell.cell_id))
-    DAMAGES[damage](folder / "checkpoint-6" / name, folder / "checkpoint-4" / name)
+    if damage == "vouched for":
+        (folder / "checkpoint-6" / name).write_bytes(b"nothing that torch can load")
+        place = ("cells", cell.cell_id, "checkpoint-6", "decile.json")
+        files = local_files(folder / "checkpoint-6")
+        del files["decile.json"]
+        store.write_json(store.read_json(*place), *place, files=files)
+    else:
+        DAMAGES[damage](folder / "checkpoint-6" / name, folder / "checkpoint-4" / name)
     if damage == "swapped":  # both are foreign now; only the newer one shall be
         shutil.copy(
             interrupted.parent / "runs" / folder.relative_to(store.root) / "checkpoint-4" / name,

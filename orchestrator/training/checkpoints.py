@@ -6,17 +6,28 @@ its manifest, and a cell that resumes downloads it again, on whichever node. Eit
 the updates since the last checkpoint.
 """
 
+import io
+import json
 import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator.storage.errors import one_line
 from orchestrator.storage.proof import FileProof
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.storage.verification import is_stored, local_files
+from orchestrator.storage.verification import Checked, is_stored, local_files
 from orchestrator.training.cell_state import MANIFEST
+from orchestrator.training.record import latest_checkpoint, set_aside_checkpoint
 
+# The trainer's files that it reads with its own libraries.
+_LOADED = re.compile(
+    r"(optimizer|scheduler|scaler)\.pt|rng_state(_\d+)?\.pth|"
+    r"adapter_model\.safetensors|(adapter_config|trainer_state)\.json"
+)
+REASON_LENGTH = 200
 KEPT = 2  # checkpoints of a running cell, as the trainer keeps on a folder
 
 
@@ -69,6 +80,53 @@ class Checkpoints:
         for child in self.folder.iterdir():
             if child.is_dir():
                 shutil.rmtree(child, ignore_errors=True)
+
+
+def resumable_checkpoint(store: Store, cell_id: str) -> str | None:
+    """The name of the newest sound checkpoint that can be loaded; None to start over.
+
+    Newer ones are set aside, and logged.
+    """
+    while (newest := latest_checkpoint(store, cell_id)) is not None:
+        unsound = [*_unloadable(store, f"cells/{cell_id}/{newest[0]}")]
+        if not unsound:
+            return newest[0]
+        set_aside_checkpoint(store, cell_id, newest[0], unsound)
+    return None
+
+
+def _unloadable(store: Store, place: str) -> Iterator[Checked]:
+    """Files that the trainer reads and that are not of their type: it would fail every time.
+
+    The manifest only shows that they are as they were written, perhaps with other libraries.
+    """
+    for name in filter(_LOADED.fullmatch, store.names(place)):
+        data = store.read_bytes(place, name)
+        try:
+            _load(name, data)
+        except Exception as error:  # what pickle raises depends on the bytes
+            if isinstance(error, MemoryError) or "allocate memory" in str(error):
+                raise
+            reason = f"{type(error).__name__}: {one_line(str(error))[:REASON_LENGTH]}"
+            yield Checked(f"{place}/{name}", f"cannot be loaded ({reason})")
+
+
+def _load(name: str, data: bytes) -> None:
+    """As the trainer does, on a CPU."""
+    import torch
+    from safetensors.torch import load
+    from transformers import TrainerState
+    from transformers.trainer_pt_utils import safe_globals
+
+    if name.endswith(".json"):
+        content = json.loads(data)
+        if name.startswith("trainer_state"):
+            TrainerState(**content)
+    elif name.endswith(".safetensors"):
+        load(data)
+    else:
+        with safe_globals():
+            torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
 def _scratch(cell_id: str, rank: int) -> Path:

@@ -21,7 +21,7 @@ from orchestrator.selection.stored import read_subset
 from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import STARTED, CellState, cell_state
-from orchestrator.training.checkpoints import Checkpoints
+from orchestrator.training.checkpoints import Checkpoints, resumable_checkpoint
 from orchestrator.training.early_stopping import StopDecision, interim_check, save_stop
 from orchestrator.training.micro_batch import fitted_grpo, shrink
 from orchestrator.training.record import (
@@ -29,7 +29,6 @@ from orchestrator.training.record import (
     finish,
     keep_adapter,
     keep_for_evaluation,
-    latest_checkpoint,
     read_checkpoint,
     versions,
 )
@@ -70,8 +69,7 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
             if state.settled or (state is CellState.TRAINED and cell.evaluate_engine):
                 return None
             store.write_json(cell.model_dump(mode="json"), "cells", cell.cell_id, STARTED)
-            newest = latest_checkpoint(store, cell.cell_id)
-            return Start(newest[0] if newest else None, fitted_grpo(cell, store))
+            return Start(resumable_checkpoint(store, cell.cell_id), fitted_grpo(cell, store))
 
         # Only one worker decides: another could see an older state of the store.
         decided = workers.from_first(start)
