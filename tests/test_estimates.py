@@ -334,6 +334,16 @@ def simulated(table: pa.Table, samples: int) -> pa.Table:
     return tables[0]
 
 
+def test_a_simulated_probe_has_the_pools_prior_and_groups_of_eight() -> None:
+    p, rng = pool(300, 1)
+    table = probe(p, 5, rng)
+    prior = fit_prior(table["successes"].to_numpy(), table["scorable"].to_numpy())
+    again = simulated(table, 10)
+    counted = again["successes"].to_numpy(), again["scorable"].to_numpy()
+    for name, values in rates(*counted, prior, 8).items():
+        assert again[name].combine_chunks().equals(values.cast(again[name].type)), name
+
+
 @pytest.mark.parametrize("kind", ["wrong", "unparsed", "truncated"])
 def test_a_simulated_prompt_fails_as_it_did_before(kind: str) -> None:
     """Ten failures of one kind, of half of the prompts: with one average failure, 10.5 of 11."""
