@@ -13,7 +13,7 @@ import pytest
 from factories import small_plan
 
 from orchestrator.cli.main import main
-from orchestrator.config.entries import PolicyEntry
+from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.difficulty.table import difficulty
 from orchestrator.planning.cells import ProbeSpec
@@ -24,7 +24,7 @@ from orchestrator.probing.probe import ProbeActor
 from orchestrator.probing.sample_store import write_part
 from orchestrator.selection.from_file import select_file
 from orchestrator.selection.stored import store_subset
-from orchestrator.selection.subsets import reason, with_reason
+from orchestrator.selection.subsets import SubsetRequest, reason, select, with_reason
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, SUBSET, empty
@@ -105,6 +105,76 @@ def store_subsets(folder: Path, plan: Plan, specs: Sequence[ProbeSpec]) -> None:
         for cell in plan.cells if spec.split == "train" else ():
             if cell.probe == spec:
                 store_subset(store, cell, difficulty_of(plan, spec, outcomes))
+
+
+SCORED, TIED = "chosen by its score", "chosen at random among ties"
+
+
+@pytest.mark.parametrize(
+    ("policy", "size", "tied"),
+    [
+        ("hard", 2, [False, True]),  # b fails all; of c and d, which tie, one
+        ("hard", 3, [False, False, False]),  # all that tie are chosen
+        ("hard", 1, [False]),
+        ("easy", 3, [False, True, True]),  # a and e tie with three of four; c and d follow
+        ("random", 3, [True, True, True]),
+        ("full", 5, [False] * 5),
+        ("mixture", 2, [False, False]),  # without scores
+    ],
+)
+def test_each_prompt_says_whether_chance_or_its_score_chose_it(
+    policy: str, size: int, tied: list[bool]
+) -> None:
+    table = pa.table({"prompt_id": [*"abcde"], "pass_rate": [0.75, 0, 0.25, 0.25, 0.75]})
+    options = {"shares": {"hard": 1}} if policy == "mixture" else {}
+    if policy == "easy":
+        table = table.set_column(1, "pass_rate", pa.array([1.0, 0, 0.75, 0.75, 0.75]))
+    subset, why = select(table, SubsetRequest(PolicyEntry(policy=policy, options=options), size))
+    assert subset["tied"].to_pylist() == tied
+    assert subset["why"].to_pylist() == [TIED if by_chance else SCORED for by_chance in tied]
+    assert subset["rank"].to_pylist() == [*range(size)]
+    assert (why["policy"], why["size"], why["asked"], why["seed"]) == (policy, size, size, 0)
+
+
+def test_the_reason_for_a_prompt_states_its_samples() -> None:
+    table = pa.table(
+        {
+            "prompt_id": [*"abc"],
+            "pass_rate": [0.5, 1.0, None],
+            "n": [4, 2, None],
+            "successes": [2, 2, None],
+            "short": [False, True, None],
+        }
+    )
+    subset, why = select(table, SubsetRequest(PolicyEntry(policy="full"), 1))
+    assert dict(zip(subset["prompt_id"].to_pylist(), subset["why"].to_pylist(), strict=True)) == {
+        "a": f"{SCORED}; 2 of 4 samples correct",
+        "b": f"{SCORED}; 2 of 2 samples correct, decided before all samples were drawn",
+        "c": SCORED,
+    }
+    assert (why["size"], why["asked"], why["ties"]) == (3, 1, None), "the whole pool at any size"
+    parsed = {"wrong": [0, 1, 1], "unparsed": [5, 0, 0], "truncated": [0, 0, 0]}
+    for name, counts in parsed.items():
+        table = table.append_column(name, pa.array(counts))
+    rule = PolicyEntry(policy="full", options={"require": "parsed"})
+    subset, why = select(table, SubsetRequest(rule, 1))
+    assert sorted(subset["prompt_id"].to_pylist()) == ["b", "c"] and why["size"] == 2
+
+
+@pytest.mark.parametrize("sample", [-1, MAX_SAMPLES])
+def test_sample_numbers_are_within_the_samples_that_a_probe_may_have(
+    tmp_path: Path, sample: int
+) -> None:
+    file = tmp_path / "samples.parquet"
+    place = SAMPLES.get_field_index("sample")
+    numbers = pa.array([sample, 1, 2, 3], pa.int32())
+    pq.write_table(samples("a").set_column(place, "sample", numbers), file)
+    most = f"{MAX_SAMPLES - 1:,}"
+    with pytest.raises(UserError, match=f"sample {sample}: write integers from 0 to {most}$"):
+        chosen(file, "random", "1")
+    last = pa.array([MAX_SAMPLES - 1, 1, 2, 3], pa.int32())
+    pq.write_table(samples("a").set_column(place, "sample", last), file)
+    assert chosen(file, "random", "1") == ["a"]
 
 
 def test_the_folder_of_a_probe_is_sufficient_input(tmp_path: Path) -> None:
@@ -220,10 +290,14 @@ def test_probes_of_other_settings_are_not_merged_and_the_difference_is_named(
             store.write_json(content, "probes", key, "key.json")
         write_part(store, key, "train", samples())
     one, two, none = (tmp_path / "probes" / key for key in keys)
+    file = tmp_path / "samples.parquet"
+    pq.write_table(samples(), file)
     for pair, difference in (
         ((one, two), "model.revision is 1 and 2; top_p is None and 0.9"),
         ((two, one), "model.revision is 2 and 1; top_p is 0.9 and None"),
         ((one, none), "keys one and none"),
+        ((file, one), "keys none and one"),
+        ((one, file), "keys one and none"),
     ):
         with pytest.raises(UserError) as refused:
             select_file(pair, PolicyEntry(policy="hard"), "2", 0, tmp_path / "subset.parquet")
