@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from orchestrator.config.claim_check import resolved_claim
 from orchestrator.cost.draws import expected_draws
-from orchestrator.evaluation.groups import GroupRecorder, learnable_drawn_pct, training_metrics
+from orchestrator.evaluation.groups import (
+    GroupRecorder,
+    group_shares,
+    learnable_drawn_pct,
+    learnable_pct,
+    live_share,
+    training_metrics,
+)
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
@@ -277,3 +284,11 @@ def test_learnable_of_drawn_counts_every_group() -> None:
         pa.Table.from_pylist([group(1, "a", outcomes)], schema=GROUPS) for outcomes in (LIVE, DEAD)
     ]
     assert learnable_drawn_pct(*tables) == 50
+
+
+def test_an_update_that_trained_on_no_group_has_no_live_ones() -> None:
+    kept = pa.Table.from_pylist([group(2, "a", LIVE), group(2, "b", DEAD)], schema=GROUPS)
+    lost = pa.Table.from_pylist([group(1, "a", DEAD), group(2, "c", LIVE)], schema=GROUPS)
+    assert live_share(kept, lost) == {1: 0.0, 2: 0.5} and live_share(kept) == {2: 0.5}
+    assert (learnable_pct(kept, lost), learnable_pct(kept)) == (25, 50)
+    assert [*group_shares(kept, lost)] == [1, 2] and sum(group_shares(kept, lost)[1]) == 0

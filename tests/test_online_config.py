@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import sweeps
@@ -11,10 +12,10 @@ import yaml
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.selection.candidates import check_candidates
+from orchestrator.selection.candidates import check_candidates, history_of, kept_groups
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SUBSET
-from policies import PolicyError
+from policies import PolicyError, discards, get_online_policy
 
 GRID = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard", "mine"]}
 
@@ -134,3 +135,33 @@ def test_a_policy_is_tried_before_any_cell_trains(tmp_path: Path, name: str, mes
     with pytest.raises(PolicyError, match=message):
         check_candidates(cell, subset)
     check_candidates(plan.cells[0], subset)  # a static policy has nothing to try
+
+
+def test_before_training_a_prompt_is_known_by_the_samples_that_could_be_scored(
+    tmp_path: Path,
+) -> None:
+    """A rate leaves errors out: 2 successes at a rate of 2/3 are two of three."""
+    cell = loaded(tmp_path, {"policy": "dynamic"}).cells[1]
+    subset = pa.table(
+        {
+            "prompt_id": [*"abcde"],
+            "n": [4, 4, 4, 4, None],
+            "successes": [2, 2, 0, 0, None],
+            "pass_rate": [0.5, 2 / 3, 0.0, None, None],
+        }
+    )
+    history = history_of(cell.model_copy(update={"seed": 7}), subset)
+    assert history.prompt_ids.to_pylist() == [*"abcde"]
+    assert history.samples.tolist() == [4, 3, 4, 0, 0]
+    assert history.successes.tolist() == [2, 2, 0, 0, 0]
+    rates = [0.5, 2 / 3, 0, np.nan, np.nan]
+    assert history.pass_rate.tolist() == pytest.approx(rates, nan_ok=True)
+    group_size = cell.grpo["num_generations"]
+    assert (history.seed, history.updates, history.group_size) == (7, cell.updates, group_size)
+
+
+def test_a_policy_judges_groups_by_their_correct_and_marked_completions() -> None:
+    policy = get_online_policy("dynamic")
+    assert discards(policy)
+    kept = kept_groups(policy, "dynamic", np.array([0, 1, 4]), np.array([4, 4, 4]))
+    assert kept.tolist() == [False, True, False]
