@@ -24,12 +24,18 @@ from orchestrator.probing.probe import ProbeActor
 from orchestrator.probing.sample_store import write_part
 from orchestrator.selection.from_file import select_file
 from orchestrator.selection.stored import store_subset
-from orchestrator.selection.subsets import SubsetRequest, reason, select, with_reason
+from orchestrator.selection.subsets import (
+    SubsetRequest,
+    policy_entry,
+    reason,
+    select,
+    with_reason,
+)
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, SUBSET, empty
 from orchestrator.storage.store import Store
-from policies import PolicyError, get_policy
+from policies import PolicyError, get_policy, tie_breakers
 
 ONE_PROMPT = {"max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 4}  # per update
 RIGHT = {"a": 4, "b": 0, "c": 2, "d": 1}  # of 4 samples
@@ -161,6 +167,39 @@ def test_the_reason_for_a_prompt_states_its_samples() -> None:
     assert sorted(subset["prompt_id"].to_pylist()) == ["b", "c"] and why["size"] == 2
 
 
+@pytest.mark.parametrize(("count_truncated", "first"), [("wrong", "a"), ("exclude", "b")])
+def test_samples_that_an_early_decision_left_out_count_as_failures(
+    count_truncated: str, first: str
+) -> None:
+    """a, with 1 of 2 and one cut, ends at 1/4 or, without the cut one, at 1/3; b is at 0.3."""
+    table = pa.table(
+        {
+            "prompt_id": ["a", "b"],
+            "pass_rate": [0.5, 0.3],
+            "n": [2, 4],
+            "successes": [1, 1],
+            "truncated": [1, 0],
+            "error": [0, 0],
+        }
+    )
+    request = SubsetRequest(PolicyEntry(policy="hard"), 1, 0, (), 4, count_truncated)
+    assert select(table, request)[0]["prompt_id"].to_pylist() == [first]
+
+
+def test_a_policy_on_the_command_line_has_its_options() -> None:
+    options = {"low": 0.2, "high": 0.8}
+    assert policy_entry("band", options) == PolicyEntry(policy="band", options=options)
+    with pytest.raises(PolicyError, match="'band' needs low and high"):
+        policy_entry("band", {})
+
+
+def test_a_table_of_rates_alone_gives_a_subset_without_tiers(tmp_path: Path) -> None:
+    file = tmp_path / "rates.parquet"
+    pq.write_table(pa.table({"prompt_id": [*"abc"], "pass_rate": [0.5, 0.1, 0.9]}), file)
+    assert chosen(file) == ["b", "a"]
+    assert pq.read_table(tmp_path / "subset.parquet")["tier"].to_pylist() == ["", ""]
+
+
 @pytest.mark.parametrize("sample", [-1, MAX_SAMPLES])
 def test_sample_numbers_are_within_the_samples_that_a_probe_may_have(
     tmp_path: Path, sample: int
@@ -172,6 +211,10 @@ def test_sample_numbers_are_within_the_samples_that_a_probe_may_have(
     most = f"{MAX_SAMPLES - 1:,}"
     with pytest.raises(UserError, match=f"sample {sample}: write integers from 0 to {most}$"):
         chosen(file, "random", "1")
+    for wrong, kind in ((pa.array([0.0, 1, 2, 3]), "double"), (pa.array([None, 1, 2, 3]), "null")):
+        pq.write_table(samples("a").set_column(place, "sample", wrong), file)
+        with pytest.raises(UserError, match=f"column sample holds {kind}: write integers from 0$"):
+            chosen(file, "random", "1")
     last = pa.array([MAX_SAMPLES - 1, 1, 2, 3], pa.int32())
     pq.write_table(samples("a").set_column(place, "sample", last), file)
     assert chosen(file, "random", "1") == ["a"]
@@ -331,6 +374,21 @@ def test_a_probe_that_stopped_early_serves_the_subsets_that_it_has_decided(
     early = chosen(tmp_path / "samples.parquet", policy, budget)
     pq.write_table(samples(), tmp_path / "samples.parquet")
     assert {*early} == {*chosen(tmp_path / "samples.parquet", policy, budget)}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_seed_decides_whether_a_probe_that_stopped_early_has_decided(
+    tmp_path: Path, seed: int
+) -> None:
+    """Should a end at half, it ties with c: the tie-breakers say whether that matters."""
+    file = tmp_path / "samples.parquet"
+    pq.write_table(pa.concat_tables([samples("a", range(2)), samples("bcd")]), file)
+    ranks = tie_breakers(4, np.random.default_rng(seed))
+    if ranks[0] < ranks[2]:
+        with pytest.raises(UserError, match="stopped early, and 1 of 4 prompts"):
+            chosen(file, budget="3", seed=seed)
+    else:
+        assert chosen(file, budget="3", seed=seed) == ["b", "d", "c"]
 
 
 def test_a_torn_part_is_refused(tmp_path: Path) -> None:
