@@ -11,6 +11,8 @@ import pytest
 from ray.exceptions import RayTaskError
 
 from orchestrator.storage.faults import fault_text, remote_fault, root_cause
+from orchestrator.storage.lease import driver_lease
+from orchestrator.storage.locks import exclusive, is_held
 from orchestrator.storage.scratch import scratch_folder
 from orchestrator.storage.store import Store
 
@@ -102,6 +104,57 @@ def test_an_error_of_the_system_names_file_and_node(
     in_tune = RuntimeError(f"Traceback:\nOSError: {error}")
     for each in (error, in_tune):
         assert fault_text(raised(each)).startswith(start)
+
+
+def test_an_error_without_a_file_says_what_its_library_says(tmp_path: Path) -> None:
+    text = "Cannot delete '/data/x'. Detail: [errno 13] Permission denied"
+    own = OSError(errno.EACCES, text)
+    in_tune = RuntimeError(f"Traceback:\nPermissionError: [Errno 13] {text}")
+    for error in (own, in_tune):
+        assert fault_text(raised(error), Store(str(tmp_path))).startswith(f"{text} (node ")
+    named = RuntimeError("Trace:\nNotADirectoryError: [Errno 20] Not a directory: '/data/x'")
+    assert fault_text(named, Store(str(tmp_path))).startswith("/data/x: Not a directory (node ")
+
+
+@pytest.mark.parametrize(
+    "number", [errno.EFBIG, errno.EROFS, errno.ENOSPC, errno.EIO, errno.ENOLCK]
+)
+def test_errors_of_open_files_name_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Those of write, fsync and flock have no name of a file."""
+
+    def fails(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    store = Store(str(tmp_path))
+    store.write_json(1, "cells", "a", ".lock")
+    uses = {
+        "cells/a/j.json": lambda: store.write_json(1, "cells", "a", "j.json"),
+        "cells/a/.lock": lambda: exclusive(tmp_path / "cells" / "a").__enter__(),
+        "sweeps/.small.lease": lambda: driver_lease(store, "small", print).__enter__(),
+    }
+    monkeypatch.setattr("os.fsync", fails)
+    monkeypatch.setattr("fcntl.flock", fails)
+    for path, use in (uses | {"cells/a/.lock ": lambda: is_held(tmp_path / "cells" / "a")}).items():
+        with pytest.raises(OSError, match=rf"Errno {number}") as caught:
+            use()
+        assert caught.value.filename == str(tmp_path / path.strip())
+    assert store.sizes("cells") == {"a/.lock": 1}, "no temporary file is left"
+
+
+def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write_json(1, "cells", "a")
+    for use in (
+        lambda: store.read_json("cells", "a", "result.json"),
+        lambda: store.names("cells", "a"),
+        lambda: store.write_json(1, "cells", "a", "result.json"),
+        lambda: is_held(tmp_path / "cells" / "a"),
+    ):
+        with pytest.raises((NotADirectoryError, FileExistsError)) as caught:
+            use()
+        assert str(caught.value.filename).startswith(str(tmp_path / "cells" / "a"))
 
 
 def test_the_first_error_of_a_chain_is_named(tmp_path: Path) -> None:

@@ -23,13 +23,16 @@ class Entry(NamedTuple):
 
 
 def local_entries(folder: str, *, recursive: bool = False) -> Iterator[Entry]:
-    """What a local folder contains, by its path from there; nothing if it does not exist."""
+    """What a local folder contains, by its path from there; nothing if it does not exist.
+
+    Raises NotADirectoryError for a file.
+    """
     below = [""]
     while below:
         start = below.pop()
         try:
-            children = [*os.scandir(f"{folder}/{start}")]
-        except (FileNotFoundError, NotADirectoryError):
+            children = [*os.scandir(f"{folder}/{start}".rstrip("/"))]
+        except FileNotFoundError:
             continue
         for child in children:
             entry = _entry(child, start)
@@ -57,10 +60,13 @@ def _entry(child: os.DirEntry[str], start: str) -> Entry | None:
 
 
 def is_regular(file: str | Path) -> bool:
-    """Whether a local path is that of a regular file, and of no link to one."""
+    """Whether a local path is that of a regular file, and of no link to one.
+
+    Raises NotADirectoryError for a path below a file.
+    """
     try:
         return stat.S_ISREG(os.lstat(file).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return False
 
 

@@ -48,11 +48,13 @@ def _sentence(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     if isinstance(error, OSError) and error.errno:
         number, file = error.errno, error.filename2 or error.filename  # a rename has two
+        own = error.strerror
     else:  # Tune has only the text of an error
-        match = re.match(r"OSError: \[Errno (\d+)\] [^:]*(?:: (?:'.+' -> )?'(.+)')?$", lines[-1])
-        number, file = (int(match[1]), match[2]) if match else (0, None)
+        match = re.match(r"\w*Error: \[Errno (\d+)\] (.*?)(?:: (?:'.+' -> )?'(.+)')?$", lines[-1])
+        number, own, file = (int(match[1]), match[2], match[3]) if match else (0, "", None)
     if number:
-        problem, remedy = os.strerror(number), "correct this"
+        # Where an error has no name of a file, its own text may: pyarrow's do.
+        problem, remedy = own if own and not file else os.strerror(number), "correct this"
         if number in FULL:
             problem, remedy = "no space left on the device", "free some"
         what = f"{file}: {problem}" if file else problem

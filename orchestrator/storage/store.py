@@ -120,7 +120,7 @@ class Store:
     def entries(self, *parts: str, recursive: bool = False) -> list[Entry]:
         """What a folder contains, by its path from there; nothing if it does not exist."""
         if self.local:
-            return [*local_entries(self._unlinked(*parts, ""), recursive=recursive)]
+            return [*local_entries(self._unlinked(*parts, "").rstrip("/"), recursive=recursive)]
         folder = self.path(*parts)
         selector = pafs.FileSelector(folder, recursive=recursive, allow_not_found=True)
         infos = self.fs.get_file_info(selector)
