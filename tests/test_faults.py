@@ -147,7 +147,6 @@ def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     store.write_json(1, "cells", "a")
     for use in (
-        lambda: store.read_json("cells", "a", "result.json"),
         lambda: store.names("cells", "a"),
         lambda: store.write_json(1, "cells", "a", "result.json"),
         lambda: is_held(tmp_path / "cells" / "a"),

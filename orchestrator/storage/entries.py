@@ -60,13 +60,10 @@ def _entry(child: os.DirEntry[str], start: str) -> Entry | None:
 
 
 def is_regular(file: str | Path) -> bool:
-    """Whether a local path is that of a regular file, and of no link to one.
-
-    Raises NotADirectoryError for a path below a file.
-    """
+    """Whether a local path is that of a regular file, and of no link to one."""
     try:
         return stat.S_ISREG(os.lstat(file).st_mode)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 

@@ -6,8 +6,9 @@ and a shared one on a file that is open for writing only.
 
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from orchestrator.storage.entries import is_regular
@@ -47,13 +48,13 @@ def exclusive(folder: Path, waits: Callable[[str], None] = lambda _: None) -> It
 
 
 def is_held(folder: Path) -> bool:
-    """Whether another process holds a local folder's lock."""
+    """Whether another process holds a local folder's lock. Raises NotADirectoryError for a file."""
     file = folder / NAME
-    if not is_regular(file):
-        return False
-    with naming(file), file.open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+    with suppress(FileNotFoundError):
+        if stat.S_ISREG(os.lstat(file).st_mode):
+            with naming(file), file.open() as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return True
     return False
