@@ -5,10 +5,12 @@ import json
 import logging
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from orchestrator.tracking import (
     serve_ui,
     ui_command,
 )
+from orchestrator.tracking import client as tracking_client
 from orchestrator.tracking import runs as tracking_runs
 from orchestrator.tracking.cell_view import as_csv, clean, flatten, sweep_tags
 from orchestrator.tracking.client import connect
@@ -329,6 +332,90 @@ def test_a_second_sync_writes_nothing_to_mlflow(
     monkeypatch.setattr(tracking_runs.SweepRuns, "write", lambda *_: pytest.fail("written again"))
     tracker.sync(cell)
     assert tracker.enabled
+
+
+def test_a_finished_cell_takes_four_writes(
+    store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of MLflow's calls is at least one transaction of its own, of one run."""
+    tracker, cell = opened(store, plan), plan.cells[0]
+    finished_cell(store, plan, cell)
+    monkeypatch.setattr(tracking_client, "METRICS_PER_BATCH", 40)
+    calls: list[str] = []
+    tags_after: list[int] = []
+    for name in (
+        "create_run",
+        "log_artifacts",
+        "log_batch",
+        "set_tag",
+        "set_terminated",
+        "get_run",
+    ):
+        real = getattr(MlflowClient, name)
+
+        def counted(*args: Any, name: str = name, real: Any = real, **other: Any) -> Any:
+            calls.append(name)
+            tags_after.extend(len(calls) for _ in other.get("tags") or ())
+            return real(*args, **other)
+
+        monkeypatch.setattr(MlflowClient, name, counted)
+    tracker.sync(cell)
+    assert calls[:4] == ["create_run", "log_batch", "set_terminated", "log_batch"]
+    assert {*calls[4:]} == {"log_batch"}, "of the metrics, in batches of 40"
+    assert tags_after[-1] == len(calls), "the digest is written last"
+
+
+def test_a_run_that_lacks_its_last_write_is_completed(
+    store: Store, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, uri = plan.cells[0], default_tracking_uri(store)
+    finished_cell(store, plan, cell)
+    with monkeypatch.context() as killed:
+        killed.setattr(tracking_runs, "log_metrics", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            opened(store, plan).sync(cell)
+    run = runs_of(uri, plan)[1][cell.cell_id]
+    assert (run.info.status, "decile.synced" in run.data.tags) == ("FINISHED", False)
+    opened(store, plan).sync(cell)
+    again = runs_of(uri, plan)[1][cell.cell_id]
+    assert (again.info.run_id, "decile.synced" in again.data.tags) == (run.info.run_id, True)
+    assert "train/live_pct" in again.data.metrics
+
+
+def test_live_writes_of_many_cells_take_a_share_of_the_time(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = small_plan(tmp_path, seeds=range(5))
+    uri, tracker = default_tracking_uri(store), opened(store, plan)
+    monkeypatch.setattr(tracking_runs, "FLUSH_SHARE", 1e-6)
+    for update in (1, 2):
+        for cell in plan.cells:
+            tracker.live(cell, update, {"train/live_pct": 50.0})
+
+    def written() -> int:
+        return sum(len(points_of(uri, run)) for run in runs_of(uri, plan)[1].values())
+
+    assert written() == 1
+    tracker.close(ok=False)
+    assert written() == 20
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_commits_overwrite_the_journal_unless_the_file_has_none(
+    mode: str, store: Store, plan: Plan
+) -> None:
+    opened(store, plan).close(ok=True)
+    with closing(sqlite3.connect(store.path("mlflow.db"))) as database:
+        database.execute(f"PRAGMA journal_mode = {mode}")
+    uri = f"sqlite:///{store.path('')}/mlflow.db"  # another name, so that MLflow connects again
+    tracker = Tracker.open(uri, store, plan)
+    tracker.start(plan.cells[0])
+    journal = Path(store.path("mlflow.db-journal"))
+    assert tracker.enabled and journal.exists() == (mode == "delete")
+    with closing(sqlite3.connect(store.path("mlflow.db"))) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == (mode,)
+        (count,) = database.execute("SELECT count(*) FROM runs").fetchone()
+    assert count == 2
 
 
 def test_live_points_are_written_in_batches(

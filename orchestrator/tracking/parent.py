@@ -52,7 +52,7 @@ class ParentRun:
         from mlflow.entities import Metric
 
         run = self._client.get_run(self.run_id)
-        log_files(self._client, self.run_id, view.files)
+        log_files(self._client, run.info, view.files)
         now = round(time.time() * 1000)
         log_metrics(
             self._client,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from cluster.redaction import redact
@@ -35,16 +36,17 @@ from orchestrator.tracking.mlflow_internals import RUN_COLOUR, experiment_tags, 
 from orchestrator.tracking.parent import ParentRun
 
 if TYPE_CHECKING:
-    from mlflow.entities import Metric, Run
+    from mlflow.entities import Metric, Run, RunInfo
 
-FLUSH_SECONDS = 1.0  # between writes; one takes about 50 ms, whatever its size
+FLUSH_SECONDS = 1.0  # between writes of a run; one takes about 50 ms, whatever its size
+FLUSH_SHARE = 1 / 10  # of the driver's time that goes into the writes of all running cells, at most
 
 
 @dataclass
 class CellRun:
     """The state of one cell's run, as known to this process."""
 
-    run_id: str
+    info: "RunInfo"
     synced: str = ""  # digest of the result that was completely written
     error: bool = False
     running: bool = True
@@ -54,12 +56,17 @@ class CellRun:
     pending: "list[Metric]" = field(default_factory=list)
     flushed: float = 0.0
 
+    @property
+    def run_id(self) -> str:
+        """MLflow's id of the run."""
+        return str(self.info.run_id)
+
     @classmethod
     def of(cls, run: "Run") -> "CellRun":
         """The state left by an earlier process."""
         tags = run.data.tags
         return cls(
-            run.info.run_id,
+            run.info,
             synced=tags.get("decile.synced", ""),
             error="decile.error" in tags,
             running=run.info.status == "RUNNING",
@@ -116,6 +123,7 @@ class SweepRuns:
             else:
                 self._runs[cell_id] = CellRun.of(child)
         styles = policy_styles(cell.policy for cell in plan.cells)
+        self._next_flush = 0.0
         self._colours = {policy: colour for policy, (colour, _) in styles.items()}
 
     def digest(self, cell: Cell) -> str:
@@ -126,21 +134,25 @@ class SweepRuns:
     def start(self, cell: Cell) -> None:
         """Mark the cell's run as running, and the parent."""
         self.parent.begin()
+        exists = cell.cell_id in self._runs
         run = self._run(cell)
-        stored = self._client.get_run(run.run_id)
-        log_params_and_tags(self._client, stored, cell_params(cell), cell_tags(cell))
+        if exists:  # written by an earlier process, perhaps not to its end, or for an earlier trial
+            stored = self._client.get_run(run.run_id)
+            log_params_and_tags(self._client, stored, cell_params(cell), cell_tags(cell))
         if not run.running:
             self._client.update_run(run.run_id, status="RUNNING")
             run.running = True
         self._clear_error(run)
 
     def live(self, cell: Cell, update: int, metrics: Mapping[str, float]) -> None:
-        """Log one update's metrics, at most one write a second."""
+        """Log one update's metrics; the writes are limited by run, and for all runs together."""
         run = self._run(cell)
         self._read(run)
         run.queue(update, metrics, round(time.time() * 1000))
-        if time.monotonic() - run.flushed >= FLUSH_SECONDS:
+        now = time.monotonic()
+        if now - run.flushed >= FLUSH_SECONDS and now >= self._next_flush:
             self._flush(run)
+            self._next_flush = run.flushed + (run.flushed - now) / FLUSH_SHARE
 
     def write(self, cell: Cell, view: CellView) -> None:
         """Complete a run from the store, the tag decile.synced last."""
@@ -152,11 +164,10 @@ class SweepRuns:
             run = self._run(cell, view.started)
         for step, metrics in view.points.items():
             run.queue(step, metrics, view.finished)
-        self._flush(run)
-        log_files(self._client, run.run_id, view.files)
+        log_files(self._client, run.info, view.files)
         self._clear_error(run)
         self._client.set_terminated(run.run_id, "FINISHED", view.finished)
-        self._client.set_tag(run.run_id, "decile.synced", view.digest)
+        self._flush(run, {"decile.synced": view.digest})
         run.synced, run.running = view.digest, False
         run.unread = list(run.points)
         run.points.clear()  # of a finished cell: read again if that is ever needed
@@ -206,7 +217,7 @@ class SweepRuns:
             initial = tags | {RUN_COLOUR: self._colours[cell.policy]}  # users may change it
             name = run_name(cell)
             run = self._client.create_run(self.experiment_id, started, initial, run_name=name)
-            self._runs[cell.cell_id] = CellRun(run.info.run_id)
+            self._runs[cell.cell_id] = CellRun(run.info)
             log_params_and_tags(self._client, run, cell_params(cell), tags)
         return self._runs[cell.cell_id]
 
@@ -218,8 +229,9 @@ class SweepRuns:
             run.doubled |= len(run.points[name]) < len(history)
         run.unread = []
 
-    def _flush(self, run: CellRun) -> None:
-        log_metrics(self._client, run.run_id, run.pending)
+    def _flush(self, run: CellRun, tags: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Write the queued values, and then the tags."""
+        log_metrics(self._client, run.run_id, run.pending, tags)
         run.pending.clear()
         run.flushed = time.monotonic()
 
