@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.cli.main import main
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.config.policy_errors import policy_errors
 from orchestrator.planning.pools import load_prompts, template_hash
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
@@ -19,7 +21,11 @@ from orchestrator.sampling import Request, load_sampler
 from orchestrator.sampling.base import Completion, SamplingError, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.own_engine import drawn
-from policies import PolicyError, get_policy
+from orchestrator.selection.candidates import kept_groups, next_ids
+from orchestrator.selection.subsets import SubsetRequest, narrowest, select
+from policies import History, PolicyError, discards, get_online_policy, get_policy
+from policies.discarding import Dynamic
+from policies.pass_rate import Band, Hard
 from tasks import TaskError, find_task, get_task
 from tasks.user_code import place_of
 
@@ -140,6 +146,35 @@ def test_a_bug_of_a_policy_of_ours_keeps_its_traceback(mine: Path) -> None:
         fail(get_policy("hard"), "hard")
     with pytest.raises(PolicyError, match="policy 'mine' raised KeyError"):
         fail(lambda table, size, rng: np.arange(size), "mine")
+
+
+def test_a_bug_of_a_policy_of_ours_is_no_users_error_wherever_policies_are_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def bug(*_: Any) -> None:
+        raise KeyError("ours")
+
+    for policy, method in (
+        (Hard, "score"),
+        (Band, "allowed"),
+        (Dynamic, "next"),
+        (Dynamic, "keep"),
+    ):
+        monkeypatch.setattr(policy, method, bug)
+    table, counts = pa.table({"prompt_id": ["a"], "pass_rate": [0.1]}), np.array([1])
+    band = PolicyEntry(policy="band", options={"low": 0, "high": 1})
+    dynamic = get_online_policy("dynamic")
+    assert discards(dynamic)
+    history = History(pa.array(["a"]), [1], [1], seed=0, updates=1, group_size=2)
+    calls: list[Callable[[], Any]] = [
+        lambda: select(table, SubsetRequest(PolicyEntry(policy="hard"), 1)),
+        lambda: narrowest(table, [band]),
+        lambda: next_ids(dynamic, "dynamic", history, 1, 1),
+        lambda: kept_groups(dynamic, "dynamic", counts, counts),
+    ]
+    for call in calls:
+        with pytest.raises(KeyError, match="ours"):
+            call()
 
 
 REQUESTS = [Request("a", [], [0, 1], "q"), Request("b", [], [0], "q")]
