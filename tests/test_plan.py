@@ -13,13 +13,18 @@ from orchestrator.cli.doctor import checks
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.pipeline.manifest import id_settings
+from orchestrator.planning import downloads
 from orchestrator.planning.cells import Cell
+from orchestrator.planning.downloads import check_models, fetch_command, repositories
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.resolve import datasets_of
 from orchestrator.probing.probes import pending_samples, sampler_groups
+from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.store import Store
+from tasks import get_task
+from tasks.hub import Repository
 
 GRPO = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8}
 
@@ -277,6 +282,54 @@ def test_an_invalid_dataset_is_refused_with_its_line(
 def test_a_folder_without_a_model_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"experiments\.yaml:\d+: models\.stub.*config\.json"):
         changed(tmp_path, lambda c: c["models"]["stub"].update(path=str(tmp_path / "none")))
+
+
+def test_what_is_read_from_the_hub_is_listed_with_who_needs_it() -> None:
+    commit, other = "a" * 40, "b" * 40
+    models = [
+        ModelSource("one", "org/model", "x", commit),
+        ModelSource("two", "org/model", "x", commit),
+        ModelSource("three", "org/model", "x", other),
+        ModelSource("here", "/models/here", "x"),
+    ]
+    tasks = {"math": get_task("math", revision=commit), "stub": get_task("shuffled_objects")}
+    assert repositories(models, tasks) == {
+        Repository("model", "org/model", commit): ["one", "two"],
+        Repository("model", "org/model", other): ["three"],
+        **{repository: ["math"] for repository in tasks["math"].downloads},  # type: ignore
+    }
+
+
+def test_a_model_that_is_neither_cached_nor_reachable_is_refused_at_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "e.yaml"
+    commit = "a" * 40
+    hub = f"far: {{hub: org/far, revision: {commit}}}"
+    grid = "grid: {model: [here], dataset: [shuffled_objects], policy: [hard]}"
+    experiments = f"experiments:\n  q: {{{grid}}}\n"
+    file.write_text(f"models:\n  here: {{embedded: tiny}}\n  {hub}\n{experiments}")
+    loaded = load_config(file)
+    far = ModelSource("far", "org/far", "x", commit)
+    models = [ModelSource("here", "/models/here", "x"), far]
+    reasons = ["the network is down", ""]
+    monkeypatch.setattr(downloads, "unreachable", lambda: reasons[0])
+    with pytest.raises(UserError) as refused:
+        check_models(loaded, "my sweep", models)
+    assert str(refused.value).startswith(f"{file}:3: models.far: org/far@{commit} is not in ")
+    command = f"decile fetch {file} -e 'my sweep'"
+    assert f"(the network is down): run {command} on a machine with" in str(refused.value)
+    assert fetch_command(loaded, "my sweep") == command
+    check_models(loaded, "my sweep", models[:1])
+    reasons.pop(0)
+    check_models(loaded, "my sweep", models)  # it can be downloaded
+    snapshot = Repository("model", "org/far", commit).snapshot
+    snapshot.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (snapshot / name).write_text("{}")
+    reasons.insert(0, "the network is down")
+    check_models(loaded, "my sweep", models)
 
 
 def test_the_error_names_the_line_of_the_budget(tmp_path: Path) -> None:
