@@ -164,6 +164,8 @@ def test_the_first_error_of_a_chain_is_named(tmp_path: Path) -> None:
     assert root_cause(second) in (first, second)
     long = fault_text(RuntimeError("x" * 1000), Store(str(tmp_path)))
     assert "x" * (300 - len("RuntimeError: ")) in long and "x" * 300 not in long
+    two = fault_text(RuntimeError("in a worker:\nKeyError: 'x'"), Store(str(tmp_path)))
+    assert two.startswith("unexpected error: KeyError: 'x' (node ")
     empty = fault_text(RuntimeError(), Store(str(tmp_path)))
     assert empty.startswith("unexpected error: RuntimeError: no message (node ")
 
@@ -180,7 +182,7 @@ def test_a_retried_trial_gives_one_line_with_its_process_and_log(tmp_path: Path)
     assert line.startswith(
         "its process died (killed, or out of memory) (node 127.0.0.1, process 47"
     )
-    assert log_of(line) == ACTOR_DIED
+    assert log_of(line) == ACTOR_DIED and f"traceback: {tmp_path}/logs/" in line
     trace = "ray::ImplicitFunc.train() (pid=12, ip=10.0.0.7)\n  File x\nRuntimeError: short of it"
     assert remote_fault(trace, store).startswith("RuntimeError: short of it (node 10.0.0.7, proc")
     assert remote_fault("ValueError: wrong", store) == "ValueError: wrong"

@@ -1,5 +1,6 @@
 """One driver per experiment and storage: the second one learns who runs."""
 
+import fcntl
 import json
 import os
 import threading
@@ -219,6 +220,41 @@ def test_a_claim_is_renewed_until_it_is_withdrawn(
     assert not os.path.exists(path)
     with pytest.raises(FileNotFoundError, match="was deleted"):
         mine._other_claim()
+
+
+def test_a_driver_that_only_tries_does_not_end_the_one_that_holds_the_lease(
+    folder_objects: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(lease.ending, "end_process", lambda code, text: ended.append(text))
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.01)
+    mine = ObjectLease(folder_objects, "small")
+    assert mine.acquire() is None
+    [name] = folder_objects.names("sweeps", "small.lease")
+    path = folder_objects.path("sweeps", "small.lease", name)
+
+    def renewed_again() -> None:
+        for _ in range(2):
+            os.utime(path, (0, 0))
+            assert wait_until(lambda: os.stat(path).st_mtime > 0, lambda: not ended)
+
+    aged(folder_objects, 0, host="tries")
+    renewed_again()
+    folder_objects.delete("sweeps", "small.lease", "other.json")
+    monkeypatch.setattr(lease, "TERM_SECONDS", -1)  # overdue, but its claim is still there
+    renewed_again()
+    mine.release()
+
+
+def test_a_holder_that_has_not_written_its_name_yet_is_said_to_be_unknown(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    with (store.local_path("sweeps") / ".small.lease").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with (
+            pytest.raises(LeaseHeld, match=r"\(host \?, process \?, since \?\): wait until"),
+            driver_lease(store, "small", print),
+        ):
+            raise AssertionError("two drivers")
 
 
 def test_a_process_of_another_boot_or_container_is_not_taken_for_a_dead_one() -> None:

@@ -91,9 +91,9 @@ def test_a_prompt_is_read_once_and_nothing_is_padded() -> None:
     assert rows.scored.tolist() == [2, 3, 4, 5, 2, 2, 6, 7, 8, 9]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_few_rows_of_a_prompt_give_the_results_of_padded_rows(count: int) -> None:
-    model, batch = model_of("llama"), batch_of(ROWS[:count])
+@pytest.mark.parametrize("rows", [(0,), (0, 2), (2, 0), (0, 1), (0, 2, 2)])
+def test_few_rows_of_a_prompt_give_the_results_of_padded_rows(rows: tuple[int, ...]) -> None:
+    model, batch = model_of("llama"), batch_of([ROWS[row] for row in rows])
     with torch.no_grad():
         for one, other in zip(packed(model, *batch), padded(model, *batch), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
@@ -179,7 +179,8 @@ def test_rows_without_a_scored_token_have_gradients_of_0() -> None:
 def test_models_whose_rows_cannot_share_prompts_are_named(
     kind: str, changes: dict[str, Any], reason: str
 ) -> None:
-    assert reason in why_not(model_of(kind, **changes))
+    why = why_not(model_of(kind, **changes))
+    assert reason in why and (reason != "dropout" or why == "it has dropout")
 
 
 def test_a_model_whose_layers_attend_in_their_own_way_is_refused(

@@ -361,6 +361,8 @@ def test_what_a_finished_cell_computed_is_counted_per_worker(tmp_path: Path, wor
     masked = stored | {"grpo": settings | {"beta": 0.1}}
     assert finished_workload(masked, result).live == 1, "the KL term computes all groups"
     assert finished_workload(masked | {"mask_dead_groups": True}, result).live == 0.4
+    older = {name: value for name, value in masked.items() if name != "mask_dead_groups"}
+    assert finished_workload(older, result).live == 1
     by_trl = finished_workload(stored, result | {"versions": {"rollouts": "trl"}})
     assert by_trl == expected._replace(trl_draws=True)
     before = finished_workload(stored, result | {"versions": {}})

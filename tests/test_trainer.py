@@ -223,6 +223,7 @@ REWARD = st.sampled_from([0.0, 1.0, None])
 def test_filling_unmarked_rewards_keeps_groups_live_or_dead(
     drawn: tuple[int, list[list[float | None]]],
 ) -> None:
+    assert fill_unmarked([None, None], 2) == [0.0, 0.0], "without a mark, no group has a reward"
     size, groups = drawn
     filled = fill_unmarked([r for group in groups for r in group], size)
     assert len(filled) == size * len(groups)
