@@ -16,6 +16,7 @@ from orchestrator.cost.caps import (
     exceeded_cap,
     make_queue,
 )
+from orchestrator.cost.forecast import ProbeCost
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
 from orchestrator.pipeline.manifest import write_manifest
@@ -56,7 +57,9 @@ def make(
     costs = {cell.cell_id: HOUR for cell in cells}
     capacity = Capacity((1.0,) * gpus, gpus)
     meter = meter or UsageMeter(clock=Clock())
-    queue = make_queue(plan.experiment, cells, costs, {"p": probes}, capacity, meter)
+    queue = make_queue(
+        plan.experiment, cells, costs, {"p": ProbeCost(0, probes, 0, 1)}, capacity, meter
+    )
     queue.forecast.clock = Clock()
     return queue
 

@@ -1,11 +1,17 @@
 """The ETA of a running sweep, from events at given times."""
 
+import itertools
+import json
+import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from factories import small_plan
 
-from orchestrator.cost.forecast import Forecast, duration, evaluations_until
+from orchestrator.cost.forecast import Forecast, ProbeCost, duration, evaluations_until
+from orchestrator.cost.pace import LATE, TimeLeft, left_between_reports
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell
@@ -32,25 +38,93 @@ def make_forecast(cells: list[Cell], clock: Clock, **more: object) -> Forecast:
     return Forecast(cells, costs, Capacity((2.0,), 2, "CPU"), clock=clock, **more)  # type: ignore[arg-type]
 
 
+def probe(
+    sampling: float, *, start: float = 0.0, part: float = 0.0, samples: int = 500
+) -> ProbeCost:
+    return ProbeCost(start, sampling, part, samples)
+
+
 def test_before_anything_runs_cells_are_packed_after_the_probes(cells: list[Cell]) -> None:
     assert make_forecast(cells, Clock()).seconds_left() == 2 * 14
-    assert make_forecast(cells, Clock(), probes={"p": 5.0}).seconds_left() == 5 + 2 * 14
+    probes = {"p": probe(3.0, start=2.0)}
+    assert make_forecast(cells, Clock(), probes=probes).seconds_left() == 5 + 2 * 14
     assert make_forecast(cells[:3], Clock()).seconds_left() == 28, "a last cell that runs alone"
 
 
-def test_a_probe_is_extrapolated_at_its_own_speed(cells: list[Cell]) -> None:
+def test_while_nothing_runs_the_time_left_rises_slowly(cells: list[Cell]) -> None:
     clock = Clock()
-    forecast = make_forecast([], clock, probes={"p": 5.0, "q": 7.0})
+    forecast = make_forecast(cells, clock)
+    clock.now = 40.0
+    assert forecast.seconds_left() == 28 + LATE * 40
+    forecast.cell_started(cells[0])
+    assert forecast.seconds_left() == 28
+    clock.now = 43.0
+    assert forecast.seconds_left() == 28, "another cell of the same length has not started"
+    assert [job.seconds for job in forecast.jobs(cells)] == [11, 14, 14, 14]
+
+
+def test_a_probe_is_corrected_by_its_own_speed() -> None:
+    """From its first wave of parts on, in which its estimate counts as much as two parts."""
+    clock = Clock()
+    forecast = make_forecast([], clock, probes={"p": probe(50.0, start=5.0, part=10.0)})
+    left = []
+    for at, done in ((0.0, 0), (15.0, 100), (35.0, 200), (55.0, 300), (75.0, 400), (95.0, 500)):
+        clock.now = at
+        forecast.probe_progress("p", done, 500)
+        left.append(forecast.seconds_left())
+    assert left[:2] == [55, 40], "twice as slow as expected, but nothing is measured yet"
+    assert left[2] == pytest.approx(30 * 4 / 3, rel=0.05)
+    assert left[3] == pytest.approx(20 * 1.55, rel=0.05) and left[4] == pytest.approx(17, rel=0.05)
+    assert left[5] == 0
+
+
+def test_a_probe_counts_down_until_its_next_part_is_due() -> None:
+    clock = Clock()
+    forecast = make_forecast([], clock, probes={"p": probe(50.0, start=5.0, part=10.0)})
+    forecast.probe_progress("p", 0, 500)
+    for clock.now, seconds in ((0, 55), (14, 41), (15, 40), (19, 40 + 4 * LATE)):
+        assert forecast.seconds_left() == pytest.approx(seconds)
     forecast.probe_progress("p", 100, 500)
-    assert forecast.seconds_left() == 12, "nothing drawn in this run yet"
+    for clock.now, seconds in ((20, 39), (29, 30), (39, 30 + 10 * LATE)):
+        assert forecast.seconds_left() == pytest.approx(seconds)
+
+
+def test_probes_of_one_sampler_follow_each_other_and_the_next_one_starts_anew() -> None:
+    clock = Clock()
+    probes = {"a": probe(10, start=5, part=2), "b": probe(5, part=2), "c": probe(6, start=4)}
+    forecast = make_forecast([], clock, probes=probes)
+    assert forecast.seconds_left() == 30
+    for clock.now, name, done in ((0, "a", 0), (10, "a", 250), (15, "a", 500)):
+        forecast.probe_progress(name, done, 500)
+    assert forecast.seconds_left() == 15 and forecast.probe_left("b") is None
+    clock.now = 17
+    forecast.probe_progress("b", 200, 500)
+    assert forecast.seconds_left() == pytest.approx(13)
+    left = forecast.probe_left("b")
+    assert left and left.seconds == pytest.approx(3) and left.due == pytest.approx(19)
+    clock.now = 20
+    forecast.probe_progress("b", 500, 500)
+    clock.now = 24
+    assert forecast.seconds_left() == 10 + 4 * LATE, "the actors of b have ended"
+    forecast.probe_progress("c", 0, 500)
+    assert forecast.seconds_left() == 10
+
+
+def test_a_probe_without_an_estimate_has_its_measured_speed(cells: list[Cell]) -> None:
+    """As of a server, whose speed nobody knows."""
+    clock = Clock()
+    forecast = make_forecast(cells, clock)
+    forecast.probe_progress("p", 100, 500)
+    assert forecast.probe_left("p") is None and forecast.seconds_left() == 28
     clock.now = 10.0
     forecast.probe_progress("p", 200, 500)
-    assert forecast.seconds_left() == pytest.approx(30 + 7)
+    left = forecast.probe_left("p")
+    assert left and left.seconds == pytest.approx(30)
+    assert forecast.seconds_left() == pytest.approx(28 + 30)
+    clock.now = 15.0
+    assert forecast.seconds_left() == pytest.approx(28 + 25)
     forecast.probe_progress("p", 500, 500)
-    assert forecast.probes == {"q": 7.0} and forecast.seconds_left() == 7
-    clock.now = 20.0
-    forecast.probe_progress("q", 300, 300)  # nothing was missing
-    assert forecast.seconds_left() == 0
+    assert forecast.seconds_left() == pytest.approx(28)
 
 
 def test_evaluations_are_counted_at_their_updates(cells: list[Cell]) -> None:
@@ -75,42 +149,87 @@ def test_a_run_at_the_expected_speed_counts_down_exactly(cells: list[Cell]) -> N
     assert forecast.seconds_left() == 0
 
 
-def test_a_slower_machine_corrects_all_cells_after_two_updates(
-    cells: list[Cell],
-) -> None:
+def test_a_slower_machine_corrects_all_cells(cells: list[Cell]) -> None:
+    """Of every cell, a tenth is as if it had been measured as estimated."""
     clock = Clock()
     forecast = make_forecast(cells, clock)
-    for update, at in ((1, 10.0), (2, 22.0)):  # 12 seconds where 4 were expected
-        clock.now = at
-        forecast.cell_progress(cells[0], update)
-    assert forecast.correction == pytest.approx(3)
-    assert forecast.remaining(cells[0]) == pytest.approx(3 * 6)
-    assert forecast.remaining(cells[2]) == pytest.approx(2 + 3 * 12)
+    clock.now = 10.0
+    forecast.cell_progress(cells[0], 2)
+    assert forecast.corrections() == (1, 1), "a first report says nothing about the speed"
+    clock.now = 16.0
+    forecast.cell_progress(cells[0], 3)  # 6 seconds where 2 were expected
+    fades = math.exp(-2 / (0.5 * 8))
+    slower = (0.8 * fades + 6) / (0.8 * fades + 2)
+    assert forecast.corrections() == pytest.approx((slower, slower))
+    own = 3 * 2 / 8 + slower * 6 / 8
+    assert forecast.remaining(cells[0]) == pytest.approx(2 * own + 2 * slower)
+    assert forecast.remaining(cells[2]) == pytest.approx(2 + 12 * slower)
 
 
-def test_a_cell_resumed_from_a_checkpoint_does_not_look_fast(
-    cells: list[Cell],
-) -> None:
+def test_a_slow_evaluation_corrects_evaluations_only(cells: list[Cell]) -> None:
     clock = Clock()
-    forecast = make_forecast(cells[:1], clock)
-    clock.now = 5.0
-    forecast.cell_progress(cells[0], 3)
-    assert forecast.correction == 1
+    forecast = make_forecast(cells, clock)
+    for clock.now, update in ((4.0, 1), (26.0, 2)):  # 20 seconds of evaluation, not 2
+        forecast.cell_progress(cells[0], update)
+    training, evaluation = forecast.corrections()
+    assert training == 1 and 8 < evaluation < 10
+    assert forecast.remaining(cells[0]) == pytest.approx(4 + 2 * evaluation)
+
+
+def test_an_evaluation_that_takes_longer_counts_before_it_has_ended(cells: list[Cell]) -> None:
+    clock = Clock()
+    forecast = make_forecast(cells, clock)
+    for cell in cells[:2]:
+        forecast.cell_started(cell)
+        forecast.cell_progress(cell, 1)
+    left = []
+    for clock.now in range(31):
+        left.append(forecast.seconds_left())
+    assert left[0] == pytest.approx(10 + 14) and left[4] == pytest.approx(24 - 4)
+    steps = [b - a for a, b in itertools.pairwise(left)]
+    assert all(step == pytest.approx(-1) for step in steps[:4])
+    assert all(0 < step < 3 for step in steps[4:]), "three more evaluations take as long"
+    for cell in cells[:2]:
+        forecast.cell_progress(cell, 2)
+    assert forecast.seconds_left() == pytest.approx(left[-1], rel=0.1)
+
+
+def test_conditions_that_change_are_followed(cells: list[Cell]) -> None:
+    clock, cell = Clock(), cells[0].model_copy(update={"evaluate_every": 0})
+    cell.grpo["max_steps"] = 400
+    forecast = Forecast([cell], {cell.cell_id: Cost(0, 400, 0)}, Capacity((1,), 1), clock=clock)
+    for update in range(1, 301):
+        clock.now += 4 if update <= 50 else 1
+        forecast.cell_progress(cell, update)
+    assert forecast.corrections().training == pytest.approx(1, abs=0.3)
+
+
+def test_a_cell_resumed_from_a_checkpoint_does_not_look_fast(cells: list[Cell]) -> None:
+    clock, cell = Clock(), cells[0]
+    forecast = make_forecast([cell], clock, updates={cell.cell_id: 2})
+    assert forecast.seconds_left() == 2 + 6
+    forecast.cell_started(cell)
+    clock.now = 3.0
+    assert forecast.seconds_left() == 5
+    forecast.cell_progress(cell, 3)
+    assert forecast.corrections() == (1, 1)
     assert forecast.seconds_left() == pytest.approx(4)
+    clock.now = 60.0
+    forecast.cell_progress(cell, 2)  # a new trial resumes from the checkpoint
+    assert forecast.corrections() == (1, 1) and forecast.seconds_left() == pytest.approx(6)
 
 
-def test_progress_without_time_or_work_between_corrects_nothing(cells: list[Cell]) -> None:
+def test_progress_without_time_or_work_between_corrects_little(cells: list[Cell]) -> None:
     """As of a cell that reports twice in one second, and of one that hangs."""
     clock = Clock()
     forecast = make_forecast(cells, clock)
-    for update in (1, 2):
+    for update in (2, 3):
         forecast.cell_progress(cells[0], update)
-    assert forecast.correction == 1
+    assert 0 < forecast.corrections().training < 0.3
     forecast = make_forecast(cells, clock)
-    for at in (1.0, 9.0):
-        clock.now = at
-        forecast.cell_progress(cells[0], 1)
-    assert forecast.correction == 1
+    for clock.now in (1.0, 9.0):
+        forecast.cell_progress(cells[0], 3)
+    assert forecast.corrections() == (1, 1)
     assert forecast.remaining(cells[2]) == 14
 
 
@@ -118,38 +237,117 @@ def test_cells_of_a_fraction_of_a_second_are_corrected_too(cells: list[Cell]) ->
     clock = Clock()
     costs = {cell.cell_id: Cost(0, 0.4, 0) for cell in cells}
     forecast = Forecast(cells, costs, Capacity((1.0,), 1, "CPU"), clock=clock)
-    for clock.now, update in ((0.0, 0), (0.4, 2)):
+    for clock.now, update in ((0.0, 2), (0.2, 3)):
         forecast.cell_progress(cells[0], update)
-    assert forecast.correction == pytest.approx(2)
-    assert forecast.seconds_left() == pytest.approx(0.4 + 3 * 0.8)
+    assert forecast.corrections().training == pytest.approx(1.8, abs=0.05)
 
 
 def test_what_a_cell_has_done_counts_for_it_by_how_much_that_is(cells: list[Cell]) -> None:
-    """Twice as slow as expected in its first half; another three times as slow in a quarter."""
+    """Twice as slow as expected in a quarter; another three times as slow, after it."""
     clock = Clock()
     forecast = make_forecast(cells, clock)
     cell, other = cells[:2]
     forecast.cell_progress(cell, 0)
-    clock.now = 12.0  # 6 expected: half of training, and an evaluation
-    forecast.cell_progress(cell, 2)
+    clock.now = 4.0
+    forecast.cell_progress(cell, 1)
     forecast.cell_progress(other, 0)
-    clock.now = 18.0
-    forecast.cell_progress(other, 1)  # 2 expected
-    assert forecast.correction == pytest.approx(18 / 8)
-    own = 0.5 * 2 + 0.5 * 18 / 8
-    assert forecast.remaining(cell) == pytest.approx(6 * own - 6), "the rest, less 6 s since then"
-    assert forecast.remaining(other) == pytest.approx(10 * (3 / 6 + 18 / 8 * 5 / 6))
-    clock.now = 100.0
-    assert forecast.remaining(cell) == 0, "late, not negative"
-    assert [job.seconds for job in forecast.jobs([cells[2], other])][1] == pytest.approx(
-        2 + 12 * 18 / 8
-    ), "running ones come first"
+    clock.now = 10.0
+    forecast.cell_progress(other, 1)
+    pooled = forecast.corrections().training
+    assert 2 < pooled < 3
+    own = 2 * 2 / 8 + pooled * 6 / 8
+    late = 10.0 - 4.0 - 2 * own - 2 * pooled
+    assert late < 0, "its next report, with an evaluation, is due later"
+    assert forecast.remaining(cell) == pytest.approx(6 * own + 4 * pooled - 6)
+    assert forecast.remaining(other) == pytest.approx(6 * (3 * 2 / 8 + pooled * 6 / 8) + 4 * pooled)
+    assert [job.name for job in forecast.jobs([cells[2], other])] == [other.name, cells[2].name], (
+        "running ones come first"
+    )
     forecast.cell_ended(other)
     assert [job.name for job in forecast.jobs(cells[:2])] == [cell.name]
     assert forecast.seconds_left() is not None
     del forecast.costs[cells[3].cell_id]  # type: ignore[attr-defined]
     forecast.cell_progress(cells[3], 1)
     assert forecast.remaining(cells[3]) == 0 and forecast.seconds_left() is None
+
+
+def test_the_time_left_counts_down_until_a_report_is_due_and_then_rises() -> None:
+    left = left_between_reports(100.0, 10.0, 4.0, now=50.0)
+    assert left == (96.0, 50.0, 56.0)
+    assert [left.seconds_at(50.0 + s) for s in (0, 6, 10)] == [96, 90, 90 + 4 * LATE]
+    late = left_between_reports(100.0, 10.0, 14.0, now=60.0)
+    assert late == (90 + 4 * LATE, 60.0, 60.0)
+    assert late.seconds_at(64.0) == 90 + 8 * LATE
+    assert TimeLeft(3.0, 0.0).seconds_at(9.0) == 0, "never below zero"
+
+
+# ---- recorded runs of the quickstart, on a machine that was busy with other work
+
+
+RECORDED = json.loads((Path(__file__).parent / "recorded_runs.json").read_text())
+
+
+def displayed(
+    forecast: Forecast, clock: Clock, events: list[tuple[float, Callable[[], None]]]
+) -> list[tuple[float, float]]:
+    """(time, seconds left) twice a second, forecast anew every second, as on a terminal."""
+    shown, left, events = [], forecast.left(), sorted(events, key=lambda event: event[0])
+    for tick in range(2 * int(events[-1][0])):
+        while events and events[0][0] <= tick / 2:
+            clock.now, event = events.pop(0)
+            event()
+        clock.now = tick / 2
+        left = forecast.left() if tick % 2 == 0 else left
+        assert left is not None
+        shown.append((clock.now, left.seconds_at(clock.now)))
+    return shown
+
+
+def longest_standstill(shown: list[tuple[float, float]]) -> float:
+    """The longest time for which the same second is displayed."""
+    runs = itertools.groupby(shown, key=lambda each: round(each[1]))
+    return max(run[-1][0] - run[0][0] for _, group in runs if (run := list(group)))
+
+
+@pytest.mark.parametrize("name", ["probe", "late probe"])
+def test_the_eta_of_a_recorded_probe_does_not_jump(name: str) -> None:
+    recorded, clock = RECORDED[name], Clock()
+    forecast = make_forecast([], clock, probes={"p": ProbeCost(*recorded["cost"])})
+    total = recorded["cost"][3]
+    events = [(at, partial(forecast.probe_progress, "p", n, total)) for at, n in recorded["events"]]
+    shown = displayed(forecast, clock, events)
+    assert shown[0][1] == pytest.approx(29.2, abs=0.1)
+    steps = [abs(b[1] - a[1]) for a, b in itertools.pairwise(shown)]
+    assert max(steps) < 12, "a late start may be followed by fast parts"
+    assert longest_standstill(shown) <= 1 / LATE + 1
+    first_part, end = recorded["events"][1][0], recorded["events"][-1][0]
+    for at, seconds in shown:
+        if at > first_part + 1:
+            assert abs(seconds - (end - at)) < 6
+
+
+def test_the_eta_of_a_recorded_run_always_moves(tmp_path: Path) -> None:
+    """Its updates take from one to sixteen seconds, and its evaluations from 8 to 80, not 3."""
+    recorded, clock = RECORDED["run"], Clock()
+    plan = small_plan(
+        tmp_path, policies=[*recorded["costs"]], updates=50, evaluate={"every": 25, "samples": 8}
+    )
+    cells = {cell.policy: cell for cell in plan.cells}
+    costs = {cells[name].cell_id: Cost(*cost) for name, cost in recorded["costs"].items()}
+    forecast = Forecast(plan.cells, costs, Capacity((2.0,), 2, "CPU"), clock=clock)
+    calls = {
+        "started": lambda cell, _: forecast.cell_started(cell),
+        "update": forecast.cell_progress,
+        "finished": lambda cell, _: forecast.cell_ended(cell),
+    }
+    events = [
+        (at, partial(calls[kind], cells[name], update))
+        for at, kind, name, update in recorded["events"]
+    ]
+    shown = displayed(forecast, clock, events)
+    assert longest_standstill(shown) <= 1 / LATE + 1
+    steps = [b[1] - a[1] for a, b in itertools.pairwise(shown)]
+    assert max(map(abs, steps)) < 45, "of more than ten minutes"
 
 
 def test_a_duration_is_written_as_on_a_clock() -> None:

@@ -1,6 +1,7 @@
 """The driver's progress, on a terminal and without one."""
 
 import io
+import time
 from pathlib import Path
 
 import pytest
@@ -11,19 +12,22 @@ from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
-from orchestrator.pipeline import live_region
+from orchestrator.pipeline import live_region, progress
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.training.cell_state import CellState
 
 
-def test_progress_counts_cells_and_updates_the_forecast(tmp_path: Path) -> None:
+def test_progress_counts_cells_and_updates_the_forecast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [first, second] = small_plan(tmp_path).cells
     costs = {cell.cell_id: Cost(0, 60, 0) for cell in (first, second)}
-    forecast = Forecast([first, second], costs, Capacity((1.0,), 1, "CPU"), clock=lambda: now)
     now, out = 0.0, io.StringIO()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    forecast = Forecast([first, second], costs, Capacity((1.0,), 1, "CPU"), clock=lambda: now)
     display = ProgressDisplay(total=2, out=out, every=0.0, forecast=forecast)
     display.update(first, {"update": 1, "metrics": {"train/learnable_pct": 50.0}})
-    now = 15.0
+    now += 15.0
     display.update(first, {"update": 2, "metrics": {"eval/accuracy": 0.25}})
     display.finished(first, "done")
     display.finished(second, "FAILED: out of memory")
@@ -43,8 +47,8 @@ def test_cells_that_end_together_share_a_forecast(
     cells = small_plan(tmp_path, seeds=range(5)).cells
     costs, calls = {cell.cell_id: Cost(0, 60, 0) for cell in cells}, []
     forecast = Forecast(cells, costs, Capacity((1.0,), 1, "CPU"))
-    seconds_left = forecast.seconds_left
-    monkeypatch.setattr(forecast, "seconds_left", lambda: (calls.append(1), seconds_left())[1])
+    left = forecast.left
+    monkeypatch.setattr(forecast, "left", lambda: (calls.append(1), left())[1])
     out = io.StringIO()
     display = ProgressDisplay(total=10, out=out, forecast=forecast)
     for cell in cells:
@@ -71,6 +75,7 @@ def test_bars_follow_the_phases_of_a_run(tmp_path: Path, monkeypatch: pytest.Mon
     screen = Screen(80, 24)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(live_region, "REDRAW_SECONDS", 60)  # only when something is printed
+    monkeypatch.setattr(progress, "FORECAST_SECONDS", 0)
     states = [CellState.PENDING, CellState.TRAINED, CellState.FINISHED]
     display = ProgressDisplay.of(plan)
     display.count(plan, states)

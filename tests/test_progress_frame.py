@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from orchestrator.cost.pace import TimeLeft
 from orchestrator.pipeline.progress_frame import CellLine, Phase, Totals, frame
 
 PHASE = Phase("training", 0.25, "25 %")
@@ -19,7 +20,7 @@ def drawn(
     """The frame as text without colours."""
     out = io.StringIO()
     console = Console(file=out, width=columns, height=lines, color_system=None)
-    totals = Totals(3, 40, time.monotonic() + 90.4, gpu_hours)
+    totals = Totals(3, 40, TimeLeft(90.4, time.monotonic()), gpu_hours)
     console.print(frame(PHASE, cells, totals, columns, lines))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
@@ -27,7 +28,8 @@ def drawn(
 def cell_lines(count: int) -> list[CellLine]:
     """Cells that are a quarter done; the second has not reported yet."""
     cells = [
-        CellLine(f"hard/s{i}", 3, 12, 62.5, 0.3125, time.monotonic() + 5.4) for i in range(count)
+        CellLine(f"hard/s{i}", 3, 12, 62.5, 0.3125, TimeLeft(5.4, time.monotonic()))
+        for i in range(count)
     ]
     return [*cells[:1], CellLine("easy/s0", None, 12, None, None, None), *cells[2:]]
 

@@ -318,7 +318,10 @@ def test_a_finished_cell_of_the_plan_calibrates_its_estimate(tmp_path: Path) -> 
     assert measured.sources == {"stub": "measured on 1 finished cell in this storage"}
     assert measured.cells[first.cell_id].training == pytest.approx(12.5)
     assert measured.cells[second.cell_id].training == pytest.approx(12.5, rel=0.1)
-    assert len(measured.probes) == 2 and all(measured.probes.values())
+    train, test = measured.probes.values()
+    assert train.samples == 40 * 4 and test.samples == 12 * 8
+    assert train.sampling >= train.part > 0 and test.sampling >= test.part > 0
+    assert train.start > 0 and test.start == 0, "the same actors draw both"
 
 
 def test_cells_of_another_experiment_calibrate_the_models_speed(tmp_path: Path) -> None:
@@ -414,7 +417,7 @@ def test_every_probe_is_counted_and_has_a_label_of_its_own(tmp_path: Path) -> No
         Capacity((2.0,), 2, "CPU"),
         UsageMeter(),
     )
-    assert queue.forecast.seconds_left() > sum(expected.probes.values())
+    assert queue.forecast.seconds_left() > sum(probe.seconds for probe in expected.probes.values())
     assert set(probe_labels(plan.probes).values()) == {
         "stub/small train, seed 0",
         "stub/small train, seed 1",

@@ -7,10 +7,11 @@ expected to end within every cap. A cap therefore drops whole blocks, never a si
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from orchestrator.config.experiment import Experiment
-from orchestrator.cost.forecast import Forecast
+from orchestrator.cost.forecast import Forecast, ProbeCost
 from orchestrator.cost.schedule import Capacity, device_seconds, make_blocks, makespan, pack
 from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell, axis_names
@@ -55,7 +56,7 @@ class UsageMeter:
     def usage(self) -> Usage:
         """The usage of all runs, this one up to now."""
         now = self._clock()
-        running = sum((now - start) * gpus for start, gpus in self._running.values())
+        running = sum((now - start) * gpus for start, gpus in list(self._running.values()))
         seconds, gpu_seconds = self._previous
         return Usage(seconds + now - self._start, gpu_seconds + self._gpu_seconds + running)
 
@@ -153,7 +154,7 @@ class CellQueue:
             self.forecast.jobs([*self._running.values(), *block]),
             self.forecast.capacity,
         )
-        probe_seconds = sum(self.forecast.probes.values())
+        probe_seconds = self.forecast.probe_seconds()
         seconds = probe_seconds + makespan(pack(jobs, capacity))
         if capacity.unit != "GPU":
             return ProjectedCost(seconds, 0.0)
@@ -170,14 +171,16 @@ def make_queue(
     experiment: Experiment,
     cells: Sequence[Cell],
     costs: Mapping[str, Cost],
-    probes: Mapping[str, float],
+    probes: Mapping[str, ProbeCost],
     capacity: Capacity,
     meter: UsageMeter,
+    updates: Mapping[str, int] = MappingProxyType({}),
     order: Mapping[str, Cost] | None = None,
 ) -> CellQueue:
-    """A queue of unfinished cells; `costs` by cell_id, seconds of `probes` by probe_id.
+    """A queue of unfinished cells; `costs` by cell_id, those of `probes` by probe_id.
 
-    `order`: the costs by which long cells start first; those of `costs` by default.
+    `updates`: those that cells have done. `order`: the costs by which long cells start first; those
+    of `costs` by default.
     """
     order = costs if order is None else order
 
@@ -187,7 +190,8 @@ def make_queue(
     capped = experiment.max_gpu_hours is not None or experiment.max_hours is not None
     blocks = make_blocks(cells, seconds, by_seed=capped)
     ordered = [cell for block in blocks for cell in block]
-    return CellQueue(blocks, experiment, Forecast(ordered, costs, capacity, probes), meter)
+    forecast = Forecast(ordered, costs, capacity, probes, updates)
+    return CellQueue(blocks, experiment, forecast, meter)
 
 
 def dropped_summary(manifest: Mapping[str, Any]) -> str:

@@ -1,33 +1,78 @@
 """The remaining time of a running sweep. Pure: it receives events and their times.
 
 Each cell's estimated cost is corrected by how long running cells really take: by its own speed, the
-more of it is done, and by the average of all cells otherwise. What remains is then packed in the
-order in which it will run, so that a last cell that runs alone counts in full.
+more of it is done, and by the average of all cells otherwise, in which the estimate counts as much
+as a few updates. What remains is then packed in the order in which it will run, so that a last cell
+that runs alone counts in full. Between two reports of a cell or a probe, its remaining time counts
+down until the next report is due. From then on it rises slowly, since whatever is late may take
+longer still.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
+from orchestrator.cost.pace import Speed, TimeLeft, left_between_reports
 from orchestrator.cost.schedule import Capacity, Job, cell_job, makespan, pack
 from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell
 
+# Shares of a cell, or of a probe: the estimate counts as much as measurements of the first one, and
+# measurements of the last such share count most.
+PRIOR, HORIZON = 0.1, 0.5
+PRIOR_PARTS = 2  # of a probe, whose first parts arrive together
 
-class ProgressPoint(NamedTuple):
-    """A time, and how much was done by then: estimated seconds of a cell, or samples of a probe."""
 
-    time: float
-    done: float
+class ProbeCost(NamedTuple):
+    """Estimated seconds of a probe's missing samples.
+
+    start: until its actors are ready. sampling: from then on, `samples` in all. part: what one
+    actor takes from one report to the next.
+    """
+
+    start: float
+    sampling: float
+    part: float
+    samples: int
+
+    @property
+    def seconds(self) -> float:
+        """From the start to the last sample."""
+        return self.start + self.sampling
 
 
 @dataclass
 class CellProgress:
-    """The first and the last progress seen of a running cell."""
+    """The last report of a running cell: when, and its update.
 
-    first: ProgressPoint
-    last: ProgressPoint
+    Before the first one, for which `reported` is false: when the cell started, and from where.
+    measured, expected: seconds of its updates without evaluations, as far as they were reported.
+    """
+
+    time: float
+    update: int
+    reported: bool = False
+    measured: float = 0.0
+    expected: float = 0.0
+
+
+class Work(NamedTuple):
+    """Estimated seconds of training and of evaluations, or the corrections of both."""
+
+    training: float
+    evaluation: float
+
+    def less(self, other: "Work") -> "Work":
+        """What remains without the other."""
+        return Work(self.training - other.training, self.evaluation - other.evaluation)
+
+    def times(self, correction: "Work") -> float:
+        """The corrected seconds."""
+        return self.training * correction.training + self.evaluation * correction.evaluation
 
 
 def evaluations_until(cell: Cell, update: int) -> int:
@@ -37,22 +82,18 @@ def evaluations_until(cell: Cell, update: int) -> int:
     return passed + (update == cell.updates and (not every or update % every > 0))
 
 
-def expected_until(cell: Cell, update: int, cost: Cost) -> float:
-    """Estimated seconds from a cell's start until it has completed this many updates."""
+def work_until(cell: Cell, update: int, cost: Cost) -> Work:
+    """Estimated seconds until a cell has completed this many updates, without its start."""
     evaluated = evaluations_until(cell, update) / evaluations_until(cell, cell.updates)
-    return cost.until(update / cell.updates, evaluated)
-
-
-def seconds_after(cell: Cell, update: int, cost: Cost) -> float:
-    """Estimated seconds of a cell that starts, or resumes after this many updates."""
-    return cost.seconds - (expected_until(cell, update, cost) - cost.start)
+    return Work(cost.training * update / cell.updates, cost.evaluation * evaluated)
 
 
 class Forecast:
     """The estimates of a sweep, updated as it runs.
 
     `cells` are the unfinished ones, in the order in which they start. If the cost of any is
-    unknown, so is the remaining time. `probes` are seconds by probe_id.
+    unknown, so is the remaining time. `probes` by probe_id. `updates`: those that cells have done,
+    by cell_id; they resume after them. Another thread may read what is left.
     """
 
     def __init__(
@@ -60,79 +101,194 @@ class Forecast:
         cells: Sequence[Cell],
         costs: Mapping[str, Cost],
         capacity: Capacity,
-        probes: Mapping[str, float] | None = None,
+        probes: Mapping[str, ProbeCost] = MappingProxyType({}),
+        updates: Mapping[str, int] = MappingProxyType({}),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cells = {cell.cell_id: cell for cell in cells}
         self._names = {cell.cell_id: cell.name for cell in cells}
         self.costs, self.capacity, self.clock = costs, capacity, clock
-        self.probes = dict(probes or {})
-        self._cell_progress: dict[str, CellProgress] = {}
-        self._measured = self._expected = 0.0  # seconds between first and last progress, all cells
+        self.probes, self._updates = probes, updates
+        self._event_at = clock()
+        work = [(cost.training, cost.evaluation) for cost in costs.values()]
+        mean = Work(*np.mean(work or [(0.0, 0.0)], axis=0).tolist())
+        self._training = Speed(PRIOR * mean.training, HORIZON * mean.training)
+        self._evaluation = Speed(PRIOR * mean.evaluation, HORIZON * mean.evaluation)
+        self._running: dict[str, CellProgress] = {}
         self._ended: set[str] = set()
-        self._probe_starts: dict[str, ProgressPoint] = {}
+        sampling = max((cost.sampling for cost in probes.values()), default=0.0)
+        parts = PRIOR_PARTS * max((cost.part for cost in probes.values()), default=0.0)
+        prior = max(PRIOR * sampling, parts)
+        self._probe_speed = Speed(prior, max(HORIZON * sampling, 2 * prior))
+        self._unsampled: dict[str, float] = {}  # estimated seconds of started probes
+        self._unestimated: dict[str, tuple[float, int]] = {}  # first reports of other probes
+        self._measured_left: dict[str, TimeLeft] = {}  # of these
+        self._sampler: ProbeCost | None = None  # of the probe that was reported last
+        self._sampled, self._reported_at = 0.0, 0.0  # since the sampler's start; its last report
 
     def probe_progress(self, probe_id: str, done: int, total: int) -> None:
-        """A probe has drawn `done` of its samples; its own speed gives its remaining time."""
-        start = self._probe_starts.setdefault(probe_id, ProgressPoint(self.clock(), done))
-        if done >= total:
-            self.probes.pop(probe_id, None)
-        elif done > start.done:
-            seconds_per_sample = (self.clock() - start.time) / (done - start.done)
-            self.probes[probe_id] = seconds_per_sample * (total - done)
+        """A probe has drawn `done` of its samples; those of one sampler are drawn together.
+
+        The first parts of its actors come at once, so its speed is measured after as many seconds.
+        """
+        cost, now = self.probes.get(probe_id), self.clock()
+        self._event_at = now
+        if cost is None:
+            start, first = self._unestimated.setdefault(probe_id, (now, done))
+            if done > first:
+                seconds = (now - start) * (total - done) / (done - first)
+                self._measured_left[probe_id] = TimeLeft(seconds, now)
+            return
+        left = cost.sampling * (total - done) / max(1, cost.samples)
+        drawn = self._unsampled.get(probe_id, cost.sampling) - left
+        if drawn <= 0 and probe_id not in self._unsampled:  # its sampler starts
+            self._sampled = 0.0
+        elif drawn > 0:
+            if self._sampled >= cost.part:
+                self._probe_speed.add(now - self._reported_at, drawn)
+            self._sampled += drawn
+        self._unsampled[probe_id], self._sampler, self._reported_at = left, cost, now
+
+    def probe_left(self, probe_id: str) -> TimeLeft | None:
+        """The time left of a probe that has started; None if that is unknown."""
+        if probe_id in self._unsampled:
+            return self._probes_left([probe_id])
+        return self._measured_left.get(probe_id)
+
+    def _probes_left(self, probe_ids: Iterable[str]) -> TimeLeft:
+        """The time left of these probes, of which only those of one sampler run."""
+        now, correction, sampler = self.clock(), self._probe_speed.correction, self._sampler
+        seconds = started = 0.0
+        for probe_id in probe_ids:
+            cost, left = self.probes[probe_id], self._unsampled.get(probe_id)
+            waiting = cost.start + correction * cost.sampling
+            seconds += waiting if left is None else correction * left
+            started += left or 0.0
+        if sampler is None or not started:  # between two samplers
+            return TimeLeft(seconds, now, now)
+        start = 0.0 if self._sampled else sampler.start
+        step = start + correction * min(sampler.part, started)
+        return left_between_reports(start + seconds, step, now - self._reported_at, now)
+
+    def probe_seconds(self) -> float:
+        """Seconds until all probes have ended, as far as that is known."""
+        measured = (left.seconds_at(self.clock()) for left in list(self._measured_left.values()))
+        return self._probes_left(self.probes).seconds + sum(measured)
+
+    def cell_started(self, cell: Cell) -> None:
+        """A trial of a cell starts."""
+        self._event_at = self.clock()
+        if cell.cell_id in self.costs:
+            update = self._updates.get(cell.cell_id, 0)
+            self._running[cell.cell_id] = CellProgress(self.clock(), update)
 
     def cell_progress(self, cell: Cell, update: int) -> None:
-        """A cell has completed this many updates, with the evaluations that were due."""
-        if cell.cell_id not in self.costs:
+        """A cell has completed this many updates, with the evaluations that were due.
+
+        What an interval takes longer than its updates is the time of its evaluation.
+        """
+        cost, now = self.costs.get(cell.cell_id), self.clock()
+        if cost is None:
             return
-        expected = expected_until(cell, update, self.costs[cell.cell_id])
-        point = ProgressPoint(self.clock(), expected)
-        progress = self._cell_progress.setdefault(cell.cell_id, CellProgress(point, point))
-        self._measured += point.time - progress.last.time
-        self._expected += point.done - progress.last.done
-        progress.last = point
+        last = self._running.get(cell.cell_id)
+        if (
+            last is None or not last.reported or update <= last.update
+        ):  # a first one, or a new trial
+            self._running[cell.cell_id] = CellProgress(now, update, reported=True)
+            return
+        work, took = self._work(cell, update).less(self._work(cell, last.update)), now - last.time
+        if work.evaluation > 0:
+            correction = self._training.correction
+            evaluation = max(0.0, took - correction * work.training)
+            self._evaluation.add(evaluation / correction, work.evaluation)
+        else:
+            self._training.add(took, work.training)
+            last.measured, last.expected = last.measured + took, last.expected + work.training
+        last.time, last.update = now, update
 
     def cell_ended(self, cell: Cell) -> None:
         """A cell has succeeded or failed."""
+        self._event_at = self.clock()
         self._ended.add(cell.cell_id)
+        self._running.pop(cell.cell_id, None)
 
-    @property
-    def correction(self) -> float:
-        """Measured seconds per estimated second over all cells; 1 before any has progressed."""
-        known = self._measured > 0 and self._expected > 0
-        return self._measured / self._expected if known else 1.0
+    def _work(self, cell: Cell, update: int) -> Work:
+        return work_until(cell, min(update, cell.updates), self.costs[cell.cell_id])
+
+    def corrections(self) -> Work:
+        """Measured seconds per estimated second over all cells; 1 before anything is measured.
+
+        An update or an evaluation that is late counts as if it had just ended.
+        """
+        training, now = self._training.correction, self.clock()
+        evaluations, running = [self._evaluation.correction], list(self._running.items())
+        steps = [(self._step(self.cells[i], p), now - p.time) for i, p in running if p.reported]
+        late = (self._training.correction_with(s, w.training) for w, s in steps if not w.evaluation)
+        training = max([training, *late])
+        for work, seconds in steps:
+            if work.evaluation:
+                measured = max(0.0, seconds / training - work.training)
+                evaluations.append(self._evaluation.correction_with(measured, work.evaluation))
+        return Work(training, training * max(evaluations))
+
+    def _step(self, cell: Cell, last: CellProgress) -> Work:
+        """What a cell does until its next report."""
+        return self._work(cell, last.update + 1).less(self._work(cell, last.update))
 
     def remaining(self, cell: Cell) -> float:
         """Remaining seconds of a cell; 0 if it has ended or its cost is unknown."""
-        cost, progress = self.costs.get(cell.cell_id), self._cell_progress.get(cell.cell_id)
-        if cost is None or cell.cell_id in self._ended:
-            return 0.0
-        if progress is None:
-            return cost.start + self.correction * (cost.seconds - cost.start)
-        remaining = (cost.seconds - progress.last.done) * self._cell_correction(progress, cost)
-        return max(0.0, remaining - (self.clock() - progress.last.time))
+        return self.cell_left(cell).seconds
 
-    def _cell_correction(self, progress: CellProgress, cost: Cost) -> float:
-        """A cell's own correction, weighted by the share of it that was seen, else that of all."""
-        expected = progress.last.done - progress.first.done
-        if expected <= 0:
-            return self.correction
-        own = (progress.last.time - progress.first.time) / expected
-        weight = min(1.0, expected / (cost.seconds - cost.start))
-        return weight * own + (1 - weight) * self.correction
+    def cell_left(self, cell: Cell, correction: Work | None = None) -> TimeLeft:
+        """The time left of a cell; none if it has ended or its cost is unknown."""
+        now, cost = self.clock(), self.costs.get(cell.cell_id)
+        if cost is None or cell.cell_id in self._ended:
+            return TimeLeft(0.0, now)
+        correction, last = correction or self.corrections(), self._running.get(cell.cell_id)
+        update = last.update if last else self._updates.get(cell.cell_id, 0)
+        left = Work(cost.training, cost.evaluation).less(self._work(cell, update))
+        if last is None:
+            return TimeLeft(cost.start + left.times(correction), now, now)
+        start = 0.0 if last.reported else cost.start
+        if last.expected > 0:  # its own speed, weighted by the share of it that was seen
+            weight = min(1.0, last.expected / cost.training)
+            own = weight * last.measured / last.expected + (1 - weight) * correction.training
+            correction = correction._replace(training=own)
+        step = start + self._step(cell, last).times(correction)
+        return left_between_reports(start + left.times(correction), step, now - last.time, now)
 
     def jobs(self, cells: Sequence[Cell]) -> list[Job]:
         """The remaining work of cells, running ones first."""
-        ordered = sorted(cells, key=lambda cell: cell.cell_id not in self._cell_progress)
+        ordered = sorted(cells, key=lambda cell: cell.cell_id not in self._running)
+        correction = self.corrections()
         unended = [cell for cell in ordered if cell.cell_id not in self._ended]
-        return [cell_job(cell, self.remaining(cell), self._names[cell.cell_id]) for cell in unended]
+        seconds = [self.cell_left(cell, correction).seconds for cell in unended]
+        names = [self._names[cell.cell_id] for cell in unended]
+        return [*map(cell_job, unended, seconds, names)]
+
+    def cells_left(self) -> dict[str, TimeLeft]:
+        """The time left of each running cell, by cell_id."""
+        correction = self.corrections()
+        return {i: self.cell_left(self.cells[i], correction) for i in list(self._running)}
+
+    def left(self) -> TimeLeft | None:
+        """The time left until all probes and cells have ended; None if unknown."""
+        if self.cells.keys() - self.costs.keys():
+            return None
+        now, jobs = self.clock(), self.jobs(list(self.cells.values()))
+        seconds = self.probe_seconds() + makespan(pack(jobs, self.capacity))
+        measured = [left for left in list(self._measured_left.values()) if left.seconds]
+        running = [*measured, *self.cells_left().values()]
+        if any(list(self._unsampled.values())):
+            running.append(self._probes_left(self.probes))
+        if not running:
+            return left_between_reports(seconds, 0.0, now - self._event_at, now)
+        return TimeLeft(seconds, now, max(left.due for left in running))
 
     def seconds_left(self) -> float | None:
         """Seconds until all probes and cells have ended; None if unknown."""
-        if self.cells.keys() - self.costs.keys():
-            return None
-        jobs = self.jobs(list(self.cells.values()))
-        return sum(self.probes.values()) + makespan(pack(jobs, self.capacity))
+        left = self.left()
+        return None if left is None else left.seconds
 
 
 def duration(seconds: float) -> str:

@@ -15,6 +15,7 @@ from orchestrator.config.entries import build_online_policy
 from orchestrator.config.experiment import Resources
 from orchestrator.config.policy_errors import policy_errors
 from orchestrator.cost.draws import expected_draws
+from orchestrator.cost.forecast import ProbeCost
 from orchestrator.cost.memory import shape_of
 from orchestrator.cost.speed import (
     ANY_SIZE,
@@ -50,7 +51,7 @@ from orchestrator.probing.outcomes import (
     StoredSamples,
     load_stored,
 )
-from orchestrator.probing.probes import pending_samples, targets_of
+from orchestrator.probing.probes import pending_samples, sampler_groups, targets_of
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import read_subset
@@ -62,13 +63,13 @@ Results = Mapping[str, dict[str, Any]]  # result.json by cell_id
 
 
 class CostEstimates(NamedTuple):
-    """Costs by cell_id, seconds by probe_id, and where each model's figures come from.
+    """Costs by cell_id and by probe_id, and where each model's figures come from.
 
     A model of unknown speed is in `sources` only.
     """
 
     cells: dict[str, Cost]
-    probes: dict[str, float]
+    probes: dict[str, ProbeCost]
     sources: dict[str, str]
 
 
@@ -129,10 +130,14 @@ def estimate_costs(
         results = finished_results(plan, store)
     estimator = _Estimator(plan, store, gpu, results, stored or StoredProbes(plan, store))
     costs = {cell.cell_id: estimator.cell_cost(cell) for cell in cells}
-    probes = {probe_id(spec): estimator.probe_seconds(spec, cluster) for spec in plan.probes}
+    probes: dict[str, ProbeCost] = {}
+    for group in sampler_groups(plan):
+        found = {probe_id(s): cost for s in group if (cost := estimator.probe_cost(s, cluster))}
+        for number, (probe, cost) in enumerate(found.items()):  # the group's actors start once
+            probes[probe] = cost._replace(start=0.0) if number else cost
     return CostEstimates(
         {cell_id: cost for cell_id, cost in costs.items() if cost is not None},
-        {probe: seconds for probe, seconds in probes.items() if seconds},
+        probes,
         {name: speed.source for name, speed in estimator.speeds.items()},
     )
 
@@ -249,8 +254,8 @@ class _Estimator:
             self._lengths[key] = token_lengths(self.stored.of(spec).tokens, prompts, spec)
         return self._lengths[key]
 
-    def probe_seconds(self, spec: ProbeSpec, cluster: Mapping[str, float]) -> float | None:
-        """Wall-clock seconds of a probe's missing samples; None if none or if unknown."""
+    def probe_cost(self, spec: ProbeSpec, cluster: Mapping[str, float]) -> ProbeCost | None:
+        """The cost of a probe's missing samples; None if there are none or if it is unknown."""
         speed = self.speeds[spec.model.name]
         count = self.stored.missing(spec)
         if speed.size is None or not count or spec.settings.engine == "server":
@@ -266,10 +271,10 @@ class _Estimator:
         longest, samples = lengths.longest(rows), spec.settings.samples
         part = Draws(rows, lengths.mean, longest, lengths.prompt, samples)
         vllm = spec.settings.engine == "vllm"
-        seconds = sampling_seconds(part, speed.size, device, vllm=vllm)
-        seconds *= count / rows / share.actors
         calibration = speed.calibration
-        return device.start_seconds * calibration.start + seconds * calibration.evaluation
+        seconds = sampling_seconds(part, speed.size, device, vllm=vllm) * calibration.evaluation
+        start, parts = device.start_seconds * calibration.start, count / rows / share.actors
+        return ProbeCost(start, seconds * parts, seconds, count)
 
 
 def _finished_costs(

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from cluster.ending import at_end
 from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast
+from orchestrator.cost.pace import TimeLeft
 from orchestrator.pipeline.live_region import LiveRegion, can_redraw, terminal_size
 from orchestrator.pipeline.progress_frame import CellLine, Phase, Totals, frame, time_left
 from orchestrator.pipeline.timetable import short_names
@@ -26,23 +27,19 @@ PLAIN_CELLS = 8  # running cells in a plain line
 
 
 class RunningCell(NamedTuple):
-    """A cell in training: its last update, its latest metrics by name, and when it should end.
-
-    `update` is None before its first report; `ends_at` is a time of time.monotonic().
-    """
+    """A cell in training: its last update (None before its first report), its latest metrics."""
 
     cell: Cell
     update: int | None = None
     metrics: Mapping[str, float] = {}
-    ends_at: float | None = None
 
 
 @dataclass
 class ProgressDisplay:
     """The state of a run: cells done, cells running, and the ETA of the forecast.
 
-    As a context manager it draws bars if `out` is a terminal. They show what the last events set,
-    since a forecast and a meter must not be read while the driver changes them.
+    As a context manager it draws bars if `out` is a terminal, in a thread that reads the forecast
+    and the meter while the driver changes them.
     """
 
     total: int
@@ -60,7 +57,9 @@ class ProgressDisplay:
         self._explained: dict[str, str] = {}
         self._last_line = self._next_forecast = float("-inf")
         self._evaluations_start: float | None = None
-        self._ends_at: float | None = None
+        self._evaluations_left: TimeLeft | None = None
+        self._left: TimeLeft | None = None
+        self._cells_left: dict[str, TimeLeft] = {}  # of running cells, by cell_id
         self._gpu_hours: float | None = None
         self._region: LiveRegion | None = None
         self._ending = ExitStack()
@@ -93,6 +92,11 @@ class ProgressDisplay:
             self._region = None
         self._ending.close()
 
+    def expect(self, forecast: Forecast) -> None:
+        """Show the ETA of this forecast from now on."""
+        self.forecast = forecast
+        self._look_ahead()
+
     def say(self, text: str) -> None:
         """Print a permanent line."""
         if self._region:
@@ -103,12 +107,11 @@ class ProgressDisplay:
 
     def probe(self, probe_id: str, label: str, done: int, total: int) -> None:
         """Show how many samples of a probe are drawn."""
-        ends_at = None
+        left = None
         if self.forecast:
             self.forecast.probe_progress(probe_id, done, total)
-            if probe_id in self.forecast.probes:
-                ends_at = time.monotonic() + self.forecast.probes[probe_id]
-        self._phase = Phase(label, done / total, f"{done:,}/{total:,} samples", ends_at)
+            left = self.forecast.probe_left(probe_id)
+        self._phase = Phase(label, done / total, f"{done:,}/{total:,} samples", left)
         self._show(
             lambda: f"{label}: {done}/{total} samples, ETA {self._eta()}", done in (0, total)
         )
@@ -120,6 +123,8 @@ class ProgressDisplay:
 
     def started(self, cell: Cell) -> None:
         """A cell starts, or waits for resources that are about to become free."""
+        if self.forecast:
+            self.forecast.cell_started(cell)
         self._running[cell.cell_id] = RunningCell(cell)
 
     def update(self, cell: Cell, report: Mapping[str, Any]) -> None:
@@ -129,13 +134,10 @@ class ProgressDisplay:
         update; that is printed once per reason.
         """
         previous = self._running.get(cell.cell_id, RunningCell(cell))
-        ends_at = None
         if self.forecast:
             self.forecast.cell_progress(cell, report["update"])
-            if cell.cell_id in self.forecast.costs:
-                ends_at = time.monotonic() + self.forecast.remaining(cell)
         metrics = {**previous.metrics, **report["metrics"]}
-        self._running[cell.cell_id] = RunningCell(cell, report["update"], metrics, ends_at)
+        self._running[cell.cell_id] = RunningCell(cell, report["update"], metrics)
         if explanation := report.get("explanation"):
             reason = explanation.partition(": ")[2]
             if self._explained.get(cell.cell_id) != reason:
@@ -151,13 +153,14 @@ class ProgressDisplay:
 
     def evaluated(self, done: int, total: int) -> None:
         """Show how many checkpoints are evaluated, after training."""
-        now, ends_at = time.monotonic(), None
+        now, left = time.monotonic(), None
         if not done or self._evaluations_start is None:
             self._evaluations_start = now
-        elif done:
-            ends_at = now + (now - self._evaluations_start) * (total - done) / done
-        count = f"{done}/{total} checkpoints"
-        self._phase = Phase("evaluations", done / total, count, ends_at) if done < total else None
+        elif done < total:
+            each = (now - self._evaluations_start) / done
+            left = TimeLeft(each * (total - done), now, now + each)
+        self._evaluations_left, count = left, f"{done}/{total} checkpoints"
+        self._phase = Phase("evaluations", done / total, count, left) if done < total else None
         self._show(lambda: f"evaluations: {count}", done == total)
 
     def finished(self, cell: Cell, text: str) -> None:
@@ -172,11 +175,9 @@ class ProgressDisplay:
         self.say(f"[{self.done}/{self.total}] {cell.name}: {text}{eta}")
 
     def _show(self, line: Callable[[], str], force: bool = False) -> None:
-        """Update what the bars show, or print a line from time to time if there are none."""
+        """Print a line from time to time if there are no bars."""
         now = time.monotonic()
-        if self._region:
-            self._look_ahead(if_due=True)
-        elif force or now - self._last_line >= self.every:
+        if not self._region and (force or now - self._last_line >= self.every):
             self._last_line = now
             self._look_ahead()
             print(line(), file=self.out, flush=True)
@@ -186,17 +187,19 @@ class ProgressDisplay:
         start = time.monotonic()
         if if_due and start < self._next_forecast:
             return
-        seconds = self.forecast.seconds_left() if self.forecast else None
+        self._left = self._evaluations_left  # after training
+        if self.forecast and self._left is None:
+            self._left = self.forecast.left()
+            self._cells_left = self.forecast.cells_left()
         now = time.monotonic()
         pause = max(FORECAST_SECONDS, (now - start) / FORECAST_SHARE)
         self._next_forecast = now + min(pause, self.every)
-        self._ends_at = None if seconds is None else now + seconds
         if self.meter and (gpu_seconds := self.meter.usage().gpu_seconds):
             self._gpu_hours = gpu_seconds / 3600
 
     def _eta(self) -> str:
         """Until the last cell has ended, probes and evaluations included."""
-        return time_left(self._ends_at)
+        return time_left(self._left)
 
     def _cells_line(self) -> str:
         """The running cells as one line."""
@@ -211,6 +214,7 @@ class ProgressDisplay:
 
     def _frame(self, columns: int, lines: int) -> RenderableType:
         """Called by the thread that redraws, while events change the state."""
+        self._look_ahead(if_due=True)
         cells = [
             CellLine(
                 self.names.get(running.cell.cell_id, running.cell.name),
@@ -218,7 +222,7 @@ class ProgressDisplay:
                 running.cell.updates,
                 running.metrics.get("train/learnable_pct"),
                 running.metrics.get("eval/accuracy"),
-                running.ends_at,
+                self._cells_left.get(running.cell.cell_id),
             )
             for running in list(self._running.values())
         ]
@@ -227,7 +231,7 @@ class ProgressDisplay:
             ended = self.done + len(self.evaluated_later)
             share = (ended + sum((c.update or 0) / c.updates for c in cells)) / self.total
             phase = Phase("training", share, f"{100 * share:.0f} %")
-        totals = Totals(self.done, self.total, self._ends_at, self._gpu_hours)
+        totals = Totals(self.done, self.total, self._left, self._gpu_hours)
         return frame(phase, cells, totals, columns, lines)
 
 

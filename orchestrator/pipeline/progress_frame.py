@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cost.forecast import duration
+from orchestrator.cost.pace import TimeLeft
 
 BAR_COLUMNS = 64  # terminals narrower than this show cells without bars,
 LEARNABLE_COLUMNS = 48  # and below this without learnable %
@@ -17,15 +18,12 @@ UNKNOWN = "–"
 
 
 class Phase(NamedTuple):
-    """A phase of the run: the share of it that is done, a detail in words, and when it ends.
-
-    `ends_at` is a time of time.monotonic(), None where unknown.
-    """
+    """A phase of the run: the share of it that is done, a detail in words, and the time left."""
 
     label: str
     share: float
     detail: str
-    ends_at: float | None = None
+    left: TimeLeft | None = None
 
 
 class CellLine(NamedTuple):
@@ -36,15 +34,15 @@ class CellLine(NamedTuple):
     updates: int
     learnable_pct: float | None
     accuracy: float | None
-    ends_at: float | None
+    left: TimeLeft | None
 
 
 class Totals(NamedTuple):
-    """Cells finished and in all, when the last one ends, and GPU-hours used (None: no GPU)."""
+    """Cells finished and in all, the time left, and GPU-hours used (None: no GPU)."""
 
     done: int
     total: int
-    ends_at: float | None
+    left: TimeLeft | None
     gpu_hours: float | None
 
 
@@ -65,9 +63,9 @@ def frame(
     return Group(*parts, _totals(totals, columns))
 
 
-def time_left(ends_at: float | None) -> str:
-    """Until a time of time.monotonic()."""
-    return "?" if ends_at is None else duration(max(0.0, ends_at - time.monotonic()))
+def time_left(left: TimeLeft | None) -> str:
+    """The time left by now."""
+    return "?" if left is None else duration(left.seconds_at(time.monotonic()))
 
 
 def phase_row(phase: Phase) -> Table:
@@ -76,7 +74,7 @@ def phase_row(phase: Phase) -> Table:
     row.add_column(no_wrap=True, overflow="ellipsis")
     row.add_column(ratio=1, min_width=4)
     row.add_column(no_wrap=True, overflow="ellipsis", justify="right")
-    eta = "" if phase.ends_at is None else f", ETA {time_left(phase.ends_at)}"
+    eta = "" if phase.left is None else f", ETA {time_left(phase.left)}"
     row.add_row(Text(phase.label), _bar(1.0, phase.share), Text(phase.detail + eta))
     return row
 
@@ -100,14 +98,14 @@ def _cell_table(cells: Sequence[CellLine], columns: int) -> Table:
         update = "starting" if cell.update is None else f"{cell.update}/{cell.updates}"
         shown = UNKNOWN if cell.learnable_pct is None else f"{cell.learnable_pct:.1f}"
         accuracy = UNKNOWN if cell.accuracy is None else f"{cell.accuracy:.3f}"
-        numbers = [update, *[shown] * learnable, accuracy, time_left(cell.ends_at)]
+        numbers = [update, *[shown] * learnable, accuracy, time_left(cell.left)]
         table.add_row(Text(cell.name), *[bar] * bars, *map(Text, numbers))
     return table
 
 
 def _totals(totals: Totals, columns: int) -> Text:
     """As many of the totals as fit, the most important first."""
-    parts = [f"{totals.done}/{totals.total} cells finished", f"ETA {time_left(totals.ends_at)}"]
+    parts = [f"{totals.done}/{totals.total} cells finished", f"ETA {time_left(totals.left)}"]
     if totals.gpu_hours is not None:
         parts.append(f"{totals.gpu_hours:,.2f} GPU-hours")
     while len(parts) > 1 and len(", ".join(parts)) > columns:

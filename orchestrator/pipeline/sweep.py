@@ -41,7 +41,7 @@ from orchestrator.tracking import Tracker
 from orchestrator.training.cell_state import CellState, cell_state
 from orchestrator.training.deferred_eval import check_servers, evaluate_trained
 from orchestrator.training.early_stopping import stopped_lines
-from orchestrator.training.record import tidy_finished
+from orchestrator.training.record import last_update, tidy_finished
 from orchestrator.training.settings_check import check_in_worker, settings_of
 from orchestrator.training.trial import run_cell
 from orchestrator.training.tune_runner import Train, run_cells
@@ -157,7 +157,7 @@ def probe_experiment(
             check_models(plan.source, plan.name, [spec.model for spec in plan.probes])
         meter = progress.meter = usage_meter(plan.name, store)
         with progress, ray_session(max_resources) as cluster:
-            progress.forecast = probe_forecast(plan, store, cluster)
+            progress.expect(probe_forecast(plan, store, cluster))
             try:
                 run_probes(plan, store, cluster, progress, meter)
             finally:
@@ -178,6 +178,7 @@ class Sweep:
     def __post_init__(self) -> None:
         self.meter = self.progress.meter = UsageMeter(self.manifest.get("spent"))
         self.order: dict[str, Cost] = {}
+        self.updates: dict[str, int] = {}  # after which cells resume, by cell_id
         self._saved_at = float("-inf")
 
     def run(
@@ -185,7 +186,10 @@ class Sweep:
     ) -> None:
         """Probe, select, train and evaluate, as far as the caps allow."""
         with ray_session(max_resources) as cluster:
-            untrained = [cell for cell in cells if cell_state(self.store, cell).needs_training]
+            states = [(cell, cell_state(self.store, cell)) for cell in cells]
+            untrained = [cell for cell, state in states if state.needs_training]
+            started = [cell.cell_id for cell, state in states if state is CellState.RUNNING]
+            self.updates = {cell_id: last_update(self.store, cell_id) for cell_id in started}
             self._plan_queue(untrained, cluster)
             if self.queue.is_open():
                 if train is run_cell and untrained:  # another trainer has settings of its own
@@ -222,9 +226,9 @@ class Sweep:
         costs, probes, _ = estimate_costs(self.plan, self.store, cells, cluster, gpu)
         self.order = self.order or costs
         self.queue = make_queue(
-            experiment, cells, costs, probes, capacity, self.meter, order=self.order
+            experiment, cells, costs, probes, capacity, self.meter, self.updates, self.order
         )
-        self.progress.forecast = self.queue.forecast
+        self.progress.expect(self.queue.forecast)
 
     def next(self) -> Cell | None:
         """The next cell to start; that a cap no longer drops its block is saved before it does."""

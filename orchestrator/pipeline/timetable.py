@@ -10,7 +10,7 @@ from orchestrator.config.axes import value_text
 from orchestrator.config.experiment import Experiment
 from orchestrator.cost.caps import dropped_summary, make_queue
 from orchestrator.cost.fit import memory_fit, memory_lines
-from orchestrator.cost.forecast import duration, seconds_after
+from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
     CHART_COLUMNS,
     Capacity,
@@ -107,12 +107,11 @@ def timetable(
     costs, meter = estimates.cells, usage_meter(plan.name, store)
     if any(cell.cell_id not in costs for cell in cells):
         return view
-    queue = make_queue(plan.experiment, cells, costs, estimates.probes, capacity, meter)
+    queue = make_queue(plan.experiment, cells, costs, estimates.probes, capacity, meter, updates)
     admitted = list(iter(queue.next, None))
     names = short_names(plan)
-    seconds = [seconds_after(c, updates.get(c.cell_id, 0), costs[c.cell_id]) for c in admitted]
-    jobs = [cell_job(c, s, names[c.cell_id]) for c, s in zip(admitted, seconds, strict=True)]
-    placements, probe_seconds = pack(jobs, capacity), sum(estimates.probes.values())
+    jobs = [cell_job(c, queue.forecast.remaining(c), names[c.cell_id]) for c in admitted]
+    placements, probe_seconds = pack(jobs, capacity), queue.forecast.probe_seconds()
     gpu_hours, count = 0.0, round(capacity.devices[0])
     if capacity.unit == "GPU":  # a probe occupies every GPU
         count = len(capacity.devices)

@@ -9,6 +9,7 @@ from typing import Self, TextIO
 from rich.console import RenderableType
 
 from cluster.ending import at_end
+from orchestrator.cost.pace import TimeLeft
 from orchestrator.pipeline.live_region import LiveRegion, can_redraw
 from orchestrator.pipeline.progress_frame import Phase, phase_row, time_left
 
@@ -53,16 +54,16 @@ class TransferProgress:
                 return
             self._last_line = now
         phase = self._phase()
-        text = f"{phase.label}: {phase.detail}, ETA {time_left(phase.ends_at)}"
+        text = f"{phase.label}: {phase.detail}, ETA {time_left(phase.left)}"
         print(text, file=self._out, flush=True)
 
     def _phase(self) -> Phase:
         now = time.monotonic()
-        gained, left = self.done - self._first, self.total - self.done
-        ends_at = now + (now - self._start) * left / gained if gained > 0 else None
+        gained, missing = self.done - self._first, self.total - self.done
+        left = TimeLeft((now - self._start) * missing / gained, now) if gained > 0 else None
         share = min(1.0, self.done / self.total) if self.total else 1.0
         detail = f"{size_text(self.done)} of {size_text(self.total)}"
-        return Phase(self.label, share, detail, ends_at)
+        return Phase(self.label, share, detail, left)
 
     def _frame(self, columns: int, lines: int) -> RenderableType:
         """Called by the thread that redraws."""
