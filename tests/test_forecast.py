@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from factories import small_plan
 
-from orchestrator.cost.forecast import Forecast, ProbeCost, duration, evaluations_until
-from orchestrator.cost.pace import LATE, TimeLeft, left_between_reports
+from orchestrator.cost.forecast import Forecast, ProbeCost, evaluations_until
+from orchestrator.cost.pace import LATE, TimeLeft, duration, left_between_reports
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell
@@ -158,12 +158,30 @@ def test_a_slower_machine_corrects_all_cells(cells: list[Cell]) -> None:
     assert forecast.corrections() == (1, 1), "a first report says nothing about the speed"
     clock.now = 16.0
     forecast.cell_progress(cells[0], 3)  # 6 seconds where 2 were expected
-    fades = math.exp(-2 / (0.5 * 8))
+    fades = math.exp(-2 / (2 * 0.5 * 8))  # two cells run at once
     slower = (0.8 * fades + 6) / (0.8 * fades + 2)
     assert forecast.corrections() == pytest.approx((slower, slower))
     own = 3 * 2 / 8 + slower * 6 / 8
     assert forecast.remaining(cells[0]) == pytest.approx(2 * own + 2 * slower)
     assert forecast.remaining(cells[2]) == pytest.approx(2 + 12 * slower)
+
+
+def test_cells_are_expected_to_be_as_slow_as_the_probes_until_they_are_measured(
+    cells: list[Cell],
+) -> None:
+    clock = Clock()
+    before = make_forecast(cells, clock, probes={"p": probe(100.0, part=1.0)})
+    for clock.now, done in ((0, 0), (2, 5), (302, 500)):
+        before.probe_progress("p", done, 500)
+    assert before.probe_correction == pytest.approx(3, abs=0.1)
+    forecast = make_forecast(cells, clock)
+    forecast.assume(before.probe_correction)
+    assert forecast.remaining(cells[0]) == pytest.approx(2 + 12 * before.probe_correction)
+    for update in (1, 2, 3, 4):
+        clock.now += 2 + 2 * (update % 2 == 0)
+        for cell in cells[:2]:
+            forecast.cell_progress(cell, update)
+    assert forecast.corrections().training < 2
 
 
 def test_a_slow_evaluation_corrects_evaluations_only(cells: list[Cell]) -> None:
@@ -202,6 +220,22 @@ def test_conditions_that_change_are_followed(cells: list[Cell]) -> None:
         clock.now += 4 if update <= 50 else 1
         forecast.cell_progress(cell, update)
     assert forecast.corrections().training == pytest.approx(1, abs=0.3)
+
+
+def test_a_cell_that_hangs_hardly_slows_the_others(cells: list[Cell]) -> None:
+    clock = Clock()
+    forecast = Forecast(
+        cells, {cell.cell_id: COST for cell in cells}, Capacity((64.0,), 64, "CPU"), clock=clock
+    )
+    for update in (1, 2, 3):
+        clock.now += 2
+        for cell in cells[1:]:
+            forecast.cell_progress(cell, update)
+    forecast.cell_progress(cells[0], 2)
+    clock.now += 3600
+    training, evaluation = forecast.corrections()
+    assert training < 4 and evaluation < 40, "not 1,800 times as slow"
+    assert forecast.remaining(cells[0]) > LATE * 3500
 
 
 def test_a_cell_resumed_from_a_checkpoint_does_not_look_fast(cells: list[Cell]) -> None:

@@ -1,11 +1,11 @@
 """The remaining time of a running sweep. Pure: it receives events and their times.
 
-Each cell's estimated cost is corrected by how long running cells really take: by its own speed, the
-more of it is done, and by the average of all cells otherwise, in which the estimate counts as much
-as a few updates. What remains is then packed in the order in which it will run, so that a last cell
-that runs alone counts in full. Between two reports of a cell or a probe, its remaining time counts
-down until the next report is due. From then on it rises slowly, since whatever is late may take
-longer still.
+Each cell's estimated cost is corrected by how long running cells really take, training and
+evaluations apart: by its own speed, the more of it is done, and by the average of all cells
+otherwise, in which the estimate counts as much as a few updates. What remains is then packed in the
+order in which it will run, so that a last cell that runs alone counts in full. Between two reports
+of a cell or a probe, its remaining time counts down until the next report is due. From then on it
+rises, since whatever is late may take longer still.
 """
 
 import time
@@ -22,7 +22,7 @@ from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell
 
 # Shares of a cell, or of a probe: the estimate counts as much as measurements of the first one, and
-# measurements of the last such share count most.
+# measurements of the last such share of each running one count most.
 PRIOR, HORIZON = 0.1, 0.5
 PRIOR_PARTS = 2  # of a probe, whose first parts arrive together
 
@@ -112,8 +112,9 @@ class Forecast:
         self._event_at = clock()
         work = [(cost.training, cost.evaluation) for cost in costs.values()]
         mean = Work(*np.mean(work or [(0.0, 0.0)], axis=0).tolist())
-        self._training = Speed(PRIOR * mean.training, HORIZON * mean.training)
-        self._evaluation = Speed(PRIOR * mean.evaluation, HORIZON * mean.evaluation)
+        horizon = HORIZON * min(capacity.at_once, max(1, len(work)))
+        self._training = Speed(PRIOR * mean.training, horizon * mean.training)
+        self._evaluation = Speed(PRIOR * mean.evaluation, horizon * mean.evaluation)
         self._running: dict[str, CellProgress] = {}
         self._ended: set[str] = set()
         sampling = max((cost.sampling for cost in probes.values()), default=0.0)
@@ -170,6 +171,15 @@ class Forecast:
         step = start + correction * min(sampler.part, started)
         return left_between_reports(start + seconds, step, now - self._reported_at, now)
 
+    @property
+    def probe_correction(self) -> float:
+        """Measured seconds per estimated second of the probes."""
+        return self._probe_speed.correction
+
+    def assume(self, correction: float) -> None:
+        """Expect cells to take so many times as long as estimated, until they are measured."""
+        self._training.assume(correction)
+
     def probe_seconds(self) -> float:
         """Seconds until all probes have ended, as far as that is known."""
         measured = (left.seconds_at(self.clock()) for left in list(self._measured_left.values()))
@@ -220,16 +230,16 @@ class Forecast:
 
         An update or an evaluation that is late counts as if it had just ended.
         """
-        training, now = self._training.correction, self.clock()
-        evaluations, running = [self._evaluation.correction], list(self._running.items())
+        now, running = self.clock(), list(self._running.items())
         steps = [(self._step(self.cells[i], p), now - p.time) for i, p in running if p.reported]
-        late = (self._training.correction_with(s, w.training) for w, s in steps if not w.evaluation)
-        training = max([training, *late])
-        for work, seconds in steps:
-            if work.evaluation:
-                measured = max(0.0, seconds / training - work.training)
-                evaluations.append(self._evaluation.correction_with(measured, work.evaluation))
-        return Work(training, training * max(evaluations))
+        updates = [(seconds, work.training) for work, seconds in steps if not work.evaluation]
+        training = self._training.correction_with(updates)
+        evaluations = [
+            (seconds / training - work.training, work.evaluation)
+            for work, seconds in steps
+            if work.evaluation
+        ]
+        return Work(training, training * self._evaluation.correction_with(evaluations))
 
     def _step(self, cell: Cell, last: CellProgress) -> Work:
         """What a cell does until its next report."""
@@ -289,10 +299,3 @@ class Forecast:
         """Seconds until all probes and cells have ended; None if unknown."""
         left = self.left()
         return None if left is None else left.seconds
-
-
-def duration(seconds: float) -> str:
-    """`75` -> `1:15`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

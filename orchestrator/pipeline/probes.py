@@ -12,7 +12,8 @@ from cluster.actors import run_in_worker
 from orchestrator.config.entries import build_policy
 from orchestrator.config.policy_errors import policy_errors
 from orchestrator.cost.caps import UsageMeter
-from orchestrator.cost.forecast import Forecast, duration
+from orchestrator.cost.forecast import Forecast
+from orchestrator.cost.pace import duration
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
 from orchestrator.difficulty.probe_table import CellTables

@@ -9,8 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cost.forecast import duration
-from orchestrator.cost.pace import TimeLeft
+from orchestrator.cost.pace import TimeLeft, duration
 
 BAR_COLUMNS = 64  # terminals narrower than this show cells without bars,
 LEARNABLE_COLUMNS = 48  # and below this without learnable %

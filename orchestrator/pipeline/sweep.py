@@ -14,7 +14,7 @@ from cluster.ending import at_end
 from cluster.redaction import redact
 from cluster.session import ray_session
 from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
-from orchestrator.cost.forecast import duration
+from orchestrator.cost.pace import duration
 from orchestrator.cost.schedule import cluster_capacity
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
 from orchestrator.cost.throughput import Cost
@@ -201,7 +201,8 @@ class Sweep:
                 for line in difficulty_lines(self.plan, self.store, probes):
                     self.progress.say(line)
                 self.other_subsets = OtherSubsets(self.plan, self.store, probes)
-                self._plan_queue(untrained, cluster)  # now that completion lengths are known
+                # Completion lengths are known now, and how fast this cluster draws samples.
+                self._plan_queue(untrained, cluster, self.queue.forecast.probe_correction)
             if self.queue.is_open():
                 at_once = self.queue.forecast.capacity.at_once
                 run_cells(self, untrained, at_once, self.store, train)
@@ -215,7 +216,9 @@ class Sweep:
         self._save()
         self.outcome.dropped = dropped_summary(self.manifest)
 
-    def _plan_queue(self, cells: list[Cell], cluster: Mapping[str, float]) -> None:
+    def _plan_queue(
+        self, cells: list[Cell], cluster: Mapping[str, float], correction: float = 1.0
+    ) -> None:
         """Set the queue and forecast of these cells. Raises ResourceError if no trial fits.
 
         The first estimates decide the order, which is then the one that `decile plan` shows.
@@ -228,6 +231,7 @@ class Sweep:
         self.queue = make_queue(
             experiment, cells, costs, probes, capacity, self.meter, self.updates, self.order
         )
+        self.queue.forecast.assume(correction)
         self.progress.expect(self.queue.forecast)
 
     def next(self) -> Cell | None:

@@ -10,7 +10,7 @@ from orchestrator.config.axes import value_text
 from orchestrator.config.experiment import Experiment
 from orchestrator.cost.caps import dropped_summary, make_queue
 from orchestrator.cost.fit import memory_fit, memory_lines
-from orchestrator.cost.forecast import duration
+from orchestrator.cost.pace import duration
 from orchestrator.cost.schedule import (
     CHART_COLUMNS,
     Capacity,
