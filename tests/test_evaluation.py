@@ -218,7 +218,7 @@ def test_lengths_and_the_other_reading_are_those_of_each_test_set() -> None:
     assert metrics["eval/p95_tokens"] == pytest.approx(19.05)  # 5 % of the way from 20 to 19
     assert (metrics["eval/accuracy"], metrics["eval/accuracy_other_reading"]) == (0, 0.5)
     assert metrics["eval/wrong"] == 1 and metrics["eval/correct"] == 0
-    nothing = evaluation_metrics(own.slice(0, 0))
+    nothing = evaluation_metrics(own.slice(0, 0), pass_at=(1, 2))
     assert isnan(nothing["eval/accuracy"]) and nothing["eval/wrong"] == 0
     assert "eval/mean_tokens" not in nothing and "eval/pass_at_1" not in nothing
 

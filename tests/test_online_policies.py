@@ -165,6 +165,13 @@ def test_a_curriculum_goes_from_one_end_to_the_other(first: str, rising: bool) -
     assert {min(means), max(means)} == {1.5, 37.5}
 
 
+@pytest.mark.parametrize(("updates", "rows"), [(1, [0]), (2, [0, 4]), (3, [0, 2, 4])])
+def test_a_short_curriculum_ends_at_the_other_end_too(updates: int, rows: list[int]) -> None:
+    history = history_of([9, 7, 5, 3, 1], updates=updates)
+    policy = get_online_policy("curriculum")
+    assert [chosen(policy, history, u, 1)[0] for u in range(1, updates + 1)] == rows
+
+
 def test_prompts_without_a_known_pass_rate_end_a_curriculum() -> None:
     ids, samples = pa.array(["p0", "p1", "p2"]), [10, 0, 10]
     history = History(ids, samples, [9, 0, 1], seed=0, updates=3, group_size=GROUP)

@@ -67,6 +67,8 @@ def test_band_and_hardest_nonzero_never_select_rows_outside_or_unknown() -> None
 
 
 def test_a_band_includes_its_ends_despite_rounding_errors() -> None:
+    assert selected_rows(rates_table([0.9, 1.0, None]), "band", 1, low=1, high=1) == [1]
+    assert selected_rows(rates_table([0.1, 0.0, None]), "band", 1, low=0, high=0) == [1]
     assert selected_rows(rates_table([0.1 + 0.2]), "band", 1, low=0, high=0.3) == [0]
     assert selected_rows(rates_table([1 - 0.9]), "band", 1, low=0.1, high=0.1) == [0]
 
