@@ -1,10 +1,16 @@
 """The state of a cell follows from the files that it has in the store."""
 
+import io
+from collections import Counter
 from pathlib import Path
 
-from factories import cell_record, small_plan
+import pytest
+from factories import cell_record, finished_cell, small_plan
 
+from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.pipeline.sweep import run_experiment
 from orchestrator.storage.store import Store
+from orchestrator.tracking import default_tracking_uri
 from orchestrator.training.cell_state import CellState, cell_state
 from orchestrator.training.early_stopping import StopDecision, save_stop
 from orchestrator.training.record import finish
@@ -41,3 +47,29 @@ def test_a_cell_is_stopped_only_while_its_experiment_asks_for_it(tmp_path: Path)
 def test_only_pending_and_running_cells_need_training() -> None:
     assert [s for s in CellState if s.needs_training] == [CellState.PENDING, CellState.RUNNING]
     assert [s for s in CellState if s.settled] == [CellState.FINISHED, CellState.STOPPED]
+
+
+def test_a_run_with_nothing_to_do_reads_every_file_for_one_reason_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its proof, the state, MLflow, the analysis: at 5,000 cells any other would be felt."""
+    plan = small_plan(tmp_path, seeds=[0, 1])
+    store, out = Store(str(tmp_path / "runs")), io.StringIO()
+    for cell in plan.cells:
+        finished_cell(store, plan, cell)
+    uri = default_tracking_uri(store)
+    run_experiment(plan, store, uri, ProgressDisplay(total=4, out=out))
+    reads, read = Counter[str](), store.read_bytes
+
+    def counted(*parts: str) -> bytes:
+        reads["/".join(parts).rpartition("/")[2]] += 1
+        return read(*parts)
+
+    monkeypatch.setattr(store, "read_bytes", counted)
+    run_experiment(plan, store, uri, ProgressDisplay(total=4, out=out))
+    assert "nothing to do: all 4 cells of small are finished" in out.getvalue()
+    assert reads["result.json"] <= 5 * len(plan.cells), "the proof reads it twice"
+    for name in ("groups.parquet", "evaluations.parquet", "log.parquet"):
+        assert reads[name] <= 2 * len(plan.cells)
+    for name in ("cell.json", "ledger.json", "README.md"):
+        assert reads[name] <= len(plan.cells)

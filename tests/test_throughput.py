@@ -312,10 +312,10 @@ def test_a_finished_cell_of_the_plan_calibrates_its_estimate(tmp_path: Path) -> 
     store, [first, second] = Store(str(tmp_path / "runs")), plan.cells
     unmeasured = estimate_costs(plan, store, plan.cells, {"CPU": 2.0})
     assert unmeasured.cells == {}
-    assert "unknown" in unmeasured.sources["stub"]
+    assert "unknown" in unmeasured.speeds["stub"].source
     finished_cell(store, plan, first)
     measured = estimate_costs(plan, store, plan.cells, {"CPU": 2.0})
-    assert measured.sources == {"stub": "measured on 1 finished cell in this storage"}
+    assert measured.speeds["stub"].source == "measured on 1 finished cell in this storage"
     assert measured.cells[first.cell_id].training == pytest.approx(12.5)
     assert measured.cells[second.cell_id].training == pytest.approx(12.5, rel=0.1)
     train, test = measured.probes.values()
@@ -329,7 +329,7 @@ def test_cells_of_another_experiment_calibrate_the_models_speed(tmp_path: Path) 
     finished_cell(store, plan, plan.cells[0])
     other = small_plan(tmp_path, seeds=[9], updates=8)
     estimates = estimate_costs(other, store, other.cells, {"CPU": 2.0})
-    assert estimates.sources["stub"].startswith("measured on 1 finished cell")
+    assert estimates.speeds["stub"].source.startswith("measured on 1 finished cell")
     assert estimates.cells[other.cells[0].cell_id].training > 12.5
 
 

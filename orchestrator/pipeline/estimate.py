@@ -63,14 +63,14 @@ Results = Mapping[str, dict[str, Any]]  # result.json by cell_id
 
 
 class CostEstimates(NamedTuple):
-    """Costs by cell_id and by probe_id, and where each model's figures come from.
+    """Costs by cell_id and by probe_id, and the speeds of the models, by their names.
 
-    A model of unknown speed is in `sources` only.
+    A model of unknown speed is in `speeds` only.
     """
 
     cells: dict[str, Cost]
     probes: dict[str, ProbeCost]
-    sources: dict[str, str]
+    speeds: dict[str, ModelSpeed]
 
 
 def finished_results(plan: Plan, store: Store) -> Results:
@@ -124,11 +124,17 @@ def estimate_costs(
     gpu: str = DEFAULT_GPU,
     results: Results | None = None,
     stored: StoredProbes | None = None,
+    speeds: Mapping[str, ModelSpeed] | None = None,
 ) -> CostEstimates:
-    """The costs of these cells and of every unfinished probe on a cluster's devices."""
-    if results is None:
-        results = finished_results(plan, store)
-    estimator = _Estimator(plan, store, gpu, results, stored or StoredProbes(plan, store))
+    """The costs of these cells and of every unfinished probe on a cluster's devices.
+
+    Finished cells are read for the speeds of the models, unless those of an earlier estimate are
+    given.
+    """
+    estimator = _Estimator(plan, store, gpu, stored or StoredProbes(plan, store))
+    if not speeds:
+        speeds = estimator.measure(finished_results(plan, store) if results is None else results)
+    estimator.speeds = dict(speeds)
     costs = {cell.cell_id: estimator.cell_cost(cell) for cell in cells}
     probes: dict[str, ProbeCost] = {}
     for group in sampler_groups(plan):
@@ -138,7 +144,7 @@ def estimate_costs(
     return CostEstimates(
         {cell_id: cost for cell_id, cost in costs.items() if cost is not None},
         probes,
-        {name: speed.source for name, speed in estimator.speeds.items()},
+        estimator.speeds,
     )
 
 
@@ -178,17 +184,18 @@ def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
 class _Estimator:
     """Estimates for one plan; reads each probe once."""
 
-    def __init__(
-        self, plan: Plan, store: Store, gpu: str, results: Results, stored: StoredProbes
-    ) -> None:
-        self.plan, self.store, self.gpu, self.results = plan, store, gpu, results
-        self.stored = stored
+    def __init__(self, plan: Plan, store: Store, gpu: str, stored: StoredProbes) -> None:
+        self.plan, self.store, self.gpu, self.stored = plan, store, gpu, stored
+        self.speeds: dict[str, ModelSpeed] = {}  # by the model's name
         self._lengths: dict[str, TokenLengths] = {}
         self._live: dict[tuple[str, int], float] = {}
-        models = {cell.probe.model.name: cell.probe.model for cell in plan.cells}
-        self.speeds = {name: self._speed(model) for name, model in models.items()}
 
-    def _speed(self, model: ModelSource) -> ModelSpeed:
+    def measure(self, results: Results) -> dict[str, ModelSpeed]:
+        """The speed of every model of the plan, given the plan's finished cells."""
+        models = {cell.probe.model.name: cell.probe.model for cell in self.plan.cells}
+        return {name: self._speed(model, results) for name, model in models.items()}
+
+    def _speed(self, model: ModelSource, results: Results) -> ModelSpeed:
         """From finished cells of the plan, else of the storage, else from datasheets.
 
         The plan's own cells are compared with their own estimates, so that the estimate's errors
@@ -200,7 +207,7 @@ class _Estimator:
         pairs = [
             (self._nominal_cost(cell, size or ANY_SIZE), measured_cost(result))
             for cell in cells
-            if (result := self.results.get(cell.cell_id)) is not None
+            if (result := results.get(cell.cell_id)) is not None
         ]
         if not pairs:
             pairs = _finished_costs(self.store, model, size or ANY_SIZE, resources, self.gpu)

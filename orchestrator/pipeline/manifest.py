@@ -30,9 +30,11 @@ def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
     Keeps the usage of earlier runs, but not what an earlier cap dropped.
     """
     previous = store.read_json("sweeps", f"{plan.name}.json") or {}
-    finished = sum(cell_state(store, cell) is CellState.FINISHED for cell in plan.cells)
-    now = {"at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()), "results": finished}
     claims = previous.get("claims", {})
+    now: dict[str, Any] = {"at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())}
+    if any(text not in claims for text in plan.experiment.claims):
+        states = [cell_state(store, cell) for cell in plan.cells]
+        now["results"] = states.count(CellState.FINISHED)
     manifest = {
         "experiment": plan.name,
         "cells": [{"cell_id": cell.cell_id, **cell.axes_json} for cell in plan.cells],

@@ -16,7 +16,7 @@ from cluster.session import ray_session
 from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
 from orchestrator.cost.pace import duration
 from orchestrator.cost.schedule import cluster_capacity
-from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
+from orchestrator.cost.speed import DEFAULT_GPU, ModelSpeed, gpu_type
 from orchestrator.cost.throughput import Cost
 from orchestrator.pipeline.audit import repair_plan
 from orchestrator.pipeline.estimate import estimate_costs
@@ -115,7 +115,8 @@ def _run_experiment(
             for line in stopped_lines(store, plan.cells):
                 progress.say(line)
         finally:
-            states = [cell_state(store, cell) for cell in plan.cells]
+            pairs = zip(plan.cells, states, strict=True)
+            states = [state if state.settled else cell_state(store, cell) for cell, state in pairs]
             for cell, state in zip(plan.cells, states, strict=True):
                 if state is CellState.FINISHED:
                     tidy_finished(store, cell)  # a kill right after the result leaves checkpoints
@@ -179,6 +180,7 @@ class Sweep:
         self.meter = self.progress.meter = UsageMeter(self.manifest.get("spent"))
         self.order: dict[str, Cost] = {}
         self.updates: dict[str, int] = {}  # after which cells resume, by cell_id
+        self.speeds: dict[str, ModelSpeed] = {}  # by the cells that were finished at the start
         self._saved_at = float("-inf")
 
     def run(
@@ -211,7 +213,7 @@ class Sweep:
             for cell, failure in evaluate_trained(
                 self.store, trained, cluster, self.progress.evaluated
             ):
-                self._finish(cell, failure or None)
+                self._finish(cell, cell_state(self.store, cell), failure or None)
             self.meter.add(time.monotonic() - start, floor(cluster.get("GPU", 0.0)))
         self._save()
         self.outcome.dropped = dropped_summary(self.manifest)
@@ -226,7 +228,9 @@ class Sweep:
         experiment = self.plan.experiment
         capacity = cluster_capacity(cluster, experiment.resources)
         gpu = gpu_type(cluster) or DEFAULT_GPU
-        costs, probes, _ = estimate_costs(self.plan, self.store, cells, cluster, gpu)
+        costs, probes, self.speeds = estimate_costs(
+            self.plan, self.store, cells, cluster, gpu, speeds=self.speeds
+        )
         self.order = self.order or costs
         self.queue = make_queue(
             experiment, cells, costs, probes, capacity, self.meter, self.updates, self.order
@@ -259,14 +263,14 @@ class Sweep:
         """A trial has ended, with its error if it failed."""
         self.queue.cell_ended(cell)
         self._save(if_due=True)
-        if error is None and cell_state(self.store, cell) is CellState.TRAINED:
+        state = cell_state(self.store, cell)
+        if error is None and state is CellState.TRAINED:
             self.progress.trained(cell)
         else:
-            self._finish(cell, error)
+            self._finish(cell, state, error)
 
-    def _finish(self, cell: Cell, error: str | None) -> None:
+    def _finish(self, cell: Cell, state: CellState, error: str | None) -> None:
         """Report the final state of a cell in this run."""
-        state = cell_state(self.store, cell)
         if error is None and state is CellState.FINISHED:
             self.outcome.finished.append(cell.cell_id)
             self.tracker.sync(cell)

@@ -103,7 +103,7 @@ def timetable(
         estimates = estimate_costs(plan, store, cells, site.cluster, site.gpu, results, stored)
     except ResourceError as error:
         return view | {"problem": str(error)}
-    view["sources"] = estimates.sources
+    view["sources"] = {name: speed.source for name, speed in estimates.speeds.items()}
     costs, meter = estimates.cells, usage_meter(plan.name, store)
     if any(cell.cell_id not in costs for cell in cells):
         return view

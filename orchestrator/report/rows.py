@@ -21,9 +21,8 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import (
     DISCARDED,
     TABLES,
-    CellState,
-    cell_state,
     finished_at,
+    is_stopped,
     read_finished,
 )
 
@@ -83,7 +82,7 @@ class Row:
 
 def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
     """The rows of the finished cells, in the given order."""
-    stopped = {axes_without(c, "seed") for c in cells if cell_state(store, c) is CellState.STOPPED}
+    stopped = {axes_without(cell, "seed") for cell in cells if is_stopped(store, cell)}
     rows = (_read_row(store, cell) for cell in cells)
     return [
         replace(row, policy_stopped=axes_without(row.cell, "seed") in stopped)

@@ -115,6 +115,11 @@ def cell_state(store: Store, cell: Cell) -> CellState:
     return CellState.RUNNING if store.exists(*place, STARTED) else CellState.PENDING
 
 
+def is_stopped(store: Store, cell: Cell) -> bool:
+    """Whether the cell is STOPPED; reads nothing of a cell that cannot be."""
+    return bool(cell.rivals) and cell_state(store, cell) is CellState.STOPPED
+
+
 def finished_at(store: Store, cell_id: str, result: Mapping[str, Any]) -> datetime | None:
     """When a cell was finished, in UTC, by its result.
 

@@ -20,7 +20,7 @@ from orchestrator.evaluation.metrics import by_update, main, per_prompt
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import subset_size
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import STOPPED_EARLY, CellState, cell_state, read_finished
+from orchestrator.training.cell_state import STOPPED_EARLY, is_stopped, read_finished
 from orchestrator.training.record import CellRecord, summary
 
 MARGIN = 0.02  # of accuracy
@@ -101,7 +101,7 @@ def stopped_lines(store: Store, cells: Sequence[Cell]) -> list[str]:
     names = {cell.cell_id: cell.name for cell in cells}
     lines = []
     for cell in cells:
-        if cell_state(store, cell) is CellState.STOPPED:
+        if is_stopped(store, cell):
             status = store.read_json("cells", cell.cell_id, STOPPED_EARLY)
             why = status["why"]
             lines.append(
