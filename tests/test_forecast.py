@@ -146,6 +146,7 @@ def test_a_run_at_the_expected_speed_counts_down_exactly(cells: list[Cell]) -> N
         assert forecast.seconds_left() == pytest.approx(14 - at)
     for cell in cells[:2]:
         forecast.cell_ended(cell)
+    clock.now = 99.0
     assert forecast.seconds_left() == 0
 
 

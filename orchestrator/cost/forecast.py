@@ -11,6 +11,7 @@ rises, since whatever is late may take longer still.
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -256,7 +257,8 @@ class Forecast:
             return TimeLeft(0.0, now)
         correction, last = correction or self.corrections(), self._running.get(cell.cell_id)
         update = last.update if last else self._updates.get(cell.cell_id, 0)
-        left = Work(cost.training, cost.evaluation).less(self._work(cell, update))
+        left = Work(cost.training, cost.evaluation)
+        left = left.less(self._work(cell, update)) if update else left
         if last is None:
             return TimeLeft(cost.start + left.times(correction), now, now)
         start = 0.0 if last.reported else cost.start
@@ -291,9 +293,9 @@ class Forecast:
         running = [*measured, *self.cells_left().values()]
         if any(list(self._unsampled.values())):
             running.append(self._probes_left(self.probes))
-        if not running:
+        if not running and seconds:
             return left_between_reports(seconds, 0.0, now - self._event_at, now)
-        return TimeLeft(seconds, now, max(left.due for left in running))
+        return TimeLeft(seconds, now, max((left.due for left in running), default=inf))
 
     def seconds_left(self) -> float | None:
         """Seconds until all probes and cells have ended; None if unknown."""

@@ -152,7 +152,8 @@ def _draw(
     for number, outcomes in enumerate(sample(plan, store, group, cluster, on_progress)):
         seconds[number] += time.monotonic() - last
         last = time.monotonic()
-        progress.probed(f"{labels[number]}: {outcomes.drawn} samples ({duration(seconds[number])})")
+        count = f"{outcomes.drawn:,} samples stored"
+        progress.probed(f"{labels[number]}: {count} ({duration(seconds[number])})")
         yield specs[number], outcomes
     if meter and any(each.samples for each in pending):
         meter.add(sum(seconds), floor(cluster.get("GPU", 0.0)))
