@@ -1,6 +1,7 @@
 """Unexpected errors become one sentence that names a log file with the traceback."""
 
 import errno
+import fcntl
 import os
 import tempfile
 import traceback
@@ -198,3 +199,34 @@ def test_scratch_folders_of_killed_processes_are_deleted(
         (own / "file").write_text("")
         assert {f.name for f in tmp_path.iterdir()} == {own.name, used.name, "decile-y-other"}
     assert {f.name for f in tmp_path.iterdir()} == {"decile-y-other"}
+
+
+def test_a_scratch_folder_that_is_a_link_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "decile-x-link").symlink_to("mine")
+    with scratch_folder("decile-x-"):
+        pass
+    assert (tmp_path / "decile-x-link").is_symlink()
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_a_scratch_folder_whose_lock_was_replaced_meanwhile_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process has deleted it, and a third is about to."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    flock, replaced = fcntl.flock, []
+
+    def replace(lock: int, operation: int) -> None:
+        flock(lock, operation)
+        for file in [] if replaced else tmp_path.glob("decile-x-*/.lock"):
+            file.unlink()
+            file.write_text("")
+            replaced.append(file.parent)
+
+    monkeypatch.setattr(fcntl, "flock", replace)
+    with scratch_folder("decile-x-") as folder:
+        assert replaced and folder not in replaced

@@ -23,7 +23,7 @@ from orchestrator.storage.store import Store, StoreError
 from orchestrator.tracking.cell_view import read_view
 from orchestrator.training.cell_state import CellState, cell_state, read_finished, read_result
 from orchestrator.training.early_stopping import scores_at
-from orchestrator.training.record import latest_checkpoint
+from orchestrator.training.record import complete_checkpoints, latest_checkpoint
 
 
 def make_old(store: Store) -> None:
@@ -193,6 +193,18 @@ def test_a_result_without_a_proof_and_without_its_fields_is_none(
     assert len(repair_plan(plan, store)) == 1
 
 
+@pytest.mark.parametrize("change", [Path.unlink, lambda file: os.truncate(file, 9)])
+def test_a_cell_without_a_file_that_its_result_lists_is_not_finished(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    """Also before a run has set its result aside."""
+    plan, store = finished_sweep(tmp_path)
+    first, second = plan.cells
+    change(Path(store.path("cells", first.cell_id, "log.parquet")))
+    assert [cell_state(store, c) for c in plan.cells] == [CellState.RUNNING, CellState.FINISHED]
+    assert finished_results(plan, store).keys() == {second.cell_id}
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", "3"])
 def test_a_manifest_without_a_proof_and_without_its_fields_is_none(
     old: tuple[Plan, Store], content: str
@@ -346,4 +358,22 @@ def test_a_file_that_a_result_does_not_list_does_not_cost_the_result(
     assert line.startswith(f"cells/{folder.name}/{name} ")
     assert line.endswith(": set aside; nothing reads it")
     assert cell_state(store, plan.cells[0]) is CellState.FINISHED
+    assert repair_plan(plan, store) == []
+
+
+def test_links_in_a_cell_in_training_are_moved_out_of_the_trainers_way(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, policies=["hard"])
+    store, [cell] = Store(str(tmp_path / "runs")), plan.cells
+    for update in (2, 4):
+        cell_record(plan, cell).save(store, cell.cell_id, update)
+    folder = Path(store.path("cells", cell.cell_id))
+    (folder / "checkpoint-6").symlink_to("checkpoint-2")
+    (folder / "checkpoint-4" / "adapter_model.bin").symlink_to("../checkpoint-2/log.parquet")
+    lines = repair_plan(plan, store)
+    assert sorted(line.partition(f"{cell.cell_id}/")[2] for line in lines) == [
+        "checkpoint-4/adapter_model.bin is a link: set aside; nothing reads it",
+        "checkpoint-6 is a link: set aside; nothing reads it",
+    ]
+    assert not (folder / "checkpoint-6").is_symlink()
+    assert complete_checkpoints(store, cell.cell_id) == ["checkpoint-2", "checkpoint-4"]
     assert repair_plan(plan, store) == []

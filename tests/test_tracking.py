@@ -309,6 +309,8 @@ def test_a_finished_run_has_its_summary_and_artifacts(store: Store, plan: Plan) 
     assert run.data.metrics["ledger/rollouts"] == result["ledger"]["rollouts"] == 32
     assert run.info.end_time - run.info.start_time == 12_500
     folder = Path(client.download_artifacts(run.info.run_id, ""))
+    names = {"result.json", "samples.json", "samples.html", "subset.parquet"}
+    assert {path.name for path in folder.iterdir()} == names
     subset = Path(store.path("subsets", f"{cell.subset_key}.parquet")).read_bytes()
     assert (folder / "subset.parquet").read_bytes() == subset
     rows = json.loads((folder / "samples.json").read_text())
