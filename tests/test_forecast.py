@@ -11,7 +11,7 @@ import pytest
 from factories import small_plan
 
 from orchestrator.cost.forecast import Forecast, ProbeCost, evaluations_until
-from orchestrator.cost.pace import LATE, TimeLeft, duration, left_between_reports
+from orchestrator.cost.pace import LATE, Speed, TimeLeft, duration, left_between_reports
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell
@@ -304,6 +304,14 @@ def test_what_a_cell_has_done_counts_for_it_by_how_much_that_is(cells: list[Cell
     del forecast.costs[cells[3].cell_id]  # type: ignore[attr-defined]
     forecast.cell_progress(cells[3], 1)
     assert forecast.remaining(cells[3]) == 0 and forecast.seconds_left() is None
+
+
+def test_a_speed_recovers_from_reports_that_took_no_time() -> None:
+    for prior in (0.0, 0.8):
+        speed = Speed(prior, horizon=4.0)
+        for measured in (0.0, 0.0, 0.0, *[2.0] * 20):
+            speed.add(measured, 1.0)
+        assert speed.correction == pytest.approx(2, abs=0.1)
 
 
 def test_the_time_left_counts_down_until_a_report_is_due_and_then_rises() -> None:

@@ -49,7 +49,7 @@ class Speed:
         self._sums = self.prior, self.prior  # measured and estimated
 
     def _added(self, sums: Sums, measured: float, expected: float) -> Sums:
-        if sums[1] > 0:
+        if min(sums) > 0:
             measured = min(measured, STALL * expected * sums[0] / sums[1])
         fades = exp(-expected / self.horizon) if self.horizon > 0 else 1.0
         return fades * sums[0] + measured, fades * sums[1] + expected
