@@ -98,7 +98,7 @@ def load_runs(
     load_seconds = {"Decile": loaded - start}
     runs: dict[str, Run] = {"generate": partial(static, sampler, arguments.tokens)}
     for rows in map(int, arguments.rows.split(",")):
-        width = rows or sampler.rows_per_batch
+        width = rows or sampler.limits.rows
         runs[f"Decile, {width} rows"] = partial(sampled, sampler, arguments.tokens, width)
     if arguments.vllm is not None:
         vllm = load_sampler(source, "vllm", engine_args=arguments.vllm)
@@ -117,7 +117,7 @@ def questions(prompts: int, samples: int) -> list[Request]:
 def sampled(sampler: Sampler, tokens: int, rows: int, requests: list[Request], seed: int) -> int:
     """Tokens sampled by an engine of Decile's; `rows` per batch, where it is not 0."""
     if rows and isinstance(sampler, TransformersSampler):
-        sampler.rows_per_batch = rows
+        sampler.limits.rows = rows
     settings = SamplingSettings(max_completion_length=tokens, seed=seed)
     completions = sampler.sample(requests, settings)
     return sum(completion.tokens for row in completions for completion in row)

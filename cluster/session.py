@@ -3,6 +3,8 @@
 import logging
 import os
 import re
+import resource
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -27,6 +29,8 @@ ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths of data sets may be relative
 }
+ADDRESS_SPACE = 4 * 2**30  # of a trial of the embedded model, measured: 3.7 GiB
+TEMPORARY_BYTES = 100_000_000  # measured: 20 to 35 MB of logs in a session
 OBJECT_STORE_BYTES = 200_000_000  # parts of a probe are small; Ray's default is 30 % of memory
 
 
@@ -46,6 +50,29 @@ def quiet_logs() -> None:
     """
     for name in ("ray", "ray.data", "ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def _check_limits() -> None:
+    """Raise RayFails where a local Ray would start and then hang, or end without a reason."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if 0 <= soft < ADDRESS_SPACE:
+        raise RayFails(
+            f"ulimit -v allows this process {soft / 2**30:.2g} GiB of address space, and Ray's "
+            f"processes take up to {ADDRESS_SPACE / 2**30:.0f} GiB each: raise it, or run "
+            "ulimit -v unlimited"
+        )
+    folder = Path(_temporary_folder())
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if (free := shutil.disk_usage(existing).free) < TEMPORARY_BYTES:
+        raise RayFails(
+            f"{existing} has {free / 10**6:.0f} MB of free space, and Ray needs "
+            f"{TEMPORARY_BYTES / 10**6:.0f} MB there: free some, or set TMPDIR to another folder"
+        )
+
+
+def _temporary_folder() -> str:
+    """The folder below which a local Ray keeps its sockets and logs."""
+    return os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
 
 
 def _local() -> dict[str, Any]:
@@ -102,7 +129,7 @@ def _no_local_ray(cause: BaseException | str) -> str:
     reason = " ".join(str(cause).split())[:200] or type(cause).__name__
     return (
         f"Ray does not start on this machine ({socket.gethostname()}): {reason}; its logs are in "
-        f"{tempfile.gettempdir()}/ray/session_latest/logs; free memory, processes and space in "
+        f"{_temporary_folder()}/ray/session_latest/logs; free memory, processes and space in "
         "TMPDIR, then rerun the same command"
     )
 
@@ -134,9 +161,11 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    local = {} if os.environ.get("RAY_ADDRESS") else _local()
+    if local:
+        _check_limits()
     import ray
 
-    local = {} if os.environ.get("RAY_ADDRESS") else _local()
     quiet_logs()
     with loopback_only() if local else nullcontext():
         _connect(local)

@@ -6,6 +6,7 @@ without a word after a minute without a GCS. Nodes other than the driver's may c
 
 import os
 import select
+import shutil
 import socket
 import threading
 import time
@@ -29,6 +30,7 @@ REAP_SECONDS = 0.01  # a process ends a moment after its sockets
 GONE_SECONDS = 20.0  # of a GCS that refuses connections; a fault-tolerant one may restart
 SILENT_SECONDS = 45.0  # of one that is only slow; Ray ends the process after 60 s
 ANSWER_SECONDS = 2.0
+FULL_BYTES = 1_000_000  # free: with less, workers of a local Ray die or never start
 _NAMES = {"gcs_server": "the GCS server", "raylet": "the raylet"}
 
 
@@ -123,7 +125,14 @@ class Watchdog:
                 return (
                     f"the raylet of this node ({host}) is dead: {self._socket} refuses connections"
                 )
-        return self._dead_process() or self._lost_gcs()
+        return self._dead_process() or self._full_disk() or self._lost_gcs()
+
+    def _full_disk(self) -> str:
+        """Whether a local Ray can still write its files; empty if so."""
+        with suppress(OSError):  # the folder is deleted at the end
+            if self._started and shutil.disk_usage(self._logs).free < FULL_BYTES:
+                return f"{self._logs}: no space left on the device: free some"
+        return ""
 
     def _dead_process(self) -> str:
         """Which process of a local Ray has ended; empty if none has."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayTaskError, WorkerCrashedError
 
 from orchestrator.storage.faults import fault_text, remote_fault, root_cause
 from orchestrator.storage.lease import driver_lease
@@ -92,6 +92,12 @@ def test_the_log_is_in_the_storage_or_else_in_tmpdir_for_its_owner_alone(
     [
         (errno.EACCES, ["/data/x"], "/data/x: Permission denied (node HOST): correct this, then "),
         (errno.EIO, [], "Input/output error (node HOST): correct this, then rerun "),
+        (
+            errno.EMFILE,
+            ["/x"],
+            "/x: Too many open files (node HOST): raise the limit of ",
+        ),
+        (errno.ENOMEM, [], "Cannot allocate memory (node HOST): free memory, or raise the limits "),
         (errno.EDQUOT, ["/x"], "/x: no space left on the device (node HOST): free some, then "),
         (errno.EISDIR, [".x.tmp", None, "/x"], "/x: Is a directory (node HOST): correct this, "),
     ],
@@ -155,6 +161,30 @@ def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
         with pytest.raises((NotADirectoryError, FileExistsError)) as caught:
             use()
         assert str(caught.value.filename).startswith(str(tmp_path / "cells" / "a"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        ImportError("libscipy_openblas.so: failed to map segment from shared object"),
+        RuntimeError("Traceback:\nRuntimeError: DefaultCPUAllocator: can't allocate memory: 9"),
+        RuntimeError(ACTOR_DIED),
+        WorkerCrashedError(),
+    ],
+)
+def test_too_little_memory_is_no_bug_to_report(tmp_path: Path, error: Exception) -> None:
+    text = fault_text(raised(error), Store(str(tmp_path)))
+    assert ": free memory, or raise the limits of ulimit -v and ulimit -u, then rerun" in text
+    assert "report" not in text
+    assert text.startswith("a Ray worker died (") == ("died unexpectedly" in str(error))
+
+
+def test_the_error_of_a_workers_first_call_is_told_from_a_dead_worker(tmp_path: Path) -> None:
+    text = "The actor died because of an error raised in its creation task\nKeyError: 'x'"
+    assert fault_text(RuntimeError(text)).startswith("unexpected error: KeyError: 'x' (node ")
+    assert remote_fault(text, Store(str(tmp_path))).startswith("KeyError: 'x' (traceback: ")
 
 
 def test_the_first_error_of_a_chain_is_named(tmp_path: Path) -> None:

@@ -56,6 +56,16 @@ def config_of(name: str, shape: ModelShape) -> PretrainedConfig:
     )
 
 
+def test_long_prompts_are_read_a_few_at_a_time_unless_trl_generates() -> None:
+    shape, short = SHAPES["Qwen/Qwen3-4B"], replace(LOAD, generated=128, prompt=1_024)
+    long = replace(short, prompt=20_000)
+    assert training_memory(shape, long).reading == training_memory(shape, short).reading
+    in_one_batch = training_memory(shape, replace(long, in_one_batch=True))
+    assert in_one_batch.reading > 19 * training_memory(shape, short).reading
+    alone = training_memory(shape, replace(long, prompt=200_000))
+    assert alone.reading > 1.5 * training_memory(shape, long).reading
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 def test_parameters_agree_with_the_library_model(name: str) -> None:

@@ -123,13 +123,13 @@ def test_too_little_memory_draws_the_same_rollouts_in_parts(
     forward = type(sampler)._forward
 
     def limited(self: Any, **inputs: Any) -> Any:
-        if self.rows_per_batch > 4:
+        if self.limits.rows > 4:
             raise torch.OutOfMemoryError("as a GPU would")
         return forward(self, **inputs)
 
     monkeypatch.setattr(type(sampler), "_forward", limited)
     assert rows_of(trainer) == whole
-    assert sampler.rows_per_batch == 4
+    assert sampler.limits.rows == 4
 
 
 @pytest.mark.parametrize(

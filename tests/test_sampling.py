@@ -11,6 +11,7 @@ from peft import LoraConfig, get_peft_model
 from scipy import stats
 from tiny_sampler import (
     ENDS,
+    QUESTIONS,
     greedy_completion,
     model_folder,
     requests_of,
@@ -20,7 +21,7 @@ from tiny_sampler import (
 )
 
 from orchestrator.sampling import Completion, Request, SamplingSettings, load_sampler, transformers
-from orchestrator.sampling.base import cut_at_stop, render
+from orchestrator.sampling.base import SamplingError, cut_at_stop, render
 from orchestrator.sampling.decoding import uniforms
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource
@@ -65,7 +66,7 @@ def test_batching_and_order_do_not_change_completions(short_sampler: Transformer
     expected = short_sampler.sample(requests, settings)
     assert len({c.text for row in expected for c in row}) > 12  # samples do differ
     for rows in (1, 5):
-        short_sampler.rows_per_batch = rows
+        short_sampler.limits.rows = rows
         assert short_sampler.sample(requests, settings) == expected
     assert short_sampler.sample(requests[::-1], settings) == expected[::-1]
 
@@ -88,10 +89,50 @@ def test_running_out_of_memory_halves_the_batch_and_loses_no_completion(
     monkeypatch.setattr(TransformersSampler, "_forward", limited)
     rows = 5
     assert short_sampler.sample(requests, settings) == expected
-    assert short_sampler.rows_per_batch <= 5
+    assert short_sampler.limits.rows <= 5
     rows = 0
-    with pytest.raises(torch.OutOfMemoryError):
+    longest = max(QUESTIONS, key=len)
+    with pytest.raises(SamplingError) as caught:
         short_sampler.sample(requests, settings)
+    [tokens] = short_sampler.count_tokens([r for r in requests if r.prompt_id == longest])
+    assert str(caught.value).startswith(f"prompt {longest} of {tokens} tokens takes more memory")
+
+
+def test_a_prompt_that_fills_the_context_gives_errors(short_sampler: TransformersSampler) -> None:
+    requests, settings = requests_of(range(3)), SamplingSettings(max_completion_length=40)
+    expected = short_sampler.sample(requests, settings)
+    assert short_sampler.context == short_sampler.base.config.max_position_embeddings
+    lengths = short_sampler.count_tokens(requests)
+    short_sampler.context = max(lengths)
+    drawn = short_sampler.sample(requests, settings)
+    assert drawn == [
+        whole if length < max(lengths) else [Completion("", 0, "error")] * 3
+        for whole, length in zip(expected, lengths, strict=True)
+    ]
+    assert drawn != expected
+
+
+def test_memory_that_runs_out_on_a_cpu_is_told_from_other_errors(
+    short_sampler: TransformersSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests, settings = requests_of(range(6)), SamplingSettings(max_completion_length=40)
+    expected = short_sampler.sample(requests, settings)
+    forward = TransformersSampler._forward
+
+    def limited(self: TransformersSampler, **inputs: object) -> torch.Tensor:
+        if self.limits.rows > 8:
+            torch.empty(2**58)  # more than any machine has
+        return forward(self, **inputs)
+
+    monkeypatch.setattr(TransformersSampler, "_forward", limited)
+    assert short_sampler.sample(requests, settings) == expected
+    assert short_sampler.limits.rows == 8
+    monkeypatch.setattr(
+        TransformersSampler, "_forward", lambda self, **inputs: torch.ones(2) @ torch.ones(3)
+    )
+    with pytest.raises(RuntimeError, match="size") as caught:
+        short_sampler.sample(requests, settings)
+    assert not isinstance(caught.value, torch.OutOfMemoryError | SamplingError)
 
 
 def test_another_seed_gives_other_samples(short_sampler: TransformersSampler) -> None:

@@ -56,7 +56,7 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_waiting_rows_join_a_running_batch(short_sampler: TransformersSampler) -> None:
-    short_sampler.rows_per_batch = 12
+    short_sampler.limits.rows = 12
     shapes = shapes_of(short_sampler)
     drawn = short_sampler.sample(requests_of(range(6)), FORTY)
     read = [i for i, (_, tokens) in enumerate(shapes) if tokens > 1]
@@ -67,6 +67,22 @@ def test_waiting_rows_join_a_running_batch(short_sampler: TransformersSampler) -
     assert all(shapes[i - 1][0] < shapes[i + 1][0] for i in read[1:])  # joined: more than before
     longest = max(c.tokens for row in drawn for c in row)
     assert len(shapes) < 2 * longest  # two static batches would take more
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_long_prompts_are_read_a_few_at_a_time(
+    short_sampler: TransformersSampler, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    expected = short_sampler.sample(requests_of([0]), FORTY)
+    monkeypatch.setattr(transformers, "attends_plainly", lambda _: shared)
+    lengths = sorted(short_sampler.count_tokens(requests_of([])), reverse=True)
+    for tokens, most in ((1, 1), (2 * lengths[0], 2)):
+        short_sampler.limits.tokens = tokens
+        shapes = shapes_of(short_sampler)
+        assert short_sampler.sample(requests_of([0]), FORTY) == expected
+        read = [prompts for prompts, length in shapes if length > 1]
+        assert max(read) == most
+        assert sum(read) == len(lengths)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 24])
@@ -80,7 +96,7 @@ def test_shared_and_repeated_prompts_give_the_same_completions(
     requests, settings = requests_of(range(6)), replace(FORTY, stop=stop)
     expected = short_sampler.sample(requests, settings)
     repeated.undo()
-    short_sampler.rows_per_batch = rows
+    short_sampler.limits.rows = rows
     assert short_sampler.sample(requests, settings) == expected
 
 
@@ -101,7 +117,7 @@ def test_a_stopped_row_generates_no_more_tokens(short_sampler: TransformersSampl
 
 def test_sampling_works_in_half_precision(short_sampler: TransformersSampler) -> None:
     short_sampler.model.bfloat16()
-    short_sampler.rows_per_batch = 7
+    short_sampler.limits.rows = 7
     drawn = short_sampler.sample(requests_of(range(6)), FORTY)
     assert {c.finish for row in drawn for c in row} <= {"stop", "length"}
 
@@ -143,11 +159,11 @@ def test_attention_without_prefix_sharing_is_refused(short_sampler: Transformers
 
 
 def test_a_batch_is_wider_on_a_cpu(short_sampler: TransformersSampler) -> None:
-    assert short_sampler.rows_per_batch == 256
+    assert short_sampler.limits.rows == 256
     assert (
         TransformersSampler(
             short_sampler.model, short_sampler.tokenizer, rows_per_batch=7
-        ).rows_per_batch
+        ).limits.rows
         == 7
     )
 
@@ -173,7 +189,7 @@ def test_pass_rates_agree_with_generate() -> None:
     torch.set_num_threads(1)
     path = embedded_path("tiny")
     sampler = TransformersSampler.load(ModelSource("tiny", str(path), "test"), "cpu")
-    sampler.rows_per_batch = 64  # rows join
+    sampler.limits.rows = 64  # rows join
     task = get_task("shuffled_objects", train=48)
     pool = task.train()
     requests = [Request(p.prompt_id, task.messages(p.question), range(8)) for p in pool]

@@ -1,16 +1,25 @@
 """Connecting to Ray: clear errors without a cluster; a local one is private to this machine."""
 
 import os
+import resource
+import shutil
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 from sweeps import refused
 
-from cluster.actors import run_in_worker
+from cluster import actors
+from cluster.actors import map_over_actors, run_in_worker
 from cluster.ray_internals import keep_credentials_from_trials
-from cluster.resources import ResourceError
-from cluster.session import ray_session
+from cluster.resources import ResourceError, Share
+from cluster.session import RayFails, ray_session
+from cluster.watchdog import Watchdog
+from orchestrator.storage.faults import fault_text
 
 
 @pytest.mark.cluster
@@ -32,11 +41,72 @@ def test_a_job_submission_address_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("connected?")
 
 
+@pytest.mark.parametrize(
+    ("address_space", "free", "words"),
+    [
+        (3 * 2**30, 10**12, "ulimit -v allows this process 3 GiB of address space, and Ray's "),
+        (resource.RLIM_INFINITY, 10**6, "has 1 MB of free space, and Ray needs 100 MB there: free"),
+    ],
+)
+def test_a_local_ray_does_not_start_where_it_would_hang(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address_space: int, free: int, words: str
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "new" / "folder"))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (address_space, -1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    with pytest.raises(RayFails, match=words), ray_session():
+        raise AssertionError("started?")
+
+
+@pytest.mark.parametrize(
+    ("free", "started", "lost"), [(0, True, True), (0, False, False), (10**7, True, False)]
+)
+def test_a_full_disk_of_a_local_ray_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, started: bool, lost: bool
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    watched: Any = SimpleNamespace(_started={"raylet": 1} if started else {}, _logs=str(tmp_path))
+    text = f"{tmp_path}: no space left on the device: free some"
+    assert Watchdog._full_disk(watched) == (text if lost else "")
+    watched._logs = str(tmp_path / "deleted")
+    monkeypatch.undo()
+    assert Watchdog._full_disk(watched) == ""
+
+
 @pytest.mark.cluster
-def test_a_local_ray_listens_on_loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_an_actor_is_not_that_of_ray_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fails:
+        def __init__(self, at_start: bool) -> None:
+            if at_start:
+                raise OSError(28, "No space left on device", "/x/y")
+
+        def __call__(self, batch: pa.Table) -> pa.Table:
+            raise KeyError("x")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    texts, part = [], pa.table({"part": [1]})
+    with ray_session():
+        for at_start in (True, False):
+            results = map_over_actors([part], Fails, {"at_start": at_start}, Share(1, 0.5, 0))
+            with pytest.raises(Exception, match="Error") as caught:
+                list(results)
+            texts.append(fault_text(caught.value))
+    assert texts[0].startswith("/x/y: no space left on the device (node ")
+    assert texts[1].startswith("unexpected error: KeyError: 'x' (node ")
+
+
+@pytest.mark.cluster
+def test_a_local_ray_listens_on_loopback_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with ray_session():
         assert run_in_worker(lambda number: f"{number}", 1) == "1"
+        assert not caplog.messages
+        monkeypatch.setattr(actors, "WAIT_SECONDS", 0.01)
+        assert run_in_worker(lambda seconds: f"{time.sleep(seconds)}", 0.1) == "None"
+        assert caplog.messages[0].startswith("no answer from a Ray worker for 0.01 s: it waits ")
         own = psutil.Process()
         sockets = {
             (process.name(), connection.laddr.ip.removeprefix("::ffff:"))

@@ -20,10 +20,12 @@ CAPPED = 3  # exit code of a sweep that a cap ended
 def plan(arguments: argparse.Namespace) -> int:
     """Validate an experiment and print what it would run."""
     from orchestrator.cli.plan_summary import plan_summary, summary_text
+    from orchestrator.pipeline.long_prompts import check_long_prompts
     from orchestrator.pipeline.timetable import Site
 
     plan, store = _open(arguments)
     site = Site.from_options(_cluster_size(arguments), arguments.gpu, arguments.gpu_price)
+    check_long_prompts(plan, store, site.cluster, site.gpu)
     width = None if arguments.json else output_width()
     summary = plan_summary(plan, store, site, width)
     print(json.dumps(summary, indent=2) if arguments.json else summary_text(summary, width))

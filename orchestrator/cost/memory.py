@@ -9,11 +9,11 @@ allocator's waste are a round number, not measured.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from orchestrator.planning.cells import Cell
-from orchestrator.sampling.model import ModelSource, hub_cache
+from orchestrator.sampling.batches import PROMPT_TOKENS
+from orchestrator.sampling.model import ModelSource
 
 BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "float32": 4}
 # Bytes of a 4-bit weight: half a byte, an 8-bit scale per 64, a 32-bit scale per 256 of those.
@@ -102,10 +102,7 @@ def shape_of(source: ModelSource) -> ModelShape | None:
     """The shape of a model in SHAPES, in a folder or in the hub's cache; None if unknown."""
     if source.location in SHAPES:
         return SHAPES[source.location]
-    folder = Path(source.location)
-    if source.revision:
-        folder = hub_cache(source.location) / "snapshots" / source.revision
-    file = folder / "config.json"
+    file = source.folder / "config.json"
     return shape_from(json.loads(file.read_text("utf-8"))) if file.is_file() else None
 
 
@@ -133,8 +130,8 @@ def shape_from(config: Mapping[str, Any]) -> ModelShape | None:
 class TrainingLoad:
     """What decides the memory of one process of a cell. Lengths are maxima in tokens.
 
-    `generated` rows are sampled together, `updated` rows go through the loss together; `optim` is
-    the optimiser's name in TRL's settings.
+    `generated` rows are sampled together, of long prompts fewer unless they are `in_one_batch`;
+    `updated` rows go through the loss together. `optim` is the optimiser's name in TRL's settings.
     """
 
     generated: int
@@ -148,6 +145,7 @@ class TrainingLoad:
     recompute: bool = True
     optim: str = "adamw_torch_fused"
     workers: int = 1
+    in_one_batch: bool = False
 
 
 class Memory(NamedTuple):
@@ -173,7 +171,7 @@ def training_load(cell: Cell, prompt: int) -> TrainingLoad:
     grpo, model = cell.grpo, cell.probe.model
     batch, generated = int(grpo["per_device_train_batch_size"]), DECODER_ROWS
     steps = int(grpo.get("steps_per_generation") or grpo["gradient_accumulation_steps"])
-    if cell.why_trl_draws:  # in one batch
+    if cell.why_trl_draws:
         generated = max(int(grpo.get("generation_batch_size") or batch * steps), DECODER_ROWS)
     longest = max(grpo["max_completion_length"], cell.baseline.settings.max_completion_length)
     return TrainingLoad(
@@ -188,6 +186,7 @@ def training_load(cell: Cell, prompt: int) -> TrainingLoad:
         recompute=bool(grpo.get("gradient_checkpointing", True)),
         optim=str(grpo.get("optim", "adamw_torch_fused")),
         workers=cell.resources.workers,
+        in_one_batch=bool(cell.why_trl_draws),
     )
 
 
@@ -202,17 +201,33 @@ def training_memory(shape: ModelShape, load: TrainingLoad) -> Memory:
     # TRL keeps adapters in four bytes, those of a 4-bit model in two; Adam has two states.
     adapter_size = 2 if load.load_in_4bit else 4
     states = 2 if "8bit" in load.optim else 2 * adapter_size
+    read = load.generated * load.prompt  # tokens of the prompts of a batch
+    if not load.in_one_batch:
+        read = min(read, max(load.prompt, PROMPT_TOKENS))
     buckets = adapter_size if load.workers > 1 else 0  # gradients that the workers exchange
     adapter_bytes = 2 * adapter_size + states + buckets
     return Memory(
         weights=weight_bytes(shape, load.dtype, load.load_in_4bit),
         adapter=shape.lora_parameters(load.r, load.target_modules) * adapter_bytes,
-        reading=load.generated * load.prompt * prefill,
-        kv_cache=load.generated * length * kv_bytes(shape, size),
+        reading=read * prefill,
+        kv_cache=(read + load.generated * load.completion) * kv_bytes(shape, size),
         logits=max(load.generated * shape.vocab * SAMPLING_BYTES, 2 * LOSS_LOGITS),
         activations=load.updated * length * saved,
         overhead=OVERHEAD_BYTES,
     )
+
+
+def longest_prompt(
+    shape: ModelShape, dtype: str, load_in_4bit: bool, completion: int, memory: float
+) -> int:
+    """Tokens of the longest prompt that may fit `memory` bytes, in a batch of one row.
+
+    Counts only the weights, the cache and the input of a layer, so it is not too low.
+    """
+    size = BYTES[dtype]
+    free = memory - weight_bytes(shape, dtype, load_in_4bit)
+    free -= completion * kv_bytes(shape, size)
+    return max(0, int(free / (kv_bytes(shape, size) + shape.hidden * size)))
 
 
 def weight_bytes(shape: ModelShape, dtype: str, load_in_4bit: bool) -> int:

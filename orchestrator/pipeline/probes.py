@@ -20,6 +20,7 @@ from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.table import summarise, summary_lines
 from orchestrator.evaluation.groups import Tally
 from orchestrator.pipeline.estimate import estimate_costs, probe_id, probe_labels, samples_text
+from orchestrator.pipeline.long_prompts import check_long_prompts
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
@@ -105,6 +106,7 @@ def run_probes(
     drawn or marked, and PolicyError if subsets cannot be filled or are too small; the others are
     stored.
     """
+    check_long_prompts(plan, store, cluster, gpu_type(cluster))
     check_engines(plan, store, cluster, progress)
     check_markers(plan, progress)
     tables: list[tuple[ProbeSpec, CellTables]] = []

@@ -5,6 +5,7 @@ prompt, and V the vocabulary.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,16 @@ from transformers import (
 from orchestrator.sampling.base import SamplingSettings, stream_key
 from orchestrator.sampling.sharing import SharedPrefixCache
 
-SHRINK_BELOW = 0.75  # copying the cache to fewer rows pays once a quarter of them has ended
+
+@contextmanager
+def allocation_errors() -> Iterator[None]:
+    """Raise torch.OutOfMemoryError, as on a GPU, where memory for a tensor runs out on a CPU."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "DefaultCPUAllocator: can't allocate memory" not in str(error):
+            raise
+        raise torch.OutOfMemoryError(str(error)) from error
 
 
 def uniforms(seed: int, prompt_id: str, sample: int, length: int) -> np.ndarray:

@@ -46,6 +46,13 @@ class ModelSource:
     load_in_4bit: bool = False
     target_modules: tuple[str, ...] = ()
 
+    @property
+    def folder(self) -> Path:
+        """Its files on this machine, or where they would be: a folder, or the hub's cache."""
+        if self.revision is None:
+            return Path(self.location)
+        return hub_cache(self.location) / "snapshots" / self.revision
+
     def key(self) -> dict[str, Any]:
         """What decides the model's completions; part of probe keys and cell ids.
 

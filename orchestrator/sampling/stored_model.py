@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,36 @@ def window_bytes(folder: Path, tokens: int | None = None) -> int:
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     length = int(tokens or config.max_position_embeddings)
     return int(2 * 4 * config.num_hidden_layers * heads * width * length)
+
+
+def context_length(source: ModelSource) -> int | None:
+    """Tokens that the model was made to read; None if its files are not here, or do not say it."""
+    file = source.folder / "config.json"
+    return context_of(json.loads(file.read_text("utf-8"))) if file.is_file() else None
+
+
+def context_of(config: Mapping[str, Any]) -> int | None:
+    """The same from the content of config.json."""
+    config = config.get("text_config", config)
+    length = config.get("max_position_embeddings") or config.get("n_positions")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    scaled = rope.get("factor", 1) * rope.get("original_max_position_embeddings", 0)
+    return max(int(length), int(scaled)) if length else None
+
+
+def token_counts(source: ModelSource, texts: Iterable[str]) -> list[int] | None:
+    """Tokens of each text, without a chat template; None if the tokenizer's file is not here.
+
+    Reads it without transformers, which takes seconds to import.
+    """
+    from tokenizers import Tokenizer
+
+    file = source.folder / "tokenizer.json"
+    if not file.is_file():
+        return None
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.no_truncation()
+    return [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts]
 
 
 def _header(folder: Path) -> dict[str, dict[str, Any]]:

@@ -12,9 +12,10 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from math import ceil
+from itertools import compress
+from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -25,14 +26,16 @@ from transformers import PreTrainedTokenizerBase
 from orchestrator.sampling.base import (
     Completion,
     Request,
+    SamplingError,
     SamplingSettings,
     TokenSampler,
     cut_at_stop,
 )
+from orchestrator.sampling.batches import SHRINK_BELOW, BatchLimits, Row
 from orchestrator.sampling.decoding import (
-    SHRINK_BELOW,
     DecodeBatch,
     RepeatedPrefixCache,
+    allocation_errors,
     left_padded,
     logits_processors,
     uniforms,
@@ -40,6 +43,7 @@ from orchestrator.sampling.decoding import (
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.sharing import SharedPrefixCache, shared_attention
+from orchestrator.sampling.stored_model import context_of
 from orchestrator.sampling.transformers_internals import attends_plainly, preallocated_cache
 
 log = logging.getLogger(__name__)
@@ -61,21 +65,14 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-class Row(NamedTuple):
-    """One completion to draw: sample `sample` of request `request`."""
-
-    request: int
-    sample: int
-
-
-Prefill = Callable[[list[Row]], DecodeBatch]
+Prefill = Callable[[Sequence[Row]], DecodeBatch]
 
 
 class TransformersSampler(TokenSampler):
     """Holds a loaded model, which may be a PEFT model in the middle of its training.
 
-    `rows_per_batch` bounds memory; results depend on it through rounding alone. None is 256 on a
-    CPU, where a small model is fastest, and 128 on a GPU, where memory is scarcer.
+    `limits` bound the memory of a batch; results depend on them through rounding alone. 256 rows on
+    a CPU, where a small model is fastest, and 128 on a GPU, where memory is scarcer.
     """
 
     adapts = True
@@ -89,9 +86,11 @@ class TransformersSampler(TokenSampler):
     ) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.chat_template_kwargs = chat_template_kwargs or {}
-        self.rows_per_batch = rows_per_batch or (256 if self._device().type == "cpu" else 128)
+        on_cpu = self._device().type == "cpu"
+        self.limits = BatchLimits(rows_per_batch or (256 if on_cpu else 128))
         # The forward of a PEFT wrapper has no signature of its own; the base model's has.
         self.base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self.context = context_of(self.base.config.to_dict()) or inf
         self.eos = eos_ids(self.base, tokenizer)
         parameters = inspect.signature(self.base.forward).parameters
         self.last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
@@ -122,10 +121,24 @@ class TransformersSampler(TokenSampler):
     def sample(
         self, requests: Sequence[Request], settings: SamplingSettings
     ) -> list[list[Completion]]:
-        """Per request, one completion per sample index, in the order of the request."""
-        rows = self.sample_ids(requests, self.rendered(requests), settings)
+        """Per request, one completion per sample index, in the order of the request.
+
+        A prompt that fills the model's context gives errors. Raises SamplingError for one that
+        alone takes more memory than there is.
+        """
+        prompts = self.rendered(requests)
+        fits = [len(ids) < self.context for ids in prompts]
+        try:
+            rows = self.sample_ids(
+                [*compress(requests, fits)], [*compress(prompts, fits)], settings
+            )
+        except torch.OutOfMemoryError as error:
+            raise SamplingError(str(error)) from error
         completions = iter(self._completions([ids for part in rows for ids in part], settings.stop))
-        return [[next(completions) for _ in part] for part in rows]
+        return [
+            [next(completions) if fit else Completion("", 0, "error") for _ in request.samples]
+            for request, fit in zip(requests, fits, strict=True)
+        ]
 
     def sample_ids(
         self, requests: Sequence[Request], prompts: list[list[int]], settings: SamplingSettings
@@ -135,35 +148,43 @@ class TransformersSampler(TokenSampler):
         done: dict[Row, list[int]] = {}
         # The longest prompts come first: too little memory shows early, and lengths are similar.
         order = sorted(range(len(requests)), key=lambda i: -len(prompts[i]))
-        todo = [Row(i, sample) for i in order for sample in requests[i].samples]
+        todo = [Row(i, s, len(prompts[i])) for i in order for s in requests[i].samples]
         with evaluating(self.model):
             while todo:
-                # All rows where rows can join a batch later, else batches of nearly equal size.
                 joins = attends_plainly(self.base)
-                batches = 1 if joins else ceil(len(todo) / self.rows_per_batch)
-                rows = todo[: ceil(len(todo) / batches)]
-                done |= self._sample_rows(rows, prefill, settings)
+                rows = todo if joins else self.limits.whole_batch(todo)
+                try:
+                    with allocation_errors():
+                        self._sample_rows(rows, prefill, settings, done)
+                except torch.OutOfMemoryError as error:
+                    if self.limits.rows == 1:
+                        row = next(row for row in rows if row not in done)
+                        raise torch.OutOfMemoryError(
+                            f"prompt {requests[row.request].prompt_id} of {row.tokens:,} tokens "
+                            "takes more memory than there is, even alone: shorten or remove it"
+                        ) from error
+                    self.limits.halve()
+                    log.warning("out of memory: %d rows per batch from here on", self.limits.rows)
                 todo = [row for row in todo if row not in done]
-        return [[done[Row(i, s)] for s in r.samples] for i, r in enumerate(requests)]
+        return [
+            [done[Row(i, sample, len(prompts[i]))] for sample in request.samples]
+            for i, request in enumerate(requests)
+        ]
 
     def _sample_rows(
-        self, rows: list[Row], prefill: Prefill, settings: SamplingSettings
-    ) -> dict[Row, list[int]]:
-        """Token ids of the rows; of some of them when memory runs out."""
-        done: dict[Row, list[int]] = {}
-        try:
-            for slots, tokens, lengths in self._decode(rows, prefill, settings):
-                ended = zip(slots.tolist(), tokens.tolist(), lengths.tolist(), strict=True)
-                done |= {rows[slot]: ids[:length] for slot, ids, length in ended}
-        except torch.OutOfMemoryError:
-            if self.rows_per_batch == 1:
-                raise
-            self.rows_per_batch //= 2
-            log.warning("out of memory: %d rows per batch from here on", self.rows_per_batch)
-        return done
+        self,
+        rows: Sequence[Row],
+        prefill: Prefill,
+        settings: SamplingSettings,
+        done: dict[Row, list[int]],
+    ) -> None:
+        """Add the token ids of the rows to `done`."""
+        for slots, tokens, lengths in self._decode(rows, prefill, settings):
+            ended = zip(slots.tolist(), tokens.tolist(), lengths.tolist(), strict=True)
+            done |= {rows[slot]: ids[:length] for slot, ids, length in ended}
 
     def _decode(
-        self, rows: list[Row], prefill: Prefill, settings: SamplingSettings
+        self, rows: Sequence[Row], prefill: Prefill, settings: SamplingSettings
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Of rows that have ended, until all have: positions in `rows` [E], tokens [E, T + 1],
         and how many of these each has sampled [E].
@@ -172,7 +193,9 @@ class TransformersSampler(TokenSampler):
         eos = torch.tensor(self.eos).to(self._device())
         started, batch = 0, cast(DecodeBatch | None, None)
         while True:
-            if count := self._rows_to_add(rows, started, batch):
+            running = len(batch.ended) if batch else 0
+            read = tuple(batch.prompts.mask.shape) if batch else (0, 0)
+            if count := self.limits.joining(rows, started, running, *read):
                 new = prefill(rows[started : started + count])
                 new.slots += started
                 started, batch = started + count, batch.concat(new) if batch else new
@@ -187,23 +210,12 @@ class TransformersSampler(TokenSampler):
             if batch:
                 batch.logits = self._forward(**batch.step_inputs())
 
-    def _rows_to_add(self, rows: list[Row], started: int, batch: DecodeBatch | None) -> int:
-        """How many of the rows from `started` on are added now: whole prompts where one fits."""
-        free = self.rows_per_batch - (len(batch.ended) if batch else 0)
-        if started + free >= len(rows):
-            return len(rows) - started
-        if free < (1 - SHRINK_BELOW) * self.rows_per_batch:
-            return 0
-        fit, cut = rows[started : started + free], rows[started + free].request
-        whole = next((i for i, row in enumerate(fit) if row.request == cut), free)
-        return whole or (0 if batch else free)
-
     def _prefill(
         self,
         requests: Sequence[Request],
         prompts: list[list[int]],
         settings: SamplingSettings,
-        rows: list[Row],
+        rows: Sequence[Row],
     ) -> DecodeBatch:
         """A batch of rows that have read their prompts, each of which is read once."""
         distinct = {index: i for i, index in enumerate(dict.fromkeys(r.request for r in rows))}

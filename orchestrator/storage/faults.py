@@ -14,6 +14,17 @@ from cluster.redaction import redact
 from orchestrator.storage.store import Store
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+_MEMORY = "free memory, or raise the limits of ulimit -v and ulimit -u"
+_REMEDIES = {
+    **dict.fromkeys(FULL, "free some"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of ulimit -n"),
+    **dict.fromkeys((errno.ENOMEM, errno.EAGAIN), _MEMORY),
+}
+# How errors without a number say that no memory, address space or thread is left.
+_NO_MEMORY = re.compile(
+    "MemoryError|can't start new thread|can't allocate memory|failed to map seg"
+)
+_DIED = re.compile("(actor|worker) died unexpectedly|worker process has died")  # Ray's words
 REASON_LENGTH = 300
 
 
@@ -54,17 +65,19 @@ def _sentence(error: BaseException) -> str:
         number, own, file = (int(match[1]), match[2], match[3]) if match else (0, "", None)
     if number:
         # Where an error has no name of a file, its own text may: pyarrow's do.
-        problem, remedy = own if own and not file else os.strerror(number), "correct this"
+        problem = own if own and not file else os.strerror(number)
         if number in FULL:
-            problem, remedy = "no space left on the device", "free some"
+            problem = "no space left on the device"
         what = f"{file}: {problem}" if file else problem
+        remedy = _REMEDIES.get(number, "correct this")
         return f"{what}{place}: {remedy}, then rerun the same command to resume"
     # The text of an error of another process is its traceback, which ends with the error.
     reason = lines[-1] if len(lines) > 1 else f"{type(error).__name__}: {lines[0]}"
-    return (
-        f"unexpected error: {reason[:REASON_LENGTH]}{place}: please report it; "
-        "rerun the same command to resume"
-    )
+    died = _DIED.search(str(error))
+    reason = "a Ray worker died (killed, or out of memory)" if died else reason[:REASON_LENGTH]
+    if died or _NO_MEMORY.search(reason):
+        return f"{reason}{place}: {_MEMORY}, then rerun the same command to resume"
+    return f"unexpected error: {reason}{place}: please report it; rerun the same command to resume"
 
 
 def remote_fault(text: str, store: Store) -> str:
@@ -77,8 +90,9 @@ def remote_fault(text: str, store: Store) -> str:
         return text.strip()
     node = re.search(r"\bip[=:] ?([\w.:]*\w)", text)
     process = re.search(r"\bpid[=:] ?(\d+)", text)
-    died = "actor died" in text or "worker process has died" in text
-    reason = "its process died (killed, or out of memory)" if died else lines[-1][:REASON_LENGTH]
+    reason = lines[-1][:REASON_LENGTH]
+    if _DIED.search(text):
+        reason = "its process died (killed, or out of memory)"
     if any(os.strerror(number) in text for number in FULL):
         reason += ": free space"
     place = [f"node {node[1]}"] if node else []

@@ -116,6 +116,7 @@ class Trial:
         """Train from where the record stands, evaluate, finish."""
         import torch
 
+        from orchestrator.sampling.decoding import allocation_errors
         from orchestrator.sampling.transformers import TransformersSampler
         from orchestrator.training.callback import CellCallback
         from orchestrator.training.trainer import build_trainer
@@ -143,7 +144,8 @@ class Trial:
         resumed = str(self.checkpoints.restored(self.checkpoint)) if self.checkpoint else None
         self.record.start_seconds = time.monotonic() - self.started
         try:
-            trainer.train(resume_from_checkpoint=resumed)
+            with allocation_errors():
+                trainer.train(resume_from_checkpoint=resumed)
         except torch.OutOfMemoryError as error:  # a new process resumes, with all its memory free
             raise shrink(cell, self.store, micro_batch) from error
         updates = trainer.state.global_step

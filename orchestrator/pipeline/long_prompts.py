@@ -1,0 +1,109 @@
+"""Prompts that a model cannot read: they fill its context, or the memory of its device."""
+
+import os
+from collections.abc import Mapping
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+import pyarrow.compute as pc
+
+from orchestrator.cost.memory import longest_prompt, shape_of
+from orchestrator.cost.throughput import DEVICES
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.plan import Plan
+from orchestrator.probing.probes import pending_samples
+from orchestrator.sampling.stored_model import context_length, token_counts
+from orchestrator.storage.store import Store
+
+CANDIDATES = 256  # of a data set, the longest: their tokens are counted
+_LISTED = 10  # prompts that a message names
+
+
+class PromptLimit(NamedTuple):
+    """A prompt must have fewer tokens than this, and why."""
+
+    tokens: float
+    reason: str
+
+
+class LongPrompt(NamedTuple):
+    """A prompt of a pool: its row from 1 on, its id, the start of its question, and its tokens."""
+
+    row: int
+    prompt_id: str
+    question: str
+    tokens: int
+
+
+def check_long_prompts(
+    plan: Plan, store: Store, cluster: Mapping[str, float], gpu: str | None
+) -> None:
+    """Check what the built-in engine has still to draw, as far as the models are on this machine.
+
+    `gpu` is the type of the cluster's GPUs, None if unknown. Raises UserError at the data set of
+    the first prompts that cannot be read.
+    """
+    for spec in plan.probes:
+        if spec.settings.engine != "transformers" or spec.model.recorded:
+            continue
+        limit = _limit(plan, spec, cluster, gpu)
+        prompts = _long_prompts(plan, spec, limit.tokens)
+        if prompts and pending_samples(plan, store, spec).samples:
+            message = _message(prompts, spec.split, limit.reason)
+            raise plan.source.error(message, "datasets", spec.dataset.name)
+
+
+def _limit(
+    plan: Plan, spec: ProbeSpec, cluster: Mapping[str, float], gpu: str | None
+) -> PromptLimit:
+    """The lower of what the model's context and the memory of the device allow."""
+    model, limits = spec.model, [PromptLimit(inf, "")]
+    if context := context_length(model):
+        limits.append(PromptLimit(context, f"the context of {model.name} is {context:,} tokens"))
+    memory, device = inf, "a remote machine"
+    if cluster.get("GPU", 0.0) >= 1 or plan.experiment.resources.gpus:
+        if gpu:
+            memory, device = DEVICES[gpu].memory, DEVICES[gpu].name
+    elif "RAY_ADDRESS" not in os.environ:
+        memory, device = float(psutil.virtual_memory().total), "this machine"
+    if memory < inf and (shape := shape_of(model)):
+        completion = spec.settings.max_completion_length
+        most = longest_prompt(shape, model.dtype, model.load_in_4bit, completion, memory)
+        where = f"the memory of {device} ({memory / 2**30:.3g} GiB)"
+        limits.append(PromptLimit(most + 1, f"{where} has space for {most:,} beside {model.name}"))
+    return min(limits)
+
+
+def _long_prompts(plan: Plan, spec: ProbeSpec, limit: float) -> list[LongPrompt]:
+    """The prompts of at least `limit` tokens among the longest of a pool.
+
+    A token is at least one byte, so that most pools need no tokenizer. What a chat template adds is
+    not counted.
+    """
+    pool = plan.pool(spec)
+    table, messages = pool.prompts(spec.split), pool.task.messages
+    around = sum(len(message["content"].encode()) for message in messages("{question}"))
+    sizes = pc.binary_length(table.column("question")).to_numpy() + around
+    rows = np.flatnonzero(sizes >= limit)
+    if len(rows) > CANDIDATES:
+        rows = np.sort(rows[np.argpartition(-sizes[rows], CANDIDATES)[:CANDIDATES]])
+    prompts = [table[int(row)] for row in rows]
+    chats = ("\n".join(m["content"] for m in messages(prompt.question)) for prompt in prompts)
+    counts = token_counts(spec.model, chats) if prompts else None
+    return [
+        LongPrompt(int(row) + 1, prompt.prompt_id, prompt.question[:40], tokens)
+        for row, prompt, tokens in zip(rows, prompts, counts or (), strict=counts is not None)
+        if tokens >= limit
+    ]
+
+
+def _message(prompts: list[LongPrompt], split: str, reason: str) -> str:
+    kind = "training prompt" if split == "train" else "test question"
+    first, listed = prompts[0], ", ".join(f"{prompt.row:,}" for prompt in prompts[:_LISTED])
+    more = f" and {len(prompts) - _LISTED} more" * (len(prompts) > _LISTED)
+    return (
+        f"{kind} {first.row:,} ({first.prompt_id}, {first.question!r}…) has {first.tokens:,} "
+        f"tokens, and {reason}: shorten or remove {kind}{'s' * (len(prompts) > 1)} {listed}{more}"
+    )

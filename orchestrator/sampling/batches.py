@@ -1,0 +1,70 @@
+"""Which rows the built-in engine samples together: limits that keep a batch within memory.
+
+A row is one sample of a prompt. Rows come in order, those of a prompt together and the longest
+prompts first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import ceil
+from typing import NamedTuple
+
+PROMPT_TOKENS = 131_072  # of the prompts of a batch, in all
+SHRINK_BELOW = 0.75  # copying the cache to fewer rows pays once a quarter of them has ended
+
+
+class Row(NamedTuple):
+    """One completion to draw: sample `sample` of request `request`, a prompt of `tokens` tokens."""
+
+    request: int
+    sample: int
+    tokens: int
+
+
+@dataclass
+class BatchLimits:
+    """The rows of a batch, and the tokens of its prompts, padding included, at most."""
+
+    rows: int
+    tokens: int = PROMPT_TOKENS
+
+    def halve(self) -> None:
+        """Halve the limits; a batch of one row is always within them."""
+        self.rows, self.tokens = max(1, self.rows // 2), max(1, self.tokens // 2)
+
+    def prompts(self, longest: int) -> int:
+        """How many prompts of up to `longest` tokens are in a batch: at least one.
+
+        From 2,048 tokens on they are fewer, because the mask of padded prompts has an entry for
+        every pair of tokens.
+        """
+        return max(1, int(self.tokens / longest * min(1, 2_048 / longest)))
+
+    def whole_batch(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The first of the rows, as a batch that others cannot join: of nearly equal sizes."""
+        longest = rows[0].tokens
+        most = max(1, min(self.rows, self.tokens // longest))
+        rows = rows[: ceil(len(rows) / ceil(len(rows) / most))]
+        return _of_first_prompts(rows, self.prompts(longest))
+
+    def joining(
+        self, rows: Sequence[Row], started: int, running: int, prompts: int, longest: int
+    ) -> int:
+        """How many rows from `started` on join `running` rows: whole prompts where one fits.
+
+        The batch has `prompts` prompts, padded to `longest` tokens.
+        """
+        free, waiting = self.rows - running, len(rows) - started
+        if not waiting or free < min(waiting, (1 - SHRINK_BELOW) * self.rows):
+            return 0
+        cut = rows[started + free].request if free < waiting else None
+        whole = [row for row in rows[started : started + free] if row.request != cut]
+        most = self.prompts(max(longest, rows[started].tokens)) - prompts
+        return len(_of_first_prompts(whole, most)) or (0 if running else free)
+
+
+def _of_first_prompts(rows: Sequence[Row], most: int) -> Sequence[Row]:
+    """The rows of the first prompts, `most` of them."""
+    kept = {*islice(dict.fromkeys(row.request for row in rows), max(0, most))}
+    return [row for row in rows if row.request in kept]

@@ -1,0 +1,194 @@
+"""Prompts that are longer than a model's context, or than memory allows, are refused by row."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from factories import small_plan
+
+from orchestrator.cli.main import main
+from orchestrator.cost.memory import SHAPES, kv_bytes, longest_prompt, weight_bytes
+from orchestrator.cost.throughput import DEVICES
+from orchestrator.embedded import embedded_path
+from orchestrator.pipeline import long_prompts
+from orchestrator.pipeline.long_prompts import CANDIDATES, check_long_prompts
+from orchestrator.planning.plan import Plan
+from orchestrator.sampling.model import ModelSource
+from orchestrator.sampling.stored_model import context_length, token_counts
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.store import Store
+
+LETTERS = "bdfhjlnprtvxz"  # each a token of its own
+AROUND = 20  # tokens of the instruction around a question
+
+
+def plan_of(folder: Path, lengths: list[int], context: int | None = 100, **settings: Any) -> Plan:
+    """A plan with training questions of `lengths` tokens, and short test questions."""
+    (folder / "model").mkdir(exist_ok=True)
+    shutil.copy(embedded_path("tiny") / "tokenizer.json", folder / "model")
+    shape = {"num_attention_heads": 4, "hidden_size": 64, "num_hidden_layers": 2}
+    config = {**shape, "intermediate_size": 128, "vocab_size": 1000}
+    if context:
+        config["max_position_embeddings"] = context
+    (folder / "model" / "config.json").write_text(json.dumps(config))
+    texts = ["".join(LETTERS[(i + j) % 13] for j in range(n)) for i, n in enumerate(lengths)]
+    for name, questions in (("train", texts), ("test", ["b d", "d b"])):
+        rows = [json.dumps({"question": q, "answer": "1"}) for q in questions]
+        (folder / f"{name}.jsonl").write_text("\n".join(rows))
+    options = {"train": str(folder / "train.jsonl"), "test": str(folder / "test.jsonl")}
+    dataset = {"small": {"task": "file", "options": options}}
+    return small_plan(folder, datasets=dataset, **settings)
+
+
+def refusal(plan: Plan, gpu: str | None = None, **cluster: float) -> str:
+    with pytest.raises(UserError) as caught:
+        check_long_prompts(plan, Store(plan.source.config.storage), cluster, gpu)
+    return str(caught.value)
+
+
+def accepted(plan: Plan, gpu: str | None = None, **cluster: float) -> bool:
+    check_long_prompts(plan, Store(plan.source.config.storage), cluster, gpu)
+    return True
+
+
+def test_prompts_that_fill_the_context_are_named_with_their_rows(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, [9, 10, 150, 11, 80, 79, 12, 13, 14])
+    third = plan.pools["small"].train[2]
+    message = refusal(plan)
+    assert "experiments.yaml:" in message and "datasets.small: training prompt 3 (" in message
+    assert (
+        f"{third.prompt_id}, {third.question[:40]!r}…) has {150 + AROUND} tokens, and the "
+        in message
+    )
+    assert message.endswith(
+        "context of stub is 100 tokens: shorten or remove training prompts 3, 5"
+    )
+    assert "training prompts 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more" in refusal(
+        plan_of(tmp_path, [200 + i for i in range(30)])
+    )
+    assert refusal(plan_of(tmp_path, [9] * 0 + [*range(10, 19), 100])).endswith(
+        "training prompt 10"
+    )
+
+
+def test_plan_refuses_them_with_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan_of(tmp_path, [9, 10, 150, 11, 12, 13, 14, 15])
+    assert main(["plan", str(tmp_path / "experiments.yaml"), "-e", "small"]) == 2
+    assert "shorten or remove training prompt 3" in capsys.readouterr().err
+
+
+def test_no_tokenizer_is_read_for_prompts_that_fit_in_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(tmp_path, [9, 10, 11, 12, 13, 14, 15, 16])
+    monkeypatch.delattr(long_prompts, "token_counts")
+    assert accepted(plan)
+
+
+def test_of_many_long_prompts_the_longest_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+
+    def none(source: ModelSource, texts: Any) -> list[int]:
+        counted.extend(texts)
+        return [1] * len(counted)
+
+    monkeypatch.setattr(long_prompts, "token_counts", none)
+    assert accepted(plan_of(tmp_path, [100 + i % 400 for i in range(2 * CANDIDATES)]))
+    assert len(counted) == CANDIDATES
+    assert min(map(len, counted)) > 250
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"probe": {"engine": "vllm", "samples": 4, "max_completion_length": 32}},
+        {"context": None},
+    ],
+)
+def test_other_engines_and_unknown_contexts_are_not_checked(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    assert accepted(plan_of(tmp_path, [9, 10, 150, 11, 12, 13, 14, 15], **settings))
+
+
+def test_a_model_without_files_on_this_machine_is_not_checked(tmp_path: Path) -> None:
+    source = ModelSource("far", "nobody/none", "", revision="0" * 40)
+    assert context_length(source) is None and token_counts(source, ["x"]) is None
+    plan = plan_of(tmp_path, [9, 10, 150, 11, 12, 13, 14, 15])
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    assert accepted(plan)
+
+
+def test_what_is_stored_is_not_checked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(tmp_path, [9, 10, 150, 11, 12, 13, 14, 15])
+    nothing = SimpleNamespace(samples=0)
+    monkeypatch.setattr(long_prompts, "pending_samples", lambda *_: nothing)
+    assert accepted(plan)
+
+
+def test_prompts_that_do_not_fit_the_memory_alone_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(tmp_path, [9, 10, 150, 11, 12, 13, 14, 15], context=None)
+    memory = SimpleNamespace(total=500_000.0)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    text = (
+        "has 170 tokens, and the memory of this machine (0.000466 GiB) has space for 99 beside stub"
+    )
+    assert text in refusal(plan)
+    monkeypatch.setitem(DEVICES, "h100", DEVICES["h100"]._replace(memory=memory.total))
+    memory.total = 1e12
+    assert accepted(plan)
+    assert "the memory of H100 80GB (" in refusal(plan, "h100", GPU=1)
+    assert accepted(plan, None, GPU=1), "the memory of an unknown GPU"
+    memory.total = 500_000.0
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert accepted(plan), "the memory of another machine is not known"
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_longest_prompt_fits_with_its_cache_and_one_more_does_not(name: str) -> None:
+    shape, completion, memory = SHAPES[name], 500, 80 * 2.0**30
+    most = longest_prompt(shape, "auto", False, completion, memory)
+    used = [
+        weight_bytes(shape, "auto", False)
+        + (tokens + completion) * kv_bytes(shape, 2)
+        + tokens * shape.hidden * 2
+        for tokens in (most, most + 1)
+    ]
+    assert used[0] <= memory < used[1]
+    assert longest_prompt(shape, "auto", False, completion, 5e8) == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        ({"max_position_embeddings": 1024}, 1024),
+        ({"n_positions": 512}, 512),
+        ({"text_config": {"max_position_embeddings": 8}}, 8),
+        ({}, None),
+        (
+            {
+                "max_position_embeddings": 32,
+                "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32},
+            },
+            128,
+        ),
+        ({"max_position_embeddings": 32, "rope_parameters": {"rope_type": "default"}}, 32),
+    ],
+)
+def test_the_context_is_that_of_the_models_config(
+    tmp_path: Path, config: dict[str, Any], length: int | None
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert context_length(ModelSource("m", str(tmp_path), "")) == length
