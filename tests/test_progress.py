@@ -116,6 +116,31 @@ def test_bars_follow_the_phases_of_a_run(tmp_path: Path, monkeypatch: pytest.Mon
     ]
 
 
+def test_the_bars_eta_moves_between_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [cell, other] = small_plan(tmp_path).cells
+    now, screen = 0.0, Screen(80, 24)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(live_region, "REDRAW_SECONDS", 60)  # only when something is printed
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    costs = {each.cell_id: Cost(10, 60, 0) for each in (cell, other)}
+    forecast = Forecast([cell, other], costs, Capacity((1.0,), 1, "CPU"), clock=lambda: now)
+    shown = []
+    with ProgressDisplay(total=2, out=FakeTerminal(screen)) as display:
+        display.expect(forecast)
+        display.started(cell)
+        display.update(cell, {"update": 1, "metrics": {}})
+        for seconds in (5.0, 14.0, 30.0, 45.0):
+            now = seconds
+            display.say("a message")
+            *_, row, totals = filter(None, screen.shown)
+            shown.append((row.split()[-1], totals.split()[-1]))
+    assert shown[:2] == [("0:40", "1:50"), ("0:31", "1:41")]
+    late = [total for _, total in shown[2:]]
+    assert late[0] > "1:41" and late[1] > late[0], "the update is late"
+
+
 def test_an_explanation_is_printed_once_per_reason(tmp_path: Path) -> None:
     [cell, _] = small_plan(tmp_path).cells
     out = io.StringIO()
