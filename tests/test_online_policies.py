@@ -75,6 +75,11 @@ def test_a_policy_that_is_built_again_from_the_record_chooses_the_same(
     assert [train(again, resumed, update, 4, correct) for update in rest] == expected[stop:]
 
 
+def test_before_the_first_update_the_generator_depends_on_the_seed_alone() -> None:
+    drawn = [history_of([5], seed=seed).rng.integers(10**9) for seed in (3, 3, 4)]
+    assert drawn[0] == drawn[1] == np.random.default_rng(3).integers(10**9) != drawn[2]
+
+
 def test_groups_of_an_update_have_one_order_and_a_policy_cannot_change_what_is_known() -> None:
     histories = [history_of([5] * 6) for _ in range(2)]
     for history, rows in zip(histories, ((3, 1, 5), (5, 3, 1)), strict=True):

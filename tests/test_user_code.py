@@ -25,7 +25,7 @@ from orchestrator.selection.candidates import kept_groups, next_ids
 from orchestrator.selection.subsets import SubsetRequest, narrowest, select
 from policies import History, PolicyError, discards, get_online_policy, get_policy
 from policies.discarding import Dynamic
-from policies.pass_rate import Band, Hard
+from policies.pass_rate import Band, Easy, Hard
 from tasks import TaskError, find_task, get_task
 from tasks.user_code import place_of
 
@@ -172,6 +172,8 @@ def test_a_bug_of_a_policy_of_ours_is_no_users_error_wherever_policies_are_calle
         lambda: next_ids(dynamic, "dynamic", history, 1, 1),
         lambda: kept_groups(dynamic, "dynamic", counts, counts),
     ]
+    monkeypatch.setattr(Easy, "__post_init__", bug)
+    calls.append(lambda: get_policy("easy"))
     for call in calls:
         with pytest.raises(KeyError, match="ours"):
             call()
