@@ -32,7 +32,7 @@ from orchestrator.training.trl_internals import LiveGroupsTrainer
 pytestmark = pytest.mark.slow
 
 ANSWERS = ["correct", LIVE, "wrong", LIVE, "correct or error", LIVE, "wrong", LIVE]
-ROUNDING = 2e-7  # of the gradient's norm, in float64; float32 differs by 7e-6 between kernels
+ROUNDING = 5e-6  # of the gradient's norm, in float32
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,7 @@ def rollouts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, A
     noise = torch.randn(output["old_per_token_logps"].shape, generator=torch.manual_seed(2))
     output["old_per_token_logps"] += 0.3 * noise  # ratios beyond the clipping range
     assert output["completion_mask"].sum(1).unique().numel() > 4
-    trainer.model.double()
-    return trainer, {k: v.double() if v.is_floating_point() else v for k, v in output.items()}
+    return trainer, output
 
 
 def micro_batches(output: dict[str, Any], count: int) -> list[dict[str, Any]]:
