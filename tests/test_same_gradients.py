@@ -32,7 +32,7 @@ from orchestrator.training.trl_internals import LiveGroupsTrainer
 pytestmark = pytest.mark.slow
 
 ANSWERS = ["correct", LIVE, "wrong", LIVE, "correct or error", LIVE, "wrong", LIVE]
-ROUNDING = 5e-6  # of the gradient's norm, in float32
+ROUNDING = 1e-5  # of the gradient's norm, in float32; two kernels differ by up to 7e-6
 
 
 @pytest.fixture(scope="module")
