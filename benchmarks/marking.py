@@ -21,7 +21,7 @@ from orchestrator.probing.isolation import mark_answers
 from tasks.base import Answer
 from tasks.children import Children
 from tasks.gsm8k import Gsm8k
-from tasks.marking import mark_number
+from tasks.marking.marks import mark_number
 
 _PLAIN = re.compile(r"\\boxed\{(.*?)\}")
 TEXT = "she sells 12 eggs each day and then gives 3 of the rest away so 9 are left"
@@ -64,7 +64,7 @@ def main() -> None:
         arguments.repeats,
     )
     pairs = expressions(arguments.expressions)
-    children = Children("tasks.math_verifier:equivalent", arguments.children, 30.0)
+    children = Children("tasks.marking.math_verifier:equivalent", arguments.children, 30.0)
     children.map(pairs[:50])
     print_row(
         f"math-verify, {arguments.children} children",
@@ -138,7 +138,7 @@ def plain_numbers(texts: Sequence[str]) -> Callable[[], object]:
 
 def in_this_process(pairs: Sequence[tuple[str, str]]) -> Callable[[], object]:
     """The baseline: the same comparisons in this process, with empty caches."""
-    from tasks import math_verifier
+    from tasks.marking import math_verifier
 
     def run() -> object:
         math_verifier._parsed.cache_clear()

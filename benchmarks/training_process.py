@@ -22,11 +22,10 @@ from orchestrator.cost.memory import shape_of, training_load, training_memory
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.sampling.base import render
-from orchestrator.selection.stored import read_subset
+from orchestrator.selection.subsets import read_subset
 from orchestrator.storage.store import Store
-from orchestrator.training.callback import CellCallback
 from orchestrator.training.record import CellRecord
-from orchestrator.training.trainer import build_trainer
+from orchestrator.training.trainer import CellCallback, build_trainer
 from tasks import Prompt
 
 PARTS = ("rollout", "scoring", "forward-backward", "rest")

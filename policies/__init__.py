@@ -1,30 +1,27 @@
 """Policies: which prompts of a pool to train on. `get_policy` is the entry point."""
 
-from policies.base import Needs, Policy, PolicyError, ScorePolicy, Ties, checked_rows
-from policies.history import History
+from policies.base import Needs, Policy, PolicyError, ScorePolicy, Ties, checked_rows, tie_breakers
 from policies.online import (
+    History,
     OnlinePolicy,
     checked_ids,
     checked_keep,
     discards,
     max_draws_of,
 )
-from policies.ranking import tie_breakers
 from policies.registry import (
+    capacity_of,
+    capacity_text,
+    eligible_of,
     find_policy,
     get_online_policy,
     get_policy,
+    is_whole,
+    needs_of,
     policy_cost,
     policy_line,
     policy_names,
     policy_parts,
-)
-from policies.traits import (
-    capacity_of,
-    capacity_text,
-    eligible_of,
-    is_whole,
-    needs_of,
     settled_options,
     ties_of,
 )

@@ -1,14 +1,63 @@
-"""The interface of a policy: it selects `size` rows of a difficulty table, with a seed."""
+"""The interface of a policy: it selects `size` rows of a difficulty table, with a seed.
+
+Arrays with one entry per row.
+
+The lowest of many scores, with random tie-breaks, without sorting the rest.
+
+Columns of a difficulty table as arrays; a missing or mistyped column is an error.
+
+`require: parsed`, an option of every built-in policy: exclude prompts without real answers.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from policies.arrays import Bools, Floats, Rows
-from policies.ranking import lowest, tie_breakers
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]  # row numbers or ranks
+
+
+def tie_breakers(difficulty_rows: int, rng: np.random.Generator) -> Rows:
+    """A random permutation of row numbers: the lower one wins a tie. The generator's first draw.
+
+    It depends only on the seed, the row's number and the number of rows, not on difficulty, so it
+    stays the same while a table is being measured.
+    """
+    return rng.permutation(difficulty_rows)
+
+
+def lowest(score: np.ndarray, ranks: Rows, open_rows: Bools, size: int) -> Rows:
+    """The first `size` open rows by (score, rank), in that order.
+
+    `score`, `ranks` and `open_rows` have one entry per row; nan scores come last. At least
+    `size` > 0 rows must be open.
+    """
+    rows = np.flatnonzero(open_rows)
+    if size < len(rows):
+        rows = _first(rows, score[rows], ranks, size)
+    # Ranks are distinct, so any sort will do for them; the scores then need a stable one.
+    rows = rows[np.argsort(ranks[rows])]
+    return rows[np.argsort(score[rows], kind="stable")]
+
+
+def _first(rows: Rows, scores: np.ndarray, ranks: Rows, size: int) -> Rows:
+    """The first `size` of the rows by (score, rank), in no particular order."""
+    cutoff = np.partition(scores, size - 1)[size - 1]
+    unknown = bool(np.isnan(cutoff))
+    certain = rows[~np.isnan(scores) if unknown else scores < cutoff]
+    tied = rows[np.isnan(scores) if unknown else scores == cutoff]
+    tied_ranks = ranks[tied]
+    remaining = size - len(certain)
+    last = np.partition(tied_ranks, remaining - 1)[remaining - 1]
+    return np.concatenate([certain, tied[tied_ranks <= last]])
+
 
 # (difficulty table, size, generator) -> row numbers, best first
 Policy = Callable[[pa.Table, int, np.random.Generator], np.ndarray]
@@ -149,3 +198,93 @@ class ScorePolicy(SubsetPolicy):
                 f"{difficulty.num_rows} rows: return a NumPy array with one value per row"
             )
         return np.asarray(values)
+
+
+MEANING = {
+    "tier": "the task's own difficulty label",
+    "pass_rate": "the share of correct samples, 0 to 1",
+    "first": "the outcome of each prompt's sample 0",
+    "learnability": "the expected share of groups whose rewards differ, 0 to 1",
+    **dict.fromkeys(("wrong", "unparsed", "truncated"), "the number of samples with that outcome"),
+}
+
+
+def column(difficulty: pa.Table, name: str, policy: str) -> pa.ChunkedArray:
+    """The column of that name. PolicyError if the table does not have it."""
+    if name not in difficulty.column_names:
+        raise PolicyError(
+            f"{policy} needs the column {name} ({MEANING[name]}), which this table does not have: "
+            "pass a probe's folder, or add the column to the table"
+        )
+    return difficulty[name]
+
+
+def numbers(difficulty: pa.Table, name: str, policy: str) -> Floats:
+    """The column as float64, nan where it is null."""
+    values = column(difficulty, name, policy)
+    kind = values.type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+        raise PolicyError(f"{policy} needs numbers in the column {name}, which has type {kind}")
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=float)
+
+
+def is_one_of(difficulty: pa.Table, name: str, texts: list[str], policy: str) -> Bools:
+    """One boolean per row: whether the column's text is one of `texts`; false for null."""
+    values = column(difficulty, name, policy)
+    try:
+        text = values.cast(pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise PolicyError(
+            f"{policy} needs text in the column {name}, which has type {values.type}"
+        ) from error
+    matches = pc.is_in(text, value_set=pa.array(texts, pa.string()))
+    return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+@dataclass(kw_only=True)
+class Requiring:
+    """The option `require`.
+
+    `parsed` keeps a prompt if at least half of its failures are parsed answers, that is, `wrong`
+    and not `unparsed` or `truncated`. Prompts without failures are kept. Marker errors do not
+    count. Without it, "hard" may mean "did not finish within the token limit".
+    """
+
+    require: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.require not in (None, "parsed"):
+            raise PolicyError(f"unknown require: {self.require!r}: write parsed, or leave it out")
+
+    def required(self, difficulty: pa.Table, policy: str) -> Bools:
+        """One boolean per row: whether it meets the requirement."""
+        if self.require is None:
+            return np.ones(difficulty.num_rows, dtype=bool)
+        wrong = _counts(difficulty, "wrong", policy)
+        other = _counts(difficulty, "unparsed", policy)
+        other += _counts(difficulty, "truncated", policy)
+        return wrong >= other
+
+
+def _counts(difficulty: pa.Table, name: str, policy: str) -> Floats:
+    """Counts of an outcome; null counts as 0."""
+    return np.nan_to_num(numbers(difficulty, name, policy))
+
+
+@dataclass(kw_only=True)
+class BuiltIn(Requiring, ScorePolicy):
+    """A built-in policy: scores, and the option `require`. Its fields are its options."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.require:
+            self.needs = "all"
+            self.wider = f"{self.wider}, or leave out require: {self.require}"
+
+    def eligible(self, difficulty: pa.Table) -> Bools:
+        """Rows that meet the requirement and the policy's own condition."""
+        return self.required(difficulty, self.title) & self.allowed(difficulty)
+
+    def allowed(self, difficulty: pa.Table) -> Bools:
+        """One boolean per row: the policy's own condition."""
+        return np.ones(difficulty.num_rows, dtype=bool)

@@ -5,10 +5,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from policies.arrays import Bools, Rows
-from policies.base import Needs
-from policies.history import History, least_drawn
-from policies.online import MAX_DRAWS, OnlinePolicy, check_band, check_count
+from policies.base import Bools, Needs, Rows
+from policies.online import MAX_DRAWS, History, OnlinePolicy, check_band, check_count, least_drawn
 from policies.pass_rate import NEAR
 
 

@@ -7,11 +7,17 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from policies.arrays import Bools, Rows
-from policies.base import Needs, Policy, PolicyError, SubsetPolicy, checked_rows
-from policies.parsed import Requiring
-from policies.registry import get_policy
-from policies.traits import eligible_of, needs_of, settled_options
+from policies.base import (
+    Bools,
+    Needs,
+    Policy,
+    PolicyError,
+    Requiring,
+    Rows,
+    SubsetPolicy,
+    checked_rows,
+)
+from policies.registry import eligible_of, get_policy, needs_of, settled_options
 
 # Three shares written as 0.333 sum to 1.
 SLACK = 0.005

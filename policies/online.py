@@ -2,18 +2,134 @@
 
 Its choice depends only on the seed, the prompts to choose from, the probe and the groups drawn so
 far, which a cell records: a resumed cell chooses what an undisturbed one chooses.
+
+What an online policy knows before it chooses: the probe's counts, and every group drawn.
 """
 
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from policies.arrays import Bools, Rows
-from policies.base import Needs, PolicyError
-from policies.history import History
+from policies.base import Bools, Floats, Needs, PolicyError, Rows
+
+Counts = npt.NDArray[np.int32]
+
+
+class History:
+    """The prompts that an online policy chooses from, and what is known about each of them.
+
+    Arrays have an entry per prompt [N], in the order of `prompt_ids`, or per group drawn [E], by
+    update and row. A group is of `update` and of the prompt at `row`; `correct` of its `marked`
+    completions are correct. While a policy chooses, the arrays are read-only: what it changed in
+    place would be missing after a resume.
+    """
+
+    def __init__(
+        self,
+        prompt_ids: pa.Array,
+        samples: npt.ArrayLike,
+        successes: npt.ArrayLike,
+        *,
+        seed: int,
+        updates: int,
+        group_size: int,
+    ) -> None:
+        self.prompt_ids = prompt_ids
+        self.samples: Counts = np.array(samples, np.int32)
+        """Scorable samples of the probe [N]; 0 where there are none."""
+        self.successes: Counts = np.array(successes, np.int32)
+        """Correct ones among them [N]."""
+        self.samples.flags.writeable = self.successes.flags.writeable = False
+        self.seed, self.updates, self.group_size = seed, updates, group_size
+        self.size = 0
+        """The number of prompts to choose now."""
+        self.rng = np.random.default_rng(seed)
+        """A generator that depends only on the seed, the update, and what it has already drawn."""
+        with np.errstate(invalid="ignore"):
+            self.pass_rate = (self.successes / self.samples).astype(np.float32)
+        """The latest known pass rate [N], of the probe or the last group; nan if unknown."""
+        count = len(self.pass_rate)
+        self.groups: Counts = np.zeros(count, np.int32)
+        """Groups drawn of each prompt [N]."""
+        self.last_update: Counts = np.zeros(count, np.int32)
+        """The update of the last group of each prompt [N]; 0 if there is none."""
+        self.solved: Counts = np.zeros(count, np.int32)
+        """How many of a prompt's last groups in a row were entirely correct [N]."""
+        self._drawn = tuple(array("q") for _ in range(4))
+
+    def _set_writeable(self, writeable: bool) -> None:
+        for values in (self.pass_rate, self.groups, self.last_update, self.solved):
+            values.flags.writeable = writeable
+
+    def add(self, update: int, row: int, correct: int, marked: int) -> None:
+        """Record one group; updates never decrease."""
+        self._set_writeable(True)
+        for values, value in zip(self._drawn, (update, row, correct, marked), strict=True):
+            values.append(value)
+        self.groups[row] += 1
+        self.last_update[row] = update
+        if marked:
+            self.pass_rate[row] = correct / marked
+            self.solved[row] = self.solved[row] + 1 if correct == marked else 0
+
+    @property
+    def drawn(self) -> tuple[Rows, Rows, Rows, Rows]:
+        """update, row, correct and marked of every group, each [E].
+
+        Sorted, because a resumed cell adds the groups of an update in another order.
+        """
+        update, row, correct, marked = (np.array(values) for values in self._drawn)
+        order = np.lexsort((row, update))
+        return update[order], row[order], correct[order], marked[order]
+
+    def start(self, update: int, size: int) -> None:
+        """Prepare the choice of `size` prompts for an update, or of further ones for it."""
+        self._set_writeable(False)
+        drawn = int(np.count_nonzero(self.last_update == update))
+        self.size, self.rng = size, np.random.default_rng([self.seed, update, drawn])
+
+    def fresh(self, update: int) -> Bools:
+        """Which prompts were not drawn for this update yet [N]."""
+        return np.asarray(self.last_update != update)
+
+    def ids(self, rows: Rows) -> pa.Array:
+        """The prompt_ids of these rows."""
+        return self.prompt_ids.take(pa.array(rows))
+
+
+def some(rows: Rows, size: int, rng: np.random.Generator) -> Rows:
+    """`size` of the rows at random, or all of them if there are fewer."""
+    if size >= len(rows):
+        return rows
+    return rows[rng.choice(len(rows), size, replace=False)]
+
+
+def least_drawn(history: History, allowed: Bools) -> Rows:
+    """`size` of the allowed rows, those with the fewest groups first, at random among equals.
+
+    Every prompt is thus drawn once before any is drawn again, as in epochs in random order.
+    """
+    chosen: list[Rows] = []
+    allowed, missing = allowed.copy(), history.size
+    while missing and allowed.any():
+        fewest = history.groups[allowed].min()
+        part = some(np.flatnonzero(allowed & (history.groups == fewest)), missing, history.rng)
+        allowed[part] = False
+        chosen.append(part)
+        missing -= len(part)
+    return np.concatenate([np.empty(0, np.int64), *chosen])
+
+
+def rates_of(history: History) -> Floats:
+    """The probe's pass rates [N]; nan if unknown."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(history.successes / history.samples)
+
 
 WHOLE_POOL = "full"  # what an online policy chooses from without `of`
 MAX_DRAWS = 4

@@ -4,9 +4,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from policies.arrays import Bools
-from policies.base import Needs
-from policies.columns import is_one_of
+from policies.base import Bools, Needs, is_one_of
 from policies.uniform import Uniform
 
 

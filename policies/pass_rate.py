@@ -1,4 +1,7 @@
-"""Policies that use only the base model's pass rate (paper A, section on selection)."""
+"""Policies that use only the base model's pass rate (paper A, section on selection).
+
+The policy that maximizes what GRPO learns from: groups whose rewards differ.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,10 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from policies.arrays import Bools, Floats
-from policies.base import Needs, PolicyError
-from policies.columns import numbers
-from policies.parsed import BuiltIn
+from policies.base import Bools, BuiltIn, Floats, Needs, PolicyError, numbers
 from policies.uniform import Uniform
 
 # Rates are ratios of counts; those that differ by less are equal up to rounding.
@@ -127,3 +127,17 @@ class Band(Uniform):
     def holds(self, difficulty: pa.Table) -> str:
         """What makes a row eligible."""
         return f"with a pass rate from {self.low} to {self.high}"
+
+
+class Learnable(BuiltIn):
+    """Highest learnability first: groups most likely to contain correct and wrong answers.
+
+    Learnability is the posterior mean of 1 - (1-p)^G - p^G for groups of G completions, a column of
+    the difficulty table. The prior is fitted to the whole pool, so every sample is needed.
+    """
+
+    name = "learnable"
+
+    def score(self, difficulty: pa.Table) -> Floats:
+        """The learnability, negated; rounded, so that symmetric pass rates tie."""
+        return -numbers(difficulty, "learnability", self.title).round(12)

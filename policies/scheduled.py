@@ -6,10 +6,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from policies.arrays import Rows
-from policies.base import PolicyError
-from policies.history import History, rates_of, some
-from policies.online import OnlinePolicy, check_band, check_count, check_share
+from policies.base import PolicyError, Rows
+from policies.online import (
+    History,
+    OnlinePolicy,
+    check_band,
+    check_count,
+    check_share,
+    rates_of,
+    some,
+)
 
 SLACK = 0.005  # three shares written as 0.333 sum to 1
 

@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from policies.arrays import Bools
-from policies.base import PolicyError
-from policies.columns import column, is_one_of
+from policies.base import Bools, PolicyError, column, is_one_of
 from policies.uniform import Uniform
 
 _RANGE = re.compile(r"\s*(\d+)\s*[-–]\s*(\d+)\s*")

@@ -3,9 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from policies.arrays import Floats
-from policies.base import Needs, Ties
-from policies.parsed import BuiltIn
+from policies.base import BuiltIn, Floats, Needs, Ties
 
 
 class Uniform(BuiltIn):

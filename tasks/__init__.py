@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.base import Answer, MarkLimits, Prompt, Task, TaskError, make_prompt
-from tasks.marking import OUTCOMES, Mark
+from tasks.marking.marks import OUTCOMES, Mark
 from tasks.options import wrong_option
 from tasks.user_code import describe
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from tasks.base import Marking, Prompt, TaskError, make_prompt
-from tasks.marking import Mark, mark_number
-from tasks.prompting import Template, boxed_templates
-from tasks.sources import ReadTask, Source
+from tasks.base import Marking, Prompt, TaskError, Template, boxed_templates, make_prompt
+from tasks.marking.marks import Mark, mark_number
+from tasks.sources.pools import ReadTask, Source
 
 PARTS = {
     part: Source(

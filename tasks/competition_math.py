@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from tasks.base import Answer, Marking, Prompt, TaskError, make_prompt
-from tasks.equivalence import mark_expression, mark_expressions
-from tasks.files import Row
-from tasks.hub import Repository
-from tasks.marking import Mark
-from tasks.prompting import Template, boxed_templates
-from tasks.reading import last_box
-from tasks.sources import ReadTask, Source, read_rows
+from tasks.base import Answer, Marking, Prompt, TaskError, Template, boxed_templates, make_prompt
+from tasks.marking.equivalence import mark_expression, mark_expressions
+from tasks.marking.marks import Mark
+from tasks.marking.reading import last_box
+from tasks.sources.files import Row
+from tasks.sources.hub import Repository
+from tasks.sources.pools import ReadTask, Source, read_rows
 
 SUBJECTS = {
     "Algebra": "algebra",

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tasks.base import Marking, Prompt, check_integer, make_prompt
-from tasks.marking import Mark, mark_number
-from tasks.numbers import normalize_number
-from tasks.prompting import Template, boxed_templates
-from tasks.sources import ReadTask, Source
+from tasks.base import Marking, Prompt, Template, boxed_templates, check_integer, make_prompt
+from tasks.marking.marks import Mark, mark_number
+from tasks.marking.numbers import normalize_number
+from tasks.sources.pools import ReadTask, Source
 
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable

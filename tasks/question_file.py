@@ -7,21 +7,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
-from tasks.base import Answer, Marking, Prompt, Task, TaskError, make_prompt
-from tasks.columns import INSTRUCTIONS, SOLUTIONS, column_value, read_texts
-from tasks.equivalence import mark_expression, mark_expressions
-from tasks.file_answers import Marker, final_answer, read_gold
-from tasks.files import Row, Rows, check_columns, read_file
-from tasks.marking import Mark, answer_mark, mark_letter, mark_number, no_answer_mark
-from tasks.prompting import Template
-from tasks.reading import last_box, last_filled_box, without_thinking
-from tasks.sources import ReadTask
+from tasks.base import Answer, Marking, Prompt, Task, TaskError, Template, make_prompt
+from tasks.marking.equivalence import mark_expression, mark_expressions
+from tasks.marking.marks import (
+    Mark,
+    Marker,
+    answer_mark,
+    final_answer,
+    mark_letter,
+    mark_number,
+    no_answer_mark,
+    read_gold,
+)
+from tasks.marking.reading import last_box, last_filled_box, without_thinking
+from tasks.sources.files import (
+    INSTRUCTIONS,
+    SOLUTIONS,
+    Row,
+    Rows,
+    check_columns,
+    column_value,
+    read_file,
+    read_texts,
+)
+from tasks.sources.pools import ReadTask
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from tasks.prompt_table import PromptTable
-    from tasks.question_columns import PlainFile
+    from tasks.sources.plain_columns import PlainFile
 
 _WRAPPED = re.compile(r"\\text\s*\{([^{}]*)\}")
 # The first two of each serve as wrong answers.
@@ -166,9 +181,8 @@ class QuestionFile(ReadTask):
     def _read_columns(self, split: str, file: str) -> "tuple[PromptTable, _RowCounts] | None":
         """The prompts of a file of plain texts; None for any other file."""
         # pyarrow is only imported where a file is read: not in processes that only mark
-        from tasks.mapped_batches import mapped
-        from tasks.prompt_table import PromptTable
-        from tasks.question_columns import NotPlain, PlainFile
+        from tasks.prompt_table import PromptTable, mapped
+        from tasks.sources.plain_columns import NotPlain, PlainFile
 
         if type(self) is not QuestionFile:  # a subclass may read rows in its own way
             return None
@@ -186,7 +200,7 @@ class QuestionFile(ReadTask):
         self, file: "PlainFile", batch: "RecordBatch", rows: "_RowCounts"
     ) -> "PromptTable":
         """The prompts of some rows: of most as they stand, and of the others one by one."""
-        from tasks.question_columns import plain_prompts, replaced
+        from tasks.sources.plain_columns import plain_prompts, replaced
 
         columns = plain_prompts(
             batch, self._columns, self.marker, bare=self.prompt_settings.preset == "bare"

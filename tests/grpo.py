@@ -13,7 +13,7 @@ from orchestrator.training.record import CellRecord
 from orchestrator.training.trainer import build_trainer
 from orchestrator.training.trl_internals import LiveGroupsTrainer
 from tasks import Prompt
-from tasks.marking import Mark
+from tasks.marking.marks import Mark
 
 GROUP = 4
 LIVE = "correct or wrong"

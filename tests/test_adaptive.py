@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.difficulty.table import difficulty
-from orchestrator.probing import adaptive_probe
+from orchestrator.probing import probe
 from orchestrator.probing.adaptive import (
     Counts,
     Target,
@@ -20,8 +20,8 @@ from orchestrator.probing.adaptive import (
     simulate,
     undecided_rows,
 )
-from orchestrator.probing.adaptive_probe import Frontier
 from orchestrator.probing.outcomes import NONE, Outcomes
+from orchestrator.probing.probe import Frontier
 from orchestrator.selection.subsets import SubsetRequest, select
 from policies import ScorePolicy
 from tasks import OUTCOMES, make_prompt
@@ -188,7 +188,7 @@ def test_a_large_pool_is_scanned_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     """The subset is that of the full probe, whichever parts are out while another is chosen."""
-    monkeypatch.setattr(adaptive_probe, "SCAN_SHARE", share)
+    monkeypatch.setattr(probe, "SCAN_SHARE", share)
     spec = small_plan(tmp_path).cells[0].probe
     prompts = PromptTable.of([make_prompt("t", f"question {i}", str(i), "") for i in range(200)])
     order, k = prompts.ids(prompts.order).to_pylist(), spec.settings.samples

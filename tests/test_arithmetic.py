@@ -14,8 +14,19 @@ from processes import loaded_libraries, output_of
 
 from orchestrator.planning.overlap import find_overlap
 from tasks import Prompt, TaskError
-from tasks.arithmetic import KINDS, Arithmetic, Scenario, draw, prompt_of
-from tasks.arithmetic_text import COMMON, MEN, OPENINGS, QUESTIONS, SCENES, WOMEN
+from tasks.arithmetic import (
+    COMMON,
+    KINDS,
+    MEN,
+    OPENINGS,
+    QUESTIONS,
+    SCENES,
+    WOMEN,
+    Arithmetic,
+    Scenario,
+    draw,
+    prompt_of,
+)
 from tasks.base import in_test_split
 
 WORDS = {"twice": "2 times"}

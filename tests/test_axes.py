@@ -17,15 +17,14 @@ from orchestrator.pipeline.manifest import write_manifest
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.outcomes import Outcomes
-from orchestrator.probing.probes import targets_of
+from orchestrator.probing.probe import targets_of
 from orchestrator.report.analysis import analyse
-from orchestrator.report.pool import subset_cells
-from orchestrator.selection.stored import read_subset
+from orchestrator.report.probe_analysis import subset_cells
+from orchestrator.selection.subsets import read_subset
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
-from orchestrator.tracking.cell_view import cell_params, cell_tags, run_name, sweep_tags
 from orchestrator.tracking.mlflow_internals import experiment_tags
-from orchestrator.tracking.sweep_view import sweep_view
+from orchestrator.tracking.views import cell_params, cell_tags, run_name, sweep_tags, sweep_view
 from orchestrator.training.settings_check import settings_of
 
 GRID = {"model": ["stub"], "dataset": ["small"], "policy": ["hard", "random"], "seed": [0]}

@@ -25,7 +25,7 @@ from orchestrator.pipeline.sweep import Outcome, Sweep
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
-from orchestrator.report.page import write_page
+from orchestrator.report.render import write_page
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker
 

@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.config.catalog import load_config
-from orchestrator.config.claim_check import resolved_claim
 from orchestrator.config.claims import (
     BASE_SIDE,
     COSTS,
@@ -20,10 +19,11 @@ from orchestrator.config.claims import (
     Reading,
     Sign,
     parse_claim,
+    resolved_claim,
 )
 from orchestrator.config.experiment import Experiment
 from orchestrator.planning.plan import make_plan
-from orchestrator.stats.claims import (
+from orchestrator.stats.claim_tests import (
     Item,
     Measured,
     judge_claim,

@@ -13,26 +13,27 @@ import pytest
 import scipy.stats
 from factories import cell_record, finished_cell, small_plan
 
-from orchestrator.config.claim_check import resolved_claim
+from orchestrator.config.claims import resolved_claim
 from orchestrator.embedded import embedded_path
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.claims import tiers_of
-from orchestrator.planning.plan import Plan
+from orchestrator.planning.plan import Plan, tiers_of
 from orchestrator.planning.pools import Pool
 from orchestrator.report.analysis import analyse
-from orchestrator.report.claims import ClaimResult, claim_results, claims_table
-from orchestrator.report.families import families
-from orchestrator.report.page import page_html
-from orchestrator.report.paper_claims import published_text
+from orchestrator.report.compare import Spreads, families, read_spreads, settings_key
+from orchestrator.report.render import page_html, verdict_text
 from orchestrator.report.rows import Row, read_rows
-from orchestrator.report.seed_spreads import Spreads, read_spreads, settings_key
-from orchestrator.report.text import verdict_text
+from orchestrator.report.sections.claims import (
+    ClaimResult,
+    claim_results,
+    claims_table,
+    published_text,
+)
 from orchestrator.stats.inference import LEVEL, SeedSpread
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
-from orchestrator.tracking.sweep_view import sweep_view
+from orchestrator.tracking.views import sweep_view
 from orchestrator.training.record import CellRecord, finish
 
 SAMPLES_EACH = 8

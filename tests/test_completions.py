@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tasks.base import Answer
-from tasks.equivalence import mark_expressions
-from tasks.marking import OUTCOMES, Mark, mark_letter, mark_number
-from tasks.reading import without_thinking
+from tasks.marking.equivalence import mark_expressions
+from tasks.marking.marks import OUTCOMES, Mark, mark_letter, mark_number
+from tasks.marking.reading import without_thinking
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from processes import loaded_libraries
 
-from orchestrator.config import library_settings, library_sources
+from orchestrator.config import library_settings
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.library_settings import check_batch, prompts_per_update
@@ -384,10 +384,10 @@ def test_values_that_peft_accepts_are_accepted(tmp_path: Path, setting: str) -> 
 
 @pytest.mark.parametrize("section", ["grpo", "lora"])
 def test_the_defaults_of_the_libraries_have_the_types_that_they_declare(section: str) -> None:
-    annotations = library_sources.declared(section)
+    annotations = library_settings.declared(section)
     defaults: dict[str, Any] = {}
-    for package, file, name in library_sources._CLASSES[section]:
-        for node in library_sources._class_body(package, file, name):
+    for package, file, name in library_settings._CLASSES[section]:
+        for node in library_settings._class_body(package, file, name):
             if isinstance(node, ast.AnnAssign):
                 values = [node.value, *(k.value for k in getattr(node.value, "keywords", ()))]
                 for value in values[:2]:  # field(default=…, …)
@@ -397,7 +397,7 @@ def test_the_defaults_of_the_libraries_have_the_types_that_they_declare(section:
     assert not {
         name: value
         for name, value in defaults.items()
-        if library_sources.expected_type(annotations[name], value)
+        if library_settings.expected_type(annotations[name], value)
     }
 
 

@@ -8,11 +8,11 @@ from mutations import QUESTIONS, variants
 from processes import hang_limit
 from remedies import problems
 
-import tasks.sources
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import make_plan
 from orchestrator.storage.errors import UserError, one_line
 from tasks import TaskError
+from tasks.sources import pools
 
 PLACE = re.compile(r"experiments\.yaml:\d+: ")
 
@@ -49,10 +49,10 @@ def check(folder: Path, count: int, seed: int) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, without access to the hub."""
 
-    def offline(source: tasks.sources.Source, revision: str | None) -> tasks.sources.Rows:
+    def offline(source: pools.Source, revision: str | None) -> pools.Rows:
         raise TaskError(f"{source.hub} cannot be loaded: write path: FOLDER")
 
-    monkeypatch.setattr(tasks.sources, "_from_hub", offline)
+    monkeypatch.setattr(pools, "_from_hub", offline)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

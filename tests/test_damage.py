@@ -12,9 +12,9 @@ from orchestrator.pipeline.manifest import usage_meter
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.outcomes import missing_samples
 from orchestrator.probing.sample_store import parts
+from orchestrator.report.compare import read_spreads
 from orchestrator.report.rows import read_rows
-from orchestrator.report.seed_spreads import read_spreads
-from orchestrator.selection.stored import read_subset
+from orchestrator.selection.subsets import read_subset
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, MARKED
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import Checked

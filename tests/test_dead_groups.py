@@ -11,13 +11,12 @@ from factories import small_plan
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.table import difficulty
-from orchestrator.evaluation.groups import Tally
+from orchestrator.evaluation.groups import Tally, explain_dead_groups
 from orchestrator.pipeline.probes import OtherSubsets
 from orchestrator.planning.cells import Cell
-from orchestrator.selection.stored import store_subset
+from orchestrator.selection.subsets import store_subset
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
-from orchestrator.training.dead_groups import explain_dead_groups
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from orchestrator.difficulty.table import (
     summary_lines,
     wilson,
 )
-from orchestrator.report.figures import failure_histogram
+from orchestrator.report.sections.figures import failure_histogram
 from orchestrator.storage.schema import DIFFICULTY
 from policies import PolicyError, Ties
 from tasks import OUTCOMES

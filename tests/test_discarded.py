@@ -11,10 +11,11 @@ from factories import cell_record, finished_cell, small_plan
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config.claim_check import resolved_claim
-from orchestrator.cost.draws import expected_draws
+from orchestrator.config.claims import resolved_claim
+from orchestrator.cost.throughput import expected_draws
 from orchestrator.evaluation.groups import (
     GroupRecorder,
+    explain_dead_groups,
     group_shares,
     learnable_drawn_pct,
     learnable_pct,
@@ -24,17 +25,14 @@ from orchestrator.evaluation.groups import (
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
-from orchestrator.report.claims import claim_results
-from orchestrator.report.families import families
+from orchestrator.report.compare import families, family_verdict
+from orchestrator.report.render import terminal_report
 from orchestrator.report.rows import OWN, read_rows
-from orchestrator.report.text import terminal_report
-from orchestrator.report.verdicts import family_verdict
+from orchestrator.report.sections.claims import claim_results
 from orchestrator.storage.schema import GROUPS
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import DISCARDED, read_finished
-from orchestrator.training.dead_groups import explain_dead_groups
-from orchestrator.training.ledger import ledger
-from orchestrator.training.record import CellRecord, finish, latest_checkpoint
+from orchestrator.training.record import CellRecord, finish, latest_checkpoint, ledger
 from policies import get_online_policy
 
 LIVE, DEAD = ["correct", "wrong"], ["wrong", "wrong"]

@@ -11,8 +11,8 @@ from sweeps import NAME, evaluations, experiments, groups, plan_of, run, store_o
 
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
-from orchestrator.report.families import families
-from orchestrator.report.page import write_page
+from orchestrator.report.compare import families
+from orchestrator.report.render import write_page
 from orchestrator.report.rows import read_rows
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store

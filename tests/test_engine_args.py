@@ -11,7 +11,7 @@ import yaml
 from factories import small_plan
 
 from orchestrator.cli.plan_summary import _engine_notes
-from orchestrator.config import library_sources
+from orchestrator.config import library_settings
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import Plan
 from orchestrator.sampling.engine_args import ENGINE_ARGS
@@ -39,11 +39,11 @@ CONFIGS = {
     "model": 'ModelDType = Literal["auto", "float32"]',
 }
 CACHED = (
-    library_sources.declared,
-    library_sources.accepted_words,
-    library_sources._literal_aliases,
-    library_sources._tree,
-    library_sources._source,
+    library_settings.declared,
+    library_settings.accepted_words,
+    library_settings._literal_aliases,
+    library_settings._tree,
+    library_settings._source,
 )
 OWN_ENGINE = """
 from orchestrator.sampling import Completion, Sampler
@@ -86,7 +86,7 @@ def vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (package / "engine").mkdir()
     (package / "__init__.py").write_text("raise AssertionError('imported')")
     (package / "engine" / "arg_utils.py").write_text(ARG_UTILS)
-    for _, file in library_sources._ALIAS_FILES:
+    for _, file in library_settings._ALIAS_FILES:
         (package / file).write_text(CONFIGS.get(Path(file).stem, ""))
     for function in CACHED:
         function.cache_clear()
@@ -189,7 +189,7 @@ def test_names_are_those_of_the_engines_own_environment(tmp_path: Path) -> None:
     (site / "engine").mkdir()
     (site / "__init__.py").touch()
     (site / "engine" / "arg_utils.py").write_text(ARG_UTILS)
-    for _, file in library_sources._ALIAS_FILES:
+    for _, file in library_settings._ALIAS_FILES:
         (site / file).write_text(CONFIGS.get(Path(file).stem, ""))
     block = {"engine": "vllm", "engine_python": str(tmp_path / ".venv" / "bin" / "python")}
     load_config(written(tmp_path, "probe", **block, engine_args={"kv_cache_dtype": "fp8"}))

@@ -13,13 +13,13 @@ import pytest
 from factories import small_plan
 from sweeps import evaluations, experiments, plan_of, run, store_of
 
-from cluster.interpreter import interpreter_problem, worker_options
+from cluster.actors import interpreter_problem, worker_options
 from cluster.session import ray_session
 from orchestrator.config.catalog import load_config
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.pipeline import probes
 from orchestrator.pipeline.progress import ProgressDisplay
-from orchestrator.probing.engine_check import PACKAGES, ROOT, EngineFails, check_engine
+from orchestrator.probing.checks import PACKAGES, ROOT, EngineFails, check_engine
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 

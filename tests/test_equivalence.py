@@ -11,12 +11,11 @@ import pytest
 from data import data
 from processes import hang_limit
 
-from orchestrator.probing.marker_check import BOMBS
+from orchestrator.probing.checks import BOMBS
 from tasks import Answer, get_task
 from tasks.children import Children
-from tasks.equivalence import mark_expression, mark_expressions
-from tasks.spelling import normalize_latex, same_text, split_answer
-from tasks.units import split_unit
+from tasks.marking.equivalence import mark_expression, mark_expressions
+from tasks.marking.spelling import normalize_latex, same_text, split_answer, split_unit
 
 SAME = [
     (r"\frac{1}{2}", r"\dfrac12"),
@@ -291,7 +290,7 @@ def test_only_the_completion_is_marked() -> None:
 
 @pytest.fixture(scope="module")
 def golds() -> list[str]:
-    from tasks.reading import last_box
+    from tasks.marking.reading import last_box
 
     boxed = []
     for split in ("train", "test"):
@@ -311,7 +310,7 @@ def test_every_gold_of_math_is_correct(golds: list[str], marking: str) -> None:
 
 @pytest.mark.slow
 def test_math_verify_parses_every_tenth_gold(golds: list[str]) -> None:
-    verifiers = Children("tasks.math_verifier:equivalent", 2, 10.0)
+    verifiers = Children("tasks.marking.math_verifier:equivalent", 2, 10.0)
     some = golds[::10]
     replies = verifiers.map([(gold, gold) for gold in some])
     verifiers.close()
@@ -346,13 +345,13 @@ def test_math_verify_compares_by_value_but_not_by_rounding(
     gold: str, answer: str, equal: bool | None
 ) -> None:
     """In this process, where there is no time limit."""
-    from tasks.math_verifier import equivalent
+    from tasks.marking.math_verifier import equivalent
 
     assert equivalent(gold, answer) is equal
 
 
 def test_a_gold_that_cannot_be_parsed_is_an_error() -> None:
-    from tasks.math_verifier import equivalent
+    from tasks.marking.math_verifier import equivalent
 
     with pytest.raises(ValueError, match="gold '' cannot be parsed"):
         equivalent("", "5")

@@ -20,7 +20,7 @@ from exchange_files import (
 from orchestrator.cli.main import main
 from orchestrator.exchange import Hints, import_probe
 from tasks import get_task
-from tasks.columns import INSTRUCTIONS, SYSTEM, TURNS
+from tasks.sources.files import INSTRUCTIONS, SYSTEM, TURNS
 
 LOGS = Path(__file__).parent / "exchange_logs"
 USER = {"role": "user", "content": "2+2?"}

@@ -17,9 +17,9 @@ import pytest
 from exchange_files import TASK, WRONG, outcomes
 
 from orchestrator.cli.main import main
-from orchestrator.exchange import import_probe, inspect_logs
+from orchestrator.exchange import import_probe, readers
 from tasks import TaskError, get_task
-from tasks.columns import ANSWERS, INSTRUCTIONS, SYSTEM, TURNS
+from tasks.sources.files import ANSWERS, INSTRUCTIONS, SYSTEM, TURNS
 
 LOGS = Path(__file__).parent / "exchange_logs"
 LONG = "What is 5+5? Only the number counts. " + "Take your time. " * 8
@@ -225,7 +225,7 @@ def zstandard_member(file: Path, content: bytes, size: int) -> None:
 def test_a_member_that_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(inspect_logs, "MEMBER_LIMIT", 2**20)
+    monkeypatch.setattr(readers, "MEMBER_LIMIT", 2**20)
     bomb = b'{"input": "' + b" " * 2**22 + b'", "target": "4"}'
     file = tmp_path / "bomb.eval"
     if kind == "zstd":  # the declared size is a lie
@@ -237,7 +237,7 @@ def test_a_member_that_unpacks_to_too_much_is_refused(
     small = json.dumps(inspect_sample()).encode()
     zstandard_member(file, small, len(small))
     assert outcomes(import_probe(file, None, TASK)) == ["correct"]
-    monkeypatch.setattr(inspect_logs, "TOTAL_LIMIT", 100)
+    monkeypatch.setattr(readers, "TOTAL_LIMIT", 100)
     with pytest.raises(TaskError, match="or all samples than"):
         import_probe(file, None, TASK)
 

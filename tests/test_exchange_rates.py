@@ -26,10 +26,10 @@ from orchestrator.exchange import (
     prompts_of,
     write_import,
 )
-from orchestrator.exchange.rates import exact_count
+from orchestrator.exchange.columns import exact_count
 from orchestrator.storage.schema import DIFFICULTY
 from tasks import get_task
-from tasks.columns import INSTRUCTIONS
+from tasks.sources.files import INSTRUCTIONS
 
 
 def test_solve_rates_are_noted_and_unknown_columns_stay_absent(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from ray.exceptions import RayTaskError, WorkerCrashedError
 
 from orchestrator.storage.faults import fault_text, remote_fault, root_cause
 from orchestrator.storage.lease import driver_lease
-from orchestrator.storage.locks import exclusive, is_held
-from orchestrator.storage.scratch import scratch_folder
+from orchestrator.storage.locks import exclusive, is_held, scratch_folder
 from orchestrator.storage.store import Store
 
 ACTOR_DIED = """The actor died unexpectedly before finishing this task.

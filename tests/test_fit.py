@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 from factories import small_plan
 
-from orchestrator.cost.fit import GIB, memory_fit, memory_lines
-from orchestrator.cost.memory import SHAPES
-from orchestrator.cost.sizing import fit_training
-from orchestrator.cost.throughput import DEVICES
+from orchestrator.cost.memory import SHAPES, fit_training
+from orchestrator.cost.throughput import DEVICES, GIB, memory_fit, memory_lines
 from orchestrator.pipeline.estimate import finished_results
 from orchestrator.storage.store import Store
 

@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 from factories import small_plan
 
-from orchestrator.cost.forecast import Forecast, ProbeCost, evaluations_until
-from orchestrator.cost.pace import LATE, Speed, TimeLeft, duration, left_between_reports
+from orchestrator.cost.forecast import (
+    LATE,
+    Forecast,
+    ProbeCost,
+    Speed,
+    TimeLeft,
+    duration,
+    evaluations_until,
+    left_between_reports,
+)
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
 from orchestrator.planning.cells import Cell

@@ -9,8 +9,8 @@ import pytest
 from processes import hang_limit
 
 from tasks import OUTCOMES, Answer
-from tasks.equivalence import mark_expressions
-from tasks.marking import Mark, mark_letter, mark_number
+from tasks.marking.equivalence import mark_expressions
+from tasks.marking.marks import Mark, mark_letter, mark_number
 
 pytestmark = pytest.mark.slow
 

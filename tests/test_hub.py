@@ -22,13 +22,13 @@ from processes import free_port, hang_limit, wait_until
 from remedies import problems
 from sweeps import command
 
-import tasks.hub
+import tasks.sources.hub
 from benchmarks.local_cluster import environment
 from cluster.ending import INTERRUPTED
 from orchestrator.cli.main import main
 from orchestrator.embedded import embedded_path
 from orchestrator.pipeline import transfer
-from tasks.hub import Repository, cache_folder
+from tasks.sources.hub import Repository, cache_folder
 
 pytestmark = pytest.mark.slow
 
@@ -250,9 +250,9 @@ def test_a_hub_that_never_answers_takes_seconds(monkeypatch: pytest.MonkeyPatch)
     never = threading.Event()
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: never.wait(600))
     monkeypatch.setattr(constants, "ENDPOINT", "http://hub.example")
-    monkeypatch.setattr(tasks.hub, "REACH_SECONDS", 0.1)
+    monkeypatch.setattr(tasks.sources.hub, "REACH_SECONDS", 0.1)
     with hang_limit(60):
-        assert tasks.hub.unreachable() == "http://hub.example: no answer in 0.1 s"
+        assert tasks.sources.hub.unreachable() == "http://hub.example: no answer in 0.1 s"
     never.set()
 
 

@@ -10,9 +10,10 @@ from exchange_files import RIGHT, WRONG, subset_of, written
 
 from orchestrator.cli.main import main
 from orchestrator.exchange import EXPORTS, IMPORTS
-from tasks import columns, get_task
+from tasks import get_task
 from tasks.competition_math import CompetitionMath
 from tasks.prompt_table import PromptTable
+from tasks.sources import files
 
 PAGE = Path(__file__).parents[1] / "docs" / "importing.md"
 LOGS = Path(__file__).parent / "exchange_logs"
@@ -59,8 +60,8 @@ def test_every_command_of_the_page_runs(folder: Path, monkeypatch: pytest.Monkey
 def test_the_page_names_every_layout_and_every_note() -> None:
     for name in (*IMPORTS, *EXPORTS):
         assert f"`{name}`" in TEXT or name == "dapo", name
-    notes = (columns.SYSTEM, columns.TURNS, columns.ANSWERS, columns.INSTRUCTIONS)
-    for note in (*notes, columns.SOLUTIONS):
+    notes = (files.SYSTEM, files.TURNS, files.ANSWERS, files.INSTRUCTIONS)
+    for note in (*notes, files.SOLUTIONS):
         assert note.partition(":")[0] in TEXT, note
 
 

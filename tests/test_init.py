@@ -16,7 +16,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cli.init_model import REVISIONS, choose_model, slug
+from orchestrator.cli.init import REVISIONS, choose_model, slug
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
@@ -24,10 +24,10 @@ from orchestrator.config.yaml_lines import load
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.planning.cells import cells_of
 from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.probing.marker_check import check_dataset
+from orchestrator.probing.checks import check_dataset
 from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.sample_store import write_part
-from orchestrator.selection.stored import store_subset
+from orchestrator.selection.subsets import store_subset
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store

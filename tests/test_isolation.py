@@ -19,8 +19,8 @@ from misbehaving_task import RETURNED, Misbehaving
 from orchestrator.cli.main import main
 from orchestrator.evaluation.evaluator import Evaluator
 from orchestrator.planning.pools import Pool
+from orchestrator.probing.checks import MarkerFails, check_marker
 from orchestrator.probing.isolation import mark_answers
-from orchestrator.probing.marker_check import MarkerFails, check_marker
 from orchestrator.probing.samples import (
     MarkingError,
     mark_completions,
@@ -78,7 +78,7 @@ def in_probe(folder: Path) -> list[dict[str, Any]]:
 
 def in_training(folder: Path) -> list[dict[str, Any]]:
     from orchestrator.training.record import CellRecord
-    from orchestrator.training.rewards import correctness, marker
+    from orchestrator.training.rollouts import correctness, marker
 
     [cell, *_] = small_plan(folder).cells
     dataset = replace(cell.probe.dataset, max_marking_errors=1.0)

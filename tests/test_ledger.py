@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.evaluation.groups import GroupRecorder, is_live, kind_of
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.schema import GROUPS
-from orchestrator.training.ledger import ledger, running_ledger
-from orchestrator.training.record import CellRecord
+from orchestrator.training.record import CellRecord, ledger, running_ledger
 
 
 @pytest.fixture(scope="module")

@@ -58,8 +58,8 @@ PUBLIC_UNDERSCORES = {
 OTHER_PRIVATE = {
     ("orchestrator/tracking/__init__.py", "_attempt"),
     ("orchestrator/tracking/__init__.py", "_connect"),
-    ("tasks/latex_parsing.py", "_Latex2Sympy"),
-    ("tasks/latex_parsing.py", "_interp"),
+    ("tasks/marking/math_verifier.py", "_Latex2Sympy"),
+    ("tasks/marking/math_verifier.py", "_interp"),
 }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from orchestrator.training.live_rows import (
+from orchestrator.training.shortcuts import (
     BY_TOKENS,
     arranged,
     cut,

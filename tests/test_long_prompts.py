@@ -17,8 +17,7 @@ from orchestrator.embedded import embedded_path
 from orchestrator.pipeline import long_prompts
 from orchestrator.pipeline.long_prompts import CANDIDATES, check_long_prompts
 from orchestrator.planning.plan import Plan
-from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.stored_model import context_length, token_counts
+from orchestrator.sampling.model import ModelSource, context_length, token_counts
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 

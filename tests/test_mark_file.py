@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.cli.main import main
-from orchestrator.probing.mark_file import CHUNK, MARKED, mark_file
+from orchestrator.exchange.mark import CHUNK, MARKED, mark_file
 from tasks import TaskError
 
 ROWS = [

@@ -104,7 +104,7 @@ def left_behind(folder: Path) -> list[psutil.Process]:
     processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            marks = "tasks.serving" in " ".join(process.cmdline())
+            marks = "tasks.children" in " ".join(process.cmdline())
             if marks and process.environ().get("OF_TEST") == str(folder):
                 processes.append(process)
     return processes

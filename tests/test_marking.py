@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from processes import hang_limit
 
 from tasks import OUTCOMES, TaskError, get_task
-from tasks.marking import Mark, mark_letter, mark_number
-from tasks.numbers import only_number
-from tasks.reading import (
+from tasks.marking.marks import Mark, mark_letter, mark_number
+from tasks.marking.numbers import only_number
+from tasks.marking.reading import (
     find_hash_line,
     find_statement,
     first_sentence,

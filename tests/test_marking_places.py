@@ -67,7 +67,7 @@ def test_expressions_are_marked_in_a_trl_reward_function(tmp_path) -> None:
     from factories import small_plan
 
     from orchestrator.training.record import CellRecord
-    from orchestrator.training.rewards import correctness, marker
+    from orchestrator.training.rollouts import correctness, marker
 
     cell = small_plan(tmp_path).cells[0]
     record = CellRecord()

@@ -19,7 +19,7 @@ from orchestrator.report.analysis import analyse
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri
-from orchestrator.tracking.cell_view import run_name
+from orchestrator.tracking.views import run_name
 
 POLICIES = ("hard", "easy", "random")
 # The chart whose card is headed by a metric's name, as Plotly keeps it.

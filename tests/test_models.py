@@ -19,7 +19,7 @@ from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.sampling.loading import load_model, nf4_config
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.errors import UserError
-from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.proof import canonical_hash
 
 pytestmark = pytest.mark.slow
 

@@ -15,13 +15,15 @@ from processes import hang_limit, loaded_libraries
 
 from orchestrator.planning.overlap import (
     NEAR,
+    SHINGLE,
+    NearFilter,
     Overlap,
     describe,
     find_overlap,
+    hashed_runs,
     without_overlap,
+    words,
 )
-from orchestrator.planning.shingles import NearFilter, hashed_runs
-from orchestrator.planning.words import SHINGLE, words
 from tasks import Prompt, get_task
 from tasks.base import make_prompt
 

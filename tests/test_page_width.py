@@ -14,8 +14,8 @@ from factories import finished_sweep
 from test_probe_report import probed
 
 from orchestrator.report.analysis import analyse
-from orchestrator.report.page import write_page
 from orchestrator.report.probe_report import save_report
+from orchestrator.report.render import write_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(program() is None, reason="no Chromium")]
 

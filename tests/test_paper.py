@@ -11,10 +11,11 @@ from factories import finished_sweep
 from orchestrator.cli.main import main
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import ExtraEval
-from orchestrator.report import paper, paper_comparison, sections, tables
+from orchestrator.report import published
+from orchestrator.report.compare import families
 from orchestrator.report.content import Paragraph
-from orchestrator.report.families import families
 from orchestrator.report.rows import Row, read_rows
+from orchestrator.report.sections import paper, sweep, tables
 
 POLICIES = ("hard", "easy", "middle", "random")
 
@@ -35,12 +36,12 @@ def rows(folder: Path) -> list[Row]:
 
 
 @pytest.mark.parametrize(
-    ("published", "cells", "value"), [(paper.PUBLISHED, 24, 0.670), (paper.ALL, 28, 0.641)]
+    ("published", "cells", "value"), [(published.PUBLISHED, 24, 0.670), (published.ALL, 28, 0.641)]
 )
 def test_r_squared_agrees_with_the_papers_tables(
-    published: tuple[paper.Published, ...], cells: int, value: float
+    published: tuple[published.Published, ...], cells: int, value: float
 ) -> None:
-    result = paper.published_r_squared(published)
+    result = published.published_r_squared(published)
     assert (result.cells, round(result.value, 3)) == (cells, value)
     assert result.low < value < result.high
 
@@ -49,17 +50,17 @@ def test_the_stored_numbers_agree_with_the_paper() -> None:
     """Gains are whole questions but for two, learnable percentages whole groups of 1,000."""
     fractional = [
         (row.model, gain)
-        for row in paper.ALL
+        for row in published.ALL
         for gain in row.gain.values()
         if abs(gain - 100 * round(gain * row.questions / 100) / row.questions) > 0.0051
     ]
     assert fractional == [("Qwen3-14B", 10.12), ("Qwen3-14B", 12.52)]
-    groups = [10 * share for row in paper.ALL for share in row.learnable.values()]
+    groups = [10 * share for row in published.ALL for share in row.learnable.values()]
     assert groups == pytest.approx(np.round(groups), abs=1e-9)
 
 
 def test_a_published_gain_has_the_interval_of_one_sided_changes() -> None:
-    low, high = paper.published_interval(34.19, 1319)
+    low, high = published.published_interval(34.19, 1319)
     changed = np.arange(1319) < 451
     ends = scipy.stats.ttest_1samp(changed, 0).confidence_interval(0.95)
     assert high - low == pytest.approx(100 * (ends.high - ends.low))
@@ -77,15 +78,15 @@ def test_a_published_gain_has_the_interval_of_one_sided_changes() -> None:
 )
 def test_best_case_verdicts_on_published_gains(row: int, a: str, b: str, says: str) -> None:
     """Phi-4 on shuffled objects: 32.8 against 28.8 is five questions of 125."""
-    assert paper.PUBLISHED[row].difference("gain", a, b)[1] == says
+    assert published.PUBLISHED[row].difference("gain", a, b)[1] == says
 
 
 def test_learnable_percentages_are_compared_as_shares_of_a_thousand_groups() -> None:
-    phi = paper.PUBLISHED[5]
+    phi = published.PUBLISHED[5]
     points, says = phi.difference("learnable", "hard", "random")
     assert points == pytest.approx(-0.2) and says == "inconclusive"
     assert phi.difference("learnable", "hard", "easy")[1] == "holds"
-    assert paper.tally(paper.Ordering("learnable", "hard", "easy")) == "holds in 7 of 7"
+    assert published.tally(published.Ordering("learnable", "hard", "easy")) == "holds in 7 of 7"
 
 
 # ---- with a store
@@ -93,8 +94,8 @@ def test_learnable_percentages_are_compared_as_shares_of_a_thousand_groups() -> 
 
 def test_published_and_measured_numbers_share_columns(rows: list[Row]) -> None:
     result = families(rows)
-    table = paper_comparison.gains(result)
-    assert table.head == ("data", "model", "source", *paper.POLICIES)
+    table = paper.gains(result)
+    assert table.head == ("data", "model", "source", *published.POLICIES)
     assert [line[1:3] for line in table.body] == [
         ("Qwen3-4B", "paper A"),
         ("Qwen3-14B", "paper A"),
@@ -102,9 +103,9 @@ def test_published_and_measured_numbers_share_columns(rows: list[Row]) -> None:
         ("stub", "measured"),
     ]
     mine = dict(zip(tables.gains(result).head, tables.gains(result).body[0], strict=True))
-    assert table.body[-1][3:] == tuple(mine[policy] for policy in paper.POLICIES)
+    assert table.body[-1][3:] == tuple(mine[policy] for policy in published.POLICIES)
     assert table.body[0][5].startswith("+13.6 [+7.")
-    assert paper_comparison.learnable(result).body[0][4] == "5.7 [4.3, 7.1]"
+    assert paper.learnable(result).body[0][4] == "5.7 [4.3, 7.1]"
 
 
 def test_policies_are_matched_by_their_rule(rows: list[Row]) -> None:
@@ -112,7 +113,7 @@ def test_policies_are_matched_by_their_rule(rows: list[Row]) -> None:
     for row in rows:
         name = {"hard": "lowest-tenth"}.get(row.cell.policy, row.cell.policy)
         renamed.append(dataclasses.replace(row, cell=row.cell.model_copy(update={"policy": name})))
-    one, two = (paper_comparison.gains(families(group)).body[-1] for group in (rows, renamed))
+    one, two = (paper.gains(families(group)).body[-1] for group in (rows, renamed))
     assert one == two
     strange = [
         dataclasses.replace(
@@ -120,14 +121,14 @@ def test_policies_are_matched_by_their_rule(rows: list[Row]) -> None:
         )
         for row in rows
     ]
-    assert paper_comparison.tables(families(strange))[0].body[-1][3:] == ("–",) * 4
-    assert not paper_comparison.orderings(families(strange)).body
+    assert paper.tables(families(strange))[0].body[-1][3:] == ("–",) * 4
+    assert not paper.orderings(families(strange)).body
 
 
 def test_orderings_are_judged_by_the_pairs_of_the_report(rows: list[Row]) -> None:
     (family,) = families(rows)
-    table = paper_comparison.orderings([family])
-    assert len(table.body) == len(paper.ORDERINGS) + 3 + 1
+    table = paper.orderings([family])
+    assert len(table.body) == len(published.ORDERINGS) + 3 + 1
     cells_by_claim = {line[0]: line[1:] for line in table.body}
     pair = next(c for c in family.accuracy if {c.a, c.b} == {"hard", "random"})
     verdict = "inconclusive" if pair.spans_zero else ("supported" if pair.low > 0 else "refuted")
@@ -144,7 +145,7 @@ def test_orderings_are_judged_by_the_pairs_of_the_report(rows: list[Row]) -> Non
 def test_one_seed_compares_learnable_by_updates_and_has_no_early_verdict(rows: list[Row]) -> None:
     one = [row for row in rows if row.cell.seed == 0]
     ends = [dataclasses.replace(r, counts={"": {u: r.counts[""][u] for u in (0, 4)}}) for r in one]
-    cells_by_claim = {line[0]: line[2] for line in paper_comparison.orderings(families(ends)).body}
+    cells_by_claim = {line[0]: line[2] for line in paper.orderings(families(ends)).body}
     assert not cells_by_claim["hard gains more than easy"].endswith("one seed)")
     assert cells_by_claim["hard is more learnable than easy"].endswith("; 4 updates of one seed)")
     assert cells_by_claim["hard leads easy early on"] == "–"
@@ -163,13 +164,13 @@ def with_aime(row: Row, right: int) -> Row:
 
 def test_aime_is_compared_with_the_papers_six_questions_against_five(rows: list[Row]) -> None:
     evaluated = [with_aime(row, 6 if row.cell.policy == "hard" else 5) for row in rows]
-    published, measured = paper_comparison.aime(families(evaluated)).body
+    published, measured = paper.aime(families(evaluated)).body
     assert published[3:5] == ("pass@8", "33.3")
     assert published[7].startswith("40.0 (+6.7 [−7.6, +21.0]): inconclusive")
     assert all(entry.endswith("inconclusive") for entry in published[5:])
     assert measured[3:5] == ("pass@8 on aime", "33.3")
     assert measured[7].startswith("40.0 (+6.7 [−")
-    assert not paper_comparison.aime(families(rows)).body
+    assert not paper.aime(families(rows)).body
 
 
 def test_data_without_published_numbers_gives_no_comparison(rows: list[Row]) -> None:
@@ -178,13 +179,11 @@ def test_data_without_published_numbers_gives_no_comparison(rows: list[Row]) -> 
         dataset = dataclasses.replace(row.cell.probe.dataset, task="arithmetic")
         probe = row.cell.probe.model_copy(update={"dataset": dataset})
         other.append(dataclasses.replace(row, cell=row.cell.model_copy(update={"probe": probe})))
-    assert [t.title for t in paper_comparison.tables(families(other))] == [
-        "Which orderings of paper A hold"
-    ]
+    assert [t.title for t in paper.tables(families(other))] == ["Which orderings of paper A hold"]
     single = families([row for row in other if row.cell.policy == "hard"])
-    assert paper_comparison.tables(single) == []
-    about, text = sections.paper_a(single).blocks
-    assert text == Paragraph(paper_comparison.NOT_APPLICABLE)
+    assert paper.tables(single) == []
+    about, text = sweep.paper_a(single).blocks
+    assert text == Paragraph(paper.NOT_APPLICABLE)
 
 
 @pytest.mark.slow

@@ -13,18 +13,18 @@ from orchestrator.cli.doctor import checks
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.pipeline.manifest import id_settings
-from orchestrator.planning import downloads
+from orchestrator.planning import load
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.downloads import check_models, fetch_command, repositories
+from orchestrator.planning.load import check_models, fetch_command, repositories
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.resolve import datasets_of
-from orchestrator.probing.probes import pending_samples, sampler_groups
+from orchestrator.probing.probe import pending_samples, sampler_groups
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.errors import UserError
-from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 from tasks import get_task
-from tasks.hub import Repository
+from tasks.sources.hub import Repository
 
 GRPO = {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8}
 
@@ -314,7 +314,7 @@ def test_a_model_that_is_neither_cached_nor_reachable_is_refused_at_its_line(
     far = ModelSource("far", "org/far", "x", commit)
     models = [ModelSource("here", "/models/here", "x"), far]
     reasons = ["the network is down", ""]
-    monkeypatch.setattr(downloads, "unreachable", lambda: reasons[0])
+    monkeypatch.setattr(load, "unreachable", lambda: reasons[0])
     with pytest.raises(UserError) as refused:
         check_models(loaded, "my sweep", models)
     assert str(refused.value).startswith(f"{file}:3: models.far: org/far@{commit} is not in ")

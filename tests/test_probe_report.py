@@ -21,11 +21,11 @@ from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.sample_store import write_part
 from orchestrator.report.analysis import analyse
-from orchestrator.report.page import page_html
-from orchestrator.report.pool_analysis import PoolAnalysis
-from orchestrator.report.pool_sections import MAX_TIERS, tier_table
+from orchestrator.report.probe_analysis import PoolAnalysis
 from orchestrator.report.probe_report import probe_report, save_report, terminal_probe
-from orchestrator.selection.stored import store_subset
+from orchestrator.report.render import page_html
+from orchestrator.report.sections.pool import MAX_TIERS, tier_table
+from orchestrator.selection.subsets import store_subset
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from tasks import Prompt

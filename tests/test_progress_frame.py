@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from orchestrator.cost.pace import TimeLeft
+from orchestrator.cost.forecast import TimeLeft
 from orchestrator.pipeline.progress_frame import CellLine, Phase, Totals, frame
 
 PHASE = Phase("training", 0.25, "25 %")

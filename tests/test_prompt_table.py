@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.planning.pools import Dataset, Pool, load_pool
-from orchestrator.storage.hashing import canonical_hash, sequence_hash
-from tasks import Prompt, TaskError, make_prompt, mapped_batches
+from orchestrator.storage.proof import canonical_hash, sequence_hash
+from tasks import Prompt, TaskError, make_prompt, prompt_table
 from tasks.prompt_table import PromptTable, hex_ids, hex_numbers
 from tasks.question_file import QuestionFile
 
@@ -250,8 +250,8 @@ def counted(original: Any, calls: list[int]) -> Any:
 @given(PROMPTS, st.integers(1, 5))
 def test_a_large_pool_is_read_from_files_without_names(prompts: list[Prompt], batch: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mapped_batches, "LEAST", 40)
-        table = PromptTable(mapped_batches.mapped(table_of(prompts, batch).batches))
+        patch.setattr(prompt_table, "LEAST", 40)
+        table = PromptTable(prompt_table.mapped(table_of(prompts, batch).batches))
         assert table == prompts
         assert list(table.take(table.order)) == [prompts[row] for row in table.order]
         assert list(table.filter([True] * len(table))) == prompts
@@ -274,7 +274,7 @@ def test_a_pool_stays_in_memory_where_no_file_can_be_written(
     def fails() -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(mapped_batches, "LEAST", 1)
+    monkeypatch.setattr(prompt_table, "LEAST", 1)
     monkeypatch.setattr(tempfile, "TemporaryFile", fails)
     prompts = [make_prompt("t", f"question {i}", str(i), "all") for i in range(3)]
     assert PromptTable.of(prompts) == prompts

@@ -16,9 +16,8 @@ from transformers import TrainerState
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import local_files
-from orchestrator.training.checkpoints import resumable_checkpoint
-from orchestrator.training.model_card import model_card
-from orchestrator.training.record import CellRecord, finish, latest_checkpoint, timing
+from orchestrator.training.record import CellRecord, finish, latest_checkpoint, model_card, timing
+from orchestrator.training.trial import resumable_checkpoint
 
 
 def one_cell(folder: Path, **settings: object) -> tuple[Store, Cell, CellRecord]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cluster.redaction import redact
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.tracking.cell_view import flatten
+from orchestrator.tracking.views import flatten
 
 SECRET = st.text(st.characters(codec="ascii", exclude_categories=("Cc", "Zs")), min_size=2).map(
     lambda text: f"s3same{text}s3same"

@@ -24,26 +24,28 @@ from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import write_part
-from orchestrator.report import (
-    breakdown,
-    drawing,
-    figures,
-    group_figures,
-    ledger_tables,
-    tables,
-    training_figures,
-)
+from orchestrator.report import drawing
 from orchestrator.report.analysis import analyse
-from orchestrator.report.claims import claim_results
+from orchestrator.report.compare import (
+    SINGLE_SEED,
+    FamilyVerdict,
+    families,
+    family_verdict,
+    read_spreads,
+    settings_key,
+)
 from orchestrator.report.content import Completions, Figure, FigureRow, Section, Table, by_file_name
-from orchestrator.report.families import families
-from orchestrator.report.page import page_html, section_html, write_page
+from orchestrator.report.render import (
+    page_html,
+    section_html,
+    terminal_report,
+    verdict_text,
+    write_page,
+)
 from orchestrator.report.rows import OWN, Row, read_rows
-from orchestrator.report.seed_spreads import read_spreads, settings_key
-from orchestrator.report.text import terminal_report, verdict_text
-from orchestrator.report.verdicts import SINGLE_SEED, FamilyVerdict, family_verdict
-from orchestrator.stats.inference import Effect
-from orchestrator.stats.spread import pooled_spread
+from orchestrator.report.sections import figures, ledger, tables
+from orchestrator.report.sections.claims import claim_results
+from orchestrator.stats.inference import Effect, pooled_spread
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import finished_at
@@ -370,14 +372,14 @@ def test_the_page_names_the_version_and_the_date_of_the_last_result(
 
 def test_training_curves_show_what_the_trainer_logged(rows: list[Row]) -> None:
     groups = families(rows)[0].by_policy()
-    plain = svg_text(training_figures.training_curves(groups, STYLES))
+    plain = svg_text(figures.training_curves(groups, STYLES))
     assert "learnable %" in plain and "completion length, tokens" in plain
     assert "reward" not in plain and "KL" not in plain, "not in the log of these cells"
     logged = {"reward": {1: 0.5, 2: 0.75}, "kl": {1: 0.0, 2: 0.1}}
     full = [dataclasses.replace(row, log=logged) for row in rows[:2]]
     mixed = {"hard": full, "easy": [dataclasses.replace(row, log={}) for row in full]}
-    assert "reward" in svg_text(training_figures.training_curves(mixed, STYLES))
-    plain = svg_text(training_figures.training_curves({"hard": full}, STYLES))
+    assert "reward" in svg_text(figures.training_curves(mixed, STYLES))
+    plain = svg_text(figures.training_curves({"hard": full}, STYLES))
     assert {"reward", "learnable %", "KL to the base model", "hard"} <= set(plain)
     assert "completion length, tokens" not in plain
 
@@ -469,10 +471,10 @@ def test_a_figure_uses_the_text_colour_of_the_page(rows: list[Row]) -> None:
     for svg in (
         figures.accuracy_curves(rows, STYLES),
         figures.learnable_against_gain({"a": rows, "b": rows[:2]}, STYLES),
-        group_figures.group_areas(families(rows)[0].by_policy()),
-        group_figures.group_tiers(families(rows)[0].by_policy()),
+        figures.group_areas(families(rows)[0].by_policy()),
+        figures.group_tiers(families(rows)[0].by_policy()),
         figures.tier_bars(
-            {"base": {"3": breakdown.Bar(50.0)}, "hard": {"3": breakdown.Bar(60.0, 55, 65)}},
+            {"base": {"3": tables.Bar(50.0)}, "hard": {"3": tables.Bar(60.0, 55, 65)}},
             STYLES,
         ),
     ):
@@ -500,7 +502,7 @@ def test_r_squared_needs_eight_cells(rows: list[Row]) -> None:
 
 def test_a_gain_has_one_interval_in_all_tables(rows: list[Row]) -> None:
     one = [row for row in rows if row.cell.seed == 0]
-    by_cell = ledger_tables.results(one)
+    by_cell = ledger.results(one)
     column = by_cell.head.index("gain in points [95 %]")
     compared = families(one)
     levels = tables.pass_at(compared).body[0]
@@ -519,7 +521,7 @@ def test_a_policy_that_changes_nothing_has_an_interval_of_its_own(tmp_path: Path
     finish(store, cell, CellRecord(record.groups, evaluations, seconds=2.0), {})
     (row,) = read_rows(store, plan.cells)
     low = 100 * (1 - 0.025 ** (1 / 12))  # questions whose answers might still change
-    assert ledger_tables.results([row]).body[0][5] == f"+0.0 [−{low:.1f}, +{low:.1f}]"
+    assert ledger.results([row]).body[0][5] == f"+0.0 [−{low:.1f}, +{low:.1f}]"
 
 
 def test_no_interval_of_a_difference_exceeds_100_points() -> None:
@@ -529,7 +531,7 @@ def test_no_interval_of_a_difference_exceeds_100_points() -> None:
 
 
 def test_the_tokens_of_a_cell_are_those_it_generated(rows: list[Row]) -> None:
-    table = ledger_tables.results(rows)
+    table = ledger.results(rows)
     line = dict(zip(table.head, table.body[0], strict=True))
     assert line["generated tokens"] == f"{rows[0].result['ledger']['generated_tokens']:,}"
 
@@ -545,7 +547,7 @@ def test_a_policy_has_the_same_colour_in_every_figure_and_sweep() -> None:
 
 def test_figures_draw_a_policy_in_its_colour(rows: list[Row]) -> None:
     random = [row for row in rows if row.cell.policy == "random"]
-    bars = {"base": {"3": breakdown.Bar(50.0)}, "random": {"3": breakdown.Bar(60.0)}}
+    bars = {"base": {"3": tables.Bar(50.0)}, "random": {"3": tables.Bar(60.0)}}
     for svg in (
         figures.accuracy_curves(random, STYLES),
         figures.learnable_against_gain({"a": random}, STYLES),

@@ -8,24 +8,19 @@ import pytest
 from factories import finished_sweep
 
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.report import (
-    breakdown,
-    drawing,
-    figures,
-    group_figures,
-    ledger_tables,
-    probe_spread,
-    sections,
-    tables,
+from orchestrator.report import drawing
+from orchestrator.report.compare import (
+    BudgetMismatch,
+    Steps,
+    StepsToMatch,
+    budget_mismatches,
+    families,
+    family_verdict,
 )
 from orchestrator.report.content import Paragraph
-from orchestrator.report.families import BudgetMismatch, budget_mismatches, families
-from orchestrator.report.matching import StepsToMatch
 from orchestrator.report.rows import OWN, Row, read_rows
-from orchestrator.report.steps import Steps
-from orchestrator.report.verdicts import family_verdict
-from orchestrator.stats.inference import holm, mean_effect
-from orchestrator.stats.spread import variance_components
+from orchestrator.report.sections import figures, ledger, spread, sweep, tables
+from orchestrator.stats.inference import holm, mean_effect, variance_components
 
 POLICIES = ("hard", "easy", "middle", "random")
 STYLES = drawing.policy_styles(POLICIES)
@@ -41,24 +36,24 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
 
 def test_tiers_and_bands_have_the_interval_of_the_main_comparison(rows: list[Row]) -> None:
     compared = families(rows)
-    assert [line[1] for line in breakdown.tiers(compared).body] == ["3", "5", "7"]
-    assert [line[1] for line in breakdown.bands(compared).body] == ["low", "middle", "high"]
+    assert [line[1] for line in tables.tiers(compared).body] == ["3", "5", "7"]
+    assert [line[1] for line in tables.bands(compared).body] == ["low", "middle", "high"]
     hard = compared[0].by_policy()["hard"]
     of = {i for i, tier in hard[0].kinds["tier"].items() if tier == "5"}
     gains = [
         [row.scores(row.cell.updates)[i] - row.scores(0)[i] for i in sorted(of)] for row in hard
     ]
     expected = mean_effect(np.array(gains))
-    change = breakdown.change_in(hard, "tier", "5")
+    change = tables.change_in(hard, "tier", "5")
     assert change and change.effect == pytest.approx(expected) and change.questions == len(of)
-    line = breakdown.tiers(compared).body[1]
+    line = tables.tiers(compared).body[1]
     assert line[2:4] == (str(len(of)), f"{100 * change.base:.1f}")
     assert line[4] == f"{100 * change.final:.1f} ({tables.effect_text(expected)})"
 
 
 def test_a_bands_base_comes_from_the_samples_that_did_not_choose_it(rows: list[Row]) -> None:
     row = rows[0]
-    change = breakdown.change_in([row], "band", "low")
+    change = tables.change_in([row], "band", "low")
     assert change and 100 * change.base == pytest.approx(
         100 * row.result["base"]["band/low/accuracy"]
     )
@@ -68,27 +63,27 @@ def test_a_bands_base_comes_from_the_samples_that_did_not_choose_it(rows: list[R
 
 
 def test_error_bars_of_tiers_are_those_of_the_difference_to_the_base(rows: list[Row]) -> None:
-    bars = breakdown.tier_bars(families(rows)[0])
+    bars = tables.tier_bars(families(rows)[0])
     assert list(bars) == ["base", *POLICIES] and bars["base"]["3"].low is None
-    change = breakdown.change_in(families(rows)[0].by_policy()["hard"], "tier", "3")
+    change = tables.change_in(families(rows)[0].by_policy()["hard"], "tier", "3")
     bar = bars["hard"]["3"]
     assert change and bar.value == pytest.approx(100 * change.final)
     assert bar.low == pytest.approx(100 * (change.base + change.effect.low))
     assert figures.tier_bars(bars, STYLES).count("<path") > figures.tier_bars(
-        {name: {t: breakdown.Bar(b.value) for t, b in of.items()} for name, of in bars.items()},
+        {name: {t: tables.Bar(b.value) for t, b in of.items()} for name, of in bars.items()},
         STYLES,
     ).count("<path")
 
 
 def test_the_ledger_has_a_line_per_cell(rows: list[Row]) -> None:
-    table = ledger_tables.ledgers(rows)
+    table = ledger.ledgers(rows)
     assert [line[0] for line in table.body] == [row.cell.name for row in rows]
     assert dict(zip(table.head, table.body[0], strict=True))["rollouts"] == "32"
 
 
 def test_groups_are_split_by_kind(rows: list[Row]) -> None:
     (family,) = families(rows)
-    table = ledger_tables.groups([family])
+    table = ledger.groups([family])
     assert [line[1] for line in table.body] == list(POLICIES)
     for line, own in zip(table.body, family.by_policy().values(), strict=True):
         of = dict(zip(table.head, line, strict=True))
@@ -109,29 +104,27 @@ def test_with_beta_above_zero_updates_may_be_driven_by_kl_alone(rows: list[Row])
     cell = rows[0].cell.model_copy(update={"grpo": {**rows[0].cell.grpo, "beta": 0.1}})
     ledger = rows[0].result["ledger"] | {"kl_only_updates": 1}
     row = dataclasses.replace(rows[0], cell=cell, result=rows[0].result | {"ledger": ledger})
-    assert ledger_tables.groups(families([row])).body[0][-1] == "25.0"  # one of four
+    assert ledger.groups(families([row])).body[0][-1] == "25.0"  # one of four
     masked = cell.model_copy(update={"mask_dead_groups": True})
-    assert (
-        ledger_tables.groups(families([dataclasses.replace(row, cell=masked)])).body[0][-1] == "–"
-    )
+    assert ledger.groups(families([dataclasses.replace(row, cell=masked)])).body[0][-1] == "–"
 
 
 def test_groups_are_split_by_tier(rows: list[Row]) -> None:
-    table = ledger_tables.groups_by_tier(families(rows))
+    table = ledger.groups_by_tier(families(rows))
     first = rows[0].tier_shares
     assert {line[1] for line in table.body} == set(first)
     line = next(line for line in table.body if line[2] == "hard")
     mean = np.mean([r.tier_shares[line[1]].live for r in rows if r.cell.policy == "hard"])
     assert float(line[3]) == pytest.approx(100 * mean, abs=0.06)
     untiered = [dataclasses.replace(r, tier_shares={"": r.shares[1]}) for r in rows]
-    assert not ledger_tables.groups_by_tier(families(untiered)).body
+    assert not ledger.groups_by_tier(families(untiered)).body
 
 
 def test_truncated_groups_are_drawn_separately(rows: list[Row]) -> None:
     share = rows[0].shares[1]._replace(live=0.0, all_right=0.0, all_wrong=1.0, truncated=0.5)
     cut = dataclasses.replace(rows[0], shares={1: share, 2: share})
-    assert "all wrong, truncated" in labels(group_figures.group_areas({"hard": [cut]}))
-    assert "all wrong, truncated" not in labels(group_figures.group_areas({"hard": [rows[0]]}))
+    assert "all wrong, truncated" in labels(figures.group_areas({"hard": [cut]}))
+    assert "all wrong, truncated" not in labels(figures.group_areas({"hard": [rows[0]]}))
 
 
 def labels(svg: str) -> str:
@@ -206,7 +199,7 @@ def test_holms_correction_covers_every_table_of_the_report(rows: list[Row]) -> N
     assert {c.tests for c in pairs} == {12} and {c.tests for c in one[0].accuracy} == {6}
     assert [c.p_holm for c in pairs] == holm([c.p for c in pairs])
     for compared, count in ((two, 12), (one, 6)):
-        (method,) = sections.verdicts(compared, [], []).blocks
+        (method,) = sweep.verdicts(compared, [], []).blocks
         assert isinstance(method, Paragraph) and f"makes {count} such comparisons" in method.text
 
 
@@ -287,24 +280,24 @@ def test_steps_to_match_count_the_rollouts_of_a_policy_that_discards(rows: list[
 def test_variance_between_probes_and_between_training_seeds(rows: list[Row]) -> None:
     again = [with_policy(row, row.cell.policy, probe_seed=1) for row in rows]
     compared = families([*rows, *again])
-    spread = probe_spread.spreads(compared)
-    assert [(s.policy, s.measure) for s in spread[:2]] == [
+    variances = spread.spreads(compared)
+    assert [(s.policy, s.measure) for s in variances[:2]] == [
         ("hard", "accuracy"),
         ("hard", "learnable %"),
     ]
     results = [[100 * r.curve[4] for r in rows if r.cell.policy == "hard"]] * 2
     expected = variance_components([np.array(result) for result in results])
-    assert spread[0].variance == expected
-    assert probe_spread.table(compared).body[0][3:5] == ("2", "4")
-    assert not probe_spread.spreads(families(rows)) and not probe_spread.missing(families(rows))
+    assert variances[0].variance == expected
+    assert spread.table(compared).body[0][3:5] == ("2", "4")
+    assert not spread.spreads(families(rows)) and not spread.missing(families(rows))
 
 
 def test_several_probes_with_one_training_seed_name_the_missing_seeds(rows: list[Row]) -> None:
     one = [row for row in rows if row.cell.seed == 0]
     again = [with_policy(row, row.cell.policy, probe_seed=1) for row in one]
     compared = families([*one, *again])
-    assert not probe_spread.spreads(compared)
-    assert "set seed: [0, 1]" in probe_spread.missing(compared)[0]
-    missing = probe_spread.missing(compared)
-    notes = sections.gains(compared, probe_spread.table(compared), missing, STYLES).blocks[-1]
+    assert not spread.spreads(compared)
+    assert "set seed: [0, 1]" in spread.missing(compared)[0]
+    missing = spread.missing(compared)
+    notes = sweep.gains(compared, spread.table(compared), missing, STYLES).blocks[-1]
     assert isinstance(notes, Paragraph) and missing[0] in notes.text

@@ -26,7 +26,7 @@ from torch.multiprocessing import spawn
 from trl import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
-from orchestrator.training.live_rows import arranged
+from orchestrator.training.shortcuts import arranged
 from orchestrator.training.trl_internals import LiveGroupsTrainer
 
 pytestmark = pytest.mark.slow

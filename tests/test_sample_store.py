@@ -21,7 +21,7 @@ from orchestrator.probing.sample_store import (
     read_samples,
     write_part,
 )
-from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from tasks import get_task, make_prompt

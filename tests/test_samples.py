@@ -3,7 +3,7 @@
 import pytest
 from misbehaving_task import Moody
 
-from orchestrator.probing.marker_check import MarkerFails, check_marker
+from orchestrator.probing.checks import MarkerFails, check_marker
 from orchestrator.probing.samples import MarkingError, mark_completions
 from orchestrator.sampling.base import Completion, cut_at_stop
 from tasks import get_task, make_prompt

@@ -28,8 +28,8 @@ from benchmarks.command_line import SHAPES
 from benchmarks.shapes import random_model
 from orchestrator.embedded import embedded_path
 from orchestrator.sampling import Request, SamplingSettings, transformers
+from orchestrator.sampling.decoding import ATTENTION
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.sharing import ATTENTION
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks import get_task
 

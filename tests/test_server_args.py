@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config.catalog import load_config
-from orchestrator.sampling.server_args import check_server_arg
+from orchestrator.sampling.engine_args import check_server_arg
 from orchestrator.storage.errors import UserError
 
 URL = "http://127.0.0.1:8000/v1"

@@ -16,9 +16,8 @@ from orchestrator.probing.outcomes import missing_samples
 from orchestrator.probing.probe import ProbeActor
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.base import Completion, Interrupted, SamplingError, stream_key
-from orchestrator.sampling.endpoint import Endpoint
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.server import ServerSampler, _window
+from orchestrator.sampling.server import Endpoint, ServerSampler, _window
 from orchestrator.storage.store import Store
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
-from orchestrator.training.shared_prefix import attend, disagreement, pack, token_outputs, why_not
+from orchestrator.training.shortcuts import attend, disagreement, pack, token_outputs, why_not
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 60,

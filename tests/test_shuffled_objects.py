@@ -11,11 +11,10 @@ from data import data
 from pools import pool_hash
 from processes import loaded_libraries, output_of
 
-import tasks.hub
+import tasks.sources.hub
 from tasks import Prompt, TaskError, get_task
 from tasks.base import in_test_split, make_prompt
-from tasks.shuffled_objects import ORDERS, ShuffledObjects, draw
-from tasks.shuffled_objects_text import NAMES, SCENES
+from tasks.shuffled_objects import NAMES, ORDERS, SCENES, ShuffledObjects, draw
 
 OPTION = re.compile(r"^\(([A-G])\) (.+)$", re.MULTILINE)
 PAIR = re.compile(r"\b([A-Z]\w+) and ([A-Z]\w+) (?:swap|trade|switch)\b")
@@ -213,9 +212,9 @@ def test_missing_and_malformed_files_are_named(folder: Path) -> None:
 
 
 def test_an_unreachable_hub_points_to_a_local_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.hub, "cached_folder", lambda _: None)
-    monkeypatch.setattr(tasks.hub, "unreachable", lambda: "no network")
-    with pytest.raises(tasks.hub.NotCached, match=r"no network.*path: FOLDER"):
+    monkeypatch.setattr(tasks.sources.hub, "cached_folder", lambda _: None)
+    monkeypatch.setattr(tasks.sources.hub, "unreachable", lambda: "no network")
+    with pytest.raises(tasks.sources.hub.NotCached, match=r"no network.*path: FOLDER"):
         get_task("shuffled_objects", source="bbh").test()
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from orchestrator.cli.doctor import smoke_test
 from orchestrator.cli.main import main
-from orchestrator.cli.smoke_test import smoke_test
 
 pytestmark = pytest.mark.slow
 

@@ -20,10 +20,11 @@ from orchestrator.stats.inference import (
     mean_effect,
     mean_squares,
     permutation_p,
+    pooled_spread,
     r_squared,
+    variance_components,
     variances,
 )
-from orchestrator.stats.spread import pooled_spread, variance_components
 
 RATES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40)
 

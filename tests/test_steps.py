@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orchestrator.report.steps import steps_to_match
+from orchestrator.report.compare import steps_to_match
 
 
 def curve(*marks: float, items: int = 300) -> dict[int, np.ndarray]:

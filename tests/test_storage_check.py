@@ -15,12 +15,12 @@ from orchestrator.cli.main import main
 from orchestrator.pipeline.audit import audit, repair_plan
 from orchestrator.pipeline.estimate import finished_results
 from orchestrator.planning.plan import Plan
+from orchestrator.report.compare import read_spreads, settings_key
 from orchestrator.report.rows import read_rows
-from orchestrator.report.seed_spreads import read_spreads, settings_key
-from orchestrator.selection.stored import read_subset
+from orchestrator.selection.subsets import read_subset
 from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.tracking.cell_view import read_view
+from orchestrator.tracking.views import read_view
 from orchestrator.training.cell_state import CellState, cell_state, read_finished, read_result
 from orchestrator.training.early_stopping import scores_at
 from orchestrator.training.record import complete_checkpoints, latest_checkpoint

@@ -359,7 +359,7 @@ import fcntl, sys
 from pathlib import Path
 from orchestrator.storage.lease import driver_lease
 from orchestrator.storage.locks import exclusive, is_held
-from orchestrator.storage.scratch import scratch_folder
+from orchestrator.storage.locks import scratch_folder
 from orchestrator.storage.store import Store
 
 folder = Path(sys.argv[1])

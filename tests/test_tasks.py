@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 from data import data
 
-import tasks.sources
+import tasks.sources.pools
 from tasks import Prompt, Task, TaskError
 from tasks.aime2025 import Aime2025, whole_answer
 from tasks.base import Answer
 from tasks.competition_math import SUBJECTS, CompetitionMath, boxed_gold, is_numeric
-from tasks.file_answers import final_answer
 from tasks.gsm8k import Gsm8k, gold_number, solution_steps
+from tasks.marking.marks import final_answer
 from tasks.options import wrong_option
 from tasks.question_file import QuestionFile, mark_text
 from tasks.shuffled_objects import ShuffledObjects
@@ -484,7 +484,7 @@ def test_math_loads_seven_subjects_from_the_hub_and_math500_its_pinned_commit(
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(
-        tasks.sources, "downloaded_folder", lambda repository: Path(str(repository))
+        tasks.sources.pools, "downloaded_folder", lambda repository: Path(str(repository))
     )
     task = CompetitionMath(test_set="math500", revision="a" * 40, partial=True)
     assert questions_of(task.train()) == [f"{subject}-train" for subject in SUBJECTS.values()]

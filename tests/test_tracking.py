@@ -28,7 +28,7 @@ from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
-from orchestrator.report.page import render
+from orchestrator.report.render import render
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.tracking import (
@@ -40,8 +40,8 @@ from orchestrator.tracking import (
 )
 from orchestrator.tracking import client as tracking_client
 from orchestrator.tracking import runs as tracking_runs
-from orchestrator.tracking.cell_view import as_csv, clean, flatten, sweep_tags
 from orchestrator.tracking.client import connect
+from orchestrator.tracking.views import as_csv, clean, flatten, sweep_tags
 
 HERE = Path(__file__).parent
 

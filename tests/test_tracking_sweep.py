@@ -12,15 +12,14 @@ from mlflow.entities import Run
 
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
+from orchestrator.report.compare import families, family_verdict
 from orchestrator.report.drawing import COLOURS
-from orchestrator.report.families import families
-from orchestrator.report.page import page_html
+from orchestrator.report.render import page_html
 from orchestrator.report.rows import read_rows
-from orchestrator.report.verdicts import family_verdict
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri
 from orchestrator.tracking.mlflow_internals import experiment_tags
-from orchestrator.tracking.sweep_view import best_over_baseline, description, means
+from orchestrator.tracking.views import best_over_baseline, description, means
 
 POLICIES = ("hard", "middle", "random")
 WRITES = (

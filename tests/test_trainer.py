@@ -25,11 +25,10 @@ from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
 from orchestrator.evaluation.groups import GroupRecorder, is_live
-from orchestrator.training.callback import CellCallback
-from orchestrator.training.epoch_order import EpochOrder
-from orchestrator.training.rewards import correctness, fill_unmarked, marker
-from orchestrator.training.trl_internals import LiveGroupsTrainer
-from tasks.marking import Mark, no_answer_mark
+from orchestrator.training.rollouts import correctness, fill_unmarked, marker
+from orchestrator.training.trainer import CellCallback
+from orchestrator.training.trl_internals import EpochOrder, LiveGroupsTrainer
+from tasks.marking.marks import Mark, no_answer_mark
 
 
 def rows_of(batch: dict[str, Any], rows: torch.Tensor) -> dict[str, Any]:
@@ -190,7 +189,7 @@ def test_every_worker_masks_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     for rank, mask in enumerate([[1, 1, 0, 0], [0, 0, 1, 1]]):
         process = SimpleNamespace(process_index=rank)
         monkeypatch.setattr(
-            "orchestrator.training.rewards.PartialState", lambda process=process: process
+            "orchestrator.training.rollouts.PartialState", lambda process=process: process
         )
         masked: Any = LiveGroupsTrainer.without_dead(trainer, output, live)  # type: ignore[arg-type]
         kept = output["completion_mask"] * torch.tensor(mask).unsqueeze(1)
@@ -304,9 +303,9 @@ def test_a_worker_has_the_rewards_of_its_rows_and_the_groups_of_all(
         assert [m["outcome"] for m in marks] == [m["outcome"] for m in every[own_part]]
         return every
 
-    monkeypatch.setattr("orchestrator.training.rewards.gather_object", gather)
+    monkeypatch.setattr("orchestrator.training.rollouts.gather_object", gather)
     process = SimpleNamespace(process_index=rank)
-    monkeypatch.setattr("orchestrator.training.rewards.PartialState", lambda: process)
+    monkeypatch.setattr("orchestrator.training.rollouts.PartialState", lambda: process)
     groups = GroupRecorder()
     own = {name: values[own_part] for name, values in rows.items()}
     reward = correctness(mark, groups, 3)

@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.cli.main import main
-from orchestrator.config.entries import PolicyEntry
-from orchestrator.config.policy_errors import policy_errors
+from orchestrator.config.entries import PolicyEntry, policy_errors
 from orchestrator.planning.pools import load_prompts, template_hash
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
-from orchestrator.probing.marker_check import check_marker
+from orchestrator.probing.checks import check_marker
 from orchestrator.sampling import Request, load_sampler
 from orchestrator.sampling.base import Completion, SamplingError, SamplingSettings
 from orchestrator.sampling.model import ModelSource

@@ -19,9 +19,8 @@ from orchestrator.probing.samples import sample_and_mark
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.base import SamplingError
 from orchestrator.sampling.loading import load_model
-from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.stored_model import stored_dtype
-from orchestrator.storage.hashing import folder_identity
+from orchestrator.sampling.model import ModelSource, stored_dtype
+from orchestrator.storage.proof import folder_identity
 from tasks import get_task
 
 pytestmark = pytest.mark.slow

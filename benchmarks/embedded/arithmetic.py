@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from benchmarks.embedded.lesson import Lesson, Stage
-from tasks.arithmetic import Arithmetic, Scenario, draw, prompt_of
-from tasks.arithmetic_text import COMMON, QUESTIONS, SCENES
+from tasks.arithmetic import COMMON, QUESTIONS, SCENES, Arithmetic, Scenario, draw, prompt_of
 from tasks.base import in_test_split
 
 LARGEST = 100  # the task's default bound

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     store.check_writable()
     from orchestrator.pipeline.progress import ProgressDisplay
     from orchestrator.pipeline.sweep import run_experiment
-    from orchestrator.report.text import terminal_report
+    from orchestrator.report.render import terminal_report
     from orchestrator.tracking import comparison_links, default_tracking_uri
 
     tracking_uri = arguments.tracking_uri or default_tracking_uri(store)
@@ -107,14 +107,13 @@ def probe(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """Print the results table and write the HTML page."""
-    from orchestrator.storage.output import check_output
+    from orchestrator.storage.store import check_output
 
     plan, store = _open(arguments)
     page = arguments.out or Path(f"report-{plan.name}.html")
     check_output(page)
     from orchestrator.report.analysis import analyse
-    from orchestrator.report.page import write_page
-    from orchestrator.report.text import terminal_report
+    from orchestrator.report.render import terminal_report, write_page
 
     analysis = analyse(plan, store, arguments.paper)
     print(terminal_report(analysis, output_width()))
@@ -155,8 +154,7 @@ def _model_line(entry: "ModelEntry") -> str:
 def doctor(arguments: argparse.Namespace) -> int:
     """Run every check, each printed as soon as it is done."""
     from cluster.redaction import redact
-    from orchestrator.cli.doctor import checks, declared
-    from orchestrator.cli.storage_check import check_storage
+    from orchestrator.cli.doctor import check_storage, checks, declared
 
     if arguments.storage or arguments.repair:
         return check_storage(arguments.storage, repair=arguments.repair)

@@ -1,24 +1,200 @@
-"""Checks what a sweep needs within seconds: libraries, Ray, MLflow, every marker."""
+"""Checks what a sweep needs within seconds: libraries, Ray, MLflow, every marker.
+
+A whole sweep in a minute on this machine: probe, subset, GRPO, evaluation, result.
+
+`decile doctor --gpu` runs it before a real sweep occupies a GPU for hours. It trains the embedded
+model through the ordinary pipeline, so what fails here would fail there.
+
+`decile doctor --storage`: whether all files of a storage prove themselves.
+"""
 
 import importlib.metadata
 import importlib.util
+import io
 import os
+import shlex
 import shutil
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import yaml
 
 from cluster.actors import run_in_worker
+from cluster.redaction import redact
 from cluster.resources import usable_cpus
-from orchestrator.cli.smoke_test import gpu_names, sample_with_vllm, smoke_test
 from orchestrator.config.catalog import LoadedConfig, load_config
+from orchestrator.pipeline.audit import KINDS, Audit, audit, remedy, set_aside
 from orchestrator.planning.pools import Dataset
 from orchestrator.planning.resolve import datasets_of, model_source
-from orchestrator.probing.marker_check import check_dataset, check_marker
+from orchestrator.probing.checks import check_dataset, check_marker
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.store import Store
 from orchestrator.training.settings_check import check_in_worker, settings_of
 from tasks import find_task, task_names
+
+NAME = "smoke_test"
+
+
+class NoGpu(RuntimeError):
+    """torch finds no GPU on this machine."""
+
+
+def gpu_names() -> str:
+    """The GPUs of this machine, by name. Raises NoGpu if there is none."""
+    import torch
+
+    count = torch.cuda.device_count()
+    if not count:
+        raise NoGpu("torch finds no GPU; its checks were skipped")
+    names = [torch.cuda.get_device_name(i) for i in range(count)]
+    bf16 = "with" if torch.cuda.is_bf16_supported() else "without"
+    return f"{', '.join(names)} ({bf16} bfloat16, CUDA {torch.version.cuda})"
+
+
+def smoke_test(gpus: float = 1) -> str:
+    """Run the small sweep and summarise its result. Raises RuntimeError if it fails."""
+    from orchestrator.config.catalog import load_config
+    from orchestrator.pipeline.progress import ProgressDisplay
+    from orchestrator.pipeline.sweep import run_experiment
+    from orchestrator.planning.plan import make_plan
+    from orchestrator.storage.store import Store
+    from orchestrator.tracking import default_tracking_uri
+
+    with tempfile.TemporaryDirectory(prefix="decile-smoke-test-") as folder:
+        file = Path(folder) / "experiments.yaml"
+        file.write_text(yaml.safe_dump(_experiments(gpus)))
+        plan, store = make_plan(load_config(file), NAME), Store(str(Path(folder) / "runs"))
+        progress = ProgressDisplay(total=1, out=io.StringIO())
+        outcome = run_experiment(plan, store, default_tracking_uri(store), progress)
+        if outcome.failed:
+            raise RuntimeError("; ".join(outcome.failed.values()))
+        result = store.read_json("cells", plan.cells[0].cell_id, "result.json")
+    ledger = result["ledger"]
+    return (
+        f"{ledger['updates']:.0f} updates in {ledger['seconds']:.1f} s, "
+        f"{ledger['generated_tokens']:,.0f} tokens generated, "
+        f"accuracy {result['accuracy_base']:.2f} → {result['accuracy_final']:.2f}"
+    )
+
+
+def sample_with_vllm() -> str:
+    """Sample one prompt with vLLM. Raises RuntimeError or ValueError if it fails."""
+    from orchestrator.embedded import embedded_path
+    from orchestrator.sampling import Request, SamplingSettings, load_sampler
+    from orchestrator.sampling.model import ModelSource
+    from orchestrator.storage.proof import folder_identity
+
+    folder = embedded_path("tiny")
+    sampler = load_sampler(ModelSource("tiny", str(folder), folder_identity(folder)), "vllm")
+    request = Request("doctor", [{"role": "user", "content": "Ana has the cup."}], range(4))
+    [samples] = sampler.sample([request], SamplingSettings(max_completion_length=16))
+    return f"{sum(sample.tokens for sample in samples)} tokens in {len(samples)} samples"
+
+
+def _experiments(gpus: float) -> dict[str, Any]:
+    """64 prompts and four updates of the embedded model."""
+    return {
+        "models": {"tiny": {"embedded": "tiny"}},
+        "datasets": {
+            "few": {"task": "shuffled_objects", "options": {"train": 64, "test": 16}},
+        },
+        "experiments": {
+            NAME: {
+                "grid": {"model": ["tiny"], "dataset": ["few"], "policy": ["middle"]},
+                "budget": 16,
+                "probe": {"samples": 4, "max_completion_length": 64},
+                "grpo": {
+                    "max_steps": 4,
+                    "num_generations": 4,
+                    "per_device_train_batch_size": 16,
+                    "max_completion_length": 64,
+                    "save_steps": 2,
+                },
+                "lora": {"r": 8},
+                "evaluate": {"samples": 2},
+                "resources": {"cpus": 1, "gpus": gpus},
+            }
+        },
+    }
+
+
+SHOWN = 5  # paths of a group; files that fail verification are all listed
+PROGRESS_SECONDS = 5.0
+
+
+def check_storage(uri: str | None, *, repair: bool = False) -> int:
+    """Check a storage and print the result; 0 if no file fails verification, else 1.
+
+    With `repair`, files that fail are set aside. Raises UserError where there is no storage.
+    """
+    if uri is None:
+        raise UserError("--repair needs --storage: write the storage whose files to set aside")
+    store = Store(uri)
+    if not any(store.sizes(kind) for kind in KINDS):
+        raise UserError(
+            f"storage {store.uri} holds no results (no {', '.join(KINDS)}): "
+            "write the `storage` of the experiments file"
+        )
+    result = audit(store, _Progress())
+    if repair:
+        unsound = set_aside(store, result.unsound)
+    else:
+        unsound = [f"{each.path} {each.problem}: {remedy(each)}" for each in result.unsound]
+    for line in _lines(result, unsound):
+        print(redact(line))
+    if not unsound:
+        return 0
+    if repair:
+        print("Rerun decile run to make these files again.")
+    else:
+        repairing = ["decile", "doctor", "--storage", redact(uri), "--repair"]
+        print(f"decile run sets them aside, or: {shlex.join(repairing)}")
+    return 1
+
+
+def _lines(result: Audit, unsound: list[str]) -> Iterator[str]:
+    for kind in KINDS:
+        files = [path for path in result.unverified if path.startswith(f"{kind}/")]
+        old = f", {len(files):,} of an older version without a proof ({_paths(files)})"
+        sound = result.sound[kind]
+        plural = "" if sound == 1 else "s"
+        yield f"ok    {kind}: {sound:,} file{plural} verified{old if files else ''}"
+    for line in unsound:
+        yield f"FAIL  {line}"
+    if result.in_training:
+        yield f"note  not checked, in training: {_paths(result.in_training)}"
+    if result.ignored:
+        yield f"note  ignored: {len(result.ignored):,} ({_paths(result.ignored)})"
+    if result.temporary:
+        yield (
+            f"note  temporary files, of runs that were killed or are running: "
+            f"{len(result.temporary):,} ({_paths(result.temporary)})"
+        )
+    if result.set_aside:
+        yield f"note  set aside: {len(result.set_aside):,} ({_paths(result.set_aside)})"
+
+
+def _paths(paths: list[str]) -> str:
+    more = f" and {len(paths) - SHOWN:,} more" if len(paths) > SHOWN else ""
+    return ", ".join(paths[:SHOWN]) + more
+
+
+class _Progress:
+    """Prints how far the check is, every few seconds."""
+
+    def __init__(self) -> None:
+        self.printed = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() - self.printed > PROGRESS_SECONDS:
+            self.printed = time.monotonic()
+            print(f"checked {done:,} of {total:,} probes, subsets and cells", file=sys.stderr)
+
 
 LIBRARIES = ("ray", "torch", "transformers", "trl", "peft", "datasets", "mlflow", "pyarrow")
 
@@ -117,7 +293,7 @@ def _embedded() -> str:
     from orchestrator.sampling import load_sampler
     from orchestrator.sampling.base import Request, SamplingSettings
     from orchestrator.sampling.model import ModelSource
-    from orchestrator.storage.hashing import folder_identity
+    from orchestrator.storage.proof import folder_identity
 
     results = []
     for name in EMBEDDED:

@@ -19,13 +19,13 @@ from orchestrator.pipeline.transfer import (
     received,
 )
 from orchestrator.pipeline.transfer_progress import TransferProgress, size_text
-from orchestrator.planning.downloads import fetch_advice, repositories
+from orchestrator.planning.load import fetch_advice, repositories
 from orchestrator.planning.plan import make_plan
 from orchestrator.planning.resolve import Resolved, resolve
 from orchestrator.report.layout import output_width, table_text, wrapped
 from orchestrator.storage.errors import UserError
 from tasks import Task, TaskError
-from tasks.hub import (
+from tasks.sources.hub import (
     HubFails,
     Repository,
     cache_folder,

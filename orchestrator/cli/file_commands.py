@@ -25,7 +25,7 @@ def select(arguments: argparse.Namespace) -> int:
 def mark(arguments: argparse.Namespace) -> int:
     """Mark stored completions and count the outcomes."""
     from orchestrator.config.yaml_lines import named_values
-    from orchestrator.probing.mark_file import mark_file
+    from orchestrator.exchange.mark import mark_file
 
     options = named_values(arguments.option) | {"marking": arguments.marking}
     counts = mark_file(

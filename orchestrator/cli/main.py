@@ -107,7 +107,7 @@ def _failure(error: Exception, store: "Store | None") -> tuple[int, str]:
     """The exit code and the message of an error; a bug's traceback goes to a log file."""
     from cluster.resources import ResourceError
     from cluster.session import RayFails
-    from orchestrator.probing.marker_check import MarkerFails
+    from orchestrator.probing.checks import MarkerFails
     from orchestrator.probing.samples import ProbeError
     from orchestrator.sampling.base import SamplingError
     from orchestrator.storage.faults import fault_text
@@ -116,7 +116,7 @@ def _failure(error: Exception, store: "Store | None") -> tuple[int, str]:
     from orchestrator.storage.store import StoreError
     from policies import PolicyError
     from tasks import TaskError
-    from tasks.hub import HubFails
+    from tasks.sources.hub import HubFails
 
     if isinstance(error, HubFails):
         return 1, str(error)

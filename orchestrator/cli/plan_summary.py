@@ -5,23 +5,23 @@ from collections.abc import Mapping
 from math import comb
 from typing import Any
 
-from orchestrator.config.axes import value_text
-from orchestrator.config.engine_settings import unchecked_args
+from orchestrator.config.experiment import value_text
+from orchestrator.config.probe import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
 from orchestrator.pipeline.estimate import StoredProbes, probe_id, probe_labels, samples_text
 from orchestrator.pipeline.manifest import changed_settings
 from orchestrator.pipeline.timetable import Site, time_lines, timetable
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.downloads import fetch_command, repositories
+from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.probes import targets_of
+from orchestrator.probing.probe import targets_of
 from orchestrator.report.layout import wrapped
 from orchestrator.stats.power import minimum_detectable, resolution
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import CellState, cell_state
 from orchestrator.training.record import last_update
-from tasks.hub import cached_folder
+from tasks.sources.hub import cached_folder
 
 CHART_LABELS = 14  # columns of a schedule's labels and borders
 HASH = re.compile(r"[0-9a-f]{16}")

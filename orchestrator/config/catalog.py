@@ -2,6 +2,8 @@
 
 Every model forbids unknown keys, and every message says what is wrong and what to write instead;
 `load_config` adds file and line.
+
+Whether the settings of an experiment allow its online policies. Pure.
 """
 
 import re
@@ -12,23 +14,51 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from orchestrator.config.axes import path_of
-from orchestrator.config.claim_check import resolved_claim
-from orchestrator.config.claims import ClaimError
+from orchestrator.config import library_settings as settings
+from orchestrator.config.claims import ClaimError, resolved_claim
 from orchestrator.config.corrections import correction, one_of
 from orchestrator.config.entries import (
     DatasetEntry,
     ModelEntry,
     PolicyEntry,
     Settings,
+    build_online_policy,
     setting_error,
 )
-from orchestrator.config.experiment import Experiment
-from orchestrator.config.online import online_problem
+from orchestrator.config.experiment import Experiment, path_of
+from orchestrator.config.generations import updates_per_generation
 from orchestrator.config.yaml_lines import YamlPath, line_of, load
 from orchestrator.storage.errors import UserError, shortened
-from policies import PolicyError, policy_parts
+from policies import PolicyError, discards, policy_parts
 from tasks import TaskError, find_task
+
+
+def online_problem(name: str, entry: PolicyEntry, experiment: Experiment) -> str | None:
+    """Why a policy cannot choose prompts under these settings and what to write; None if it can."""
+    online = entry.parts[1]
+    if online is None:
+        return None
+    grpo, workers = experiment.full_grpo(), experiment.resources.workers
+    if updates_per_generation(grpo, workers) != 1:
+        return (
+            f"policy {name!r} chooses the prompts of every update, which needs a generation per "
+            "update: leave out grpo.steps_per_generation, grpo.generation_batch_size and "
+            "grpo.num_iterations"
+        )
+    if not discards(build_online_policy(online)):
+        return None
+    if by_trl := settings.why_trl_draws(grpo, experiment.rollouts, experiment.probe.stop):
+        return (
+            f"policy {name!r} discards rollouts, which needs those of Decile's decoder: "
+            f"leave out {by_trl}"
+        )
+    if grpo["num_generations"] % workers:
+        return (
+            f"policy {name!r} shares every group among the workers: write a "
+            f"grpo.num_generations that is a multiple of resources.workers ({workers})"
+        )
+    return None
+
 
 # Names become file names in the storage, and stand in claims, metrics and figures.
 _NAME = re.compile(r"(?!.*\.\.)\w[\w.+-]{0,79}")

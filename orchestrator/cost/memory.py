@@ -4,11 +4,13 @@ An estimate: it counts the tensors that the code holds at its two peaks, generat
 updating on a micro-batch. Bytes per token were counted on the seven models of SHAPES under bfloat16
 autocast (`tests/test_memory.py` repeats the count on a small model). The GPU's context and the
 allocator's waste are a round number, not measured.
+
+A batch and a precision that fit a model's training into a GPU's memory. Pure.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from orchestrator.planning.cells import Cell
@@ -242,3 +244,36 @@ def weight_bytes(shape: ModelShape, dtype: str, load_in_4bit: bool) -> int:
 def kv_bytes(shape: ModelShape, size: int) -> int:
     """Bytes of the KV cache per token, with `size` bytes per number."""
     return 2 * shape.layers * shape.kv_heads * shape.head_dim * size
+
+
+MICRO_BATCHES = (16, 8, 4, 2, 1)  # completions that go through the loss together
+HEADROOM = 0.9  # share of the memory that an estimate may fill
+
+
+class Sizing(NamedTuple):
+    """The largest micro-batch that fits, in 4 bits only if nothing else does.
+
+    `peak` is the estimated memory in bytes; `fits` is False if even the smallest does not.
+    """
+
+    batch: int
+    load_in_4bit: bool
+    peak: int
+    fits: bool
+
+
+def fit_training(
+    shape: ModelShape, memory: float, completions: int, prompt: int, completion: int, r: int
+) -> Sizing:
+    """Fit LoRA training into `memory` bytes, with `completions` per update.
+
+    `prompt` and `completion` are maxima in tokens.
+    """
+    batches = [size for size in MICRO_BATCHES if completions % size == 0]
+    sizings = []
+    for in_4bit in (False, True):
+        for batch in batches:
+            load = TrainingLoad(DECODER_ROWS, batch, prompt, completion, r, dtype="bfloat16")
+            peak = training_memory(shape, replace(load, load_in_4bit=in_4bit)).peak
+            sizings.append(Sizing(batch, in_4bit, peak, peak <= HEADROOM * memory))
+    return next((sizing for sizing in sizings if sizing.fits), sizings[-1])

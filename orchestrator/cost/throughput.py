@@ -9,16 +9,35 @@ A rollout lasts until its longest completion ends, so its time follows the expec
 batch, which is computed from the probe's completions. What else an update costs depends on what is
 computed: Decile's decoder drops completions that have ended, and dead groups are left out of the
 loss where that is exact, so the probe's lengths and pass rates matter as well.
+
+How many rollouts an online policy discards, by the pass rates of its prompts. Pure.
+
+Whether a cell of each model fits a GPU's memory, and how many cells at once. Pure.
+
+Uses the peak memory of the plan's finished cells if there are any, else an estimate.
 """
 
 from collections.abc import Mapping, Sequence
-from math import ceil
+from math import ceil, comb
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from orchestrator.cost.memory import BYTES, DECODER_ROWS, ModelShape, kv_bytes, weight_bytes
+from orchestrator.cost.memory import (
+    BYTES,
+    DECODER_ROWS,
+    ModelShape,
+    TrainingLoad,
+    kv_bytes,
+    shape_of,
+    training_load,
+    training_memory,
+    weight_bytes,
+)
+from orchestrator.planning.plan import Plan
+from policies import OnlinePolicy, discards, max_draws_of
 
 
 class ModelSize(NamedTuple):
@@ -285,3 +304,104 @@ def calibrate(pairs: Sequence[tuple[Cost, Cost]]) -> Calibration:
 def _ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
     ratios = [took / expected for expected, took in pairs if expected > 0 and took > 0]
     return median(ratios) if ratios else None
+
+
+UNKNOWN = 2.0  # before anything is known of the pass rates
+
+
+def expected_draws(
+    policy: OnlinePolicy, rates: npt.NDArray[np.float64] | None, group_size: int
+) -> float:
+    """Rollouts drawn per rollout that is trained on; 1 for a policy that discards none.
+
+    `rates`: pass rates of the prompts (nan: unknown), or None without a probe. Training changes
+    them, so this is a rough estimate.
+    """
+    if not discards(policy):
+        return 1.0
+    most = max_draws_of(policy)
+    known = np.empty(0) if rates is None else rates[~np.isnan(rates)]
+    if not len(known):
+        return min(UNKNOWN, most)
+    correct = np.arange(group_size + 1)
+    kept = np.asarray(policy.keep(correct, np.full(group_size + 1, group_size)))
+    values, counts = np.unique(known, return_counts=True)
+    ways = np.array([comb(group_size, c) for c in correct])
+    chances = ways * values[:, None] ** correct * (1 - values[:, None]) ** (group_size - correct)
+    share = float(counts @ chances @ kept) / len(known)
+    return most if share * most <= 1 else 1 / share
+
+
+GIB = 2**30
+CUDA_CONTEXT_GIB = 0.75  # on top of what a process allocates; a round number, not measured
+
+
+def memory_fit(
+    plan: Plan, gpu: Device, results: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """By model: the peak GiB of its largest cell, in parts, and how that fits a GPU.
+
+    per_gpu: cells that fit one GPU by memory; asked: cells per GPU by `resources.gpus`; measured:
+    number of finished cells with the same memory load that give the peak, 0 for an estimate.
+    `results` are result.json by cell_id. Empty for trials without a GPU; models of unknown shape
+    are left out.
+    """
+    if not plan.experiment.resources.gpus:
+        return {}
+    loads = _training_loads(plan)
+    measured: dict[tuple[str, str], list[float]] = {}
+    for cell in plan.cells:
+        if peak := results.get(cell.cell_id, {}).get("timing", {}).get("peak_gib"):
+            key = (cell.probe.model.name, repr(loads[cell.cell_id]))
+            measured.setdefault(key, []).append(peak)
+    fits: dict[str, dict[str, Any]] = {}
+    for cell in plan.cells:
+        model, load = cell.probe.model, loads[cell.cell_id]
+        shape = shape_of(model)
+        if shape is None:
+            continue
+        memory = training_memory(shape, load)
+        peaks = measured.get((model.name, repr(load)), [])
+        peak = max(peaks) + CUDA_CONTEXT_GIB if peaks else memory.peak / GIB
+        if model.name not in fits or peak > fits[model.name]["peak_gib"]:
+            fits[model.name] = {
+                "peak_gib": peak,
+                "measured": len(peaks),
+                "parts_gib": {name: part / GIB for name, part in memory._asdict().items()},
+                "gpu": gpu.name,
+                "gpu_gib": gpu.memory / GIB,
+                "per_gpu": int(gpu.memory // (peak * GIB)),
+                "asked": int(1 / cell.resources.gpus + 1e-9),
+            }
+    return fits
+
+
+def _training_loads(plan: Plan) -> dict[str, TrainingLoad]:
+    """Memory loads by cell_id; prompt tokens are estimated from the characters of the longest."""
+    tokens: dict[str, int] = {}
+    for dataset in {cell.probe.dataset.name for cell in plan.cells}:
+        pool = plan.pools[dataset]
+        longest = max(int(p.question_lengths.max(initial=0)) for p in (pool.train, pool.test))
+        tokens[dataset] = round(longest / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS)
+    return {
+        cell.cell_id: training_load(cell, tokens[cell.probe.dataset.name]) for cell in plan.cells
+    }
+
+
+def memory_lines(fits: Mapping[str, dict[str, Any]]) -> list[str]:
+    """One line per model of `memory_fit`."""
+    return [_line(model, fit) for model, fit in fits.items()]
+
+
+def _line(model: str, fit: dict[str, Any]) -> str:
+    gpu, cells = fit["gpu"], fit["measured"]
+    source = f"measured: {cells} finished cell{'s' * (cells > 1)}" if cells else "estimated"
+    peak = f"memory: a cell of {model} takes about {fit['peak_gib']:.0f} GiB ({source})"
+    if fit["per_gpu"] == 0:
+        return f"{peak} and does not fit {gpu}: use a smaller batch or load_in_4bit"
+    if fit["per_gpu"] < fit["asked"]:
+        share = f"gpus: {1 / fit['per_gpu']:.2g}"
+        return (
+            f"{peak}: {fit['asked']} at a time do not fit {gpu}, {fit['per_gpu']} do; use {share}"
+        )
+    return f"{peak}: {fit['per_gpu']} at a time fit {gpu}"

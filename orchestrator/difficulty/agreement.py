@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.difficulty.estimates import counts
-from tasks.spelling import normalize_latex
+from tasks.marking.spelling import normalize_latex
 
 SHARE = 2 / 3  # of a prompt's completions that must agree
 LEAST = 3  # completions that must agree, however few were drawn

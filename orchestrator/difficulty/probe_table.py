@@ -8,7 +8,7 @@ from orchestrator.difficulty.table import difficulty_of_codes
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.outcomes import Outcomes
-from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.proof import canonical_hash
 
 
 def table_file(plan: Plan, spec: ProbeSpec, page: Path) -> Path:

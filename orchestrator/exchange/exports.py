@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 
 from orchestrator import __version__
 from orchestrator.selection.subsets import reason
-from orchestrator.storage.output import check_output
 from orchestrator.storage.proof import Unsound, read_parquet
-from orchestrator.storage.store import Store
+from orchestrator.storage.store import Store, check_output
 from tasks import Prompt, Task, TaskError
 
 IDS_SHOWN = 3  # ids of missing prompts that a message lists

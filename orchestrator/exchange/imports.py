@@ -1,22 +1,310 @@
-"""Imports external completions, evaluations and solve rates as a probe."""
+"""Imports external completions, evaluations and solve rates as a probe.
+
+Matches source questions with prompts: those of a task's own pool, or new ones.
+
+Import records -> tables of samples or difficulty, as a probe would have written them.
+"""
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from orchestrator import __version__
-from orchestrator.exchange.columns import LAYOUTS
+from orchestrator.difficulty.estimates import fit_prior, rates
+from orchestrator.difficulty.table import difficulty
+from orchestrator.exchange.columns import LAYOUTS, RATES_ONLY
 from orchestrator.exchange.layouts import detect_layout, located, read_layout, read_source
-from orchestrator.exchange.pool import PromptMatcher
-from orchestrator.exchange.records import CompletionRecord, Hints, Notes, Records, SolveRateRecord
-from orchestrator.exchange.tables import difficulty_table, samples_table, uneven_difficulty
-from orchestrator.storage.output import check_output
-from orchestrator.storage.store import Store
-from tasks import Prompt, Task, TaskError
+from orchestrator.exchange.records import (
+    CompletionRecord,
+    Hints,
+    Notes,
+    Records,
+    SolveRateRecord,
+    SourceQuestion,
+)
+from orchestrator.probing.isolation import mark_answers
+from orchestrator.probing.samples import mark_completions
+from orchestrator.storage.schema import DIFFICULTY, SAMPLES
+from orchestrator.storage.store import Store, check_output
+from tasks import Answer, Prompt, Task, TaskError, make_prompt
+from tasks.marking.marks import final_answer
+from tasks.sources.files import INSTRUCTIONS, SOLUTIONS
+
+MAX_LINES = 64  # of a prompt that is searched for a question: the search is quadratic in lines
+
+
+class PromptMatcher:
+    """The prompts of a source. Ids are hashed from the task's name, the question and the answer.
+
+    With a pool, a question of the pool becomes the pool's prompt, with its id, answer and tier,
+    also where the source words it as this task does, or has it as whole lines of a longer prompt.
+    Other questions, such as those of the task's test set, are dropped.
+    """
+
+    def __init__(self, task: Task, pool: Iterable[Prompt] | None, notes: Notes) -> None:
+        self.task, self.notes = task, notes
+        self.has_pool = pool is not None
+        self.prompts: dict[str, Prompt] = {}  # by prompt_id, in the order of the source
+        self._matched: dict[SourceQuestion, Prompt | None] = {}
+        self._other_answers: dict[tuple[str, str], str] = {}  # (source's, pool's) -> place
+        self._pool = {prompt.question: prompt for prompt in pool or ()}
+        self._by_id = {prompt.prompt_id: prompt for prompt in self._pool.values()}
+        self._by_message = {
+            task.messages(question)[-1]["content"]: prompt
+            for question, prompt in self._pool.items()
+        }
+
+    def match(self, source: SourceQuestion) -> Prompt | None:
+        """The prompt of a question; None, with a note, where the row cannot be used.
+
+        The first question with an id decides its tier.
+        """
+        if source not in self._matched:
+            prompt = (self._pool_prompt if self.has_pool else self._own_prompt)(source)
+            if prompt is not None:
+                prompt = self.prompts.setdefault(prompt.prompt_id, prompt)
+            self._matched[source] = prompt
+        return self._matched[source]
+
+    def __getitem__(self, source: SourceQuestion) -> Prompt:
+        """The prompt of a question that `match` accepts."""
+        prompt = self.match(source)
+        if prompt is None:
+            raise KeyError(source)
+        return prompt
+
+    def check_answers(self) -> None:
+        """Note the answers that the task would not mark as equal to the pool's."""
+        pairs = list(self._other_answers)
+        answers = [Answer(self.task.format_answer(own), gold) for own, gold in pairs]
+        marks = mark_answers(self.task, answers)
+        for (own, gold), mark in zip(pairs, marks, strict=True):
+            if mark.outcome != "correct":
+                place = self._other_answers[own, gold]
+                self.notes.count(
+                    "answers differ from the pool's, which are kept",
+                    f"{place}: {own[:40]!r}, the pool's is {gold[:40]!r}",
+                )
+
+    def check_golds(self) -> None:
+        """Note the source's answers that the task's marker does not mark correct."""
+        places = {prompt: s.place for s, prompt in reversed(self._matched.items()) if prompt}
+        prompts = [prompt for name, prompt in self.prompts.items() if name not in self._by_id]
+        golds = [Answer(self.task.format_answer(p.answer), p.answer) for p in prompts]
+        for prompt, mark in zip(prompts, self.task.mark_all(golds), strict=True):
+            if mark.outcome != "correct":
+                label = "answers are not marked correct themselves: choose another task or marker"
+                self.notes.count(label, places[prompt])
+
+    def _pool_prompt(self, source: SourceQuestion) -> Prompt | None:
+        text = source.question
+        texts = dict.fromkeys((text, self.task.bare_question(text))) if text else ()
+        finders = (self._pool.get, self._by_message.get)
+        prompts = (find(wording) for wording in texts for find in finders)
+        prompt = next(filter(None, prompts), None) or self._by_id.get(source.known_id or "")
+        prompt = prompt or next(filter(None, map(self._pool.get, _line_blocks(text))), None)
+        if prompt is None:
+            self.notes.count("rows dropped: not in the task's training pool", source.place)
+            return None
+        answer = self.task.read_answer(source.answer) or source.answer
+        if answer and answer != prompt.answer:
+            self._other_answers.setdefault((answer, prompt.answer), source.place)
+        return prompt
+
+    def _own_prompt(self, source: SourceQuestion) -> Prompt | None:
+        text, answer, known_id = source.question, source.answer, source.known_id
+        if not text:
+            return Prompt(str(known_id), "", "", source.tier)
+        if not answer:
+            self.notes.count("rows dropped: no answer", source.place)
+            return None
+        bare, gold = self.task.bare_question(text), self.task.read_answer(answer)
+        golds = {answer: None} if gold is None else {gold: None, answer: None}
+        for question in (text, bare):  # as Decile wrote them, if the id says so
+            for own in golds:
+                prompt = make_prompt(self.task.name, question, own, source.tier)
+                if prompt.prompt_id == known_id:
+                    return prompt
+        if gold is None:
+            label = f"the marker {self.task.marker_id} cannot use the answer: choose another"
+            self.notes.count(f"rows dropped: {label}", source.place)
+            return None
+        if known_id is not None:
+            self.notes.count("rows have the prompt_id of another task or answer", source.place)
+        if bare != text:
+            self.notes.count(INSTRUCTIONS, source.place)
+        if final_answer(answer.strip()) != answer.strip() and gold != answer:
+            self.notes.count(SOLUTIONS, source.place)
+        return make_prompt(self.task.name, bare, gold, source.tier)
+
+
+def _line_blocks(text: str) -> Iterable[str]:
+    """Every run of whole lines, the longest first."""
+    lines: Sequence[str] = text.split("\n")
+    if len(lines) > MAX_LINES:
+        return
+    for length in range(len(lines) - 1, 0, -1):
+        for start in range(len(lines) - length + 1):
+            yield "\n".join(lines[start : start + length])
+
+
+GROUP_SIZE = 8  # of the column learnability, the default of `difficulty`
+
+
+def samples_table(
+    records: Sequence[CompletionRecord], task: Task, matcher: PromptMatcher, notes: Notes
+) -> pa.Table:
+    """One row per completion (SAMPLES), numbered per prompt as in the file, or in its order."""
+    if not matcher.has_pool:
+        _check_one_answer(records)
+    prompts = [matcher[record.source] for record in records]
+    numbers = _sample_numbers(records, prompts)
+    completions = [record.completion for record in records]
+    marks = mark_completions(task, completions, [prompt.answer for prompt in prompts])
+    rows = [
+        {
+            "prompt_id": prompt.prompt_id,
+            "sample": number,
+            "completion": record.completion.text,
+            "tokens": record.tokens,
+            "finish": record.completion.finish,
+            **mark.columns(),
+            "marker": task.marker_id,
+        }
+        for record, prompt, number, mark in zip(records, prompts, numbers, marks, strict=True)
+    ]
+    _compare_graders(records, [mark.mark.outcome for mark in marks], notes)
+    return pa.Table.from_pylist(rows, schema=SAMPLES)
+
+
+def uneven_difficulty(samples: pa.Table, matcher: PromptMatcher, notes: Notes) -> pa.Table | None:
+    """The difficulty of prompts with different numbers of samples; None where all have K.
+
+    A probe with fewer samples of some prompts counts as one that stopped early on purpose, which an
+    import did not. Rates with all counts carry the same information, and a policy can use them.
+    """
+    counts = Counter(samples["prompt_id"].to_pylist())
+    fewest, most = min(counts.values()), max(counts.values())
+    if fewest == most == max(samples["sample"].to_pylist()) + 1:
+        return None
+    notes.add(
+        f"prompts have {fewest} to {most} samples: kept as a difficulty table, without texts "
+        "of completions"
+    )
+    return difficulty(samples, {name: prompt.tier for name, prompt in matcher.prompts.items()})
+
+
+def _check_one_answer(records: Sequence[CompletionRecord]) -> None:
+    """Refuse two answers to one question: most often that column holds the model's answers."""
+    first: dict[str, CompletionRecord] = {}
+    for record in records:
+        source = record.source
+        other = first.setdefault(source.question, record).source
+        if other.answer != source.answer:
+            raise TaskError(
+                f"{source.place} gives the answer {source.answer[:40]!r} to the question "
+                f"of {other.place}, which gives {other.answer[:40]!r}: write the correct answer in "
+                "both (the column answer must not hold the model's answers)"
+            )
+
+
+def _sample_numbers(records: Sequence[CompletionRecord], prompts: Sequence[Prompt]) -> list[int]:
+    numbered = [record.sample is not None for record in records]
+    if not all(numbered):
+        if any(numbered):
+            place = records[numbered.index(False)].source.place
+            raise TaskError(f"{place} has no sample number: number all rows, or none")
+        counts: Counter[str] = Counter()
+        return [(counts.update([p.prompt_id]) or counts[p.prompt_id]) - 1 for p in prompts]
+    numbers = [record.sample or 0 for record in records]
+    places: dict[tuple[str, int], str] = {}
+    for record, prompt, number in zip(records, prompts, numbers, strict=True):
+        place = places.setdefault((prompt.prompt_id, number), record.source.place)
+        if place != record.source.place:
+            raise TaskError(
+                f"{record.source.place} is sample {number} of the same prompt as {place}: "
+                "give each its own number, or leave the column sample out"
+            )
+    return numbers
+
+
+def _compare_graders(
+    records: Sequence[CompletionRecord], outcomes: Sequence[str], notes: Notes
+) -> None:
+    """Note how often the source's grader and this marker disagree."""
+    pairs = [
+        (record.correct, outcome == "correct")
+        for record, outcome in zip(records, outcomes, strict=True)
+        if record.correct is not None and outcome != "error"
+    ]
+    if not pairs:
+        return
+    theirs = sum(a and not b for a, b in pairs)
+    ours = sum(b and not a for a, b in pairs)
+    notes.add(
+        f"the source's grader and this marker agree on {len(pairs) - theirs - ours:,} of "
+        f"{len(pairs):,} ({theirs:,} correct for the source only, {ours:,} for this marker only)"
+    )
+
+
+def difficulty_table(
+    records: Sequence[SolveRateRecord], matcher: PromptMatcher, notes: Notes
+) -> pa.Table | None:
+    """One row per prompt, sorted by id; None where no record has a rate."""
+    if all(record.rate is None for record in records):
+        notes.add("no solve rates: a pool of prompts only, to probe before a policy can choose")
+        return None
+    first: dict[str, SolveRateRecord] = {}
+    for record in records:
+        kept = first.setdefault(matcher[record.source].prompt_id, record)
+        if kept is not record:
+            other = "" if kept.rate == record.rate else " with another rate"
+            notes.count(f"rows dropped: duplicate prompt{other}", record.source.place)
+    answers: dict[str, str] = {}
+    for source in (record.source for record in first.values()):
+        if source.question and answers.setdefault(source.question, source.answer) != source.answer:
+            notes.count("questions are repeated with another answer; both are kept", source.place)
+    notes.add(RATES_ONLY)
+    return _known_columns(dict(sorted(first.items())), matcher)
+
+
+def _known_columns(records: dict[str, SolveRateRecord], matcher: PromptMatcher) -> pa.Table:
+    """The columns of DIFFICULTY that are known; a policy that needs another one reports it."""
+    rows = list(records.values())
+    columns: dict[str, Sequence[Any] | pa.Array] = {
+        "prompt_id": list(records),
+        "tier": [matcher.prompts[name].tier for name in records],
+        "pass_rate": [row.rate for row in rows],
+        "n": [row.n for row in rows],
+        "successes": [row.successes for row in rows],
+        "error": [row.errors for row in rows],
+        "scorable": [None if row.n is None else row.n - (row.errors or 0) for row in rows],
+    }
+    # The file's own rate stays: it may be rounded where counts are not known.
+    columns = _estimates(columns) | columns
+    arrays = {f.name: pa.array(columns[f.name], f.type) for f in DIFFICULTY if f.name in columns}
+    return pa.table({n: array for n, array in arrays.items() if array.null_count < len(array)})
+
+
+def _estimates(columns: dict[str, Any]) -> dict[str, pa.Array]:
+    """Interval, posterior and learnability where the counts are known; null elsewhere."""
+    successes, scorable = columns["successes"], columns["scorable"]
+    counted = [s is not None and n is not None for s, n in zip(successes, scorable, strict=True)]
+    if not any(counted):
+        return {}
+    s, n = (np.array(list(compress(values, counted)), np.int64) for values in (successes, scorable))
+    row = np.where(counted, np.cumsum(counted) - 1, -1)
+    indices = pa.array(row, mask=row < 0)
+    estimates = rates(s, n, fit_prior(s, n), GROUP_SIZE)
+    return {name: column.take(indices) for name, column in estimates.items()}
+
 
 MAX_SAMPLES = 1_000_000  # per prompt
 TEXTS = pa.schema({"question": pa.string(), "answer": pa.string(), "tier": pa.string()})

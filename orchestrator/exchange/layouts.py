@@ -6,23 +6,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.exchange.columns import LAYOUTS, TEXTS, read_columns
-from orchestrator.exchange.inspect_logs import read_inspect, read_log
-from orchestrator.exchange.lm_eval import read_lm_eval
-from orchestrator.exchange.rates import (
+from orchestrator.exchange.columns import (
     BIG_MATH_RATE,
+    LAYOUTS,
     QUESTIONS,
     SAMPLE_COUNTS,
     SUCCESS_COUNTS,
+    TEXTS,
     rate_columns,
     read_big_math,
+    read_columns,
+)
+from orchestrator.exchange.readers import (
+    read_inspect,
+    read_lm_eval,
+    read_log,
+    read_rllm,
+    read_rollouts,
+    read_skywork,
+    read_verifiers,
+    read_verl,
 )
 from orchestrator.exchange.records import Hints, Notes, PlacedRow, Records, Row, nested
-from orchestrator.exchange.rllm import read_rllm
-from orchestrator.exchange.verifiers import read_verifiers
-from orchestrator.exchange.verl import read_rollouts, read_skywork, read_verl
 from tasks import TaskError
-from tasks.files import parse_json, read_file
+from tasks.sources.files import parse_json, read_file
 
 Reader = Callable[[Sequence[PlacedRow], Hints, Notes], Records]
 REQUIRES = {

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from orchestrator.sampling.base import Completion
 from tasks import TaskError
-from tasks.columns import ANSWERS, SYSTEM, TURNS, is_chat, message_text, read_chat
+from tasks.sources.files import ANSWERS, SYSTEM, TURNS, is_chat, message_text, read_chat
 
 PLACES_SHOWN = 3  # places that a note lists before it only counts
 Row = Mapping[str, Any]

@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import read_part
-from orchestrator.storage.hashing import canonical_hash
 from orchestrator.storage.locks import is_held
-from orchestrator.storage.proof import Unsound
+from orchestrator.storage.proof import Unsound, canonical_hash
 from orchestrator.storage.store import SET_ASIDE, Store
 from orchestrator.storage.verification import Checked, check_file, check_folder, is_stored
 from orchestrator.training.cell_state import MANIFEST, RESULT, open_finished

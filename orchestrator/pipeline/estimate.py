@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cluster.resources import probe_share
-from orchestrator.config.entries import build_online_policy
+from orchestrator.config.entries import build_online_policy, policy_errors
 from orchestrator.config.experiment import Resources
-from orchestrator.config.policy_errors import policy_errors
-from orchestrator.cost.draws import expected_draws
 from orchestrator.cost.forecast import ProbeCost
 from orchestrator.cost.memory import shape_of
 from orchestrator.cost.speed import (
@@ -37,6 +35,7 @@ from orchestrator.cost.throughput import (
     ModelSize,
     TokenLengths,
     cpu,
+    expected_draws,
     model_size,
     nominal_cost,
     sampling_seconds,
@@ -51,10 +50,10 @@ from orchestrator.probing.outcomes import (
     StoredSamples,
     load_stored,
 )
-from orchestrator.probing.probes import pending_samples, sampler_groups, targets_of
+from orchestrator.probing.probe import pending_samples, sampler_groups, targets_of
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
-from orchestrator.selection.stored import read_subset
+from orchestrator.selection.subsets import read_subset
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import read_cell, read_result
 from tasks import OUTCOMES

@@ -13,8 +13,8 @@ from orchestrator.cost.memory import longest_prompt, shape_of
 from orchestrator.cost.throughput import DEVICES
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.probes import pending_samples
-from orchestrator.sampling.stored_model import context_length, token_counts
+from orchestrator.probing.probe import pending_samples
+from orchestrator.sampling.model import context_length, token_counts
 from orchestrator.storage.store import Store
 
 CANDIDATES = 256  # of a data set, the longest: their tokens are counted

@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.cost.caps import UsageMeter
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
-from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import CellState, cell_state, read_cell
 

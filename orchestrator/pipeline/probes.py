@@ -9,25 +9,22 @@ from typing import Any
 import pyarrow.compute as pc
 
 from cluster.actors import run_in_worker
-from orchestrator.config.entries import build_policy
-from orchestrator.config.policy_errors import policy_errors
+from orchestrator.config.entries import build_policy, policy_errors
 from orchestrator.cost.caps import UsageMeter
-from orchestrator.cost.forecast import Forecast
-from orchestrator.cost.pace import duration
+from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.table import summarise, summary_lines
-from orchestrator.evaluation.groups import Tally
+from orchestrator.evaluation.groups import Tally, explain_dead_groups
 from orchestrator.pipeline.estimate import estimate_costs, probe_id, probe_labels, samples_text
 from orchestrator.pipeline.long_prompts import check_long_prompts
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.engine_check import EngineFails, check_engine
-from orchestrator.probing.marker_check import MarkerFails, check_dataset
+from orchestrator.probing.checks import EngineFails, MarkerFails, check_dataset, check_engine
 from orchestrator.probing.outcomes import Outcomes
-from orchestrator.probing.probes import (
+from orchestrator.probing.probe import (
     PendingSamples,
     needing_all,
     pending_samples,
@@ -35,14 +32,13 @@ from orchestrator.probing.probes import (
     sampler_groups,
 )
 from orchestrator.selection.candidates import check_candidates
-from orchestrator.selection.stored import (
+from orchestrator.selection.subsets import (
     pass_rate_change,
     read_subset,
     store_subset,
     subset_size,
 )
 from orchestrator.storage.store import Store
-from orchestrator.training.dead_groups import explain_dead_groups
 from policies import PolicyError
 
 

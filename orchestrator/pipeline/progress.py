@@ -11,8 +11,7 @@ from rich.console import RenderableType
 
 from cluster.ending import at_end
 from orchestrator.cost.caps import UsageMeter
-from orchestrator.cost.forecast import Forecast
-from orchestrator.cost.pace import TimeLeft
+from orchestrator.cost.forecast import Forecast, TimeLeft
 from orchestrator.pipeline.live_region import LiveRegion, can_redraw, terminal_size
 from orchestrator.pipeline.progress_frame import CellLine, Phase, Totals, frame, time_left
 from orchestrator.pipeline.timetable import short_names

@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cost.pace import TimeLeft, duration
+from orchestrator.cost.forecast import TimeLeft, duration
 
 BAR_COLUMNS = 64  # terminals narrower than this show cells without bars,
 LEARNABLE_COLUMNS = 48  # and below this without learnable %

@@ -14,7 +14,7 @@ from cluster.ending import at_end
 from cluster.redaction import redact
 from cluster.session import ray_session
 from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
-from orchestrator.cost.pace import duration
+from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import cluster_capacity
 from orchestrator.cost.speed import DEFAULT_GPU, ModelSpeed, gpu_type
 from orchestrator.cost.throughput import Cost
@@ -30,7 +30,7 @@ from orchestrator.pipeline.probes import (
 )
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.downloads import check_models
+from orchestrator.planning.load import check_models
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import SweepAnalysis, analyse
 from orchestrator.sampling import ENGINES

@@ -6,11 +6,9 @@ from typing import Any, NamedTuple, Self
 
 from cluster.resources import ResourceError
 from cluster.session import this_machine
-from orchestrator.config.axes import value_text
-from orchestrator.config.experiment import Experiment
+from orchestrator.config.experiment import Experiment, value_text
 from orchestrator.cost.caps import dropped_summary, make_queue
-from orchestrator.cost.fit import memory_fit, memory_lines
-from orchestrator.cost.pace import duration
+from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
     CHART_COLUMNS,
     Capacity,
@@ -22,7 +20,7 @@ from orchestrator.cost.schedule import (
     pack,
 )
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
-from orchestrator.cost.throughput import DEVICES
+from orchestrator.cost.throughput import DEVICES, memory_fit, memory_lines
 from orchestrator.pipeline.estimate import (
     StoredProbes,
     estimate_costs,

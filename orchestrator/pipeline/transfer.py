@@ -17,7 +17,7 @@ from typing import BinaryIO
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.locks import exclusive
 from tasks import TaskError
-from tasks.hub import HubFails, Repository, cache_folder, hub_error
+from tasks.sources.hub import HubFails, Repository, cache_folder, hub_error
 
 WORKERS = 4  # files at once
 CHUNK = 1 << 20

@@ -9,7 +9,7 @@ from typing import Self, TextIO
 from rich.console import RenderableType
 
 from cluster.ending import at_end
-from orchestrator.cost.pace import TimeLeft
+from orchestrator.cost.forecast import TimeLeft
 from orchestrator.pipeline.live_region import LiveRegion, can_redraw
 from orchestrator.pipeline.progress_frame import Phase, phase_row, time_left
 

@@ -8,15 +8,14 @@ from typing import Any, Literal, Protocol
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from orchestrator.config import library_settings as settings
-from orchestrator.config.axes import value_text
 from orchestrator.config.entries import PolicyEntry, build_online_policy
-from orchestrator.config.experiment import Resources
+from orchestrator.config.experiment import Resources, value_text
 from orchestrator.config.generations import rollouts
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
 from orchestrator.sampling.engine_args import changing_args
 from orchestrator.sampling.model import ModelSource
-from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.proof import canonical_hash
 from policies import max_draws_of
 
 

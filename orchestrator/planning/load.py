@@ -1,24 +1,70 @@
-"""Second pass of planning: the prompts of the datasets, checked against the experiment."""
+"""Second pass of planning: the prompts of the datasets, checked against the experiment.
 
-from collections.abc import Mapping, Sequence
+The models and data sets that an experiment reads from the hub at pinned commits.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
 from orchestrator.config.catalog import LoadedConfig
-from orchestrator.config.entries import PolicyEntry, build_policy
+from orchestrator.config.entries import PolicyEntry, build_policy, policy_errors
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.generations import check_subset
-from orchestrator.config.policy_errors import policy_errors
-from orchestrator.planning.downloads import fetch_advice
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.planning.resolve import Resolved
+from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.recorded import missing_responses, recorded_rows
 from policies import PolicyError, capacity_of, capacity_text, is_whole, needs_of
-from tasks import TaskError
-from tasks.hub import NotCached
+from tasks import Task, TaskError
 from tasks.prompt_table import PromptTable
+from tasks.sources.hub import NotCached, Repository, cached_folder, not_cached, unreachable
+from tasks.sources.pools import ReadTask
+
+
+def repositories(
+    models: Iterable[ModelSource], tasks: Mapping[str, Task]
+) -> dict[Repository, list[str]]:
+    """The repositories that models, and tasks by their dataset, are read from.
+
+    Each with the names in the file that need it. What the code of a user's own task downloads is
+    not known.
+    """
+    names: dict[Repository, dict[str, None]] = {}
+    for model in models:
+        if model.revision is not None:
+            repository = Repository("model", model.location, model.revision)
+            names.setdefault(repository, {})[model.name] = None
+    for name, task in tasks.items():
+        for repository in task.downloads if isinstance(task, ReadTask) else []:
+            names.setdefault(repository, {})[name] = None
+    return {repository: list(users) for repository, users in names.items()}
+
+
+def check_models(loaded: LoadedConfig, experiment: str, models: Iterable[ModelSource]) -> None:
+    """Raise UserError at the line of the first model that is neither cached nor reachable."""
+    absent = [
+        (repository, names)
+        for repository, names in repositories(models, {}).items()
+        if cached_folder(repository) is None
+    ]
+    if absent and (reason := unreachable()):
+        repository, names = absent[0]
+        message = f"{not_cached(repository, reason)}: {fetch_advice(loaded, experiment)}"
+        raise loaded.error(message, "models", names[0])
+
+
+def fetch_advice(loaded: LoadedConfig, experiment: str) -> str:
+    """What to do where files are missing and the hub cannot be reached."""
+    return f"run {fetch_command(loaded, experiment)} on a machine with internet access"
+
+
+def fetch_command(loaded: LoadedConfig, experiment: str) -> str:
+    """The command that downloads what an experiment reads."""
+    return shlex.join(["decile", "fetch", str(loaded.file), "-e", experiment])
 
 
 def load_pools(

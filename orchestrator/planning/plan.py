@@ -1,20 +1,209 @@
-"""An experiment -> its probes and cells, in three passes: resolve, load, expand. Runs nothing."""
+"""An experiment -> its probes and cells, in three passes: resolve, load, expand. Runs nothing.
+
+The claims of an experiment with their names looked up, and checked against its cells. Pure.
+
+Third pass of planning: every combination of the axes -> a cell. Pure.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
-from orchestrator.config.axes import path_of, value_text
 from orchestrator.config.catalog import LoadedConfig
-from orchestrator.config.claims import Claim
-from orchestrator.config.experiment import Axis, Experiment
-from orchestrator.planning.cells import Cell, ProbeSpec, needed_samples
-from orchestrator.planning.claims import load_claims
-from orchestrator.planning.expand import expand
+from orchestrator.config.claims import (
+    BASE_SIDE,
+    EVERY_TIER,
+    AxisValues,
+    Claim,
+    ClaimError,
+    resolved_claim,
+)
+from orchestrator.config.corrections import one_of
+from orchestrator.config.entries import PolicyEntry, build_policy
+from orchestrator.config.experiment import Axis, Experiment, path_of, value_text
+from orchestrator.config.probe import Evaluate, Probe
+from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec, needed_samples, with_rivals
 from orchestrator.planning.load import load_pools
-from orchestrator.planning.pools import Pool
-from orchestrator.planning.resolve import resolve
+from orchestrator.planning.pools import Pool, Split, template_hash
+from orchestrator.planning.resolve import Resolved, resolve
+from orchestrator.sampling.model import ModelSource
+from policies import is_whole
+
+
+def load_claims(
+    loaded: LoadedConfig, name: str, pools: Mapping[str, Pool], cells: Sequence[Cell]
+) -> list[Claim]:
+    """The claims of an experiment.
+
+    Raises UserError at the line of one that stands twice, has an unknown tier, or is read where no
+    cell is evaluated.
+    """
+    experiment = loaded.experiment(name)
+    claims: list[Claim] = []
+    for index, text in enumerate(experiment.claims):
+        claim = resolved_claim(text, experiment)
+        sides = [side for side in (claim.a, claim.b) if side != BASE_SIDE]
+        about = [
+            cell
+            for cell in (cells if claim.tier or claim.at else ())
+            if has_values(cell, claim.only) and any(has_values(cell, side) for side in sides)
+        ]
+        twice = "it is stated twice: remove one" if claim in claims else ""
+        if problem := twice or _unknown_tier(claim, about, pools) or _unreachable(claim, about):
+            error = ClaimError(text, problem)
+            raise loaded.error(str(error), "experiments", name, "claims", index)
+        claims.append(claim)
+    return claims
+
+
+def has_values(cell: Cell, values: AxisValues) -> bool:
+    """Whether a cell has these values of its axes."""
+    axes = cell.axes
+    return all(repr(axes[axis]) == repr(value) for axis, value in values)
+
+
+def tiers_of(pool: Pool) -> dict[str, str]:
+    """Every test question of a data set, by prompt_id, and its tier."""
+    return {prompt.prompt_id: prompt.tier for prompt in pool.test}
+
+
+def _unknown_tier(claim: Claim, cells: Sequence[Cell], pools: Mapping[str, Pool]) -> str:
+    if claim.tier in (None, EVERY_TIER):
+        return ""
+    for test_set in {claim.test_set or cell.probe.dataset.name: None for cell in cells}:
+        tiers = sorted({*tiers_of(pools[test_set]).values()})
+        if claim.tier not in tiers:
+            return f"{test_set} has no tier {claim.tier}: write {one_of(tiers, '')}"
+    return ""
+
+
+def _unreachable(claim: Claim, cells: Sequence[Cell]) -> str:
+    if claim.at is None or claim.at.cost not in ("rollouts", "tokens"):
+        return ""
+    cost, amount = claim.at
+    for cell in cells:
+        most = cell.max_rollouts * (cell.grpo["max_completion_length"] if cost == "tokens" else 1)
+        if amount > most:
+            return f"{cell.name} has at most {most:,} {cost}: write at most {most:,}"
+        first = 1 if claim.metric == "learnable" else cell.evaluate_every or cell.updates
+        least = cell.rollouts // cell.updates * min(first, cell.updates)  # and as many tokens
+        if amount < least:
+            return (
+                f"before {least:,} {cost}, {cell.name} is the base model: write at least {least:,}"
+            )
+    return ""
+
+
+Specs = dict[tuple[str, ...], ProbeSpec]  # by model, dataset, split and settings
+
+
+def expand(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]) -> list[Cell]:
+    """The cells of an experiment, with every setting written out."""
+    specs: Specs = {}
+    cells = [
+        cell
+        for axes, variant in experiment.variants
+        for cell in _cells(variant, resolved, pools, axes, specs)
+    ]
+    return with_rivals(cells) if experiment.stop_hopeless else cells
+
+
+def _cells(
+    experiment: Experiment,
+    resolved: Resolved,
+    pools: Mapping[str, Pool],
+    axes: Mapping[str, Any],
+    specs: Specs,
+) -> list[Cell]:
+    """The cells of one combination of the settings that are axes."""
+    grid, evaluate = experiment.grid, experiment.evaluate
+    parts = {name: entry.parts for name, entry in resolved.policies.items()}
+    match = []
+    if experiment.match_sizes:  # the policies whose smallest capacity bounds every subset
+        match = sorted((rule for rule, _ in parts.values()), key=PolicyEntry.model_dump_json)
+    takes_whole_pool = {name: is_whole(build_policy(rule)) for name, (rule, _) in parts.items()}
+    cells = []
+    probe_seeds = grid.probe_seed or [experiment.probe.seed]
+    for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):
+        model, pool = resolved.models[model_name], pools[dataset]
+        settings = experiment.probe.model_copy(update={"seed": probe_seed})
+        probe = _probe_spec(model, pool, "train", settings, specs)
+        baseline = _probe_spec(model, pool, "test", evaluate.as_probe(settings), specs)
+        extra_evals = _extra_evals(evaluate, settings, model, dataset, pools, specs)
+        total = len(pool.train)
+        cells += [
+            Cell(
+                probe=probe,
+                baseline=baseline,
+                extra_evals=extra_evals,
+                pass_at=evaluate.pass_at,
+                policy=policy,
+                rule=parts[policy][0],
+                online=parts[policy][1],
+                match=match,
+                seed=seed,
+                size=total if takes_whole_pool[policy] else experiment.subset_size(total),
+                train_hash=pool.train_hash,
+                test_hash=pool.test_hash,
+                grpo=experiment.full_grpo(),
+                lora=experiment.full_lora(model.target_modules),
+                mask_dead_groups=experiment.mask_dead_groups,
+                rollouts_by=experiment.rollouts,
+                evaluate_every=evaluate.every,
+                evaluate_engine=evaluate.engine,
+                resources=experiment.resources,
+                provenance=pool.task.provenance,
+                swept=dict(axes),
+            )
+            for seed, policy in product(grid.seed, grid.policy)
+        ]
+    return cells
+
+
+def _extra_evals(
+    evaluate: Evaluate,
+    probe: Probe,
+    model: ModelSource,
+    dataset: str,
+    pools: Mapping[str, Pool],
+    specs: Specs,
+) -> list[ExtraEval]:
+    """The evaluations besides the sampled test set: greedy answers, and other test sets."""
+    extra_evals = []
+    if evaluate.greedy:
+        pool = pools[dataset]
+        settings = evaluate.as_probe(probe, samples=1, temperature=0.0)
+        spec = _probe_spec(model, pool, "test", settings, specs)
+        extra_evals.append(ExtraEval(probe=spec, dataset="", greedy=True, test_hash=pool.test_hash))
+    settings = evaluate.as_probe(probe, samples=evaluate.ood_samples)
+    for name in evaluate.ood:
+        if name != dataset:
+            spec = _probe_spec(model, pools[name], "test", settings, specs)
+            extra_evals.append(
+                ExtraEval(probe=spec, dataset=name, greedy=False, test_hash=pools[name].test_hash)
+            )
+    return extra_evals
+
+
+def _probe_spec(
+    model: ModelSource, pool: Pool, split: Split, settings: Probe, specs: Specs
+) -> ProbeSpec:
+    """The probe with these settings, one object for all cells that read it."""
+    key = (model.name, pool.dataset.name, split, settings.model_dump_json())
+    if key not in specs:
+        # A prompt preset may set chat template arguments; the model's own take precedence.
+        kwargs = pool.task.chat_template_kwargs | model.chat_template_kwargs
+        specs[key] = ProbeSpec(
+            model=replace(model, chat_template_kwargs=kwargs),
+            dataset=pool.dataset,
+            split=split,
+            settings=settings,
+            template=template_hash(pool.task),
+            marker=pool.task.marker_id,
+        )
+    return specs[key]
 
 
 @dataclass(frozen=True)

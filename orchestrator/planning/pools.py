@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
-from orchestrator.storage.hashing import canonical_hash, sequence_hash
+from orchestrator.storage.proof import canonical_hash, sequence_hash
 from tasks import Prompt, Task, TaskError, get_task, is_shipped
 from tasks.prompt_table import ROWS, PromptTable
-from tasks.sources import ReadTask
+from tasks.sources.pools import ReadTask
 from tasks.user_code import named_errors, title_of
 
 Split = Literal["train", "test"]

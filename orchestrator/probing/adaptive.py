@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from orchestrator.config.policy_errors import policy_errors
+from orchestrator.config.entries import policy_errors
 from policies import ScorePolicy, needs_of, tie_breakers
 
 Ints = npt.NDArray[np.int64]

@@ -12,8 +12,7 @@ from typing import Any
 
 from orchestrator.config.project_modules import project_folders
 from tasks import Answer, Mark, MarkLimits, Task, TaskError, is_shipped, reference_of
-from tasks.children import ChildError, Children
-from tasks.serving import Reply
+from tasks.children import ChildError, Children, Reply
 from tasks.user_code import named_errors, title_of
 
 NOT_TRIED = "not-tried"  # the rule of an answer that was not marked since too many before it failed

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Split
 from orchestrator.probing.samples import marks_are_current, update_marks
-from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, empty
 from orchestrator.storage.store import Store
 from tasks import Prompt, Task

@@ -7,10 +7,15 @@ from functools import cached_property
 from typing import Any
 
 from orchestrator.cost.caps import dropped_summary
-from orchestrator.planning.claims import tiers_of
-from orchestrator.planning.plan import Plan
-from orchestrator.report import ledger_tables, probe_spread, sections
-from orchestrator.report.claims import ClaimResult, claim_results
+from orchestrator.planning.plan import Plan, tiers_of
+from orchestrator.report.compare import (
+    Family,
+    FamilyVerdict,
+    Spreads,
+    families,
+    family_verdict,
+    read_spreads,
+)
 from orchestrator.report.content import (
     Command,
     Details,
@@ -21,14 +26,12 @@ from orchestrator.report.content import (
     by_file_name,
 )
 from orchestrator.report.drawing import policy_styles
-from orchestrator.report.families import Family, families
-from orchestrator.report.pool import pool_section
-from orchestrator.report.pool_analysis import analyse_pool
-from orchestrator.report.pool_sections import pool_sections
+from orchestrator.report.probe_analysis import analyse_pool, pool_section
 from orchestrator.report.rows import Row, read_rows
-from orchestrator.report.seed_spreads import Spreads, read_spreads
-from orchestrator.report.verdicts import FamilyVerdict, family_verdict
-from orchestrator.storage.hashing import canonical_hash
+from orchestrator.report.sections import ledger, spread, sweep
+from orchestrator.report.sections.claims import ClaimResult, claim_results
+from orchestrator.report.sections.pool import pool_sections
+from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import stopped_lines
 from tasks import Prompt
@@ -61,7 +64,7 @@ class SweepAnalysis:
     @property
     def paper(self) -> Section | None:
         """The comparison with a paper, if requested."""
-        return next((s for s in self.sections if s.anchor == sections.PAPER_ANCHOR), None)
+        return next((s for s in self.sections if s.anchor == sweep.PAPER_ANCHOR), None)
 
     @property
     def last_result(self) -> str:
@@ -97,19 +100,19 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
     claims = tuple(claim_results(plan.claims, compared, declared, tiers, spreads))
     stopped = stopped_lines(store, plan.cells)
     status = [f"{len(rows)} of {len(plan.cells)} cells finished", dropped_summary(manifest)]
-    results, spread = ledger_tables.results(rows), probe_spread.table(compared)
-    missing = probe_spread.missing(compared)
+    results, spread_table = ledger.results(rows), spread.table(compared)
+    missing = spread.missing(compared)
     styles = policy_styles(cell.policy for cell in plan.cells)
     content: list[Section | None] = [
-        sections.verdicts(compared, verdicts, claims),
-        sections.gains(compared, spread, missing, styles),
-        sections.learnable(compared, styles),
-        sections.training(compared, styles),
-        sections.test_sets(compared),
-        sections.breakdown(compared, styles),
-        sections.paper_a(compared) if paper == "A" else None,
-        *(sections.completions(family, _test_questions(plan, family)) for family in compared),
-        sections.cells(rows, results),
+        sweep.verdicts(compared, verdicts, claims),
+        sweep.gains(compared, spread_table, missing, styles),
+        sweep.learnable(compared, styles),
+        sweep.training(compared, styles),
+        sweep.test_sets(compared),
+        sweep.breakdown(compared, styles),
+        sweep.paper_a(compared) if paper == "A" else None,
+        *(sweep.completions(family, _test_questions(plan, family)) for family in compared),
+        sweep.cells(rows, results),
     ]
     training = [spec for spec in plan.probes if spec.split == "train"]
     pools: list[Section] = []
@@ -129,7 +132,7 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
         verdicts,
         claims,
         results,
-        spread,
+        spread_table,
         tuple(missing),
         sections=tuple(filter(None, [*content, *pools, _reproduce(plan, rows)])),
         digest=_digest(plan, rows, manifest, stopped, spreads),

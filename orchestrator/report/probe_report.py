@@ -11,12 +11,11 @@ from orchestrator.difficulty.table import outcome_counts
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import PROBE, SPLIT
-from orchestrator.report.content import Paragraph, Section, Table
-from orchestrator.report.display import one_line
+from orchestrator.report.content import Paragraph, Section, Table, one_line
 from orchestrator.report.layout import wrapped
-from orchestrator.report.page import write_page
-from orchestrator.report.pool_analysis import PoolAnalysis, analyse_pool
-from orchestrator.report.pool_sections import (
+from orchestrator.report.probe_analysis import PoolAnalysis, analyse_pool
+from orchestrator.report.render import as_text, write_page
+from orchestrator.report.sections.pool import (
     BANDS,
     band_of,
     facts,
@@ -25,10 +24,8 @@ from orchestrator.report.pool_sections import (
     suspect_lines,
     tier_table,
 )
-from orchestrator.report.tables import NONE
-from orchestrator.report.text import as_text
-from orchestrator.storage.output import check_output
-from orchestrator.storage.store import Store
+from orchestrator.report.sections.tables import NONE
+from orchestrator.storage.store import Store, check_output
 from tasks import OUTCOMES
 
 BAR = 14  # characters of the longest bar of a histogram

@@ -2,18 +2,27 @@
 
 P is the number of distinct prompts in a batch, B of its rows (a row is one sample), L its longest
 prompt, and V the vocabulary.
+
+A cache that holds the keys and values of a prompt once for all of its rows.
+
+The library's own cache repeats them for every row. On a CPU a small model then spends most of a
+step fetching copies of the same numbers, and adding or removing a row copies its prompt, too.
+
+P is the number of prompts, B of rows, L the longest prompt, N the columns of sampled tokens, H the
+key and value heads, G the query heads per key head, and d the head size.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import (
+    AttentionInterface,
     DynamicCache,
     LogitsProcessorList,
     TemperatureLogitsWarper,
@@ -22,7 +31,184 @@ from transformers import (
 )
 
 from orchestrator.sampling.base import SamplingSettings, stream_key
-from orchestrator.sampling.sharing import SharedPrefixCache
+from orchestrator.sampling.transformers_internals import attention_function
+
+ATTENTION = "decile_shared_prompts"
+SPARE = 32  # columns: buffers grow, and are copied, once in so many tokens
+
+
+class SharedLayer:
+    """One layer's keys and values: of the prompts [P, H, L, d], and of the rows' own tokens.
+
+    The latter are in buffers [B or more, H, N or more, d], where a new token or row moves nothing;
+    stale values there are finite, and masked.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.prompt = [keys, values]
+        self.buffers = [t.new_zeros(0, t.shape[1], 0, t.shape[3]) for t in self.prompt]
+
+    def append(self, columns: int, *new: Tensor) -> list[Tensor]:
+        """Store `new` keys and values, [B, H, 1, d] each; returns all `columns` columns."""
+        rows = len(new[0])
+        self._grow(rows, columns)
+        for buffer, token in zip(self.buffers, new, strict=True):
+            buffer[:rows, :, columns - 1] = token[:, :, 0]
+        return [buffer[:rows, :, :columns] for buffer in self.buffers]
+
+    def keep(self, rows: Tensor, begin: int, end: int) -> None:
+        """Move the columns from `begin` to `end` of these rows to the front."""
+        self._grow(int(rows[-1]) + 1, end)
+        for buffer in self.buffers:
+            buffer[: len(rows), :, : end - begin] = buffer[rows, :, begin:end]
+
+    def _grow(self, rows: int, columns: int) -> None:
+        height, _, width, _ = self.buffers[0].shape
+        if rows > height or columns > width:
+            more = (0, 0, 0, SPARE if columns > width else 0, 0, 0, 0, max(0, rows - height))
+            self.buffers = [pad(buffer, more) for buffer in self.buffers]
+
+
+class SharedPrefixCache:
+    """Keys and values of a batch: each row attends to its prompt and to its own tokens.
+
+    `mask` [P, L] is the prompts' attention mask. Rows are in order of age: neither `owner` [B], the
+    prompt of a row, nor `begin` [B], the column of a row's first token, ever decreases.
+    """
+
+    def __init__(self, cache: DynamicCache, mask: Tensor, owner: Tensor) -> None:
+        self.layers = [SharedLayer(each.keys, each.values) for each in cache.layers]  # type: ignore
+        self.mask, self.owner, self.columns = mask, owner, 0
+        self.begin = torch.zeros_like(owner)
+        self.attended = 0
+        self._arrange()
+
+    def step_inputs(self, new: Tensor, steps: Tensor) -> dict[str, Any]:
+        """Forward arguments that read each row's newest token [B], its `steps`-th [B]."""
+        self.columns += 1
+        columns = torch.arange(self.columns, device=new.device)
+        self.unwritten = _mask_bias(columns < self.begin[:, None], self.dtype)
+        at = (self.lengths + steps - 1)[:, None]
+        return {"input_ids": new[:, None], "position_ids": at, "use_cache": False, "shared": self}
+
+    def concat(self, other: Self) -> Self:
+        """Add rows that have no tokens yet, and their prompts."""
+        for layer, added in zip(self.layers, other.layers, strict=True):
+            pairs = zip(layer.prompt, added.prompt, strict=True)
+            layer.prompt = [_concat_padded(old, new) for old, new in pairs]
+        self.owner = torch.cat([self.owner, other.owner + len(self.mask)])
+        self.mask = _concat_padded(self.mask[..., None], other.mask[..., None])[..., 0]
+        self.begin = torch.cat([self.begin, other.begin + self.columns])
+        self._arrange()
+        return self
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these, and the prompts and columns that none of them needs."""
+        prompts, self.owner = self.owner[rows].unique(return_inverse=True)
+        self.mask, self.begin = self.mask[prompts], self.begin[rows]
+        longest, first = int(self.mask.sum(-1).max()), int(self.begin[0])
+        for layer in self.layers:
+            layer.keep(rows, first, self.columns)
+            layer.prompt = [t[prompts, :, -longest:] for t in layer.prompt]
+        self.mask = self.mask[:, -longest:]
+        self.begin, self.columns = self.begin - first, self.columns - first
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Place the rows in a grid: one line per prompt, as wide as the largest group of rows."""
+        counts = self.owner.bincount()
+        rows = torch.arange(len(self.owner), device=self.owner.device)
+        self.place = rows - (counts.cumsum(0) - counts)[self.owner]
+        self.member = rows.new_zeros(len(counts), int(counts.max()))
+        self.member[self.owner, self.place] = rows
+        self.lengths = self.mask.sum(-1)[self.owner]
+        self.dtype = self.layers[0].prompt[0].dtype
+        self.padding = _mask_bias(self.mask == 0, self.dtype)
+        # New rows use few columns: split where most columns that they have not filled are skipped.
+        split = int(((len(rows) - rows) * self.begin).argmax())
+        young = (slice(split, None), int(self.begin[split]))
+        self.blocks = [(slice(split), 0), young] if split else [young]
+
+    def group_by_prompt(self, rows: Tensor) -> Tensor:
+        """[P, H, width * G, n] from rows [B, H, G, n]; empty places hold any row."""
+        return rows[self.member].transpose(1, 2).flatten(2, 3)
+
+    def ungroup(self, grid: Tensor) -> Tensor:
+        """Rows [B, H, G, n] from [P, H, width * G, n]."""
+        return grid.unflatten(2, (self.member.shape[1], -1))[self.owner, :, self.place]
+
+
+def _mask_bias(hidden: Tensor, dtype: torch.dtype) -> Tensor:
+    """What to add to scores [., H, G, n] so that columns `hidden` [., n] are not attended to."""
+    bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
+    return bias.masked_fill_(hidden, -torch.inf)[:, None, None]
+
+
+def _concat_padded(first: Tensor, second: Tensor) -> Tensor:
+    """Concatenated on axis 0; the shorter, on the last axis but one, is padded on its left."""
+    rows, length = len(first), max(first.shape[-2], second.shape[-2])
+    out = first.new_zeros(rows + len(second), *first.shape[1:-2], length, first.shape[-1])
+    out[:rows, ..., length - first.shape[-2] :, :] = first
+    out[rows:, ..., length - second.shape[-2] :, :] = second
+    return out
+
+
+def attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    _mask: Tensor | None,
+    *,
+    shared: SharedPrefixCache,
+    scaling: float | None = None,
+    position_bias: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention [B, 1, H * G, d] of each row's newest token to its prompt and its own tokens."""
+    if position_bias is not None:
+        raise NotImplementedError(
+            "prompts cannot be shared by models with a position bias: "
+            "write attn_implementation: eager"
+        )
+    shared.attended += 1
+    layer = shared.layers[module.layer_idx]  # type: ignore[index]
+    keys, values = layer.append(shared.columns, key, value)
+    rows, heads, _one, size = query.shape
+    grouped = (query * (scaling or size**-0.5)).reshape(rows, key.shape[1], -1, size)
+    prompt_scores = shared.group_by_prompt(grouped) @ layer.prompt[0].mT + shared.padding
+    read = shared.ungroup(prompt_scores)
+    prompt_weights, own_values = [], []
+    for block, first in shared.blocks:
+        scores = grouped[block] @ keys[block, :, first:].mT + shared.unwritten[block, ..., first:]
+        weights = torch.cat((read[block], scores), -1).softmax(-1, torch.float32).to(query.dtype)
+        prompt_weights.append(weights[..., : read.shape[-1]])
+        own_values.append(weights[..., read.shape[-1] :] @ values[block, :, first:])
+    out = shared.ungroup(shared.group_by_prompt(torch.cat(prompt_weights)) @ layer.prompt[1])
+    return (out + torch.cat(own_values)).reshape(rows, 1, heads, -1), None
+
+
+@contextmanager
+def shared_attention(model: Any, inputs: dict[str, Any]) -> Iterator[None]:
+    """Let the model attend through `attend` where its forward arguments hold a shared cache.
+
+    Raises RuntimeError where a layer did not: the logits are then wrong.
+    """
+    shared: SharedPrefixCache | None = inputs.get("shared")
+    if shared is None:
+        yield
+        return
+    shared.attended = 0
+    with attention_function(model, ATTENTION):
+        yield
+    if shared.attended != len(shared.layers):
+        raise RuntimeError(
+            f"{type(model).__name__} has layers that do not support shared prompts: "
+            "write attn_implementation: eager"
+        )
+
+
+AttentionInterface.register(ATTENTION, attend)
 
 
 @contextmanager

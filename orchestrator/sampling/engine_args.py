@@ -2,20 +2,190 @@
 
 Plain data: experiments.yaml is checked, and a probe's key computed, without importing an engine. A
 setting that is not listed as harmless counts as one that can change a completion.
+
+The engine arguments of `engine: server`: names of the openai library where it has one.
+
+vLLM's engine arguments: those that Decile sets, and those that cannot change a completion.
+
+The names are those of vLLM 0.29. "Cannot change" is meant up to rounding: another batch shape may
+round differently, as in every engine (see `base`).
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
-from orchestrator.sampling.server_args import (
-    SERVER_ARGUMENTS,
-    SERVER_HARMLESS,
-    SERVER_LIMITS,
-    SERVER_RESERVED,
-    check_server_arg,
-)
-from orchestrator.sampling.vllm_args import VLLM_HARMLESS, VLLM_LIMITS, VLLM_RESERVED
+SERVER_ARGUMENTS = {
+    "base_url": "str",
+    "model": "str",
+    "api": "str",
+    "api_key_env": "str",
+    "max_concurrency": "int",
+    "timeout": "float",
+    "max_retries": "int",
+}
+SERVER_LIMITS: dict[str, tuple[float, float]] = {
+    "max_concurrency": (1, 1_000),
+    "timeout": (1, 86_400),
+    "max_retries": (0, 1_000),
+}
+_KEY_REMEDY = "write api_key_env: NAME, an environment variable; secrets are never stored"
+_MOVE = "set it beside engine"
+SERVER_RESERVED = {
+    **dict.fromkeys(("api_key", "key", "token", "authorization", "headers"), _KEY_REMEDY),
+    **dict.fromkeys(("temperature", "top_p", "top_k", "seed", "stop"), _MOVE),
+    "max_tokens": "set max_completion_length beside engine",
+    "n": "every sample is a request of its own",
+    "chat_template_kwargs": "set it on the model",
+}
+# Not `model`, the name of other weights, nor `api`, which decides who renders the prompt.
+SERVER_HARMLESS = {
+    "base_url": "says where the same model is served",
+    "api_key_env": "says who pays",
+    "max_concurrency": "groups the same requests",
+    "timeout": "affects waiting only",
+    "max_retries": "affects waiting only",
+}
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,79}")
+
+
+def check_server_arg(name: str, value: Any) -> str | None:
+    """What is wrong with a value of the right type; never shows one that may be a secret."""
+    if value is None:
+        return f"{name} is null: write a value, or leave it out"
+    if name == "api" and value not in ("completions", "chat"):
+        return f"api is {value!r:.40}: write completions or chat"
+    if name == "model" and not value:
+        return "model is empty: write the name under which the server serves it"
+    if name == "api_key_env" and not _VARIABLE.fullmatch(value):
+        return (
+            "api_key_env is not the name of an environment variable (capitals, digits, _): write "
+            "the name, such as SERVER_KEY, and never the key itself"
+        )
+    return _check_url(value) if name == "base_url" else None
+
+
+def _check_url(value: str) -> str | None:
+    try:
+        url = urlsplit(value)
+        valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        valid = False
+    if not valid or not value.isascii() or not value.isprintable() or " " in value:
+        return "base_url is not an address: write http://HOST:PORT/v1"
+    if "@" in url.netloc or url.query or url.fragment:
+        return "base_url holds more than an address: write http://HOST:PORT/v1, and a key as " + (
+            "api_key_env: NAME"
+        )
+    return None
+
+
+VLLM_RESERVED = {
+    "model": "set hub, path or embedded on the model",
+    "model_weights": "set hub or path on the model",
+    "hf_config_path": "the configuration comes from the model's folder",
+    "tokenizer": "the tokenizer comes with the model",
+    "skip_tokenizer_init": "chats are rendered with the model's tokenizer",
+    "revision": "set it on the model",
+    "tokenizer_revision": "set revision on the model",
+    "code_revision": "code from the Hub is never run",
+    "trust_remote_code": "code from the Hub is never run",
+    "load_format": "weights are read from safetensors only",
+    "model_loader_extra_config": "weights are read from safetensors only",
+    "ignore_patterns": "weights are read from safetensors only",
+    "pt_load_map_location": "weights are read from safetensors only",
+    "hf_token": "set the environment variable HF_TOKEN; secrets are never stored",
+    "dtype": "set dtype on the model, so that it is sampled as it is trained",
+    "seed": "set seed beside engine; every sample has a seed of its own",
+    "runner": "always generate",
+    "convert": "always none",
+    "enable_lora": "set by evaluate, which swaps adapters",
+    "max_loras": "one adapter is used at a time",
+    "max_lora_rank": "set lora.r",
+    "lora_target_modules": "set lora.target_modules",
+    "default_mm_loras": "adapters come from the checkpoints",
+    "device_ids": "Ray assigns the GPUs: set gpus beside engine",
+    "data_parallel_size": "Ray starts one engine per share of the GPUs: set gpus beside engine",
+}
+
+_MANY = 10**9
+VLLM_LIMITS: dict[str, tuple[float, float]] = {
+    "gpu_memory_utilization": (0.01, 1),
+    "kv_cache_memory_bytes": (1, 10**15),
+    "max_model_len": (1, _MANY),
+    "max_num_batched_tokens": (1, _MANY),
+    "max_num_seqs": (1, _MANY),
+    "block_size": (1, _MANY),
+    "cpu_offload_gb": (0, _MANY),
+    "tensor_parallel_size": (1, 1_000),
+    "pipeline_parallel_size": (1, 1_000),
+}
+
+_MEMORY = "sizes or places memory"
+_BATCH = "groups and orders the same requests"
+_PARALLEL = "splits the same computation"
+_START = "affects start-up only"
+_REPORT = "affects logs and metrics only"
+VLLM_HARMLESS = {
+    "gpu_memory_utilization": _MEMORY,
+    "kv_cache_memory_bytes": _MEMORY,
+    "num_gpu_blocks_override": _MEMORY,
+    "block_size": _MEMORY,
+    "watermark": _MEMORY,
+    "cpu_offload_gb": _MEMORY,
+    "cpu_offload_params": _MEMORY,
+    "offload_backend": _MEMORY,
+    "offload_group_size": _MEMORY,
+    "offload_num_in_group": _MEMORY,
+    "offload_prefetch_step": _MEMORY,
+    "offload_params": _MEMORY,
+    "enable_sleep_mode": _MEMORY,
+    "enable_cumem_allocator": _MEMORY,
+    "max_cpu_loras": _MEMORY,
+    "max_num_batched_tokens": _BATCH,
+    "max_num_scheduled_tokens": _BATCH,
+    "max_num_seqs": _BATCH,
+    "long_prefill_token_threshold": _BATCH,
+    "enable_chunked_prefill": _BATCH,
+    "scheduler_reserve_full_isl": _BATCH,
+    "prefill_schedule_interval": _BATCH,
+    "scheduling_policy": _BATCH,
+    "async_scheduling": _BATCH,
+    "stream_interval": _BATCH,
+    "enable_prefix_caching": "reuses what was computed for the same tokens",
+    "prefix_caching_hash_algo": "reuses what was computed for the same tokens",
+    "tensor_parallel_size": _PARALLEL,
+    "pipeline_parallel_size": _PARALLEL,
+    "enable_expert_parallel": _PARALLEL,
+    "distributed_executor_backend": _PARALLEL,
+    "disable_custom_all_reduce": _PARALLEL,
+    "fully_sharded_loras": _PARALLEL,
+    "distributed_timeout_seconds": _PARALLEL,
+    "cpu_distributed_timeout_seconds": _PARALLEL,
+    "enforce_eager": "captures no CUDA graphs and compiles nothing; the operations are the same",
+    "cudagraph_capture_sizes": "selects the batches that replay a captured CUDA graph",
+    "max_cudagraph_capture_size": "selects the batches that replay a captured CUDA graph",
+    "download_dir": _START,
+    "safetensors_load_strategy": _START,
+    "safetensors_prefetch_num_threads": _START,
+    "safetensors_prefetch_block_size": _START,
+    "max_parallel_loading_workers": _START,
+    "use_tqdm_on_load": _START,
+    "skip_mm_profiling": _START,
+    "served_model_name": _REPORT,
+    "disable_log_stats": _REPORT,
+    "aggregate_engine_logging": _REPORT,
+    "kv_cache_metrics": _REPORT,
+    "kv_cache_metrics_sample": _REPORT,
+    "cudagraph_metrics": _REPORT,
+    "enable_mfu_metrics": _REPORT,
+    "enable_logging_iteration_details": _REPORT,
+    "show_hidden_metrics_for_version": _REPORT,
+    "otlp_traces_endpoint": _REPORT,
+    "collect_detailed_traces": _REPORT,
+}
 
 
 @dataclass(frozen=True)
@@ -23,7 +193,7 @@ class EngineArgs:
     """What one engine takes as `engine_args`, passed to its `load` as keyword arguments.
 
     `arguments` maps names to annotations in Python's syntax. Where they are a library's own, they
-    are read from its source instead (`orchestrator.config.library_sources`), and `library` is the
+    are read from its source instead (`orchestrator.config.library_settings`), and `library` is the
     title of the class that declares them. With `any_name`, other names are passed on too. `limits`
     maps names to the ends of their range, `reserved` to what to write instead, and `harmless` to
     the reason why another value leaves every completion as it is. `most_on_cpus` bounds the engines

@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from orchestrator.sampling.model import ModelSource, check_hub_id
-from tasks.hub import Repository, cached_folder
+from tasks.sources.hub import Repository, cached_folder
 
 
 def load_model(

@@ -1,10 +1,17 @@
-"""Where a model is and what identifies it, before anything heavy is imported."""
+"""Where a model is and what identifies it, before anything heavy is imported.
 
+A model's files on this machine, and what they say about it; no file runs code.
+"""
+
+import json
+import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tasks.hub import Repository
+from tasks import TaskError
+from tasks.sources.hub import Repository, downloaded_folder
 
 
 def check_hub_id(hub_id: str) -> None:
@@ -66,3 +73,90 @@ class ModelSource:
             "chat_template_kwargs": self.chat_template_kwargs,
             **{k: getattr(self, k) for k, default in later.items() if getattr(self, k) != default},
         }
+
+
+_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+
+
+def local_folder(source: ModelSource) -> Path:
+    """The model's folder; a Hub model's files are downloaded unless the cache has them.
+
+    Raises ValueError where there is no folder, or none of its weights are safetensors.
+    """
+    folder = Path(source.location)
+    if source.revision is not None:
+        check_hub_id(source.location)
+        try:
+            folder = downloaded_folder(Repository("model", source.location, source.revision))
+        except TaskError as error:
+            raise ValueError(f"model {source.name}: {error}") from error
+    if not any(folder.glob("*.safetensors")):
+        raise ValueError(
+            f"model {source.name}: {folder} has no weights as safetensors: write the path of a "
+            "folder with config.json, model.safetensors and the tokenizer"
+        )
+    return folder
+
+
+def stored_dtype(folder: Path) -> str:
+    """The precision that `dtype: auto` means: the configuration's, or the first stored tensor's.
+
+    As in transformers' `from_pretrained`. "auto" where it is none of float32, bfloat16, float16.
+    """
+    from transformers import AutoConfig
+
+    config: Any = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    dtype = str(config.dtype or "").removeprefix("torch.")
+    if not dtype:
+        kinds = (entry.get("dtype") for entry in _header(folder).values())
+        dtype = next((_DTYPES[kind] for kind in kinds if kind in _DTYPES), "")
+    return dtype if dtype in _DTYPES.values() else "auto"
+
+
+def window_bytes(folder: Path, tokens: int | None = None) -> int:
+    """Bytes of the keys and values of `tokens`, or of the model's whole window, in float32."""
+    from transformers import AutoConfig
+
+    config: Any = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    length = int(tokens or config.max_position_embeddings)
+    return int(2 * 4 * config.num_hidden_layers * heads * width * length)
+
+
+def context_length(source: ModelSource) -> int | None:
+    """Tokens that the model was made to read; None if its files are not here, or do not say it."""
+    file = source.folder / "config.json"
+    return context_of(json.loads(file.read_text("utf-8"))) if file.is_file() else None
+
+
+def context_of(config: Mapping[str, Any]) -> int | None:
+    """The same from the content of config.json."""
+    config = config.get("text_config", config)
+    length = config.get("max_position_embeddings") or config.get("n_positions")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    scaled = rope.get("factor", 1) * rope.get("original_max_position_embeddings", 0)
+    return max(int(length), int(scaled)) if length else None
+
+
+def token_counts(source: ModelSource, texts: Iterable[str]) -> list[int] | None:
+    """Tokens of each text, without a chat template; None if the tokenizer's file is not here.
+
+    Reads it without transformers, which takes seconds to import.
+    """
+    from tokenizers import Tokenizer
+
+    file = source.folder / "tokenizer.json"
+    if not file.is_file():
+        return None
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.no_truncation()
+    return [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts]
+
+
+def _header(folder: Path) -> dict[str, dict[str, Any]]:
+    """Name -> dtype and shape of the tensors in the first of the model's safetensors files."""
+    with min(folder.glob("*.safetensors")).open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        tensors: dict[str, dict[str, Any]] = json.loads(file.read(length))
+    return tensors

@@ -13,7 +13,7 @@ from typing import Any, Self
 from orchestrator.sampling.base import FINISHES, Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from tasks import TaskError
-from tasks.files import or_list, read_file
+from tasks.sources.files import or_list, read_file
 
 
 class RecordedSampler(Sampler):

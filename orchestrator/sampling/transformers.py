@@ -35,15 +35,15 @@ from orchestrator.sampling.batches import SHRINK_BELOW, BatchLimits, Row
 from orchestrator.sampling.decoding import (
     DecodeBatch,
     RepeatedPrefixCache,
+    SharedPrefixCache,
     allocation_errors,
     left_padded,
     logits_processors,
+    shared_attention,
     uniforms,
 )
 from orchestrator.sampling.loading import load_model
-from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.sharing import SharedPrefixCache, shared_attention
-from orchestrator.sampling.stored_model import context_of
+from orchestrator.sampling.model import ModelSource, context_of
 from orchestrator.sampling.transformers_internals import attends_plainly, preallocated_cache
 
 log = logging.getLogger(__name__)

@@ -4,11 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import build_online_policy
-from orchestrator.config.policy_errors import policy_errors
+from orchestrator.config.entries import build_online_policy, policy_errors
 from orchestrator.planning.cells import Cell
 from policies import History, OnlinePolicy, PolicyError, checked_ids, checked_keep, discards
-from policies.arrays import Bools, Rows
+from policies.base import Bools, Rows
 from policies.online import Discards
 
 

@@ -12,14 +12,11 @@ from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry, build_policy
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.sample_store import COUNTED, PAIR, PROBE, SPLIT, parts, split_of
-from orchestrator.selection.stored import subset_reasons
-from orchestrator.selection.subsets import SubsetRequest, select, with_reason
+from orchestrator.selection.subsets import SubsetRequest, select, subset_reasons, with_reason
 from orchestrator.storage.errors import UserError, shortened
-from orchestrator.storage.hashing import sequence_hash
-from orchestrator.storage.output import check_output
-from orchestrator.storage.proof import Unsound, read_parquet
+from orchestrator.storage.proof import Unsound, read_parquet, sequence_hash
 from orchestrator.storage.schema import MARKED
-from orchestrator.storage.store import Store
+from orchestrator.storage.store import Store, check_output
 from policies import ScorePolicy, needs_of
 from tasks import OUTCOMES
 

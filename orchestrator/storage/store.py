@@ -5,24 +5,33 @@ under a temporary name, flushed and renamed; an object store shows an object onl
 complete. JSON and tables prove themselves (see `proof`): one that fails verification is logged by
 name and reads like a file that is absent.
 Below its root, no link is followed and only regular files are opened.
+
+What a local folder contains, without what a storage ignores.
+
+A link could show a file under two names, or a folder within itself; a FIFO blocks whoever opens it;
+pyarrow reads no name that is not UTF-8.
+
+Checks on a file that a command is to write, before it does any work.
 """
 
+import errno
 import logging
 import os
+import stat
+import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from cluster.redaction import redact
-from orchestrator.storage.entries import Entry, is_regular, local_entries, open_regular
-from orchestrator.storage.errors import naming
+from orchestrator.storage.errors import UserError, naming, shortened
 from orchestrator.storage.proof import (
     FileProof,
     Json,
@@ -36,6 +45,106 @@ from orchestrator.storage.proof import (
     text_bytes,
     verify,
 )
+
+NOT_UTF8 = "has a name that is not UTF-8"
+
+
+class Entry(NamedTuple):
+    """A file, or a folder if it has no size (bytes). problem: why it is ignored, or empty."""
+
+    path: str
+    size: int | None = None
+    problem: str = ""
+
+
+def local_entries(folder: str, *, recursive: bool = False) -> Iterator[Entry]:
+    """What a local folder contains, by its path from there; nothing if it does not exist.
+
+    Raises NotADirectoryError for a file.
+    """
+    below = [""]
+    while below:
+        start = below.pop()
+        try:
+            children = [*os.scandir(f"{folder}/{start}".rstrip("/"))]
+        except FileNotFoundError:
+            continue
+        for child in children:
+            entry = _entry(child, start)
+            if entry is not None:
+                yield entry
+                if recursive and entry.size is None and not entry.problem:
+                    below.append(f"{entry.path}/")
+
+
+def _entry(child: os.DirEntry[str], start: str) -> Entry | None:
+    """None for a file that was deleted after the folder was read."""
+    path = f"{start}{os.fsencode(child.name).decode(errors='backslashreplace')}"
+    if path != f"{start}{child.name}":
+        return Entry(path, problem=NOT_UTF8)
+    if child.is_symlink():
+        return Entry(path, problem="is a link")
+    if child.is_dir(follow_symlinks=False):
+        return Entry(path)
+    try:
+        if child.is_file(follow_symlinks=False):
+            return Entry(path, child.stat(follow_symlinks=False).st_size)
+    except FileNotFoundError:
+        return None
+    return Entry(path, problem="is not a regular file")
+
+
+def is_regular(file: str | Path) -> bool:
+    """Whether a local path is that of a regular file, and of no link to one."""
+    try:
+        return stat.S_ISREG(os.lstat(file).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def open_regular(file: str) -> BinaryIO:
+    """Open a regular file for reading. Raises OSError if it does not exist or is none."""
+    if not is_regular(file):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
+    return open(file, "rb")
+
+
+MAX_NAME_BYTES = 200  # file systems allow 255, and files are written under longer temporary names
+
+
+def check_output(file: Path, suffixes: Sequence[str] = ("",)) -> None:
+    """Raise UserError unless a regular file with one of these suffixes can be written there.
+
+    Folders that do not exist yet are created when the file is written.
+    """
+    shown = shortened(str(file))[1:-1] if len(str(file)) > MAX_NAME_BYTES else str(file)
+    if not file.name.endswith(tuple(suffixes)):
+        raise UserError(f"output {shown}: unknown file type: write a {' or '.join(suffixes)} file")
+    reason = _problem(file)
+    if reason:
+        raise UserError(f"output {shown} {reason}: write the name of a new file")
+
+
+def _problem(file: Path) -> str | None:
+    """Why the file cannot be written; None if it can."""
+    if any("\0" in part or len(os.fsencode(part)) > MAX_NAME_BYTES for part in file.parts):
+        return f"has a name that is not valid or longer than {MAX_NAME_BYTES} bytes"
+    try:
+        if file.is_dir() or not file.name:
+            return "is a folder"
+        if file.exists() and not file.is_file():
+            return "is not a regular file"
+        folder = next(parent for parent in file.absolute().parents if parent.exists())
+    except OSError as error:
+        return f"cannot be written ({error.strerror})"
+    if not folder.is_dir():
+        return f"cannot be written ({folder} is not a folder)"
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return f"cannot be written ({folder}: {error.strerror})"
+    return None
+
 
 log = logging.getLogger(__name__)
 

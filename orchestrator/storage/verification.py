@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from orchestrator.storage.entries import NOT_UTF8, local_entries
 from orchestrator.storage.errors import naming
 from orchestrator.storage.proof import FileProof, Unsound, open_table, stream_proof
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, MARKED, SUBSET
-from orchestrator.storage.store import SET_ASIDE, Store
+from orchestrator.storage.store import NOT_UTF8, SET_ASIDE, Store, local_entries
 
 _PROVABLE = re.compile(r"\.(json|parquet)$|README\.md$")
 _SCHEMAS = (

@@ -20,11 +20,10 @@ from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.tracking.cell_view import read_view, view_digest
 from orchestrator.tracking.client import failures, is_damaged, is_full
 from orchestrator.tracking.mlflow_internals import compare_page, relocate_artifacts
 from orchestrator.tracking.runs import SweepRuns
-from orchestrator.tracking.sweep_view import sweep_view
+from orchestrator.tracking.views import read_view, sweep_view, view_digest
 from orchestrator.training.cell_state import read_result
 
 LOG = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 from uuid import uuid4
 
-from orchestrator.storage.scratch import scratch_folder
+from orchestrator.storage.locks import scratch_folder
 from orchestrator.tracking.mlflow_internals import DATABASE_LOGGER
 
 if TYPE_CHECKING:

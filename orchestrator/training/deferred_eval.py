@@ -24,10 +24,9 @@ from orchestrator.sampling.base import Sampler, SamplingError
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.own_engine import engine_errors
-from orchestrator.storage.hashing import canonical_hash
-from orchestrator.storage.proof import Unsound
+from orchestrator.storage.locks import scratch_folder
+from orchestrator.storage.proof import Unsound, canonical_hash
 from orchestrator.storage.schema import EVALUATIONS
-from orchestrator.storage.scratch import scratch_folder
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import check_folder
 from orchestrator.training.cell_state import MANIFEST, open_checkpoint

@@ -17,7 +17,7 @@ from orchestrator.config.entries import build_online_policy
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.candidates import kept_groups, next_ids, unknown_id
-from orchestrator.training.rewards import Mark, fill_unmarked
+from orchestrator.training.rollouts import Mark, fill_unmarked
 from orchestrator.training.workers import Workers
 from policies import History, PolicyError, discards, max_draws_of
 from tasks.prompt_table import PromptTable

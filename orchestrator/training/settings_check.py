@@ -16,7 +16,7 @@ from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.experiment import Experiment, Resources
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.errors import UserError
-from orchestrator.storage.hashing import canonical_hash
+from orchestrator.storage.proof import canonical_hash
 
 # What the libraries raise for a setting that they do not accept, or whose package is missing.
 REFUSALS = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, ImportError)

@@ -3,34 +3,63 @@
 TRL offers no hook for the order of prompts, for what draws a generation, or for the rows, the mask
 and the passes of the loss. `tests/test_library_internals.py` compares everything used here with the
 installed version, and `pyproject.toml` pins TRL to the minor version that was tested.
+
+The order in which TRL takes prompts, so that a resumed cell takes those that are left.
 """
 
 import logging
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
+from torch.utils.data import Sampler
 from trl import GRPOTrainer  # type: ignore[attr-defined]
 
 from orchestrator.evaluation.groups import GroupRecorder, is_live
 from orchestrator.sampling.transformers_internals import scales_with_length
-from orchestrator.training.epoch_order import EpochOrder
-from orchestrator.training.live_rows import (
+from orchestrator.training.online import Chooser, Rollout, Row
+from orchestrator.training.rollouts import Decoder, own_rows
+from orchestrator.training.shortcuts import (
     BY_TOKENS,
     Batch,
     arranged,
     cut,
+    disagreement,
     idle_rows,
+    pack,
     rows_of,
     share_of,
+    token_outputs,
+    why_not,
 )
-from orchestrator.training.online import Chooser, Rollout, Row
-from orchestrator.training.rewards import own_rows
-from orchestrator.training.rollouts import Decoder
-from orchestrator.training.shared_prefix import disagreement, pack, token_outputs, why_not
+
+
+class EpochOrder(Sampler[int]):
+    """TRL's order of prompts, restored when training resumes in a later epoch.
+
+    TRL's RepeatSampler draws one permutation per epoch from one generator, which a resumed process
+    seeds anew: it would repeat the first epoch's order. Here the epoch decides the permutation.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.epoch = inner, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the trainer before it iterates; epochs count from 0."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        self.inner.generator.manual_seed(self.inner.seed)
+        for _ in range(self.epoch):
+            torch.randperm(self.inner.num_samples, generator=self.inner.generator)
+        return iter(self.inner)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from cluster.ray_internals import (
 from cluster.session import RayFails, quiet_logs
 from orchestrator.planning.cells import Cell
 from orchestrator.probing.samples import MarkingError
-from orchestrator.storage.scratch import scratch_folder
+from orchestrator.storage.locks import scratch_folder
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.micro_batch import SmallerBatch
 from orchestrator.training.trial import Report, run_cell

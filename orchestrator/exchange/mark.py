@@ -1,0 +1,142 @@
+"""Marks stored completions of any source, in several processes, all or nothing."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cluster.resources import usable_cpus
+from orchestrator.probing.samples import mark_completions
+from orchestrator.sampling.base import Completion
+from orchestrator.storage import schema
+from orchestrator.storage.store import Store, check_output
+from tasks import OUTCOMES, Task, TaskError, get_task, is_shipped
+from tasks.sources.files import column_value, is_chat, read_chat, read_file
+
+CHUNK = 2_000  # completions per call of a process
+_INPUT = {
+    "prompt_id": pa.string(),
+    "sample": pa.int32(),
+    "answer": pa.string(),
+    "completion": pa.string(),
+}
+MARKED = pa.schema({**_INPUT, **{f.name: f.type for f in schema.MARKED if f.name not in _INPUT}})
+Row = dict[str, Any]
+
+
+def mark_file(
+    task: str,
+    options: Mapping[str, Any],
+    source: Path,
+    target: Path,
+    processes: int | None = None,
+    *,
+    answer: str = "answer",
+    completions: str | None = None,
+) -> dict[str, int]:
+    """Mark every completion of `source` into `target`; returns completions by outcome.
+
+    Both are JSON lines or Parquet. Columns: `answer`; `completion` (a text) or `completions` (a
+    list); optional `prompt_id`, and `truncated` (a bool, or a list like the completions). The first
+    two can have other names, or be values inside a column (`messages.-1.content`); an answer may be
+    a worked solution, and a completion may be chat messages. The target has one row per completion
+    (MARKED). Raises TaskError where the input is wrong, and UserError where the target cannot be
+    written.
+    """
+    marker = get_task(task, **options)
+    check_output(target, (".jsonl", ".parquet"))
+    rows = list(_read_completions(source, marker, answer, completions))
+    if not rows:
+        raise TaskError(f"{source} holds no completions: write one row per prompt")
+    processes = processes or usable_cpus()
+    if is_shipped(marker):
+        marked = _mark_all(task, dict(options), rows, processes)
+    else:  # its marker has processes of its own
+        marked = mark_rows(marker, rows, processes)
+    store = Store(str(target.parent))
+    if target.name.endswith(".parquet"):
+        store.write_table(pa.Table.from_pylist(marked, schema=MARKED), target.name)
+    else:
+        lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in marked)
+        store.write_bytes(lines.encode(), target.name)
+    counts = Counter(row["outcome"] for row in marked)
+    return {outcome: counts[outcome] for outcome in OUTCOMES}
+
+
+def _read_completions(
+    source: Path, task: Task, answer: str, completions: str | None
+) -> Iterator[Row]:
+    """One row per completion, in the file's order."""
+    read = read_file(source, [answer, *([completions] if completions else [])])
+    for index, (place, row) in enumerate(zip(read.places, read.rows, strict=True)):
+        texts = row.get("completions", row.get("completion"))
+        texts = column_value(row, completions) if completions else texts
+        texts = read_chat(texts).reply if is_chat(texts) else texts
+        texts = [texts] if isinstance(texts, str) else texts
+        if not isinstance(texts, Sequence) or not all(isinstance(t, str) for t in texts):
+            raise TaskError(f"{place} has no completion (a text) or completions (a list of texts)")
+        cut = row.get("truncated", False)
+        cuts = cut if isinstance(cut, list) else [cut] * len(texts)
+        if len(cuts) != len(texts) or not all(isinstance(c, bool) for c in cuts):
+            raise TaskError(
+                f"{place}: truncated must be true or false, or a list of {len(texts)} of them"
+            )
+        gold = task.read_answer(str(column_value(row, answer)))
+        if gold is None:
+            raise TaskError(
+                f"{place}: the marker {task.marker_id} cannot use the answer "
+                f"{column_value(row, answer)!r:.80}: choose another task or marker"
+            )
+        prompt_id = str(row.get("prompt_id", index))
+        for sample, (text, truncated) in enumerate(zip(texts, cuts, strict=True)):
+            yield {
+                "prompt_id": prompt_id,
+                "sample": sample,
+                "answer": gold,
+                "completion": text,
+                "truncated": truncated,
+            }
+
+
+def _mark_all(task: str, options: dict[str, Any], rows: list[Row], processes: int) -> list[Row]:
+    remaining = iter(rows)
+    chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
+    if len(rows) <= CHUNK or processes == 1:
+        return [row for chunk in chunks for row in _mark_chunk(task, options, chunk)]
+    # Spawned, not forked: a fork would copy locks held by threads that it does not copy.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        calls = [pool.submit(_mark_chunk, task, options, chunk) for chunk in chunks]
+        return [row for call in calls for row in call.result()]
+
+
+def _mark_chunk(task: str, options: dict[str, Any], rows: Sequence[Row]) -> list[Row]:
+    return mark_rows(_task(task, json.dumps(options, sort_keys=True)), rows)
+
+
+def mark_rows(task: Task, rows: Sequence[Row], processes: int = 0) -> list[Row]:
+    """The rows with their marks (schema MARKED)."""
+    completions = [
+        Completion(r["completion"], 0, "length" if r["truncated"] else "stop") for r in rows
+    ]
+    golds = [row["answer"] for row in rows]
+    marks = mark_completions(task, completions, golds, processes=processes)
+    return [
+        {
+            **{name: row[name] for name in _INPUT},
+            **mark.columns(),
+            "marker": task.marker_id,
+        }
+        for row, mark in zip(rows, marks, strict=True)
+    ]
+
+
+@cache
+def _task(name: str, options: str) -> Task:
+    return get_task(name, **json.loads(options))

@@ -1,0 +1,571 @@
+"""verl's data sets (DAPO, Skywork-OR1 and rLLM use their columns) and its dumps of rollouts.
+
+Evaluation logs of Inspect: .json, or .eval (a zip of JSON files), read without inspect_ai.
+
+Samples of lm-evaluation-harness (`--log_samples`: samples_TASK_DATE.jsonl).
+
+A run of `rllm eval`: results.json, and the texts in episodes/ if they were saved.
+
+Evaluations of PrimeIntellect's verifiers: results.jsonl (v0) and traces.jsonl (v1).
+"""
+
+import json
+import re
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from orchestrator.exchange.columns import rate_columns, rate_record
+from orchestrator.exchange.records import (
+    CompletionRecord,
+    Hints,
+    Notes,
+    PlacedRow,
+    Row,
+    SolveRateRecord,
+    SourceQuestion,
+    chat_question,
+    count_dropped,
+    first_answer,
+    last_message,
+    nested,
+    objects,
+    parse_count,
+    source_question,
+    valid_count,
+    with_questions,
+)
+from orchestrator.sampling.base import Completion
+from tasks import TaskError
+from tasks.sources.files import is_chat, message_text, parse_json, read_chat
+
+MEMBER_LIMIT = 256 * 2**20  # bytes of one sample, decompressed
+TOTAL_LIMIT = 8 * 2**30  # bytes of all samples
+ZSTANDARD = 93  # the zip method that inspect_ai uses ; zipfile reads it from 3.14
+CUT = ("max_tokens", "model_length")
+_READ = 2**20
+_GRADES = {"C": True, "I": False, 1: True, 0: False}
+_ATTACHMENT = "attachment://"
+_KEPT = ("id", "epoch", "input", "choices", "target", "messages", "output", "scores", "error")
+_KEPT_TOO = ("attachments", "limit")
+
+
+def read_log(file: Path, log: Any) -> list[PlacedRow] | None:
+    """The samples of a .eval file or of the content of a .json file; None for other content.
+
+    Raises TaskError if the log is damaged.
+    """
+    if file.name.endswith(".eval"):
+        return list(_zipped_samples(file))
+    if not isinstance(log, dict) or "eval" not in log or "samples" not in log:
+        return None
+    samples = log["samples"] or []
+    if not isinstance(samples, list):
+        raise TaskError(f"{file}: samples is not a list: write a log of inspect_ai")
+    return [_sample(sample, f"sample {n}", file) for n, sample in enumerate(samples, 1)]
+
+
+def _zipped_samples(file: Path) -> Iterator[PlacedRow]:
+    total = 0
+    try:
+        with zipfile.ZipFile(file) as archive, file.open("rb") as raw:
+            for member in archive.infolist():
+                if not member.filename.startswith("samples/"):
+                    continue
+                text = _member_bytes(archive, member, raw)
+                total += len(text)
+                if len(text) > MEMBER_LIMIT or total > TOTAL_LIMIT:
+                    raise TaskError(
+                        f"{file}: {member.filename} is larger than {MEMBER_LIMIT // 2**20} MiB, "
+                        f"or all samples than {TOTAL_LIMIT // 2**30} GiB: export fewer samples"
+                    )
+                place = member.filename.removesuffix(".json")
+                yield _sample(parse_json(text, f"{file}: {member.filename}"), place, file)
+    except (OSError, EOFError, zipfile.BadZipFile, pa.ArrowException, struct.error) as error:
+        raise TaskError(f"{file} cannot be read as a log of inspect_ai: {error}") from error
+    except (NotImplementedError, RuntimeError, ValueError) as error:  # methods, passwords, offsets
+        if isinstance(error, TaskError):
+            raise
+        raise TaskError(f"{file} cannot be read as a log of inspect_ai: {error}") from error
+
+
+def _member_bytes(archive: zipfile.ZipFile, member: zipfile.ZipInfo, raw: IO[bytes]) -> bytes:
+    """A member's content, at most one byte more than the limit, whatever the archive declares."""
+    if member.compress_type != ZSTANDARD:
+        with archive.open(member) as stream:
+            return stream.read(MEMBER_LIMIT + 1)
+    raw.seek(member.header_offset)
+    header = raw.read(30)  # of a zip's local file header, with two lengths at its end
+    name, extra = struct.unpack("<HH", header[26:30])
+    raw.seek(member.header_offset + 30 + name + extra)
+    packed = pa.BufferReader(raw.read(member.compress_size))
+    with pa.CompressedInputStream(packed, "zstd") as stream:
+        chunks, size = [], 0
+        while size <= MEMBER_LIMIT and (chunk := stream.read(_READ)):
+            chunks.append(chunk)
+            size += len(chunk)
+    return b"".join(chunks)
+
+
+def _sample(sample: Any, place: str, file: Path) -> PlacedRow:
+    if not isinstance(sample, dict) or not {"input", "target"} <= sample.keys():
+        raise TaskError(
+            f"{file}: {place} is not a sample of inspect_ai: it has no input and target"
+        )
+    return PlacedRow(place, {name: sample[name] for name in (*_KEPT, *_KEPT_TOO) if name in sample})
+
+
+def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
+    """Samples as inspect_ai 0.3 logs them: one per input and epoch.
+
+    The question is the input; with choices it is the user message that a solver made of them. The
+    completion is the output's first choice.
+    """
+    records = []
+    for place, row in rows:
+        question = _question(row, place, notes)
+        answer = first_answer(row.get("target"), place, notes)
+        source = source_question({}, place, question, answer, notes)
+        if source is None:
+            continue
+        choice = next(iter(objects(nested(row, "output").get("choices"))), {})
+        text = _attached(message_text(nested(choice, "message").get("content")), row)
+        failed = bool(row.get("error")) or not choice
+        cut = choice.get("stop_reason") in CUT
+        tokens = valid_count(nested(row, "output", "usage").get("output_tokens"))
+        completion = Completion(
+            text, tokens or 0, "error" if failed else "length" if cut else "stop"
+        )
+        correct = None if failed else _grade(row)
+        records.append(CompletionRecord(source, completion, tokens, correct=correct))
+    return records
+
+
+def _question(row: Row, place: str, notes: Notes) -> Any:
+    prompt, messages = row.get("input"), row.get("messages")
+    if is_chat(messages):
+        chat = read_chat(messages)
+        count_dropped(chat.system, chat.turns, place, notes)
+        if row.get("choices"):
+            notes.count("questions with choices are read as the solver worded them", place)
+            users = (m.get("content") for m in messages if m.get("role") == "user")
+            return _attached(message_text(next(users, "")), row)
+    question = read_chat(prompt).question if is_chat(prompt) else prompt
+    return _attached(question, row) if isinstance(question, str) else question
+
+
+def _attached(text: str, row: Row) -> str:
+    """A text, which a log may hold apart from its messages."""
+    if not text.startswith(_ATTACHMENT):
+        return text
+    value = nested(row, "attachments").get(text.removeprefix(_ATTACHMENT))
+    return value if isinstance(value, str) else text
+
+
+def _grade(row: Row) -> bool | None:
+    """What the only scorer decided, where that is correct or incorrect."""
+    scores = [
+        score.get("value") for score in nested(row, "scores").values() if isinstance(score, Mapping)
+    ]
+    value = scores[0] if len(scores) == 1 else None
+    return _GRADES.get(value) if isinstance(value, str | int | float) else None
+
+
+QUESTIONS = ("question", "problem", "Question", "Problem", "input", "query", "prompt")
+
+
+def read_lm_eval(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
+    """One row per document and filter, as lm_eval 0.4.13 writes them.
+
+    Columns: doc (the source's row), target, arguments (the requests), resps (a list of texts per
+    request), filter, metrics and one column per metric. Of several filters, which read the same
+    texts, the first is kept. The question is the document's; without one, the request's prompt.
+    """
+    records = []
+    filters = [*dict.fromkeys(str(row.get("filter")) for _, row in rows)]
+    if len(filters) > 1:
+        notes.add(f"read once, not once per filter of lm-eval ({', '.join(filters)})")
+    for place, row in rows:
+        if str(row.get("filter")) != filters[0]:
+            continue
+        prompt = _prompt(row)
+        requests = row.get("resps")
+        texts = requests[0] if isinstance(requests, list) and requests else None
+        if prompt is None or not isinstance(texts, list):
+            notes.count("rows dropped: log-likelihoods of choices, not completions", place)
+            continue
+        document = nested(row, "doc")
+        question = next((document[name] for name in QUESTIONS if document.get(name)), None)
+        question = question if isinstance(question, str) else prompt
+        answer = first_answer(row.get("target"), place, notes)
+        source = source_question(document, place, question, answer, notes)
+        if source is None:
+            continue
+        if question != prompt:
+            notes.count(
+                "questions are read without the evaluation's own prompt and examples", place
+            )
+        correct = _correct(row) if len(texts) == 1 else None
+        if not texts or not all(isinstance(text, str) for text in texts):
+            notes.count("rows dropped: no completion", place)
+            continue
+        for text in texts:
+            completion = Completion(text, 0, "stop")
+            records.append(CompletionRecord(source, completion, correct=correct))
+    notes.add("lm-eval does not record which answers were cut off: they count as unparsed or wrong")
+    return records
+
+
+def _prompt(row: Row) -> str | None:
+    """The prompt of a request that generates; None for one that scores a given text.
+
+    `arguments` holds gen_args_0: {arg_0: prompt, arg_1: settings}, or (until 0.4.3) lists of them.
+    """
+    arguments: Any = row.get("arguments")
+    first = (
+        next(iter(arguments.values()), None)
+        if isinstance(arguments, Mapping)
+        else (arguments or [None])[0]
+        if isinstance(arguments, list)
+        else None
+    )
+    values = list(first.values()) if isinstance(first, Mapping) else first
+    if not isinstance(values, list) or len(values) < 2 or not isinstance(values[1], Mapping):
+        return None
+    return str(values[0])
+
+
+def _correct(row: Row) -> bool | None:
+    """What the first metric decided, where it is 0 or 1."""
+    names = row.get("metrics")
+    score = row.get(str(names[0]) if isinstance(names, list) and names else "exact_match")
+    return bool(score) if isinstance(score, int | float) and score in (0, 1) else None
+
+
+ANSWERS = ("ground_truth", "answer", "final_answer")
+RLLM_LIMITS = (
+    "max_response_length_exceeded",
+    "max_prompt_length_exceeded",
+    "max_turns_exceeded",
+)
+
+
+def read_rllm(
+    content: Row, file: Path, notes: Notes
+) -> list[CompletionRecord] | list[SolveRateRecord]:
+    """Completions where episodes/ next to the file has them, else rates by task.
+
+    As rllm/eval/results.py (at 0038684) and episode_store.py (at 198c8e4) write it: items of idx,
+    attempt, task_id, is_correct, error, termination_reason; episode_NNNNNN_TASK.json with task
+    (instruction, and metadata: its source row) and trajectories, NNNNNN = idx × attempts +
+    attempt. The answer is read from metadata: ground_truth, answer or final_answer.
+    """
+    items = content["items"]
+    if not isinstance(items, list) or not all(isinstance(i, dict) and "idx" in i for i in items):
+        raise TaskError('invalid items: write a list of {"idx": …, "is_correct": …}')
+    # Older runs write NAME.json next to the folder NAME.
+    folders = (file.parent / "episodes", file.parent / file.stem / "episodes")
+    episodes = next(filter(None, map(_episode_files, folders)), None)
+    if episodes:
+        return _completions(
+            items, parse_count(content.get("attempts"), "results", "attempts") or 1, episodes, notes
+        )
+    notes.add("no episodes/ next to results.json: prompts are identified by rLLM's task ids only")
+    groups: dict[str, list[Row]] = {}
+    for item in items:
+        name = item.get("task_id") or f"idx {_index(item, 'items')}"
+        groups.setdefault(str(name), []).append(item)
+    records = []
+    for name, group in groups.items():
+        scored = [item for item in group if not item.get("error")]
+        successes = sum(bool(item.get("is_correct")) for item in scored)
+        rate = successes / len(scored) if scored else None
+        source = SourceQuestion(f"task {name}", "", "", "", name)
+        failed = len(group) - len(scored)
+        records.append(SolveRateRecord(source, rate, len(group), successes, failed))
+    return records
+
+
+def _completions(
+    items: Sequence[Row], attempts: int, episodes: dict[int, Path], notes: Notes
+) -> list[CompletionRecord]:
+    records = []
+    for number, item in enumerate(items):
+        place = f"item {number}"
+        attempt = parse_count(item.get("attempt"), place, "attempt") or 0
+        index = _index(item, place) * attempts + attempt
+        if index not in episodes:
+            notes.count("items dropped: no episode was saved", place)
+            continue
+        episode = _read_episode(episodes[index])
+        task = nested(episode, "task")
+        row = nested(task, "metadata") or task
+        answer = next((row[name] for name in ANSWERS if row.get(name) is not None), None)
+        question = row.get("question") or message_text(task.get("instruction"))
+        source = source_question(row, place, question, answer, notes)
+        if source is None:
+            continue
+        reason = item.get("termination_reason") or episode.get("termination_reason")
+        finish: Any = (
+            "error" if item.get("error") else "length" if reason in RLLM_LIMITS else "stop"
+        )
+        completion = Completion(_reply(episode), 0, finish)
+        correct = bool(item.get("is_correct"))
+        records.append(CompletionRecord(source, completion, correct=correct))
+    return records
+
+
+def _reply(episode: Row) -> str:
+    """The model's last message: from the last step's chat, or the step's or the run's output."""
+    trajectory: Row = next(iter(objects(episode.get("trajectories"))), {})
+    step: Row = next(reversed(objects(trajectory.get("steps"))), {})
+    message = last_message(step.get("chat_completions"), "assistant")
+    outputs = (message, step.get("model_response"), step.get("output"), trajectory.get("output"))
+    return next((text for text in outputs if isinstance(text, str) and text), "")
+
+
+def _index(item: Row, place: str) -> int:
+    index = parse_count(item["idx"], place, "idx")
+    if index is None:
+        raise TaskError(f"{place}: idx is null: write the task's number")
+    return index
+
+
+def _episode_files(folder: Path) -> dict[int, Path]:
+    """Files by the number in their name."""
+    numbered = {}
+    for file in sorted(folder.glob("episode_*.json")):
+        number = file.name.split("_")[1].removesuffix(".json")
+        if number.isdigit():
+            numbered[int(number)] = file
+    return numbered
+
+
+def _read_episode(file: Path) -> Row:
+    try:
+        content = parse_json(file.read_bytes(), str(file))
+    except OSError as error:
+        raise TaskError(f"{file} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise TaskError(f"{file} is not an episode: write one JSON object")
+    return content
+
+
+VERIFIERS_LIMITS = {"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens"}
+
+
+def read_verifiers(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
+    """One row per rollout, or (traces.jsonl of late v1) one row per episode of several traces.
+
+    v0 as save_utils.py writes it (at 00d8320): prompt, completion, answer, info, reward, error,
+    is_truncated, token_usage. v1 as trace.py and episode.py have it (at 00eee6c and 11eb4d6):
+    task.data, nodes, calls, rewards, errors, stop_condition. In both the answer is the field
+    `answer` of the task; the question is the prompt's last user message, unless the task has one.
+    """
+    records: list[CompletionRecord] = []
+    for place, row in rows:
+        read = _read_v1 if "nodes" in row or "traces" in row else _read_v0
+        record = read(row, place, notes)
+        if record is not None:
+            records.append(record)
+    if not any(record.source.answer for record in records):
+        fields = sorted({name for _, row in rows for name in _task_data(row)})
+        notes.add(f"no task has the field answer; tasks have: {', '.join(fields)}")
+    return records
+
+
+def _read_v0(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
+    info = row.get("info")
+    if isinstance(info, str):
+        try:
+            info = json.loads(info)
+        except ValueError:
+            info = None
+    info = info if isinstance(info, Mapping) else {}
+    prompt = last_message(row.get("prompt"), "user")
+    question = info.get("question") or row.get("question") or prompt
+    answer = row.get("answer") or info.get("answer")
+    source = source_question(info, place, question, answer, notes)
+    if source is None:
+        return None
+    tokens = valid_count(nested(row, "token_usage").get("output_tokens"))
+    text = last_message(row.get("completion"), "assistant")
+    finish = "error" if row.get("error") else "length" if row.get("is_truncated") else "stop"
+    return _record(source, text, tokens, finish, row.get("reward"))
+
+
+def _read_v1(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
+    data = _task_data(row)
+    question = data.get("question") or last_message(data.get("prompt"), "user")
+    source = source_question(data, place, question, data.get("answer"), notes)
+    if source is None:
+        return None
+    traces = objects(row["traces"]) if "traces" in row else [row]
+    if len(traces) > 1:
+        notes.count("rows dropped: several agents answer in one episode", place)
+        return None
+    if not traces:  # the run failed before any model was called
+        return _record(source, "", None, "error", None)
+    return _read_trace(traces[0], source)
+
+
+def _read_trace(trace: Row, source: SourceQuestion) -> CompletionRecord:
+    # Early v1 has no `sampled`; its only assistant messages are the model's.
+    nodes = [
+        node
+        for node in objects(trace.get("nodes"))
+        if node.get("sampled", nested(node, "message").get("role") == "assistant")
+    ]
+    calls = [call for call in objects(trace.get("calls")) if not call.get("error")]
+    reply = trace.get("root_reply")
+    if not isinstance(reply, str) or not reply:
+        reply = message_text(nested(nodes[-1], "message").get("content")) if nodes else ""
+    last = (calls or nodes or [{}])[-1]
+    limited = str(trace.get("stop_condition")) in VERIFIERS_LIMITS
+    truncated = limited or last.get("finish_reason") == "length"
+    failed = bool(trace.get("errors")) and not trace.get("ok")
+    counts = [valid_count(nested(call, "usage").get("completion_tokens")) for call in calls]
+    tokens = None if None in counts or not counts else sum(c or 0 for c in counts)
+    rewards = [reward for reward in nested(trace, "rewards").values() if reward is not None]
+    weighted: list[tuple[Any, Any]] = [
+        (reward.get("score"), reward.get("weight", 1.0))
+        if isinstance(reward, Mapping)
+        else (reward, 1)
+        for reward in rewards
+    ]
+    numbers = all(isinstance(number, int | float) for pair in weighted for number in pair)
+    reward = sum(map(prod, weighted)) if weighted and numbers else None
+    finish = "error" if failed else "length" if truncated else "stop"
+    return _record(source, reply, tokens, finish, reward)
+
+
+def _record(
+    source: SourceQuestion, text: str, tokens: int | None, finish: Any, reward: Any
+) -> CompletionRecord:
+    # Only a plain 0 or 1 states what the source's grader decided; a weighted sum does not.
+    correct = bool(reward) if reward in (0, 1) else None
+    return CompletionRecord(source, Completion(text, tokens or 0, finish), tokens, None, correct)
+
+
+def _task_data(row: Row) -> Row:
+    task = nested(row, "task")
+    return nested(task, "data") or task or row
+
+
+SKYWORK_SAMPLES = 16
+PLACEHOLDER = "placeholder"  # the prompt of rLLM's files for verl
+# Prompts as a tokenizer decodes them without special tokens: of ChatML (Qwen), Llama 3 and Gemma.
+_TURN = re.compile(r"(?:^|\n)(system|user|assistant|model)\n+|(?<=\S)(assistant)\n\n$")
+_THINKING = re.compile(r"<think>\s*(?:</think>\s*)?$")
+
+
+def read_skywork(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[SolveRateRecord]:
+    """Skywork-OR1-RL-Data: verl's columns, and extra_info.model_difficulty by model.
+
+    As its dataset card describes the columns (read at 1cdedc5): a number from 0 to 16 for each of
+    three models. It counts failures: the authors keep 1 to 15 (or1_scripts at 2336f0a), and other
+    users of the set call 0 too easy and 16 too hard. `ground_truth` is a JSON list of answers.
+    """
+    difficulties = [nested(row, "extra_info", "model_difficulty") for _, row in rows]
+    models = [*dict.fromkeys(name for entry in difficulties for name in entry)]
+    model = models[0] if hints.model is None and len(models) == 1 else hints.model
+    if model not in models:
+        problem = f"no difficulty for model {model!r}" if model else "several models are rated"
+        raise TaskError(f"{problem}: write --model with one of {', '.join(models)}")
+    records = []
+    for row, source in with_questions(rows, notes, _skywork_texts):
+        count = nested(row, "extra_info", "model_difficulty").get(model)
+        failures = parse_count(count, source.place, f"model_difficulty of {model}")
+        if failures is None:
+            records.append(SolveRateRecord(source, None))
+            continue
+        if failures > SKYWORK_SAMPLES:
+            raise TaskError(f"{source.place}: {failures} failures of {SKYWORK_SAMPLES} samples")
+        successes = SKYWORK_SAMPLES - failures
+        rate = successes / SKYWORK_SAMPLES
+        records.append(SolveRateRecord(source, rate, SKYWORK_SAMPLES, successes))
+    return records
+
+
+def read_verl(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[SolveRateRecord]:
+    """verl's columns (DAPO-Math-17k has them): prompt, reward_model.ground_truth, extra_info.
+
+    As examples/data_preprocess/gsm8k.py writes them (verl at 030a519). The question is
+    extra_info.question where there is one, else the last user message. rLLM's files for verl (at
+    9beb6e0) hold placeholders, and their texts in extra_info. A solve rate is read from a column,
+    or a key of extra_info, that is named like one, if any.
+    """
+    flat = [PlacedRow(place, {**nested(row, "extra_info"), **row}) for place, row in rows]
+    column = hints.rate or next(iter(rate_columns(k for _, row in flat for k in row)), None)
+    pairs = with_questions(flat, notes, _verl_texts)
+    return [rate_record(row, source, column, hints.samples) for row, source in pairs]
+
+
+def read_rollouts(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
+    """Rollouts that verl dumps (trainer.rollout_data_dir, validation_data_dir; at b178a3c).
+
+    Columns: input (the decoded prompt), output, gts (absent in older files), score, step.
+    """
+    records = []
+    for place, row in rows:
+        texts = {}
+        for name in ("input", "output"):
+            if not isinstance(row.get(name), str):
+                raise TaskError(f"{place}: {name} is {row.get(name)!r:.60}: expected a text")
+            texts[name] = row[name]
+        question = _decoded_question(texts["input"], place, notes)
+        answer = first_answer(row.get("gts"), place, notes)
+        source = source_question(row, place, question, answer, notes)
+        if source is None:
+            continue
+        score = row.get("acc", row.get("score"))
+        correct = bool(score == 1) if score in (0, 1, -1) else None  # True and False are 1 and 0
+        completion = Completion(texts["output"], 0, "stop")
+        records.append(CompletionRecord(source, completion, correct=correct))
+    steps = {str(row.get("step")) for _, row in rows}
+    if len(steps) > 1:
+        notes.add(f"rollouts of {len(steps)} training steps: not samples of one model")
+    notes.add("verl does not record which answers were cut off: they count as unparsed or wrong")
+    return records
+
+
+def _decoded_question(text: str, place: str, notes: Notes) -> str:
+    """The last user turn of a decoded chat prompt; a text in no known template as it is."""
+    text = _THINKING.sub("", text)
+    turns = list(_TURN.finditer(text))
+    roles = [turn[1] or turn[2] for turn in turns]
+    if len(turns) < 2 or roles[-1] not in ("assistant", "model") or "user" not in roles:
+        notes.count("prompts are in no known chat template: the whole text is the question", place)
+        return text
+    last = max(index for index, role in enumerate(roles) if role == "user")
+    system = roles.count("system")
+    count_dropped(system, len(roles) - system - 2, place, notes)
+    return text[turns[last].end() : turns[last + 1].start()].strip("\n")
+
+
+def _verl_texts(row: Row, place: str, notes: Notes) -> tuple[Any, Any]:
+    truth = nested(row, "reward_model").get("ground_truth")
+    truth = row.get("ground_truth", row.get("answer")) if truth is None else truth
+    answer = first_answer(truth, place, notes)
+    question = nested(row, "extra_info").get("question")
+    if isinstance(question, str) and question.strip():
+        return question, answer
+    question = chat_question(row.get("prompt"), place, notes)
+    return (None if question == PLACEHOLDER else question), answer
+
+
+def _skywork_texts(row: Row, place: str, notes: Notes) -> tuple[Any, Any]:
+    question = chat_question(row.get("prompt"), place, notes)
+    truth = nested(row, "reward_model").get("ground_truth")
+    try:
+        answers = json.loads(truth) if isinstance(truth, str) else truth
+    except (ValueError, RecursionError):
+        return question, truth
+    if isinstance(answers, dict):  # a program's tests: there is no answer to mark
+        return question, None
+    return question, first_answer(answers, place, notes) if isinstance(answers, list) else truth

@@ -1,0 +1,160 @@
+"""Checks where an engine's actors will run that it can be loaded, before anything is sampled.
+
+Checks a marker on its own gold answers before anything relies on it.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cluster.actors import WorkerFails, interpreter_path, interpreter_problem, run_in_worker
+from orchestrator.config.probe import Probe, check_engine_args
+from orchestrator.planning.pools import Dataset, load_pool
+from orchestrator.probing.isolation import NOT_TRIED, mark_answers
+from orchestrator.sampling import find_sampler
+from orchestrator.sampling.base import SamplingError
+from tasks import Answer, Mark, Prompt, Task, is_shipped
+from tasks.prompt_table import PromptTable
+from tasks.user_code import named_errors, title_of
+
+BATCH = 50_000  # golds that are marked at once
+PERTURBED = 200
+TIME_LIMIT = 60.0  # seconds for answers built to hang, including the start of a verifier
+# Towers of powers, factorials, and unclosed or deep braces: these hung or crashed verifiers.
+BOMBS = (
+    r"\boxed{9^{9^{9^{9}}}}",
+    r"\boxed{10^{10^{10}}!}",
+    "\\boxed{" * 50_000,
+    r"\boxed{" + "{" * 50_000 + "1" + "}" * 50_000 + "}",
+)
+
+
+class MarkerFails(RuntimeError):
+    """A marker gets its own answers wrong; the message names the answer and the rule."""
+
+
+class MarkerCheck(NamedTuple):
+    """How many answers were checked: golds, perturbed golds, bombs."""
+
+    golds: int
+    perturbed: int
+    bombs: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.golds:,} gold answers marked correct, {self.perturbed:,} altered ones wrong, "
+            f"{self.bombs} pathological ones handled in time"
+        )
+
+
+def check_marker(task: Task, prompts: Sequence[Prompt]) -> MarkerCheck:
+    """Every gold must mark correct, a perturbed gold wrong, and a bomb not correct, in time.
+
+    Up to PERTURBED golds, evenly spread, are perturbed. Raises MarkerFails otherwise.
+    """
+    if not prompts:
+        raise MarkerFails(f"task {task.name} has no prompts to check its marker on")
+    checked = _check_golds(task, prompts)
+    some = prompts[:: -(-len(prompts) // PERTURBED)]
+    with named_errors(f"{title_of(task)}: format_answer() or perturb()"):
+        perturbed = [Answer(task.format_answer(task.perturb(p)), p.answer) for p in some]
+    _check_outcomes([a.completion for a in perturbed], mark_answers(task, perturbed, 0), "wrong")
+    _check_bombs(task, prompts[0].answer)
+    return MarkerCheck(checked, len(perturbed), len(BOMBS))
+
+
+def _check_golds(task: Task, prompts: Iterable[Prompt]) -> int:
+    """Mark every gold, a batch at a time; returns their number."""
+    remaining, checked = iter(prompts), 0
+    while batch := [prompt.answer for prompt in islice(remaining, BATCH)]:
+        with named_errors(f"{title_of(task)}: format_answer() or perturb()"):
+            golds = [Answer(task.format_answer(answer), answer) for answer in batch]
+        _check_outcomes(batch, mark_answers(task, golds, 0), "correct")
+        checked += len(batch)
+    return checked
+
+
+def check_dataset(dataset: Dataset) -> str:
+    """Check a dataset's marker on every answer of both splits. Raises MarkerFails."""
+    pool = load_pool(dataset)
+    prompts = PromptTable([*pool.test.batches, *pool.train.batches])
+    return str(check_marker(pool.task, prompts))
+
+
+def _check_outcomes(texts: Sequence[str], marks: Sequence[Mark], outcome: str) -> None:
+    for text, mark in zip(texts, marks, strict=True):
+        if mark.outcome != outcome and mark.rule != NOT_TRIED:
+            raise MarkerFails(
+                f"{text!r} should be {outcome}, but marks {mark.outcome} by "
+                f"{mark.rule}: its marker or this answer is wrong"
+            )
+
+
+def _check_bombs(task: Task, gold: str) -> None:
+    started = time.monotonic()
+    marks = mark_answers(task, [Answer(bomb, gold) for bomb in BOMBS])
+    seconds = time.monotonic() - started
+    for bomb, mark in zip(BOMBS, marks, strict=True):
+        if mark.outcome == "correct":
+            raise MarkerFails(f"{bomb[:30]!r} for {gold!r} marks correct by {mark.rule}")
+    if seconds > TIME_LIMIT and is_shipped(task):  # all others have limits of their own
+        raise MarkerFails(f"marking {len(BOMBS)} answers built to hang took {seconds:.0f} s")
+
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("orchestrator", "tasks", "policies", "cluster")
+
+
+class EngineFails(RuntimeError):
+    """An engine cannot be loaded; the message says why and what to do."""
+
+
+class _Engine(NamedTuple):
+    name: str
+    args: dict[str, Any]
+    sources: str  # what `source_hash` of the driver returns
+
+
+def check_engine(settings: Probe, gpus: float) -> str:
+    """The engine's library, version and interpreter, from a Ray worker with this many GPUs.
+
+    Raises EngineFails.
+    """
+    python = settings.engine_python
+    try:
+        if python and (problem := run_in_worker(interpreter_problem, python, gpus)):
+            raise EngineFails(f"{problem}; make engine-vllm builds such an environment")
+        engine = _Engine(settings.engine, settings.engine_args, source_hash())
+        version = run_in_worker(_version, engine, gpus, python)
+    except WorkerFails as error:
+        raise EngineFails(
+            f"decile cannot be imported by {python}: {error}; install it there: "
+            f"{python} -m pip install -e FOLDER"
+        ) from error
+    return f"{version} ({interpreter_path(python)})" if python else version
+
+
+def _version(engine: _Engine) -> str:
+    """The version of the engine's library in this process, which takes these settings."""
+    if source_hash() != engine.sources:
+        raise EngineFails(
+            f"the decile in {ROOT} is another one than that of this run: install the same one"
+        )
+    try:
+        version = find_sampler(engine.name).version() or engine.name
+        check_engine_args(engine.name, engine.args)  # here, vLLM's own names are known
+    except (SamplingError, ValueError) as error:
+        raise EngineFails(str(error)) from error
+    return version
+
+
+def source_hash() -> str:
+    """A hash of the source of Decile's packages."""
+    digest = hashlib.sha256()
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,519 @@
+"""What a sweep may conclude: comparisons in words and caveats. Pure.
+
+Steps to match: how soon a policy is as good as training on the whole pool. Pure: NumPy.
+
+Steps to match in a sweep: each policy against the one that trains on the whole pool.
+
+How much results vary between training seeds, from every finished cell of the store.
+
+The finished cells that differ in policy and seed only, compared: the basis of every verdict.
+
+Pure given rows. Holm's correction covers all pairs of all families, because one report is one
+family of tests, however many tables it has.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from orchestrator.config.entries import build_policy
+from orchestrator.config.experiment import axes_text
+from orchestrator.planning.cells import Cell, axes_without
+from orchestrator.report.rows import OWN, Row
+from orchestrator.stats.comparison import Comparison, adjust, compare_learnable, compare_policies
+from orchestrator.stats.fairness import TOLERANCE, Axis, Point, check_comparable, truncate_at
+from orchestrator.stats.inference import LEVEL, SeedSpread, pooled_spread
+from orchestrator.stats.sentences import sentence
+from orchestrator.storage.proof import canonical_hash
+from orchestrator.storage.store import Store
+from orchestrator.training.cell_state import read_cell, read_result
+from policies import is_whole
+
+BLOCK = 250  # resamples at once
+
+
+class Steps(NamedTuple):
+    """The update at which a target is reached, with a 95 % interval; None: not within the run.
+
+    `reached` is the share of resamples in which it is reached at all.
+    """
+
+    update: float | None
+    low: float | None
+    high: float | None
+    reached: float
+
+
+def steps_to_match(
+    curve: Mapping[int, np.ndarray], target: np.ndarray, resamples: int = 2000
+) -> Steps:
+    """The update at which a policy's accuracy first reaches a target (paper B's "45 % of steps").
+
+    curve: update -> [seeds, items], the mean correctness of each question (over its samples) after
+    that update; target: [seeds, items], the full pool's final evaluation on the same questions,
+    with its own seeds. The curve is interpolated linearly between evaluations. Whole questions are
+    resampled jointly in curve and target, and the seeds of each separately; with one seed the
+    interval covers new questions only. A noisy curve crosses the target early: evaluate with enough
+    questions. Raises ValueError on unequal lengths or an empty curve.
+    """
+    updates = sorted(curve)
+    shapes = {curve[u].shape for u in updates}
+    if len(shapes) != 1 or shapes.pop()[1:] != target.shape[1:] or target.ndim != 2:
+        raise ValueError("curve and target need the same questions, after at least one update")
+    stacked, at = np.array([curve[u] for u in updates]), np.array(updates, float)
+    resampled = _crossings(at, _resampled(stacked, target, resamples))
+    ends = np.quantile(resampled, [LEVEL / 2, 1 - LEVEL / 2], method="inverted_cdf")
+    lead = stacked.mean(axis=(1, 2)) - target.mean()
+    first = _crossings(at, lead[None, :])[0]
+    update, low, high = (float(x) if isfinite(x) else None for x in (first, *ends))
+    return Steps(update, low, high, float(np.isfinite(resampled).mean()))
+
+
+def _resampled(curve: np.ndarray, target: np.ndarray, resamples: int) -> np.ndarray:
+    """[resamples, updates]: the lead over the target's mean, seeds and questions resampled."""
+    rng, items = np.random.default_rng(0), target.shape[1]
+    leads = []
+    for start in range(0, resamples, BLOCK):
+        count = min(BLOCK, resamples - start)
+        drawn = rng.integers(0, items, (count, items)) + items * np.arange(count)[:, None]
+        weights = np.bincount(drawn.ravel(), minlength=count * items).reshape(count, items) / items
+        policy, reference = (_seed_means(side, weights, rng) for side in (curve, target[None]))
+        leads.append(policy - reference)
+    return np.concatenate(leads)
+
+
+def _seed_means(scores: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """[rows, updates]: weighted means of scores [updates, seeds, items] over resampled seeds."""
+    updates, seeds, items = scores.shape
+    each = (weights @ scores.reshape(-1, items).T).reshape(-1, updates, seeds)
+    drawn = rng.integers(0, seeds, (len(weights), 1, seeds))
+    return np.asarray(np.take_along_axis(each, drawn, axis=2).mean(axis=2))
+
+
+def _crossings(updates: np.ndarray, lead: np.ndarray) -> np.ndarray:
+    """[rows]: the update where each row of lead [rows, updates] first reaches zero, else inf."""
+    above = lead >= -1e-12
+    first = above.argmax(axis=1)
+    rows, before = np.arange(len(lead)), np.maximum(first - 1, 0)
+    low, high = lead[rows, before], lead[rows, first]
+    share = np.where(first > 0, -low / np.where(high > low, high - low, 1), 0.0)
+    at = updates[before] + np.clip(share, 0, 1) * (updates[first] - updates[before])
+    return np.asarray(np.where(above.any(axis=1), at, np.inf))
+
+
+class StepsToMatch(NamedTuple):
+    """When `policy` reaches the final accuracy (a share) of `reference`, which took `updates`.
+
+    rollouts: those drawn until then, as a share of the reference's; None if updates say the same.
+    """
+
+    policy: str
+    reference: str
+    accuracy: float
+    updates: int
+    steps: Steps
+    rollouts: float | None = None
+
+    def __str__(self) -> str:
+        target = f"{self.reference}'s final accuracy ({100 * self.accuracy:.1f} %)"
+        if self.steps.update is None:
+            text = f"{self.policy} does not reach {target} within its updates"
+            share = f"{100 * self.steps.reached:.0f} %"
+            return f"{text} (it does in {share} of resamples)" if self.steps.reached else text
+        share = f"{100 * self.steps.update / self.updates:.0f} % of {self.reference}'s"
+        if self.rollouts is not None:
+            share += f", with {100 * self.rollouts:.0f} % of its rollouts"
+        return f"{self.policy} reaches {target} after {self.span} updates, {share}"
+
+    @property
+    def span(self) -> str:
+        """The update with its interval; an open end where some resamples never get there."""
+        ends = (self.steps.low, self.steps.high)
+        low, high = ("never" if end is None else f"{end:.0f}" for end in ends)
+        first = "not reached" if self.steps.update is None else f"{self.steps.update:.0f}"
+        return first if ends == (None, None) else f"{first} [{low}, {high}]"
+
+
+def steps_to_match_whole_pool(by_policy: Mapping[str, Sequence[Row]]) -> list[StepsToMatch]:
+    """Every other policy against the one that takes the whole pool.
+
+    Empty without such a policy, or without an evaluation between the base and the final model.
+    """
+    reference = whole_pool_policy(by_policy)
+    if reference is None:
+        return []
+    full = by_policy[reference]
+    target_scores = [row.scores(row.cell.updates) for row in full]
+    matches = []
+    for policy, rows in by_policy.items():
+        updates = sorted(set.intersection(*(set(row.counts[OWN]) for row in rows)))
+        curve = {u: [row.scores(u) for row in rows] for u in updates}
+        sides = (*curve.values(), target_scores)
+        shared = sorted(set.intersection(*(set(scores) for side in sides for scores in side)))
+        if policy == reference or len(updates) < 3 or not shared:
+            continue
+        target = _as_array(target_scores, shared)
+        steps = steps_to_match({u: _as_array(side, shared) for u, side in curve.items()}, target)
+        last = max(row.cell.updates for row in full)
+        rollouts = None
+        if steps.update is not None and any(
+            row.cell.max_rollouts > row.cell.rollouts for row in rows
+        ):
+            drawn = [
+                np.interp(steps.update, range(len(curve)), curve)
+                for curve in (row.costs["rollouts"] for row in rows)
+            ]
+            rollouts = float(np.mean(drawn) / np.mean([row.costs["rollouts"][-1] for row in full]))
+        accuracy = float(target.mean())
+        matches.append(StepsToMatch(policy, reference, accuracy, last, steps, rollouts))
+    return matches
+
+
+def whole_pool_policy(by_policy: Mapping[str, Sequence[Row]]) -> str | None:
+    """The policy that trains on every prompt of the pool."""
+    cells = {policy: rows[0].cell for policy, rows in by_policy.items()}
+    static = {policy: cell.rule for policy, cell in cells.items() if cell.online is None}
+    return next((name for name, rule in static.items() if is_whole(build_policy(rule))), None)
+
+
+def _as_array(side: Sequence[dict[str, float]], questions: Sequence[str]) -> np.ndarray:
+    """[seeds, items]."""
+    return np.array([[scores[i] for i in questions] for scores in side])
+
+
+class Spreads(NamedTuple):
+    """Between training seeds of one policy: of its final accuracy, and of its learnable share."""
+
+    accuracy: SeedSpread | None = None
+    learnable: SeedSpread | None = None
+
+
+def settings_key(cell: Cell) -> str:
+    """Hashes what cells share that differ in nothing but their subset and their seed."""
+    baseline = cell.baseline
+    return canonical_hash(
+        {
+            "pool": cell.train_hash,
+            "evaluation": [baseline.key, baseline.settings.samples, cell.test_hash],
+            "grpo": cell.grpo,
+            "mask_dead_groups": cell.mask_dead_groups,
+            "lora": cell.lora,
+            "workers": cell.resources.workers,
+        }
+    )
+
+
+def read_spreads(store: Store, cells: Sequence[Cell]) -> dict[str, Spreads]:
+    """`settings_key` -> spreads, for the settings of these finished cells.
+
+    Pools all finished cells of the store with those settings, whichever sweep ran them. Empty where
+    every policy has several seeds, because their own spread is used then. Cells whose files fail
+    verification are left out, which is logged.
+    """
+    counts: dict[str, int] = {}
+    for cell in cells:
+        policy = _without_seed(cell)
+        counts[policy] = counts.get(policy, 0) + 1
+    if all(count > 1 for count in counts.values()):
+        return {}
+    settings = {settings_key(cell) for cell in cells}
+    results: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for cell_id in store.folders("cells"):
+        result, stored = read_result(store, cell_id), read_cell(store, cell_id)
+        if result is None or stored is None or not isfinite(result["accuracy_final"]):
+            continue
+        if (key := settings_key(stored)) in settings:
+            numbers = (result["accuracy_final"], result["learnable_pct"] / 100)
+            results.setdefault(key, {}).setdefault(_without_seed(stored), []).append(numbers)
+    return {
+        key: Spreads(
+            *(pooled_spread([[n[i] for n in seeds] for seeds in own.values()]) for i in (0, 1))
+        )
+        for key, own in results.items()
+    }
+
+
+def _without_seed(cell: Cell) -> str:
+    """The same for all seeds of a policy."""
+    subset = {name: value for name, value in cell.subset_identity.items() if name != "seed"}
+    online = [cell.online.model_dump()] if cell.online else []
+    return canonical_hash([settings_key(cell), subset, *online])
+
+
+# When cells are not compared at equal updates, only these axes still have to be equal.
+ALWAYS_EQUAL = {"prompts"}
+
+
+class BudgetMismatch(NamedTuple):
+    """An axis of the ledger on which some policies' cells are not comparable with the others.
+
+    `policies` maps each to its seeds; `difference` is the largest between cells of one seed, as a
+    share of the larger value.
+    """
+
+    axis: str
+    policies: Mapping[str, tuple[int, ...]]
+    difference: float
+
+    def __str__(self) -> str:
+        policies = ", ".join(
+            f"{policy} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
+            for policy, seeds in self.policies.items()
+        )
+        compare_at = "; set compare_at: tokens to compare at equal tokens"
+        return (
+            f"not comparable on {self.axis.replace('_', ' ')}: {policies}; they differ by up to "
+            f"{100 * self.difference:.0f} %{compare_at * (self.axis == 'generated_tokens')}"
+        )
+
+
+@dataclass(frozen=True)
+class Family:
+    """The finished cells of one model on one dataset, selected by one probe, and their comparisons.
+
+    All other axes are equal, too; swept: the settings among them, dotted name -> value.
+    points: index of a row -> where its accuracy is read; accuracy, learnable: every pair of
+    policies, in points; mismatches: axes on which their budgets differ; matches: when each policy
+    is as good as training on the whole pool.
+    """
+
+    model: str
+    dataset: str
+    probe_seed: int
+    rows: tuple[Row, ...]
+    compare_at: Axis
+    points: Mapping[int, Point]
+    accuracy: Sequence[Comparison]
+    learnable: Sequence[Comparison]
+    mismatches: Sequence[BudgetMismatch]
+    matches: Sequence[StepsToMatch]
+    swept: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Model and dataset, and what `variant` adds."""
+        return ", ".join(filter(None, [f"{self.model} on {self.dataset}", self.variant]))
+
+    @property
+    def variant(self) -> str:
+        """The probe's seed where it is not 0, and the settings that are axes."""
+        probe = f"probe {self.probe_seed}" if self.probe_seed else ""
+        return ", ".join(filter(None, [probe, axes_text(self.swept)]))
+
+    def by_policy(self) -> dict[str, list[Row]]:
+        """Policy -> its rows by seed, policies in the order of the grid."""
+        return _by_policy(self.rows)
+
+
+def _by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.cell.policy, []).append(row)
+    return {p: sorted(group, key=lambda row: row.cell.seed) for p, group in groups.items()}
+
+
+def families(
+    rows: Sequence[Row],
+    compare_at: Axis = "updates",
+    spreads: Mapping[str, Spreads] = MappingProxyType({}),
+) -> list[Family]:
+    """Rows by every axis but policy and seed, compared; in the order in which they first appear.
+
+    Every pair of policies of each family is one test of accuracy; Holm's correction covers all of
+    them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. A
+    policy with a cell that was stopped early is not compared: its other seeds would favour it.
+    `spreads` (by `settings_key`): how much results vary between seeds, for pairs with one seed.
+    """
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        if not row.policy_stopped:
+            groups.setdefault(axes_without(row.cell, "policy", "seed"), []).append(row)
+    uncorrected = [
+        _family(group, compare_at, spreads.get(settings_key(group[0].cell), Spreads()))
+        for group in groups.values()
+    ]
+    corrected = iter(adjust([c for family in uncorrected for c in family.accuracy]))
+    return [replace(f, accuracy=[next(corrected) for _ in f.accuracy]) for f in uncorrected]
+
+
+def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
+    cell = rows[0].cell
+    points = reading_points(rows, compare_at)
+    unread = unread_policies(rows, points)
+    scores: dict[str, dict[int, tuple[list[str], np.ndarray]]] = {}
+    learnable: dict[str, dict[int, float]] = {}
+    live_shares: dict[str, dict[int, dict[int, float]]] = {}
+    for number, row in enumerate(rows):
+        policy, seed = row.cell.policy, row.cell.seed
+        by_question = row.scores(points[number].update)
+        run = (list(by_question), np.array(list(by_question.values())))
+        if policy not in unread:
+            scores.setdefault(policy, {})[seed] = run
+        learnable.setdefault(policy, {})[seed] = row.result["learnable_pct"]
+        shares = {update: groups.live for update, groups in row.shares.items()}
+        live_shares.setdefault(policy, {})[seed] = shares
+    return Family(
+        model=cell.probe.model.name,
+        dataset=cell.probe.dataset.name,
+        probe_seed=cell.probe.settings.seed,
+        swept=cell.swept,
+        rows=tuple(rows),
+        compare_at=compare_at,
+        points=points,
+        accuracy=compare_policies(scores, spreads.accuracy),
+        learnable=compare_learnable(learnable, live_shares, spreads.learnable),
+        mismatches=budget_mismatches(rows, compare_at),
+        matches=steps_to_match_whole_pool(_by_policy(rows)),
+    )
+
+
+def reading_points(rows: Sequence[Row], compare_at: Axis) -> dict[int, Point]:
+    """Where each row is read: its end, or its last evaluation within the common budget."""
+    if compare_at == "updates":
+        return {
+            n: Point(row.cell.updates, row.curve[row.cell.updates], float(row.cell.updates))
+            for n, row in enumerate(rows)
+        }
+    curves = {str(n): row.curve for n, row in enumerate(rows)}
+    costs = {str(n): row.costs[compare_at] for n, row in enumerate(rows)}
+    return {int(n): point for n, point in truncate_at(curves, costs).items()}
+
+
+def unread_policies(rows: Sequence[Row], points: Mapping[int, Point]) -> list[str]:
+    """Policies of which a cell's first evaluation exceeds the common budget.
+
+    There it is the base model, and is not compared.
+    """
+    return sorted({row.cell.policy for n, row in enumerate(rows) if not points[n].update})
+
+
+def budget_mismatches(rows: Sequence[Row], compare_at: Axis) -> list[BudgetMismatch]:
+    """Axes on which cells of the same seed have different budgets, each axis once."""
+    tolerance = {a: t for a, t in TOLERANCE.items() if compare_at == "updates" or a in ALWAYS_EQUAL}
+    seeds: dict[str, dict[str, list[int]]] = {}
+    difference: dict[str, float] = {}
+    for seed in sorted({row.cell.seed for row in rows}):
+        own = [row for row in rows if row.cell.seed == seed]
+        ledgers = {row.cell.policy: row.result["ledger"] for row in own}
+        # An online policy sees other prompts by design.
+        static = {row.cell.policy: row.result["ledger"] for row in own if row.cell.online is None}
+        subsets = {axis: t for axis, t in tolerance.items() if axis == "prompts"}
+        costs = {axis: t for axis, t in tolerance.items() if axis != "prompts"}
+        for flag in (*check_comparable(ledgers, costs), *check_comparable(static, subsets)):
+            difference[flag.axis] = max(flag.difference, difference.get(flag.axis, 0.0))
+            for policy in flag.cells:
+                seeds.setdefault(flag.axis, {}).setdefault(policy, []).append(seed)
+    return [
+        BudgetMismatch(axis, {p: tuple(s) for p, s in by_policy.items()}, difference[axis])
+        for axis, by_policy in seeds.items()
+    ]
+
+
+SINGLE_SEED = (
+    "single seed: intervals cover test questions but not training seeds, so every verdict is "
+    "inconclusive"
+)
+KNOWN_SPREAD = "single seed: the spread between seeds is that of other cells with these settings"
+
+
+@dataclass(frozen=True)
+class PairVerdict:
+    """One comparison of two policies in words."""
+
+    comparison: Comparison
+    text: str
+
+    @property
+    def decided(self) -> bool:
+        """Whether one policy is the better one."""
+        return self.comparison.verdict != "inconclusive"
+
+
+@dataclass(frozen=True)
+class FamilyVerdict:
+    """The conclusions of one family, the decided pairs first, and their caveats.
+
+    `read_at`: where accuracies were read. `single`: the sentence in place of pairs where one policy
+    only is finished.
+    """
+
+    title: str
+    read_at: str
+    pairs: tuple[PairVerdict, ...]
+    single: str
+    matches: tuple[str, ...]
+    caveats: tuple[str, ...]
+    kind: ClassVar = "family_verdict"
+
+    @property
+    def lines(self) -> list[str]:
+        """Everything but the caveats, one sentence each."""
+        return [*([pair.text for pair in self.pairs] or [self.single]), *self.matches]
+
+
+def family_verdict(family: Family) -> FamilyVerdict:
+    """The conclusions of a family."""
+    ordered = sorted(family.accuracy, key=lambda c: (c.verdict == "inconclusive", c.spans_zero))
+    return FamilyVerdict(
+        family.title,
+        _read_at(family),
+        pairs=tuple(PairVerdict(c, _pair_text(c, family)) for c in ordered),
+        single=(
+            "fewer than two policies have an evaluation within the common budget"
+            if len(family.by_policy()) > 1
+            else f"only {family.rows[0].cell.policy} is finished: no policy to compare it with"
+        ),
+        matches=tuple(map(str, family.matches)),
+        caveats=tuple(_caveats(family)),
+    )
+
+
+def _read_at(family: Family) -> str:
+    updates = sorted({point.update for point in family.points.values() if point.update} or {0})
+    if family.compare_at == "updates":
+        return f"final accuracy, after {' or '.join(map(str, updates))} updates"
+    budget = max(point.cost for point in family.points.values())
+    span = f"{updates[0]} to {updates[-1]}" if len(updates) > 1 else str(updates[0])
+    online = any(row.cell.online for row in family.rows)
+    drawn = ", discarded ones included" * (online and family.compare_at == "rollouts")
+    return (
+        f"accuracy at equal {family.compare_at}{drawn}: each cell's last evaluation within the "
+        f"common budget (at most {budget:,.0f}), after {span} updates"
+    )
+
+
+def _pair_text(comparison: Comparison, family: Family) -> str:
+    """The sentence, and on which axes the budgets of these two policies differ."""
+    policies = (comparison.a, comparison.b)
+    two = [row for row in family.rows if row.cell.policy in policies]
+    axes = [m.axis.replace("_", " ") for m in budget_mismatches(two, family.compare_at)]
+    mismatch = f"; not at equal {' and '.join(axes)}" if axes else ""
+    return sentence(comparison, family.dataset) + mismatch
+
+
+def _caveats(family: Family) -> list[str]:
+    caveats = [str(mismatch) for mismatch in family.mismatches]
+    if unread := unread_policies(family.rows, family.points):
+        caveats.append(
+            "not compared, because a first evaluation exceeds the common budget: "
+            f"{', '.join(unread)}; set a smaller evaluate.every"
+        )
+    by_policy = family.by_policy()
+    seeds = {policy: len(rows) for policy, rows in by_policy.items()}
+    if min(seeds.values()) == 1:
+        unknown = any(not c.covers_seeds for c in family.accuracy)
+        caveats.append(SINGLE_SEED if unknown else KNOWN_SPREAD)
+    if len(set(seeds.values())) > 1:
+        counts = ", ".join(f"{policy} {count}" for policy, count in seeds.items())
+        caveats.append(f"policies have different numbers of finished seeds: {counts}")
+    if left_out := max((c.left_out for c in family.accuracy), default=0):
+        caveats.append(f"up to {left_out} questions are left out: not scored in every run")
+    if any(not c.same_seeds for c in family.accuracy):
+        caveats.append("some runs are paired by the rank of their seeds: too few seeds are shared")
+    if len(by_policy) > 1 and whole_pool_policy(by_policy) and not family.matches:
+        caveats.append("steps to match need evaluations during training: set evaluate.every")
+    return caveats

@@ -1,0 +1,373 @@
+"""What one training probe says about its pool, computed once; page and terminal only render it.
+
+Only training prompts are read. The samples may be incomplete: then the numbers cover those drawn.
+
+The difficulty of the pool and of each subset: the section of a training probe.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.config.entries import build_policy
+from orchestrator.config.experiment import axes_text
+from orchestrator.difficulty.agreement import Agreement, SuspectGold, agreement_of_rows
+from orchestrator.difficulty.estimates import counts, fit_prior, reliability
+from orchestrator.difficulty.probe_table import CellTables, difficulty_of
+from orchestrator.difficulty.table import Summary, outcome_counts, summarise
+from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, needed_samples
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.pools import Pool
+from orchestrator.probing.outcomes import OutcomeReader, Outcomes, load_outcomes
+from orchestrator.probing.probe import targets_of
+from orchestrator.probing.sample_store import COUNTED, load_samples, rows_of_parts
+from orchestrator.report.content import Figure, FigureRow, Paragraph, Section
+from orchestrator.report.sections.figures import failure_histogram, outcome_bars
+from orchestrator.selection.subsets import read_subset, request_of, select
+from orchestrator.storage.schema import SAMPLES
+from orchestrator.storage.store import Store
+from policies import PolicyError
+from tasks import OUTCOMES, Prompt
+from tasks.prompt_table import PromptTable
+
+ADAPTIVE = (
+    "The probe was adaptive: prompts that could no longer change the subset were sampled less, so "
+    "the figure shows the samples as drawn, which are not estimates of their pass rates."
+)
+
+
+# Settings outside of the block probe that decide which prompts are selected.
+_OF_SUBSETS = ("budget", "match_sizes", "grpo.num_generations")
+
+
+def pool_title(plan: Plan, spec: ProbeSpec) -> str:
+    """Model and dataset of a probe, its seed if it is not 0, and its settings that are axes."""
+    cells = cells_of(plan.cells, spec)
+    swept = {axis: value for axis, value in cells[0].swept.items() if axis.startswith("probe.")}
+    same = {a: v for a, v in swept.items() if all(cell.swept[a] == v for cell in cells)}
+    seed = f"probe {spec.settings.seed}" if spec.settings.seed else ""
+    name = f"{spec.model.name} on {spec.dataset.name}"
+    return ", ".join(filter(None, [name, seed, axes_text(same)]))
+
+
+def subset_cells(plan: Plan, spec: ProbeSpec) -> dict[str, Cell]:
+    """Each subset that a probe's cells train on, with its first seed: name -> the first such cell.
+
+    The name is the policy's, with those axes that change the subset.
+    """
+    cells, first = cells_of(plan.cells, spec), dict[str, Cell]()
+    axes = [a for a in cells[0].swept if a in _OF_SUBSETS or a.startswith("probe.")]
+    varying = [a for a in axes if any(cell.swept[a] != cells[0].swept[a] for cell in cells)]
+    for cell in cells:
+        text = axes_text({axis: cell.swept[axis] for axis in varying})
+        first.setdefault(", ".join(filter(None, [cell.policy, text])), cell)
+    return first
+
+
+def pool_section(plan: Plan, store: Store, spec: ProbeSpec) -> Section:
+    """The figures of one training probe; a paragraph in their place while samples are missing."""
+    title = pool_title(plan, spec)
+    anchor, heading = f"difficulty-{spec.key}-{spec.dataset.name}", f"Difficulty: {title}"
+    pool = plan.pool(spec)
+    adaptive = targets_of(plan, spec) is not None
+    try:
+        outcomes = load_outcomes(store, spec, pool.train, pool.task, partial=adaptive)
+    except RuntimeError as error:
+        return Section(anchor, heading, (Paragraph(str(error)),))
+    table = difficulty_of(plan, spec, outcomes)
+    note = (Paragraph(ADAPTIVE),) if adaptive else ()
+    figures = pool_figures(title, table, spec, _outcomes(plan, store, spec, table))
+    return Section(anchor, heading, (*note, figures))
+
+
+def pool_figures(
+    title: str, table: pa.Table, spec: ProbeSpec, subsets: Mapping[str, Mapping[str, int]]
+) -> FigureRow:
+    """The pool by correct completions, and its outcomes beside those of `subsets` (by name)."""
+    histogram = Figure(
+        f"Prompts of the pool by correct completions, {title}: {table.num_rows} prompts, by "
+        "the outcome of their completions",
+        partial(failure_histogram, table, spec.settings.samples),
+    )
+    outcomes = Figure(
+        f"Outcomes of the base model's completions, {title}: in the pool and in each subset",
+        partial(outcome_bars, {"pool": outcome_counts(table), **subsets}),
+    )
+    return FigureRow((histogram, outcomes))
+
+
+def _outcomes(
+    plan: Plan, store: Store, spec: ProbeSpec, table: pa.Table
+) -> dict[str, dict[str, int]]:
+    """Outcomes of the probe's samples in each subset (first seed)."""
+    outcomes: dict[str, dict[str, int]] = {}
+    for name, cell in subset_cells(plan, spec).items():
+        if (subset := read_subset(store, cell)) is not None:
+            chosen = pc.is_in(table["prompt_id"], value_set=subset["prompt_id"].combine_chunks())
+            outcomes[name] = outcome_counts(table.filter(chosen))
+    return outcomes
+
+
+Ints = npt.NDArray[np.integer]
+
+EXAMPLES = 3  # completions to read of each outcome
+SUSPECTS_READ = 5  # suspected wrong gold answers shown with a completion
+AGREED = "agreed"  # the key of completions that agree against the gold answer
+SIMULATED_PROMPTS = 200_000  # of all second probes together
+UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
+
+
+class PolicyOutlook(NamedTuple):
+    """What a policy takes from the pool with its first seed; `note` says why it is not known."""
+
+    policy: str
+    seed: int
+    summary: Summary | None
+    command: str
+    note: str = ""
+
+
+class Example(NamedTuple):
+    """A completion to read; `extracted` is the answer that the marker found in it."""
+
+    prompt: Prompt
+    sample: int
+    outcome: str
+    extracted: str | None
+    completion: str
+
+
+@dataclass(frozen=True)
+class PoolAnalysis:
+    """A probe of a training pool. `table` has the schema DIFFICULTY.
+
+    drawn: stored samples, of `expected`, of which an adaptive probe that stops early needs fewer.
+    unsolved: rows of prompts without a correct sample; unfinished: rows of those that failed, and
+    only by truncation. prompts: the whole pool. examples: completions to read by
+    outcome, and those that agree on another answer than the gold one under AGREED.
+    """
+
+    title: str
+    spec: ProbeSpec
+    table: pa.Table
+    drawn: int
+    stops_early: bool
+    group_size: int
+    reliability: float | None  # None where the data do not determine it
+    policies: tuple[PolicyOutlook, ...]
+    agreement: Agreement
+    unsolved: np.ndarray
+    unfinished: np.ndarray
+    prompts: PromptTable
+    examples: Mapping[str, list[Example]]
+
+    def prompt(self, prompt_id: str) -> Prompt:
+        """A prompt of the pool."""
+        return self.prompts.with_ids([prompt_id])[prompt_id]
+
+    @property
+    def samples(self) -> int:
+        """K: the samples of each prompt."""
+        return self.spec.settings.samples
+
+    @property
+    def expected(self) -> int:
+        """The samples of a complete probe."""
+        return int(self.table.num_rows) * self.samples
+
+    @property
+    def complete(self) -> bool:
+        """Whether every sample is drawn, so that pass rates can be estimated."""
+        return self.drawn == self.expected
+
+
+def analyse_pool(
+    plan: Plan, store: Store, spec: ProbeSpec, table_file: Path | None = None
+) -> PoolAnalysis | None:
+    """Analyse the stored samples of a training probe; None without any.
+
+    `table_file` is where the difficulty table will be written: commands select from it.
+    """
+    pool = plan.pool(spec)
+    outcomes, wrong = _read_outcomes(store, spec, pool)
+    if not outcomes.drawn:
+        return None
+    group_size = int(cells_of(plan.cells, spec)[0].grpo["num_generations"])
+    tables = CellTables(outcomes)
+    table = tables.with_group(spec, group_size)
+    complete = outcomes.complete
+    agreed = agreement_of_rows(wrong.row, wrong.answers, table)
+    pairs = {**_of_each_outcome(outcomes), AGREED: _agreeing(table, wrong, agreed.suspects)}
+    del wrong  # of a large pool, it takes a quarter of the table's memory
+    prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
+    return PoolAnalysis(
+        title=pool_title(plan, spec),
+        spec=spec,
+        table=table,
+        drawn=outcomes.drawn,
+        stops_early=targets_of(plan, spec) is not None,
+        group_size=group_size,
+        reliability=None if prior.note else reliability(prior, spec.settings.samples),
+        policies=tuple(_policies(plan, store, spec, tables if complete else None, table_file)),
+        agreement=agreed,
+        unsolved=_rows(table, some="scorable", none=("successes",)),
+        unfinished=_rows(table, some="truncated", none=("wrong", "unparsed")),
+        prompts=pool.train,
+        examples=_read_examples(store, spec, pool, pairs),
+    )
+
+
+def _rows(table: pa.Table, some: str, none: Sequence[str]) -> np.ndarray:
+    """The rows with a count above 0 in one column and without any in the others."""
+    kept = counts(table, some) > 0
+    for name in none:
+        kept &= counts(table, name) == 0
+    return np.flatnonzero(kept)
+
+
+def _policies(
+    plan: Plan, store: Store, spec: ProbeSpec, tables: CellTables | None, table_file: Path | None
+) -> list[PolicyOutlook]:
+    """Each policy of the grid, with its first seed; `tables` is None for an incomplete probe.
+
+    A probe that stops early knows its subsets, but nothing more.
+    """
+    outlooks = []
+    for policy, cell in subset_cells(plan, spec).items():
+        if tables is None:
+            file = f"{store.uri}/subsets/{cell.subset_key}.parquet"
+            if store.exists("subsets", f"{cell.subset_key}.parquet"):
+                outlooks.append(PolicyOutlook(policy, cell.seed, None, "", f"subset in {file}"))
+            continue
+        table = tables.of(cell)
+        try:
+            size = select(table, request_of(cell))[0].num_rows
+            summary = _summary(table, cell, size)
+        except PolicyError as error:
+            outlooks.append(PolicyOutlook(policy, cell.seed, None, "", str(error)))
+            continue
+        command, note = "", ""
+        if cell.online:
+            note = "chooses the prompts of each update among these, during training"
+        elif table_file and needed_samples(cell.probe) == needed_samples(spec):
+            command = _select_command(policy, cell, size, table_file)
+        outlooks.append(PolicyOutlook(policy, cell.seed, summary, command, note))
+    return outlooks
+
+
+def _summary(table: pa.Table, cell: Cell, size: int) -> Summary:
+    """A second probe is simulated less often for a large pool, which averages over more prompts."""
+    return summarise(
+        table,
+        size,
+        build_policy(cell.rule),
+        cell.seed,
+        cell.probe.settings.samples,
+        repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
+        group_size=int(cell.grpo["num_generations"]),
+    )
+
+
+def _select_command(name: str, cell: Cell, size: int, table_file: Path) -> str:
+    """The command line that selects the cell's subset from the pool's difficulty table."""
+    out = table_file.with_name(f"{table_file.stem}-{UNSAFE.sub('_', name)}.parquet")
+    options = [("--option", f"{name}={json.dumps(v)}") for name, v in cell.rule.options.items()]
+    arguments = [
+        ("--probe", str(table_file)),
+        ("--policy", cell.rule.policy),
+        *options,
+        ("--budget", str(size)),
+        ("--seed", str(cell.seed)),
+        ("--out", str(out)),
+    ]
+    return " ".join(["decile", "select", *(f"{n} {shlex.quote(v)}" for n, v in arguments)])
+
+
+class WrongAnswers(NamedTuple):
+    """The wrong answers of a probe: row of the difficulty table, sample, and extracted answer."""
+
+    row: Ints
+    sample: Ints
+    answers: pa.ChunkedArray
+
+
+def _read_outcomes(store: Store, spec: ProbeSpec, pool: Pool) -> tuple[Outcomes, WrongAnswers]:
+    """The outcomes of a training probe, and its wrong answers; each part is read once."""
+    reader = OutcomeReader(spec, pool.train, pool.task)
+    rank = np.empty(len(pool.train), dtype=np.int32)
+    rank[pool.train.order] = np.arange(len(rank), dtype=np.int32)
+    rows, answers = [np.empty((0, 2), dtype=np.int32)], [pa.array([], pa.string())]
+    for part in rows_of_parts(store, spec, pool.train, (*COUNTED, "extracted"), pool.task):
+        new = reader.add_rows(part.prompts, part.samples)
+        wrong = pc.and_(
+            pc.equal(part.samples["outcome"], "wrong"), part.samples["extracted"].is_valid()
+        )
+        kept = new & wrong.to_numpy()
+        samples = part.samples.filter(pa.array(kept))
+        places = [rank[part.prompts[kept]], samples["sample"].to_numpy()]
+        rows.append(np.stack(places, axis=1).astype(np.int32))
+        answers += samples["extracted"].chunks
+    row, sample = np.concatenate(rows).T
+    return reader.outcomes, WrongAnswers(row, sample, pa.chunked_array(answers, pa.string()))
+
+
+def _of_each_outcome(outcomes: Outcomes) -> dict[str, list[tuple[str, int]]]:
+    """Outcome -> (prompt_id, sample) of its first sample for the first EXAMPLES prompts.
+
+    Ids are hashes, so their order depends neither on success nor on the order of the source.
+    """
+    pairs: dict[str, list[tuple[str, int]]] = {}
+    codes, order = outcomes.by_id, outcomes.prompts.order
+    for code, outcome in enumerate(OUTCOMES):
+        rows = np.flatnonzero((codes == code).any(axis=1))[:EXAMPLES]
+        samples = np.argmax(codes[rows] == code, axis=1)
+        ids = outcomes.prompts.ids(order[rows]).to_pylist()
+        pairs[outcome] = list(zip(ids, samples.tolist(), strict=True))
+    return pairs
+
+
+def _agreeing(
+    table: pa.Table, wrong: WrongAnswers, suspects: Sequence[SuspectGold]
+) -> list[tuple[str, int]]:
+    """(prompt_id, sample) of one completion with the agreed answer, for the first suspects."""
+    pairs = []
+    for suspect in suspects[:SUSPECTS_READ]:
+        at = np.flatnonzero(wrong.row == pc.index(table["prompt_id"], suspect.prompt_id).as_py())
+        same = pc.equal(wrong.answers.take(pa.array(at)), suspect.answer).to_numpy()
+        pairs.append((suspect.prompt_id, int(wrong.sample[at[same]].min())))
+    return pairs
+
+
+def _read_examples(
+    store: Store, spec: ProbeSpec, pool: Pool, pairs: Mapping[str, list[tuple[str, int]]]
+) -> dict[str, list[Example]]:
+    """The completions of these samples, under the same names; only their prompts are read."""
+    samples_shown = {pair for group in pairs.values() for pair in group}
+    ids = {prompt_id for prompt_id, _ in samples_shown}
+    prompts = pool.train.with_ids(ids)
+    rows = load_samples(store, spec, list(prompts.values()), SAMPLES.names, pool.task)
+    by_pair = {(row["prompt_id"], row["sample"]): row for row in rows.to_pylist()}
+    return {
+        name: [
+            Example(
+                prompts[row["prompt_id"]],
+                row["sample"],
+                row["outcome"],
+                row["extracted"],
+                row["completion"],
+            )
+            for pair in group
+            if (row := by_pair.get(pair))
+        ]
+        for name, group in pairs.items()
+    }

@@ -1,0 +1,530 @@
+"""The claims of an experiment, judged on its finished cells.
+
+A claim is judged once in each block: the cells that are equal in every axis that it does not
+compare, but the seed.
+
+What one finished cell measured of a claim, by test question or by update. Pure.
+
+What the papers report for a claim, next to its verdict. Pure: plain numbers.
+
+Paper A is that of `orchestrator.report.published`. Paper B: Yadav, Yadav, Goyal, "Limits of
+Difficulty Scaling: Hard Samples Yield Diminishing Returns in GRPO-Tuned SLMs".
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orchestrator.config.claims import (
+    BASE,
+    BASE_SIDE,
+    CORRELATION,
+    EVERY_TIER,
+    Claim,
+    side_text,
+)
+from orchestrator.config.experiment import axes_text
+from orchestrator.embedded import is_embedded
+from orchestrator.evaluation.metrics import pass_at_k
+from orchestrator.planning.cells import Cell, axes_without
+from orchestrator.planning.plan import has_values
+from orchestrator.report import published
+from orchestrator.report.compare import Family, Spreads, reading_points, settings_key
+from orchestrator.report.content import Claims
+from orchestrator.report.rows import OWN, Row
+from orchestrator.report.sections.tables import NONE, learnable_gain_points
+from orchestrator.stats.claim_tests import (
+    ClaimVerdict,
+    Measured,
+    judge_claim,
+    measured_correlation,
+    measured_difference,
+    value_texts,
+)
+from orchestrator.stats.comparison import Run, pair_seeds
+from orchestrator.stats.inference import SeedSpread
+from orchestrator.stats.sentences import in_points
+
+
+class NotMeasured(Exception):
+    """A finished cell lacks what a claim needs; says which cell and what."""
+
+
+class Reading(NamedTuple):
+    """How one block of cells is read.
+
+    claim: with one tier, if it has any. updates: id of a row -> update where the experiment
+    compares it. limit: the end of the cost over which accuracy is averaged. questions: those of the
+    claim's tier; None for all.
+    """
+
+    claim: Claim
+    updates: Mapping[int, int]
+    limit: float
+    questions: frozenset[str] | None
+
+
+def test_set_of(claim: Claim, row: Row) -> str:
+    """The test set of a claim in a row's counts."""
+    own = claim.test_set in (None, row.cell.probe.dataset.name)
+    return OWN if own else str(claim.test_set)
+
+
+def question_run(reading: Reading, row: Row, *, base: bool) -> Run:
+    """Each test question and its value, of a trained or of the base model. Raises NotMeasured."""
+    claim = reading.claim
+    if base:
+        values = _at(reading, row, 0)
+    elif claim.over:
+        values = _mean_over(reading, row)
+    else:
+        values = _at(reading, row, _update(reading, row))
+    if claim.metric == "gain":
+        before = _at(reading, row, 0)
+        values = {i: values[i] - before[i] for i in values.keys() & before.keys()}
+    return list(values), np.array(list(values.values()))
+
+
+def learnable_run(reading: Reading, row: Row) -> tuple[Run, Run]:
+    """Learnable % of a cell as one number, and by update: the share of live groups."""
+    shares = {update: groups.live for update, groups in row.shares.items()}
+    percentage = row.result["learnable_pct"]
+    if reading.claim.at:
+        last = _update(reading, row)
+        shares = {update: share for update, share in shares.items() if update <= last}
+        if not shares:
+            raise NotMeasured(f"{row.cell.name} recorded no group by update {last}")
+        percentage = 100 * float(np.mean(list(shares.values())))
+    by_update = list(map(str, shares)), np.array(list(shares.values()))
+    return ((("",), np.array([percentage / 100])), by_update)
+
+
+def unequal_costs(claim: Claim, rows: Sequence[Row], compare_at: str) -> str:
+    """The costs of rows that are read after training, where policies are compared at equal ones.
+
+    Empty where they are equal, or the claim says where rows are read.
+    """
+    if claim.at or claim.over or compare_at == "updates" or BASE_SIDE in (claim.a, claim.b):
+        return ""
+    spent = [
+        row.costs[compare_at][-1]
+        for row in rows
+        if claim.metric == "learnable" or test_set_of(claim, row) != OWN
+    ]
+    if not spent or min(spent) == max(spent):
+        return ""
+    return f"read after training, at {min(spent):,.0f} to {max(spent):,.0f} {compare_at}"
+
+
+def _update(reading: Reading, row: Row) -> int:
+    """The update at which a row is read: the claim's, or else where the experiment compares."""
+    claim = reading.claim
+    if not claim.at:
+        own = claim.metric != "learnable" and test_set_of(claim, row) == OWN
+        update = reading.updates[id(row)] if own else row.cell.updates
+        if not update:
+            raise NotMeasured(
+                f"{row.cell.name} has no evaluation within the common budget: set a smaller "
+                "evaluate.every"
+            )
+        return update
+    cost, amount = claim.at
+    if cost == "updates":
+        return int(amount)
+    spent = row.costs[cost]
+    if spent[-1] < amount * (1 - 1e-9):
+        raise NotMeasured(f"{row.cell.name} ends at {spent[-1]:,.0f} {cost}")
+    evaluated: Sequence[int] = range(len(spent))
+    if claim.metric != "learnable":
+        evaluated = sorted(row.counts[test_set_of(claim, row)])
+    last = max(u for u in evaluated if spent[u] <= amount * (1 + 1e-9))
+    if not last:
+        first = next(u for u in evaluated if u)
+        raise NotMeasured(
+            f"{row.cell.name} has no evaluation within {amount:,.15g} {cost}: the first one is at "
+            f"{spent[first]:,.0f}; set a smaller evaluate.every"
+        )
+    return last
+
+
+def _at(reading: Reading, row: Row, update: int) -> dict[str, float]:
+    """Question -> value after an update; without questions that were not scored often enough."""
+    claim, test_set = reading.claim, test_set_of(reading.claim, row)
+    counts = row.counts.get(test_set, {}).get(update)
+    if counts is None:
+        name = test_set or row.cell.probe.dataset.name
+        raise NotMeasured(f"{row.cell.name} was not tested on {name} after update {update}")
+    k = claim.pass_at
+    return {
+        i: c / n if k is None else pass_at_k(n, c, k)
+        for i, (n, c) in counts.items()
+        if n >= (k or 1) and (reading.questions is None or i in reading.questions)
+    }
+
+
+def _mean_over(reading: Reading, row: Row) -> dict[str, float]:
+    """Question -> area under its curve over a cost, up to the limit, divided by the limit."""
+    updates = sorted(row.counts[OWN])
+    spent = row.costs[str(reading.claim.over)][updates]
+    curves = [_at(reading, row, update) for update in updates]
+    shared = sorted(set.intersection(*map(set, curves)))
+    values = np.array([[curve[i] for i in shared] for curve in curves]).reshape(len(updates), -1)
+    within = spent < reading.limit
+    ends = [np.interp(reading.limit, spent, column) for column in values.T]
+    costs = np.append(spent[within], reading.limit)
+    areas = np.trapezoid(np.vstack([values[within], ends]), costs, axis=0)
+    return dict(zip(shared, (areas / reading.limit).tolist(), strict=True))
+
+
+# Paper B, abstract: points by which training on GSM8K beats training on MATH, on numeric MATH.
+CROSS_DATASET = {"1.5b": 5.0, "3b": 3.0}
+AIME_K = 8  # of pass@k in table 4
+# Paper A's authors, in their blog: one sample per prompt, average over models.
+ONE_SAMPLE = {
+    ("base_wrong", "full"): "+3.0 (85 against 82 %)",
+    ("base_wrong", "base_right"): "+14.3 % relative",
+}
+
+
+def published_text(claim: Claim, a: Cell | None, b: Cell | None) -> str:
+    """The published difference that corresponds to a claim; empty where there is none.
+
+    a, b: a cell of each side; the base model has one of the other side. Of a correlation, any cell
+    that it is about is enough. Where the model is not one of the paper's, the range over its
+    models; nothing is comparable with an embedded model, which is a toy.
+    """
+    if any(cell and is_embedded(cell.probe.model.location) for cell in (a, b)):
+        return ""
+    if claim.metric == CORRELATION:
+        fit = published.published_r_squared()
+        return f"{published.STATED_R_SQUARED} (its tables: {fit.value:.2f})"
+    if a is None or b is None or a.online or b.online or claim.at or claim.over or claim.tier:
+        return ""
+    if claim.axes == {"dataset"}:
+        return _cross_dataset(claim, a, b)
+    if not claim.axes <= {"policy", "model"}:
+        return ""
+    pair = tuple(
+        BASE if side == BASE_SIDE else cell.rule.policy
+        for side, cell in ((claim.a, a), (claim.b, b))
+    )
+    tested, task = _tested_on(claim, a), a.probe.dataset.task
+    if pair in ONE_SAMPLE and tested == "gsm8k":
+        return ONE_SAMPLE[pair]
+    if tested == "aime2025" and task == "gsm8k" and claim.pass_at == AIME_K:
+        solved = [{BASE: published.AIME_BASE, **published.AIME_SOLVED}.get(name) for name in pair]
+        if None in solved:
+            return ""
+        points = 100 * (solved[0] - solved[1]) / published.AIME_QUESTIONS  # type: ignore[operator]
+        return (
+            f"{in_points(points)} ({solved[0]} against {solved[1]} of {published.AIME_QUESTIONS})"
+        )
+    return "" if claim.pass_at or tested != task else _from_tables(claim, pair, a, b)
+
+
+def _from_tables(claim: Claim, pair: tuple[str, ...], a: Cell, b: Cell) -> str:
+    """The difference in tables 1 to 3."""
+    if "model" in claim.axes and claim.metric == "accuracy":
+        return ""  # it does not give the accuracy of the base models
+    by_model = {
+        row.model.casefold(): row for row in published.ALL if row.task == a.probe.dataset.task
+    }
+    own = [by_model.get(_hub_name(cell).casefold()) for cell in (a, b)]
+    rows = [tuple(own)]
+    if None in own:
+        rows = [] if "model" in claim.axes else [(row, row) for row in by_model.values()]
+    points = []
+    for sides in rows:
+        values = [
+            {BASE: 0.0, **row.gain}.get(name)
+            if claim.metric != "learnable"
+            else row.learnable.get(name)
+            for row, name in zip(sides, pair, strict=True)
+            if row
+        ]
+        if None in values:
+            return ""
+        points.append(values[0] - values[1])  # type: ignore[operator]
+    if len(points) > 1:
+        return f"{in_points(min(points))} to {in_points(max(points))} ({len(points)} models)"
+    return in_points(points[0]) if points else ""
+
+
+def _cross_dataset(claim: Claim, a: Cell, b: Cell) -> str:
+    """Paper B: GSM8K minus MATH on numeric MATH, where the model has its size."""
+    tasks = (a.probe.dataset.task, b.probe.dataset.task)
+    size = re.search(r"[\d.]+b\b", _hub_name(a).casefold())
+    points = CROSS_DATASET.get(size[0]) if size else None
+    if {*tasks} != {"gsm8k", "math"} or _tested_on(claim, a) != "math" or points is None:
+        return ""
+    return f"about {in_points(points if tasks[0] == 'gsm8k' else -points)}"
+
+
+def _tested_on(claim: Claim, cell: Cell) -> str:
+    """The task of the test set."""
+    if claim.test_set in (None, cell.probe.dataset.name):
+        return cell.probe.dataset.task
+    sets = {extra.dataset: extra.probe.dataset.task for extra in cell.extra_evals}
+    return sets.get(str(claim.test_set), "")
+
+
+def _hub_name(cell: Cell) -> str:
+    """The last part of a model's Hub id."""
+    return cell.probe.model.location.rpartition("/")[2]
+
+
+# claim -> {"at": when a run first saw it, "results": cells that had results by then}
+Declared = Mapping[str, Mapping[str, Any]]
+Tiers = Mapping[str, Mapping[str, str]]  # data set -> test question -> tier
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim of the experiment file, judged on one block of cells.
+
+    cells: names the block; empty where the claim is about all cells or about none. value, interval:
+    the difference in points, or R², as text. paper: what the paper reports, where it does.
+    """
+
+    text: str
+    cells: str
+    verdict: str
+    reason: str
+    declared: str
+    value: str = NONE
+    interval: str = ""
+    sample: str = NONE
+    paper: str = NONE
+
+    @property
+    def limits(self) -> str:
+        """The reason without the numbers: what was claimed, and what limits the verdict."""
+        return self.reason if self.value == NONE else self.reason.partition("; ")[2]
+
+
+@dataclass
+class Block:
+    """The cells of both sides that are equal in every other axis but the seed; `a`, `b`: by seed.
+
+    The base model has the cells of the other side.
+    """
+
+    title: str
+    families: list[Family] = field(default_factory=list)
+    a: Sequence[Row] = ()
+    b: Sequence[Row] = ()
+
+    @property
+    def rows(self) -> list[Row]:
+        """The cells of both sides."""
+        return [*self.a, *self.b]
+
+
+def claim_results(
+    claims: Sequence[Claim],
+    families: Sequence[Family],
+    declared: Declared = MappingProxyType({}),
+    tiers: Tiers = MappingProxyType({}),
+    spreads: Mapping[str, Spreads] = MappingProxyType({}),
+) -> list[ClaimResult]:
+    """Each claim, judged on every block of cells that it covers.
+
+    tiers: of the test sets of claims about tiers. spreads (by `settings_key`): how much results
+    vary between seeds, for blocks with one seed.
+    """
+    results = []
+    for claim in claims:
+        when = _declared(declared.get(claim.text))
+        if claim.metric == CORRELATION:
+            results.append(_correlation(claim, families, when))
+            continue
+        blocks = _blocks(claim, families)
+        for block in blocks:
+            for one, title in _each_tier(claim, block, tiers):
+                verdict = _judge(one, block, tiers, spreads)
+                paper = published_text(claim, _cell(block.a), _cell(block.b))
+                results.append(_result(claim, title, verdict, when, paper))
+        if not blocks:
+            sides = " or ".join(side_text(s) for s in (claim.a, claim.b) if s != BASE_SIDE)
+            nothing = ClaimVerdict("inconclusive", f"no finished cells of {sides} to compare")
+            results.append(_result(claim, "", nothing, when))
+    return results
+
+
+def claims_table(results: Sequence[ClaimResult], caption: str) -> Claims:
+    """Claims with their verdicts, for the report; published numbers where there are any."""
+    published = any(r.paper != NONE for r in results)
+    head = ("claim", "cells", "verdict", "measured [95 %]", "sample")
+    return Claims(
+        "Claims",
+        (*head, *(("published",) * published), "why"),
+        [
+            (
+                *(r.text, r.cells or NONE, r.verdict, f"{r.value} {r.interval}".strip()),
+                *(r.sample, *((r.paper,) * published), f"{r.limits}; {r.declared}"),
+            )
+            for r in results
+        ],
+        caption,
+    )
+
+
+def _blocks(claim: Claim, families: Sequence[Family]) -> list[Block]:
+    blocks: dict[tuple[str, ...], Block] = {}
+    for family in families:
+        for rows in family.by_policy().values():
+            cell = rows[0].cell
+            sides = [
+                name
+                for name, side in (("a", claim.a), ("b", claim.b))
+                if side != BASE_SIDE and has_values(cell, side) and has_values(cell, claim.only)
+            ]
+            if not sides:
+                continue
+            key = axes_without(cell, "seed", *claim.axes)
+            block = blocks.setdefault(key, Block(_title(cell, claim.axes)))
+            block.families.append(family)
+            for name in sides:
+                setattr(block, name, rows)
+    for block in blocks.values():
+        if BASE_SIDE in (claim.a, claim.b):
+            block.a = block.b = block.rows
+    return [*blocks.values()]
+
+
+def _title(cell: Cell, compared: set[str]) -> str:
+    """The axes that a claim does not compare, in words."""
+    axes = {axis: value for axis, value in cell.axes.items() if axis not in compared}
+    names = " on ".join(axes[axis] for axis in ("model", "dataset") if axis in axes)
+    policy = [axes["policy"]] if "policy" in axes else []
+    probe = [f"probe {axes['probe_seed']}"] if axes.get("probe_seed") else []
+    swept = axes_text({axis: axes[axis] for axis in cell.swept if axis in axes})
+    return ", ".join(filter(None, [names, *policy, *probe, swept]))
+
+
+def _each_tier(claim: Claim, block: Block, tiers: Tiers) -> Iterator[tuple[Claim, str]]:
+    """The claim with each tier that it is about, and a title."""
+    if claim.tier != EVERY_TIER:
+        yield claim, block.title
+        return
+    names = {*tiers[claim.test_set or block.rows[0].cell.probe.dataset.name].values()}
+    for tier in sorted(names, key=lambda name: (len(name), name)):  # "9" before "10"
+        yield replace(claim, tier=tier), f"{block.title}, tier {tier}"
+
+
+def _judge(
+    claim: Claim, block: Block, tiers: Tiers, spreads: Mapping[str, Spreads]
+) -> ClaimVerdict:
+    """The verdict on one block; inconclusive, with the reason, where something is missing."""
+    for side, rows in ((claim.a, block.a), (claim.b, block.b)):
+        if not rows:
+            return ClaimVerdict("inconclusive", f"no finished cells of {side_text(side)}")
+    same = {row.cell.cell_id for row in block.a} & {row.cell.cell_id for row in block.b}
+    if same and BASE_SIDE not in (claim.a, claim.b):
+        return ClaimVerdict("inconclusive", "both sides are the same cells: the axis changes none")
+    questions = None
+    if claim.tier:
+        by_question = tiers[claim.test_set or block.rows[0].cell.probe.dataset.name]
+        questions = frozenset(i for i, tier in by_question.items() if tier == claim.tier)
+    limit = min(float(row.costs[claim.over][-1]) for row in block.rows) if claim.over else 0.0
+    reading = Reading(claim, _updates(block), limit, questions)
+    try:
+        verdict = judge_claim(claim, _measure(reading, block, _spread(claim, block, spreads)))
+    except NotMeasured as error:
+        return ClaimVerdict("inconclusive", str(error))
+    costs = unequal_costs(claim, [*block.a, *block.b], block.families[0].compare_at)
+    return verdict._replace(reason="; ".join(filter(None, [verdict.reason, costs])))
+
+
+def _measure(reading: Reading, block: Block, spread: SeedSpread | None) -> Measured:
+    """Side a minus side b of a block. Raises NotMeasured."""
+    claim = reading.claim
+    if claim.metric == "learnable":
+        return _measure_learnable(reading, block, spread)
+    a, b = (
+        {row.cell.seed: question_run(reading, row, base=side == BASE_SIDE) for row in rows}
+        for side, rows in ((claim.a, block.a), (claim.b, block.b))
+    )
+    return measured_difference(a, b, spread)
+
+
+def _measure_learnable(reading: Reading, block: Block, spread: SeedSpread | None) -> Measured:
+    """Over seeds; with one seed, by its live groups, paired by update."""
+    a, b = (
+        {row.cell.seed: learnable_run(reading, row) for row in rows} for rows in (block.a, block.b)
+    )
+    measured = measured_difference(
+        {seed: run[0] for seed, run in a.items()}, {seed: run[0] for seed, run in b.items()}, spread
+    )
+    if measured.seeds > 1:
+        return measured
+    [(seed_a, seed_b)] = pair_seeds([*a], [*b])
+    by_update = measured_difference({0: a[seed_a][1]}, {0: b[seed_b][1]}, spread, "update")
+    return by_update if by_update.items > 1 else measured
+
+
+def _updates(block: Block) -> dict[int, int]:
+    """id of a row -> the update at which the experiment compares it with the others."""
+    families = [*{id(family): family for family in block.families}.values()]
+    rows = [row for family in families for row in family.rows]
+    points = families[0].points
+    if len(families) > 1:
+        points = reading_points(rows, families[0].compare_at)
+    return {id(row): points[number].update for number, row in enumerate(rows)}
+
+
+def _spread(claim: Claim, block: Block, spreads: Mapping[str, Spreads]) -> SeedSpread | None:
+    """The variance between seeds that other cells tell: of final results with equal settings."""
+    own = claim.metric == "learnable" or test_set_of(claim, block.rows[0]) == OWN
+    compared = claim.at or claim.over or claim.tier or BASE_SIDE in (claim.a, claim.b)
+    keys = {settings_key(row.cell) for row in block.rows} if spreads else set()
+    if not own or compared or claim.pass_at or len(keys) != 1:
+        return None
+    of_settings = spreads.get(keys.pop(), Spreads())
+    return of_settings.learnable if claim.metric == "learnable" else of_settings.accuracy
+
+
+def _correlation(claim: Claim, families: Sequence[Family], when: str) -> ClaimResult:
+    """R² of learnable % and gain over all cells that a claim is about, each counted once."""
+    rows = {
+        row.cell.cell_id: row
+        for family in families
+        for row in family.rows
+        if has_values(row.cell, claim.only)
+    }
+    points = [point for _, point in learnable_gain_points([*rows.values()])]
+    measured = measured_correlation(points, len({row.cell.seed for row in rows.values()}))
+    paper = published_text(claim, _cell([*rows.values()]), None)
+    return _result(claim, "", judge_claim(claim, measured), when, paper)
+
+
+def _result(
+    claim: Claim, title: str, verdict: ClaimVerdict, when: str, paper: str = ""
+) -> ClaimResult:
+    measured, numbers, sample = verdict.measured, (NONE, ""), NONE
+    if measured is not None and not np.isnan(measured.effect):
+        numbers = value_texts(claim, measured)
+        sample = f"{measured.seeds} seed{'s' * (measured.seeds != 1)}"
+        if measured.items > 1:
+            sample += f" × {measured.items:,} {measured.item}s"
+        if measured.item == "cell":
+            sample = f"{measured.items} cells"
+    return ClaimResult(
+        claim.text, title, verdict.verdict, verdict.reason, when, *numbers, sample, paper or NONE
+    )
+
+
+def _cell(rows: Sequence[Row]) -> Cell | None:
+    return rows[0].cell if rows else None
+
+
+def _declared(declaration: Mapping[str, Any] | None) -> str:
+    if declaration is None:
+        return "not yet declared by a run"
+    results = declaration["results"]
+    before = f"after {results} results" if results else "before any result"
+    return f"declared {declaration['at']}, {before}"

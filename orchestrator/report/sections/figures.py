@@ -1,0 +1,295 @@
+"""Figures of training: reward, learnable %, completion length and KL by update.
+
+The report's figures as SVG elements: curves, the scatter plot, bars and histograms.
+
+Figures of live and dead groups: their shares over updates and by tier.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from orchestrator.difficulty.table import outcome_histogram
+from orchestrator.evaluation.groups import GroupShares
+from orchestrator.report.drawing import (
+    COLOURS,
+    MARKERS,
+    SMALL,
+    legend_above,
+    moving_mean,
+    new_axes,
+    new_panels,
+    svg,
+    wrapped,
+)
+from orchestrator.report.rows import Row
+from orchestrator.report.sections.ledger import tiers_of
+from orchestrator.report.sections.tables import Bar, learnable_gain_points
+from orchestrator.stats.inference import r_squared
+from tasks import OUTCOMES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_BARS = 40
+Styles = Mapping[str, tuple[str, str]]  # policy -> colour, marker
+
+
+def accuracy_curves(rows: Sequence[Row], styles: Styles) -> str:
+    """Accuracy on the test set by update, one line per policy: the mean over its seeds.
+
+    The band spans the seeds. Only updates at which all of them were evaluated are shown.
+    """
+    figure, axes = new_axes(*SMALL)
+    for policy in dict.fromkeys(row.cell.policy for row in rows):
+        curves = [row.curve for row in rows if row.cell.policy == policy]
+        updates = sorted(set.intersection(*(set(c) for c in curves)))
+        values = 100 * np.array([[c[u] for u in updates] for c in curves])
+        colour, marker = styles[policy]
+        axes.plot(updates, values.mean(axis=0), color=colour, marker=marker, ms=4, label=policy)
+        if len(curves) > 1:
+            low, high = values.min(axis=0), values.max(axis=0)
+            axes.fill_between(updates, low, high, color=colour, alpha=0.15, lw=0)
+    axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel("update")
+    axes.set_ylabel("test accuracy, %")
+    legend_above(axes, 4)
+    return svg(figure)
+
+
+def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) -> str:
+    """Learnable % against gain in points, one mark per cell (paper A, figure 3), and R².
+
+    `groups`: model and data -> rows. Each group has its own marker, each policy its colour. The
+    line and R² need at least eight cells.
+    """
+    figure, axes = new_axes(*SMALL)
+    rows = [row for group in groups.values() for row in group]
+    policies = list(dict.fromkeys(row.cell.policy for row in rows))
+    for number, group in enumerate(groups.values()):
+        marker = MARKERS[number % len(MARKERS)]
+        for row, point in learnable_gain_points(group):
+            axes.plot(*point, marker, color=styles[row.cell.policy][0], ms=6, alpha=0.85)
+    for policy in policies:
+        axes.plot([], [], "o", color=styles[policy][0], label=policy)
+    for number, name in enumerate(groups if len(groups) > 1 else []):
+        axes.plot([], [], MARKERS[number % len(MARKERS)], color="#000000", mfc="none", label=name)
+    axes.set_xlabel("learnable %")
+    points = [point for _, point in learnable_gain_points(rows)]
+    if points:
+        _line(axes, *np.array(points).T)
+    axes.set_ylabel("gain, points")
+    legend_above(axes, 4 if len(groups) == 1 else 3)
+    return svg(figure)
+
+
+def _line(axes: "Axes", x: np.ndarray, y: np.ndarray) -> None:
+    """The least-squares line with its R², where it is defined."""
+    fit = r_squared(x, y)
+    if np.isnan(fit.value):
+        return
+    slope, start = np.polyfit(x, y, 1)
+    ends = np.array([x.min(), x.max()])
+    axes.plot(ends, start + slope * ends, color="#000000", lw=0.8, ls="--")
+    text = f"R² {fit.value:.2f} [{fit.low:.2f}, {fit.high:.2f}], {fit.cells} cells"
+    axes.set_xlabel(f"learnable % ({text})")
+
+
+def tier_bars(accuracies: Mapping[str, Mapping[str, Bar]], styles: Styles) -> str:
+    """Accuracy in % by tier, one group of bars per tier, one bar per name (base, each policy).
+
+    `accuracies` is name -> tier -> bar.
+    """
+    figure, axes = new_axes(*SMALL)
+    tiers = list(dict.fromkeys(tier for by_tier in accuracies.values() for tier in by_tier))
+    width = 0.8 / max(1, len(accuracies))
+    for number, (name, by_tier) in enumerate(accuracies.items()):
+        positions = np.arange(len(tiers)) - 0.4 + width * (number + 0.5)
+        heights = [by_tier[tier].value if tier in by_tier else 0.0 for tier in tiers]
+        colour = styles[name][0] if name in styles else "#9aa0a6"  # the base model
+        axes.bar(positions, heights, width, color=colour, label=name)
+        for position, tier in zip(positions, tiers, strict=True):
+            bar = by_tier.get(tier)
+            if bar is not None and bar.low is not None and bar.high is not None:
+                axes.plot([position] * 2, [bar.low, bar.high], color="#000000", lw=0.9)
+    axes.set_xticks(range(len(tiers)), tiers)
+    axes.set_ylim(0, min(100, axes.get_ylim()[1]))
+    axes.set_xlabel("tier")
+    axes.set_ylabel("test accuracy, %")
+    legend_above(axes, 5)
+    return svg(figure)
+
+
+def failure_histogram(table: pa.Table, samples: int) -> str:
+    """Prompts of the pool by correct completions out of K, each bar divided by outcome.
+
+    Prompts without a scorable sample have a bar of their own. From MAX_BARS samples on, the bars
+    are pass rates in steps of 5 %.
+    """
+    figure, axes = new_axes(*SMALL)
+    bins = samples if samples <= MAX_BARS else 20
+    *known, unknown = outcome_histogram(table, bins)
+    shown = [*known, unknown] if unknown.any() else known
+    positions = [*range(bins + 1), bins + 2][: len(shown)]
+    below = np.zeros(len(shown))
+    for colour, outcome, part in zip(COLOURS, OUTCOMES, np.transpose(shown), strict=False):
+        axes.bar(positions, part, 0.9, below, color=colour, label=outcome)
+        below += part
+    ticks = list(range(0, bins + 1, -(-bins // 11)))  # at most a dozen
+    labels = [str(tick if bins == samples else 100 * tick // bins) for tick in ticks]
+    if unknown.any():
+        ticks, labels = [*ticks, bins + 2], [*labels, "not\nscorable"]
+    axes.set_xticks(ticks, labels)
+    whole = f"correct completions of {samples}"
+    axes.set_xlabel(whole if bins == samples else f"pass rate in %, {samples:,} samples")
+    axes.set_ylabel("prompts")
+    legend_above(axes, len(OUTCOMES))
+    return svg(figure)
+
+
+def outcome_bars(outcomes: Mapping[str, Mapping[str, int]]) -> str:
+    """Share of each outcome among samples, one bar per group (the pool, each subset).
+
+    `outcomes`: group -> outcome -> number of samples.
+    """
+    figure, axes = new_axes(SMALL[0], 1.0 + 0.45 * len(outcomes))
+    left = np.zeros(len(outcomes))
+    for colour, outcome in zip(COLOURS, OUTCOMES, strict=False):
+        shares = [100 * o[outcome] / max(1, sum(o.values())) for o in outcomes.values()]
+        axes.barh(
+            [wrapped(name, 20) for name in outcomes], shares, left=left, color=colour, label=outcome
+        )
+        left += np.array(shares)
+    axes.invert_yaxis()
+    axes.set_xlabel("% of samples")
+    legend_above(axes, len(OUTCOMES))
+    return svg(figure)
+
+
+# Kind -> colour; truncated groups are all wrong too, but drawn separately.
+KINDS = {
+    "live": "#009E73",
+    "all correct": "#56B4E9",
+    "all wrong": "#D55E00",
+    "all wrong, truncated": "#E69F00",
+    "unmarked": "#000000",
+}
+
+
+def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> str:
+    """Share of groups by kind over updates, one panel per policy, mean over its seeds.
+
+    A moving mean over a twentieth of the updates, since one update has few groups.
+    """
+    figure, panels = new_panels(len(by_policy))
+    for axes, (policy, rows) in zip(panels, by_policy.items(), strict=False):
+        axes.set_title(wrapped(policy), size=10)
+        axes.set_ylim(0, 100)
+        updates = sorted(set.intersection(*(set(row.shares) for row in rows)))
+        if not updates:
+            continue
+        by_kind = np.array([_mean_shares([row.shares[u] for row in rows]) for u in updates]).T
+        smooth = [100 * moving_mean(shares, max(1, len(updates) // 20)) for shares in by_kind]
+        axes.stackplot(updates, smooth, colors=KINDS.values(), labels=KINDS, alpha=0.85, lw=0)
+        axes.locator_params(axis="x", integer=True, nbins=5)
+        axes.margins(x=0)
+    shares = [s for rows in by_policy.values() for row in rows for s in row.shares.values()]
+    return _with_legend(figure, panels, shares, "update")
+
+
+def group_tiers(by_policy: Mapping[str, Sequence[Row]]) -> str:
+    """Share of groups by kind for each tier of the training prompts, one panel per policy."""
+    figure, panels = new_panels(len(by_policy))
+    tiers = tiers_of([row for rows in by_policy.values() for row in rows])
+    for axes, (policy, rows) in zip(panels, by_policy.items(), strict=False):
+        axes.set_title(wrapped(policy), size=10)
+        axes.set_ylim(0, 100)
+        axes.set_xticks(range(len(tiers)), tiers)
+        below = np.zeros(len(tiers))
+        by_tier = [[r.tier_shares[tier] for r in rows if tier in r.tier_shares] for tier in tiers]
+        by_kind = np.array([_mean_shares(shares) for shares in by_tier]).T
+        for height, (kind, colour) in zip(100 * by_kind, KINDS.items(), strict=True):
+            axes.bar(range(len(tiers)), height, 0.8, below, color=colour, label=kind, alpha=0.85)
+            below += height
+    shares = [s for rows in by_policy.values() for row in rows for s in row.tier_shares.values()]
+    return _with_legend(figure, panels, shares, "tier")
+
+
+def _mean_shares(shares: Sequence[GroupShares]) -> np.ndarray:
+    """[kinds]: mean shares in the order of KINDS; zeros without any."""
+    if not shares:
+        return np.zeros(len(KINDS))
+    live, right, wrong, truncated, unmarked = np.mean(np.array(shares), axis=0)
+    return np.array([live, right, wrong - truncated, truncated, unmarked])
+
+
+def _with_legend(
+    figure: "Figure", panels: "Sequence[Axes]", shares: Sequence[GroupShares], x_label: str
+) -> str:
+    """The figure with axis labels and a legend; rare kinds are listed only where they occur."""
+    hidden = {
+        kind
+        for kind, field in (("all wrong, truncated", "truncated"), ("unmarked", "unmarked"))
+        if not any(getattr(s, field) for s in shares)
+    }
+    drawn = next((p for p in panels if p.get_legend_handles_labels()[1]), panels[0])
+    handles, labels = drawn.get_legend_handles_labels()
+    shown = [(h, label) for h, label in zip(handles, labels, strict=True) if label not in hidden]
+    if shown:
+        figure.legend(
+            *zip(*shown, strict=True),
+            frameon=False,
+            ncols=min(3, len(shown)),
+            loc="outside upper center",
+            fontsize=9,
+            handlelength=1.2,
+        )
+    figure.supxlabel(x_label, size=10)
+    figure.supylabel("% of groups", size=10)
+    return svg(figure)
+
+
+# Title -> update -> value, of one cell; a measure that no cell has is not drawn.
+MEASURES: Mapping[str, Callable[[Row], Mapping[int, float]]] = {
+    "reward": lambda row: row.log.get("reward", {}),
+    "learnable %": lambda row: {u: 100 * shares.live for u, shares in row.shares.items()},
+    "completion length, tokens": lambda row: row.log.get("completions/mean_length", {}),
+    "KL to the base model": lambda row: row.log.get("kl", {}),
+}
+
+
+def training_curves(by_policy: Mapping[str, Sequence[Row]], styles: Styles) -> str:
+    """One panel per measure, one line per policy: the mean over its seeds.
+
+    A moving mean over a tenth of the updates, since one update has few groups.
+    """
+    curves = {
+        title: {policy: _mean(list(map(measure, rows))) for policy, rows in by_policy.items()}
+        for title, measure in MEASURES.items()
+    }
+    shown = {title: lines for title, lines in curves.items() if any(map(len, lines.values()))}
+    figure, panels = new_panels(max(1, len(shown)), same_scale=False)
+    for axes, (title, lines) in zip(panels, shown.items(), strict=False):
+        axes.set_title(title, size=10)
+        axes.locator_params(axis="x", integer=True, nbins=5)
+        for policy, line in lines.items():
+            if not line:  # its cells logged nothing of this measure
+                continue
+            values = moving_mean(np.array([*line.values()]), max(1, len(line) // 10))
+            axes.plot([*line], values, color=styles[policy][0], lw=1.4, label=policy)
+    handles, labels = panels[0].get_legend_handles_labels()
+    columns = min(4, max(1, len(labels)))
+    figure.legend(
+        handles, labels, frameon=False, ncols=columns, loc="outside upper center", fontsize=9
+    )
+    figure.supxlabel("update", size=10)
+    return svg(figure)
+
+
+def _mean(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Over the seeds, at the updates that all of them have."""
+    updates = sorted(set.intersection(*map(set, curves)))
+    return {u: float(np.mean([curve[u] for curve in curves])) for u in updates}

@@ -1,0 +1,245 @@
+"""Comparison with paper A: published next to measured numbers, and which orderings hold.
+
+Policies are matched by their rule (`hard`, whatever its name in the grid), data by task.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from orchestrator.config.claims import Claim
+from orchestrator.report import published as paper
+from orchestrator.report.compare import Family
+from orchestrator.report.content import Table
+from orchestrator.report.rows import Row
+from orchestrator.report.sections.tables import (
+    NONE,
+    gain_text,
+    learnable_gain_points,
+    learnable_text,
+    levels,
+    measures,
+)
+from orchestrator.stats.claim_tests import Measured, judge_claim
+from orchestrator.stats.comparison import Comparison, compare_policies
+from orchestrator.stats.inference import Interval, r_squared
+from orchestrator.stats.sentences import in_points
+
+TASKS = {"gsm8k": "GSM8K", "shuffled_objects": "shuffled objects", "aime2025": "AIME2025-I"}
+PUBLISHED = "paper A"
+MEASURED = "measured"
+ABOUT = (
+    'Paper A: Pikus, Tiwari and Ye, "Hard Examples Are All You Need: Maximizing GRPO Post-Training '
+    'Under Annotation Budgets".'
+)
+NOT_APPLICABLE = (
+    "Paper A has no matching numbers: it trains on GSM8K and shuffled objects with the policies "
+    "hard, easy, middle and random."
+)
+
+
+def tables(families: Sequence[Family]) -> list[Table]:
+    """Gains, learnable % and AIME side by side, then the orderings; none without rows."""
+    all_tables = [gains(families), learnable(families), aime(families), orderings(families)]
+    return [table for table in all_tables if table.body]
+
+
+def policy_names(family: Family) -> dict[str, str]:
+    """The paper's policy -> its name in the grid; the first where a rule occurs twice."""
+    names: dict[str, str] = {}
+    for row in family.rows:
+        if row.cell.online is None and row.cell.rule.policy in paper.POLICIES:
+            names.setdefault(row.cell.rule.policy, row.cell.policy)
+    return names
+
+
+def gains(families: Sequence[Family]) -> Table:
+    """Tables 1 and 3 of the paper next to the measured gains."""
+
+    def published(row: paper.Published, policy: str) -> str:
+        value = row.gain[policy]
+        return _with_interval(value, paper.published_interval(value, row.questions))
+
+    caption = (
+        "In points, with 95 % intervals. The paper's intervals are the narrowest possible: they "
+        "assume that all changed questions changed in one direction, and no variance between "
+        "training runs. Models and questions differ: compare the order, not the size."
+    )
+    title = "Gain in accuracy, paper A and measured"
+    return _side_by_side(families, title, published, gain_text, caption)
+
+
+def learnable(families: Sequence[Family]) -> Table:
+    """Tables 2 and 3 of the paper next to the measured learnable %."""
+
+    def published(row: paper.Published, policy: str) -> str:
+        value = row.learnable[policy]
+        return _with_interval(value, paper.learnable_interval(value), plus=False)
+
+    caption = (
+        "In %, with 95 % intervals. The paper's cover 1,000 groups, assumed independent; the "
+        "measured ones cover new seeds and need at least two."
+    )
+    title = "Learnable %, paper A and measured"
+    return _side_by_side(families, title, published, learnable_text, caption)
+
+
+def _side_by_side(
+    families: Sequence[Family],
+    title: str,
+    published: Callable[[paper.Published, str], str],
+    measured: Callable[[Sequence[Row]], str],
+    caption: str,
+) -> Table:
+    """Rows by task: the paper's models, then this store's."""
+    body = []
+    for task in dict.fromkeys(row.task for row in paper.ALL):
+        own = [family for family in families if family.rows[0].cell.probe.dataset.task == task]
+        for row in (row for row in paper.ALL if row.task == task and own):
+            entries = (published(row, policy) for policy in paper.POLICIES)
+            body.append((TASKS[task], row.model, PUBLISHED, *entries))
+        for family in own:
+            names, groups = policy_names(family), family.by_policy()
+            entries = (
+                measured(groups[names[policy]]) if policy in names else NONE
+                for policy in paper.POLICIES
+            )
+            body.append((family.dataset, _model(family), MEASURED, *entries))
+    return Table(title, ("data", "model", "source", *paper.POLICIES), body, caption)
+
+
+def _model(family: Family) -> str:
+    """The model, the probe's seed where it is not 0, and other axes."""
+    return ", ".join(filter(None, [family.model, family.variant]))
+
+
+def _with_interval(value: float, interval: Interval, plus: bool = True) -> str:
+    mean, low, high = (in_points(x, plus) for x in (value, *interval))
+    return f"{mean} [{low}, {high}]"
+
+
+def aime(families: Sequence[Family]) -> Table:
+    """Table 4 of the paper next to pass@k on the measured AIME sets; empty without any."""
+    body = []
+    for family in families:
+        names = policy_names(family)
+        columns = [names.get(policy, "") for policy in paper.POLICIES]
+        extra = [evaluation for row in family.rows for evaluation in row.cell.extra_evals]
+        sampled = (e for e in extra if e.probe.dataset.task == "aime2025" and not e.greedy)
+        for test_set in dict.fromkeys(evaluation.dataset for evaluation in sampled):
+            measure, value = measures(family.rows, test_set)[-1]
+            entries = levels(family, test_set, value, columns)
+            source = (family.dataset, _model(family), MEASURED)
+            body.append((*source, f"{measure} on {test_set}", *entries))
+    if body:
+        base = f"{100 * paper.AIME_BASE / paper.AIME_QUESTIONS:.1f}"
+        entries = [_published_aime(paper.AIME_SOLVED[policy]) for policy in paper.POLICIES]
+        body = [("GSM8K", "Qwen3-4B", PUBLISHED, "pass@8", base, *entries), *body]
+    return Table(
+        "AIME, paper A and measured",
+        ("trained on", "model", "source", "measure", "base", *paper.POLICIES),
+        body,
+        "In %; in parentheses the difference to the base model in points with its 95 % interval. "
+        "The paper's 15 questions: 40.0 against 33.3 is 6 of them against 5; fewer than six "
+        "questions that change in one direction are never significant.",
+    )
+
+
+def _published_aime(solved: int) -> str:
+    """The paper's pass@8 of one policy against the base, with the narrowest possible interval."""
+    share = 100 * solved / paper.AIME_QUESTIONS
+    difference = 100 * (solved - paper.AIME_BASE) / paper.AIME_QUESTIONS
+    interval = paper.published_interval(difference, paper.AIME_QUESTIONS)
+    return f"{share:.1f} ({_with_interval(difference, interval)}): inconclusive"
+
+
+def orderings(families: Sequence[Family]) -> Table:
+    """The paper's claims about pairs of policies: judged by its own and by the measured numbers."""
+    shown = [family for family in families if len(policy_names(family)) > 1]
+    body: list[tuple[str, ...]] = []
+    if shown:
+        for claim in paper.ORDERINGS:
+            learnable = claim.metric == "learnable"
+            verdicts = (
+                _verdict_text(claim, f, f.learnable if learnable else f.accuracy) for f in shown
+            )
+            body.append((str(claim), paper.tally(claim), *verdicts))
+        for other in ("random", "middle", "easy"):
+            early = (_judged_early(other, family) for family in shown)
+            body.append((f"hard leads {other} early on", "stated without numbers", *early))
+        body.append(_r_squared(shown))
+    single = any(len(rows) == 1 for family in shown for rows in family.by_policy().values())
+    return Table(
+        "Which orderings of paper A hold",
+        ("claim", f"{PUBLISHED} ({len(paper.ALL)} models and data)", *(f.title for f in shown)),
+        body,
+        "Measured: supported where the whole 95 % interval of the difference (in parentheses, "
+        "points) lies on the claimed side, refuted where it lies on the other; not corrected for "
+        "multiple testing. Published: the best case for its own numbers; at least six questions "
+        f"have to differ. Early: at the evaluation nearest to {100 * paper.EARLY:.0f} % of "
+        "the updates, its checkpoint 300 of 1,000. R²: learnable % against gain over all "
+        f"cells; the paper states {paper.STATED_R_SQUARED}, its tables give the value shown."
+        + (
+            " A single seed decides nothing: intervals of accuracies cover test questions only, "
+            "those of learnable % compare the groups of both runs, paired by update."
+            if single
+            else ""
+        ),
+    )
+
+
+def _judged_early(other: str, family: Family) -> str:
+    """Hard against another policy, at the evaluation nearest to the paper's checkpoint 300."""
+    names = policy_names(family)
+    if not {"hard", other} <= set(names):
+        return NONE
+    groups = {names[p]: family.by_policy()[names[p]] for p in ("hard", other)}
+    rows = [row for group in groups.values() for row in group]
+    last = max(row.cell.updates for row in rows)
+    shared = set.intersection(*(set(row.curve) for row in rows))
+    between = sorted(u for u in shared if 0 < u < last)
+    if not between:
+        return NONE
+    update = min(between, key=lambda u: abs(u - paper.EARLY * last))
+    scores = {
+        name: {
+            row.cell.seed: (list(by_item := row.scores(update)), np.array(list(by_item.values())))
+            for row in group
+        }
+        for name, group in groups.items()
+    }
+    ordering = paper.Ordering("gain", "hard", other)
+    text = _verdict_text(ordering, family, compare_policies(scores))
+    return text if text == NONE else f"{text} after {update}"
+
+
+def _verdict_text(ordering: paper.Ordering, family: Family, pairs: Sequence[Comparison]) -> str:
+    """The verdict on a claim about two policies, with the numbers."""
+    names = policy_names(family)
+    if not {ordering.a, ordering.b} <= set(names):
+        return NONE
+    a, b = names[ordering.a], names[ordering.b]
+    claim = Claim(str(ordering), ordering.metric, (("policy", a),), ">", (("policy", b),))
+    pair = next((c for c in pairs if {c.a, c.b} == {a, b}), None)
+    if pair is None or not np.isfinite(pair.high):
+        return "inconclusive"
+    effect, low, high = pair.oriented(a)
+    sample = (pair.seeds, pair.items, pair.item, pair.spread)
+    verdict = judge_claim(claim, Measured(effect, low, high, *sample)).verdict
+    updates = f"; {pair.items} updates of one seed" if pair.item == "update" else ""
+    return f"{verdict} ({_with_interval(effect, Interval(low, high))}{updates})"
+
+
+def _r_squared(families: Sequence[Family]) -> tuple[str, ...]:
+    """R² in the paper's tables, and in each family's cells."""
+    in_tables = " and ".join(
+        f"{fit.value:.3f} of {fit.cells} points"
+        for fit in map(paper.published_r_squared, (paper.PUBLISHED, paper.ALL))
+    )
+    measured = []
+    for family in families:
+        points = [point for _, point in learnable_gain_points(family.rows)]
+        fit = r_squared(*np.array(points).reshape(-1, 2).T)
+        text = f"{fit.value:.3f} [{fit.low:.2f}, {fit.high:.2f}] ({fit.cells} cells)"
+        measured.append(NONE if np.isnan(fit.value) else text)
+    return ("learnable % explains gain, R²", in_tables, *measured)

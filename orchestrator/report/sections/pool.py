@@ -1,0 +1,280 @@
+"""The sections of a probe's page, from the analysis of each pool."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from orchestrator.difficulty.agreement import Agreement
+from orchestrator.difficulty.estimates import counts
+from orchestrator.difficulty.table import Summary, outcome_counts
+from orchestrator.report.content import (
+    Block,
+    Command,
+    Completions,
+    Paragraph,
+    PromptList,
+    Section,
+    ShareTable,
+    Table,
+    one_line,
+    visible,
+)
+from orchestrator.report.probe_analysis import ADAPTIVE, AGREED, Example, PoolAnalysis, pool_figures
+from orchestrator.report.sections.tables import NONE
+from tasks import OUTCOMES
+
+LISTED = 20  # prompts of a list; the difficulty table has all of them
+MAX_TIERS = 30  # lines of a table; the smallest tiers share the last one
+BANDS = ("0 %", "≤ 25 %", "≤ 50 %", "≤ 75 %", "< 100 %", "100 %", "none")  # of pass rates
+UPPER = np.array([0.0, 0.25, 0.5, 0.75])  # of the first bands
+POLICIES = (
+    "Each policy of the grid with its first seed. Pass rate: the subset's mean. Learnable %: the "
+    "expected share of groups of {group} completions whose rewards differ, before any training. "
+    "Unsolved: prompts without a correct sample. Tied at cutoff: prompts chosen at random among "
+    "those whose score equals that of the last chosen one. Retest overlap: the expected share of "
+    "the subset that is also in the subset of a second probe of the same size."
+)
+SUSPECTS = (
+    "Never solved, and at least two thirds of the completions (no fewer than three) agree on "
+    "another answer. A mistake that the model makes every time looks the same: read the prompts."
+)
+EXAMPLES = (
+    "For each outcome, the first such completion of the prompts whose ids come first. Ids are "
+    "hashes, so the choice does not depend on success."
+)
+
+
+def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
+    """All sections of all pools."""
+    for number, pool in enumerate(pools):
+        suffix = f": {pool.title}" if len(pools) > 1 else ""
+        for name, title, blocks in (
+            ("difficulty", "Difficulty of the pool", _difficulty(pool)),
+            ("policies", "Subsets", _policies(pool)),
+            ("unsolved", "Prompts that no completion solved", _unsolved(pool)),
+            ("gold", "Suspected wrong gold answers", _suspects(pool)),
+            ("completions", "Example completions", _completions(pool)),
+        ):
+            if blocks:
+                yield Section(f"{name}-{number}", f"{title}{suffix}", tuple(blocks))
+
+
+def _difficulty(pool: PoolAnalysis) -> list[Block]:
+    outcomes = {p.policy: p.summary.outcomes for p in pool.policies if p.summary}
+    blocks: list[Block] = [Paragraph(f"{line[0].upper()}{line[1:]}.") for line in facts(pool)]
+    blocks.append(pool_figures(pool.title, pool.table, pool.spec, outcomes))
+    if (tiers := tier_table(pool.table)).body:
+        blocks.append(tiers)
+    return blocks
+
+
+def facts(pool: PoolAnalysis) -> list[str]:
+    """What the probe shows, one sentence per fact, without full stops."""
+    table, k = pool.table, pool.samples
+    lines = [f"{table.num_rows:,} prompts × {k} samples: {shares_text(outcome_counts(table))}"]
+    if pool.stops_early:
+        lines.append(f"{pool.drawn:,} of {pool.expected:,} samples were needed. {ADAPTIVE[:-1]}")
+    elif not pool.complete:
+        lines.append(
+            f"the probe is incomplete: {pool.drawn:,} of {pool.expected:,} samples are stored. "
+            "Rerun decile probe to draw the others"
+        )
+    scorable = counts(table, "scorable")
+    solved = counts(table, "successes")
+    always = int(np.count_nonzero((solved == scorable) & (scorable > 0)))
+    lines.append(
+        f"never solved: {_count(len(pool.unsolved), table)}; always solved: {_count(always, table)}"
+    )
+    if unknown := int(np.count_nonzero((scorable == 0) & (counts(table, "n") > 0))):
+        lines.append(f"no sample could be marked: {_count(unknown, table)}")
+    if len(pool.unfinished):
+        never = len(np.intersect1d(pool.unfinished, pool.unsolved))
+        never_text = f", {never:,} of them never solved" if never else ""
+        limit = pool.spec.settings.max_completion_length
+        lines.append(
+            f"the only failures are completions that reach the limit of {limit:,} tokens: "
+            f"{_count(len(pool.unfinished), table)}{never_text}; a larger "
+            "probe.max_completion_length may solve them"
+        )
+    if pool.complete and pool.reliability is not None:
+        lines.append(
+            f"reliability {pool.reliability:.2f}: the expected correlation of pass rates with "
+            "those of a second probe"
+        )
+    return lines
+
+
+def _count(prompts: int, table: pa.Table) -> str:
+    return f"{prompts:,} prompt{'s' * (prompts != 1)} ({100 * prompts / table.num_rows:.1f} %)"
+
+
+def shares_text(outcomes: Mapping[str, int], digits: int = 1) -> str:
+    """The share of each outcome that occurs."""
+    total = max(1, sum(outcomes.values()))
+    return ", ".join(f"{100 * n / total:.{digits}f} % {o}" for o, n in outcomes.items() if n)
+
+
+def band_of(table: pa.Table) -> np.ndarray:
+    """[prompts]: the position in BANDS of each pass rate."""
+    rate = table["pass_rate"].to_numpy(zero_copy_only=False)
+    band = np.searchsorted(UPPER, rate) + (rate == 1)
+    band[np.isnan(rate)] = len(BANDS) - 1
+    return np.asarray(band)
+
+
+def tier_table(table: pa.Table, most: int = MAX_TIERS) -> ShareTable:
+    """Pass rates by tier; empty where all prompts have the same tier."""
+    prompts = pa.table({"tier": table["tier"], "band": band_of(table)})
+    counted = prompts.group_by(["tier", "band"]).aggregate([([], "count_all")])
+    sizes: dict[str, np.ndarray] = {}
+    for row in counted.to_pylist():
+        bands = sizes.setdefault(str(row["tier"]), np.zeros(len(BANDS), int))
+        bands[row["band"]] = row["count_all"]
+    names = sorted(sizes, key=lambda name: (-sizes[name].sum(), name))
+    kept = names if len(names) <= most else names[: most - 1]
+    by_tier = {name: sizes[name] for name in sorted(kept, key=lambda name: (len(name), name))}
+    if others := names[len(kept) :]:
+        by_tier[f"{len(others):,} smaller tiers"] = np.sum([sizes[n] for n in others], axis=0)
+    shown = len(BANDS) if any(band[-1] for band in by_tier.values()) else len(BANDS) - 1
+    body = [
+        (one_line(name, 40) or "none", int(band.sum()), tuple((band / band.sum())[:shown]))
+        for name, band in by_tier.items()
+    ]
+    return ShareTable(
+        "Pass rates by tier",
+        ("tier", "prompts", *BANDS[:shown]),
+        body if len(names) > 1 else [],
+        "In % of the tier's prompts, by the share of their completions that are correct.",
+    )
+
+
+def policy_table(pool: PoolAnalysis) -> Table:
+    """What each policy takes."""
+    body = [(p.policy, *_outlook(p.summary)) for p in pool.policies if p.summary]
+    return Table(
+        "Subsets by policy",
+        (
+            "policy",
+            "prompts",
+            "pass rate",
+            "learnable %",
+            "unsolved",
+            "tied at cutoff",
+            "retest overlap",
+        ),
+        body,
+        POLICIES.format(group=pool.group_size),
+    )
+
+
+def _outlook(s: Summary) -> tuple[str, ...]:
+    tied = s.ties is not None and s.ties.chosen < s.ties.pool
+    return (
+        f"{s.size:,}",
+        NONE if s.pass_rate is None else f"{100 * s.pass_rate:.1f} %",
+        NONE if s.learnable is None else f"{100 * s.learnable:.1f}",
+        f"{s.unsolved:,}",
+        f"{s.ties.chosen:,} of {s.ties.pool:,}" if s.ties and tied else NONE,
+        f"{100 * s.overlap:.0f} %",
+    )
+
+
+def _policies(pool: PoolAnalysis) -> list[Block]:
+    blocks: list[Block] = [policy_table(pool)] if any(p.summary for p in pool.policies) else []
+    blocks += [Paragraph(f"{p.policy}: {p.note}") for p in pool.policies if p.note]
+    commands = [Command(p.command) for p in pool.policies if p.command]
+    if commands:
+        about = "To select a subset from the pool's difficulty table, one row per prompt:"
+        blocks += [Paragraph(about), *commands]
+    return blocks
+
+
+def _unsolved(pool: PoolAnalysis) -> list[Block]:
+    groups = (
+        ("never solved", pool.unsolved),
+        ("with truncated completions as their only failures", pool.unfinished),
+    )
+    return [
+        PromptList(_title(len(rows), what, f"the first {LISTED}"), tuple(_failures(pool, rows)))
+        for what, rows in groups
+        if len(rows)
+    ]
+
+
+def _title(prompts: int, what: str, shown: str) -> str:
+    """The title of a list; `shown` says which are listed, if not all."""
+    return f"{prompts:,} prompt{'s' * (prompts != 1)} {what}" + f"; {shown}" * (prompts > LISTED)
+
+
+def _failures(pool: PoolAnalysis, rows: np.ndarray) -> Iterable[tuple[str, str]]:
+    """Question, and its gold answer with its outcomes."""
+    for row in pool.table.take(pa.array(rows[:LISTED])).to_pylist():
+        prompt = pool.prompt(row["prompt_id"])
+        row["correct"] = row["successes"]
+        outcomes = ", ".join(f"{row[name]} {name}" for name in OUTCOMES if row[name])
+        about = f"Gold answer: {one_line(prompt.answer)}; {row['n']} samples: {outcomes}"
+        yield one_line(prompt.question, 2 * 160), about
+
+
+def agreement_text(agreed: Agreement) -> str:
+    """How often an agreed answer is the gold one; empty where completions never agree."""
+    total = agreed.on_gold + agreed.on_other
+    if not total:
+        return ""
+    return (
+        f"Completions agree to that degree on {total:,} prompts of this pool, for "
+        f"{agreed.on_gold:,} of them ({100 * agreed.on_gold / total:.0f} %) on the gold answer. "
+        "The lower that share, the more likely it is the model that is wrong."
+    )
+
+
+def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
+    """Question, and its gold and agreed answers, of the most unanimous suspects."""
+    return [
+        (
+            pool.prompt(s.prompt_id).question,
+            f"gold answer {one_line(pool.prompt(s.prompt_id).answer, 40)}, "
+            f"{s.votes} of {s.n} completions answer {one_line(s.answer, 40)}",
+        )
+        for s in pool.agreement.suspects[:most]
+    ]
+
+
+def _suspects(pool: PoolAnalysis) -> list[Block]:
+    if not pool.agreement.suspects:
+        return []
+    title = _title(pool.agreement.suspected, "suspected", f"the {LISTED} most unanimous")
+    items = tuple(
+        (one_line(question, 2 * 160), f"{about[0].upper()}{about[1:]}")
+        for question, about in suspect_lines(pool, LISTED)
+    )
+    return [
+        Paragraph(SUSPECTS),
+        Paragraph(agreement_text(pool.agreement), "note"),
+        PromptList(title, items, folded=False),
+        *(_card([example]) for example in pool.examples.get(AGREED, [])),
+    ]
+
+
+def _completions(pool: PoolAnalysis) -> list[Block]:
+    """The examples of all outcomes; those of one prompt side by side."""
+    by_prompt: dict[str, list[Example]] = {}
+    for outcome in OUTCOMES:
+        for example in pool.examples.get(outcome, []):
+            by_prompt.setdefault(example.prompt.prompt_id, []).append(example)
+    return [Paragraph(EXAMPLES, "note"), *map(_card, by_prompt.values())]
+
+
+def _card(examples: Sequence[Example]) -> Completions:
+    """Completions of one prompt."""
+    prompt = examples[0].prompt
+    answers = tuple(
+        (
+            f"sample {e.sample}" + (f", answer {one_line(e.extracted, 40)}" if e.extracted else ""),
+            e.outcome,
+            visible(e.completion),
+        )
+        for e in examples
+    )
+    return Completions(visible(prompt.question), one_line(prompt.answer), answers)

@@ -1,0 +1,204 @@
+"""The sections of the report that come from finished cells."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from orchestrator.planning.cells import axis_names
+from orchestrator.report.compare import Family, FamilyVerdict
+from orchestrator.report.content import (
+    Block,
+    Completions,
+    Figure,
+    FigureRow,
+    Paragraph,
+    Section,
+    Table,
+)
+from orchestrator.report.rows import Row
+from orchestrator.report.sections import ledger, paper, tables
+from orchestrator.report.sections import tables as accuracy_breakdown
+from orchestrator.report.sections.claims import ClaimResult, claims_table
+from orchestrator.report.sections.figures import (
+    Styles,
+    accuracy_curves,
+    group_areas,
+    group_tiers,
+    learnable_against_gain,
+    tier_bars,
+    training_curves,
+)
+from tasks import Prompt
+
+PAPER_ANCHOR = "paper"
+METHOD = (
+    "Each pair is compared on the same test questions and the same seeds. In brackets: the 95 % "
+    "interval; p is two-sided. This report makes {count}: every pair of policies, by accuracy on "
+    "their own test set, for each model, dataset, probe and other axis. Holm's correction covers "
+    "all of them. A policy beats another where the interval excludes zero and the corrected p is "
+    "at most .05. The sample size stated as needed detects a difference of the observed size "
+    "with 80 % power at the strictest level of Holm's correction; none is stated beyond 100 seeds "
+    "and 10,000 questions, or ten times those of the comparison. The comparison of a single seed "
+    "is inconclusive, because its interval covers test questions only; where cells in the store "
+    "with the same settings show how much results vary between seeds, that variance is added. "
+    "Learnable %, tiers, other test sets and claims have intervals, but no verdict by p."
+)
+COMPLETIONS = (
+    "The first completion of each model to the test questions whose hashes come first: a choice "
+    "that does not depend on success and does not change between reports."
+)
+CLAIMS = (
+    "As stated in the experiment file. A claim is supported where the whole interval lies on its "
+    "side of the stated size. Claims are declared in advance and not corrected for multiple "
+    "testing. A single seed decides none, unless the spread between seeds is known from other "
+    "cells. The store records when a run first saw each claim."
+)
+
+
+def verdicts(
+    families: Sequence[Family], verdicts: Sequence[FamilyVerdict], claims: Sequence[ClaimResult]
+) -> Section:
+    """The conclusions, what limits them, and the claims."""
+    pairs = sum(len(family.accuracy) for family in families)
+    method = METHOD.format(count=f"{pairs:,} such comparison{'s' * (pairs != 1)}")
+    return Section(
+        "verdicts",
+        "Verdicts",
+        (
+            *verdicts,
+            *([Paragraph(method, "note")] if pairs else []),
+            *([claims_table(claims, CLAIMS)] if claims else []),
+        ),
+    )
+
+
+def gains(
+    families: Sequence[Family], spread: Table, missing: Sequence[str], styles: Styles
+) -> Section:
+    """Tables 1 and 3, and figure 2, of paper A; steps to match of paper B; spread over probes."""
+    curves = (
+        Figure(
+            f"Test accuracy by update, {family.title}: mean over seeds; the band spans the seeds",
+            partial(accuracy_curves, family.rows, styles),
+        )
+        for family in families
+    )
+    return Section(
+        "gains",
+        "Gains",
+        (
+            *(table for table in (tables.at_equal_cost(families),) if table.body),
+            tables.gains(families),
+            FigureRow(tuple(curves)),
+            *(table for table in (tables.steps(families), spread) if table.body),
+            *(Paragraph(f"Note: {text}.", "note") for text in missing),
+        ),
+    )
+
+
+def learnable(families: Sequence[Family], styles: Styles) -> Section:
+    """Table 2 and figure 3 of paper A, and the groups by kind."""
+    scatter = Figure(
+        "Learnable % against gain, one mark per cell. R² needs at least eight cells, which its "
+        "interval resamples; correlation does not imply causation",
+        partial(learnable_against_gain, {f.title: f.rows for f in families}, styles),
+    )
+    areas = (
+        Figure(
+            f"Live and dead groups by update, {family.title}: live groups have a nonzero "
+            "advantage; all-correct and all-wrong groups have none",
+            partial(group_areas, family.by_policy()),
+        )
+        for family in families
+    )
+    by_tier = ledger.groups_by_tier(families)
+    tier_figures = tuple(
+        Figure(
+            f"Live and dead groups by tier of the training prompts, {family.title}",
+            partial(group_tiers, family.by_policy()),
+        )
+        for family in families
+        if ledger.tiers_of(family.rows)
+    )
+    tier_blocks: list[Block] = [FigureRow(tier_figures), by_tier] if by_tier.body else []
+    return Section(
+        "learnable",
+        "Learnable groups",
+        (
+            tables.learnable(families),
+            FigureRow((scatter, *areas)),
+            ledger.groups(families),
+            *tier_blocks,
+        ),
+    )
+
+
+def training(families: Sequence[Family], styles: Styles) -> Section:
+    """Reward, learnable %, completion length and KL during training."""
+    figures = tuple(
+        Figure(
+            f"Training by update, {family.title}: mean over seeds, smoothed over a tenth of the "
+            "updates",
+            partial(training_curves, family.by_policy(), styles),
+        )
+        for family in families
+    )
+    return Section("training", "Training curves", (FigureRow(figures),))
+
+
+def completions(family: Family, questions: Mapping[str, Prompt]) -> Section | None:
+    """Some test questions, answered before and after training; None without a question."""
+    rows = {policy: rows[0] for policy, rows in family.by_policy().items()}
+    shared = set.intersection(*(set(row.answers) for row in rows.values()))
+    blocks = []
+    for i in sorted(shared & questions.keys()):
+        base = next(iter(rows.values())).answers[i][0]
+        after = (
+            (f"after training on {policy}, seed {row.cell.seed}", row.answers[i][1])
+            for policy, row in rows.items()
+        )
+        answers = tuple(
+            (name, answer.outcome, answer.completion)
+            for name, answer in (("before: base model", base), *after)
+        )
+        blocks.append(Completions(questions[i].question, questions[i].answer, answers))
+    note = Paragraph(COMPLETIONS, "note")
+    title = f"Completions before and after: {family.title}"
+    axes = [family.model, family.dataset, str(family.probe_seed), *axis_names(family.swept)]
+    anchor = re.sub(r"[^\w.+-]+", "-", f"completions-{'-'.join(axes)}")
+    return Section(anchor, title, (note, *blocks)) if blocks else None
+
+
+def test_sets(families: Sequence[Family]) -> Section:
+    """Table 4 of paper A, for every test set."""
+    return Section("tests", "Test sets", (tables.pass_at(families),))
+
+
+def breakdown(families: Sequence[Family], styles: Styles) -> Section | None:
+    """Accuracy by tier (paper B) and by base difficulty; None where neither is known."""
+    both = (accuracy_breakdown.tiers(families), accuracy_breakdown.bands(families))
+    shown = [table for table in both if table.body]
+    bars = tuple(
+        Figure(
+            f"Accuracy by tier, {family.title}, mean over seeds. Error bars: 95 % interval of the "
+            "difference to the base model",
+            partial(tier_bars, by_name, styles),
+        )
+        for family in families
+        if (by_name := accuracy_breakdown.tier_bars(family))
+    )
+    blocks: list[Block] = [*shown, *([FigureRow(bars)] if bars else [])]
+    return Section("tiers", "Where the gain comes from", tuple(blocks)) if shown else None
+
+
+def paper_a(families: Sequence[Family]) -> Section:
+    """The published numbers of paper A next to the measured ones."""
+    blocks: list[Block] = [*paper.tables(families)]
+    blocks = blocks or [Paragraph(paper.NOT_APPLICABLE)]
+    about = Paragraph(paper.ABOUT, "note")
+    return Section(PAPER_ANCHOR, "Comparison with paper A", (about, *blocks))
+
+
+def cells(rows: Sequence[Row], results: Table) -> Section:
+    """Every cell by itself, and what it consumed."""
+    return Section("cells", "Cells and ledger", (results, ledger.ledgers(rows)))

@@ -1,0 +1,308 @@
+"""Where the gain comes from: accuracy by tier of the test set, and by the base model's success.
+
+The tables of both papers, from rows: text in cells, for every view.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import isfinite, isnan
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from orchestrator.evaluation.metrics import BANDS, pass_at_k
+from orchestrator.report.compare import Family
+from orchestrator.report.content import Table
+from orchestrator.report.rows import OWN, Row
+from orchestrator.stats.inference import Effect, mean_effect
+from orchestrator.stats.sentences import in_points
+
+NONE = "–"
+PREFERRED_K = 8  # as in paper A, table 4
+Value = Callable[[int, int], float]  # samples, correct samples -> a question's value in [0, 1]
+SampleCounts = Mapping[str, tuple[int, int]]  # question -> samples, correct samples
+
+
+class Change(NamedTuple):
+    """Means over a policy's seeds of base and final model, as shares, and of their difference."""
+
+    base: float
+    final: float
+    effect: Effect
+    questions: int
+
+
+def change(rows: Sequence[Row], test_set: str, value: Value) -> Change | None:
+    """How a policy's cells changed on a test set; None without a shared scored question."""
+    sides = [(row.counts.get(test_set, {}), row.cell.updates) for row in rows]
+    if not all(0 in counts and last in counts for counts, last in sides):
+        return None
+    return paired_change([(counts[0], counts[last]) for counts, last in sides], value)
+
+
+def paired_change(
+    sides: Sequence[tuple[SampleCounts, SampleCounts]],
+    value: Value,
+    only: Collection[str] | None = None,
+) -> Change | None:
+    """Base and final counts of each seed -> the change over the questions scored in all of them.
+
+    The interval is that of the main comparison: paired by question, nested in seeds.
+    """
+    scored = [{i for i, (n, _) in counts.items() if n} for pair in sides for counts in pair]
+    shared = sorted(set.intersection(*scored) & set(scored[0] if only is None else only))
+    if not shared:
+        return None
+    base, final = (
+        np.array([[value(*pair[side][i]) for i in shared] for pair in sides]) for side in (0, 1)
+    )
+    return Change(float(base.mean()), float(final.mean()), mean_effect(final - base), len(shared))
+
+
+def correct_share(n: int, c: int) -> float:
+    """A question's mean correctness."""
+    return c / n
+
+
+def policies_of(families: Sequence[Family]) -> list[str]:
+    """Every policy once, in the order of the grid."""
+    return list(dict.fromkeys(row.cell.policy for family in families for row in family.rows))
+
+
+def effect_text(effect: Effect) -> str:
+    """A difference of shares with its interval in points, which is left out where it is infinite.
+
+    No difference exceeds 100 points, but the t interval of two questions may.
+    """
+    if isnan(effect.mean):
+        return NONE
+    mean, low, high = (in_points(max(-100.0, min(100.0, 100 * x))) for x in effect[:3])
+    return f"{mean} [{low}, {high}]" if isfinite(effect.low) else mean
+
+
+def gain_text(rows: Sequence[Row]) -> str:
+    """A policy's gain in accuracy with its interval, in points."""
+    gain = change(rows, OWN, correct_share)
+    return effect_text(gain.effect) if gain else NONE
+
+
+def learnable_text(rows: Sequence[Row]) -> str:
+    """Learnable %: the mean over seeds, with its interval from two seeds on."""
+    values = np.array([row.result["learnable_pct"] for row in rows])
+    if len(values) < 2:
+        return f"{values[0]:.1f}"
+    mean = mean_effect(values[:, None])
+    return f"{mean.mean:.1f} [{max(0.0, mean.low):.1f}, {min(100.0, mean.high):.1f}]"
+
+
+def learnable_gain_points(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, float]]]:
+    """Rows with their learnable % and gain in points; without rows that have no scored question."""
+    pairs = [(row, (row.result["learnable_pct"], 100 * row.result["gain"])) for row in rows]
+    return [(row, point) for row, point in pairs if all(map(isfinite, point))]
+
+
+def gains(families: Sequence[Family]) -> Table:
+    """Paper A, tables 1 and 3: the gain in accuracy of each policy."""
+    caption = (
+        "Final minus base accuracy on the same test questions, in points: mean over seeds with a "
+        "95 % interval. With two seeds or more the interval covers new seeds and new questions. "
+        "Where no answer changed, it covers the questions that might."
+    )
+    return _by_policy(families, "Gain in accuracy", gain_text, caption)
+
+
+def at_equal_cost(families: Sequence[Family]) -> Table:
+    """Each policy where the comparison reads it, if that is not after its last update."""
+    read = [family for family in families if family.compare_at != "updates"]
+    policies = policies_of(read)
+    body = []
+    for family in read:
+        entries = {}
+        for policy, rows in family.by_policy().items():
+            updates = [family.points[family.rows.index(row)].update for row in rows]
+            counts = [row.counts[OWN] for row in rows]
+            sides = [(each[0], each[u]) for each, u in zip(counts, updates, strict=True)]
+            span = "–".join(map(str, dict.fromkeys((min(updates), max(updates)))))
+            if change := paired_change(sides, correct_share):
+                level = f"{100 * change.final:.1f} after {span} updates"
+                entries[policy] = f"{level} ({effect_text(change.effect)})"
+        body.append((family.title, *(entries.get(policy, NONE) for policy in policies)))
+    axis = read[0].compare_at if read else ""
+    return Table(
+        f"Accuracy at equal {axis}",
+        ("model and data", *policies),
+        body,
+        "In %, mean over seeds; in parentheses the difference to the base model in points with its "
+        f"95 % interval. Each cell is read at its last evaluation within the number of {axis} that "
+        "every cell reached.",
+    )
+
+
+def learnable(families: Sequence[Family]) -> Table:
+    """Paper A, tables 2 and 3: learnable percentage of each policy."""
+    caption = (
+        "Share of groups whose completions differ in correctness, mean over updates, then over "
+        "seeds. The 95 % interval covers new seeds and needs at least two."
+    )
+    return _by_policy(families, "Learnable %", learnable_text, caption)
+
+
+def _by_policy(
+    families: Sequence[Family], title: str, entry: Callable[[Sequence[Row]], str], caption: str
+) -> Table:
+    """One line per family, one column per policy."""
+    policies = policies_of(families)
+    body = []
+    for family in families:
+        groups = family.by_policy()
+        entries = (entry(groups[policy]) if policy in groups else NONE for policy in policies)
+        body.append((family.title, *entries))
+    return Table(title, ("model and data", *policies), body, caption)
+
+
+def steps(families: Sequence[Family]) -> Table:
+    """Paper B: when each policy is as good as training on the whole pool."""
+    references = {match.reference for family in families for match in family.matches}
+    policies = [name for name in policies_of(families) if name not in references]
+    body = []
+    for family in families:
+        if matches := family.matches:
+            spans = {match.policy: match.span for match in matches}
+            target = (f"{100 * matches[0].accuracy:.1f} %", str(matches[0].updates))
+            body.append((family.title, *target, *(spans.get(name, NONE) for name in policies)))
+    whole = " and ".join(sorted(references)) or "the whole pool"
+    return Table(
+        "Steps to match the full pool",
+        ("model and data", f"{whole}: accuracy", "updates", *policies),
+        body,
+        f"The update after which a policy's mean accuracy first reaches the final accuracy of "
+        f"{whole}, interpolated linearly between evaluations, with a 95 % bootstrap interval over "
+        "questions and seeds. A noisy curve reaches it early.",
+    )
+
+
+def best_k(rows: Sequence[Row], test_set: str) -> int | None:
+    """8 where every question has enough samples, else the largest possible k; None without any."""
+    tables = [counts for row in rows for counts in row.counts.get(test_set, {}).values()]
+    fewest = min((n for counts in tables for n, _ in counts.values() if n), default=0)
+    usable = [k for k in (rows[0].cell.pass_at if rows else ()) if k <= fewest]
+    return PREFERRED_K if PREFERRED_K in usable else max(usable, default=None)
+
+
+def measures(rows: Sequence[Row], test_set: str) -> list[tuple[str, Value]]:
+    """Accuracy, and pass@k where every question has enough samples."""
+    k = best_k(rows, test_set)
+    accuracy: tuple[str, Value] = ("accuracy", correct_share)
+    return [accuracy] if k is None else [accuracy, (f"pass@{k}", lambda n, c: pass_at_k(n, c, k))]
+
+
+def pass_at(families: Sequence[Family]) -> Table:
+    """Paper A, table 4: pass@k and accuracy on every test set, base and each policy."""
+    policies = policies_of(families)
+    body = [
+        (
+            family.title,
+            test_set or f"{family.dataset} (its own)",
+            measure,
+            *levels(family, test_set, value, policies),
+        )
+        for family in families
+        for test_set in dict.fromkeys(name for row in family.rows for name in row.counts)
+        for measure, value in measures(family.rows, test_set)
+    ]
+    return Table(
+        "Test sets: accuracy and pass@k",
+        ("trained on", "test set", "measure", "base", *policies),
+        body,
+        "In %, after training; in parentheses the difference to the base model in points with its "
+        "95 % interval over questions and seeds. pass@k is the unbiased estimate from all samples "
+        "of a question.",
+    )
+
+
+def levels(family: Family, test_set: str, value: Value, policies: Sequence[str]) -> list[str]:
+    """The base model's value in %, then each policy's."""
+    changes = {p: change(rows, test_set, value) for p, rows in family.by_policy().items()}
+    base = next((f"{100 * c.base:.1f}" for c in changes.values() if c), NONE)
+    return [base, *(level_text(changes.get(policy)) for policy in policies)]
+
+
+def level_text(change: Change | None) -> str:
+    """The final value in %, and the difference to the base model in points."""
+    return f"{100 * change.final:.1f} ({effect_text(change.effect)})" if change else NONE
+
+
+Kind = Literal["tier", "band"]
+
+
+class Bar(NamedTuple):
+    """An accuracy in %, and the ends of its error bar; None without one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def tiers(families: Sequence[Family]) -> Table:
+    """Paper B: accuracy per tier of the test set."""
+    caption = "Tiers come with the dataset (solution steps, levels, objects)."
+    return _table(families, "Accuracy by tier", "tier", caption)
+
+
+def bands(families: Sequence[Family]) -> Table:
+    """Accuracy by the base model's pass rate on a test question."""
+    caption = (
+        "Test questions by the base model's pass rate: low, middle, high third. Half of the base "
+        "model's samples assign the bands, the other half give its accuracy; the same samples "
+        "would bias the low band downwards."
+    )
+    return _table(families, "Accuracy by base difficulty", "band", caption)
+
+
+def _table(families: Sequence[Family], title: str, kind: Kind, caption: str) -> Table:
+    policies = policies_of(families)
+    body = []
+    for family in families:
+        for name in names_of(family.rows, kind):
+            changes = {p: change_in(rows, kind, name) for p, rows in family.by_policy().items()}
+            if first := next((c for c in changes.values() if c), None):
+                base = (str(first.questions), f"{100 * first.base:.1f}")
+                entries = [level_text(changes.get(policy)) for policy in policies]
+                body.append((family.title, name, *base, *entries))
+    caption += (
+        " In %, mean over seeds; in parentheses the difference to the base model in points with "
+        "its 95 % interval, paired by question and nested in seeds."
+    )
+    return Table(title, ("model and data", kind, "questions", "base", *policies), body, caption)
+
+
+def names_of(rows: Sequence[Row], kind: Kind) -> list[str]:
+    """The tiers or bands of the test questions, in rising order."""
+    names = {name for row in rows for name in row.kinds[kind].values()}
+    if kind == "band":
+        return [name for name, _, _ in BANDS if name in names]
+    return sorted(names, key=lambda name: (len(name), name))  # "9" before "10"
+
+
+def change_in(rows: Sequence[Row], kind: Kind, name: str) -> Change | None:
+    """How a policy's cells changed on the questions of one tier or band; None without any."""
+    questions = {i for i, own in rows[0].kinds[kind].items() if own == name}
+    sides = [
+        (row.held_out if kind == "band" else row.counts[OWN][0], row.counts[OWN][row.cell.updates])
+        for row in rows
+    ]
+    return paired_change(sides, correct_share, questions)
+
+
+def tier_bars(family: Family) -> dict[str, dict[str, Bar]]:
+    """base and each policy -> tier -> accuracy; error bars are of the difference to the base."""
+    bars: dict[str, dict[str, Bar]] = {}
+    for policy, rows in family.by_policy().items():
+        for tier in names_of(rows, "tier"):
+            if change := change_in(rows, "tier", tier):
+                low, high = (
+                    100 * (change.base + x) for x in (change.effect.low, change.effect.high)
+                )
+                bars.setdefault("base", {}).setdefault(tier, Bar(100 * change.base))
+                interval = (low, high) if isfinite(low) else (None, None)
+                bars.setdefault(policy, {})[tier] = Bar(100 * change.final, *interval)
+    return bars

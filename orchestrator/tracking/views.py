@@ -1,0 +1,394 @@
+"""A sweep as MLflow shows it on its parent run: report, tables, figures, headline numbers.
+
+Imports no mlflow.
+
+A cell as MLflow shows it: tags, parameters, curves, summary, samples. Imports no mlflow.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.redaction import redact
+from orchestrator.config.experiment import Experiment
+from orchestrator.evaluation.groups import training_metrics
+from orchestrator.evaluation.metrics import by_update, evaluation_metrics, main
+from orchestrator.planning.cells import Cell, axis_names
+from orchestrator.report.analysis import SweepAnalysis
+from orchestrator.report.compare import Family, FamilyVerdict, whole_pool_policy
+from orchestrator.report.render import page_html, render, verdict_text
+from orchestrator.report.rows import Row
+from orchestrator.storage.proof import canonical_hash
+from orchestrator.storage.store import Store, StoreError
+from orchestrator.training.cell_state import DISCARDED, TABLES, finished_at, read_finished
+from tasks import Prompt
+
+VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
+NAME_LIMIT = 250
+SAMPLES = 20
+VERSION = 2  # of what is written; runs of version 1 may have been written by two drivers
+_SECRET = re.compile(
+    r"(^|\.)((hub|hf|access|auth|api)_)?token$|(password|passwd|secret|api_?key|credentials?)$",
+    re.I,
+)
+
+
+@dataclass(frozen=True)
+class CellView:
+    """All that MLflow shows of a finished cell.
+
+    `points`: step -> metric -> value; `started` and `finished`: milliseconds since the epoch.
+    """
+
+    points: dict[int, dict[str, float]]
+    files: dict[str, bytes]
+    digest: str
+    started: int
+    finished: int
+
+
+@cache
+def clean(name: str) -> str:
+    """A valid MLflow metric or parameter name: without `@`, colons, empty and dot segments."""
+    plain = re.sub(r"[^/\w.\- ]", "_", name.replace("@", "_at_"))
+    return "/".join(s for s in plain.split("/") if s.strip(". "))[:NAME_LIMIT].rstrip("/") or "_"
+
+
+def flatten(value: Any, name: str = "") -> dict[str, str]:
+    """Nested settings as dotted names and short texts; values of secrets are masked."""
+    if isinstance(value, Mapping):
+        parts = [flatten(v, f"{name}.{k}" if name else str(k)) for k, v in value.items()]
+        return {k: v for part in parts for k, v in part.items()}
+    text = json.dumps(value) if isinstance(value, list | tuple) else str(value)
+    return {clean(name): "***" if _SECRET.search(name) else redact(text)[:VALUE_LIMIT]}
+
+
+def cell_params(cell: Cell) -> dict[str, str]:
+    """Every swept axis and every resolved setting that the cell's id covers, flat.
+
+    CPU and GPU shares are not part of the id and may change, so they are tags.
+    """
+    model, dataset = cell.probe.model, cell.probe.dataset
+    baseline = cell.baseline.settings.model_dump(mode="json")
+    nested = flatten(
+        {
+            "size": cell.size,
+            "model": {**model.key(), "revision": model.revision},
+            "task": dataset.options,
+            "prompt": dataset.prompt,
+            "data": cell.provenance,
+            "marking": dataset.marking,
+            "marker": cell.probe.marker,
+            "template": cell.probe.template,
+            "train_hash": cell.train_hash,
+            "test_hash": cell.test_hash,
+            "probe": {**cell.probe.settings.model_dump(mode="json"), "key": cell.probe.key},
+            "evaluate": {**baseline, "every": cell.evaluate_every},
+            "grpo": cell.grpo,
+            "lora": cell.lora,
+            "workers": cell.resources.workers,
+        }
+        | ({"online": cell.online.model_dump(), "of": cell.rule.policy} if cell.online else {})
+    )
+    return nested | flatten({**cell.axes, "task": dataset.task})
+
+
+def run_name(cell: Cell) -> str:
+    """Policy and seed come first because the legends of MLflow's charts truncate names."""
+    axes = cell.axes
+    probe = f"/p{axes['probe_seed']}" if axes["probe_seed"] else ""
+    swept = "".join(f" {text}" for text in axis_names(cell.swept))
+    return f"{axes['policy']}/s{axes['seed']}{probe}{swept} {axes['model']}/{axes['dataset']}"
+
+
+def cell_tags(cell: Cell) -> dict[str, str]:
+    """The tags that identify and filter a cell's run."""
+    share = cell.resources
+    return {
+        "decile.cell_id": cell.cell_id,
+        "decile.cpus": f"{share.cpus:g}",
+        "decile.gpus": f"{share.gpus:g}",
+        **flatten(cell.axes),
+    }
+
+
+def sweep_params(experiment: Experiment) -> dict[str, str]:
+    """The settings that all cells of a sweep share.
+
+    Without the grid, which may grow, and without settings that cannot change a result.
+    """
+    settings = experiment.shared_settings()
+    for name in ("about", "resources", "max_gpu_hours", "max_hours", "stop_hopeless"):
+        del settings[name]
+    for block in ("probe", "evaluate"):
+        settings[block].pop("engine_python", None)
+    if settings["rollouts"] == "decile":  # not part of a cell's id either
+        del settings["rollouts"]
+    return flatten(settings | {"workers": experiment.resources.workers})
+
+
+def sweep_tags(name: str, experiment: Experiment) -> dict[str, str]:
+    """The tags that identify a sweep's parent run; `decile.settings` hashes its settings."""
+    grid = {
+        f"decile.grid.{axis}": ", ".join(map(str, values))
+        for axis, values in experiment.grid.model_dump(mode="json").items()
+    }
+    settings = canonical_hash(sweep_params(experiment))
+    about = {"decile.about": experiment.about} if experiment.about else {}
+    return {"decile.sweep": name, "decile.settings": settings, **grid, **about}
+
+
+def curves(
+    groups: pa.Table,
+    evaluations: pa.Table,
+    log: pa.Table,
+    pass_at: Sequence[int],
+    discarded: pa.Table | None = None,
+) -> dict[int, dict[str, float]]:
+    """Update -> metric -> value: train/*, eval/*, tier/*, and the trainer's own under trl/*."""
+    points: dict[int, dict[str, float]] = {}
+    for update, metrics in training_metrics(groups, discarded).items():
+        points.setdefault(update, {}).update(metrics)
+    steps = by_update(evaluations)
+    for update, evaluation in steps.items():
+        metrics = evaluation_metrics(evaluation, steps.get(0), pass_at)
+        points.setdefault(update, {}).update(metrics)
+    for row in log.to_pylist():
+        points.setdefault(row["update"], {})[f"trl/{row['name']}"] = row["value"]
+    return points
+
+
+def summary(result: dict[str, Any], ledger: dict[str, Any]) -> dict[str, float]:
+    """The numbers of MLflow's compare view: final/* and ledger/*."""
+    base, final = result["accuracy_base"], result["accuracy_final"]
+    headline = {
+        "final/accuracy": final,
+        "final/accuracy_base": base,
+        "final/gain": final - base,
+        "final/learnable_pct": result["learnable_pct"],
+    }
+    if "learnable_drawn_pct" in result:
+        headline["final/learnable_drawn_pct"] = result["learnable_drawn_pct"]
+    numbers = {k: v for k, v in ledger.items() if isinstance(v, int | float)}
+    return headline | {f"ledger/{name}": float(value) for name, value in numbers.items()}
+
+
+def side_by_side(
+    evaluations: pa.Table, prompts: Sequence[Prompt], limit: int = SAMPLES
+) -> list[dict[str, Any]]:
+    """The same questions before and after training, one completion each.
+
+    The first `limit` by prompt_id, a hash, so that the choice is independent of success.
+    """
+    steps = by_update(main(evaluations))
+    if not steps:
+        return []
+    base, final = _first_samples(steps[min(steps)]), _first_samples(steps[max(steps)])
+    questions = {p.prompt_id: p for p in prompts}
+    shared = sorted(base.keys() & final.keys() & questions.keys())
+    return [
+        {
+            "prompt_id": i,
+            "tier": questions[i].tier,
+            "question": questions[i].question,
+            "answer": questions[i].answer,
+            **{f"base_{k}": base[i][k] for k in ("outcome", "completion")},
+            **{f"final_{k}": final[i][k] for k in ("outcome", "completion")},
+        }
+        for i in shared[:limit]
+    ]
+
+
+def _first_samples(evaluation: pa.Table) -> dict[str, dict[str, Any]]:
+    rows = sorted(evaluation.to_pylist(), key=lambda row: -row["sample"])
+    return {row["prompt_id"]: row for row in rows}
+
+
+def view_digest(result: dict[str, Any]) -> str:
+    """Identifies what MLflow shows of a result; another version is compared point by point."""
+    return canonical_hash([VERSION, result])
+
+
+def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
+    """A finished cell's view. StoreError where a file is missing or corrupt."""
+    finished = read_finished(store, cell.cell_id)
+    if finished is None:
+        place = store.path("cells", cell.cell_id)
+        raise StoreError(f"a file of {place} is missing or fails verification: rerun to repair it")
+    result, tables = finished
+    groups, evaluations, log = (tables[name] for name in TABLES)
+    points = curves(groups, evaluations, log, cell.pass_at, tables.get(DISCARDED))
+    ledger = result["ledger"]
+    points.setdefault(0, {}).update(summary(result, ledger))  # with one step, MLflow draws bars
+    written = finished_at(store, cell.cell_id, result)
+    end = round(1000 * written.timestamp()) if written else 0
+    started = end - round(1000 * ledger["seconds"])
+    files = _files(store, cell, result, side_by_side(evaluations, test))
+    return CellView(points, files, view_digest(result), started, end)
+
+
+def _files(
+    store: Store, cell: Cell, result: dict[str, Any], samples: list[dict[str, Any]]
+) -> dict[str, bytes]:
+    files = {
+        "result.json": json.dumps(result, indent=2, sort_keys=True).encode(),
+        "samples.json": json.dumps(samples, indent=2, ensure_ascii=False).encode(),
+        "samples.html": render("samples.html", title=cell.name, rows=samples).encode(),
+    }
+    subset = ("subsets", f"{cell.subset_key}.parquet")
+    if store.exists(*subset):
+        files["subset.parquet"] = store.read_bytes(*subset)
+    return files
+
+
+def as_csv(rows: list[dict[str, Any]]) -> str:
+    """Rows as CSV, columns in order of first appearance."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+BASELINE = "random"
+MEANS = {"accuracy": "accuracy_final", "gain": "gain", "learnable_pct": "learnable_pct"}
+DESCRIPTION_HEAD = "**Verdicts**"
+DESCRIPTION_LIMIT = 6000  # characters; MLflow truncates tags at 8000
+
+
+class GainOverBaseline(NamedTuple):
+    """A policy's accuracy minus that of `random`, in points, with a 95 % interval.
+
+    `verdict`: "beats random", "behind random", "inconclusive" or "inconclusive (one seed)".
+    """
+
+    policy: str
+    points: float
+    low: float
+    high: float
+    p_holm: float
+    verdict: str
+
+
+@dataclass(frozen=True)
+class SweepView:
+    """All that MLflow shows of a sweep as a whole.
+
+    `files`: path -> content; `description`: Markdown; `digest`: of the analysis's inputs.
+    """
+
+    files: dict[str, bytes]
+    metrics: dict[str, float]
+    tags: dict[str, str]
+    description: str
+    digest: str
+
+
+def sweep_view(analysis: SweepAnalysis) -> SweepView:
+    """The view of an analysis with at least one finished cell."""
+    metrics: dict[str, float] = {}
+    tags: dict[str, str] = {}
+    for family in analysis.families:
+        metrics |= means(family)
+        if (best := best_over_baseline(family)) is not None:
+            name = _name(family)
+            numbers = {
+                "points_over_random": best.points,
+                "points_over_random_low": best.low,
+                "points_over_random_high": best.high,
+                "p_holm": best.p_holm,
+            }
+            metrics |= {clean(f"best/{key}/{name}"): value for key, value in numbers.items()}
+            tags[clean(f"decile.best/{name}")] = f"{best.policy}: {best.verdict}"
+    markdown = description(analysis.verdicts)
+    return SweepView(_sweep_files(analysis), metrics, tags, markdown, analysis.digest)
+
+
+def means(family: Family) -> dict[str, float]:
+    """final/accuracy, final/gain, final/learnable_pct of each policy: means over its seeds.
+
+    Shares, and % for learnable_pct, as in the runs of the cells; the names end in model, dataset
+    and policy.
+    """
+    return {
+        clean(f"final/{name}/{_name(family)}/{policy}"): float(
+            np.mean([row.result[key] for row in rows])
+        )
+        for policy, rows in family.by_policy().items()
+        for name, key in MEANS.items()
+    }
+
+
+def best_over_baseline(family: Family) -> GainOverBaseline | None:
+    """The subset that gains most over `random`, without the whole pool; None without any."""
+    whole_pool = whole_pool_policy(family.by_policy())
+    gains = []
+    for c in family.accuracy:
+        if BASELINE in (c.a, c.b) and c.items:
+            policy = c.a if c.b == BASELINE else c.b
+            points, low, high = c.oriented(policy)
+            verdict = f"{'beats' if points > 0 else 'behind'} {BASELINE}"
+            if c.verdict == "inconclusive":
+                verdict = c.verdict if c.covers_seeds else f"{c.verdict} (one seed)"
+            if policy != whole_pool:
+                gains.append(GainOverBaseline(policy, points, low, high, c.p_holm, verdict))
+    return max(gains, key=lambda gain: gain.points, default=None)
+
+
+def _name(family: Family) -> str:
+    """Model and dataset, the probe's seed where it is not 0, and other axes, as cells' names."""
+    probe = [f"p{family.probe_seed}"] if family.probe_seed else []
+    return "/".join([family.model, family.dataset, *probe, *axis_names(family.swept)])
+
+
+def description(verdicts: Sequence[FamilyVerdict]) -> str:
+    """The verdicts in Markdown."""
+    blocks = [DESCRIPTION_HEAD]
+    for verdict in verdicts:
+        lines = [*verdict.lines, *(f"Caveat: {text}" for text in verdict.caveats)]
+        listed = "\n".join(f"- {_escaped(line)}" for line in lines)
+        blocks.append(f"{_escaped(verdict.title)} ({verdict.read_at})\n\n{listed}")
+    text = "\n\n".join(blocks)
+    if len(text) <= DESCRIPTION_LIMIT:
+        return text
+    return f"{text[:DESCRIPTION_LIMIT].rsplit(chr(10), 1)[0]}\n\n… see report.html for the rest"
+
+
+def _escaped(text: str) -> str:
+    """Text without Markdown markup: names contain underscores."""
+    return re.sub(r"([\\`*_<\[\]])", r"\\\1", text)
+
+
+def _sweep_files(analysis: SweepAnalysis) -> dict[str, bytes]:
+    results = [flat_row(row) for row in analysis.rows]
+    texts = {
+        "report.html": page_html(analysis),
+        "verdicts.txt": verdict_text(analysis) + "\n",
+        "results.json": json.dumps(results, indent=2, default=str),
+        "results.csv": as_csv(results),
+        **{f"figures/{name}.svg": figure.file for name, figure in analysis.figures.items()},
+        **{f"tables/{name}.csv": table.csv for name, table in analysis.tables.items()},
+    }
+    return {name: text.encode() for name, text in texts.items()}
+
+
+def flat_row(row: Row) -> dict[str, Any]:
+    """One row as plain values, for other programs; accuracies are shares."""
+    result, keys = row.result, ("model", "dataset", "policy", "seed", "cell_id", "size", "updates")
+    numbers = ("accuracy_base", "accuracy_final", "gain", "learnable_pct")
+    return {
+        **{key: result[key] for key in (*keys, *numbers)},
+        **row.cell.swept,
+        "gain_low": row.gain.low,
+        "gain_high": row.gain.high,
+        **{f"ledger.{name}": value for name, value in result["ledger"].items()},
+    }

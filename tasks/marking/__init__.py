@@ -1,0 +1,1 @@
+"""How answers are read from completions and compared."""

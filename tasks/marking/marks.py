@@ -1,0 +1,169 @@
+"""Reference answers in the user's own files, as answers alone or at the end of solutions.
+
+Reads the option letter that a text gives, as a fair teacher would.
+
+Marks a completion under two readings, and names the rule that decided.
+
+strict is the paper's rule: the last box, exactly in the requested form. lenient accepts what a fair
+teacher would, outside of thinking blocks. Both see the completion alone.
+"""
+
+import re
+from typing import Literal, NamedTuple
+
+from tasks.marking.numbers import (
+    find_number,
+    normalize_number,
+    parse_integer,
+    parse_number,
+    strip_markup,
+)
+from tasks.marking.reading import (
+    REACH,
+    find_statement,
+    first_sentence,
+    last_box,
+    last_filled_box,
+    last_line,
+    without_thinking,
+)
+
+_LETTER = re.compile(r"\(?\s*([A-Za-z])\s*\)?\s*[.:]?")
+_IN_BRACKETS = re.compile(r"(?<!\w)\(([A-Za-z])\)")
+# A letter on its own; "a" and "I" are words, and so is a capital before a word ("A red ball").
+_BARE = re.compile(r"(?<![\w'(])(?!a\b|I\b)([A-Za-z])(?![\w'])(?!\s+(?!(?:or|and|nor)\b)[A-Za-z])")
+_LEADING = re.compile(r"(?:(?:option|choice)\s+)?\(?([A-Za-z])(?=[\W]*$|[.:,;)]\s)", re.IGNORECASE)
+_DENIED = re.compile(r"\b(?:not|never|neither|nor|isn't|wrong|incorrect)\b", re.IGNORECASE)
+_LAST_LINE = re.compile(r"(?:\*\*)?(?:\(([A-Z])\)|([A-Z]))\.?(?:\*\*)?\.?")
+
+
+def find_letter(text: str, *, truncated: bool) -> tuple[str, str] | None:
+    """The option letter of a text without thinking, in upper case, with the rule that applied.
+
+    A box takes precedence. Without one: "the answer is (X)", or a last line with only a letter.
+    """
+    if (box := last_filled_box(text)) is not None:
+        return _boxed(box)
+    rest = find_statement(text)
+    statement = None if rest is None else first_sentence(rest, truncated)
+    if statement is not None and (letter := one_option(strip_markup(statement))) is not None:
+        return letter, "stated-letter"
+    if not truncated and (match := _LAST_LINE.fullmatch(last_line(text))):
+        return match[1] or match[2], "line-letter"
+    return None
+
+
+def _boxed(box: str) -> tuple[str, str] | None:
+    if len(box) > REACH:
+        return None
+    span = strip_markup(box)
+    if match := _LETTER.fullmatch(span):
+        return match[1].upper(), "boxed-letter"
+    letter = one_option(span)
+    return None if letter is None else (letter, "boxed-option")
+
+
+def one_option(span: str) -> str | None:
+    """The only option in a short span: `(B)` anywhere, or `B` at its beginning."""
+    bracketed: set[str] = {letter.upper() for letter in _IN_BRACKETS.findall(span)}
+    named = bracketed | {letter.upper() for letter in _BARE.findall(span)}
+    if len(named) != 1 or _DENIED.search(span):
+        return None
+    leading = _LEADING.match(span)
+    if bracketed or (leading and leading[1].upper() in named):
+        return named.pop()
+    return None
+
+
+Outcome = Literal["correct", "wrong", "unparsed", "truncated", "error"]
+OUTCOMES: tuple[Outcome, ...] = ("correct", "wrong", "unparsed", "truncated", "error")
+
+_STRICT_LETTER = re.compile(r"\(?([A-Z])\)?")
+
+
+class Mark(NamedTuple):
+    """One mark: the outcome, the extracted answer (None without one), and the rule."""
+
+    outcome: Outcome
+    extracted: str | None
+    rule: str
+
+    @property
+    def reward(self) -> float | None:
+        """1.0 for correct, 0.0 for wrong, unparsed or truncated, None where marking failed."""
+        return None if self.outcome == "error" else float(self.outcome == "correct")
+
+
+def answer_mark(correct: bool, extracted: str, rule: str) -> Mark:
+    """The mark of an extracted answer."""
+    return Mark("correct" if correct else "wrong", extracted, rule)
+
+
+def no_answer_mark(truncated: bool) -> Mark:
+    """The mark of a text without an answer: truncated by the token limit, or unparsed."""
+    return Mark("truncated" if truncated else "unparsed", None, "no-answer")
+
+
+def mark_number(
+    completion: str, answer: str, marking: str, truncated: bool, *, last_number: bool = False
+) -> Mark:
+    r"""Mark a number. `answer` is the gold: an integer, decimal or fraction.
+
+    strict: the last `\boxed{}` is a Python integer equal to the gold. lenient: see
+    `numbers.find_number`; `last_number` also accepts the last number of a complete text.
+    """
+    if marking == "strict":
+        box = last_box(completion)
+        integer = None if box is None else parse_integer(box)
+        if integer is None:
+            return no_answer_mark(truncated)
+        gold = parse_integer(answer)  # faster than parse_number
+        correct = integer == (parse_number(answer) if gold is None else gold)
+        return answer_mark(correct, str(integer), "strict:boxed-integer")
+    number = find_number(without_thinking(completion), anywhere=last_number, truncated=truncated)
+    if number is None:
+        return no_answer_mark(truncated)
+    value, rule = number
+    return answer_mark(value == parse_number(answer), str(value), f"lenient:{rule}")
+
+
+def mark_letter(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
+    r"""Mark a lettered choice. `answer` is the gold letter, bare or in round brackets.
+
+    strict: the last `\boxed{}` holds exactly `(X)` or `X`. lenient: see `letters.find_letter`.
+    """
+    if marking == "strict":
+        box = last_box(completion)
+        match = _STRICT_LETTER.fullmatch(box) if box is not None else None
+        option = (match[1], "boxed-letter") if match else None
+    else:
+        option = find_letter(without_thinking(completion), truncated=truncated)
+    if option is None:
+        return no_answer_mark(truncated)
+    letter, rule = option
+    return answer_mark(letter == answer.strip("()"), f"({letter})", f"{marking}:{rule}")
+
+
+Marker = Literal["number", "letter", "expression", "text"]
+_LETTER_ANSWER = re.compile(r"[A-Z]|\([A-Z]\)")
+_HASH_LINE = re.compile(r"^####[ \t]*(\S.*)\Z", re.MULTILINE)
+
+
+def final_answer(text: str) -> str:
+    r"""The answer of a worked solution: after `####` in its last line, or in its last `\boxed{}`.
+
+    Any other text is an answer already.
+    """
+    if line := _HASH_LINE.search(text):
+        return line[1].strip()
+    return (last_box(text) or text) if "\\boxed" in text else text
+
+
+def read_gold(answer: str, marker: Marker) -> str | None:
+    """The gold that an answer of a file gives, or None if the marker needs another form."""
+    answer = final_answer(answer)
+    if marker == "number":
+        return normalize_number(answer)
+    if marker == "letter":
+        return f"({answer.strip('()')})" if _LETTER_ANSWER.fullmatch(answer) else None
+    return answer

@@ -1,0 +1,160 @@
+"""Reads the number that a span of text gives, as a fair teacher would."""
+
+import re
+from fractions import Fraction
+
+from tasks.marking.reading import (
+    REACH,
+    find_bold,
+    find_hash_line,
+    find_statement,
+    first_sentence,
+    last_filled_box,
+)
+
+# Digits, in groups of three or not. Possessive, so that no run of groups is tried twice.
+_DIGITS = r"(?:\d{1,3}(?:,\d{3})++(?![\d,]*\d)|\d+)(?:\.\d+)?|\.\d+"
+_SIGNED = re.compile(rf"(?<![\w.])(?:[-+]\s?)?(?:{_DIGITS})")
+_NUMBER = re.compile(rf"{_SIGNED.pattern}(?:\s?/\s?\d+(?!\d))?(?: \d+/\d+)?")
+_VALUE = re.compile(rf"([-+]?)\s*((?:{_DIGITS})(?:\s?/\s?\d+)?)(?: (\d+/\d+))?")
+_GOLD = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|\.\d+|\d+/0*[1-9]\d*)", re.ASCII)
+_LAST_DIGIT = re.compile(r"\d(?=\D*\Z)")
+
+_MINUS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "\u00a0": " ", "\u202f": " "})
+_THOUSANDS = re.compile(r"(?<=\d)(?:,?\\[,;:!]|\\ |~|[\u00a0\u2009\u202f])(?=\d{3}(?!\d))")
+_NEGATIVE = re.compile(r"\b(?:minus|negative)\s+(?=[\d.$])", re.IGNORECASE)
+_FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}|(\d)(\d))")
+_DECORATION = re.compile(
+    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|boldsymbol|left|right|q?quad|degree)\b"
+    r"|\\?[$%]|[£€¥]|\^\\circ|\^\{\\circ\}|°"  # money, percent, degrees
+    r"|\\[,;:!]|\\(?= )|~|\\[()\[\]]|\*\*|__|[{}]"
+)
+_UNIT_POWER = re.compile(r"(?<=[A-Za-z])\s*(?:\^\s*[23]\b|[²³])")  # cm^2; x in 5x^2 is a variable
+
+_EQUALS = re.compile(r"(?<![<>!])=|\\approx\b|≈")
+_NEXT_EQUATION = re.compile(r"[,;](?!\d{3})|\b(?:or|and)\b")  # x = 5, y = 3
+_WHICH_IS = re.compile(
+    r",?\s+(?:which|that)\s+(?:is|makes|gives|equals)\b|\s+equals\b", re.IGNORECASE
+)
+_REMARK = re.compile(r"(?<=\S)\s+[(—].*", re.DOTALL)  # 18 (9 boxes with 2 pens each)
+
+# What may surround a number: words, hyphenated or as in km/h, and punctuation.
+_PROSE = re.compile(r"(?:[^\W\d_]|(?<=[^\W\d_])-(?=[^\W\d_])|/(?=[^\W\d_])|[\s.,:;'\"()\[\]?])*")
+# Single letters are variables, except units (5 m, 5 h) and the article.
+_VARIABLE = re.compile(r"(?<![^\W\d_])(?<!')(?![aAmghlsLVWJNKCF]\b)[A-Za-zα-ω](?![^\W\d_]|')")
+_FUNCTION = re.compile(r"\w\($")  # sqrt(5)
+_POINTER = re.compile(
+    r"\b(?:step|example|case|part|question|problem|section|option|equation|line|page)\s+\(?$",
+    re.IGNORECASE,
+)
+MODIFIERS = re.compile(
+    r"\b(?:not|never|cannot|isn't|neither|nor"  # a denial
+    r"|than|at (?:least|most)|up to|or (?:more|less|fewer)"  # a bound
+    r"|half|(?:third|quarter) of|twice|double"  # a part or a multiple of it
+    r"|dozens?|(?:hundred|thousand|(?:m|b|tr)illion)s?)\b",
+    re.IGNORECASE,
+)
+"""Words that change the meaning of the number next to them."""
+
+
+def strip_markup(text: str) -> str:
+    r"""A short span without money signs, percent, degrees, bold, LaTeX's wrappers and unit powers.
+
+    `{,}` and `\,` between digits join them, as in `224{,}000` and `1\,000`.
+    """
+    text = _THOUSANDS.sub("", text.replace("{,}", ",")).translate(_MINUS)
+    text = _FRACTION.sub(lambda m: f" {m[1] or m[3]}/{m[2] or m[4]}", _NEGATIVE.sub("-", text))
+    return _UNIT_POWER.sub("", _DECORATION.sub(" ", text)).strip()
+
+
+def parse_integer(text: str) -> int | None:
+    """The strict reading: exactly what Python's `int` accepts, else None."""
+    try:
+        return int(text)
+    except ValueError:  # also for more digits than Python parses
+        return None
+
+
+def parse_number(text: str) -> Fraction | None:
+    """The value of one number: `-1,234.50`, `3/4`, `3 1/2`. None for any other text."""
+    match = _VALUE.fullmatch(text.strip())
+    if match is None:
+        return None
+    sign, whole, part = match.groups()
+    try:
+        value = Fraction("".join(whole.replace(",", "").split())) + Fraction(part or 0)
+    except (ValueError, ZeroDivisionError):  # more digits than Python parses; division by 0
+        return None
+    return -value if sign == "-" else value
+
+
+def normalize_number(text: str) -> str | None:
+    """A gold: an integer, decimal or fraction without commas, or None for any other text."""
+    bare = text.strip().replace(",", "")
+    return bare if _GOLD.fullmatch(bare) else None
+
+
+def only_number(span: str) -> Fraction | None:
+    """The value of the only number in a short span, which words and units may surround.
+
+    Of an equation only the last side counts. None for two numbers, variables, powers, operators,
+    bounds, denials, and words that are part of a number.
+    """
+    span = span.strip()
+    if len(span) > REACH:
+        return None
+    *others, side = _EQUALS.split(strip_markup(span))
+    numbers = list(_NUMBER.finditer(side))
+    if len(numbers) != 1 or any(_NEXT_EQUATION.search(other) for other in others[1:]):
+        return None
+    before, after = side[: numbers[0].start()], side[numbers[0].end() :]
+    return parse_number(numbers[0][0]) if _keeps_value(before, after) else None
+
+
+def _keeps_value(before: str, after: str) -> bool:
+    """Whether the text around a number leaves its value unchanged."""
+    if _FUNCTION.search(before) or _POINTER.search(before):
+        return False
+    return not any(
+        _VARIABLE.search(part)
+        or MODIFIERS.search(part)
+        or not _PROSE.fullmatch(part)
+        or any(sign.isnumeric() for sign in part)  # ½, ², ①, 万 are letters to `re`
+        for part in (before, after)
+    )
+
+
+def last_number(text: str) -> Fraction | None:
+    """The value of the last number anywhere in the text."""
+    if (last := _LAST_DIGIT.search(text)) is None:
+        return None
+    window = text[max(0, last.end() - REACH) : last.end()]
+    numbers = _SIGNED.findall(window.translate(_MINUS).replace("$", " ").replace("**", " "))
+    return parse_number(numbers[-1]) if numbers else None
+
+
+def find_number(text: str, *, anywhere: bool, truncated: bool) -> tuple[Fraction, str] | None:
+    """The number of a text without thinking, with the rule that applied.
+
+    A box takes precedence. Without one: `#### N`, "the answer is N", a bold number in the last
+    line, and, with `anywhere`, the last number of the text.
+    """
+    if (box := last_filled_box(text)) is not None:
+        value = parse_integer(box)
+        return _with_rule("boxed", only_number(box) if value is None else Fraction(value))
+    if (line := find_hash_line(text, truncated)) is not None:
+        return _with_rule("hash", only_number(line))
+    rest = find_statement(text)
+    statement = None if rest is None else first_sentence(rest, truncated)
+    if statement is not None:
+        number = only_number(_WHICH_IS.sub(" = ", _REMARK.sub("", statement)))
+        if number is not None:
+            return _with_rule("stated", number)
+    span = None if truncated else find_bold(text)
+    if span is not None and (number := only_number(span)) is not None:
+        return _with_rule("bold", number)
+    return _with_rule("last", last_number(text)) if anywhere and not truncated else None
+
+
+def _with_rule(place: str, value: Fraction | None) -> tuple[Fraction, str] | None:
+    return None if value is None else (value, f"{place}-number")

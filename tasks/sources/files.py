@@ -1,0 +1,275 @@
+"""Reads the rows of one local file: JSON lines, JSON or Parquet.
+
+Values of a row by column, also nested ones, and the texts of chat messages.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
+
+from tasks.base import TaskError
+
+# What `read_texts` leaves out of a row, as counted in notes.
+SYSTEM = "system messages dropped: the task's own prompt is used"
+TURNS = "other messages of conversations dropped: only the question and its answer are read"
+ANSWERS = "rows have several answers: the first is used"
+INSTRUCTIONS = (
+    "questions had instructions on the form of the answer, removed: the task adds its own"
+)
+SOLUTIONS = "answers were read from the end of a worked solution"
+
+MESSAGE_KEYS = (("role", "content"), ("from", "value"))  # the second is ShareGPT's
+_ROLES = {"human": "user", "gpt": "assistant"}  # ShareGPT's names
+
+
+class Chat(NamedTuple):
+    """A question in chat messages, and what else they hold.
+
+    `reply` is the last assistant message after the question ("" without one); `system` and `turns`
+    count the system messages and all other messages that are neither question nor reply.
+    """
+
+    question: str
+    reply: str
+    system: int
+    turns: int
+
+
+def column_value(row: Mapping[str, Any], name: str) -> Any:
+    """The value of a column, or the value at a dotted path through objects and lists.
+
+    `reward_model.ground_truth` and `messages.-1.content` are such paths; a column of the whole name
+    takes precedence. Raises KeyError where there is no such value.
+    """
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.removeprefix("-").isdecimal() and len(part) < 10:
+            try:
+                value = value[int(part)]
+            except IndexError:
+                raise KeyError(name) from None
+        else:
+            raise KeyError(name)
+    return value
+
+
+def cell(row: Mapping[str, Any], name: str) -> Any:
+    """As `column_value`, with None where there is no such value."""
+    try:
+        return column_value(row, name)
+    except KeyError:
+        return None
+
+
+def is_chat(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
+    """Whether a value is a list of messages, {role, content} or ShareGPT's {from, value}."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(message, Mapping) for message in value)
+        and any(keys[0] in value[0] and keys[1] in value[0] for keys in MESSAGE_KEYS)
+    )
+
+
+def read_chat(messages: Sequence[Mapping[str, Any]]) -> Chat:
+    """The last user message, and the assistant's last message after it."""
+    texts = [_role_and_text(message) for message in messages]
+    roles = [role for role, _ in texts]
+    last_question = max((i for i, role in enumerate(roles) if role == "user"), default=-1)
+    last_reply = max((i for i, role in enumerate(roles) if role == "assistant"), default=-1)
+    has_reply = last_reply > last_question
+    system = sum(role in ("system", "developer") for role in roles)
+    return Chat(
+        texts[last_question][1] if last_question >= 0 else "",
+        texts[last_reply][1] if has_reply else "",
+        system,
+        len(texts) - system - (last_question >= 0) - has_reply,
+    )
+
+
+def _role_and_text(message: Mapping[str, Any]) -> tuple[str, str]:
+    role_key, content_key = next((k for k in MESSAGE_KEYS if k[0] in message), MESSAGE_KEYS[0])
+    role = str(message.get(role_key))
+    return _ROLES.get(role, role), message_text(message.get(content_key))
+
+
+def message_text(content: Any) -> str:
+    """The plain text of a message's content: a text, or a list of parts as in chat APIs."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence):
+        return ""
+    parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+class Texts(NamedTuple):
+    """A row's question and answer ("" where there is none), and a label for each omission."""
+
+    question: str
+    answer: str
+    dropped: tuple[str, ...] = ()
+
+
+def read_texts(row: Mapping[str, Any], question: str, answer: str) -> Texts:
+    """The texts of two columns: each a text, a number, or chat messages.
+
+    In messages the question is the last user message and the answer the assistant's reply to it,
+    so one column may hold both. Raises KeyError for an absent column, and TaskError for a value of
+    another form.
+    """
+    dropped: list[str] = []
+    question_value, answer_value = column_value(row, question), column_value(row, answer)
+    if is_chat(question_value):
+        chat = read_chat(question_value)
+        turns = chat.turns + bool(chat.reply and answer != question)
+        dropped += [SYSTEM] * chat.system + [TURNS] * turns
+        question_value = chat.question
+    if is_chat(answer_value):
+        answer_value = read_chat(answer_value).reply
+    elif isinstance(answer_value, list):
+        dropped += [ANSWERS] * (len(answer_value) > 1)
+        answer_value = answer_value[0] if answer_value else None
+    return Texts(_plain(question_value, question), _plain(answer_value, answer), tuple(dropped))
+
+
+def _plain(value: Any, column: str) -> str:
+    """A text or a number as text; "" for null and NaN."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, str | int):
+        return str(value)
+    if isinstance(value, float | Decimal):  # str would write 1e+16 and 0E-7
+        return f"{Decimal(str(value)):f}"
+    kind = "an object" if isinstance(value, Mapping) else "a list"
+    kind = kind if isinstance(value, Mapping | list) else type(value).__name__
+    inside = f", such as {column}.{next(iter(value))}" if kind == "an object" and value else ""
+    raise TaskError(
+        f"column {column!r} holds {kind}: write a text or a list of messages "
+        f'({{"role": …, "content": …}}), or name a value inside it{inside}'
+    )
+
+
+Row = dict[str, Any]
+SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz")
+
+
+class Rows(NamedTuple):
+    """Rows, their origin (`hub@revision`, or `file sha256:…`), and notes on unusual data.
+
+    `places` are the rows' places in one file: `FILE:LINE`, or `FILE row NUMBER`.
+    """
+
+    rows: list[Row]
+    origin: str
+    notes: tuple[str, ...] = ()
+    places: Sequence[str] = ()
+
+
+def read_file(path: str | Path, columns: Sequence[str], records: str | None = None) -> Rows:
+    """The rows of one local file: JSON lines, JSON or Parquet, text also gzipped (.gz)."""
+    file = Path(path)
+    if not os.path.isfile(file):  # also where the name is too long
+        raise TaskError(f"{file} does not exist: write the path of a {or_list(SUFFIXES)} file")
+    if not file.name.endswith(SUFFIXES):
+        raise TaskError(f"{file}: unknown file type: write a {or_list(SUFFIXES)} file")
+    rows, places = [], []
+    for place, row in _numbered_rows(file, records):
+        check_columns(place, row, columns)
+        rows.append(row)
+        places.append(place)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    return Rows(rows, f"{file.name} sha256:{digest}", places=places)
+
+
+def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]:
+    """Each row with its place for messages."""
+    if file.name.endswith(".parquet"):
+        return ((f"{file} row {i}", row) for i, row in enumerate(_parquet(file), 1))
+    text = _text(file)
+    if file.name.endswith((".jsonl", ".jsonl.gz")):
+        # Split at "\n" only: str.splitlines would also split at a U+2028 inside a text.
+        lines = enumerate(text.split("\n"), 1)
+        return (
+            (f"{file}:{i}", parse_json(line, f"{file}:{i}")) for i, line in lines if line.strip()
+        )
+    form = "a list of rows" if records is None else f'{{"{records}": [rows]}}'
+    content = parse_json(text, str(file))
+    if records is not None and isinstance(content, dict):
+        content = content.get(records)
+    if not isinstance(content, list):
+        raise TaskError(f"{file} is not of the form {form}")
+    return ((f"{file} row {i}", row) for i, row in enumerate(content, 1))
+
+
+def _text(file: Path) -> str:
+    try:
+        raw = file.read_bytes()
+        return (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise TaskError(f"{file} cannot be read: {error}: write it as UTF-8 text") from error
+
+
+def parse_json(text: str | bytes, place: str) -> Any:
+    """A JSON value. Raises TaskError for invalid UTF-8 or JSON and for lone surrogates."""
+    try:
+        text = text if isinstance(text, str) else text.decode("utf-8-sig")
+        value = json.loads(text)
+        if "\\ud" in text.lower():  # only an escape can hold half of a surrogate pair
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{place}: {error}: write it as UTF-8 text") from error
+    except UnicodeEncodeError as error:
+        raise TaskError(f"{place}: holds half of a surrogate pair (\\ud…): remove it") from error
+    except RecursionError as error:
+        raise TaskError(f"{place}: invalid JSON: its values are nested too deep") from error
+    except ValueError as error:
+        raise TaskError(f"{place}: invalid JSON: {error}") from error
+    return value
+
+
+def _parquet(file: Path) -> list[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        names = pq.read_schema(file).names
+        for name in names:
+            if names.count(name) > 1:
+                raise TaskError(f"{file} has two columns {name!r}: rename or remove one")
+        rows: list[Row] = pq.read_table(file).to_pylist()
+    except (UnicodeDecodeError, OverflowError) as error:  # of a text; of a time after 9999
+        raise TaskError(f"{file} cannot be read ({error}): correct that value") from error
+    except (OSError, pa.ArrowException) as error:
+        raise TaskError(f"{file} is not Parquet ({error}): write a Parquet file") from error
+    return rows
+
+
+def check_columns(place: str, row: Any, columns: Sequence[str]) -> None:
+    """Raise TaskError unless `row` is an object with a value in each column."""
+    if not isinstance(row, Mapping):
+        columns = columns or ("question", "answer")
+        raise TaskError(f"{place} is not a row: write an object with {', '.join(columns)}")
+    for column in columns:
+        try:
+            value = column_value(row, column)
+        except KeyError:
+            known = ", ".join(map(str, row))
+            raise TaskError(f"{place} has no column {column!r}: write one of {known}") from None
+        if value is None:
+            raise TaskError(f"{place}: column {column!r} is null: write a value")
+
+
+def or_list(names: Sequence[str]) -> str:
+    """The names as "a, b or c"."""
+    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]

@@ -1,0 +1,277 @@
+"""What a file of questions holds: its columns, the forms of its answers, the marker that fits."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tasks.base import Answer, TaskError
+from tasks.marking.marks import Marker, final_answer, read_gold
+from tasks.marking.numbers import normalize_number
+from tasks.question_file import QuestionFile
+from tasks.sources.files import Row, Rows, is_chat, read_texts
+
+# Names of columns in common data sets, the most telling first.
+QUESTIONS = (
+    *("question", "problem", "prompt", "query", "instruction", "input", "question_text", "text"),
+    *("messages", "conversations"),
+)
+ANSWERS = (
+    *("answer", "final_answer", "gold", "gold_answer", "ground_truth", "expected_answer"),
+    *("correct_answer", "reference_answer", "answerkey", "target", "label", "solution", "output"),
+    *("response", "completion", "reward_model.ground_truth"),
+)
+TIERS = ("tier", "level", "difficulty", "n_steps", "steps")
+SAMPLED = 2_000  # rows that columns are recognized by
+MAX_TIERS = 20  # different values of a column of tiers
+_SHOWN = 12  # columns that a message lists
+_MOST = 0.9  # share of the answers that decides
+
+_LETTER = re.compile(r"\(?([A-Z])\)?")
+_UNIT = re.compile(r"[-+]?\\?[$€£¥]?\s?\d[\d,]*(?:\.\d+)?\s?(?:\\?%|°|[A-Za-zµ]+[²³]?)?")
+_LATEX = re.compile(r"\\[A-Za-z]|\$|[\^_]\{?\w")
+_FORMULA = re.compile(r"(?=.*\d)(?!.*[A-Za-z]{3})[\w\s.,:;+*/^=()\[\]{}<>|!√π·×≤≥∞-]+")
+_MATHS = ("integers", "decimals", "fractions", "numbers with a unit", "LaTeX or formulas")
+
+
+class Column(NamedTuple):
+    """One column, or a value inside one: what it holds as a question and as an answer.
+
+    `questions` and `answers` are rows with such a text, a number counts as one; `words` are rows
+    with a text or messages, `chats` those with messages. `length` is the mean of the questions'
+    characters.
+    """
+
+    questions: int
+    answers: int
+    words: int
+    chats: int
+    length: float
+
+
+@dataclass(frozen=True)
+class FileSurvey:
+    """What a file holds under one choice of columns and marker.
+
+    `forms` counts the answers by form, `worked` those at the end of a worked solution. `invalid`
+    are rows without a question, or without an answer that the marker marks correct: their place,
+    the question and the answer. Questions count without a known tool's instructions.
+    """
+
+    rows: int
+    columns: Mapping[str, Column]
+    question: str
+    answer: str
+    tier: str | None
+    marker: Marker
+    forms: Mapping[str, int]
+    worked: int
+    instructed: int  # questions that mention a box, so that they say how to answer
+    repeated: int
+    contradicted: int  # questions with several answers
+    invalid: Sequence[tuple[str, str, str]]
+    longest_question: int  # characters
+    solution_length: int  # 95th percentile of worked solutions in characters; 0 without any
+
+    @property
+    def valid(self) -> int:
+        """Rows that can be used."""
+        return self.rows - len(self.invalid)
+
+
+def survey_rows(
+    read: Rows,
+    question: str | None = None,
+    answer: str | None = None,
+    marker: Marker | None = None,
+) -> FileSurvey:
+    """Survey the rows of a file; what is None is derived from them.
+
+    Raises TaskError if the columns are not in the file or cannot be recognized.
+    """
+    columns = columns_of(read.rows)
+    question, answer = choose_columns(columns, question, answer)
+    texts = [_texts(row, question, answer) for row in read.rows]
+    task = QuestionFile()
+    pairs = [(task.bare_question(question_text), gold) for question_text, gold in texts]
+    finals = [final_answer(gold) for _, gold in pairs]
+    forms = Counter(answer_form(final) for final in finals if final)
+    marker = marker or choose_marker(forms)
+    golds = [
+        read_gold(gold, marker) if question_text and gold else None for question_text, gold in pairs
+    ]
+    correct = iter(_marked_correct([gold for gold in golds if gold], marker))
+    answers: dict[str, set[str]] = {}
+    for (question_text, _), final in zip(pairs, finals, strict=True):
+        answers.setdefault(question_text, set()).add(final)
+    answers.pop("", None)
+    filled = sum(bool(question_text) for question_text, _ in pairs)
+    solutions = sorted(len(gold) for _, gold in pairs if final_answer(gold) != gold)
+    return FileSurvey(
+        rows=len(pairs),
+        columns=columns,
+        question=question,
+        answer=answer,
+        tier=_tier(columns, read.rows, (question, answer)),
+        marker=marker,
+        forms=dict(forms.most_common()),
+        worked=len(solutions),
+        instructed=sum("\\boxed" in question_text for question_text, _ in pairs),
+        repeated=filled - len(answers),
+        contradicted=sum(len(several) > 1 for several in answers.values()),
+        invalid=[
+            (place, *pair)
+            for place, pair, gold in zip(read.places, pairs, golds, strict=True)
+            if not (gold and next(correct))
+        ],
+        longest_question=max(len(question_text) for question_text, _ in pairs),
+        solution_length=solutions[int(0.95 * (len(solutions) - 1))] if solutions else 0,
+    )
+
+
+def _marked_correct(golds: Sequence[str], marker: Marker) -> list[bool]:
+    """Whether each gold, as the whole answer of a completion, is marked correct."""
+    task = QuestionFile(marker=marker)
+    marks = task.mark_all([Answer(task.format_answer(gold), gold) for gold in golds])
+    return [mark.outcome == "correct" for mark in marks]
+
+
+def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
+    """The columns of a file and, after each, the texts and numbers inside its objects.
+
+    Their counts are of up to SAMPLED rows, evenly spread. Raises TaskError without rows.
+    """
+    if not rows:
+        raise TaskError("the file holds no rows: write one question per row")
+    rows = rows[:: -(-len(rows) // SAMPLED)]
+    names: dict[str, None] = {}
+    for row in rows:
+        for name, value in row.items():
+            names[str(name)] = None
+            if isinstance(value, Mapping):
+                names |= dict.fromkeys(f"{name}.{key}" for key in value)
+    return {name: _column(name, rows) for name in names}
+
+
+def _column(name: str, rows: Sequence[Row]) -> Column:
+    texts = [_texts(row, name, name) for row in rows]
+    questions = [question_text for question_text, _ in texts if question_text]
+    return Column(
+        questions=len(questions),
+        answers=sum(bool(gold) for _, gold in texts),
+        words=sum(isinstance(value := row.get(name), str) or is_chat(value) for row in rows),
+        chats=sum(is_chat(row.get(name)) for row in rows),
+        length=sum(map(len, questions)) / max(1, len(questions)),
+    )
+
+
+def _texts(row: Row, question: str, answer: str) -> tuple[str, str]:
+    """A row's question and answer as `task: file` reads them; "" where it refuses them."""
+    try:
+        texts = read_texts(row, question, answer)
+    except (KeyError, TaskError):
+        return "", ""
+    return texts.question.strip(), texts.answer.strip()
+
+
+def choose_columns(
+    columns: Mapping[str, Column], question: str | None, answer: str | None
+) -> tuple[str, str]:
+    """The columns of questions and answers: those named, or those recognized.
+
+    Recognized are common names, or the only two columns with text. Raises TaskError otherwise.
+    """
+    check_column(columns, question)
+    check_column(columns, answer)
+    question_columns = {
+        name: column for name, column in columns.items() if column.questions and column.words
+    }
+    answer_columns = {name: column for name, column in columns.items() if column.answers}
+    question = question or _known(QUESTIONS, question_columns, answer)
+    answer = answer or _known(ANSWERS, answer_columns, question)
+    if question is None and answer is None and len(answer_columns) == 2 and question_columns:
+        question = max(question_columns, key=lambda name: question_columns[name].length)
+    if question is None and answer is not None and len(question_columns.keys() - {answer}) == 1:
+        [question] = question_columns.keys() - {answer}
+    if answer is None and question is not None and len(answer_columns.keys() - {question}) == 1:
+        [answer] = answer_columns.keys() - {question}
+    if answer is None and question in answer_columns and columns[question].chats:
+        answer = question  # the reply in the same messages
+    if question is None or answer is None:
+        missing = "questions" if question is None else "answers"
+        raise TaskError(
+            f"no column is recognized as that of the {missing}: name them with --question COLUMN "
+            f"and --answer COLUMN; the file has {_listed(columns)}"
+        )
+    if question == answer and not columns[question].chats:
+        raise TaskError(f"questions and answers are both {question!r:.60}: name two columns")
+    return question, answer
+
+
+def check_column(columns: Mapping[str, Column], name: str | None) -> None:
+    """Raise TaskError for a name that is not that of a column with texts or numbers."""
+    if name is not None and name not in columns:
+        raise TaskError(f"there is no column {name!r:.60}: the file has {_listed(columns)}")
+    if name is not None and not columns[name].questions:
+        raise TaskError(f"column {name!r:.60} holds neither texts nor numbers: name another one")
+
+
+def _listed(columns: Mapping[str, Column]) -> str:
+    listed = ", ".join(f"{name!r:.60}" for name in list(columns)[:_SHOWN])
+    return f"{listed} and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else listed
+
+
+def _known(names: Sequence[str], columns: Mapping[str, Column], other: str | None) -> str | None:
+    """The column other than `other` with the first of these names, in any case.
+
+    At least half as many rows as in any column must have a value.
+    """
+    most = max((column.answers for column in columns.values()), default=0)
+    usual = {
+        re.sub(r"[\s-]+", "_", name.lower()): name
+        for name, column in columns.items()
+        if 2 * max(column.questions, column.answers) >= most
+    }
+    return next((usual[name] for name in names if usual.get(name, other) != other), None)
+
+
+def _tier(columns: Mapping[str, Column], rows: Sequence[Row], used: Sequence[str]) -> str | None:
+    """A column of levels: a common name, a value in every row, and few different ones."""
+    for name in columns:
+        if name.lower() in TIERS and name not in used:
+            values = {_texts(row, name, name)[1] for row in rows}
+            if "" not in values and 2 <= len(values) <= MAX_TIERS:
+                return name
+    return None
+
+
+def answer_form(answer: str) -> str:
+    """The form of one answer, as a plural."""
+    if number := normalize_number(answer):
+        return "fractions" if "/" in number else "decimals" if "." in number else "integers"
+    if _LETTER.fullmatch(answer):
+        return "letters"
+    if _UNIT.fullmatch(answer):
+        return "numbers with a unit"
+    if _LATEX.search(answer) or _FORMULA.fullmatch(answer):
+        return "LaTeX or formulas"
+    return "free text" if len(answer.split()) > 1 else "single words"
+
+
+def choose_marker(forms: Mapping[str, int]) -> Marker:
+    """The marker that fits answers of these forms.
+
+    A tenth of the answers may be of another form than numbers or letters need: such rows cannot be
+    used. Expressions and text accept any answer.
+    """
+    total = sum(forms.values())
+    if not total:
+        return "text"
+    numbers = sum(forms.get(form, 0) for form in ("integers", "decimals", "fractions"))
+    maths = sum(forms.get(form, 0) for form in _MATHS)
+    if forms.get("letters", 0) >= _MOST * total:
+        return "letter"
+    if numbers >= _MOST * total and maths == numbers:
+        return "number"
+    return "expression" if maths >= _MOST * total else "text"
