@@ -25,7 +25,7 @@ from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.pipeline.sweep import run_experiment
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
 from orchestrator.tracking import default_tracking_uri
 

@@ -22,7 +22,7 @@ from orchestrator.cost.memory import shape_of, training_load, training_memory
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.sampling.base import render
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
 from orchestrator.training.record import CellRecord
 from orchestrator.training.trainer import CellCallback, build_trainer

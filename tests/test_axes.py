@@ -20,7 +20,7 @@ from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import targets_of
 from orchestrator.report.analysis import analyse
 from orchestrator.report.probe_analysis import subset_cells
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.tracking.mlflow_internals import experiment_tags

@@ -14,7 +14,7 @@ from orchestrator.probing.outcomes import missing_samples
 from orchestrator.probing.sample_store import parts
 from orchestrator.report.compare import read_spreads
 from orchestrator.report.rows import read_rows
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, MARKED
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import Checked

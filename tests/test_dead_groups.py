@@ -14,7 +14,7 @@ from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.groups import Tally, explain_dead_groups
 from orchestrator.pipeline.probes import OtherSubsets
 from orchestrator.planning.cells import Cell
-from orchestrator.selection.subsets import store_subset
+from orchestrator.selection.stored import store_subset
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 

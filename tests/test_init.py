@@ -27,7 +27,7 @@ from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.probing.checks import check_dataset
 from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.sample_store import write_part
-from orchestrator.selection.subsets import store_subset
+from orchestrator.selection.stored import store_subset
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store

@@ -32,7 +32,7 @@ from orchestrator.probing.sample_store import (
     write_part,
 )
 from orchestrator.report.rows import read_rows
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.schema import LOG, SAMPLES
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.cell_state import CellState, cell_state

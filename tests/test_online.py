@@ -29,7 +29,8 @@ from orchestrator.evaluation.groups import GroupRecorder, is_live
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
 from orchestrator.selection.candidates import history_of, next_ids
-from orchestrator.selection.subsets import read_subset, with_reason
+from orchestrator.selection.stored import read_subset
+from orchestrator.selection.subsets import with_reason
 from orchestrator.storage.schema import GROUPS, SUBSET
 from orchestrator.storage.store import Store
 from orchestrator.training.online import Chooser, Rollout

@@ -36,12 +36,12 @@ def rows(folder: Path) -> list[Row]:
 
 
 @pytest.mark.parametrize(
-    ("published", "cells", "value"), [(published.PUBLISHED, 24, 0.670), (published.ALL, 28, 0.641)]
+    ("models", "cells", "value"), [(published.PUBLISHED, 24, 0.670), (published.ALL, 28, 0.641)]
 )
 def test_r_squared_agrees_with_the_papers_tables(
-    published: tuple[published.Published, ...], cells: int, value: float
+    models: tuple[published.Published, ...], cells: int, value: float
 ) -> None:
-    result = published.published_r_squared(published)
+    result = published.published_r_squared(models)
     assert (result.cells, round(result.value, 3)) == (cells, value)
     assert result.low < value < result.high
 

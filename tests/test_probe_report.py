@@ -25,7 +25,7 @@ from orchestrator.report.probe_analysis import PoolAnalysis
 from orchestrator.report.probe_report import probe_report, save_report, terminal_probe
 from orchestrator.report.render import page_html
 from orchestrator.report.sections.pool import MAX_TIERS, tier_table
-from orchestrator.selection.subsets import store_subset
+from orchestrator.selection.stored import store_subset
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from tasks import Prompt

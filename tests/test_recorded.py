@@ -17,7 +17,7 @@ from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.sample_store import write_part
 from orchestrator.probing.samples import sample_and_mark
 from orchestrator.sampling import load_sampler
-from orchestrator.selection.subsets import read_subset, store_subset
+from orchestrator.selection.stored import read_subset, store_subset
 from orchestrator.storage.store import Store
 from tasks import get_task
 

@@ -102,8 +102,8 @@ def test_groups_are_split_by_kind(rows: list[Row]) -> None:
 
 def test_with_beta_above_zero_updates_may_be_driven_by_kl_alone(rows: list[Row]) -> None:
     cell = rows[0].cell.model_copy(update={"grpo": {**rows[0].cell.grpo, "beta": 0.1}})
-    ledger = rows[0].result["ledger"] | {"kl_only_updates": 1}
-    row = dataclasses.replace(rows[0], cell=cell, result=rows[0].result | {"ledger": ledger})
+    consumed = rows[0].result["ledger"] | {"kl_only_updates": 1}
+    row = dataclasses.replace(rows[0], cell=cell, result=rows[0].result | {"ledger": consumed})
     assert ledger.groups(families([row])).body[0][-1] == "25.0"  # one of four
     masked = cell.model_copy(update={"mask_dead_groups": True})
     assert ledger.groups(families([dataclasses.replace(row, cell=masked)])).body[0][-1] == "–"

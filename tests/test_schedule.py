@@ -34,7 +34,7 @@ from orchestrator.pipeline.timetable import Site
 from orchestrator.planning.cells import block_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import write_part
-from orchestrator.selection.subsets import store_subset
+from orchestrator.selection.stored import store_subset
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 

@@ -23,14 +23,8 @@ from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.probe import ProbeActor
 from orchestrator.probing.sample_store import write_part
 from orchestrator.selection.from_file import select_file
-from orchestrator.selection.subsets import (
-    SubsetRequest,
-    policy_entry,
-    reason,
-    select,
-    store_subset,
-    with_reason,
-)
+from orchestrator.selection.stored import store_subset
+from orchestrator.selection.subsets import SubsetRequest, policy_entry, reason, select, with_reason
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import MARKED, SAMPLES, SUBSET, empty

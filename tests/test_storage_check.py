@@ -17,7 +17,7 @@ from orchestrator.pipeline.estimate import finished_results
 from orchestrator.planning.plan import Plan
 from orchestrator.report.compare import read_spreads, settings_key
 from orchestrator.report.rows import read_rows
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.tracking.views import read_view

@@ -33,7 +33,7 @@ from sweeps import (
 from benchmarks.local_cluster import ROOT
 from orchestrator.cli.main import main
 from orchestrator.evaluation.groups import learnable_pct
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.tracking import default_tracking_uri
 from orchestrator.training.micro_batch import SmallerBatch, fitted_grpo, shrink
 from orchestrator.training.trial import run_cell

@@ -53,7 +53,7 @@ from orchestrator.probing.outcomes import (
 from orchestrator.probing.probe import pending_samples, sampler_groups, targets_of
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import read_cell, read_result
 from tasks import OUTCOMES

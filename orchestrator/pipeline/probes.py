@@ -32,12 +32,7 @@ from orchestrator.probing.probe import (
     sampler_groups,
 )
 from orchestrator.selection.candidates import check_candidates
-from orchestrator.selection.subsets import (
-    pass_rate_change,
-    read_subset,
-    store_subset,
-    subset_size,
-)
+from orchestrator.selection.stored import pass_rate_change, read_subset, store_subset, subset_size
 from orchestrator.storage.store import Store
 from policies import PolicyError
 

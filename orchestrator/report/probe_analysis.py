@@ -33,7 +33,8 @@ from orchestrator.probing.probe import targets_of
 from orchestrator.probing.sample_store import COUNTED, load_samples, rows_of_parts
 from orchestrator.report.content import Figure, FigureRow, Paragraph, Section
 from orchestrator.report.sections.figures import failure_histogram, outcome_bars
-from orchestrator.selection.subsets import read_subset, request_of, select
+from orchestrator.selection.stored import read_subset, request_of
+from orchestrator.selection.subsets import select
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from policies import PolicyError

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from orchestrator.evaluation.groups import GroupShares, by_tier, group_shares
 from orchestrator.evaluation.metrics import bands, by_update, main, part, per_prompt
 from orchestrator.planning.cells import Cell, axes_without
-from orchestrator.selection.subsets import read_subset, reason
+from orchestrator.selection.stored import read_subset
+from orchestrator.selection.subsets import reason
 from orchestrator.stats.fairness import AXES, cost_curve
 from orchestrator.stats.inference import Effect, mean_effect
 from orchestrator.storage.store import Store

@@ -12,7 +12,8 @@ from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry, build_policy
 from orchestrator.difficulty.table import difficulty
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.sample_store import COUNTED, PAIR, PROBE, SPLIT, parts, split_of
-from orchestrator.selection.subsets import SubsetRequest, select, subset_reasons, with_reason
+from orchestrator.selection.stored import subset_reasons
+from orchestrator.selection.subsets import SubsetRequest, select, with_reason
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.proof import Unsound, read_parquet, sequence_hash
 from orchestrator.storage.schema import MARKED

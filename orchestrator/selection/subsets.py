@@ -1,7 +1,4 @@
-"""A difficulty table and a policy -> a subset: which prompts, and why they were chosen. Pure.
-
-The subsets of cells in the store.
-"""
+"""A difficulty table and a policy -> a subset: which prompts, and why they were chosen. Pure."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,14 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from orchestrator.config.entries import PolicyEntry, build_policy, policy_errors
-from orchestrator.config.generations import check_subset
-from orchestrator.planning.cells import Cell
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
-from orchestrator.storage.store import Store
 from policies import (
     Policy,
     PolicyError,
@@ -157,88 +150,3 @@ def with_reason(table: pa.Table, why: dict[str, Any]) -> pa.Table:
 def reason(table: pa.Table) -> dict[str, Any]:
     """The reason that `with_reason` wrote."""
     return dict(json.loads((table.schema.metadata or {}).get(b"decile", b"{}")))
-
-
-def store_subset(store: Store, cell: Cell, difficulty: pa.Table) -> pa.Table:
-    """The cell's subset: read from the store, or selected now and written.
-
-    A file that fails verification is set aside. Raises PolicyError where the subset cannot be
-    filled, or is too small for the cell's updates.
-    """
-    stored, file = read_subset(store, cell), ("subsets", f"{cell.subset_key}.parquet")
-    if stored is not None:
-        _check_size(cell, stored.num_rows, difficulty)
-        return stored
-    if store.exists(*file):
-        store.set_aside(*file)
-    try:
-        table, why = select(difficulty, request_of(cell))
-    except PolicyError as error:
-        raise PolicyError(f"cell {cell.name}: {error}") from error
-    _check_size(cell, table.num_rows, difficulty)
-    table = with_reason(table, {**cell.subset_identity, **why})
-    store.write_table(table, *file)
-    return table
-
-
-def _check_size(cell: Cell, size: int, difficulty: pa.Table) -> None:
-    """Refuse a subset that `plan` could not know to be too small for the cell's updates."""
-    if problem := check_subset(cell.grpo, cell.resources.workers, size):
-        bound = narrowest(difficulty, cell.match)
-        because = f" ({bound[1]})" if bound and bound[0] == size else ""
-        raise PolicyError(f"cell {cell.name}: its subset has {problem}{because}")
-
-
-def request_of(cell: Cell) -> SubsetRequest:
-    """The subset that a cell trains on."""
-    probe = cell.probe.settings
-    return SubsetRequest(
-        cell.rule, cell.size, cell.seed, cell.match, probe.samples, probe.count_truncated
-    )
-
-
-def subset_size(store: Store, cell: Cell) -> int:
-    """The number of prompts in the cell's subset; of one that was deleted, the budget's."""
-    subset = read_subset(store, cell)
-    return cell.size if subset is None else subset.num_rows
-
-
-def pass_rate_change(
-    store: Store, cell: Cell, policy: str, size: int, difficulty: pa.Table
-) -> float:
-    """The mean pass rate of the prompts that a policy would choose, minus that of the cell's.
-
-    `policy` takes no options; it chooses `size` prompts with the cell's seed. 0 where both choose
-    the same prompts, where the policy cannot choose, and where no pass rate is known.
-    """
-    stored = read_subset(store, cell)
-    request = request_of(cell)._replace(rule=PolicyEntry(policy=policy), size=size)
-    try:
-        other, _ = select(difficulty, request)
-    except PolicyError:
-        return 0.0
-    rates = [pc.mean(t["pass_rate"]).as_py() for t in (other, stored) if t is not None]
-    return round(rates[0] - rates[1], 9) if len(rates) == 2 and None not in rates else 0.0
-
-
-def read_subset(store: Store, cell: Cell) -> pa.Table | None:
-    """The cell's subset, or None where none was selected yet, or its file fails verification."""
-    file = ("subsets", f"{cell.subset_key}.parquet")
-    table = store.read_table(SUBSET, *file)
-    if table is None:
-        return None
-    identity, stored = json.loads(json.dumps(cell.subset_identity)), reason(table)
-    # Files of older versions have no proof. A matched subset may be smaller than its identity says.
-    if any(stored.get(name) != value for name, value in identity.items() if name != "size"):
-        store.warn_unsound("is the subset of another policy, seed or probe", *file)
-        return None
-    return table
-
-
-def subset_reasons(store: Store, probe_key: str) -> list[dict[str, Any]]:
-    """Why each subset of a cell was selected, of those that come from a probe."""
-    files = [("subsets", name) for name in store.names("subsets") if name.endswith(".parquet")]
-    tables = [store.read_table(SUBSET, *file) for file in files]
-    reasons = [reason(table) for table in tables if table is not None]
-    # A subset that decile select wrote there names no pool.
-    return [why for why in reasons if why.get("probe_key") == probe_key and "pool" in why]

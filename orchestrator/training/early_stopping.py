@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 
 from orchestrator.evaluation.metrics import by_update, main, per_prompt
 from orchestrator.planning.cells import Cell
-from orchestrator.selection.subsets import subset_size
+from orchestrator.selection.stored import subset_size
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import STOPPED_EARLY, is_stopped, read_finished
 from orchestrator.training.record import CellRecord, summary

@@ -34,7 +34,7 @@ from orchestrator.evaluation.groups import (
 )
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
-from orchestrator.selection.subsets import subset_size
+from orchestrator.selection.stored import subset_size
 from orchestrator.storage.proof import FileProof, Unsound, file_proof
 from orchestrator.storage.schema import EVALUATIONS, LOG, empty
 from orchestrator.storage.store import Store

@@ -31,7 +31,7 @@ from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
 from orchestrator.selection.candidates import history_of
-from orchestrator.selection.subsets import read_subset
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.errors import one_line
 from orchestrator.storage.locks import exclusive
 from orchestrator.storage.proof import FileProof

@@ -1,4 +1,4 @@
-"""Marks mathematical expressions: by text where that is enough, else by math-verify.
+r"""Marks mathematical expressions: by text where that is enough, else by math-verify.
 
 strict: the last box holds the gold's own text, up to spelling (`\dfrac`, spaces, `\left`, units).
 lenient: a box of any kind, or a stated answer, that is equivalent to the gold. math-verify runs in
