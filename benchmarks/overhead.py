@@ -1,11 +1,14 @@
-"""The overhead of a sweep: 200 cells that take no time, through Ray Tune, the store and MLflow.
+"""The overhead of a sweep: cells that take no time, through Ray Tune, the store and MLflow.
 
 Everything except training is real: probe, subsets, the driver's queue and ledger, a Tune trial per
 cell, files, MLflow runs. Instead of `run_cell`, a function writes a complete result at once. Prints
 seconds per cell between the first and the last to finish, and the driver's memory by finished
-cells: memory that keeps growing would end a sweep of thousands.
+cells (memory that keeps growing would end a sweep of thousands), then the time of plan, report and a
+run with nothing to do.
 """
 
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -30,7 +33,7 @@ from orchestrator.tracking import default_tracking_uri
 from orchestrator.training.record import CellRecord, finish
 from orchestrator.training.trial import Report
 
-POLICIES = ["hard", "easy", "middle", "random"]
+POLICIES = ["hard", "easy", "middle", "random", "learnable"]
 
 
 def stub_cell(cell: Cell, storage: str, report: Report) -> None:
@@ -73,30 +76,56 @@ class MemoryProgress(ProgressDisplay):
 
 
 def main() -> None:
-    """Run the sweep and print a table."""
+    """Run the sweep, time the commands on what it stored, and print both."""
     parser = benchmark_parser("overhead", __doc__)
     parser.add_argument(
-        "--cells", type=int, default=200, help="number of cells, a multiple of 4 (default 200)"
+        "--cells",
+        type=int,
+        nargs="+",
+        default=[200],
+        help="number of cells, a multiple of 5, at most 5,000 (default 200); several: the sweep grows to each",
     )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        plan = planned(Path(folder), arguments.cells // len(POLICIES))
-        store = Store(str(Path(folder) / "runs"))
-        with Path(folder, "log").open("w") as log:
-            with ray_session() as cluster:
-                run_probes(plan, store, cluster, ProgressDisplay.of(plan))
-            progress = MemoryProgress(total=len(plan.cells), out=log)
-            start = time.monotonic()
-            outcome = run_experiment(
-                plan, store, default_tracking_uri(store), progress, train=stub_cell
-            )
-            duration = time.monotonic() - start
-        assert len(outcome.finished) == len(plan.cells), outcome.failed
+        for cells in arguments.cells:
+            plan = planned(Path(folder), cells // len(POLICIES))
+            run_stubs(plan, Path(folder))
+            time_commands(plan, Path(folder))
+
+
+def run_stubs(plan: Plan, folder: Path) -> None:
+    """Run the cells of the plan that are not finished, and print the overhead of each."""
+    store = Store(str(folder / "runs"))
+    with (folder / "log").open("w") as log:
+        with ray_session() as cluster:
+            run_probes(plan, store, cluster, ProgressDisplay.of(plan))
+        progress = MemoryProgress(total=len(plan.cells), out=log)
+        start = time.monotonic()
+        outcome = run_experiment(
+            plan, store, default_tracking_uri(store), progress, train=stub_cell
+        )
+        duration = time.monotonic() - start
+    assert not outcome.failed, outcome.failed
     print_table(progress.samples, start, duration)
 
 
+def time_commands(plan: Plan, folder: Path) -> None:
+    """Time plan, report and a run with nothing to do, as processes of their own."""
+    for command in ("plan", "report", "run"):
+        start = time.monotonic()
+        subprocess.run(
+            [sys.executable, "-m", "orchestrator", command, "experiments.yaml", "-e", "stubs"],
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        seconds = time.monotonic() - start
+        print(f"decile {command}: {seconds:.1f} s with {len(plan.cells)} finished cells", flush=True)
+
+
 def planned(folder: Path, seeds: int) -> Plan:
-    """A plan of the embedded model over a small pool: four policies with `seeds` seeds."""
+    """A plan of the embedded model over a small pool: five policies with `seeds` seeds."""
     content = {
         "storage": str(folder / "runs"),
         "models": {"tiny": {"embedded": "tiny"}},
@@ -129,10 +158,12 @@ def print_table(samples: list[MemorySample], start: float, duration: float) -> N
         f"{len(samples)} cells in {duration:.0f} s: {duration / len(samples):.2f} s per cell "
         f"in total; {first - start:.0f} s until the first finished, then {each:.2f} s per cell"
     )
-    print(f"{'cells':>6} {'driver MiB':>11}")
-    for tenth in range(11):
-        number = max(1, round(tenth / 10 * len(samples)))
-        print(f"{number:>6} {samples[number - 1].memory:11.0f}")
+    print(f"{'cells':>6} {'driver MiB':>11} {'s per cell':>11}")
+    numbers = [max(1, round(tenth / 10 * len(samples))) for tenth in range(11)]
+    for before, number in zip([1, *numbers], numbers, strict=False):
+        sample, earlier = samples[number - 1], samples[before - 1]
+        each = (sample.seconds - earlier.seconds) / max(1, number - before)
+        print(f"{number:>6} {sample.memory:11.0f} {each:11.3f}", flush=True)
 
 
 if __name__ == "__main__":
