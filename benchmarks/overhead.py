@@ -3,8 +3,8 @@
 Everything except training is real: probe, subsets, the driver's queue and ledger, a Tune trial per
 cell, files, MLflow runs. Instead of `run_cell`, a function writes a complete result at once. Prints
 seconds per cell between the first and the last to finish, and the driver's memory by finished
-cells (memory that keeps growing would end a sweep of thousands), then the time of plan, report and a
-run with nothing to do.
+cells (memory that keeps growing would end a sweep of thousands), then the time of plan, report and
+a run with nothing to do.
 """
 
 import subprocess
@@ -83,7 +83,7 @@ def main() -> None:
         type=int,
         nargs="+",
         default=[200],
-        help="number of cells, a multiple of 5, at most 5,000 (default 200); several: the sweep grows to each",
+        help="number of cells, a multiple of 5 up to 5,000 (default 200); several: it grows to each",
     )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +121,8 @@ def time_commands(plan: Plan, folder: Path) -> None:
             stderr=subprocess.DEVNULL,
         )
         seconds = time.monotonic() - start
-        print(f"decile {command}: {seconds:.1f} s with {len(plan.cells)} finished cells", flush=True)
+        cells = len(plan.cells)
+        print(f"decile {command}: {seconds:.1f} s with {cells} finished cells", flush=True)
 
 
 def planned(folder: Path, seeds: int) -> Plan:
