@@ -83,7 +83,7 @@ def main() -> None:
         type=int,
         nargs="+",
         default=[200],
-        help="number of cells, a multiple of 5 up to 5,000 (default 200); several: it grows to each",
+        help="number of cells, multiples of 5 up to 5,000 (default 200); each grows the sweep",
     )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
