@@ -288,7 +288,8 @@ class LiveGroupsTrainer(GRPOTrainer):
             return "router_aux_loss_coef counts the tokens of a prompt in every row"
         if reason := why_not(model):
             return reason
-        few, limit = (ids[:2], mask[:2], columns), 1e-3 if model.dtype == torch.float32 else 0.2
+        precise = torch.finfo(model.dtype).bits >= 32
+        few, limit = (ids[:2], mask[:2], columns), 1e-3 if precise else 0.2
         return disagreement(lambda: self._packed(model, *few)[0], lambda: padded(*few)[0], limit)
 
     def _compute_loss(self, model: Any, inputs: Batch) -> torch.Tensor:
