@@ -1,6 +1,6 @@
 """Runs a sweep: experiments.yaml -> probe -> subsets -> GRPO trials -> verdict."""
 
-from orchestrator.config.project_modules import pin_own_packages
+from orchestrator.plugins.project_modules import pin_own_packages
 
 __version__ = "0.1.0"
 

@@ -4,17 +4,17 @@ Properties of any policy, with defaults for plain functions.
 """
 
 import inspect
-import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
+from orchestrator.plugins.registry import Registry
+from orchestrator.plugins.user_code import describe, is_own, user_errors
 from policies.base import Bools, Needs, Policy, PolicyError, Requiring, ScorePolicy, Ties
 from policies.online import (
     MAX_DRAWS,
@@ -75,7 +75,6 @@ def settled_options(policy: Policy | OnlinePolicy, written: dict[str, Any]) -> d
     return {name: value for name, value in values.items() if value is not None}
 
 
-GROUP = "decile.policies"
 BUILTIN = {
     "hard": "policies.pass_rate:Hard",
     "easy": "policies.pass_rate:Easy",
@@ -95,47 +94,26 @@ BUILTIN = {
     "pools": "policies.scheduled:Pools",
     "predicted": "policies.scheduled:Predicted",
 }
+POLICIES = Registry("policy", "decile.policies", BUILTIN, "package.module:attribute", PolicyError)
 _CALL = 3  # a function's own arguments: table, size, generator
 
 
 def policy_names() -> list[str]:
     """Names of all policies: built-in, or installed as entry point `decile.policies`."""
-    return [*BUILTIN, *sorted(entry_points(group=GROUP).names - BUILTIN.keys())]
+    return POLICIES.names()
 
 
 def find_policy(name: str) -> Any:
     """The class, function or object of a name or a `package.module:attribute`."""
-    target = name if ":" in name else BUILTIN.get(name)
-    if target is None:
-        installed = list(entry_points(group=GROUP, name=name))
-        if not installed:
-            known = ", ".join(policy_names())
-            raise PolicyError(
-                f"unknown policy {name!r:.80}: write one of {known}, or package.module:attribute"
-            )
-        target = installed[0].value
-    if not all(part.isidentifier() for part in target.replace(":", ".", 1).split(".")):
-        raise PolicyError(f"policy {name!r:.80} is not a reference: write package.module:attribute")
-    try:
-        return EntryPoint(name, target, GROUP).load()
-    except (Exception, SystemExit) as error:  # a custom module may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise PolicyError(
-            f"policy {name!r} cannot be imported: {reason}"
-            f"{_hidden_module(target) or '; correct the module, or write another policy'}"
-        ) from error
+    return POLICIES.find(name)
 
 
-def _hidden_module(target: str) -> str:
-    """What to rename if another module hides the user's module of this name; else ""."""
-    name = target.partition(":")[0].partition(".")[0]
-    origin = getattr(sys.modules.get(name), "__file__", None)
-    for file in (Path.cwd() / f"{name}.py", Path.cwd() / name / "__init__.py"):
-        if origin and file.exists() and not file.samefile(origin):
-            own = name in ("orchestrator", "tasks", "policies", "cluster")
-            owner = "Decile's own package" if own else f"imported from {origin}"
-            return f"; module {name!r} is {owner}: rename {file}"
-    return ""
+def policy_errors(policy: object, name: str) -> AbstractContextManager[None]:
+    """Turn what a policy of the user's own raises into a PolicyError with the place.
+
+    A bug of a built-in policy keeps its traceback.
+    """
+    return user_errors(f"policy {name!r}", PolicyError, policy)
 
 
 def policy_line(name: str) -> str:
@@ -210,10 +188,9 @@ def _build(name: str, options: dict[str, Any]) -> Any:
         except (TypeError, ValueError) as error:
             raise PolicyError(f"policy {name!r} cannot be built: {error}") from error
         except Exception as error:
-            if policy.__module__.startswith("policies."):
+            if is_own(policy):
                 raise  # a bug of ours, with its traceback
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise PolicyError(f"policy {name!r} cannot be built: {reason}") from error
+            raise PolicyError(f"policy {name!r} cannot be built: {describe(error)}") from error
     elif options:
         policy = partial(policy, **options)
     return policy

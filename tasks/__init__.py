@@ -1,17 +1,15 @@
 """Tasks: questions and how answers are marked. Start with `get_task`."""
 
 import inspect
-import sys
-from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import Any
 
+from orchestrator.plugins.registry import Registry
+from orchestrator.plugins.user_code import describe, user_errors
 from tasks.base import Answer, MarkLimits, Prompt, Task, TaskError, make_prompt
 from tasks.marking.marks import OUTCOMES, Mark
 from tasks.options import wrong_option
-from tasks.user_code import describe
 
-GROUP = "decile.tasks"
 BUILTIN = {
     "aime2025": "tasks.aime2025:Aime2025",
     "arithmetic": "tasks.arithmetic:Arithmetic",
@@ -20,7 +18,7 @@ BUILTIN = {
     "math": "tasks.competition_math:CompetitionMath",
     "shuffled_objects": "tasks.shuffled_objects:ShuffledObjects",
 }
-
+TASKS = Registry("task", "decile.tasks", BUILTIN, "package.module:Class", TaskError)
 _REFERENCES: dict[type[Task], str] = {}  # of the classes that `find_task` returned
 
 __all__ = [
@@ -33,45 +31,28 @@ __all__ = [
     "TaskError",
     "find_task",
     "get_task",
-    "hidden_module",
-    "is_reference",
     "is_shipped",
     "make_prompt",
     "reference_of",
+    "task_errors",
     "task_names",
+    "title_of",
 ]
 
 
 def task_names() -> list[str]:
     """The names of all tasks: built in, or installed through the entry point `decile.tasks`."""
-    return sorted(BUILTIN.keys() | entry_points(group=GROUP).names)
+    return TASKS.names()
 
 
 def find_task(name: str) -> type[Task]:
     """The class of a task's name, or of a user's `package.module:attribute`."""
-    target = name if ":" in name else BUILTIN.get(name)
-    if target is None:
-        installed = list(entry_points(group=GROUP, name=name))
-        if not installed:
-            known = ", ".join(task_names())
-            raise TaskError(
-                f"unknown task {name!r:.80}: write one of {known}, or package.module:Class"
-            )
-        target = installed[0].value
-    if not is_reference(target):
-        raise TaskError(f"task {name!r:.80} is not a reference: write package.module:Class")
-    try:
-        task: Any = EntryPoint(name, target, GROUP).load()
-    except (Exception, SystemExit) as error:  # a custom module may raise anything
-        raise TaskError(
-            f"task {name!r} cannot be imported: {describe(error)}"
-            f"{hidden_module(target) or '; correct the module, or write another task'}"
-        ) from error
+    task = TASKS.find(name)
     if not (inspect.isclass(task) and issubclass(task, Task)):
         raise TaskError(
             f"task {name!r} is not a subclass of tasks.Task: write package.module:Class"
         )
-    _REFERENCES[task] = target
+    _REFERENCES[task] = TASKS.reference(name)
     return task
 
 
@@ -96,21 +77,14 @@ def reference_of(task: Task) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def is_reference(target: str) -> bool:
-    """Whether a text has the form package.module:attribute."""
-    return all(part.isidentifier() for part in target.replace(":", ".", 1).split("."))
+def title_of(task: Task) -> str:
+    """How messages name a task of the user's own."""
+    return f"task {type(task).__module__}:{type(task).__qualname__}"
 
 
-def hidden_module(target: str) -> str:
-    """What to rename if another module hides the user's module of this name; else ""."""
-    name = target.partition(":")[0].partition(".")[0]
-    origin = getattr(sys.modules.get(name), "__file__", None)
-    for file in (Path.cwd() / f"{name}.py", Path.cwd() / name / "__init__.py"):
-        if origin and file.exists() and not file.samefile(origin):
-            own = name in ("orchestrator", "tasks", "policies", "cluster")
-            owner = "Decile's own package" if own else f"imported from {origin}"
-            return f"; module {name!r} is {owner}: rename {file}"
-    return ""
+def task_errors(task: Task, calls: str) -> AbstractContextManager[None]:
+    """Turn whatever these `calls` of a task raise into a TaskError that names them, and where."""
+    return user_errors(f"{title_of(task)}: {calls}", TaskError)
 
 
 def get_task(name: str, **options: Any) -> Task:

@@ -25,7 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from tasks.user_code import describe, place_of
+from orchestrator.plugins.user_code import describe, place_of
 
 
 class Reply(NamedTuple):

@@ -10,7 +10,7 @@ import yaml
 from sweeps import NAME, decile, experiments
 
 from benchmarks.local_cluster import ROOT, environment
-from orchestrator.config.project_modules import PACKAGES, _folders_from_driver
+from orchestrator.plugins.project_modules import PACKAGES, _folders_from_driver
 
 BROKEN = "raise SystemExit('a module of the user was imported')\n"
 HIDING = (*PACKAGES[1:], "statistics", "json", "argparse", "mlflow", "transformers", "ray", "torch")

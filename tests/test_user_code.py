@@ -12,21 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.cli.main import main
-from orchestrator.config.entries import PolicyEntry, policy_errors
+from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.pools import load_prompts, template_hash
+from orchestrator.plugins.user_code import place_of
 from orchestrator.probing.adaptive import Target, count_outcomes, undecided_rows
 from orchestrator.probing.checks import check_marker
 from orchestrator.sampling import Request, load_sampler
-from orchestrator.sampling.base import Completion, SamplingError, SamplingSettings
+from orchestrator.sampling.base import Completion, SamplingError, SamplingSettings, drawn
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.own_engine import drawn
 from orchestrator.selection.candidates import kept_groups, next_ids
 from orchestrator.selection.subsets import SubsetRequest, narrowest, select
-from policies import History, PolicyError, discards, get_online_policy, get_policy
+from policies import History, PolicyError, discards, get_online_policy, get_policy, policy_errors
 from policies.discarding import Dynamic
 from policies.pass_rate import Band, Easy, Hard
 from tasks import TaskError, find_task, get_task
-from tasks.user_code import place_of
 
 CODE = """\
 import json, sys

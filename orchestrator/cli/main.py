@@ -20,7 +20,7 @@ from cluster.ending import INTERRUPTED, signals_end_process
 from cluster.redaction import redact
 from orchestrator.cli import commands
 from orchestrator.cli.parser import build_parser
-from orchestrator.config.project_modules import add_project
+from orchestrator.plugins.project_modules import add_project
 from orchestrator.storage.errors import UserError, one_line
 
 if TYPE_CHECKING:

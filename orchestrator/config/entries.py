@@ -1,14 +1,9 @@
 """The named entries of experiments.yaml that experiments refer to: models, datasets, policies.
 
 Every block forbids unknown keys. Error messages say what is wrong and what to write instead.
-
-Names the policy of the user's own that raised an error, and where.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -28,26 +23,6 @@ from policies import (
 from policies.online import WHOLE_POOL
 from tasks import TaskError, find_task
 from tasks.base import PromptSettings
-from tasks.user_code import describe
-
-
-@contextmanager
-def policy_errors(policy: object, name: str) -> Iterator[None]:
-    """Turn what a policy of the user's own raises into a PolicyError with the place.
-
-    A bug of a built-in policy keeps its traceback.
-    """
-    try:
-        yield
-    except PolicyError:
-        raise
-    except (Exception, SystemExit) as error:
-        function: Any = policy.func if isinstance(policy, partial) else policy
-        owner = function if hasattr(function, "__qualname__") else type(function)
-        if owner.__module__.startswith("policies."):
-            raise
-        raise PolicyError(f"policy {name!r} raised {describe(error)}") from error
-
 
 _COMMIT = re.compile("[0-9a-f]{40}")
 # Upper limits are far above any useful value: a typing error must not fill a disk or a queue.

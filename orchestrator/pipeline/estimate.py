@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cluster.resources import probe_share
-from orchestrator.config.entries import build_online_policy, policy_errors
+from orchestrator.config.entries import build_online_policy
 from orchestrator.config.experiment import Resources
 from orchestrator.cost.forecast import ProbeCost
 from orchestrator.cost.memory import shape_of
@@ -56,6 +56,7 @@ from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import read_cell, read_result
+from policies import policy_errors
 from tasks import OUTCOMES
 
 Results = Mapping[str, dict[str, Any]]  # result.json by cell_id

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from cluster.actors import run_in_worker
-from orchestrator.config.entries import build_policy, policy_errors
+from orchestrator.config.entries import build_policy
 from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Capacity
@@ -34,7 +34,7 @@ from orchestrator.probing.probe import (
 from orchestrator.selection.candidates import check_candidates
 from orchestrator.selection.stored import pass_rate_change, read_subset, store_subset, subset_size
 from orchestrator.storage.store import Store
-from policies import PolicyError
+from policies import PolicyError, policy_errors
 
 
 def probe_forecast(plan: Plan, store: Store, cluster: Mapping[str, float]) -> Forecast:

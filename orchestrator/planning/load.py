@@ -11,14 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from orchestrator.config.catalog import LoadedConfig
-from orchestrator.config.entries import PolicyEntry, build_policy, policy_errors
+from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.generations import check_subset
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.planning.resolve import Resolved
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.recorded import missing_responses, recorded_rows
-from policies import PolicyError, capacity_of, capacity_text, is_whole, needs_of
+from policies import PolicyError, capacity_of, capacity_text, is_whole, needs_of, policy_errors
 from tasks import Task, TaskError
 from tasks.prompt_table import PromptTable
 from tasks.sources.hub import NotCached, Repository, cached_folder, not_cached, unreachable

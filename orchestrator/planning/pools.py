@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
 from orchestrator.storage.proof import canonical_hash, sequence_hash
-from tasks import Prompt, Task, TaskError, get_task, is_shipped
+from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
 from tasks.prompt_table import ROWS, PromptTable
 from tasks.sources.pools import ReadTask
-from tasks.user_code import named_errors, title_of
 
 Split = Literal["train", "test"]
 
@@ -108,7 +107,7 @@ def load_prompts(task: Task, split: Split) -> PromptTable:
         return task.prompt_table(split)
     read = task.train if split == "train" else task.test
     # A bug of ours keeps its traceback.
-    with nullcontext() if shipped else named_errors(place):
+    with nullcontext() if shipped else task_errors(task, f"{split}()"):
         prompts: Any = read()
     if not isinstance(prompts, list | tuple):
         raise TaskError(f"{place} returned {type(prompts).__name__}: {_FORM}")
@@ -135,5 +134,5 @@ def _check_prompt(prompt: Any, place: str) -> None:
 
 def template_hash(task: Task) -> str:
     """Hash of the chat around a question: template, system prompt and examples."""
-    with named_errors(f"{title_of(task)}: name, version or messages()"):
+    with task_errors(task, "name, version or messages()"):
         return canonical_hash([task.name, task.version, task.messages("{question}")])

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from orchestrator.config.entries import policy_errors
-from policies import ScorePolicy, needs_of, tie_breakers
+from policies import ScorePolicy, needs_of, policy_errors, tie_breakers
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

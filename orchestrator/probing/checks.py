@@ -16,9 +16,8 @@ from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.probing.isolation import NOT_TRIED, mark_answers
 from orchestrator.sampling import find_sampler
 from orchestrator.sampling.base import SamplingError
-from tasks import Answer, Mark, Prompt, Task, is_shipped
+from tasks import Answer, Mark, Prompt, Task, is_shipped, task_errors
 from tasks.prompt_table import PromptTable
-from tasks.user_code import named_errors, title_of
 
 BATCH = 50_000  # golds that are marked at once
 PERTURBED = 200
@@ -59,7 +58,7 @@ def check_marker(task: Task, prompts: Sequence[Prompt]) -> MarkerCheck:
         raise MarkerFails(f"task {task.name} has no prompts to check its marker on")
     checked = _check_golds(task, prompts)
     some = prompts[:: -(-len(prompts) // PERTURBED)]
-    with named_errors(f"{title_of(task)}: format_answer() or perturb()"):
+    with task_errors(task, "format_answer() or perturb()"):
         perturbed = [Answer(task.format_answer(task.perturb(p)), p.answer) for p in some]
     _check_outcomes([a.completion for a in perturbed], mark_answers(task, perturbed, 0), "wrong")
     _check_bombs(task, prompts[0].answer)
@@ -70,7 +69,7 @@ def _check_golds(task: Task, prompts: Iterable[Prompt]) -> int:
     """Mark every gold, a batch at a time; returns their number."""
     remaining, checked = iter(prompts), 0
     while batch := [prompt.answer for prompt in islice(remaining, BATCH)]:
-        with named_errors(f"{title_of(task)}: format_answer() or perturb()"):
+        with task_errors(task, "format_answer() or perturb()"):
             golds = [Answer(task.format_answer(answer), answer) for answer in batch]
         _check_outcomes(batch, mark_answers(task, golds, 0), "correct")
         checked += len(batch)

@@ -10,10 +10,19 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.config.project_modules import project_folders
-from tasks import Answer, Mark, MarkLimits, Task, TaskError, is_shipped, reference_of
+from orchestrator.plugins.project_modules import project_folders
+from tasks import (
+    Answer,
+    Mark,
+    MarkLimits,
+    Task,
+    TaskError,
+    is_shipped,
+    reference_of,
+    task_errors,
+    title_of,
+)
 from tasks.children import ChildError, Children, Reply
-from tasks.user_code import named_errors, title_of
 
 NOT_TRIED = "not-tried"  # the rule of an answer that was not marked since too many before it failed
 FORM = (
@@ -59,7 +68,7 @@ def _mark(task: Task, reply: Reply, answer: Answer) -> Mark:
 def _children_of(task: Task, processes: int) -> Children:
     """The children of this process that mark as the task does, started when first used."""
     arguments, options = task.built_with
-    with named_errors(f"{title_of(task)}: marker_id or mark_limits"):
+    with task_errors(task, "marker_id or mark_limits"):
         marker_id, limits = task.marker_id, MarkLimits(*task.mark_limits)
     reading = getattr(task, "marking", None)
     try:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from orchestrator.config.project_modules import add_project
+from orchestrator.plugins.project_modules import add_project
 from tasks import OUTCOMES, Answer, Mark, Task, TaskError, find_task
 
 # Called with a completion, its gold answer, whether it was truncated, and the reading. Returns the

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from orchestrator.probing.isolation import NOT_TRIED, mark_answers
-from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
-from orchestrator.sampling.own_engine import drawn
+from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings, drawn
 from orchestrator.storage.schema import SAMPLES
 from tasks import Answer, Mark, Prompt, Task
 

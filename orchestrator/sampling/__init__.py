@@ -5,21 +5,26 @@ An engine's libraries are heavy, or not installed at all, so its module is impor
 
 import inspect
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
-from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
+from orchestrator.plugins.registry import Registry
+from orchestrator.sampling.base import (
+    Completion,
+    Request,
+    Sampler,
+    SamplingSettings,
+    engine_errors,
+)
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.own_engine import engine_errors
-from tasks import hidden_module, is_reference
-from tasks.user_code import describe
 
-GROUP = "decile.samplers"
 ENGINES = {
     "transformers": "orchestrator.sampling.transformers:TransformersSampler",
     "vllm": "orchestrator.sampling.vllm:VllmSampler",
     "server": "orchestrator.sampling.server:ServerSampler",
 }
+REGISTRY = Registry(
+    "engine", "decile.samplers", ENGINES, "package.module:Class of a Sampler", ValueError
+)
 RECORDED = "orchestrator.sampling.recorded:RecordedSampler"
 
 __all__ = [
@@ -38,25 +43,7 @@ def find_sampler(name: str) -> type[Sampler]:
 
     Raises ValueError where there is none.
     """
-    target = name if ":" in name else ENGINES.get(name)
-    if target is None:
-        installed = list(entry_points(group=GROUP, name=name))
-        if not installed:
-            known = ", ".join([*ENGINES, *sorted(entry_points(group=GROUP).names)])
-            raise ValueError(
-                f"unknown engine {name!r:.80}: write one of {known}, or "
-                "package.module:Class of a Sampler"
-            )
-        target = installed[0].value
-    if not is_reference(target):
-        raise ValueError(f"engine {name!r:.80} is not a reference: write package.module:Class")
-    try:
-        engine: Any = EntryPoint(name, target, GROUP).load()
-    except (Exception, SystemExit) as error:  # a custom module may raise anything
-        raise ValueError(
-            f"engine {name!r} cannot be imported: {describe(error)}"
-            f"{hidden_module(target) or '; correct the module, or write another engine'}"
-        ) from error
+    engine = REGISTRY.find(name)
     if not (inspect.isclass(engine) and issubclass(engine, Sampler)):
         raise ValueError(f"engine {name!r} is not a Sampler: write package.module:Class of one")
     return engine

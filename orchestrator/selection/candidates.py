@@ -4,9 +4,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import build_online_policy, policy_errors
+from orchestrator.config.entries import build_online_policy
 from orchestrator.planning.cells import Cell
-from policies import History, OnlinePolicy, PolicyError, checked_ids, checked_keep, discards
+from policies import (
+    History,
+    OnlinePolicy,
+    PolicyError,
+    checked_ids,
+    checked_keep,
+    discards,
+    policy_errors,
+)
 from policies.base import Bools, Rows
 from policies.online import Discards
 

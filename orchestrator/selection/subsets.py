@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.config.entries import PolicyEntry, build_policy, policy_errors
+from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.probing.adaptive import complete_pass_rates
 from orchestrator.storage.schema import SUBSET
 from policies import (
@@ -19,6 +19,7 @@ from policies import (
     get_policy,
     is_whole,
     needs_of,
+    policy_errors,
     ties_of,
 )
 

@@ -20,10 +20,9 @@ from orchestrator.evaluation.evaluator import Evaluator, is_due
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.probing.samples import MarkingError
-from orchestrator.sampling.base import Sampler, SamplingError
+from orchestrator.sampling.base import Sampler, SamplingError, engine_errors
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
-from orchestrator.sampling.own_engine import engine_errors
 from orchestrator.storage.locks import scratch_folder
 from orchestrator.storage.proof import Unsound, canonical_hash
 from orchestrator.storage.schema import EVALUATIONS

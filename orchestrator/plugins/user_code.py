@@ -3,16 +3,17 @@
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os.path import isabs
-from pathlib import Path
+from functools import partial
+from os.path import isabs, join
 from traceback import walk_tb
+from typing import Any
 
-from tasks.base import Task, TaskError
+from orchestrator.plugins.project_modules import PACKAGES, ROOT
 
 LENGTH = 300  # characters of an error's own message
-_ROOT = Path(__file__).resolve().parents[1]
-_OURS = tuple(f"{_ROOT / name}/" for name in ("orchestrator", "tasks", "policies", "cluster"))
-_LIBRARIES = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")})
+_OURS = tuple(join(ROOT, name, "") for name in PACKAGES)
+_INSTALLED = tuple({join(sysconfig.get_path(name), "") for name in ("purelib", "platlib")})
+_LIBRARIES = (join(sysconfig.get_path("stdlib"), ""), *_INSTALLED)
 
 
 def place_of(error: BaseException) -> str:
@@ -24,7 +25,8 @@ def place_of(error: BaseException) -> str:
     # A path that is not absolute is of a compiled library, or of no file.
     theirs = [(file, n) for file, n in frames if isabs(file) and not file.startswith(_OURS)]
     own = [place for place in theirs if not place[0].startswith(_LIBRARIES)]
-    file, line = next(reversed(own or theirs), ("", 0))
+    installed = [place for place in theirs if place[0].startswith(_INSTALLED)]
+    file, line = next(reversed(own or installed), ("", 0))
     return f"{file}:{line}" if file else ""
 
 
@@ -36,17 +38,24 @@ def describe(error: BaseException) -> str:
     return f"{text} ({place})" if place else text
 
 
-def title_of(task: Task) -> str:
-    """How messages name a task of the user's own."""
-    return f"task {type(task).__module__}:{type(task).__qualname__}"
+def is_own(plugin: Any) -> bool:
+    """Whether a class, a function (with options bound) or an object's class is Decile's own."""
+    plugin = plugin.func if isinstance(plugin, partial) else plugin
+    plugin = plugin if hasattr(plugin, "__qualname__") else type(plugin)
+    return str(plugin.__module__).partition(".")[0] in PACKAGES
 
 
 @contextmanager
-def named_errors(what: str) -> Iterator[None]:
-    """Turn whatever a user's code raises into a TaskError that says `what` raised it, and where."""
+def user_errors(what: str, refused: type[Exception], plugin: object = None) -> Iterator[None]:
+    """Turn what a user's code raises into a `refused` that says `what` raised it, and where.
+
+    Where the `plugin` is Decile's own, it is a bug of ours and keeps its traceback.
+    """
     try:
         yield
-    except TaskError:
+    except refused:
         raise
     except (Exception, SystemExit) as error:
-        raise TaskError(f"{what} raised {describe(error)}") from error
+        if plugin is not None and is_own(plugin):
+            raise
+        raise refused(f"{what} raised {describe(error)}") from error

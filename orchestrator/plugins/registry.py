@@ -1,0 +1,69 @@
+"""Tasks, policies and engines by name: built in, installed, or a reference to a user's own."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from orchestrator.plugins.project_modules import PACKAGES
+from orchestrator.plugins.user_code import describe
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The plugins of one kind.
+
+    kind: how messages name one. group: of the entry points under which packages install them.
+    builtin: references `package.module:attribute` by name. form: what to write for a reference.
+    refused: raised for a name that finds nothing.
+    """
+
+    kind: str
+    group: str
+    builtin: Mapping[str, str]
+    form: str
+    refused: type[Exception]
+
+    def names(self) -> list[str]:
+        """Those built in, then those installed, sorted."""
+        return [*self.builtin, *sorted(entry_points(group=self.group).names - self.builtin.keys())]
+
+    def reference(self, name: str) -> str:
+        """The `package.module:attribute` of a name; a reference names itself."""
+        target = name if ":" in name else self.builtin.get(name)
+        if target is None:
+            installed = list(entry_points(group=self.group, name=name))
+            if not installed:
+                raise self.refused(
+                    f"unknown {self.kind} {name!r:.80}: write one of {', '.join(self.names())}, "
+                    f"or {self.form}"
+                )
+            target = installed[0].value
+        if not all(part.isidentifier() for part in target.replace(":", ".", 1).split(".")):
+            raise self.refused(f"{self.kind} {name!r:.80} is not a reference: write {self.form}")
+        return target
+
+    def find(self, name: str) -> Any:
+        """The class, function or object of a name or reference."""
+        target = self.reference(name)
+        try:
+            return EntryPoint(name, target, self.group).load()
+        except (Exception, SystemExit) as error:  # a custom module may raise anything
+            advice = f"; correct the module, or write another {self.kind}"
+            raise self.refused(
+                f"{self.kind} {name!r} cannot be imported: {describe(error)}"
+                f"{_hidden_module(target) or advice}"
+            ) from error
+
+
+def _hidden_module(target: str) -> str:
+    """What to rename if another module hides the user's module of this name; else ""."""
+    name = target.partition(":")[0].partition(".")[0]
+    origin = getattr(sys.modules.get(name), "__file__", None)
+    for file in (Path.cwd() / f"{name}.py", Path.cwd() / name / "__init__.py"):
+        if origin and file.exists() and not file.samefile(origin):
+            owner = "Decile's own package" if name in PACKAGES else f"imported from {origin}"
+            return f"; module {name!r} is {owner}: rename {file}"
+    return ""
