@@ -1,6 +1,6 @@
 """Work in other processes: parts mapped over a pool of actors (Ray Data), or one remote call.
 
-Ray workers under another Python interpreter, for libraries whose pins conflict with Decile's.
+The workers may run under another Python interpreter, for libraries whose pins conflict with ours.
 """
 
 import importlib.metadata

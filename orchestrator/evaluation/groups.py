@@ -1,9 +1,7 @@
-"""Group outcomes while training -> learnable percentage. Pure: Arrow and NumPy only.
+"""Group outcomes while training -> learnable %, and why updates teach nothing. Pure.
 
 Counted from our own record of each group's correctness, never from the trainer's logs: those mix
 in shaped rewards, and report the spread of a batch as that of a group.
-
-Why updates teach nothing, and which setting of the cell would change that. Pure.
 """
 
 from bisect import bisect_left

@@ -1,9 +1,7 @@
-"""Intervals, tests and variance components. Pure: NumPy and SciPy.
+"""Intervals, tests, and variances between questions, seeds and probes. Pure: NumPy and SciPy.
 
 `differences` are [seeds, items]: for one seed and one test question, policy A's mean correctness
 over that question's samples minus policy B's. A question is one cluster of samples.
-
-Variances between training seeds and between probes. Pure.
 """
 
 from collections.abc import Sequence
