@@ -1,12 +1,7 @@
 """The interface of a policy: it selects `size` rows of a difficulty table, with a seed.
 
-Arrays with one entry per row.
-
-The lowest of many scores, with random tie-breaks, without sorting the rest.
-
-Columns of a difficulty table as arrays; a missing or mistyped column is an error.
-
-`require: parsed`, an option of every built-in policy: exclude prompts without real answers.
+And what policies are made of: columns as arrays, checked options, ranking with random tie-breaks,
+and `require: parsed`, an option of every built-in policy. Arrays have one entry per row.
 """
 
 from abc import ABC, abstractmethod
@@ -241,6 +236,40 @@ def is_one_of(difficulty: pa.Table, name: str, texts: list[str], policy: str) ->
     return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=bool)
 
 
+def check_count(policy: str, option: str, value: Any, least: int = 1) -> None:
+    """PolicyError unless the option is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise PolicyError(
+            f"{policy}: {option} is {value!r}: write a whole number of at least {least}"
+        )
+
+
+def check_share(policy: str, option: str, value: Any, meaning: str) -> None:
+    """PolicyError unless the option is a number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise PolicyError(f"{policy}: {option} is {value!r}: write {meaning} from 0 to 1")
+
+
+def check_band(policy: str, low: Any, high: Any) -> None:
+    """PolicyError unless both are pass rates and `low` is at most `high`."""
+    check_share(policy, "low", low, "a pass rate")
+    check_share(policy, "high", high, "a pass rate")
+    if low > high:
+        raise PolicyError(f"{policy}: low {low} is above high {high}: swap them")
+
+
+SLACK = 0.005  # by which shares may miss the sum 1: three are written as 0.333
+
+
+def largest_remainder(exact: npt.ArrayLike, size: int) -> list[int]:
+    """Counts that sum to `size`, from `exact` ones: largest remainder method, ties in order."""
+    rounded = np.round(np.asarray(exact, dtype=float), 9)
+    counts = np.floor(rounded).astype(int)
+    most = np.argsort(counts - rounded, kind="stable")
+    counts[most[: size - int(counts.sum())]] += 1
+    return [int(count) for count in counts]
+
+
 @dataclass(kw_only=True)
 class Requiring:
     """The option `require`.
@@ -260,15 +289,11 @@ class Requiring:
         """One boolean per row: whether it meets the requirement."""
         if self.require is None:
             return np.ones(difficulty.num_rows, dtype=bool)
-        wrong = _counts(difficulty, "wrong", policy)
-        other = _counts(difficulty, "unparsed", policy)
-        other += _counts(difficulty, "truncated", policy)
-        return wrong >= other
-
-
-def _counts(difficulty: pa.Table, name: str, policy: str) -> Floats:
-    """Counts of an outcome; null counts as 0."""
-    return np.nan_to_num(numbers(difficulty, name, policy))
+        wrong, unparsed, truncated = (
+            np.nan_to_num(numbers(difficulty, name, policy))  # null counts as 0
+            for name in ("wrong", "unparsed", "truncated")
+        )
+        return np.asarray(wrong >= unparsed + truncated)
 
 
 @dataclass(kw_only=True)

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from policies.base import Bools, Needs, Rows
-from policies.online import MAX_DRAWS, History, OnlinePolicy, check_band, check_count, least_drawn
+from policies.base import Bools, Needs, Rows, check_band, check_count
+from policies.online import MAX_DRAWS, History, OnlinePolicy, least_drawn
 from policies.pass_rate import NEAR
 
 

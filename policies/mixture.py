@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from policies.base import (
+    SLACK,
     Bools,
     Needs,
     Policy,
@@ -16,11 +17,10 @@ from policies.base import (
     Rows,
     SubsetPolicy,
     checked_rows,
+    largest_remainder,
 )
 from policies.registry import eligible_of, get_policy, needs_of, settled_options
 
-# Three shares written as 0.333 sum to 1.
-SLACK = 0.005
 _HOW = (
     "write policies with their shares, such as {hard: 0.5, random: 0.5}, or with options, "
     "such as {hard: 0.5, band: {share: 0.5, low: 0.2, high: 0.8}}"
@@ -79,11 +79,7 @@ class Mixture(Requiring, SubsetPolicy):
 
     def counts(self, size: int) -> list[int]:
         """Rows per part: largest remainder method, ties in the order written."""
-        exact = np.round([part.share * size for part in self.parts], 9)
-        counts = np.floor(exact).astype(int)
-        most = np.argsort(counts - exact, kind="stable")
-        counts[most[: size - int(counts.sum())]] += 1
-        return [int(count) for count in counts]
+        return largest_remainder([part.share * size for part in self.parts], size)
 
     def pick(
         self, difficulty: pa.Table, size: int, rng: np.random.Generator, free: Bools | None = None

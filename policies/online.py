@@ -2,8 +2,6 @@
 
 Its choice depends only on the seed, the prompts to choose from, the probe and the groups drawn so
 far, which a cell records: a resumed cell chooses what an undisturbed one chooses.
-
-What an online policy knows before it chooses: the probe's counts, and every group drawn.
 """
 
 from abc import ABC, abstractmethod
@@ -233,25 +231,3 @@ def checked_keep(kept: Any, policy: str, groups: int) -> Bools:
             "groups: return a NumPy array with one boolean per group"
         )
     return values
-
-
-def check_count(policy: str, option: str, value: Any, least: int = 1) -> None:
-    """PolicyError unless the option is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise PolicyError(
-            f"{policy}: {option} is {value!r}: write a whole number of at least {least}"
-        )
-
-
-def check_share(policy: str, option: str, value: Any, meaning: str) -> None:
-    """PolicyError unless the option is a number from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise PolicyError(f"{policy}: {option} is {value!r}: write {meaning} from 0 to 1")
-
-
-def check_band(policy: str, low: Any, high: Any) -> None:
-    """PolicyError unless both are pass rates and `low` is at most `high`."""
-    check_share(policy, "low", low, "a pass rate")
-    check_share(policy, "high", high, "a pass rate")
-    if low > high:
-        raise PolicyError(f"{policy}: low {low} is above high {high}: swap them")

@@ -1,7 +1,4 @@
-"""Policies that use only the base model's pass rate (paper A, section on selection).
-
-The policy that maximizes what GRPO learns from: groups whose rewards differ.
-"""
+"""Policies that use only the base model's pass rate (paper A, on selection), and `learnable`."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from policies.base import Bools, BuiltIn, Floats, Needs, PolicyError, numbers
+from policies.base import Bools, BuiltIn, Floats, Needs, check_band, numbers
 from policies.uniform import Uniform
 
 # Rates are ratios of counts; those that differ by less are equal up to rounding.
@@ -113,11 +110,7 @@ class Band(Uniform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for option, value in (("low", self.low), ("high", self.high)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-                raise PolicyError(f"band: {option} is {value!r}: write a pass rate from 0 to 1")
-        if self.low > self.high:
-            raise PolicyError(f"band: low {self.low} is above high {self.high}: swap them")
+        check_band(self.name, self.low, self.high)
 
     def allowed(self, difficulty: pa.Table) -> Bools:
         """Rows with a known pass rate within the band."""

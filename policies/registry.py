@@ -15,13 +15,21 @@ import pyarrow as pa
 
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.user_code import describe, is_own, user_errors
-from policies.base import Bools, Needs, Policy, PolicyError, Requiring, ScorePolicy, Ties
+from policies.base import (
+    Bools,
+    Needs,
+    Policy,
+    PolicyError,
+    Requiring,
+    ScorePolicy,
+    Ties,
+    check_count,
+)
 from policies.online import (
     MAX_DRAWS,
     WHOLE_POOL,
     OnlinePolicy,
     Parts,
-    check_count,
     discards,
     is_online,
     static_part,

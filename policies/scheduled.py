@@ -6,18 +6,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from policies.base import PolicyError, Rows
-from policies.online import (
-    History,
-    OnlinePolicy,
+from policies.base import (
+    SLACK,
+    PolicyError,
+    Rows,
     check_band,
     check_count,
     check_share,
-    rates_of,
-    some,
+    largest_remainder,
 )
-
-SLACK = 0.005  # three shares written as 0.333 sum to 1
+from policies.online import History, OnlinePolicy, rates_of, some
 
 
 @dataclass(kw_only=True)
@@ -97,11 +95,8 @@ class Pools(OnlinePolicy):
         """Prompts of each pool: largest remainder method."""
         names = ("normal", "hard", "easy")
         exact = np.array([getattr(self, name) for name in names]) * size
-        exact = np.round(exact / (exact.sum() / size), 9)
-        counts = np.floor(exact).astype(int)
-        most = np.argsort(counts - exact, kind="stable")
-        counts[most[: size - int(counts.sum())]] += 1
-        return [*zip(names, counts.tolist(), strict=True)]
+        counts = largest_remainder(exact / (exact.sum() / size), size)
+        return [*zip(names, counts, strict=True)]
 
 
 @dataclass(kw_only=True)

@@ -3,8 +3,6 @@
 Time limits by signals work in the main thread only, so a verifier that uses them fails, or kills
 its host, inside Ray workers. A child process can be killed from any thread of any process.
 Calls and replies are lines of JSON over pipes; nothing is pickled and nothing is forked.
-
-The inside of a child process (`tasks.children`): calls in, replies out, as lines of JSON.
 """
 
 import atexit
@@ -25,6 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from orchestrator.plugins.project_modules import ROOT
 from orchestrator.plugins.user_code import describe, place_of
 
 
@@ -116,7 +115,6 @@ START_LIMIT = 120.0  # seconds for a child's imports on a busy machine
 MEMORY = 2 * 2**30  # bytes of address space beyond what the imports need
 RECYCLE = 20_000  # calls after which a child is replaced, so that its caches stay bounded
 CHUNK = 64  # calls sent at once
-_ROOT = str(Path(__file__).resolve().parents[1])
 
 
 NOT_TRIED = Reply(None, "not-tried")
@@ -135,7 +133,7 @@ class _Child:
     """One process, which handles a few calls, one after the other."""
 
     def __init__(self, target: str, memory: int, setup: Sequence[Any] | None) -> None:
-        paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         lifeline, self._lifeline = os.pipe()
         try:
             self.process = subprocess.Popen(

@@ -19,7 +19,8 @@ from orchestrator.config.catalog import load_config
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.pipeline import probes
 from orchestrator.pipeline.progress import ProgressDisplay
-from orchestrator.probing.checks import PACKAGES, ROOT, EngineFails, check_engine
+from orchestrator.plugins.project_modules import PACKAGES, ROOT
+from orchestrator.probing.checks import EngineFails, check_engine
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 

@@ -17,7 +17,7 @@ PACKAGES = ("orchestrator", "tasks", "policies", "cluster")
 _IMPORT_SYSTEM = ("importlib", "_frozen_importlib")
 # Ray imports the modules of what a driver pickled for its workers.
 _UNPICKLERS = ("ray._private.serialization", "ray._private.function_manager")
-ROOT = str(Path(__file__).resolve().parents[2])
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class _OwnPackages:
@@ -26,7 +26,7 @@ class _OwnPackages:
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, [ROOT]) if name in PACKAGES else None
+        return PathFinder.find_spec(name, [str(ROOT)]) if name in PACKAGES else None
 
 
 class _ProjectModules:

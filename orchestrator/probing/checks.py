@@ -1,18 +1,15 @@
-"""Checks where an engine's actors will run that it can be loaded, before anything is sampled.
-
-Checks a marker on its own gold answers before anything relies on it.
-"""
+"""Checks before anything is sampled: a marker on its own gold answers, an engine where it runs."""
 
 import hashlib
 import time
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.actors import WorkerFails, interpreter_path, interpreter_problem, run_in_worker
 from orchestrator.config.probe import Probe, check_engine_args
 from orchestrator.planning.pools import Dataset, load_pool
+from orchestrator.plugins.project_modules import PACKAGES, ROOT
 from orchestrator.probing.isolation import NOT_TRIED, mark_answers
 from orchestrator.sampling import find_sampler
 from orchestrator.sampling.base import SamplingError
@@ -101,10 +98,6 @@ def _check_bombs(task: Task, gold: str) -> None:
             raise MarkerFails(f"{bomb[:30]!r} for {gold!r} marks correct by {mark.rule}")
     if seconds > TIME_LIMIT and is_shipped(task):  # all others have limits of their own
         raise MarkerFails(f"marking {len(BOMBS)} answers built to hang took {seconds:.0f} s")
-
-
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("orchestrator", "tasks", "policies", "cluster")
 
 
 class EngineFails(RuntimeError):

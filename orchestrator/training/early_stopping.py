@@ -10,15 +10,14 @@ command finishes the cell from its checkpoint.
 """
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from orchestrator.evaluation.metrics import by_update, main, per_prompt
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import subset_size
+from orchestrator.stats.inference import half_width, mean_squares
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_state import STOPPED_EARLY, is_stopped, read_finished
 from orchestrator.training.record import CellRecord, summary
@@ -58,8 +57,8 @@ def _bound(own: Scores, other: Scores, level: float) -> tuple[float, float] | No
     if len(shared) < 2:
         return None
     differences = np.array([own[i] - other[i] for i in shared])
-    n, mean, deviation = len(shared), float(differences.mean()), float(differences.std(ddof=1))
-    return mean, mean + float(stdtrit(n - 1, 1 - level)) * deviation / sqrt(n)
+    mean = float(differences.mean())
+    return mean, mean + half_width(mean_squares(differences[None]), 2 * level)
 
 
 def interim_updates(cell: Cell) -> int:
