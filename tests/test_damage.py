@@ -83,8 +83,30 @@ def problems(store: Store, kind: Kind) -> list[Checked]:
     return [each for each in checked if each.problem]
 
 
-def copied(intact: Example, folder: Path) -> Store:
-    return Store(str(shutil.copytree(intact.store.root, folder / "runs")))
+@pytest.fixture(scope="module")
+def copied(intact: Example, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copied") / "runs"
+    return Path(shutil.copytree(intact.store.root, folder))
+
+
+def contents(folder: Path) -> dict[Path, tuple[int, int]]:
+    """The size and time of every file by its path in the folder."""
+    files = {file: file.stat() for file in folder.rglob("*") if file.is_file()}
+    return {f.relative_to(folder): (s.st_size, s.st_mtime_ns) for f, s in files.items()}
+
+
+@pytest.fixture
+def store(intact: Example, copied: Path) -> Store:
+    """A copy of the intact store; what an earlier test has changed in it is restored."""
+    original, now = contents(Path(intact.store.root)), contents(copied)
+    for path in now.keys() - original.keys():
+        (copied / path).unlink()
+    for path in original:
+        if now.get(path) != original[path]:
+            (copied / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(Path(intact.store.root) / path, copied / path)
+    assert contents(copied) == original
+    return Store(str(copied))
 
 
 NAMES = [
@@ -134,9 +156,8 @@ def test_the_table_covers_every_kind_of_file(intact: Example) -> None:
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_damaged_file_is_named_set_aside_and_not_used(
-    intact: Example, tmp_path: Path, name: str, damage: str
+    intact: Example, store: Store, name: str, damage: str
 ) -> None:
-    store = copied(intact, tmp_path)
     [kind] = (kind for kind in kinds(intact) if kind.name == name)
     file, sibling = Path(store.path(kind.path)), Path(store.path(kind.sibling))
     DAMAGES[damage](file, sibling)
