@@ -1,7 +1,4 @@
-"""Policies by name: built-in, installed or custom; built with their options.
-
-Properties of any policy, with defaults for plain functions.
-"""
+"""Policies by name, built with their options, and properties of any policy, functions included."""
 
 import inspect
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Generated word problems: one quantity changes step by step, and the question asks for it.
 
-The words of arithmetic: settings, and sentence templates for each change of a quantity.
-
 The wording is our own. A template may hold `{who}` (the name or the pronoun), `{he}`, `{him}`,
 `{his}`, `{himself}`, `{friend}`, `{many}` (the things), `{boxes}`, and one number: `{things}` (5
 apples), `{more}` (5 more apples), `{times}` (twice, 3 times), `{friends}` (3 friends) or `{parts}`

@@ -2,10 +2,6 @@
 
 A task never generates text and does not depend on models, Ray or result files. It is cheap to
 build, so that every process (driver, sampler actor, trial) builds its own from a name and options.
-
-Answer instructions that other tools put into their questions. A task adds its own.
-
-Chat prompts: a task's templates by preset, and the user's settings around them.
 """
 
 import copy
@@ -18,7 +14,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from tasks.marking.marks import Mark
 
-# How DAPO-Math-17k wraps each problem.
+# Instructions that other tools put into their questions, while a task adds its own. This is how
+# DAPO-Math-17k wraps each problem.
 _WRAPPERS = (
     re.compile(
         r"Solve the following math problem step by step\. The last line of your response should be "

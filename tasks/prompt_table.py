@@ -1,8 +1,7 @@
 """The prompts of a pool as Arrow columns. A `Prompt` is made only when one is read.
 
-Record batches of a large pool in temporary files, mapped into memory.
-
-The kernel keeps as much of them in memory as there is room for; they never fill it.
+Record batches of a large pool are in temporary files, mapped into memory: the kernel keeps as much
+of them there as there is room for, and they never fill it.
 """
 
 import hashlib

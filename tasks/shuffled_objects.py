@@ -1,7 +1,5 @@
 """Who ends up with what after pairwise swaps: 3, 5 or 7 objects, lettered options.
 
-The words of shuffled_objects: names, things, and sentence templates of each scene.
-
 The wording is our own; only the structure (start, swaps, question, lettered options) follows the
 public benchmark. Most words are short, so that each is a single token of a small vocabulary.
 """

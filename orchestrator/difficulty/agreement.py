@@ -114,10 +114,9 @@ def _votes(row: np.ndarray, wrong: pa.ChunkedArray) -> pa.Table:
 def _spellings(texts: pa.Array) -> pa.Array:
     """The spellings by which answers are compared."""
     plain = pc.match_substring_regex(texts, _ASCII)
-    others = [_spelling(text) for text in texts.filter(pc.invert(plain)).to_pylist()]
+    others = [
+        (text if _PLAIN.fullmatch(text) else normalize_latex(text)).casefold()
+        for text in texts.filter(pc.invert(plain)).to_pylist()
+    ]
     others = pa.array(others, pa.string())
     return pc.replace_with_mask(pc.ascii_lower(texts), pc.invert(plain), others)
-
-
-def _spelling(text: str) -> str:
-    return (text if _PLAIN.fullmatch(text) else normalize_latex(text)).casefold()

@@ -1,7 +1,4 @@
-"""Tables of one question per row: completions, solve rates or plain pools, by named columns.
-
-Pools with a solve rate, or with none: how an answer failed is not known.
-"""
+"""Tables of one question per row: completions, solve rates or plain pools, by named columns."""
 
 import json
 import re
@@ -23,7 +20,15 @@ from orchestrator.exchange.records import (
 )
 from orchestrator.sampling.base import FINISHES, Completion
 from tasks import TaskError
-from tasks.sources.files import TURNS, cell, column_value, is_chat, or_list, read_chat, read_texts
+from tasks.sources.files import (
+    TURNS,
+    cell,
+    column_value,
+    completion_texts,
+    is_chat,
+    or_list,
+    read_texts,
+)
 
 QUESTIONS = ("question", "problem")
 SAMPLE_COUNTS = ("n", "samples", "num_samples", "n_samples", "rollouts", "attempts")
@@ -225,21 +230,18 @@ def _completions(
 ) -> Iterator[CompletionRecord]:
     name = _first(row, names)
     value = None if name is None else column_value(row, name)
-    single = isinstance(value, str) or is_chat(value)
-    texts = [value] if single else value
-    if not texts and (texts is None or isinstance(texts, list)):
+    if value is None or value == []:
         notes.count("rows dropped: no completion", source.place)
         return
-    texts = (
-        [read_chat(t).reply if is_chat(t) else t for t in texts] if isinstance(texts, list) else 0
-    )
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+    texts = completion_texts(value)
+    if texts is None:
         raise TaskError(
             f"{source.place}: write completion (a text) or completions (a list of texts), "
             f"not {type(value).__name__}"
         )
     finishes = _finishes(row, len(texts), source.place)
     counts = _per_completion(row, "tokens", len(texts), source.place)
+    single = isinstance(value, str) or is_chat(value)
     sample = parse_count(row.get("sample"), source.place, "sample") if single else None
     for text, finish, count in zip(texts, finishes, counts, strict=True):
         tokens = parse_count(count, source.place, "tokens")

@@ -1,8 +1,6 @@
-"""Imports external completions, evaluations and solve rates as a probe.
+"""Imports external completions, evaluations and solve rates as a probe would have written them.
 
-Matches source questions with prompts: those of a task's own pool, or new ones.
-
-Import records -> tables of samples or difficulty, as a probe would have written them.
+Source questions are matched with prompts: those of a task's own pool, or new ones.
 """
 
 import json

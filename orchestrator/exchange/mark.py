@@ -18,7 +18,7 @@ from orchestrator.sampling.base import Completion
 from orchestrator.storage import schema
 from orchestrator.storage.store import Store, check_output
 from tasks import OUTCOMES, Task, TaskError, get_task, is_shipped
-from tasks.sources.files import column_value, is_chat, read_chat, read_file
+from tasks.sources.files import column_value, completion_texts, read_file
 
 CHUNK = 2_000  # completions per call of a process
 _INPUT = {
@@ -76,11 +76,9 @@ def _read_completions(
     """One row per completion, in the file's order."""
     read = read_file(source, [answer, *([completions] if completions else [])])
     for index, (place, row) in enumerate(zip(read.places, read.rows, strict=True)):
-        texts = row.get("completions", row.get("completion"))
-        texts = column_value(row, completions) if completions else texts
-        texts = read_chat(texts).reply if is_chat(texts) else texts
-        texts = [texts] if isinstance(texts, str) else texts
-        if not isinstance(texts, Sequence) or not all(isinstance(t, str) for t in texts):
+        value = row.get("completions", row.get("completion"))
+        texts = completion_texts(column_value(row, completions) if completions else value)
+        if texts is None:
             raise TaskError(f"{place} has no completion (a text) or completions (a list of texts)")
         cut = row.get("truncated", False)
         cuts = cut if isinstance(cut, list) else [cut] * len(texts)

@@ -1,12 +1,9 @@
-"""verl's data sets (DAPO, Skywork-OR1 and rLLM use their columns) and its dumps of rollouts.
+"""Readers of formats that a table of columns does not describe.
 
-Evaluation logs of Inspect: .json, or .eval (a zip of JSON files), read without inspect_ai.
-
-Samples of lm-evaluation-harness (`--log_samples`: samples_TASK_DATE.jsonl).
-
-A run of `rllm eval`: results.json, and the texts in episodes/ if they were saved.
-
-Evaluations of PrimeIntellect's verifiers: results.jsonl (v0) and traces.jsonl (v1).
+inspect_ai's logs: .json, or .eval (a zip of JSON files), read without it. lm-evaluation-harness:
+samples_TASK_DATE.jsonl of `--log_samples`. `rllm eval`: results.json, and episodes/ if they were
+saved. PrimeIntellect's verifiers: results.jsonl (v0) and traces.jsonl (v1). verl's data sets (DAPO,
+Skywork-OR1 and rLLM use their columns) and its dumps of rollouts.
 """
 
 import json

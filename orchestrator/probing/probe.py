@@ -1,15 +1,11 @@
-"""Samples a probe with Ray Data: missing prompts -> sampler actors -> marked parts in the store.
+"""Samples the probes of a plan: missing prompts -> sampler actors -> marked parts in the store.
 
 Each actor writes its own part atomically, so a kill loses only the parts in progress. What is
 missing is computed from the stored rows; running again samples only the rest.
 
-Drives an adaptive probe: sampler actors draw only what can still change a subset.
-
-Ray Data cannot feed results back into what is read next, so actors are called one by one. Each free
-actor gets the next part, chosen from all outcomes so far; the model is loaded once. Parts are
-written and resumed like those of any probe.
-
-The probes of a plan: how each is run, and which samples it is missing.
+An adaptive probe draws only what can still change a subset. Ray Data cannot feed results back into
+what is read next, so its actors are called one by one: each free actor gets the next part, chosen
+from all outcomes so far.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -311,14 +307,9 @@ class ProbeActor:
         lose their cause. It ends the probe, so that nothing is drawn after it. What was drawn
         before a server failed is written.
         """
-        if not self.failure:
-            rows, self.failure = self._draw_part(requests, self.specs[number])
-            return rows, self.failure
-        return [], self.failure
-
-    def _draw_part(
-        self, requests: list[SampleRequest], spec: ProbeSpec
-    ) -> tuple[list[dict[str, Any]], str]:
+        if self.failure:
+            return [], self.failure
+        spec = self.specs[number]
         task, failure = self.tasks[spec.dataset.name], ""
         results: Sequence[Sequence[Completion | None]]
         try:
@@ -326,12 +317,13 @@ class ProbeActor:
                 results = draw(self.sampler, task, requests, spec.settings.sampling())
             except Interrupted as error:
                 results, failure = error.drawn, str(error)
-            max_errors = spec.dataset.max_marking_errors
-            samples = mark_samples(task, requests, results, max_errors)
+            samples = mark_samples(task, requests, results, spec.dataset.max_marking_errors)
         except (MarkingError, SamplingError, TaskError) as error:
-            return [], str(error)
+            self.failure = str(error)
+            return [], self.failure
         if samples.num_rows:
             write_part(self.store, spec.key, spec.split, samples)
+        self.failure = failure
         return samples.select(COUNTED).to_pylist(), failure
 
 

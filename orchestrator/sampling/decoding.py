@@ -1,15 +1,11 @@
-"""Decoding a batch token by token: random numbers, sampling a token, and the rows of a batch.
-
-P is the number of distinct prompts in a batch, B of its rows (a row is one sample), L its longest
-prompt, and V the vocabulary.
-
-A cache that holds the keys and values of a prompt once for all of its rows.
+"""Decoding a batch token by token, with a cache that holds a prompt once for all of its rows.
 
 The library's own cache repeats them for every row. On a CPU a small model then spends most of a
 step fetching copies of the same numbers, and adding or removing a row copies its prompt, too.
 
-P is the number of prompts, B of rows, L the longest prompt, N the columns of sampled tokens, H the
-key and value heads, G the query heads per key head, and d the head size.
+P is the number of distinct prompts in a batch, B of its rows (a row is one sample), L the longest
+prompt, V the vocabulary, N the columns of sampled tokens, H the key and value heads, G the query
+heads per key head, and d the head size.
 """
 
 from collections.abc import Iterator

@@ -2,13 +2,9 @@
 
 Plain data: experiments.yaml is checked, and a probe's key computed, without importing an engine. A
 setting that is not listed as harmless counts as one that can change a completion.
-
-The engine arguments of `engine: server`: names of the openai library where it has one.
-
-vLLM's engine arguments: those that Decile sets, and those that cannot change a completion.
-
-The names are those of vLLM 0.29. "Cannot change" is meant up to rounding: another batch shape may
-round differently, as in every engine (see `base`).
+"Cannot change" is meant up to rounding: another batch shape may round differently, as in every
+engine (see `base`). Names are those of vLLM 0.29, and for `engine: server` those of the openai
+library where it has one.
 """
 
 import re
@@ -123,68 +119,47 @@ VLLM_LIMITS: dict[str, tuple[float, float]] = {
     "pipeline_parallel_size": (1, 1_000),
 }
 
-_MEMORY = "sizes or places memory"
-_BATCH = "groups and orders the same requests"
-_PARALLEL = "splits the same computation"
-_START = "affects start-up only"
-_REPORT = "affects logs and metrics only"
 VLLM_HARMLESS = {
-    "gpu_memory_utilization": _MEMORY,
-    "kv_cache_memory_bytes": _MEMORY,
-    "num_gpu_blocks_override": _MEMORY,
-    "block_size": _MEMORY,
-    "watermark": _MEMORY,
-    "cpu_offload_gb": _MEMORY,
-    "cpu_offload_params": _MEMORY,
-    "offload_backend": _MEMORY,
-    "offload_group_size": _MEMORY,
-    "offload_num_in_group": _MEMORY,
-    "offload_prefetch_step": _MEMORY,
-    "offload_params": _MEMORY,
-    "enable_sleep_mode": _MEMORY,
-    "enable_cumem_allocator": _MEMORY,
-    "max_cpu_loras": _MEMORY,
-    "max_num_batched_tokens": _BATCH,
-    "max_num_scheduled_tokens": _BATCH,
-    "max_num_seqs": _BATCH,
-    "long_prefill_token_threshold": _BATCH,
-    "enable_chunked_prefill": _BATCH,
-    "scheduler_reserve_full_isl": _BATCH,
-    "prefill_schedule_interval": _BATCH,
-    "scheduling_policy": _BATCH,
-    "async_scheduling": _BATCH,
-    "stream_interval": _BATCH,
-    "enable_prefix_caching": "reuses what was computed for the same tokens",
-    "prefix_caching_hash_algo": "reuses what was computed for the same tokens",
-    "tensor_parallel_size": _PARALLEL,
-    "pipeline_parallel_size": _PARALLEL,
-    "enable_expert_parallel": _PARALLEL,
-    "distributed_executor_backend": _PARALLEL,
-    "disable_custom_all_reduce": _PARALLEL,
-    "fully_sharded_loras": _PARALLEL,
-    "distributed_timeout_seconds": _PARALLEL,
-    "cpu_distributed_timeout_seconds": _PARALLEL,
-    "enforce_eager": "captures no CUDA graphs and compiles nothing; the operations are the same",
-    "cudagraph_capture_sizes": "selects the batches that replay a captured CUDA graph",
-    "max_cudagraph_capture_size": "selects the batches that replay a captured CUDA graph",
-    "download_dir": _START,
-    "safetensors_load_strategy": _START,
-    "safetensors_prefetch_num_threads": _START,
-    "safetensors_prefetch_block_size": _START,
-    "max_parallel_loading_workers": _START,
-    "use_tqdm_on_load": _START,
-    "skip_mm_profiling": _START,
-    "served_model_name": _REPORT,
-    "disable_log_stats": _REPORT,
-    "aggregate_engine_logging": _REPORT,
-    "kv_cache_metrics": _REPORT,
-    "kv_cache_metrics_sample": _REPORT,
-    "cudagraph_metrics": _REPORT,
-    "enable_mfu_metrics": _REPORT,
-    "enable_logging_iteration_details": _REPORT,
-    "show_hidden_metrics_for_version": _REPORT,
-    "otlp_traces_endpoint": _REPORT,
-    "collect_detailed_traces": _REPORT,
+    name: reason
+    for reason, names in {
+        "sizes or places memory": """
+            gpu_memory_utilization kv_cache_memory_bytes num_gpu_blocks_override block_size
+            watermark cpu_offload_gb cpu_offload_params offload_backend offload_group_size
+            offload_num_in_group offload_prefetch_step offload_params enable_sleep_mode
+            enable_cumem_allocator max_cpu_loras
+        """,
+        "groups and orders the same requests": """
+            max_num_batched_tokens max_num_scheduled_tokens max_num_seqs
+            long_prefill_token_threshold enable_chunked_prefill scheduler_reserve_full_isl
+            prefill_schedule_interval scheduling_policy async_scheduling stream_interval
+        """,
+        "reuses what was computed for the same tokens": """
+            enable_prefix_caching prefix_caching_hash_algo
+        """,
+        "splits the same computation": """
+            tensor_parallel_size pipeline_parallel_size enable_expert_parallel
+            distributed_executor_backend disable_custom_all_reduce fully_sharded_loras
+            distributed_timeout_seconds cpu_distributed_timeout_seconds
+        """,
+        "captures no CUDA graphs and compiles nothing; the operations are the same": """
+            enforce_eager
+        """,
+        "selects the batches that replay a captured CUDA graph": """
+            cudagraph_capture_sizes max_cudagraph_capture_size
+        """,
+        "affects start-up only": """
+            download_dir safetensors_load_strategy safetensors_prefetch_num_threads
+            safetensors_prefetch_block_size max_parallel_loading_workers use_tqdm_on_load
+            skip_mm_profiling
+        """,
+        "affects logs and metrics only": """
+            served_model_name disable_log_stats aggregate_engine_logging kv_cache_metrics
+            kv_cache_metrics_sample cudagraph_metrics enable_mfu_metrics
+            enable_logging_iteration_details show_hidden_metrics_for_version
+            otlp_traces_endpoint collect_detailed_traces
+        """,
+    }.items()
+    for name in names.split()
 }
 
 

@@ -75,36 +75,27 @@ def _pinned(source: ModelSource) -> dict[str, Any]:
 def _load_options(source: ModelSource, device: str) -> dict[str, Any]:
     """Arguments of `from_pretrained` for precision, attention and quantization."""
     options: dict[str, Any] = {"dtype": source.dtype, "use_safetensors": True}
-    if source.attn_implementation != "auto":
-        _check_attention(source)
-        options["attn_implementation"] = source.attn_implementation
+    if (attention := source.attn_implementation) != "auto":
+        # Without the package, transformers would download and run a kernel from the hub.
+        if attention.startswith("flash") and importlib.util.find_spec("flash_attn") is None:
+            raise ValueError(
+                f"model {source.name}: attn_implementation: {attention} needs the package "
+                "flash-attn: install it, or write attn_implementation: sdpa"
+            )
+        options["attn_implementation"] = attention
     if source.load_in_4bit:
-        _check_4bit(source, device)
+        if importlib.util.find_spec("bitsandbytes") is None:
+            raise ValueError(
+                f"model {source.name}: load_in_4bit needs bitsandbytes: pip install "
+                "'decile[4bit]', or leave load_in_4bit out"
+            )
+        if not device.startswith("cuda"):
+            raise ValueError(
+                f"model {source.name}: load_in_4bit needs a GPU, and this process has none: "
+                "write resources: {gpus: 1}, or leave load_in_4bit out"
+            )
         options |= {"quantization_config": nf4_config(source.dtype), "device_map": {"": device}}
     return options
-
-
-def _check_attention(source: ModelSource) -> None:
-    """Without the package, transformers would download and run a kernel from the hub."""
-    attention = source.attn_implementation
-    if attention.startswith("flash") and importlib.util.find_spec("flash_attn") is None:
-        raise ValueError(
-            f"model {source.name}: attn_implementation: {attention} needs the package flash-attn: "
-            "install it, or write attn_implementation: sdpa"
-        )
-
-
-def _check_4bit(source: ModelSource, device: str) -> None:
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise ValueError(
-            f"model {source.name}: load_in_4bit needs bitsandbytes: pip install 'decile[4bit]', "
-            "or leave load_in_4bit out"
-        )
-    if not device.startswith("cuda"):
-        raise ValueError(
-            f"model {source.name}: load_in_4bit needs a GPU, and this process has none: "
-            "write resources: {gpus: 1}, or leave load_in_4bit out"
-        )
 
 
 def nf4_config(dtype: str) -> BitsAndBytesConfig:

@@ -1,6 +1,6 @@
-"""Where a model is and what identifies it, before anything heavy is imported.
+"""Where a model is, what identifies it, and what its files say, before anything heavy is imported.
 
-A model's files on this machine, and what they say about it; no file runs code.
+No file of a model runs code.
 """
 
 import json
@@ -108,7 +108,10 @@ def stored_dtype(folder: Path) -> str:
     config: Any = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     dtype = str(config.dtype or "").removeprefix("torch.")
     if not dtype:
-        kinds = (entry.get("dtype") for entry in _header(folder).values())
+        with min(folder.glob("*.safetensors")).open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            tensors: dict[str, dict[str, Any]] = json.loads(file.read(length))
+        kinds = (tensor.get("dtype") for tensor in tensors.values())
         dtype = next((_DTYPES[kind] for kind in kinds if kind in _DTYPES), "")
     return dtype if dtype in _DTYPES.values() else "auto"
 
@@ -152,11 +155,3 @@ def token_counts(source: ModelSource, texts: Iterable[str]) -> list[int] | None:
     tokenizer = Tokenizer.from_file(str(file))
     tokenizer.no_truncation()
     return [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts]
-
-
-def _header(folder: Path) -> dict[str, dict[str, Any]]:
-    """Name -> dtype and shape of the tensors in the first of the model's safetensors files."""
-    with min(folder.glob("*.safetensors")).open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        tensors: dict[str, dict[str, Any]] = json.loads(file.read(length))
-    return tensors

@@ -5,8 +5,6 @@ index) alone where the server honours `seed`, as vLLM does; the server caches a 
 its samples. By default prompts are rendered here and sent as token ids, exactly as in training;
 with `api: chat` the server's own chat template renders them.
 
-An OpenAI-compatible server, called by the openai library, and what its errors mean.
-
 The key is read from an environment variable of the calling process and kept in its memory: it is in
 no argument, file, log or message, also where a server's own message repeats it.
 """
@@ -234,13 +232,8 @@ ERROR = Completion("", 0, "error")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def _storable(text: str) -> str:
-    """The text; raises ValueError where it holds half of a surrogate pair."""
-    text.encode()
-    return text
-
-
-_Text = Annotated[str, AfterValidator(_storable)]
+# Half of a surrogate pair is a ValueError.
+_Text = Annotated[str, AfterValidator(lambda text: text.encode().decode())]
 
 
 class _Message(BaseModel):

@@ -2,10 +2,7 @@
 
 One engine per sampler actor. Every sample is a request of its own with its own seed, so that it
 depends on (seed, prompt_id, index) alone and a resumed probe draws only what is missing.
-
-What this process and its children print meanwhile, so that an error of a child can be named.
-
-An engine's processes report why they do not start in their own output only.
+An engine's processes report why they do not start in their own output only, so it is captured.
 """
 
 import importlib.util
@@ -145,8 +142,11 @@ class VllmSampler(TokenSampler):
             try:
                 llm = vllm.LLM(**options)
             except Exception as error:
-                reason = _settings_problem(error) or output.root_cause() or one_line(str(error))
-                message = f"engine vllm does not start with model {source.name}: {reason}"
+                if isinstance(error, ValidationError):  # of its settings
+                    reason = "; ".join(each["msg"] for each in error.errors(include_url=False))
+                else:
+                    reason = output.root_cause() or str(error)
+                message = f"engine vllm does not start with model {source.name}: {one_line(reason)}"
                 raise SamplingError(message) from error
         output.lines.clear()
         return cls(llm, output, source.chat_template_kwargs)
@@ -197,13 +197,6 @@ def _import_vllm() -> Any:
             ".venv-vllm/bin/python, or pip install 'decile[vllm]'"
         ) from error
     return vllm
-
-
-def _settings_problem(error: Exception) -> str:
-    """What vLLM's validation of its settings says; empty for another error."""
-    if not isinstance(error, ValidationError):
-        return ""
-    return one_line("; ".join(each["msg"] for each in error.errors(include_url=False)))
 
 
 def _platform_defaults(folder: Path, engine_args: dict[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,12 @@ def select_file(
         table = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         raise UserError(f"{probes[0]}: its tables cannot be merged: {error}") from error
-    _check_ids(probes[0], table)
+    if not table.num_rows:
+        raise UserError(
+            f"{probes[0]}: holds no rows: write one row per prompt, or a probe's samples"
+        )
+    if "prompt_id" in table.column_names and (missing := table["prompt_id"].null_count):
+        raise UserError(f"{probes[0]}: {missing:,} rows have no prompt_id: write one in every row")
     rated = "pass_rate" in table.column_names and "prompt_id" in table.column_names
     if not rated:
         _check_one_pool(probes, key, table)
@@ -53,13 +58,6 @@ def select_file(
     why |= {"source": [str(probe) for probe in probes], "probe_key": key}
     Store(str(out.parent)).write_table(with_reason(chosen, why), out.name)
     return why
-
-
-def _check_ids(probe: Path, table: pa.Table) -> None:
-    if not table.num_rows:
-        raise UserError(f"{probe}: holds no rows: write one row per prompt, or a probe's samples")
-    if "prompt_id" in table.column_names and (missing := table["prompt_id"].null_count):
-        raise UserError(f"{probe}: {missing:,} rows have no prompt_id: write one in every row")
 
 
 def _tables(probe: Path) -> Iterator[pa.Table]:

@@ -13,6 +13,7 @@ from orchestrator.storage.schema import SUBSET
 from policies import (
     Policy,
     PolicyError,
+    Ties,
     capacity_of,
     capacity_text,
     checked_rows,
@@ -59,37 +60,26 @@ def select(difficulty: pa.Table, request: SubsetRequest) -> tuple[pa.Table, dict
         difficulty = complete_pass_rates(difficulty, request.samples, request.count_truncated)
     policy = build_policy(request.rule)
     with policy_errors(policy, request.rule.policy):
-        return _select(policy, difficulty, request)
-
-
-def _select(
-    policy: Policy, difficulty: pa.Table, request: SubsetRequest
-) -> tuple[pa.Table, dict[str, Any]]:
-    size = _size(policy, difficulty, request)
-    rows = policy(difficulty, size, np.random.default_rng(request.seed))
-    chosen = checked_rows(rows, request.rule.policy, size, difficulty.num_rows)
-    ties = ties_of(policy, difficulty, chosen)
-    why = {
-        **request.rule.model_dump(),
-        "size": size,
-        "seed": request.seed,
-        "asked": request.size,
-        "ties": ties._asdict() if ties else None,
-    }
-    return _subset_table(policy, difficulty, chosen), why
-
-
-def _size(policy: Policy, difficulty: pa.Table, request: SubsetRequest) -> int:
-    """The number of prompts to select."""
-    if is_whole(policy):
-        return capacity_of(policy, difficulty)
-    bound = narrowest(difficulty, request.match)
-    if bound is None:
-        return request.size
-    capacity, text = bound
-    if not capacity:
-        raise PolicyError(f"{text}, so match_sizes leaves no prompt: change this policy")
-    return min(request.size, capacity)
+        size = request.size
+        if is_whole(policy):
+            size = capacity_of(policy, difficulty)
+        elif bound := narrowest(difficulty, request.match):
+            size = min(size, bound[0])
+            if not size:
+                raise PolicyError(
+                    f"{bound[1]}, so match_sizes leaves no prompt: change this policy"
+                )
+        rows = policy(difficulty, size, np.random.default_rng(request.seed))
+        chosen = checked_rows(rows, request.rule.policy, size, difficulty.num_rows)
+        ties = ties_of(policy, difficulty, chosen)
+        why = {
+            **request.rule.model_dump(),
+            "size": size,
+            "seed": request.seed,
+            "asked": request.size,
+            "ties": ties._asdict() if ties else None,
+        }
+        return _subset_table(policy, difficulty, chosen, ties), why
 
 
 def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, str] | None:
@@ -107,10 +97,11 @@ def narrowest(difficulty: pa.Table, match: Sequence[PolicyEntry]) -> tuple[int, 
     return min(capacities, default=None)
 
 
-def _subset_table(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> pa.Table:
+def _subset_table(
+    policy: Policy, difficulty: pa.Table, chosen: np.ndarray, ties: Ties | None
+) -> pa.Table:
     """The chosen prompts with the reason for each."""
     rows = difficulty.take(pa.array(chosen))
-    ties = ties_of(policy, difficulty, chosen)
     if ties is None:  # a random policy, or one without scores
         tied = [needs_of(policy) == "nothing" and not is_whole(policy)] * len(chosen)
     else:

@@ -1,8 +1,4 @@
-"""Reference answers in the user's own files, as answers alone or at the end of solutions.
-
-Reads the option letter that a text gives, as a fair teacher would.
-
-Marks a completion under two readings, and names the rule that decided.
+"""Marks a completion under two readings, and names the rule that decided; reads gold answers.
 
 strict is the paper's rule: the last box, exactly in the requested form. lenient accepts what a fair
 teacher would, outside of thinking blocks. Both see the completion alone.

@@ -3,9 +3,8 @@
 math-verify's own time limits are signals, which work in the main thread only; they are off here,
 and the calling process enforces the limit (`tasks.children`).
 
-math-verify's LaTeX parser in two stages. Imported by child processes only.
-
-ANTLR's SLL prediction is several times faster than its full LL prediction. Without a syntax error
+Its LaTeX parser runs in two stages: ANTLR's SLL prediction is several times faster than its full LL
+prediction. Without a syntax error
 it gives the same tree as LL; with one, the text is parsed again with LL (the two-stage parsing that
 ANTLR's documentation recommends).
 """

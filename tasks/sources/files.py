@@ -1,7 +1,4 @@
-"""Reads the rows of one local file: JSON lines, JSON or Parquet.
-
-Values of a row by column, also nested ones, and the texts of chat messages.
-"""
+"""Reads the rows of one local file (JSON lines, JSON or Parquet), their values, chats and texts."""
 
 import gzip
 import hashlib
@@ -111,6 +108,15 @@ def message_text(content: Any) -> str:
         return ""
     parts = [part.get("text") for part in content if isinstance(part, Mapping)]
     return "".join(part for part in parts if isinstance(part, str))
+
+
+def completion_texts(value: Any) -> list[str] | None:
+    """The texts of a cell: one text or chat (its reply), or a list of them; None for any other."""
+    values = [value] if isinstance(value, str) or is_chat(value) else value
+    if not isinstance(values, list):
+        return None
+    texts = [read_chat(each).reply if is_chat(each) else each for each in values]
+    return texts if all(isinstance(text, str) for text in texts) else None
 
 
 class Texts(NamedTuple):

@@ -69,7 +69,14 @@ def read_rows(
         parts = [read_file(file, source.columns, source.records) for file in files]
         rows = [row for part in parts for row in part.rows]
         read = Rows(rows, "; ".join(part.origin for part in parts))
-    return _check_count(source, read, partial)
+    count = len(read.rows)
+    if source.count is None or count == source.count:
+        return read
+    name = re.sub(r" sha256:\w+", "", read.origin)
+    note = f"{name} holds {count:,} rows; the official number is {source.count:,}"
+    if not partial:
+        raise TaskError(f"{note}: write partial: true if that is intended")
+    return read._replace(notes=(*read.notes, note))
 
 
 def _files(source: Source, path: Path) -> list[Path]:
@@ -132,17 +139,6 @@ def _load_config(
         raise (NotCached if incomplete else TaskError)(message) from error
 
 
-def _check_count(source: Source, read: Rows, partial: bool) -> Rows:
-    rows = len(read.rows)
-    if source.count is None or rows == source.count:
-        return read
-    name = re.sub(r" sha256:\w+", "", read.origin)
-    note = f"{name} holds {rows:,} rows; the official number is {source.count:,}"
-    if not partial:
-        raise TaskError(f"{note}: write partial: true if that is intended")
-    return read._replace(notes=(*read.notes, note))
-
-
 class ReadTask(Task):
     """A task whose questions are read from files or the hub, once per instance and its copies.
 
@@ -199,8 +195,15 @@ class ReadTask(Task):
         from tasks.prompt_table import PromptTable  # pyarrow: not for processes that only mark
 
         train, test = map(PromptTable.of, self.read())
-        test = self._distinct(test, "test")
-        return self._without_test(self._distinct(train, "train"), test), test
+        distinct, tested = train.distinct(), test.distinct()
+        self._note_repeats(len(test) - len(tested), "test")
+        self._note_repeats(len(train) - len(distinct), "train")
+        # Questions, not ids: another gold answer does not make another question.
+        kept = distinct.without_questions(tested)
+        if dropped := len(distinct) - len(kept):
+            self.dropped_prompts = dropped
+            self.note(f"train: {dropped:,} prompts dropped that are in the test set")
+        return kept, tested
 
     def rows(self, split: str, source: Source) -> list[Row]:
         """The rows of a split; its origin and notes are recorded."""
@@ -219,19 +222,6 @@ class ReadTask(Task):
         if text not in self.notes:
             self.notes.append(text)
 
-    def _distinct(self, prompts: "PromptTable", split: str) -> "PromptTable":
-        kept = prompts.distinct()
-        self._note_repeats(len(prompts) - len(kept), split)
-        return kept
-
     def _note_repeats(self, dropped: int, split: str) -> None:
         if dropped:
             self.note(f"{split}: {dropped:,} repeated prompts dropped")
-
-    def _without_test(self, train: "PromptTable", test: "PromptTable") -> "PromptTable":
-        """Compares questions, not ids: another gold answer does not make another question."""
-        kept = train.without_questions(test)
-        if dropped := len(train) - len(kept):
-            self.dropped_prompts = dropped
-            self.note(f"train: {dropped:,} prompts dropped that are in the test set")
-        return kept
