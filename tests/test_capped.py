@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four policies and three seeds, all probes finished."""
+    """Five policies and three seeds, all probes finished."""
     folder = tmp_path_factory.mktemp("capped")
     plan = planned(folder, seeds=3)
     with ray_session() as cluster:
@@ -71,9 +71,9 @@ def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_continues(
 
     outcome = run(plan, probed, failing())
     assert sorted(outcome.finished) == sorted(seed_0), "only the block that had started"
-    assert "leaves out seeds 1, 2 of tiny/few: 8 of 12 cells" in outcome.dropped
+    assert "leaves out seeds 1, 2 of tiny/few: 10 of 15 cells" in outcome.dropped
     manifest = json.loads((probed / "runs" / "sweeps" / "stubs.json").read_text())
-    assert len(manifest["dropped"]["cells"]) == 8
+    assert len(manifest["dropped"]["cells"]) == 10
     assert manifest["spent"]["seconds"] > 7200
 
     file = str(probed / "experiments.yaml")
@@ -83,7 +83,7 @@ def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_continues(
     assert "to continue, raise the cap and rerun the same command" in text
 
     outcome = run(with_settings(probed, max_hours=9.0), probed, failing())
-    assert len(outcome.finished) == 7
+    assert len(outcome.finished) == 9
     [reason] = outcome.failed.values()
     assert reason.startswith("RuntimeError: deliberate (node ")
     assert outcome.dropped == ""
@@ -91,4 +91,4 @@ def test_a_cap_ends_a_sweep_between_seeds_and_a_larger_one_continues(
     log = (probed / "runs" / "started.txt").read_text().splitlines()
     started = [line.split()[0] for line in log]
     firsts = [started.index(seed) for seed in "012"]
-    assert firsts == sorted(firsts) and started.count("0") == 4, "seed by seed"
+    assert firsts == sorted(firsts) and started.count("0") == 5, "seed by seed"
