@@ -103,23 +103,16 @@ def _pick(
     try:
         if isinstance(part.policy, SubsetPolicy):
             return part.policy.pick(difficulty, count, rng, left)
-        return _call(part, difficulty, count, rng, left)
+        rows = np.flatnonzero(left)  # for a custom function without scores
+        if len(rows) < count:
+            raise PolicyError(
+                f"{part.name} has {len(rows)} of {count} prompts among the remaining ones: "
+                "write a smaller budget"
+            )
+        chosen = part.policy(difficulty.take(pa.array(rows)), count, rng)
+        return rows[checked_rows(chosen, part.name, count, len(rows))]
     except PolicyError as error:
         raise PolicyError(f"mixture: {error}") from error
-
-
-def _call(
-    part: Part, difficulty: pa.Table, count: int, rng: np.random.Generator, left: Bools
-) -> Rows:
-    """The rows that a custom function without scores selects."""
-    rows = np.flatnonzero(left)
-    if len(rows) < count:
-        raise PolicyError(
-            f"{part.name} has {len(rows)} of {count} prompts among the remaining ones: "
-            "write a smaller budget"
-        )
-    chosen = part.policy(difficulty.take(pa.array(rows)), count, rng)
-    return rows[checked_rows(chosen, part.name, count, len(rows))]
 
 
 def _written(shares: Any) -> list[tuple[str, dict[str, Any]]]:

@@ -203,7 +203,15 @@ def _build(name: str, options: dict[str, Any]) -> Any:
 
 def _check_options(name: str, policy: Any, options: dict[str, Any]) -> None:
     """Raise PolicyError for an option that is unknown, or required and missing."""
-    known = _parameters(name, policy) if options or inspect.isclass(policy) else []
+    known: list[inspect.Parameter] = []
+    if inspect.isclass(policy) or (options and inspect.isroutine(policy)):
+        try:
+            known = [*inspect.signature(policy).parameters.values()]
+        except (TypeError, ValueError) as error:
+            raise PolicyError(
+                f"cannot determine the options of policy {name!r}: {error}"
+            ) from error
+        known = known if inspect.isclass(policy) else known[_CALL:]
     named = [p for p in known if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     takes = ", ".join(p.name for p in named) or "no options"
     unknown = sorted(options.keys() - {p.name for p in named})
@@ -216,14 +224,3 @@ def _check_options(name: str, policy: Any, options: dict[str, Any]) -> None:
         raise PolicyError(
             f"policy {name!r} needs {' and '.join(missing)}: write its options{example}"
         )
-
-
-def _parameters(name: str, policy: Any) -> list[inspect.Parameter]:
-    """Parameters that are options: all of a class, those after the first three of a function."""
-    if not (inspect.isclass(policy) or inspect.isroutine(policy)):
-        return []
-    try:
-        parameters = [*inspect.signature(policy).parameters.values()]
-    except (TypeError, ValueError) as error:
-        raise PolicyError(f"cannot determine the options of policy {name!r}: {error}") from error
-    return parameters if inspect.isclass(policy) else parameters[_CALL:]

@@ -257,21 +257,13 @@ def hashed_prompts(
     task: str, questions: pa.Array, answers: pa.Array, tiers: pa.Array
 ) -> pa.RecordBatch:
     """Prompts of a task with the ids that `make_prompt` gives them."""
-    ids = _hashed_ids(task, questions, answers)
-    return pa.record_batch([ids, questions, answers, tiers], SCHEMA)
-
-
-def _hashed_ids(task: str, questions: pa.Array, answers: pa.Array) -> pa.Array:
     start = f"{task}\x1f".encode()
     texts = (column.cast(pa.binary()).to_pylist() for column in (questions, answers))
-    sha256 = hashlib.sha256
-    return pa.array(
-        [
-            sha256(b"%b%b\x1f%b" % (start, question, answer)).hexdigest()[:_ID]
-            for question, answer in zip(*texts, strict=True)
-        ],
-        pa.string(),
-    )
+    ids = [
+        hashlib.sha256(b"%b%b\x1f%b" % (start, question, answer)).hexdigest()[:_ID]
+        for question, answer in zip(*texts, strict=True)
+    ]
+    return pa.record_batch([pa.array(ids, pa.string()), questions, answers, tiers], SCHEMA)
 
 
 def hex_numbers(ids: pa.Array) -> npt.NDArray[np.uint64] | None:

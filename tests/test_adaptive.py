@@ -1,6 +1,5 @@
 """Adaptive probing selects the subsets of the full probe for any outcomes and batch size."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from orchestrator.probing.adaptive import (
     Target,
     complete_pass_rates,
     score_bounds,
+    simulate,
     undecided_rows,
 )
 from orchestrator.probing.outcomes import NONE, Outcomes
@@ -26,32 +26,6 @@ from orchestrator.selection.subsets import SubsetRequest, select
 from policies import ScorePolicy
 from tasks import OUTCOMES, make_prompt
 from tasks.prompt_table import PromptTable
-
-
-def simulate(
-    outcomes: np.ndarray,
-    targets: Sequence[Target],
-    batch: int,
-    on_draw: Callable[[Counts], None] | None = None,
-) -> Counts:
-    """Replay recorded outcomes [prompts, K] as an adaptive probe would draw them, in batches.
-
-    Returns the counts drawn; the share of draws saved is 1 − drawn.sum() / outcomes.size.
-    """
-    prompts, samples = outcomes.shape
-    none = np.zeros(prompts, dtype=np.int64)
-    counts = Counts(none.copy(), none.copy(), none.copy(), np.full(prompts, None, dtype=object))
-    tiers = [""] * prompts
-    while (rows := undecided_rows(targets, counts, tiers, samples)[:batch]).size:
-        correct = outcomes[rows, counts.drawn[rows]]
-        fresh = counts.drawn[rows] == 0
-        counts.first[rows[fresh]] = np.where(correct[fresh], "correct", "wrong")
-        counts.successes[rows] += correct
-        counts.drawn[rows] += 1
-        if on_draw:
-            on_draw(counts)
-    return counts
-
 
 BAND = PolicyEntry(policy="band", options={"low": 0.2, "high": 0.8})
 EARLY = [

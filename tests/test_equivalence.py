@@ -360,7 +360,7 @@ def test_a_gold_that_cannot_be_parsed_is_an_error() -> None:
 TWICE = """
 import sys
 from antlr4.atn.PredictionMode import PredictionMode
-from tasks import latex_parsing, math_verifier
+from tasks.marking import math_verifier
 latex = [line.strip() for line in sys.stdin]
 def read():
     math_verifier._parsed.cache_clear()
@@ -372,7 +372,7 @@ def read():
             results.append(type(error).__name__)
     return results
 two = read()
-latex_parsing.PredictionMode = type("Full", (), {"SLL": PredictionMode.LL, "LL": PredictionMode.LL})
+math_verifier.PredictionMode = type("Full", (), {"SLL": PredictionMode.LL, "LL": PredictionMode.LL})
 print([text for text, a, b in zip(latex, two, read()) if a != b])
 """
 

@@ -98,25 +98,15 @@ def _agreement_of_part(row: np.ndarray, answers: pa.ChunkedArray, prompts: pa.Ta
 def _votes(row: np.ndarray, wrong: pa.ChunkedArray) -> pa.Table:
     """The row of a prompt, an extracted answer, and its votes: a row per prompt and spelling."""
     answers = wrong.combine_chunks().dictionary_encode()
-    keyed = pa.table(
-        {
-            "row": row,
-            "spelling": _spellings(answers.dictionary).take(answers.indices),
-            "answer": wrong,
-        }
-    )
+    texts = answers.dictionary
+    other = pc.invert(pc.match_substring_regex(texts, _ASCII))
+    others = [
+        (text if _PLAIN.fullmatch(text) else normalize_latex(text)).casefold()
+        for text in texts.filter(other).to_pylist()
+    ]
+    spellings = pc.replace_with_mask(pc.ascii_lower(texts), other, pa.array(others, pa.string()))
+    keyed = pa.table({"row": row, "spelling": spellings.take(answers.indices), "answer": wrong})
     grouped = keyed.group_by(["row", "spelling"]).aggregate([("answer", "min"), ([], "count_all")])
     return grouped.select(["row", "answer_min", "count_all"]).rename_columns(
         ["row", "answer", "votes"]
     )
-
-
-def _spellings(texts: pa.Array) -> pa.Array:
-    """The spellings by which answers are compared."""
-    plain = pc.match_substring_regex(texts, _ASCII)
-    others = [
-        (text if _PLAIN.fullmatch(text) else normalize_latex(text)).casefold()
-        for text in texts.filter(pc.invert(plain)).to_pylist()
-    ]
-    others = pa.array(others, pa.string())
-    return pc.replace_with_mask(pc.ascii_lower(texts), pc.invert(plain), others)

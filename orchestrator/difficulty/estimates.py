@@ -68,22 +68,17 @@ def fit_prior(successes: np.ndarray, n: np.ndarray) -> Prior:
         uniform = f"all {'correct' if right else 'wrong'}"
         reason = "one sample per prompt" if total.max() == 1 else uniform
         return Prior(mean, 1 - mean, f"{reason}: the variance between prompts is assumed")
-    return _most_likely(s, total, weight, mean)
-
-
-def _most_likely(s: np.ndarray, n: np.ndarray, weight: np.ndarray, mean: float) -> Prior:
-    """The maximum over logit(mean) and log(alpha + beta), which are nearly independent."""
+    # The maximum over logit(mean) and log(alpha + beta), which are nearly independent.
     bounds = [(-LOGIT, LOGIT), tuple(np.log(CONCENTRATION))]
     start = [np.log(mean / (1 - mean)), 0.0]
     share = weight / weight.sum()
     # TNC does not call BLAS, whose threads mostly wait on busy cores
     limits = {"ftol": 1e-15, "gtol": 1e-9, "xtol": 1e-10, "maxfun": 1000}
-    fit = minimize(_loss, start, (s, n, share), "TNC", True, bounds=bounds, options=limits)
+    fit = minimize(_loss, start, (s, total, share), "TNC", True, bounds=bounds, options=limits)
     alpha, beta = _shape(fit.x)
-    low, high = CONCENTRATION
-    if alpha + beta > 0.99 * high:
+    if alpha + beta > 0.99 * CONCENTRATION[1]:
         return Prior(alpha, beta, "no more variance between prompts than expected by chance")
-    if alpha + beta < 1.01 * low:
+    if alpha + beta < 1.01 * CONCENTRATION[0]:
         return Prior(alpha, beta, "every prompt is all correct or all wrong")
     return Prior(alpha, beta)
 

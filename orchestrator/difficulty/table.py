@@ -61,10 +61,17 @@ def difficulty(
     ids = pc.unique(pa.chunked_array([*prompt.chunks, pa.array([*(tiers or {})], pa.string())]))
     ids = ids.take(pc.sort_indices(ids))
     row = pc.index_in(prompt, value_set=ids).to_numpy()
-    code = _outcome_codes(samples["outcome"])
+    codes = pc.index_in(samples["outcome"].cast(pa.string()), value_set=pa.array(OUTCOMES))
+    if codes.null_count:
+        unknown = samples["outcome"].filter(pc.is_null(codes))[0]
+        raise ValueError(f"outcome {unknown.as_py()!r}: write one of {', '.join(OUTCOMES)}")
+    code = codes.to_numpy()
     table = np.bincount(row * len(OUTCOMES) + code, minlength=len(ids) * len(OUTCOMES))
     tier = [(tiers or {}).get(i, "") for i in ids.to_pylist()]
-    first = _first_outcomes(samples, row, code, len(ids))
+    first = np.full(len(ids), -1)
+    if "sample" in samples.column_names:
+        at = pc.equal(samples["sample"], 0).to_numpy()
+        first[row[at]] = code[at]
     by_outcome = table.reshape(-1, len(OUTCOMES)).T
     return _table(
         ids, tier, by_outcome, first, count_truncated, group_size, samples_per_prompt or 0
@@ -116,26 +123,6 @@ def _table(
         "short": n < samples_per_prompt,
     }
     return pa.table({f.name: pa.array(columns[f.name]).cast(f.type) for f in DIFFICULTY})
-
-
-def _outcome_codes(outcome: pa.ChunkedArray) -> np.ndarray:
-    """Each outcome as its index in OUTCOMES."""
-    code = pc.index_in(outcome.cast(pa.string()), value_set=pa.array(OUTCOMES))
-    if code.null_count:
-        unknown = outcome.filter(pc.is_null(code))[0]
-        raise ValueError(f"outcome {unknown.as_py()!r}: write one of {', '.join(OUTCOMES)}")
-    return np.asarray(code.to_numpy())
-
-
-def _first_outcomes(
-    samples: pa.Table, row: np.ndarray, code: np.ndarray, prompts: int
-) -> np.ndarray:
-    """The code of each prompt's sample 0; -1 without one."""
-    first = np.full(prompts, -1)
-    if "sample" in samples.column_names:
-        at = pc.equal(samples["sample"], 0).to_numpy()
-        first[row[at]] = code[at]
-    return first
 
 
 def outcome_counts(table: pa.Table) -> dict[str, int]:

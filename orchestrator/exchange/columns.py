@@ -239,27 +239,21 @@ def _completions(
             f"{source.place}: write completion (a text) or completions (a list of texts), "
             f"not {type(value).__name__}"
         )
-    finishes = _finishes(row, len(texts), source.place)
-    counts = _per_completion(row, "tokens", len(texts), source.place)
+    cuts, ends, counts = (
+        _per_completion(row, column, len(texts), source.place)
+        for column in ("truncated", "finish", "tokens")
+    )
     single = isinstance(value, str) or is_chat(value)
     sample = parse_count(row.get("sample"), source.place, "sample") if single else None
-    for text, finish, count in zip(texts, finishes, counts, strict=True):
+    for text, cut, end, count in zip(texts, cuts, ends, counts, strict=True):
+        if cut is not None and not isinstance(cut, bool):
+            raise TaskError(f"{source.place}: truncated {cut!r:.60}: write true or false")
+        if end is not None and end not in FINISHES:
+            raise TaskError(f"{source.place}: finish {end!r:.60}: write {or_list(FINISHES)}")
+        finish: Any = "length" if cut else end or "stop"
         tokens = parse_count(count, source.place, "tokens")
         completion = Completion(text, tokens or 0, finish)
         yield CompletionRecord(source, completion, tokens, sample)
-
-
-def _finishes(row: Row, count: int, place: str) -> list[Any]:
-    """Why each completion ended, in the terms of Completion."""
-    cuts = _per_completion(row, "truncated", count, place)
-    for cut in cuts:
-        if cut is not None and not isinstance(cut, bool):
-            raise TaskError(f"{place}: truncated {cut!r:.60}: write true or false")
-    finishes = _per_completion(row, "finish", count, place)
-    for finish in finishes:
-        if finish is not None and finish not in FINISHES:
-            raise TaskError(f"{place}: finish {finish!r:.60}: write {or_list(FINISHES)}")
-    return ["length" if cut else end or "stop" for cut, end in zip(cuts, finishes, strict=True)]
 
 
 def _per_completion(row: Row, name: str, count: int, place: str) -> Sequence[Any]:

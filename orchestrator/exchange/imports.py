@@ -276,7 +276,7 @@ def difficulty_table(
 def _known_columns(records: dict[str, SolveRateRecord], matcher: PromptMatcher) -> pa.Table:
     """The columns of DIFFICULTY that are known; a policy that needs another one reports it."""
     rows = list(records.values())
-    columns: dict[str, Sequence[Any] | pa.Array] = {
+    columns: dict[str, Any] = {
         "prompt_id": list(records),
         "tier": [matcher.prompts[name].tier for name in records],
         "pass_rate": [row.rate for row in rows],
@@ -285,23 +285,16 @@ def _known_columns(records: dict[str, SolveRateRecord], matcher: PromptMatcher) 
         "error": [row.errors for row in rows],
         "scorable": [None if row.n is None else row.n - (row.errors or 0) for row in rows],
     }
-    # The file's own rate stays: it may be rounded where counts are not known.
-    columns = _estimates(columns) | columns
-    arrays = {f.name: pa.array(columns[f.name], f.type) for f in DIFFICULTY if f.name in columns}
-    return pa.table({n: array for n, array in arrays.items() if array.null_count < len(array)})
-
-
-def _estimates(columns: dict[str, Any]) -> dict[str, pa.Array]:
-    """Interval, posterior and learnability where the counts are known; null elsewhere."""
     successes, scorable = columns["successes"], columns["scorable"]
     counted = [s is not None and n is not None for s, n in zip(successes, scorable, strict=True)]
-    if not any(counted):
-        return {}
-    s, n = (np.array(list(compress(values, counted)), np.int64) for values in (successes, scorable))
-    row = np.where(counted, np.cumsum(counted) - 1, -1)
-    indices = pa.array(row, mask=row < 0)
-    estimates = rates(s, n, fit_prior(s, n), GROUP_SIZE)
-    return {name: column.take(indices) for name, column in estimates.items()}
+    if any(counted):  # interval, posterior and learnability, null where the counts are not known
+        s, n = (np.array([*compress(each, counted)], np.int64) for each in (successes, scorable))
+        row = np.where(counted, np.cumsum(counted) - 1, -1)
+        estimates = rates(s, n, fit_prior(s, n), GROUP_SIZE)
+        taken = {k: column.take(pa.array(row, mask=row < 0)) for k, column in estimates.items()}
+        columns = taken | columns  # the file's own rate stays: it may be rounded
+    arrays = {f.name: pa.array(columns[f.name], f.type) for f in DIFFICULTY if f.name in columns}
+    return pa.table({n: array for n, array in arrays.items() if array.null_count < len(array)})
 
 
 MAX_SAMPLES = 1_000_000  # per prompt

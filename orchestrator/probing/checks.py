@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -53,24 +53,25 @@ def check_marker(task: Task, prompts: Sequence[Prompt]) -> MarkerCheck:
     """
     if not prompts:
         raise MarkerFails(f"task {task.name} has no prompts to check its marker on")
-    checked = _check_golds(task, prompts)
-    some = prompts[:: -(-len(prompts) // PERTURBED)]
-    with task_errors(task, "format_answer() or perturb()"):
-        perturbed = [Answer(task.format_answer(task.perturb(p)), p.answer) for p in some]
-    _check_outcomes([a.completion for a in perturbed], mark_answers(task, perturbed, 0), "wrong")
-    _check_bombs(task, prompts[0].answer)
-    return MarkerCheck(checked, len(perturbed), len(BOMBS))
-
-
-def _check_golds(task: Task, prompts: Iterable[Prompt]) -> int:
-    """Mark every gold, a batch at a time; returns their number."""
     remaining, checked = iter(prompts), 0
     while batch := [prompt.answer for prompt in islice(remaining, BATCH)]:
         with task_errors(task, "format_answer() or perturb()"):
             golds = [Answer(task.format_answer(answer), answer) for answer in batch]
         _check_outcomes(batch, mark_answers(task, golds, 0), "correct")
         checked += len(batch)
-    return checked
+    some = prompts[:: -(-len(prompts) // PERTURBED)]
+    with task_errors(task, "format_answer() or perturb()"):
+        perturbed = [Answer(task.format_answer(task.perturb(p)), p.answer) for p in some]
+    _check_outcomes([a.completion for a in perturbed], mark_answers(task, perturbed, 0), "wrong")
+    gold, started = prompts[0].answer, time.monotonic()
+    marks = mark_answers(task, [Answer(bomb, gold) for bomb in BOMBS])
+    seconds = time.monotonic() - started
+    for bomb, mark in zip(BOMBS, marks, strict=True):
+        if mark.outcome == "correct":
+            raise MarkerFails(f"{bomb[:30]!r} for {gold!r} marks correct by {mark.rule}")
+    if seconds > TIME_LIMIT and is_shipped(task):  # all others have limits of their own
+        raise MarkerFails(f"marking {len(BOMBS)} answers built to hang took {seconds:.0f} s")
+    return MarkerCheck(checked, len(perturbed), len(BOMBS))
 
 
 def check_dataset(dataset: Dataset) -> str:
@@ -87,17 +88,6 @@ def _check_outcomes(texts: Sequence[str], marks: Sequence[Mark], outcome: str) -
                 f"{text!r} should be {outcome}, but marks {mark.outcome} by "
                 f"{mark.rule}: its marker or this answer is wrong"
             )
-
-
-def _check_bombs(task: Task, gold: str) -> None:
-    started = time.monotonic()
-    marks = mark_answers(task, [Answer(bomb, gold) for bomb in BOMBS])
-    seconds = time.monotonic() - started
-    for bomb, mark in zip(BOMBS, marks, strict=True):
-        if mark.outcome == "correct":
-            raise MarkerFails(f"{bomb[:30]!r} for {gold!r} marks correct by {mark.rule}")
-    if seconds > TIME_LIMIT and is_shipped(task):  # all others have limits of their own
-        raise MarkerFails(f"marking {len(BOMBS)} answers built to hang took {seconds:.0f} s")
 
 
 class EngineFails(RuntimeError):

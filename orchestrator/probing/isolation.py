@@ -22,7 +22,7 @@ from tasks import (
     task_errors,
     title_of,
 )
-from tasks.children import ChildError, Children, Reply
+from tasks.children import ChildError, Children
 
 NOT_TRIED = "not-tried"  # the rule of an answer that was not marked since too many before it failed
 FORM = (
@@ -52,17 +52,19 @@ def mark_answers(
         )
     except ChildError as error:
         raise TaskError(f"{title_of(task)}: its marking process {error.reason}") from error
-    return [_mark(task, reply, answer) for reply, answer in zip(replies, answers, strict=True)]
-
-
-def _mark(task: Task, reply: Reply, answer: Answer) -> Mark:
-    """The mark that a child replied with; a failure is an error, with its cause as the rule."""
-    if reply.failure is not None:
-        place = os.path.basename(reply.detail)
-        return Mark("error", None, f"{reply.failure}@{place}" if place else reply.failure)
-    if isinstance(reply.value, str):
-        raise TaskError(f"{title_of(task)}: {reply.value} for {answer.completion!r:.80}: {FORM}")
-    return Mark(*reply.value)
+    marks = []
+    for reply, answer in zip(replies, answers, strict=True):
+        if reply.failure is not None:
+            place = os.path.basename(reply.detail)
+            rule = f"{reply.failure}@{place}" if place else reply.failure
+            marks.append(Mark("error", None, rule))
+        elif isinstance(reply.value, str):
+            raise TaskError(
+                f"{title_of(task)}: {reply.value} for {answer.completion!r:.80}: {FORM}"
+            )
+        else:
+            marks.append(Mark(*reply.value))
+    return marks
 
 
 def _children_of(task: Task, processes: int) -> Children:

@@ -155,7 +155,9 @@ class TransformersSampler(TokenSampler):
                 rows = todo if joins else self.limits.whole_batch(todo)
                 try:
                     with allocation_errors():
-                        self._sample_rows(rows, prefill, settings, done)
+                        for ended in self._decode(rows, prefill, settings):
+                            for slot, ids, length in zip(*(t.tolist() for t in ended), strict=True):
+                                done[rows[slot]] = ids[:length]
                 except torch.OutOfMemoryError as error:
                     if self.limits.rows == 1:
                         row = next(row for row in rows if row not in done)
@@ -170,18 +172,6 @@ class TransformersSampler(TokenSampler):
             [done[Row(i, sample, len(prompts[i]))] for sample in request.samples]
             for i, request in enumerate(requests)
         ]
-
-    def _sample_rows(
-        self,
-        rows: Sequence[Row],
-        prefill: Prefill,
-        settings: SamplingSettings,
-        done: dict[Row, list[int]],
-    ) -> None:
-        """Add the token ids of the rows to `done`."""
-        for slots, tokens, lengths in self._decode(rows, prefill, settings):
-            ended = zip(slots.tolist(), tokens.tolist(), lengths.tolist(), strict=True)
-            done |= {rows[slot]: ids[:length] for slot, ids, length in ended}
 
     def _decode(
         self, rows: Sequence[Row], prefill: Prefill, settings: SamplingSettings

@@ -39,7 +39,13 @@ def find_letter(text: str, *, truncated: bool) -> tuple[str, str] | None:
     A box takes precedence. Without one: "the answer is (X)", or a last line with only a letter.
     """
     if (box := last_filled_box(text)) is not None:
-        return _boxed(box)
+        if len(box) > REACH:
+            return None
+        span = strip_markup(box)
+        if match := _LETTER.fullmatch(span):
+            return match[1].upper(), "boxed-letter"
+        option = one_option(span)
+        return None if option is None else (option, "boxed-option")
     rest = find_statement(text)
     statement = None if rest is None else first_sentence(rest, truncated)
     if statement is not None and (letter := one_option(strip_markup(statement))) is not None:
@@ -47,16 +53,6 @@ def find_letter(text: str, *, truncated: bool) -> tuple[str, str] | None:
     if not truncated and (match := _LAST_LINE.fullmatch(last_line(text))):
         return match[1] or match[2], "line-letter"
     return None
-
-
-def _boxed(box: str) -> tuple[str, str] | None:
-    if len(box) > REACH:
-        return None
-    span = strip_markup(box)
-    if match := _LETTER.fullmatch(span):
-        return match[1].upper(), "boxed-letter"
-    letter = one_option(span)
-    return None if letter is None else (letter, "boxed-option")
 
 
 def one_option(span: str) -> str | None:

@@ -116,22 +116,17 @@ def plain_prompts(
     in a question stay, too.
     """
     questions, answers, *tiers = (batch.column(name).cast(pa.string()) for name in columns)
-    golds = _plain_golds(answers, marker)
+    if marker == "letter":
+        answers = pc.replace_substring_regex(answers, "^([A-Z])$", r"(\1)")
+    is_gold = pc.match_substring_regex(answers, _GOLDS[marker])
+    is_gold = pc.and_not(is_gold, pc.match_substring_regex(answers, _SOLUTION))
+    golds = pc.if_else(is_gold, answers, pa.scalar(None, pa.string()))
     plain = pc.and_(pc.match_substring_regex(questions, _READABLE), golds.is_valid())
     if not bare:
         plain = pc.and_not(plain, pc.match_substring_regex(questions, _INSTRUCTION))
     tier = tiers[0] if tiers else pa.repeat("all", batch.num_rows)
     others = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
     return PlainPrompts(questions, golds, tier, others)
-
-
-def _plain_golds(answers: pa.Array, marker: str) -> pa.Array:
-    """The gold answer of each answer that is one as it stands; null for any other."""
-    if marker == "letter":
-        answers = pc.replace_substring_regex(answers, "^([A-Z])$", r"(\1)")
-    plain = pc.match_substring_regex(answers, _GOLDS[marker])
-    plain = pc.and_not(plain, pc.match_substring_regex(answers, _SOLUTION))
-    return pc.if_else(plain, answers, pa.scalar(None, pa.string()))
 
 
 def replaced(rows: PlainPrompts, others: Sequence[Prompt | None], task: str) -> PromptTable:

@@ -101,7 +101,10 @@ def survey_rows(
     golds = [
         read_gold(gold, marker) if question_text and gold else None for question_text, gold in pairs
     ]
-    correct = iter(_marked_correct([gold for gold in golds if gold], marker))
+    # As the whole answer of a completion.
+    marked = QuestionFile(marker=marker)
+    wholes = [Answer(marked.format_answer(gold), gold) for gold in golds if gold]
+    correct = (mark.outcome == "correct" for mark in marked.mark_all(wholes))
     answers: dict[str, set[str]] = {}
     for (question_text, _), final in zip(pairs, finals, strict=True):
         answers.setdefault(question_text, set()).add(final)
@@ -128,13 +131,6 @@ def survey_rows(
         longest_question=max(len(question_text) for question_text, _ in pairs),
         solution_length=solutions[int(0.95 * (len(solutions) - 1))] if solutions else 0,
     )
-
-
-def _marked_correct(golds: Sequence[str], marker: Marker) -> list[bool]:
-    """Whether each gold, as the whole answer of a completion, is marked correct."""
-    task = QuestionFile(marker=marker)
-    marks = task.mark_all([Answer(task.format_answer(gold), gold) for gold in golds])
-    return [mark.outcome == "correct" for mark in marks]
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, Column]:
