@@ -15,9 +15,10 @@ from orchestrator.probing.sample_store import load_samples, write_key, write_par
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import local_files
+from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.early_stopping import StopDecision, interim_check, save_stop
 from orchestrator.training.micro_batch import shrink
-from orchestrator.training.record import finish, keep_adapter, keep_for_evaluation
+from orchestrator.training.record import finish
 from tasks import get_task
 
 TRAINER_FILES = (
@@ -50,7 +51,7 @@ def example(folder: Path) -> Example:
         finished_cell(store, plan, cell, seed=number)  # subset, settings
         if cell.policy == "hard":
             _checkpoint(plan, store, cell, 6)
-            adapter = keep_adapter(store, cell.cell_id, 6, "adapter")
+            adapter = CellFolder(store, cell.cell_id).keep_adapter(6, "adapter")
             finish(store, cell, cell_record(plan, cell, number), {}, adapter)
             continue
         for name in ("result.json", "ledger.json", "README.md"):
@@ -114,7 +115,7 @@ def _trained(plan: Plan, store: Store, cell: Cell) -> None:
     """After the updates 2, 4 and 6, of which 2 is evaluated."""
     for update in (2, 4, 6):
         _checkpoint(plan, store, cell, update, evaluated=False)
-        keep_for_evaluation(store, cell.cell_id, update)
+        CellFolder(store, cell.cell_id).keep_for_evaluation(update)
     table = evaluation(cell, plan.pool(cell.probe).test, 2, np.random.default_rng(0))
     place = ("cells", cell.cell_id, "evaluated")
     for update in (2, 4):  # of 4, the adapter is also there

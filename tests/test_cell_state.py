@@ -11,7 +11,7 @@ from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.pipeline.sweep import run_experiment
 from orchestrator.storage.store import Store
 from orchestrator.tracking import default_tracking_uri
-from orchestrator.training.cell_state import CellState, cell_state
+from orchestrator.training.cell_folder import CellState, cell_state
 from orchestrator.training.early_stopping import StopDecision, save_stop
 from orchestrator.training.record import finish
 

@@ -18,9 +18,8 @@ from orchestrator.selection.stored import read_subset
 from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG, MARKED
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import Checked
-from orchestrator.training.cell_state import CellState, cell_state, read_cell, read_result
-from orchestrator.training.deferred_eval import adapter_problems, evaluations_of, lost_updates
-from orchestrator.training.record import latest_checkpoint, tidy_finished
+from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
+from orchestrator.training.record import tidy_finished
 
 pytestmark = pytest.mark.slow
 
@@ -48,16 +47,16 @@ def is_used(example: Example, store: Store, kind: Kind) -> bool:
             cell = next(c for c in example.plan.cells if c.subset_key in path)
             return read_subset(store, cell) is not None
         case ["checkpoint", _]:
-            newest = latest_checkpoint(store, cell_of(example, path).cell_id)
-            return newest is not None and newest[0] == "checkpoint-4"
+            newest = CellFolder(store, cell_of(example, path).cell_id).latest()
+            return newest is not None and newest.update == 4
         case ["kept", _]:
-            return not adapter_problems(store, cell_of(example, path).cell_id, 6)
+            return not CellFolder(store, cell_of(example, path).cell_id).adapter_problems(6)
         case ["evaluated", _]:
-            return 4 in evaluations_of(store, cell_of(example, path).cell_id)
+            return 4 in CellFolder(store, cell_of(example, path).cell_id).evaluations()
         case ["finished", "result.json"]:
-            return read_result(store, cell_of(example, path).cell_id) is not None
+            return CellFolder(store, cell_of(example, path).cell_id).result() is not None
         case ["finished", "cell.json"]:
-            return read_cell(store, cell_of(example, path).cell_id) is not None
+            return CellFolder(store, cell_of(example, path).cell_id).settings() is not None
         case ["finished", name] if name.endswith(".parquet"):
             return store.read_table(SCHEMAS[Path(name).stem], path) is not None
         case ["finished", name] if not name.endswith(".json") or name.startswith("adapter/"):
@@ -197,7 +196,7 @@ def check_what_is_missing(intact: Example, store: Store, kind: Kind) -> None:
         case ["kept", _]:
             cell = next(c for c in intact.deferred.cells if c.cell_id in kind.path)
             assert cell_state(store, cell) is CellState.RUNNING
-            assert lost_updates(store, cell) == []
+            assert CellFolder(store, cell.cell_id).lost_updates(cell) == []
         case ["evaluated", _]:
             cell = next(c for c in intact.deferred.cells if c.cell_id in kind.path)
             assert cell_state(store, cell) is CellState.TRAINED

@@ -10,7 +10,7 @@ from sweeps import evaluations, experiments, groups, plan_of, run, same_results,
 from orchestrator.pipeline.audit import Audit, audit
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import local_files
-from orchestrator.training.record import complete_checkpoints
+from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.trial import run_cell
 
 pytestmark = pytest.mark.cluster
@@ -75,7 +75,7 @@ def interrupted(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     cell, store = plan_of(file).cells[0], store_of(file)
     with pytest.raises(Killed):
         run_cell(cell, store.uri, report)
-    assert complete_checkpoints(store, cell.cell_id) == ["checkpoint-4", "checkpoint-6"]
+    assert CellFolder(store, cell.cell_id).checkpoints() == [4, 6]
     return file
 
 

@@ -31,8 +31,8 @@ from orchestrator.report.rows import OWN, read_rows
 from orchestrator.report.sections.claims import claim_results
 from orchestrator.storage.schema import GROUPS
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import DISCARDED, read_finished
-from orchestrator.training.record import CellRecord, finish, latest_checkpoint, ledger
+from orchestrator.training.cell_folder import DISCARDED, CellFolder
+from orchestrator.training.record import CellRecord, finish, ledger
 from policies import get_online_policy
 
 LIVE, DEAD = ["correct", "wrong"], ["wrong", "wrong"]
@@ -184,15 +184,18 @@ def test_a_checkpoint_holds_what_was_discarded(plan: Plan, cell: Cell, tmp_path:
     store, record = Store(str(tmp_path)), online_record(plan, cell)
     for update in (2, 4):
         record.save(store, cell.cell_id, update, record.running_ledger(cell, cell.size))
-    name, saved = latest_checkpoint(store, cell.cell_id) or ("", record)
-    assert name == "checkpoint-4" and saved.tables() == record.tables()
+    newest = CellFolder(store, cell.cell_id).latest()
+    assert newest is not None and newest.update == 4
+    saved = CellRecord.of(newest)
+    assert saved.tables() == record.tables()
     assert saved.running_ledger(cell, cell.size) == record.ledger(cell, cell.size)
     file = Path(store.path("cells", cell.cell_id, "checkpoint-4", "discarded.parquet"))
     file.write_bytes(file.read_bytes()[:-20])
-    assert (latest_checkpoint(store, cell.cell_id) or ("",))[0] == "checkpoint-2"
+    newest = CellFolder(store, cell.cell_id).latest()
+    assert newest is not None and newest.update == 2
     file = Path(store.path("cells", cell.cell_id, "checkpoint-2", "discarded.parquet"))
     file.unlink()
-    assert latest_checkpoint(store, cell.cell_id) is None
+    assert CellFolder(store, cell.cell_id).latest() is None
 
 
 def test_a_policy_that_discards_nothing_keeps_its_files(plan: Plan, tmp_path: Path) -> None:
@@ -214,10 +217,10 @@ def test_a_result_without_a_proof_needs_the_table_of_what_was_discarded(
     result = json.loads(file.read_text())
     del result["proof"]
     file.write_text(json.dumps(result))
-    finished = read_finished(store, cell.cell_id)
+    finished = CellFolder(store, cell.cell_id).finished()
     assert finished is not None and DISCARDED in finished.tables
     store.delete("cells", cell.cell_id, f"{DISCARDED}.parquet")
-    assert read_finished(store, cell.cell_id) is None
+    assert CellFolder(store, cell.cell_id).finished() is None
 
 
 @pytest.mark.slow

@@ -16,13 +16,12 @@ from orchestrator.report.render import write_page
 from orchestrator.report.rows import read_rows
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import STOPPED_EARLY, CellState, cell_state
+from orchestrator.training.cell_folder import STOPPED_EARLY, CellFolder, CellState, cell_state
 from orchestrator.training.early_stopping import (
     StopDecision,
     interim_check,
     interim_updates,
     save_stop,
-    scores_at,
     stop_decision,
     stopped_lines,
 )
@@ -95,13 +94,13 @@ def test_scores_are_read_from_running_and_finished_cells(tmp_path: Path) -> None
     plan, store = stopping_plan(tmp_path), Store(str(tmp_path / "runs"))
     first, second = plan.cells[0], plan.cells[1]
     record = cell_record(plan, first)
-    assert scores_at(store, first.cell_id, 2) is None
+    assert CellFolder(store, first.cell_id).scores_at(2) is None
     interim_check(first, store, record, 2)
-    running = scores_at(store, first.cell_id, 2)
+    running = CellFolder(store, first.cell_id).scores_at(2)
     finished_cell(store, plan, first)
     assert not store.names("cells", first.cell_id, "scores")
-    assert scores_at(store, first.cell_id, 2) == running
-    assert scores_at(store, second.cell_id, 2) is None
+    assert CellFolder(store, first.cell_id).scores_at(2) == running
+    assert CellFolder(store, second.cell_id).scores_at(2) is None
 
 
 def stopped(store: Store, plan: Plan, number: int) -> None:

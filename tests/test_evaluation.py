@@ -13,7 +13,7 @@ from factories import small_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.evaluation.evaluator import Evaluator, is_due
+from orchestrator.evaluation.evaluator import Evaluator
 from orchestrator.evaluation.metrics import (
     accuracy,
     as_evaluation,
@@ -277,7 +277,7 @@ def test_a_cell_is_evaluated_every_few_updates_and_at_its_end(
 ) -> None:
     [cell] = small_plan(tmp_path, policies=["random"], updates=5).cells
     cell = cell.model_copy(update={"evaluate_every": every})
-    assert [update for update in range(6) if is_due(cell, update)] == due
+    assert [update for update in range(6) if cell.evaluates_after(update)] == due
 
 
 def test_other_test_sets_are_sampled_at_the_end_and_greedy_answers_each_time(

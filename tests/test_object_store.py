@@ -35,8 +35,7 @@ from orchestrator.report.rows import read_rows
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.schema import LOG, SAMPLES
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.training.cell_state import CellState, cell_state
-from orchestrator.training.record import drop_checkpoints, latest_checkpoint
+from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from orchestrator.training.trial import KEPT, Checkpoints
 from tasks import Prompt
 
@@ -173,12 +172,12 @@ def test_a_checkpoint_is_valid_only_with_its_manifest(storage: str, tmp_path: Pa
         if update < 6:  # then the process dies
             record.save(store, cell.cell_id, update, files=place.files(update))
             place.forget_old()
-    latest = latest_checkpoint(store, cell.cell_id)
-    assert latest and latest[0] == "checkpoint-4"
+    latest = CellFolder(store, cell.cell_id).latest()
+    assert latest and latest.update == 4
 
     elsewhere = Checkpoints(store, cell.cell_id, rank=1)  # another process, maybe on another node
     assert elsewhere.folder != place.folder
-    restored = elsewhere.restored(latest[0])
+    restored = elsewhere.restored(latest.update)
     assert (restored / "deep" / "state.json").read_text() == "after 4"
     assert (restored / "adapter_model.safetensors").read_text() == "after 4"
 
@@ -187,8 +186,8 @@ def test_a_checkpoint_is_valid_only_with_its_manifest(storage: str, tmp_path: Pa
     assert store.folders("cells", cell.cell_id) == ["checkpoint-4", "checkpoint-6"][-KEPT:]
     place.clear()
     assert list(place.folder.iterdir()) == []
-    drop_checkpoints(store, cell.cell_id)
-    assert latest_checkpoint(store, cell.cell_id) is None
+    CellFolder(store, cell.cell_id).drop_checkpoints()
+    assert CellFolder(store, cell.cell_id).latest() is None
 
 
 def test_a_scratch_folder_of_another_user_is_refused(storage: str, tmp_path: Path) -> None:
@@ -224,9 +223,9 @@ def test_a_killed_sweep_in_a_bucket_resumes_with_the_results_of_a_folder(
     driver.wait()
     killed = saved()[0]
     assert not store.exists("cells", killed, "result.json")
-    newest = latest_checkpoint(store, killed)
+    newest = CellFolder(store, killed).latest()
     assert newest is not None
-    place = ("cells", killed, newest[0], "decile.json")
+    place = ("cells", killed, f"checkpoint-{newest.update}", "decile.json")
     store.write_json(store.read_json(*place) | {"seconds": 10_000.0}, *place)
     shutil.rmtree(tmp_path / "scratch")  # the node is lost, too
     (tmp_path / "scratch").mkdir()

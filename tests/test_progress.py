@@ -14,7 +14,7 @@ from orchestrator.cost.schedule import Capacity
 from orchestrator.cost.throughput import Cost
 from orchestrator.pipeline import live_region, progress
 from orchestrator.pipeline.progress import ProgressDisplay
-from orchestrator.training.cell_state import CellState
+from orchestrator.training.cell_folder import CellState
 
 
 def test_progress_counts_cells_and_updates_the_forecast(

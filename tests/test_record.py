@@ -16,7 +16,8 @@ from transformers import TrainerState
 from orchestrator.planning.cells import Cell
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import local_files
-from orchestrator.training.record import CellRecord, finish, latest_checkpoint, model_card, timing
+from orchestrator.training.cell_folder import CellFolder, Checkpoint
+from orchestrator.training.record import CellRecord, finish, model_card, timing
 from orchestrator.training.trial import resumable_checkpoint
 
 
@@ -27,19 +28,19 @@ def one_cell(folder: Path, **settings: object) -> tuple[Store, Cell, CellRecord]
     return Store(str(folder / "runs")), cell, cell_record(plan, cell)
 
 
-def latest(store: Store, cell: Cell) -> tuple[str, CellRecord]:
-    checkpoint = latest_checkpoint(store, cell.cell_id)
+def latest(store: Store, cell: Cell) -> Checkpoint:
+    checkpoint = CellFolder(store, cell.cell_id).latest()
     assert checkpoint is not None
     return checkpoint
 
 
 def test_the_newest_complete_checkpoint_is_loaded_with_its_record(tmp_path: Path) -> None:
     store, cell, record = one_cell(tmp_path)
-    assert latest_checkpoint(store, cell.cell_id) is None
+    assert CellFolder(store, cell.cell_id).latest() is None
     for update in (2, 10):
         record.save(store, cell.cell_id, update)
-    name, saved = latest(store, cell)
-    assert name == "checkpoint-10"
+    assert latest(store, cell).update == 10
+    saved = CellRecord.of(latest(store, cell))
     assert saved.tables() == record.tables()
     assert saved.seconds == record.seconds
 
@@ -50,7 +51,7 @@ def test_a_copy_of_a_checkpoint_under_a_name_of_the_users_is_not_one(tmp_path: P
     folder = Path(store.path("cells", cell.cell_id))
     for name in ("checkpoint-4.bak", "checkpoint-old"):
         shutil.copytree(folder / "checkpoint-2", folder / name)
-    assert latest(store, cell)[0] == "checkpoint-2"
+    assert latest(store, cell).update == 2
 
 
 def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path) -> None
     (folder / "checkpoint-6" / "decile.json").unlink()
     groups = folder / "checkpoint-4" / "groups.parquet"
     groups.write_bytes(groups.read_bytes()[:-9])
-    assert latest(store, cell)[0] == "checkpoint-2"
+    assert latest(store, cell).update == 2
 
 
 def test_what_a_manifest_does_not_list_is_set_aside_and_its_checkpoint_used(
@@ -75,8 +76,8 @@ def test_what_a_manifest_does_not_list_is_set_aside_and_its_checkpoint_used(
     (folder / "checkpoint-4" / "adapter_model.bin").symlink_to("../checkpoint-2/log.parquet")
     (folder / "checkpoint-4" / "optimizer.bin").write_text("of another run")
     (folder / "checkpoint-6").symlink_to("checkpoint-2")
-    name, saved = latest(store, cell)
-    assert name == "checkpoint-4" and saved.tables() == record.tables()
+    newest = latest(store, cell)
+    assert newest.update == 4 and CellRecord.of(newest).tables() == record.tables()
     left = {path.name for path in (folder / "checkpoint-4").iterdir()}
     assert not left & {"scaler.pt", "adapter_model.bin", "optimizer.bin"}
     assert len(list(folder.rglob("*.unsound"))) == 3
@@ -90,7 +91,7 @@ def test_a_link_in_place_of_a_file_of_a_checkpoint_is_not_followed(tmp_path: Pat
     groups = Path(store.path("cells", cell.cell_id, "checkpoint-4", "groups.parquet"))
     groups.rename(tmp_path / "elsewhere")
     groups.symlink_to(tmp_path / "elsewhere")
-    assert latest(store, cell)[0] == "checkpoint-2"
+    assert latest(store, cell).update == 2
     assert (tmp_path / "elsewhere").is_file()
 
 
@@ -131,18 +132,21 @@ def test_a_checkpoint_whose_files_are_listed_and_cannot_be_loaded_is_skipped(
     store, cell, record = one_cell(tmp_path)
     for update in (2, 4):
         folder = vouched_checkpoint(store, cell, record, update)
-    assert resumable_checkpoint(store, cell.cell_id) == "checkpoint-4"
+    folder_of_cell = CellFolder(store, cell.cell_id)
+    newest = resumable_checkpoint(folder_of_cell)
+    assert newest is not None and newest.update == 4
     (folder / name).write_bytes(content)
     record.save(store, cell.cell_id, 4, files=local_files(folder))
-    assert latest(store, cell)[0] == "checkpoint-4", "its manifest vouches for it"
+    assert latest(store, cell).update == 4, "its manifest vouches for it"
 
-    assert resumable_checkpoint(store, cell.cell_id) == "checkpoint-2"
+    newest = resumable_checkpoint(folder_of_cell)
+    assert newest is not None and newest.update == 2
     assert f"checkpoint-4/{name} cannot be loaded (" in caplog.text
     assert (folder / f"{name}.unsound").read_bytes() == content
-    assert latest(store, cell)[0] == "checkpoint-2"
+    assert latest(store, cell).update == 2
     (folder.parent / "checkpoint-2" / name).write_bytes(content)
     record.save(store, cell.cell_id, 2, files=local_files(folder.parent / "checkpoint-2"))
-    assert resumable_checkpoint(store, cell.cell_id) is None, "it starts over"
+    assert resumable_checkpoint(folder_of_cell) is None, "it starts over"
 
 
 @pytest.mark.slow
@@ -158,8 +162,8 @@ def test_a_lack_of_memory_is_not_the_fault_of_a_checkpoint(
 
     monkeypatch.setattr(torch, "load", load)
     with pytest.raises(type(error)):
-        resumable_checkpoint(store, cell.cell_id)
-    assert latest(store, cell)[0] == "checkpoint-4"
+        resumable_checkpoint(CellFolder(store, cell.cell_id))
+    assert latest(store, cell).update == 4
 
 
 def test_a_finished_cell_has_a_readme_of_its_own(tmp_path: Path) -> None:
@@ -238,14 +242,14 @@ def test_each_table_of_a_checkpoint_must_be_complete(
     else:
         other = "log" if name == "groups" else "groups"
         file.write_bytes((file.parent / f"{other}.parquet").read_bytes())
-    assert latest(store, cell)[0] == "checkpoint-2"
+    assert latest(store, cell).update == 2
 
 
 def test_without_a_complete_checkpoint_training_starts_over(tmp_path: Path) -> None:
     store, cell, record = one_cell(tmp_path)
     record.save(store, cell.cell_id, 2)
     (Path(store.path("cells", cell.cell_id)) / "checkpoint-2" / "decile.json").unlink()
-    assert latest_checkpoint(store, cell.cell_id) is None
+    assert CellFolder(store, cell.cell_id).latest() is None
 
 
 @pytest.mark.parametrize("at", ["groups.parquet", "log.parquet", "decile.json"])
@@ -257,7 +261,7 @@ def test_a_kill_while_saving_leaves_the_checkpoint_before(
     dies_writing(monkeypatch, at)
     with pytest.raises(OSError, match="killed"):
         record.save(store, cell.cell_id, 4)
-    assert latest(store, cell)[0] == "checkpoint-2"
+    assert latest(store, cell).update == 2
 
 
 @pytest.mark.parametrize("at", ["evaluations.parquet", "ledger.json", "result.json"])
@@ -270,7 +274,7 @@ def test_a_kill_while_finishing_keeps_the_checkpoint_and_shows_no_result(
     with pytest.raises(OSError, match="killed"):
         finish(store, cell, record, {})
     assert store.read_json("cells", cell.cell_id, "result.json") is None
-    assert latest(store, cell)[1].tables() == record.tables()
+    assert CellRecord.of(latest(store, cell)).tables() == record.tables()
 
 
 def test_finishing_keeps_the_tables_and_folders_other_than_checkpoints(tmp_path: Path) -> None:
@@ -290,7 +294,7 @@ def test_finishing_keeps_the_tables_and_folders_other_than_checkpoints(tmp_path:
 def test_a_record_continues_from_its_checkpoint(tmp_path: Path) -> None:
     store, cell, record = one_cell(tmp_path)
     record.save(store, cell.cell_id, 4)
-    _, saved = latest(store, cell)
+    saved = CellRecord.of(latest(store, cell))
     groups = len(record.groups.rows)
     row = {
         "prompt_id": "p",
@@ -313,6 +317,6 @@ def test_a_checkpoint_contains_the_running_ledger(tmp_path: Path) -> None:
     record.save(store, cell.cell_id, 4, record.running_ledger(cell, cell.size))
     usage = store.read_json("cells", cell.cell_id, "checkpoint-4", "ledger.json")
     assert usage == record.ledger(cell, cell.size)
-    assert latest(store, cell)[1].running_ledger(cell, cell.size) == usage
+    assert CellRecord.of(latest(store, cell)).running_ledger(cell, cell.size) == usage
     finish(store, cell, record, {})
     assert store.read_json("cells", cell.cell_id, "ledger.json") == usage

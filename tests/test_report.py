@@ -48,7 +48,7 @@ from orchestrator.report.sections.claims import claim_results
 from orchestrator.stats.inference import Effect, pooled_spread
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import finished_at
+from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import CellRecord, finish
 
 POLICIES = ("hard", "easy", "middle", "random")
@@ -359,7 +359,8 @@ def test_the_page_names_the_version_and_the_date_of_the_last_result(
         when = datetime(2026, 1, day, 4, 5, tzinfo=UTC).timestamp()
         place = ("cells", cell.cell_id, "result.json")
         result = store.read_json(*place)
-        assert abs(finished_at(store, cell.cell_id, result).timestamp() - time.time()) < 3600
+        finished = CellFolder(store, cell.cell_id).finished_at(result)
+        assert finished is not None and abs(finished.timestamp() - time.time()) < 3600
         if day == 3:
             store.write_json(result | {"finished_at": "2026-01-03T04:05:00+00:00"}, *place)
         else:  # of an older version

@@ -21,9 +21,7 @@ from orchestrator.selection.stored import read_subset
 from orchestrator.storage.locks import exclusive
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.tracking.views import read_view
-from orchestrator.training.cell_state import CellState, cell_state, read_finished, read_result
-from orchestrator.training.early_stopping import scores_at
-from orchestrator.training.record import complete_checkpoints, latest_checkpoint
+from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 
 
 def make_old(store: Store) -> None:
@@ -64,8 +62,8 @@ def test_a_store_of_an_older_version_is_read_and_named_as_unverified(
     assert repair_plan(plan, store) == []
     assert [cell_state(store, c) for c in plan.cells] == [CellState.FINISHED, CellState.RUNNING]
     assert len(read_rows(store, plan.cells)) == 1
-    newest = latest_checkpoint(store, plan.cells[1].cell_id)
-    assert newest is not None and newest[0] == "checkpoint-2"
+    newest = CellFolder(store, plan.cells[1].cell_id).latest()
+    assert newest is not None and newest.update == 2
     assert main(["doctor", "--storage", store.uri]) == 0
     text = capsys.readouterr().out
     assert "subsets: 0 files verified, 2 of an older version without a proof (subsets/" in text
@@ -81,7 +79,7 @@ def test_foreign_results_and_subsets_are_detected_in_stores_of_older_versions(
     other.write_bytes((folder / "cells" / hard.cell_id / "result.json").read_bytes())
     foreign = folder / "subsets" / f"{hard.subset_key}.parquet"
     foreign.write_bytes((folder / "subsets" / f"{random.subset_key}.parquet").read_bytes())
-    assert read_result(store, random.cell_id) is None
+    assert CellFolder(store, random.cell_id).result() is None
     assert read_subset(store, hard) is None
     assert "is not the result of this cell" in caplog.text
     assert "is the subset of another policy, seed or probe" in caplog.text
@@ -212,8 +210,8 @@ def test_a_manifest_without_a_proof_and_without_its_fields_is_none(
     plan, store = old
     running = plan.cells[1].cell_id
     Path(store.path("cells", running, "checkpoint-2", "decile.json")).write_text(content)
-    newest = latest_checkpoint(store, running)
-    assert newest is not None and newest[0] == "checkpoint-1"
+    newest = CellFolder(store, running).latest()
+    assert newest is not None and newest.update == 1
 
 
 @pytest.mark.parametrize("name", ["result.json", "cell.json"])
@@ -265,15 +263,15 @@ def test_a_table_of_another_run_of_a_cell_is_used_by_no_reader(
     other = file.read_bytes()
     finished_cell(store, plan, cell, seed=9)
     assert repair_plan(plan, store) == [] and len(read_rows(store, plan.cells)) == 1
-    assert scores_at(store, cell.cell_id, 2) is not None
+    assert CellFolder(store, cell.cell_id).scores_at(2) is not None
     test = plan.pool(cell.baseline).test
     assert read_view(store, cell, test).points
 
     file.write_bytes(other)
     assert read_rows(store, plan.cells) == []
     assert f"{name}.parquet " in caplog.text
-    assert read_finished(store, cell.cell_id) is None
-    assert scores_at(store, cell.cell_id, 2) is None
+    assert CellFolder(store, cell.cell_id).finished() is None
+    assert CellFolder(store, cell.cell_id).scores_at(2) is None
     with pytest.raises(StoreError, match=f"{cell.cell_id} is missing or fails verification"):
         read_view(store, cell, test)
     unsound = [each.path for each in audit(store, lambda *_: None).unsound]
@@ -375,5 +373,5 @@ def test_links_in_a_cell_in_training_are_moved_out_of_the_trainers_way(tmp_path:
         "checkpoint-6 is a link: set aside; nothing reads it",
     ]
     assert not (folder / "checkpoint-6").is_symlink()
-    assert complete_checkpoints(store, cell.cell_id) == ["checkpoint-2", "checkpoint-4"]
+    assert CellFolder(store, cell.cell_id).checkpoints() == [2, 4]
     assert repair_plan(plan, store) == []

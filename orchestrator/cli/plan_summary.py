@@ -19,8 +19,7 @@ from orchestrator.probing.probe import targets_of
 from orchestrator.report.layout import wrapped
 from orchestrator.stats.power import minimum_detectable, resolution
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import CellState, cell_state
-from orchestrator.training.record import last_update
+from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from tasks.sources.hub import cached_folder
 
 CHART_LABELS = 14  # columns of a schedule's labels and borders
@@ -36,7 +35,11 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
     states = {cell.cell_id: cell_state(store, cell) for cell in plan.cells}
     untrained = [cell for cell in plan.cells if states[cell.cell_id].needs_training]
     started = [c.cell_id for c in plan.cells if states[c.cell_id] is CellState.RUNNING]
-    updates = {cell_id: update for cell_id in started if (update := last_update(store, cell_id))}
+    updates = {
+        cell_id: update
+        for cell_id in started
+        if (update := CellFolder(store, cell_id).last_update())
+    }
     left = {c.cell_id: c.updates - updates.get(c.cell_id, 0) for c in untrained}
     stored = StoredProbes(plan, store)
     return {

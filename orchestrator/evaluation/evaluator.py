@@ -14,12 +14,6 @@ from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 
 
-def is_due(cell: Cell, update: int) -> bool:
-    """Whether the model is evaluated after so many updates."""
-    every = cell.evaluate_every
-    return update == cell.updates or (every > 0 and update > 0 and update % every == 0)
-
-
 class Evaluator:
     """A cell's evaluations; `rank` is one of `workers` processes that share the questions."""
 

@@ -72,9 +72,14 @@ def per_prompt(evaluation: pa.Table, reading: str = "outcome") -> dict[str, tupl
     return counts
 
 
+def scores(evaluation: pa.Table, reading: str = "outcome") -> dict[str, float]:
+    """prompt_id -> mean correctness of its samples, where any has no error."""
+    return {i: c / n for i, (n, c) in per_prompt(evaluation, reading).items() if n}
+
+
 def accuracy(evaluation: pa.Table, reading: str = "outcome") -> float:
     """Mean over prompts of the mean correctness of each one's samples; errors are left out."""
-    rates = [c / n for n, c in per_prompt(evaluation, reading).values() if n]
+    rates = [*scores(evaluation, reading).values()]
     return float(np.mean(rates)) if rates else float("nan")
 
 
@@ -126,7 +131,7 @@ def bands(base: pa.Table) -> tuple[dict[str, str], dict[str, tuple[int, int]]]:
     odd = pc.equal(pc.bit_wise_and(base["sample"], 1), 1)
     if not pc.any(odd).as_py():
         return {}, {}
-    rates = {i: c / n for i, (n, c) in per_prompt(base.filter(pc.invert(odd))).items() if n}
+    rates = scores(base.filter(pc.invert(odd)))
     named = {i: name for i, r in rates.items() for name, low, high in BANDS if low <= r < high}
     return named, per_prompt(base.filter(odd))
 

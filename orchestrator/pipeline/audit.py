@@ -10,19 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import read_part
-from orchestrator.storage.locks import is_held
-from orchestrator.storage.proof import Unsound, canonical_hash
+from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import SET_ASIDE, Store
-from orchestrator.storage.verification import Checked, check_file, check_folder, is_stored
-from orchestrator.training.cell_state import MANIFEST, RESULT, open_finished
-from orchestrator.training.deferred_eval import lost_updates
-from orchestrator.training.record import ADAPTERS, complete_checkpoints, update_of
+from orchestrator.storage.verification import Checked, check_file, is_stored
+from orchestrator.training.cell_folder import ADAPTERS, MANIFEST, RESULT, CellFolder
 
 Unit = tuple[
     str, str
@@ -92,7 +88,7 @@ def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
                 result.set_aside.append(path)
     for done, ((kind, name), checked_files) in enumerate(_check_units(store, units)):
         progress(done, len(units))
-        if kind == "cells" and _in_training(store, name):
+        if kind == "cells" and CellFolder(store, name).is_training():
             result.in_training.append(f"{kind}/{name}")
         for checked in checked_files:
             if checked.problem:
@@ -119,14 +115,8 @@ def repair_plan(plan: Plan, store: Store, kinds: Sequence[str] = KINDS) -> list[
     units = [(kind, name) for kind in kinds for name in dict.fromkeys(names[kind])]
     checked = [each for _, files in _check_units(store, units, unread="adapter/") for each in files]
     lines = set_aside(store, [each for each in checked if each.problem])
-    idle = [cell for cell in plan.cells if not _in_training(store, cell.cell_id)]
-    for cell in idle if "cells" in kinds else ():
-        for update in lost_updates(store, cell)[:1]:
-            for name in complete_checkpoints(store, cell.cell_id):
-                if update_of(name) >= update:
-                    store.set_aside("cells", cell.cell_id, name, MANIFEST)
-            where = f"cells/{cell.cell_id}/{ADAPTERS}/{update}"
-            lines.append(f"{where} cannot be evaluated: the cell resumes from a checkpoint before")
+    for cell in plan.cells if "cells" in kinds else ():
+        lines += filter(None, [CellFolder(store, cell.cell_id).forget_lost(cell)])
     return lines
 
 
@@ -161,26 +151,17 @@ def _check_units(
 
 
 def check_unit(store: Store, unit: Unit, *, unread: str | None = None) -> Iterator[Checked]:
-    """Check the files of one probe, subset, cell or sweep; `unread` as in `check_folder`.
-
-    A cell that a trial is training is left out: the trial verifies what it resumes from, and
-    deletes older checkpoints.
-    """
+    """Check the files of one probe, subset, cell or sweep; `unread` as in `check_folder`."""
     kind, name = unit
     place = f"{kind}/{name}"
-    if kind == "cells" and not _in_training(store, name):
-        yield from _check_cell(store, name, unread)
+    if kind == "cells":
+        yield from CellFolder(store, name).check(unread)
     if kind == "probes":
         for path in (f"{place}/{file}" for file in store.sizes(place)):
             if is_stored(path):
                 yield _check_probe_file(store, name, path)
     if kind in ("subsets", "sweeps") and is_stored(name) and store.exists(place):
         yield check_file(store, place)
-
-
-def _in_training(store: Store, cell_id: str) -> bool:
-    """Whether a trial holds the cell's lock, which only local stores have."""
-    return store.local and is_held(Path(store.path("cells", cell_id)))
 
 
 def _check_probe_file(store: Store, key: str, path: str) -> Checked:
@@ -197,22 +178,3 @@ def _check_probe_file(store: Store, key: str, path: str) -> Checked:
     except FileNotFoundError:
         return Checked(path, "is missing")
     return Checked(path)
-
-
-def _check_cell(store: Store, cell_id: str, unread: str | None) -> Iterator[Checked]:
-    place = f"cells/{cell_id}"
-    for name, _, problem in store.entries(place):
-        if problem and re.fullmatch(r"checkpoint-\d+", name):  # the trainer would follow a link
-            yield Checked(f"{place}/{name}", problem, listed=False)
-    for name in complete_checkpoints(store, cell_id):
-        yield from check_folder(store, f"{place}/{name}", MANIFEST, strict=True)
-    for update in store.folders(place, ADAPTERS):
-        yield from check_folder(store, f"{place}/{ADAPTERS}/{update}", MANIFEST)
-    skip = ("checkpoint-", f"{ADAPTERS}/")
-    for checked in check_folder(store, place, RESULT, skip=skip, unread=unread):
-        if checked.path == f"{place}/{RESULT}" and not checked.problem and not checked.proven:
-            try:
-                open_finished(store, cell_id)
-            except Unsound as error:
-                checked = checked._replace(problem=str(error))
-        yield checked

@@ -55,7 +55,7 @@ from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import read_cell, read_result
+from orchestrator.training.cell_folder import CellFolder
 from policies import policy_errors
 from tasks import OUTCOMES
 
@@ -75,7 +75,7 @@ class CostEstimates(NamedTuple):
 
 def finished_results(plan: Plan, store: Store) -> Results:
     """The results of a plan's finished cells."""
-    results = {cell.cell_id: read_result(store, cell.cell_id) for cell in plan.cells}
+    results = {cell.cell_id: CellFolder(store, cell.cell_id).result() for cell in plan.cells}
     return {cell_id: result for cell_id, result in results.items() if result is not None}
 
 
@@ -291,8 +291,9 @@ def _finished_costs(
     same: list[tuple[Cost, Cost]] = []
     others: list[tuple[Cost, Cost]] = []
     for cell_id in store.folders("cells"):
-        result = read_result(store, cell_id)
-        cell = read_cell(store, cell_id) if result else None
+        folder = CellFolder(store, cell_id)
+        result = folder.result()
+        cell = folder.settings() if result else None
         if result is None or cell is None or cell.probe.model.identity != model.identity:
             continue
         used = cell.resources

@@ -10,7 +10,7 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import CellState, cell_state, read_cell
+from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 
 
 def usage_meter(experiment: str, store: Store) -> UsageMeter:
@@ -58,7 +58,7 @@ def changed_settings(
     changes: dict[str, dict[str, tuple[Any, Any]]] = {}
     for cell in cells:
         cell_id = last.get(_axes(cell.axes_json), cell.cell_id)
-        stored = read_cell(store, cell_id) if cell_id != cell.cell_id else None
+        stored = CellFolder(store, cell_id).settings() if cell_id != cell.cell_id else None
         if stored:
             then, now = id_settings(stored), id_settings(cell)
             changes[cell.cell_id] = {

@@ -18,7 +18,7 @@ from orchestrator.pipeline.timetable import short_names
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.layout import wrapped
-from orchestrator.training.cell_state import CellState
+from orchestrator.training.cell_folder import CellState
 
 FORECAST_SECONDS = 1.0  # at least, between two forecasts, which pack all remaining cells
 FORECAST_SHARE = 1 / 20  # of the driver's time, at most

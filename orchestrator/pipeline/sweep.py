@@ -38,10 +38,10 @@ from orchestrator.storage.faults import remote_fault
 from orchestrator.storage.lease import driver_lease
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker
-from orchestrator.training.cell_state import CellState, cell_state
+from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from orchestrator.training.deferred_eval import check_servers, evaluate_trained
 from orchestrator.training.early_stopping import stopped_lines
-from orchestrator.training.record import last_update, tidy_finished
+from orchestrator.training.record import tidy_finished
 from orchestrator.training.settings_check import check_in_worker, settings_of
 from orchestrator.training.trial import run_cell
 from orchestrator.training.tune_runner import Train, run_cells
@@ -191,7 +191,7 @@ class Sweep:
             states = [(cell, cell_state(self.store, cell)) for cell in cells]
             untrained = [cell for cell, state in states if state.needs_training]
             started = [cell.cell_id for cell, state in states if state is CellState.RUNNING]
-            self.updates = {cell_id: last_update(self.store, cell_id) for cell_id in started}
+            self.updates = {i: CellFolder(self.store, i).last_update() for i in started}
             self._plan_queue(untrained, cluster)
             if self.queue.is_open():
                 if train is run_cell and untrained:  # another trainer has settings of its own

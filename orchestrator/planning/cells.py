@@ -196,6 +196,11 @@ class Cell(Spec):
         """Optimizer updates of the trial."""
         return int(self.grpo["max_steps"])
 
+    def evaluates_after(self, update: int) -> bool:
+        """Whether the model is evaluated after so many updates."""
+        every = self.evaluate_every
+        return update == self.updates or (every > 0 and update > 0 and update % every == 0)
+
     @property
     def prompts_per_update(self) -> int:
         """Groups per update."""

@@ -30,7 +30,7 @@ from orchestrator.stats.inference import LEVEL, SeedSpread, pooled_spread
 from orchestrator.stats.sentences import sentence
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import read_cell, read_result
+from orchestrator.training.cell_folder import CellFolder
 from policies import is_whole
 
 BLOCK = 250  # resamples at once
@@ -223,7 +223,8 @@ def read_spreads(store: Store, cells: Sequence[Cell]) -> dict[str, Spreads]:
     settings = {settings_key(cell) for cell in cells}
     results: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for cell_id in store.folders("cells"):
-        result, stored = read_result(store, cell_id), read_cell(store, cell_id)
+        folder = CellFolder(store, cell_id)
+        result, stored = folder.result(), folder.settings()
         if result is None or stored is None or not isfinite(result["accuracy_final"]):
             continue
         if (key := settings_key(stored)) in settings:

@@ -18,13 +18,7 @@ from orchestrator.selection.subsets import reason
 from orchestrator.stats.fairness import AXES, cost_curve
 from orchestrator.stats.inference import Effect, mean_effect
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import (
-    DISCARDED,
-    TABLES,
-    finished_at,
-    is_stopped,
-    read_finished,
-)
+from orchestrator.training.cell_folder import DISCARDED, TABLES, CellFolder
 
 SHOWN_QUESTIONS = 4
 OWN = ""  # the cell's own test set; other names are out-of-distribution test sets
@@ -82,7 +76,11 @@ class Row:
 
 def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
     """The rows of the finished cells, in the given order."""
-    stopped = {axes_without(cell, "seed") for cell in cells if is_stopped(store, cell)}
+    stopped = {
+        axes_without(cell, "seed")
+        for cell in cells
+        if CellFolder(store, cell.cell_id).is_stopped(cell)
+    }
     rows = (_read_row(store, cell) for cell in cells)
     return [
         replace(row, policy_stopped=axes_without(row.cell, "seed") in stopped)
@@ -92,7 +90,8 @@ def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
 
 
 def _read_row(store: Store, cell: Cell) -> Row | None:
-    finished = read_finished(store, cell.cell_id)
+    folder = CellFolder(store, cell.cell_id)
+    finished = folder.finished()
     if finished is None:
         return None
     result, tables = finished
@@ -121,7 +120,7 @@ def _read_row(store: Store, cell: Cell) -> Row | None:
         ties=reason(subset)["ties"] if subset is not None else None,
         log=_by_name(log),
         answers=_answers(evaluations, cell.updates),
-        finished=finished_at(store, cell.cell_id, result),
+        finished=folder.finished_at(result),
     )
 
 

@@ -24,7 +24,7 @@ from orchestrator.tracking.client import failures, is_damaged, is_full
 from orchestrator.tracking.mlflow_internals import compare_page, relocate_artifacts
 from orchestrator.tracking.runs import SweepRuns
 from orchestrator.tracking.views import read_view, sweep_view, view_digest
-from orchestrator.training.cell_state import read_result
+from orchestrator.training.cell_folder import CellFolder
 
 LOG = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Tracker:
         """Write what MLflow misses of a finished cell, or an unfinished one's pending metrics."""
         if not self.enabled:
             return
-        result = read_result(self._store, cell.cell_id)
+        result = CellFolder(self._store, cell.cell_id).result()
         if result is None:
             self._attempt(lambda: self._live_runs.flush())
         elif self._live_runs.digest(cell) != view_digest(result):

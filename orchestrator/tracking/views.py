@@ -28,7 +28,7 @@ from orchestrator.report.render import page_html, render, verdict_text
 from orchestrator.report.rows import Row
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.training.cell_state import DISCARDED, TABLES, finished_at, read_finished
+from orchestrator.training.cell_folder import DISCARDED, TABLES, CellFolder
 from tasks import Prompt
 
 VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
@@ -219,16 +219,17 @@ def view_digest(result: dict[str, Any]) -> str:
 
 def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
     """A finished cell's view. StoreError where a file is missing or corrupt."""
-    finished = read_finished(store, cell.cell_id)
+    folder = CellFolder(store, cell.cell_id)
+    finished = folder.finished()
     if finished is None:
-        place = store.path("cells", cell.cell_id)
+        place = store.path(folder.place)
         raise StoreError(f"a file of {place} is missing or fails verification: rerun to repair it")
     result, tables = finished
     groups, evaluations, log = (tables[name] for name in TABLES)
     points = curves(groups, evaluations, log, cell.pass_at, tables.get(DISCARDED))
     ledger = result["ledger"]
     points.setdefault(0, {}).update(summary(result, ledger))  # with one step, MLflow draws bars
-    written = finished_at(store, cell.cell_id, result)
+    written = folder.finished_at(result)
     end = round(1000 * written.timestamp()) if written else 0
     started = end - round(1000 * ledger["seconds"])
     files = _files(store, cell, result, side_by_side(evaluations, test))

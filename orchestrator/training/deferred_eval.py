@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cluster.actors import map_over_actors, run_in_worker
 from cluster.resources import probe_share
-from orchestrator.evaluation.evaluator import Evaluator, is_due
+from orchestrator.evaluation.evaluator import Evaluator
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.probing.samples import MarkingError
@@ -25,21 +25,9 @@ from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.locks import scratch_folder
 from orchestrator.storage.proof import Unsound, canonical_hash
-from orchestrator.storage.schema import EVALUATIONS
 from orchestrator.storage.store import Store
-from orchestrator.storage.verification import check_folder
-from orchestrator.training.cell_state import MANIFEST, open_checkpoint
-from orchestrator.training.record import (
-    ADAPTER,
-    ADAPTERS,
-    EVALUATED,
-    complete_checkpoints,
-    finish,
-    keep_adapter,
-    latest_checkpoint,
-    update_of,
-    versions,
-)
+from orchestrator.training.cell_folder import ADAPTERS, EVALUATED, CellFolder
+from orchestrator.training.record import CellRecord, finish, versions
 from tasks import TaskError
 
 # Called with (checkpoints evaluated, checkpoints in all).
@@ -53,7 +41,8 @@ def evaluate_trained(
 
     Cells of one model share its actors. Needs a connected Ray.
     """
-    pending = {cell.cell_id: pending_updates(store, cell) for cell in cells}
+    folders = [CellFolder(store, cell.cell_id) for cell in cells]
+    pending = {f.cell_id: f.pending_updates(c) for f, c in zip(folders, cells, strict=True)}
     total, done = sum(map(len, pending.values())), 0
     failed: dict[str, str] = {}
     if total:
@@ -69,54 +58,6 @@ def evaluate_trained(
         if cell.cell_id not in failed:
             failed[cell.cell_id] = _finish(store, cell)
         yield cell, failed[cell.cell_id]
-
-
-def pending_updates(store: Store, cell: Cell) -> list[int]:
-    """The updates whose adapter was kept and not evaluated yet."""
-    evaluated = evaluations_of(store, cell.cell_id)
-    names = store.folders("cells", cell.cell_id, ADAPTERS)
-    kept = sorted(int(name) for name in names if name.isdecimal())
-    return [update for update in kept if is_due(cell, update) and update not in evaluated]
-
-
-def evaluations_of(store: Store, cell_id: str) -> dict[int, tuple[pa.Table, float]]:
-    """Update -> its evaluation after training and the seconds that it took; only sound ones."""
-    place, evaluations = ("cells", cell_id, EVALUATED), {}
-    for name in store.names(*place):
-        update, _, kind = name.partition(".")
-        if kind == "parquet" and update.isdecimal():
-            table = store.read_table(EVALUATIONS, *place, name)
-            timing = store.read_json(*place, f"{update}.json")
-            if table is not None and timing is not None:
-                evaluations[int(update)] = (table, timing["seconds"])
-    return dict(sorted(evaluations.items()))
-
-
-def adapter_problems(store: Store, cell_id: str, update: int) -> dict[str, str]:
-    """Why files of an adapter that was kept for evaluation fail verification, by path."""
-    place = f"cells/{cell_id}/{ADAPTERS}/{update}"
-    files = {each.path: each.problem for each in check_folder(store, place, MANIFEST)}
-    names = complete_checkpoints(store, cell_id)
-    newest = store.open_json("cells", cell_id, names[-1], MANIFEST) if names else None
-    of_older_version = newest is not None and newest.files is None
-    required = ADAPTER if of_older_version else (*ADAPTER, MANIFEST)
-    missing = {f"{place}/{name}": "is missing" for name in required}
-    return {path: problem for path, problem in (missing | files).items() if problem}
-
-
-def lost_updates(store: Store, cell: Cell) -> list[int]:
-    """The updates with neither a sound evaluation nor a sound adapter, up to the last checkpoint.
-
-    They can only be evaluated after training again from a checkpoint before them.
-    """
-    names = complete_checkpoints(store, cell.cell_id) if cell.evaluate_engine else []
-    newest = open_checkpoint(store, cell.cell_id, names[-1]) if names else None
-    if newest is None:
-        return []
-    in_training = newest.tables["evaluations"]["update"].to_pylist()  # without an engine, earlier
-    evaluated = {*in_training, *evaluations_of(store, cell.cell_id)}
-    due = [u for u in range(1, update_of(names[-1]) + 1) if is_due(cell, u) and u not in evaluated]
-    return [update for update in due if adapter_problems(store, cell.cell_id, update)]
 
 
 def check_servers(cells: Sequence[Cell]) -> None:
@@ -212,20 +153,22 @@ class CheckpointActor:
 
     def evaluate(self, cell: Cell, update: int) -> None:
         """Evaluate the adapter of one update; its table is written last."""
-        started, place = time.monotonic(), ("cells", cell.cell_id, EVALUATED)
+        started = time.monotonic()
         dataset = cell.probe.dataset
         if dataset.name not in self.pools:
             self.pools[dataset.name] = load_pool(dataset)
-        for path, problem in adapter_problems(self.store, cell.cell_id, update).items():
+        folder = CellFolder(self.store, cell.cell_id)
+        for path, problem in folder.adapter_problems(update).items():
             raise Unsound(f"{path} {problem}: rerun to resume before it")
-        with _local_copy(self.store, "cells", cell.cell_id, ADAPTERS, str(update)) as folder:
+        with _local_copy(self.store, folder.place, ADAPTERS, str(update)) as adapter:
             with engine_errors(type(self.sampler), "adapt"):
-                self.sampler.adapt(folder)
+                self.sampler.adapt(adapter)
             try:
                 evaluator = Evaluator(cell, self.pools[dataset.name])
                 table = evaluator.evaluate(self.sampler, update)
             finally:
                 self.sampler.drop_adapter()
+        place = (folder.place, EVALUATED)
         self.store.write_json({"seconds": time.monotonic() - started}, *place, f"{update}.json")
         self.store.write_table(table, *place, f"{update}.parquet")
 
@@ -243,18 +186,17 @@ def _local_copy(store: Store, *place: str) -> Iterator[Path]:
 
 def _finish(store: Store, cell: Cell) -> str:
     """Write the result of a cell whose checkpoints are all evaluated; returns why that failed."""
-    newest = latest_checkpoint(store, cell.cell_id)
-    if newest is None or newest[0] != f"checkpoint-{cell.updates}":
+    folder = CellFolder(store, cell.cell_id)
+    newest = folder.latest()
+    if newest is None or newest.update != cell.updates:
         return "its last checkpoint fails verification: rerun to train it again"
-    record = newest[1]
-    for update, (table, seconds) in evaluations_of(store, cell.cell_id).items():
+    record = CellRecord.of(newest)
+    for update, (table, seconds) in folder.evaluations().items():
         if not record.has_evaluation(update):
             record.add_evaluation(table)
             record.evaluation_seconds += seconds
-    due = [update for update in range(1, cell.updates + 1) if is_due(cell, update)]
+    due = [update for update in range(1, cell.updates + 1) if cell.evaluates_after(update)]
     if missing := [update for update in due if not record.has_evaluation(update)]:
         return f"the evaluation after update {missing[0]} is missing: rerun to make it again"
-    finish(
-        store, cell, record, versions(), keep_adapter(store, cell.cell_id, cell.updates, "adapter")
-    )
+    finish(store, cell, record, versions(), folder.keep_adapter(cell.updates, "adapter"))
     return ""

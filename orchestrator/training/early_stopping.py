@@ -10,16 +10,16 @@ command finishes the cell from its checkpoint.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.evaluation.metrics import by_update, main, per_prompt
+from orchestrator.evaluation.metrics import by_update, main, scores
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import subset_size
 from orchestrator.stats.inference import half_width, mean_squares
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_state import STOPPED_EARLY, is_stopped, read_finished
+from orchestrator.training.cell_folder import SCORES, STOPPED_EARLY, CellFolder
 from orchestrator.training.record import CellRecord, summary
 
 MARGIN = 0.02  # of accuracy
@@ -68,24 +68,11 @@ def interim_updates(cell: Cell) -> int:
 
 def interim_check(cell: Cell, store: Store, record: CellRecord, update: int) -> StopDecision | None:
     """Store the scores of an intermediate evaluation, and compare them with the block's."""
-    own = _scores(by_update(record.evaluations)[update])
-    store.write_json(own, "cells", cell.cell_id, "scores", f"{update}.json")
-    rivals = {rival: scores for rival in cell.rivals if (scores := scores_at(store, rival, update))}
+    own = scores(main(by_update(record.evaluations)[update]))
+    store.write_json(own, "cells", cell.cell_id, SCORES, f"{update}.json")
+    folders = {rival: CellFolder(store, rival) for rival in cell.rivals}
+    rivals = {i: stored for i, f in folders.items() if (stored := f.scores_at(update))}
     return stop_decision(own, rivals, interim_updates(cell))
-
-
-def scores_at(store: Store, cell_id: str, update: int) -> dict[str, float] | None:
-    """A running or finished cell's scores after so many updates; None where there are none."""
-    stored: dict[str, float] | None = store.read_json("cells", cell_id, "scores", f"{update}.json")
-    if stored is not None:
-        return stored
-    finished = read_finished(store, cell_id)
-    steps = by_update(finished.tables["evaluations"]) if finished else {}
-    return _scores(steps[update]) if update in steps else None
-
-
-def _scores(evaluation: Any) -> dict[str, float]:
-    return {i: c / n for i, (n, c) in per_prompt(main(evaluation)).items() if n}
 
 
 def save_stop(cell: Cell, store: Store, record: CellRecord, update: int, why: StopDecision) -> None:
@@ -100,8 +87,9 @@ def stopped_lines(store: Store, cells: Sequence[Cell]) -> list[str]:
     names = {cell.cell_id: cell.name for cell in cells}
     lines = []
     for cell in cells:
-        if is_stopped(store, cell):
-            status = store.read_json("cells", cell.cell_id, STOPPED_EARLY)
+        folder = CellFolder(store, cell.cell_id)
+        if folder.is_stopped(cell):
+            status = store.read_json(folder.place, STOPPED_EARLY)
             why = status["why"]
             lines.append(
                 f"{cell.name} was stopped after {status['updates']} of {cell.updates} updates, "

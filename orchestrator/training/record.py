@@ -15,12 +15,10 @@ The README.md of a finished cell, in place of the one that TRL writes.
 """
 
 import importlib.metadata
-import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,19 +33,18 @@ from orchestrator.evaluation.groups import (
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import subset_size
-from orchestrator.storage.proof import FileProof, Unsound, file_proof
+from orchestrator.storage.proof import FileProof
 from orchestrator.storage.schema import EVALUATIONS, LOG, empty
 from orchestrator.storage.store import Store
-from orchestrator.storage.verification import Checked
-from orchestrator.training.cell_state import (
+from orchestrator.training.cell_folder import (
     DISCARDED,
     MANIFEST,
     RESULT,
+    SCORES,
     STARTED,
     STOPPED_EARLY,
-    checkpoint_problems,
-    open_checkpoint,
-    read_result,
+    CellFolder,
+    Checkpoint,
 )
 
 LogRow = Mapping[str, Any]
@@ -197,11 +194,7 @@ def model_card(cell: Cell, result: dict[str, Any]) -> str:
     )
 
 
-logger = logging.getLogger(__name__)
-
 LEDGER, README = "ledger.json", "README.md"
-ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
-ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, for evaluation after training
 
 
 @dataclass
@@ -215,6 +208,20 @@ class CellRecord:
     evaluation_seconds: float = 0.0
     peak_gib: float = 0.0  # of GPU memory, on the first worker; 0 on a CPU
     start_seconds: float = 0.0  # loading libraries, model and data, in the last execution
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Self:
+        """The record in a checkpoint."""
+        _, manifest, tables = checkpoint
+        lost = tables[DISCARDED].to_pylist() if DISCARDED in tables else None
+        return cls(
+            GroupRecorder(tables["groups"].to_pylist(), lost),
+            tables["evaluations"],
+            tables["log"].to_pylist(),
+            manifest["seconds"],
+            manifest.get("evaluation_seconds", 0.0),
+            manifest.get("peak_gib", 0.0),
+        )
 
     def add_evaluation(self, evaluation: pa.Table) -> None:
         """Append one evaluation (schema EVALUATIONS)."""
@@ -266,60 +273,6 @@ class CellRecord:
             "update": update,
         }
         store.write_json(manifest, *place, MANIFEST, files=written)
-
-
-def latest_checkpoint(store: Store, cell_id: str) -> tuple[str, CellRecord] | None:
-    """The name of a cell's newest sound checkpoint, and its record; None to start over.
-
-    Newer ones with a manifest fail verification: they are set aside, and logged.
-    """
-    for name in reversed(complete_checkpoints(store, cell_id)):
-        set_aside_checkpoint(store, cell_id, name, checkpoint_problems(store, cell_id, name))
-        if (record := read_checkpoint(store, cell_id, name)) is not None:
-            return name, record
-    return None
-
-
-def complete_checkpoints(store: Store, cell_id: str) -> list[str]:
-    """The names of the checkpoints that have a manifest, the oldest first."""
-    names = [n for n in store.folders("cells", cell_id) if re.fullmatch(r"checkpoint-\d+", n)]
-    complete = [n for n in names if store.exists("cells", cell_id, n, MANIFEST)]
-    return sorted(complete, key=update_of)
-
-
-def last_update(store: Store, cell_id: str) -> int:
-    """The update from which a cell resumes; 0 without a checkpoint. Reads no trainer's file."""
-    names = reversed(complete_checkpoints(store, cell_id))
-    usable = (update_of(n) for n in names if open_checkpoint(store, cell_id, n) is not None)
-    return next(usable, 0)
-
-
-def update_of(checkpoint: str) -> int:
-    """The update after which a checkpoint of that name was written."""
-    return int(checkpoint.removeprefix("checkpoint-"))
-
-
-def set_aside_checkpoint(store: Store, cell_id: str, name: str, unsound: Sequence[Checked]) -> None:
-    """Set aside files of a checkpoint, and its manifest if it lists one of them."""
-    for path, problem, _, listed in unsound:
-        remedy = "the checkpoint before it is used" if listed else "set aside"
-        logger.warning("%s %s: %s", path, problem, remedy)
-        store.set_aside(path)
-    if any(each.listed for each in unsound):
-        store.set_aside("cells", cell_id, name, MANIFEST)
-
-
-def read_checkpoint(store: Store, cell_id: str, name: str) -> CellRecord | None:
-    """The record in a checkpoint; None where one of its files is missing or damaged."""
-    opened = open_checkpoint(store, cell_id, name)
-    if opened is None:
-        return None
-    manifest, tables = opened
-    lost = tables[DISCARDED].to_pylist() if DISCARDED in tables else None
-    recorder = GroupRecorder(tables["groups"].to_pylist(), lost)
-    spent = (manifest["seconds"], manifest.get("evaluation_seconds", 0.0))
-    peak = manifest.get("peak_gib", 0.0)
-    return CellRecord(recorder, tables["evaluations"], tables["log"].to_pylist(), *spent, peak)
 
 
 def summary(cell: Cell, record: CellRecord, update: int, size: int) -> dict[str, Any]:
@@ -389,8 +342,8 @@ def finish(
     _write_copies(store, cell, result, {LEDGER, README})
     store.write_json(result, *place, RESULT, files=written)
     store.delete(*place, STOPPED_EARLY)
-    store.delete_folder(*place, "scores")  # evaluations.parquet holds them, too
-    drop_checkpoints(store, cell.cell_id)
+    store.delete_folder(*place, SCORES)  # evaluations.parquet holds them, too
+    CellFolder(store, cell.cell_id).drop_checkpoints()
 
 
 def _write_copies(store: Store, cell: Cell, result: dict[str, Any], names: set[str]) -> None:
@@ -406,45 +359,11 @@ def _write_copies(store: Store, cell: Cell, result: dict[str, Any], names: set[s
 
 def tidy_finished(store: Store, cell: Cell) -> None:
     """Complete a finished cell: write copies that are missing, delete checkpoints that remain."""
-    missing = {STARTED, LEDGER, README} - {*store.names("cells", cell.cell_id)}
-    if missing and (result := read_result(store, cell.cell_id)):
+    folder = CellFolder(store, cell.cell_id)
+    missing = {STARTED, LEDGER, README} - {*store.names(folder.place)}
+    if missing and (result := folder.result()):
         _write_copies(store, cell, result, missing)
-    drop_checkpoints(store, cell.cell_id)
-
-
-def keep_adapter(store: Store, cell_id: str, update: int, *place: str) -> dict[str, FileProof]:
-    """Copy the adapter (safetensors and its config) out of a checkpoint.
-
-    Returns the files by name. Raises Unsound, with the checkpoint set aside, where they are not
-    those that its manifest lists.
-    """
-    name = f"checkpoint-{update}"
-    opened = store.open_json("cells", cell_id, name, MANIFEST)
-    listed = (opened.files if opened else None) or {}
-    files = {}
-    for file in ADAPTER:
-        data = store.read_bytes("cells", cell_id, name, file)
-        proof, path = file_proof(data), f"cells/{cell_id}/{name}/{file}"
-        if listed.get(file, proof) != proof:
-            set_aside_checkpoint(store, cell_id, name, [Checked(path, "does not match its hash")])
-            raise Unsound(f"{path} does not match its hash: rerun to resume before it")
-        store.write_bytes(data, "cells", cell_id, *place, file)
-        files[file] = proof
-    return files
-
-
-def keep_for_evaluation(store: Store, cell_id: str, update: int) -> None:
-    """Keep the adapter of a checkpoint until it is evaluated after training."""
-    place = (ADAPTERS, str(update))
-    files = keep_adapter(store, cell_id, update, *place)
-    store.write_json({"update": update}, "cells", cell_id, *place, MANIFEST, files=files)
-
-
-def drop_checkpoints(store: Store, cell_id: str) -> None:
-    """Delete a finished cell's checkpoints, intermediate adapters and their evaluations."""
-    for name in store.folders("cells", cell_id):
-        if name.startswith("checkpoint-") or name in (ADAPTERS, EVALUATED):
-            store.delete_folder("cells", cell_id, name)
+    folder.drop_checkpoints()
 
 
 def versions() -> dict[str, str]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from orchestrator.config.entries import build_online_policy
-from orchestrator.evaluation.evaluator import Evaluator, is_due
+from orchestrator.evaluation.evaluator import Evaluator
 from orchestrator.evaluation.groups import GroupRecorder, Tally
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
@@ -37,19 +37,10 @@ from orchestrator.storage.locks import exclusive
 from orchestrator.storage.proof import FileProof
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.storage.verification import Checked, is_stored, local_files
-from orchestrator.training.cell_state import MANIFEST, STARTED, CellState, cell_state
+from orchestrator.training.cell_folder import MANIFEST, STARTED, CellFolder, CellState, Checkpoint
 from orchestrator.training.early_stopping import StopDecision, interim_check, save_stop
 from orchestrator.training.micro_batch import fitted_grpo, shrink
-from orchestrator.training.record import (
-    CellRecord,
-    finish,
-    keep_adapter,
-    keep_for_evaluation,
-    latest_checkpoint,
-    read_checkpoint,
-    set_aside_checkpoint,
-    versions,
-)
+from orchestrator.training.record import CellRecord, finish, versions
 from orchestrator.training.workers import Workers
 from policies import History, discards
 from tasks.prompt_table import PromptTable
@@ -67,43 +58,41 @@ class Checkpoints:
     """The checkpoints of one cell, for one of the processes that train it."""
 
     def __init__(self, store: Store, cell_id: str, rank: int = 0) -> None:
-        self.store, self.place = store, ("cells", cell_id)
-        own = store.local_path(*self.place) if store.local else _scratch(cell_id, rank)
+        self.store, self.cell = store, CellFolder(store, cell_id)
+        own = store.local_path(self.cell.place) if store.local else _scratch(cell_id, rank)
         self.folder: Path = own
         """Where the trainer writes `checkpoint-N`."""
 
-    def restored(self, name: str) -> Path:
+    def restored(self, update: int) -> Path:
         """The local folder of a complete checkpoint of the store."""
-        if self.store.local:
-            return self.folder / name
-        self.store.copy_out(self.folder / name, *self.place, name)
-        return self.folder / name
+        folder = self.folder / f"checkpoint-{update}"
+        if not self.store.local:
+            self.store.copy_out(folder, self.cell.checkpoint_place(update))
+        return folder
 
     def keep(self, update: int) -> None:
         """Upload this process's files of a checkpoint, which has no manifest yet."""
-        name = f"checkpoint-{update}"
-        if not self.store.local and (self.folder / name).is_dir():
-            self.store.copy_in(self.folder / name, *self.place, name)
+        folder = self.folder / f"checkpoint-{update}"
+        if not self.store.local and folder.is_dir():
+            self.store.copy_in(folder, self.cell.checkpoint_place(update))
 
     def files(self, update: int) -> dict[str, FileProof]:
         """Every file of a checkpoint by its path from there; on a local disk, all are flushed."""
-        name = f"checkpoint-{update}"
-        files = local_files(self.folder / name)
-        for file in self.store.sizes(*self.place, name):
+        files = local_files(self.folder / f"checkpoint-{update}")
+        place = self.cell.checkpoint_place(update)
+        for file in self.store.sizes(place):
             if file not in files and is_stored(file):  # of another process
-                files[file] = self.store.hash_file(*self.place, name, file)
+                files[file] = self.store.hash_file(place, file)
         return files
 
     def forget_old(self) -> None:
         """Delete all but the newest checkpoints; in a local store the trainer does so itself."""
         if self.store.local:
             return
-        folders = self.store.folders(*self.place)
-        names = [name for name in folders if re.fullmatch(r"checkpoint-\d+", name)]
-        for name in sorted(names, key=lambda n: int(n.split("-")[1]))[:-KEPT]:
+        for update in self.cell.checkpoints(complete=False)[:-KEPT]:
             # The manifest goes first: a half-deleted checkpoint is incomplete.
-            self.store.delete(*self.place, name, MANIFEST)
-            self.store.delete_folder(*self.place, name)
+            self.store.delete(self.cell.checkpoint_place(update), MANIFEST)
+            self.store.delete_folder(self.cell.checkpoint_place(update))
 
     def clear(self) -> None:
         """Delete the scratch files on this node."""
@@ -114,16 +103,16 @@ class Checkpoints:
                 shutil.rmtree(child, ignore_errors=True)
 
 
-def resumable_checkpoint(store: Store, cell_id: str) -> str | None:
-    """The name of the newest sound checkpoint that can be loaded; None to start over.
+def resumable_checkpoint(folder: CellFolder) -> Checkpoint | None:
+    """The newest sound checkpoint that can be loaded; None to start over.
 
     Newer ones are set aside, and logged.
     """
-    while (newest := latest_checkpoint(store, cell_id)) is not None:
-        unsound = [*_unloadable(store, f"cells/{cell_id}/{newest[0]}")]
+    while (newest := folder.latest()) is not None:
+        unsound = [*_unloadable(folder.store, folder.checkpoint_place(newest.update))]
         if not unsound:
-            return newest[0]
-        set_aside_checkpoint(store, cell_id, newest[0], unsound)
+            return newest
+        folder.set_aside(newest.update, unsound)
     return None
 
 
@@ -178,9 +167,9 @@ Report = Callable[[dict[str, Any]], None]
 
 
 class Start(NamedTuple):
-    """What a trial starts from: a checkpoint's name, and GRPO settings that fit the memory."""
+    """What a trial starts from: a checkpoint's update, and GRPO settings that fit the memory."""
 
-    checkpoint: str | None
+    checkpoint: int | None
     grpo: dict[str, Any]
 
 
@@ -191,6 +180,7 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
     subset is smaller than one batch. Raises SmallerBatch where another attempt may fit the memory.
     """
     store, workers = Store(storage), Workers.of(cell)
+    folder = CellFolder(store, cell.cell_id)
     checkpoints = Checkpoints(store, cell.cell_id, workers.rank)
     with ExitStack() as lock:
 
@@ -201,11 +191,12 @@ def run_cell(cell: Cell, storage: str, report: Report) -> None:
 
         def start() -> Start | None:
             lock.enter_context(exclusive(checkpoints.folder, waits))
-            state = cell_state(store, cell)
+            state = folder.state(cell)
             if state.settled or (state is CellState.TRAINED and cell.evaluate_engine):
                 return None
-            store.write_json(cell.model_dump(mode="json"), "cells", cell.cell_id, STARTED)
-            return Start(resumable_checkpoint(store, cell.cell_id), fitted_grpo(cell, store))
+            store.write_json(cell.model_dump(mode="json"), folder.place, STARTED)
+            newest = resumable_checkpoint(folder)
+            return Start(newest.update if newest else None, fitted_grpo(cell, store))
 
         # Only one worker decides: another could see an older state of the store.
         decided = workers.from_first(start)
@@ -235,12 +226,13 @@ class Trial:
         self.workers, self.grpo, self.checkpoint = workers, start.grpo, start.checkpoint
         discarding = cell.online is not None and discards(build_online_policy(cell.online))
         record: CellRecord | None = CellRecord(GroupRecorder(discarded=[] if discarding else None))
-        if self.checkpoint:
-            record = read_checkpoint(store, cell.cell_id, self.checkpoint)
+        if self.checkpoint is not None:
+            checkpoint = checkpoints.cell.checkpoint(self.checkpoint)
+            record = CellRecord.of(checkpoint) if checkpoint else None
         if record is None:
             raise RuntimeError(
-                f"worker {workers.rank} cannot read {self.checkpoint} of cell {cell.name}: "
-                "give --storage that all nodes share"
+                f"worker {workers.rank} cannot read checkpoint-{self.checkpoint} of cell "
+                f"{cell.name}: give --storage that all nodes share"
             )
         self.record = record
         self.pool = load_pool(cell.probe.dataset)
@@ -311,7 +303,10 @@ class Trial:
 
         Returns whether to write a checkpoint now, and whether to stop training.
         """
-        cell, due = self.cell, is_due(self.cell, update) and not self.record.has_evaluation(update)
+        cell, due = (
+            self.cell,
+            self.cell.evaluates_after(update) and not self.record.has_evaluation(update),
+        )
         if due and not cell.evaluate_engine:
             started = time.monotonic()
             self.record.add_evaluation(self.evaluator.evaluate(self.sampler, update))
@@ -342,8 +337,8 @@ class Trial:
     def _complete(self, update: int) -> None:
         import torch
 
-        if self.cell.evaluate_engine and is_due(self.cell, update):
-            keep_for_evaluation(self.store, self.cell.cell_id, update)
+        if self.cell.evaluate_engine and self.cell.evaluates_after(update):
+            self.checkpoints.cell.keep_for_evaluation(update)
         files = self.checkpoints.files(update)
         if torch.cuda.is_available():
             peak = torch.cuda.max_memory_reserved() / 2**30
@@ -357,5 +352,5 @@ class Trial:
         if self.stop is not None:
             save_stop(self.cell, self.store, self.record, updates, self.stop)
         elif not self.cell.evaluate_engine:
-            adapter = keep_adapter(self.store, self.cell.cell_id, updates, "adapter")
+            adapter = self.checkpoints.cell.keep_adapter(updates, "adapter")
             finish(self.store, self.cell, self.record, versions(), adapter)

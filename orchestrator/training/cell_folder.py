@@ -1,0 +1,456 @@
+"""The folder of one cell in a store: how far the cell has come, and what it has stored.
+
+No other module decides the state of a cell, or finds its checkpoints and evaluations by their
+names.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from orchestrator.evaluation.groups import learnable_pct
+from orchestrator.evaluation.metrics import accuracy, by_update, main, scores
+from orchestrator.planning.cells import Cell
+from orchestrator.storage.locks import is_held
+from orchestrator.storage.proof import FileProof, Json, Unsound, file_proof
+from orchestrator.storage.schema import EVALUATIONS, GROUPS, LOG
+from orchestrator.storage.store import Store
+from orchestrator.storage.verification import Checked, check_folder, size_problem
+
+logger = logging.getLogger(__name__)
+
+STARTED = "cell.json"  # what the cell is, written when its first trial starts
+MANIFEST = "decile.json"  # written last into a checkpoint, which is complete from then on
+STOPPED_EARLY = "censored.json"  # why a cell was stopped; deleted when it is finished after all
+RESULT = "result.json"  # written last of all; the manifest of the cell
+TABLES = {"groups": GROUPS, "evaluations": EVALUATIONS, "log": LOG}  # of a cell or a checkpoint
+DISCARDED = "discarded"  # groups that an online policy drew and did not train on, schema GROUPS
+ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
+ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, for evaluation after training
+SCORES = "scores"  # of intermediate evaluations, by update, for early stopping
+
+
+class CellState(StrEnum):
+    """How far a cell has come."""
+
+    PENDING = "pending"
+    """No trial has started it."""
+    RUNNING = "running"
+    """A trial has started it; the next one resumes from the last complete checkpoint, if any."""
+    TRAINED = "trained"
+    """All updates are done; only evaluations of its checkpoints may be missing."""
+    FINISHED = "finished"
+    """Its result is stored."""
+    STOPPED = "stopped"
+    """Stopped early, which its experiment still asks for; otherwise it counts as running."""
+
+    @property
+    def needs_training(self) -> bool:
+        """Whether updates are missing."""
+        return self in (CellState.PENDING, CellState.RUNNING)
+
+    @property
+    def settled(self) -> bool:
+        """Whether a run has nothing left to do for the cell."""
+        return self in (CellState.FINISHED, CellState.STOPPED)
+
+
+Amount = Annotated[FiniteFloat, Field(ge=0)]
+
+
+class Checkpoint(NamedTuple):
+    """What Decile writes into a checkpoint; tables by their names in TABLES, and DISCARDED."""
+
+    update: int
+    manifest: dict[str, Any]
+    tables: dict[str, pa.Table]
+
+
+class Finished(NamedTuple):
+    """What a finished cell has stored; tables by their names in TABLES, and DISCARDED."""
+
+    result: dict[str, Any]
+    tables: dict[str, pa.Table]
+
+
+class _Ledger(BaseModel):
+    """Those entries of a ledger that all versions contain; the others are numbers, too."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    __pydantic_extra__: dict[str, FiniteFloat] = Field(init=False)
+
+    prompts: Amount
+    rollouts: Amount
+    prompt_tokens: FiniteFloat
+    generated_tokens: Amount
+    updates: Amount
+    seconds: Amount
+
+
+class _Result(BaseModel):
+    """What the results of all versions contain. A share is nan where no answer could be scored."""
+
+    model_config = ConfigDict(strict=True)
+
+    model: str
+    dataset: str
+    policy: str
+    seed: int
+    cell_id: str
+    updates: int
+    size: int
+    learnable_pct: float
+    accuracy_base: float
+    accuracy_final: float
+    gain: float
+    ledger: _Ledger
+    versions: dict[str, str]
+    timing: dict[str, float] = {}
+    finished_at: AwareDatetime | None = Field(None, strict=False)
+
+
+class CellFolder:
+    """What is stored of one cell. Every call reads: trials may write to it at any time.
+
+    A file that is damaged or missing reads like one that was never written, and is logged.
+    """
+
+    def __init__(self, store: Store, cell_id: str) -> None:
+        self.store, self.cell_id, self.place = store, cell_id, f"cells/{cell_id}"
+
+    def state(self, cell: Cell) -> CellState:
+        """How far `cell`, whose folder this is, has come.
+
+        Costs up to four requests to the store, of a trained one ten.
+        """
+        if self.result() is not None:
+            return CellState.FINISHED
+        if self.checkpoint(cell.updates) is not None:
+            return CellState.TRAINED
+        if cell.rivals and self.store.read_json(self.place, STOPPED_EARLY) is not None:
+            return CellState.STOPPED
+        started = self.store.exists(self.place, STARTED)
+        return CellState.RUNNING if started else CellState.PENDING
+
+    def is_stopped(self, cell: Cell) -> bool:
+        """Whether the cell is STOPPED; reads nothing of a cell that cannot be."""
+        return bool(cell.rivals) and self.state(cell) is CellState.STOPPED
+
+    def is_training(self) -> bool:
+        """Whether a trial holds the cell's lock, which only local stores have."""
+        return self.store.local and is_held(Path(self.store.path(self.place)))
+
+    def settings(self) -> Cell | None:
+        """The cell as a sweep started it; also None for a version with other settings."""
+        opened = self.store.open_json(self.place, STARTED)
+        if opened is None:
+            return None
+        try:
+            cell = Cell.model_validate(opened.value)
+        except ValidationError:
+            return None
+        if not opened.proven and cell.cell_id != self.cell_id:
+            self.store.warn_unsound(f"is cell {cell.cell_id}", self.place, STARTED)
+            return None
+        return cell
+
+    def result(self) -> dict[str, Any] | None:
+        """The result, if the cell is finished and all files that the result lists are sound.
+
+        Of the files, only the sizes are compared; `finished` also reads the tables.
+        """
+        opened = self.store.open_json(self.place, RESULT)
+        if opened is None or not opened.proven:
+            finished = self.finished() if opened else None
+            return finished.result if finished else None
+        sizes = self.store.sizes(self.place) if opened.files else {}
+        for name, proof in (opened.files or {}).items():
+            if problem := size_problem(proof, sizes.get(name)):
+                self.store.warn_unsound(problem, self.place, name)
+                return None
+        return dict(opened.value)
+
+    def finished(self) -> Finished | None:
+        """The result and the tables; None if one of them fails verification."""
+        try:
+            return self.open_finished()
+        except Unsound as error:
+            self.store.warn_unsound(error, self.place, RESULT)
+            return None
+
+    def open_finished(self) -> Finished | None:
+        """As `finished`. Raises Unsound for a result without a proof that is not the cell's own.
+
+        Versions that wrote no proofs listed no files: such a result is compared with the tables.
+        """
+        opened = self.store.open_json(self.place, RESULT)
+        if opened is None:
+            return None
+        if not opened.proven:
+            _check_fields(opened.value, self.cell_id)
+        tables = _read_tables(self.store, self.place, opened)
+        if tables is None:
+            return None
+        if not opened.proven:
+            _check_numbers(opened.value, tables)
+        return Finished(dict(opened.value), tables)
+
+    def finished_at(self, result: Mapping[str, Any]) -> datetime | None:
+        """When the cell was finished, in UTC, by its result.
+
+        Results of older versions do not say it; there it is the date of the file, which a copy of
+        the storage may have changed.
+        """
+        if "finished_at" in result:
+            return datetime.fromisoformat(result["finished_at"])
+        info = self.store.fs.get_file_info(self.store.path(self.place, RESULT))
+        return info.mtime.astimezone(UTC) if info.mtime else None
+
+    def checkpoint_place(self, update: int) -> str:
+        """The folder of the checkpoint after `update` updates."""
+        return f"{self.place}/checkpoint-{update}"
+
+    def checkpoints(self, *, complete: bool = True) -> list[int]:
+        """After which updates there are checkpoints, ascending; `complete`: with a manifest."""
+        matches = map(
+            re.compile(r"checkpoint-([1-9][0-9]*)").fullmatch, self.store.folders(self.place)
+        )
+        updates = sorted(int(match[1]) for match in matches if match)
+        if not complete:
+            return updates
+        return [u for u in updates if self.store.exists(self.checkpoint_place(u), MANIFEST)]
+
+    def checkpoint(self, update: int) -> Checkpoint | None:
+        """A complete checkpoint: its tables can be read, and its other files have their sizes.
+
+        `latest` also reads the other files.
+        """
+        place = self.checkpoint_place(update)
+        opened = self.store.open_json(place, MANIFEST)
+        if opened is None:
+            return None
+        if not isinstance(opened.value, dict) or "seconds" not in opened.value:
+            self.store.warn_unsound("is not the manifest of a checkpoint", place, MANIFEST)
+            return None
+        sizes = self.store.sizes(place) if opened.files else {}
+        listed = (opened.files or {}).items()
+        if any(size_problem(proof, sizes.get(name)) for name, proof in listed):
+            return None
+        tables = _read_tables(self.store, place, opened)
+        return Checkpoint(update, opened.value, tables) if tables else None
+
+    def last_update(self) -> int:
+        """The update from which it resumes; 0 without a checkpoint. Reads no trainer's file."""
+        usable = (u for u in reversed(self.checkpoints()) if self.checkpoint(u) is not None)
+        return next(usable, 0)
+
+    def latest(self) -> Checkpoint | None:
+        """The newest checkpoint of which every file is sound; None to start over.
+
+        Newer ones with a manifest fail verification: they are set aside, and logged. A file that
+        the manifest does not list fails, too: the trainer could load it.
+        """
+        for update in reversed(self.checkpoints()):
+            place = self.checkpoint_place(update)
+            files = [*check_folder(self.store, place, MANIFEST, strict=True)]
+            tables = {f"{place}/{table}.parquet" for table in TABLES} - {f.path for f in files}
+            missing = [Checked(path, "is missing") for path in sorted(tables)]
+            self.set_aside(update, [each for each in (*files, *missing) if each.problem])
+            if (checkpoint := self.checkpoint(update)) is not None:
+                return checkpoint
+        return None
+
+    def set_aside(self, update: int, unsound: Sequence[Checked]) -> None:
+        """Set aside files of a checkpoint, and its manifest if it lists one of them."""
+        for path, problem, _, listed in unsound:
+            remedy = "the checkpoint before it is used" if listed else "set aside"
+            logger.warning("%s %s: %s", path, problem, remedy)
+            self.store.set_aside(path)
+        if any(each.listed for each in unsound):
+            self.store.set_aside(self.checkpoint_place(update), MANIFEST)
+
+    def drop_checkpoints(self) -> None:
+        """Delete a finished cell's checkpoints, intermediate adapters and their evaluations."""
+        for name in self.store.folders(self.place):
+            if name.startswith("checkpoint-") or name in (ADAPTERS, EVALUATED):
+                self.store.delete_folder(self.place, name)
+
+    def keep_adapter(self, update: int, *place: str) -> dict[str, FileProof]:
+        """Copy the adapter (safetensors and its config) out of a checkpoint to a folder.
+
+        Returns the files by name. Raises Unsound, with the checkpoint set aside, where they are not
+        those that its manifest lists.
+        """
+        checkpoint = self.checkpoint_place(update)
+        opened = self.store.open_json(checkpoint, MANIFEST)
+        listed = (opened.files if opened else None) or {}
+        files = {}
+        for file in ADAPTER:
+            path = f"{checkpoint}/{file}"
+            data = self.store.read_bytes(path)
+            proof = file_proof(data)
+            if listed.get(file, proof) != proof:
+                self.set_aside(update, [Checked(path, "does not match its hash")])
+                raise Unsound(f"{path} does not match its hash: rerun to resume before it")
+            self.store.write_bytes(data, self.place, *place, file)
+            files[file] = proof
+        return files
+
+    def keep_for_evaluation(self, update: int) -> None:
+        """Keep the adapter of a checkpoint until it is evaluated after training."""
+        files = self.keep_adapter(update, ADAPTERS, str(update))
+        self.store.write_json(
+            {"update": update}, self.place, ADAPTERS, str(update), MANIFEST, files=files
+        )
+
+    def adapter_problems(self, update: int) -> dict[str, str]:
+        """Why files of an adapter that was kept for evaluation fail verification, by path."""
+        place = f"{self.place}/{ADAPTERS}/{update}"
+        files = {each.path: each.problem for each in check_folder(self.store, place, MANIFEST)}
+        newest = [self.checkpoint_place(u) for u in self.checkpoints()[-1:]]
+        manifest = self.store.open_json(*newest, MANIFEST) if newest else None
+        of_older_version = manifest is not None and manifest.files is None
+        required = ADAPTER if of_older_version else (*ADAPTER, MANIFEST)
+        missing = {f"{place}/{name}": "is missing" for name in required}
+        return {path: problem for path, problem in (missing | files).items() if problem}
+
+    def evaluations(self) -> dict[int, tuple[pa.Table, float]]:
+        """Update -> its evaluation after training and the seconds that it took; only sound ones."""
+        place, evaluations = f"{self.place}/{EVALUATED}", {}
+        for name in self.store.names(place):
+            update, _, kind = name.partition(".")
+            if kind == "parquet" and update.isdecimal():
+                table = self.store.read_table(EVALUATIONS, place, name)
+                timing = self.store.read_json(place, f"{update}.json")
+                if table is not None and timing is not None:
+                    evaluations[int(update)] = (table, timing["seconds"])
+        return dict(sorted(evaluations.items()))
+
+    def pending_updates(self, cell: Cell) -> list[int]:
+        """The updates whose adapter was kept and not evaluated yet."""
+        evaluated = self.evaluations()
+        names = self.store.folders(self.place, ADAPTERS)
+        kept = sorted(int(name) for name in names if name.isdecimal())
+        return [u for u in kept if cell.evaluates_after(u) and u not in evaluated]
+
+    def lost_updates(self, cell: Cell) -> list[int]:
+        """Updates with neither a sound evaluation nor a sound adapter, up to the last checkpoint.
+
+        They can only be evaluated after training again from a checkpoint before them.
+        """
+        newest = self.checkpoints()[-1:] if cell.evaluate_engine else []
+        checkpoint = self.checkpoint(newest[0]) if newest else None
+        if checkpoint is None:
+            return []
+        in_training = checkpoint.tables["evaluations"]["update"].to_pylist()  # without an engine
+        evaluated = {*in_training, *self.evaluations()}
+        due = [u for u in range(1, checkpoint.update + 1) if cell.evaluates_after(u)]
+        return [u for u in due if u not in evaluated and self.adapter_problems(u)]
+
+    def scores_at(self, update: int) -> dict[str, float] | None:
+        """The scores of an evaluation by question; None where there are none, or not yet."""
+        stored: dict[str, float] | None
+        stored = self.store.read_json(self.place, SCORES, f"{update}.json")
+        if stored is not None:
+            return stored
+        finished = self.finished()
+        steps = by_update(finished.tables["evaluations"]) if finished else {}
+        return scores(main(steps[update])) if update in steps else None
+
+    def check(self, unread: str | None = None) -> Iterator[Checked]:
+        """Check every file; `unread` as in `check_folder`.
+
+        A folder in training has none to check: the trial verifies what it resumes from, and
+        deletes older checkpoints.
+        """
+        if self.is_training():
+            return
+        for name, _, problem in self.store.entries(self.place):
+            if problem and re.fullmatch(r"checkpoint-\d+", name):  # the trainer would follow a link
+                yield Checked(f"{self.place}/{name}", problem, listed=False)
+        for update in self.checkpoints():
+            place = self.checkpoint_place(update)
+            yield from check_folder(self.store, place, MANIFEST, strict=True)
+        for name in self.store.folders(self.place, ADAPTERS):
+            yield from check_folder(self.store, f"{self.place}/{ADAPTERS}/{name}", MANIFEST)
+        skip = ("checkpoint-", f"{ADAPTERS}/")
+        for checked in check_folder(self.store, self.place, RESULT, skip=skip, unread=unread):
+            own = checked.path == f"{self.place}/{RESULT}"
+            if own and not checked.problem and not checked.proven:
+                try:
+                    self.open_finished()
+                except Unsound as error:
+                    checked = checked._replace(problem=str(error))
+            yield checked
+
+    def forget_lost(self, cell: Cell) -> str:
+        """Set aside the checkpoints after an evaluation that cannot be made; says so, or empty."""
+        lost = [] if self.is_training() else self.lost_updates(cell)
+        if not lost:
+            return ""
+        for update in self.checkpoints():
+            if update >= lost[0]:
+                self.store.set_aside(self.checkpoint_place(update), MANIFEST)
+        where = f"{self.place}/{ADAPTERS}/{lost[0]}"
+        return f"{where} cannot be evaluated: the cell resumes from a checkpoint before"
+
+
+def cell_state(store: Store, cell: Cell) -> CellState:
+    """How far a cell has come."""
+    return CellFolder(store, cell.cell_id).state(cell)
+
+
+def _check_fields(result: Any, cell_id: str) -> None:
+    if not isinstance(result, dict) or result.get("cell_id") != cell_id:
+        raise Unsound("is not the result of this cell")
+    try:
+        _Result.model_validate(result)
+    except ValidationError as error:
+        field = ".".join(map(str, error.errors()[0]["loc"]))
+        raise Unsound(f"is not a result ({field} is missing or not valid)") from error
+
+
+def _check_numbers(result: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+    steps = by_update(main(tables["evaluations"]))
+    if not {0, result["updates"]} <= steps.keys():
+        raise Unsound("is not the result of its tables (other updates)")
+    base, final = (accuracy(steps[update]) for update in (0, result["updates"]))
+    numbers = {
+        "accuracy_base": base,
+        "accuracy_final": final,
+        "gain": final - base,
+        "learnable_pct": learnable_pct(tables["groups"], tables.get(DISCARDED)),
+    }
+    for name, number in numbers.items():
+        if not np.isclose(result[name], number, rtol=1e-6, atol=1e-9, equal_nan=True):
+            raise Unsound(f"is not the result of its tables ({name} is {number:g} there)")
+
+
+def _read_tables(store: Store, place: str, manifest: Json) -> dict[str, pa.Table] | None:
+    """The tables beside a manifest, as it lists them, or each on its own if it lists nothing.
+
+    None if one is missing or fails verification.
+    """
+    names, files = dict(TABLES), manifest.files
+    if f"{DISCARDED}.parquet" in (files or {}) or "learnable_drawn_pct" in manifest.value:
+        names[DISCARDED] = GROUPS
+    tables = {}
+    for name, schema in names.items():
+        file = f"{name}.parquet"
+        listed = files.get(file) if files is not None else None
+        unlisted = files is not None and listed is None
+        table = None if unlisted else store.read_table(schema, place, file, listed=listed)
+        if table is None:
+            if unlisted or not store.exists(place, file):
+                store.warn_unsound("is missing", place, file)
+            return None
+        tables[name] = table
+    return tables
