@@ -91,7 +91,7 @@ def seconds(
 ) -> float:
     """Estimated seconds of one cell on one GPU."""
     grpo, evaluate = experiment.full_grpo(), experiment.evaluate
-    counts = generation_counts(grpo, experiment.resources.workers)
+    counts = generation_counts(experiment.batch, grpo.get("beta", 0.0))
     longest = min(longer * task.longest, grpo["max_completion_length"])
     times = grpo["max_steps"] // evaluate.every
     limit, samples = grpo["max_completion_length"], evaluate.samples

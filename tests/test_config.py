@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from processes import loaded_libraries
 
 from orchestrator.config import library_settings
+from orchestrator.config.batch import GrpoBatch
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
-from orchestrator.config.library_settings import check_batch, prompts_per_update
+from orchestrator.config.library_settings import GRPO_DEFAULTS
 from orchestrator.config.yaml_lines import MAX_VALUES, load, named_values
 from orchestrator.storage.errors import UserError
 
@@ -479,7 +480,7 @@ def test_the_error_for_a_group_that_does_not_divide_the_batch_suggests_a_batch(
     message = refusal(tmp_path, "size: 16", "size: 12")
     assert "write a batch of 16 completions" in message
     file = written(tmp_path, GOOD.replace("size: 16", "size: 12, gradient_accumulation_steps: 2"))
-    assert prompts_per_update(load_config(file).experiment("q").full_grpo(), 1) == 3
+    assert load_config(file).experiment("q").batch.prompts_per_update == 3
 
 
 @settings(max_examples=50)
@@ -492,7 +493,8 @@ def test_a_batch_fits_exactly_when_it_holds_whole_groups(
         "per_device_train_batch_size": batch,
         "gradient_accumulation_steps": 1,
     }
-    assert (check_batch(grpo, workers) is None) == (batch * workers % group == 0)
+    problem = GrpoBatch.of(GRPO_DEFAULTS | grpo, workers).group_problem()
+    assert (problem is None) == (batch * workers % group == 0)
 
 
 @settings(max_examples=50)

@@ -10,6 +10,7 @@ from factories import finished_cell, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.config.batch import GrpoBatch
 from orchestrator.config.experiment import Resources
 from orchestrator.config.library_settings import GRPO_DEFAULTS
 from orchestrator.cost.caps import UsageMeter, make_queue
@@ -282,7 +283,8 @@ def test_a_larger_model_a_slower_device_and_plain_decoding_take_longer() -> None
 def test_generations_and_rows_follow_from_trls_settings(
     grpo: dict[str, float], workers: int, expected: tuple[int, ...]
 ) -> None:
-    assert generation_counts(GRPO_DEFAULTS | grpo, workers) == expected
+    grpo = GRPO_DEFAULTS | grpo
+    assert generation_counts(GrpoBatch.of(grpo, workers), grpo["beta"]) == expected
 
 
 def test_measured_cells_calibrate_nominal_costs() -> None:

@@ -26,7 +26,6 @@ from orchestrator.config.entries import (
     setting_error,
 )
 from orchestrator.config.experiment import Experiment, path_of
-from orchestrator.config.generations import updates_per_generation
 from orchestrator.config.yaml_lines import YamlPath, line_of, load
 from orchestrator.storage.errors import UserError, shortened
 from policies import PolicyError, discards, policy_parts
@@ -39,7 +38,7 @@ def online_problem(name: str, entry: PolicyEntry, experiment: Experiment) -> str
     if online is None:
         return None
     grpo, workers = experiment.full_grpo(), experiment.resources.workers
-    if updates_per_generation(grpo, workers) != 1:
+    if experiment.batch.updates_per_generation != 1:
         return (
             f"policy {name!r} chooses the prompts of every update, which needs a generation per "
             "update: leave out grpo.steps_per_generation, grpo.generation_batch_size and "

@@ -27,6 +27,7 @@ from pydantic import (
 )
 
 from orchestrator.config import library_settings as settings
+from orchestrator.config.batch import GrpoBatch
 from orchestrator.config.corrections import correction, shown, suggest
 from orchestrator.config.entries import (
     MAX_LISTED,
@@ -340,7 +341,7 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _batch_fits(self) -> Self:
-        if message := settings.check_batch(self.full_grpo(), self.resources.workers):
+        if message := self.batch.group_problem():
             raise setting_error(message, "grpo", "num_generations")
         return self
 
@@ -414,6 +415,11 @@ class Experiment(Settings):
     def full_grpo(self) -> dict[str, Any]:
         """GRPO settings, with Decile's defaults filled in."""
         return settings.GRPO_DEFAULTS | settings.settled("grpo", self.grpo)
+
+    @property
+    def batch(self) -> GrpoBatch:
+        """How TRL divides the rollouts of its cells."""
+        return GrpoBatch.of(self.full_grpo(), self.resources.workers)
 
     def full_lora(self, target_modules: Sequence[str] = ()) -> dict[str, Any]:
         """LoRA settings, with Decile's defaults and the model's target modules filled in."""

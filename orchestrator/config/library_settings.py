@@ -446,28 +446,3 @@ def why_trl_draws(grpo: dict[str, Any], rollouts: str, stop: Sequence[str]) -> s
     if stop and grpo.get("mask_truncated_completions"):
         return "probe.stop with grpo.mask_truncated_completions"
     return "" if rollouts == "decile" else "rollouts: trl"
-
-
-def prompts_per_update(grpo: dict[str, Any], workers: int) -> int:
-    """Groups per update, over all workers."""
-    completions = (
-        grpo["per_device_train_batch_size"] * grpo["gradient_accumulation_steps"] * workers
-    )
-    return int(completions // grpo["num_generations"])
-
-
-def check_batch(grpo: dict[str, Any], workers: int) -> str | None:
-    """Why the group size does not fit the batch and what to write instead; None if it fits."""
-    group, batch = grpo["num_generations"], grpo["per_device_train_batch_size"]
-    if group < 2:
-        return f"num_generations is {group}: write at least 2 (a group of one is always dead)"
-    total = batch * grpo["gradient_accumulation_steps"] * workers
-    if total % group:
-        fit = max(group, round(total / group) * group)
-        return (
-            f"num_generations {group} does not divide the {total} completions of one update "
-            f"(per_device_train_batch_size {batch} × gradient_accumulation_steps "
-            f"{grpo['gradient_accumulation_steps']} × workers {workers}): "
-            f"write a batch of {fit} completions, or another num_generations"
-        )
-    return None

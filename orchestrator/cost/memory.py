@@ -170,15 +170,14 @@ class Memory(NamedTuple):
 
 def training_load(cell: Cell, prompt: int) -> TrainingLoad:
     """The memory load of one process of a cell, for prompts of at most `prompt` tokens."""
-    grpo, model = cell.grpo, cell.probe.model
-    batch, generated = int(grpo["per_device_train_batch_size"]), DECODER_ROWS
-    steps = int(grpo.get("steps_per_generation") or grpo["gradient_accumulation_steps"])
+    grpo, model, batch = cell.grpo, cell.probe.model, cell.batch
+    generated = DECODER_ROWS
     if cell.why_trl_draws:
-        generated = max(int(grpo.get("generation_batch_size") or batch * steps), DECODER_ROWS)
+        generated = max(int(batch.micro * batch.per_generation), DECODER_ROWS)
     longest = max(grpo["max_completion_length"], cell.baseline.settings.max_completion_length)
     return TrainingLoad(
         generated=generated,
-        updated=batch,
+        updated=batch.micro,
         prompt=prompt,
         completion=int(longest),
         r=int(cell.lora["r"]),

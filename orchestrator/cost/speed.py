@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.config.batch import GrpoBatch
 from orchestrator.config.experiment import Resources
 from orchestrator.cost.forecast import evaluations_until
 from orchestrator.cost.throughput import (
@@ -100,11 +101,11 @@ def finished_workload(cell: Mapping[str, Any], result: Mapping[str, Any]) -> Wor
     """What a finished cell computed, from its cell.json and result.json."""
     grpo, resources = cell["grpo"], Resources.model_validate(cell["resources"])
     ledger, timing = result["ledger"], result.get("timing", {})
-    counts = generation_counts(grpo, resources.workers)
-    planned = counts.generations * counts.rows * resources.workers
-    counts = _with_draws(counts, ledger["rollouts"] / max(1, planned))
+    batch = GrpoBatch.of(grpo, resources.workers)
+    counts = generation_counts(batch, grpo.get("beta", 0.0))
+    counts = _with_draws(counts, ledger["rollouts"] / max(1, batch.rollouts))
     steps = timing.get("decode_steps", 0.0) / max(1, counts.generations)
-    groups = ledger["rollouts"] / grpo["num_generations"] - ledger.get("discarded", 0)
+    groups = ledger["rollouts"] / batch.group_size - ledger.get("discarded", 0)
     live = ledger.get("live", groups) / max(1, groups)
     drawn_by = result.get("versions", {}).get("rollouts")  # None: TRL did the whole update
     masked = cell.get("mask_dead_groups", False)
@@ -155,7 +156,8 @@ def _with_draws(counts: GenerationCounts, draws: float) -> GenerationCounts:
 
 def cell_workload(plan: Plan, cell: Cell, expected: Expected) -> Workload:
     """What a cell will compute if its completions are as expected."""
-    counts = _with_draws(generation_counts(cell.grpo, cell.resources.workers), expected.draws)
+    counts = generation_counts(cell.batch, cell.grpo.get("beta", 0.0))
+    counts = _with_draws(counts, expected.draws)
     limit = int(cell.grpo["max_completion_length"])
     subset, pool = (
         lengths._replace(completions=np.minimum(lengths.completions, limit))

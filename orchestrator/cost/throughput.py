@@ -18,13 +18,14 @@ Uses the peak memory of the plan's finished cells if there are any, else an esti
 """
 
 from collections.abc import Mapping, Sequence
-from math import ceil, comb
+from math import comb
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.config.batch import GrpoBatch
 from orchestrator.cost.memory import (
     BYTES,
     DECODER_ROWS,
@@ -136,24 +137,22 @@ class GenerationCounts(NamedTuple):
     read: int
 
 
-def generation_counts(grpo: Mapping[str, Any], workers: int) -> GenerationCounts:
+def generation_counts(batch: GrpoBatch, beta: float) -> GenerationCounts:
     """What a cell's GRPO settings mean for one worker.
 
-    TRL generates for `steps_per_generation` micro-batches at once and uses them `num_iterations`
-    times. It needs the reference's log-probabilities if beta > 0, and the old ones if a generation
-    is used more than once.
+    TRL needs the reference's log-probabilities if beta > 0, and the old ones if a generation is
+    used more than once.
     """
-    micro, accumulated = grpo["per_device_train_batch_size"], grpo["gradient_accumulation_steps"]
-    per_generation = grpo.get("steps_per_generation") or accumulated
-    if grpo.get("generation_batch_size"):
-        per_generation = max(1, grpo["generation_batch_size"] // (micro * workers))
-    iterations = grpo.get("num_iterations", 1)
-    updates, group = grpo["max_steps"], grpo["num_generations"]
-    generations = ceil(updates * accumulated / (per_generation * iterations))
-    rows = micro * per_generation
-    passes = (grpo.get("beta", 0.0) > 0) + (iterations > 1 or per_generation > accumulated)
-    trained, scored = updates * micro * accumulated, generations * rows * passes
-    return GenerationCounts(generations, rows, trained, scored, min(group, rows), min(group, micro))
+    rows = int(batch.micro * batch.per_generation)
+    reused = batch.iterations > 1 or batch.per_generation > batch.accumulated
+    return GenerationCounts(
+        generations=batch.generations,
+        rows=rows,
+        trained=batch.updates * batch.micro * batch.accumulated,
+        scored=batch.generations * rows * ((beta > 0) + reused),
+        drawn=min(batch.group_size, rows),
+        read=min(batch.group_size, batch.micro),
+    )
 
 
 def skips_dead_groups(grpo: Mapping[str, Any], *, masked: bool = False) -> bool:

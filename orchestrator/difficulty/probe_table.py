@@ -24,7 +24,7 @@ def table_file(plan: Plan, spec: ProbeSpec, page: Path) -> Path:
 
 def difficulty_of(plan: Plan, spec: ProbeSpec, outcomes: Outcomes) -> pa.Table:
     """The difficulty table of a training probe, with a row for every prompt of the pool."""
-    group = int(cells_of(plan.cells, spec)[0].grpo["num_generations"])
+    group = cells_of(plan.cells, spec)[0].batch.group_size
     return CellTables(outcomes).with_group(spec, group)
 
 
@@ -40,7 +40,7 @@ class CellTables:
 
     def of(self, cell: Cell) -> pa.Table:
         """The table of the cell's own first K samples of each prompt."""
-        return self.with_group(cell.probe, int(cell.grpo["num_generations"]))
+        return self.with_group(cell.probe, cell.batch.group_size)
 
     def with_group(self, spec: ProbeSpec, group_size: int) -> pa.Table:
         """The table of the first K samples of each prompt, K and the rest as in `spec`."""

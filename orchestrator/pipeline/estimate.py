@@ -235,7 +235,7 @@ class _Estimator:
         rates = None if subset is None else subset["pass_rate"].to_numpy()
         policy = build_online_policy(cell.online)
         with policy_errors(policy, cell.online.policy):
-            return expected_draws(policy, rates, int(cell.grpo["num_generations"]))
+            return expected_draws(policy, rates, cell.batch.group_size)
 
     def _subset_lengths(self, cell: Cell) -> TokenLengths | None:
         """Completion lengths of the cell's subset; None before one is selected."""
@@ -248,7 +248,7 @@ class _Estimator:
 
     def _live_share(self, cell: Cell) -> float:
         """The live share that the base model would have on the whole pool."""
-        key = probe_id(cell.probe), int(cell.grpo["num_generations"])
+        key = probe_id(cell.probe), cell.batch.group_size
         if key not in self._live:
             self._live[key] = live_share(self.stored.of(cell.probe).codes, key[1])
         return self._live[key]

@@ -182,7 +182,7 @@ def _pool_lines(plan: Plan, store: Store, spec: ProbeSpec, tables: CellTables) -
         drawn, total = int(pc.sum(table["n"]).as_py()), table.num_rows * samples
         share = f"{drawn:,} of {total:,} samples drawn ({drawn / total:.0%})"
         return [f"{share}; sampling stopped early for {stopped:,} prompts, so no estimates"]
-    group = int(cell.grpo["num_generations"])
+    group = cell.batch.group_size
     policy = build_policy(cell.rule)
     with policy_errors(policy, cell.rule.policy):
         size = subset_size(store, cell)

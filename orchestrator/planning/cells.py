@@ -8,9 +8,9 @@ from typing import Any, Literal, Protocol
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from orchestrator.config import library_settings as settings
+from orchestrator.config.batch import GrpoBatch
 from orchestrator.config.entries import PolicyEntry, build_online_policy
 from orchestrator.config.experiment import Resources, value_text
-from orchestrator.config.generations import rollouts
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
 from orchestrator.sampling.engine_args import changing_args
@@ -123,7 +123,7 @@ class Cell(Spec):
             "match": [rule.model_dump() for rule in self.match],
             "seed": self.seed,
             "count_truncated": self.probe.settings.count_truncated,
-            "group_size": self.grpo["num_generations"],
+            "group_size": self.batch.group_size,
         }
 
     @cached_property
@@ -192,9 +192,14 @@ class Cell(Spec):
         return self.fixed_axes | ({"axes": self.swept} if self.swept else {})
 
     @property
+    def batch(self) -> GrpoBatch:
+        """How TRL divides its rollouts."""
+        return GrpoBatch.of(self.grpo, self.resources.workers)
+
+    @property
     def updates(self) -> int:
         """Optimizer updates of the trial."""
-        return int(self.grpo["max_steps"])
+        return self.batch.updates
 
     def evaluates_after(self, update: int) -> bool:
         """Whether the model is evaluated after so many updates."""
@@ -204,12 +209,12 @@ class Cell(Spec):
     @property
     def prompts_per_update(self) -> int:
         """Groups per update."""
-        return settings.prompts_per_update(self.grpo, self.resources.workers)
+        return self.batch.prompts_per_update
 
     @property
     def rollouts(self) -> int:
         """Completions that the trial generates to train on; several updates may use one."""
-        return rollouts(self.grpo, self.resources.workers)
+        return self.batch.rollouts
 
     @property
     def max_rollouts(self) -> int:

@@ -13,7 +13,6 @@ import pyarrow as pa
 from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.config.experiment import Experiment
-from orchestrator.config.generations import check_subset
 from orchestrator.planning.pools import Pool, load_pool
 from orchestrator.planning.resolve import Resolved
 from orchestrator.sampling.model import ModelSource
@@ -125,7 +124,7 @@ def _check_budget(experiment: Experiment, total: int) -> str | None:
             f"budget {experiment.budget} selects {size} prompts from a pool of {total}: "
             f"write a share up to 1.0 or a count up to {total}"
         )
-    if problem := check_subset(experiment.full_grpo(), experiment.resources.workers, size):
+    if problem := experiment.batch.problem(size):
         return f"budget {experiment.budget} selects {problem}"
     return None
 
@@ -159,7 +158,6 @@ def _check_capacities(
             f"budget {experiment.budget} selects {size} prompts, and {text}: write a smaller "
             "budget, match_sizes: true, or another policy"
         )
-    grpo, workers = experiment.full_grpo(), experiment.resources.workers
-    if problem := check_subset(grpo, workers, capacity):
+    if problem := experiment.batch.problem(capacity):
         return f"{text}, so match_sizes selects {problem}"
     return None

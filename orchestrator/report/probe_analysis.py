@@ -203,7 +203,7 @@ def analyse_pool(
     outcomes, wrong = _read_outcomes(store, spec, pool)
     if not outcomes.drawn:
         return None
-    group_size = int(cells_of(plan.cells, spec)[0].grpo["num_generations"])
+    group_size = cells_of(plan.cells, spec)[0].batch.group_size
     tables = CellTables(outcomes)
     table = tables.with_group(spec, group_size)
     complete = outcomes.complete
@@ -275,7 +275,7 @@ def _summary(table: pa.Table, cell: Cell, size: int) -> Summary:
         cell.seed,
         cell.probe.settings.samples,
         repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
-        group_size=int(cell.grpo["num_generations"]),
+        group_size=cell.batch.group_size,
     )
 
 

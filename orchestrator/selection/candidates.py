@@ -34,7 +34,7 @@ def history_of(cell: Cell, subset: pa.Table) -> History:
         np.where(unknown, 0, successes),
         seed=cell.seed,
         updates=cell.updates,
-        group_size=int(cell.grpo["num_generations"]),
+        group_size=cell.batch.group_size,
     )
 
 

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.config.generations import check_subset
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.subsets import SubsetRequest, narrowest, reason, select, with_reason
 from orchestrator.storage.schema import SUBSET
@@ -39,7 +38,7 @@ def store_subset(store: Store, cell: Cell, difficulty: pa.Table) -> pa.Table:
 
 def _check_size(cell: Cell, size: int, difficulty: pa.Table) -> None:
     """Refuse a subset that `plan` could not know to be too small for the cell's updates."""
-    if problem := check_subset(cell.grpo, cell.resources.workers, size):
+    if problem := cell.batch.problem(size):
         bound = narrowest(difficulty, cell.match)
         because = f" ({bound[1]})" if bound and bound[0] == size else ""
         raise PolicyError(f"cell {cell.name}: its subset has {problem}{because}")

@@ -92,7 +92,7 @@ def build_trainer(
         model=model,
         processing_class=tokenizer,
         args=grpo_config(cell.probe.model, cell.seed, folder, grpo or cell.grpo),
-        reward_funcs=[correctness(mark, record.groups, int(cell.grpo["num_generations"]))],
+        reward_funcs=[correctness(mark, record.groups, cell.batch.group_size)],
         train_dataset=Dataset.from_list([training_row(task, prompt) for prompt in loaded]),
         peft_config=LoraConfig(task_type="CAUSAL_LM", **cell.lora),
     )

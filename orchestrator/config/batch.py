@@ -1,0 +1,104 @@
+"""How TRL divides GRPO into generations, micro-batches and updates. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class GrpoBatch:
+    """The batch of a cell's updates.
+
+    TRL generates for `per_generation` micro-batches at once and uses them `iterations` times; an
+    update accumulates the gradients of `accumulated` micro-batches of `micro` completions, on each
+    of the workers.
+    """
+
+    micro: int
+    accumulated: int
+    per_generation: float  # a fraction for a generation_batch_size that TRL refuses
+    iterations: int
+    group_size: int
+    updates: int
+    workers: int = 1
+
+    @classmethod
+    def of(cls, grpo: Mapping[str, Any], workers: int) -> Self:
+        """The batch of TRL's settings, defaults filled in."""
+        micro, accumulated = (
+            grpo["per_device_train_batch_size"],
+            grpo["gradient_accumulation_steps"],
+        )
+        per_generation = grpo.get("steps_per_generation") or accumulated
+        if size := grpo.get("generation_batch_size"):
+            per_generation = size / (micro * workers)
+        iterations = grpo.get("num_iterations", 1)
+        group_size, updates = grpo["num_generations"], grpo["max_steps"]
+        return cls(micro, accumulated, per_generation, iterations, group_size, updates, workers)
+
+    @property
+    def completions(self) -> int:
+        """Completions that an update learns from, over all workers."""
+        return self.micro * self.accumulated * self.workers
+
+    @property
+    def prompts_per_update(self) -> int:
+        """Groups per update, over all workers."""
+        return self.completions // self.group_size
+
+    @property
+    def updates_per_generation(self) -> float:
+        """How many updates use a generation; below 1 where an update needs several."""
+        return self.per_generation * self.iterations / self.accumulated
+
+    @property
+    def generations(self) -> int:
+        """Generations of all updates."""
+        return ceil(self.updates * self.accumulated / (self.per_generation * self.iterations))
+
+    @property
+    def rollouts(self) -> int:
+        """Completions that are generated for all updates, over all workers."""
+        return int(self.generations * self.per_generation * self.micro * self.workers)
+
+    def group_problem(self) -> str | None:
+        """Why groups do not fit the batch and what to write instead; None if they fit."""
+        group, total = self.group_size, self.completions
+        if group < 2:
+            return f"num_generations is {group}: write at least 2 (a group of one is always dead)"
+        if total % group == 0:
+            return None
+        fit = max(group, round(total / group) * group)
+        return (
+            f"num_generations {group} does not divide the {total} completions of one update "
+            f"(per_device_train_batch_size {self.micro} × gradient_accumulation_steps "
+            f"{self.accumulated} × workers {self.workers}): "
+            f"write a batch of {fit} completions, or another num_generations"
+        )
+
+    def problem(self, prompts: int) -> str | None:
+        """Why a subset of so many prompts does not fit updates and generations; None if it fits.
+
+        Of each epoch, TRL leaves out the prompts that do not fill a generation, and cuts the last
+        update short where the micro-batches do not fill it.
+        """
+        if prompts < self.prompts_per_update:
+            return (
+                f"{prompts} prompts, fewer than the {self.prompts_per_update} of one update: write "
+                "a smaller batch, or a budget and policies that select more prompts"
+            )
+        needed = self.per_generation * self.micro * self.workers / self.group_size
+        remedy = "leave out grpo.steps_per_generation and grpo.generation_batch_size"
+        if prompts < needed:
+            return (
+                f"{prompts} prompts, fewer than the {needed:g} of one generation: write a larger "
+                f"budget, or {remedy}"
+            )
+        epoch = int(prompts // needed * self.per_generation * self.iterations)
+        if epoch % self.accumulated and epoch < self.updates * self.accumulated:
+            return (
+                f"{prompts} prompts, an epoch of {epoch} micro-batches, so that its last update "
+                f"has {epoch % self.accumulated} in place of {self.accumulated}: {remedy}"
+            )
+        return None
