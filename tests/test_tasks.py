@@ -19,13 +19,12 @@ import pytest
 from data import data
 
 import tasks.sources.pools
-from tasks import Prompt, Task, TaskError
+from tasks import Prompt, Task, TaskError, _wrong_option
 from tasks.aime2025 import Aime2025, whole_answer
 from tasks.base import Answer
 from tasks.competition_math import SUBJECTS, CompetitionMath, boxed_gold, is_numeric
 from tasks.gsm8k import Gsm8k, gold_number, solution_steps
 from tasks.marking.marks import final_answer
-from tasks.options import wrong_option
 from tasks.question_file import QuestionFile, mark_text
 from tasks.shuffled_objects import ShuffledObjects
 
@@ -176,13 +175,13 @@ def annotated(
 def test_an_option_has_the_type_of_its_annotation(
     options: dict[str, Any], problem: str | None
 ) -> None:
-    assert wrong_option(annotated, options) == problem
+    assert _wrong_option(annotated, options) == problem
 
 
 def test_annotations_that_cannot_be_resolved_refuse_nothing() -> None:
     def mine(*, size: "Absent") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
-    assert wrong_option(mine, {"size": "large"}) is None
+    assert _wrong_option(mine, {"size": "large"}) is None
 
 
 @pytest.mark.parametrize(

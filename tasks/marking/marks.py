@@ -122,7 +122,7 @@ def mark_number(
 def mark_letter(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
     r"""Mark a lettered choice. `answer` is the gold letter, bare or in round brackets.
 
-    strict: the last `\boxed{}` holds exactly `(X)` or `X`. lenient: see `letters.find_letter`.
+    strict: the last `\boxed{}` holds exactly `(X)` or `X`. lenient: see `find_letter`.
     """
     if marking == "strict":
         box = last_box(completion)
