@@ -102,8 +102,11 @@ def evaluation_metrics(
         if name:
             ood = _set_metrics(part(evaluation, name, greedy=False), pass_at)
             metrics |= {f"ood/{name}/{key}": value for key, value in ood.items()}
+    tiers = np.array(own["tier"].to_pylist())
+    for tier in filter(None, np.unique(tiers)):
+        metrics[f"tier/{tier}/accuracy"] = accuracy(own.filter(pa.array(tiers == tier)))
     bands = by_band(base, own) if base is not None else {}
-    return metrics | _tier_metrics(own) | {f"band/{n}/accuracy": v for n, v in bands.items()}
+    return metrics | {f"band/{n}/accuracy": v for n, v in bands.items()}
 
 
 def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:
@@ -148,15 +151,6 @@ def by_band(base: pa.Table, evaluation: pa.Table) -> dict[str, float]:
             rates = [counts[i][1] / counts[i][0] for i in ids if counts.get(i, (0, 0))[0]]
             accuracies[name] = float(np.mean(rates)) if rates else float("nan")
     return accuracies
-
-
-def _tier_metrics(evaluation: pa.Table) -> dict[str, float]:
-    tiers = np.array(evaluation["tier"].to_pylist())
-    return {
-        f"tier/{tier}/accuracy": accuracy(evaluation.filter(pa.array(tiers == tier)))
-        for tier in np.unique(tiers)
-        if tier
-    }
 
 
 def by_update(evaluations: pa.Table) -> dict[int, pa.Table]:

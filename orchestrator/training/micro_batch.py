@@ -41,11 +41,7 @@ def shrink(cell: Cell, store: Store, size: int) -> RuntimeError:
             "out of memory with a micro-batch of 1: lower grpo.max_completion_length, or raise "
             "resources.gpus"
         )
-    smaller = _smaller(size)
+    # The largest proper divisor: half, where that is whole.
+    smaller = next(size // d for d in range(2, size + 1) if size % d == 0)
     store.write_json({"micro_batch": smaller}, "cells", cell.cell_id, FILE)
     return SmallerBatch(f"out of memory with a micro-batch of {size}: {smaller} from here on")
-
-
-def _smaller(size: int) -> int:
-    """The largest proper divisor: half, where that is whole."""
-    return next(size // d for d in range(2, size + 1) if size % d == 0)

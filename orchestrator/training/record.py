@@ -87,6 +87,12 @@ def running_ledger(
     processed = (int(row["value"]) for row in reversed(log) if row["name"] == "num_tokens")
     all_tokens = next(processed, generated)  # with those of prompts
     updates = max([logged, *groups.tallies])
+    discarded = {
+        "discarded": lost.groups,
+        "discarded_live": lost.live,
+        "discarded_rollouts": lost.rollouts,
+        "discarded_tokens": lost.generated_tokens,
+    }
     return {
         "prompts": len(groups.seen),
         "epochs": groups.seen.total() / size,
@@ -104,16 +110,7 @@ def running_ledger(
         "kl_only_updates": _kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
         "seconds": round(seconds, 3),
         "gpu_seconds": round(seconds * cell.resources.gpus * cell.resources.workers, 3),
-    } | ({} if groups.discarded is None else _of_discarded(lost))
-
-
-def _of_discarded(lost: Tally) -> dict[str, float]:
-    return {
-        "discarded": lost.groups,
-        "discarded_live": lost.live,
-        "discarded_rollouts": lost.rollouts,
-        "discarded_tokens": lost.generated_tokens,
-    }
+    } | ({} if groups.discarded is None else discarded)
 
 
 def pulls_to_base(cell: Cell) -> bool:

@@ -92,15 +92,31 @@ def find_problem(settings: TrainingSettings, *, adapter: bool = True) -> str:
 
     Without `adapter`, LoRA's settings are not checked.
     """
+    import torch
     from peft import LoraConfig
+    from transformers import Trainer
+    from transformers.optimization import get_scheduler
 
     place = "grpo"
     try:
-        config = _trl_config(settings)
+        from orchestrator.training.trainer import grpo_config
+
+        # This process is one of `workers`: it takes the batch of all, which TRL compares with
+        # groups.
+        batch = settings.grpo["per_device_train_batch_size"] * settings.resources.workers
+        grpo = settings.grpo | {"per_device_train_batch_size": batch}
+        with tempfile.TemporaryDirectory(prefix="decile-check-") as folder:
+            config: Any = grpo_config(settings.model, 0, Path(folder), grpo)
         place = "grpo: optim"
-        _construct_optimizer(config)
+        Trainer.get_optimizer_cls_and_kwargs(config)  # its package may be missing
         place = "grpo: lr_scheduler_type"
-        _construct_schedule(config)
+        get_scheduler(
+            config.lr_scheduler_type,
+            torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=config.learning_rate),
+            num_warmup_steps=config.get_warmup_steps(config.max_steps),
+            num_training_steps=config.max_steps,
+            scheduler_specific_kwargs=config.lr_scheduler_kwargs,
+        )
         if not adapter:
             return ""
         place = "lora"
@@ -111,38 +127,6 @@ def find_problem(settings: TrainingSettings, *, adapter: bool = True) -> str:
     except REFUSALS as error:
         return f"{place}: {' '.join(str(error).split())}"
     return ""
-
-
-def _trl_config(settings: TrainingSettings) -> Any:
-    """TRL's configuration."""
-    from orchestrator.training.trainer import grpo_config
-
-    # This process is one of `workers`: it takes the batch of all, which TRL compares with groups.
-    batch = settings.grpo["per_device_train_batch_size"] * settings.resources.workers
-    grpo = settings.grpo | {"per_device_train_batch_size": batch}
-    with tempfile.TemporaryDirectory(prefix="decile-check-") as folder:
-        return grpo_config(settings.model, 0, Path(folder), grpo)
-
-
-def _construct_optimizer(config: Any) -> None:
-    """The class of the optimizer, whose package may be missing."""
-    from transformers import Trainer
-
-    Trainer.get_optimizer_cls_and_kwargs(config)
-
-
-def _construct_schedule(config: Any) -> None:
-    """The schedule of the learning rate, for an optimizer of one weight."""
-    import torch
-    from transformers.optimization import get_scheduler
-
-    get_scheduler(
-        config.lr_scheduler_type,
-        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=config.learning_rate),
-        num_warmup_steps=config.get_warmup_steps(config.max_steps),
-        num_training_steps=config.max_steps,
-        scheduler_specific_kwargs=config.lr_scheduler_kwargs,
-    )
 
 
 def _construct_adapter(source: ModelSource, lora: Any) -> None:
