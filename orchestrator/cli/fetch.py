@@ -12,13 +12,14 @@ from typing import Any
 from orchestrator.config.catalog import LoadedConfig, load_config
 from orchestrator.pipeline.transfer import (
     HubFile,
+    TransferProgress,
     absent_files,
     download,
     list_files,
     one_at_a_time,
     received,
+    size_text,
 )
-from orchestrator.pipeline.transfer_progress import TransferProgress, size_text
 from orchestrator.planning.load import fetch_advice, repositories
 from orchestrator.planning.plan import make_plan
 from orchestrator.planning.resolve import Resolved, resolve
