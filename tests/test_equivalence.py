@@ -77,6 +77,7 @@ def test_normalization_removes_differences_of_spelling() -> None:
         (r"5\text{ million}", r"5\text{ million}", ""),
         (r"5\text{ if }", r"5\text{ if }", ""),
         ("2 ab", "2 ab", ""),
+        (r"5\text{-}", "5", ""),
         (r"\text{Alice}\text{ Bob}", r"\text{Alice}\text{ Bob}", ""),
     ],
 )

@@ -147,6 +147,7 @@ def test_a_number_is_read_from_its_place(text: str, value: str | None, place: st
     [
         ("so 7 and 18", "18"),
         ("He has $1,800.50 left", "3601/2"),
+        ("he is at -$18", "-18"),
         ("from **7** to **18**", "18"),
         ("it fell to −18 degrees", "-18"),
         ("18 of " + "them " * 30, "18"),
@@ -252,6 +253,7 @@ def test_a_box_may_hold_one_level_of_braces() -> None:
     assert last_box(r"\boxed{\frac{1}{2}}") == r"\frac{1}{2}"
     assert last_box(r"\boxed{ 7 }") == "7"
     assert last_box(r"\boxed{a} \boxed{b") == "a"
+    assert last_box(r"\boxed{3} \fbox{}", ("boxed", "fbox")) == "", "the last one, though empty"
     for text in ("no box", "{7}", "}", r"\text{7}", r"\boxed{a"):
         assert last_box(text) is None
     assert last_box(r"\boxed{{a}}") == "{a}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from factories import finished_sweep
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.report import drawing
+from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import (
     BudgetMismatch,
     Steps,
@@ -125,6 +127,22 @@ def test_truncated_groups_are_drawn_separately(rows: list[Row]) -> None:
     cut = dataclasses.replace(rows[0], shares={1: share, 2: share})
     assert "all wrong, truncated" in labels(figures.group_areas({"hard": [cut]}))
     assert "all wrong, truncated" not in labels(figures.group_areas({"hard": [rows[0]]}))
+
+
+def test_a_cell_whose_subset_is_lost_is_reported_without_its_ties(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path, seeds=[0])
+    for cell in plan.cells:
+        Path(store.path("subsets", f"{cell.subset_key}.parquet")).unlink()
+    rows = read_rows(store, plan.cells)
+    assert len(rows) == len(plan.cells) and all(row.ties is None for row in rows)
+
+
+def test_the_views_are_written_again_once_claims_are_declared(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path, seeds=[0])
+    before = analyse(plan, store).digest
+    assert analyse(plan, store).digest == before
+    store.write_json({"claims": {"hard > random": "2026-01-01"}}, "sweeps", f"{plan.name}.json")
+    assert analyse(plan, store).digest != before
 
 
 def labels(svg: str) -> str:

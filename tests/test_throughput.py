@@ -294,6 +294,8 @@ def test_measured_cells_calibrate_nominal_costs() -> None:
     assert calibration == Calibration(0.5, 1.7, 1.7, 3), "medians; evaluation was not measured"
     assert calibration(nominal) == Cost(5, 170, 34)
     assert calibrate([]) == Calibration()
+    without_start = [(Cost(0, 100, 0), Cost(3, 150, 0))]
+    assert calibrate(without_start) == Calibration(1.0, 1.5, 1.5, 1), "nothing to divide by"
 
 
 def test_before_sampling_lengths_are_assumed_and_marked_so() -> None:
@@ -391,6 +393,8 @@ def test_the_evaluations_of_a_cell_are_shared_by_its_workers(tmp_path: Path) -> 
         assert (work.evaluations, work.counts.generations, work.counts.rows) == (2, 6, 8)
         assert (work.prompt, work.tokens, work.live) == (10, 22.5, 0.5)
         assert 24 < work.steps < 25 and not (work.trl_draws or work.padded or work.recompute)
+    grpo = cell.grpo | {"gradient_checkpointing": True}
+    assert cell_workload(plan, cell.model_copy(update={"grpo": grpo}), expected).recompute
 
 
 def test_a_result_records_its_timing(tmp_path: Path) -> None:
