@@ -26,11 +26,11 @@ from orchestrator.report.content import (
     by_file_name,
 )
 from orchestrator.report.drawing import policy_styles
-from orchestrator.report.probe_analysis import analyse_pool, pool_section
+from orchestrator.report.probe_analysis import analyse_pool
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.report.sections import ledger, spread, sweep
 from orchestrator.report.sections.claims import ClaimResult, claim_results
-from orchestrator.report.sections.pool import pool_sections
+from orchestrator.report.sections.pool import pool_section, pool_sections
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import stopped_lines

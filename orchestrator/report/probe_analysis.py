@@ -1,8 +1,8 @@
-"""What one training probe says about its pool, computed once; page and terminal only render it.
+"""What a training probe says about its pool, as values; page and terminal only render them.
 
-Only training prompts are read. The samples may be incomplete: then the numbers cover those drawn.
-
-The difficulty of the pool and of each subset: the section of a training probe.
+A probe's own report analyses all of its samples, which may be incomplete: then the numbers cover
+those drawn. A sweep's report has its cells' subsets beside the pool. Only training prompts are
+read.
 """
 
 import json
@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,8 +30,6 @@ from orchestrator.planning.pools import Pool
 from orchestrator.probing.outcomes import OutcomeReader, Outcomes, load_outcomes
 from orchestrator.probing.probe import targets_of
 from orchestrator.probing.sample_store import COUNTED, load_samples, rows_of_parts
-from orchestrator.report.content import Figure, FigureRow, Paragraph, Section
-from orchestrator.report.sections.figures import failure_histogram, outcome_bars
 from orchestrator.selection.stored import read_subset, request_of
 from orchestrator.selection.subsets import select
 from orchestrator.storage.schema import SAMPLES
@@ -41,12 +38,13 @@ from policies import PolicyError
 from tasks import OUTCOMES, Prompt
 from tasks.prompt_table import PromptTable
 
-ADAPTIVE = (
-    "The probe was adaptive: prompts that could no longer change the subset were sampled less, so "
-    "the figure shows the samples as drawn, which are not estimates of their pass rates."
-)
+Ints = npt.NDArray[np.integer]
 
-
+EXAMPLES = 3  # completions to read of each outcome
+SUSPECTS_READ = 5  # suspected wrong gold answers shown with a completion
+AGREED = "agreed"  # the key of completions that agree against the gold answer
+SIMULATED_PROMPTS = 200_000  # of all second probes together
+UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
 # Settings outside of the block probe that decide which prompts are selected.
 _OF_SUBSETS = ("budget", "match_sizes", "grpo.num_generations")
 
@@ -75,57 +73,28 @@ def subset_cells(plan: Plan, spec: ProbeSpec) -> dict[str, Cell]:
     return first
 
 
-def pool_section(plan: Plan, store: Store, spec: ProbeSpec) -> Section:
-    """The figures of one training probe; a paragraph in their place while samples are missing."""
-    title = pool_title(plan, spec)
-    anchor, heading = f"difficulty-{spec.key}-{spec.dataset.name}", f"Difficulty: {title}"
+@dataclass(frozen=True)
+class PoolOutcomes:
+    """A pool's difficulty, and the outcomes of its samples in each subset (first seed)."""
+
+    title: str
+    table: pa.Table
+    stops_early: bool
+    subsets: Mapping[str, Mapping[str, int]]
+
+
+def pool_outcomes(plan: Plan, store: Store, spec: ProbeSpec) -> PoolOutcomes:
+    """Read them for the subsets that are stored. Raises RuntimeError while samples are missing."""
     pool = plan.pool(spec)
-    adaptive = targets_of(plan, spec) is not None
-    try:
-        outcomes = load_outcomes(store, spec, pool.train, pool.task, partial=adaptive)
-    except RuntimeError as error:
-        return Section(anchor, heading, (Paragraph(str(error)),))
+    stops_early = targets_of(plan, spec) is not None
+    outcomes = load_outcomes(store, spec, pool.train, pool.task, partial=stops_early)
     table = difficulty_of(plan, spec, outcomes)
-    note = (Paragraph(ADAPTIVE),) if adaptive else ()
-    figures = pool_figures(title, table, spec, _outcomes(plan, store, spec, table))
-    return Section(anchor, heading, (*note, figures))
-
-
-def pool_figures(
-    title: str, table: pa.Table, spec: ProbeSpec, subsets: Mapping[str, Mapping[str, int]]
-) -> FigureRow:
-    """The pool by correct completions, and its outcomes beside those of `subsets` (by name)."""
-    histogram = Figure(
-        f"Prompts of the pool by correct completions, {title}: {table.num_rows} prompts, by "
-        "the outcome of their completions",
-        partial(failure_histogram, table, spec.settings.samples),
-    )
-    outcomes = Figure(
-        f"Outcomes of the base model's completions, {title}: in the pool and in each subset",
-        partial(outcome_bars, {"pool": outcome_counts(table), **subsets}),
-    )
-    return FigureRow((histogram, outcomes))
-
-
-def _outcomes(
-    plan: Plan, store: Store, spec: ProbeSpec, table: pa.Table
-) -> dict[str, dict[str, int]]:
-    """Outcomes of the probe's samples in each subset (first seed)."""
-    outcomes: dict[str, dict[str, int]] = {}
+    subsets: dict[str, dict[str, int]] = {}
     for name, cell in subset_cells(plan, spec).items():
         if (subset := read_subset(store, cell)) is not None:
             chosen = pc.is_in(table["prompt_id"], value_set=subset["prompt_id"].combine_chunks())
-            outcomes[name] = outcome_counts(table.filter(chosen))
-    return outcomes
-
-
-Ints = npt.NDArray[np.integer]
-
-EXAMPLES = 3  # completions to read of each outcome
-SUSPECTS_READ = 5  # suspected wrong gold answers shown with a completion
-AGREED = "agreed"  # the key of completions that agree against the gold answer
-SIMULATED_PROMPTS = 200_000  # of all second probes together
-UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
+            subsets[name] = outcome_counts(table.filter(chosen))
+    return PoolOutcomes(pool_title(plan, spec), table, stops_early, subsets)
 
 
 class PolicyOutlook(NamedTuple):

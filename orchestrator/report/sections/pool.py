@@ -1,6 +1,7 @@
-"""The sections of a probe's page, from the analysis of each pool."""
+"""The sections about a pool: those of a probe's page, and the one of a sweep's page."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -8,10 +9,14 @@ import pyarrow as pa
 from orchestrator.difficulty.agreement import Agreement
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.table import Summary, outcome_counts
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.plan import Plan
 from orchestrator.report.content import (
     Block,
     Command,
     Completions,
+    Figure,
+    FigureRow,
     Paragraph,
     PromptList,
     Section,
@@ -20,10 +25,22 @@ from orchestrator.report.content import (
     one_line,
     visible,
 )
-from orchestrator.report.probe_analysis import ADAPTIVE, AGREED, Example, PoolAnalysis, pool_figures
+from orchestrator.report.probe_analysis import (
+    AGREED,
+    Example,
+    PoolAnalysis,
+    pool_outcomes,
+    pool_title,
+)
+from orchestrator.report.sections.figures import failure_histogram, outcome_bars
 from orchestrator.report.sections.tables import NONE
+from orchestrator.storage.store import Store
 from tasks import OUTCOMES
 
+ADAPTIVE = (
+    "The probe was adaptive: prompts that could no longer change the subset were sampled less, so "
+    "the figure shows the samples as drawn, which are not estimates of their pass rates."
+)
 LISTED = 20  # prompts of a list; the difficulty table has all of them
 MAX_TIERS = 30  # lines of a table; the smallest tiers share the last one
 BANDS = ("0 %", "≤ 25 %", "≤ 50 %", "≤ 75 %", "< 100 %", "100 %", "none")  # of pass rates
@@ -60,10 +77,39 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
                 yield Section(f"{name}-{number}", f"{title}{suffix}", tuple(blocks))
 
 
+def pool_section(plan: Plan, store: Store, spec: ProbeSpec) -> Section:
+    """The figures of one training probe; a paragraph in their place while samples are missing."""
+    anchor = f"difficulty-{spec.key}-{spec.dataset.name}"
+    heading = f"Difficulty: {pool_title(plan, spec)}"
+    try:
+        pool = pool_outcomes(plan, store, spec)
+    except RuntimeError as error:
+        return Section(anchor, heading, (Paragraph(str(error)),))
+    note = (Paragraph(ADAPTIVE),) if pool.stops_early else ()
+    figures = pool_figures(pool.title, pool.table, spec.settings.samples, pool.subsets)
+    return Section(anchor, heading, (*note, figures))
+
+
+def pool_figures(
+    title: str, table: pa.Table, samples: int, subsets: Mapping[str, Mapping[str, int]]
+) -> FigureRow:
+    """The pool by correct completions, and its outcomes beside those of `subsets` (by name)."""
+    histogram = Figure(
+        f"Prompts of the pool by correct completions, {title}: {table.num_rows} prompts, by "
+        "the outcome of their completions",
+        partial(failure_histogram, table, samples),
+    )
+    outcomes = Figure(
+        f"Outcomes of the base model's completions, {title}: in the pool and in each subset",
+        partial(outcome_bars, {"pool": outcome_counts(table), **subsets}),
+    )
+    return FigureRow((histogram, outcomes))
+
+
 def _difficulty(pool: PoolAnalysis) -> list[Block]:
     outcomes = {p.policy: p.summary.outcomes for p in pool.policies if p.summary}
     blocks: list[Block] = [Paragraph(f"{line[0].upper()}{line[1:]}.") for line in facts(pool)]
-    blocks.append(pool_figures(pool.title, pool.table, pool.spec, outcomes))
+    blocks.append(pool_figures(pool.title, pool.table, pool.samples, outcomes))
     if (tiers := tier_table(pool.table)).body:
         blocks.append(tiers)
     return blocks
