@@ -1,11 +1,8 @@
-"""Checks what a sweep needs within seconds: libraries, Ray, MLflow, every marker.
+"""Checks what a sweep needs: libraries, Ray, MLflow and every marker, within seconds.
 
-A whole sweep in a minute on this machine: probe, subset, GRPO, evaluation, result.
-
-`decile doctor --gpu` runs it before a real sweep occupies a GPU for hours. It trains the embedded
-model through the ordinary pipeline, so what fails here would fail there.
-
-`decile doctor --storage`: whether all files of a storage prove themselves.
+With --gpu, the embedded model goes through the ordinary pipeline in a minute: probe, subset, GRPO,
+evaluation, result. What fails here would fail in a sweep that occupies a GPU for hours. With
+--storage, every file of a storage proves itself.
 """
 
 import importlib.metadata

@@ -1,10 +1,7 @@
 """`decile init`: looks at a file of questions and writes an experiments.yaml that fits it.
 
-The model that `decile init` writes: from an embedded name, a folder or a Hub id.
-
-The experiment that `decile init` proposes: it fits the data, the model and the machine.
-
-What `decile init` prints about the data, the model and the machine.
+The experiment that it proposes fits the data, the model (an embedded name, a folder or a Hub id)
+and the machine; what it found out about each is printed.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The commands of `decile` and their options. What each does is in `commands`.
 
-The parser's errors: one line that says what to write instead, with an example of the command.
+An error of the parser is one line that says what to write instead, with an example of the command.
 """
 
 import argparse

@@ -2,8 +2,6 @@
 
 Every model forbids unknown keys, and every message says what is wrong and what to write instead;
 `load_config` adds file and line.
-
-Whether the settings of an experiment allow its online policies. Pure.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The grammar of claims, which are stated in experiments.yaml before a sweep runs. Pure.
+"""Claims, which are stated in experiments.yaml before a sweep runs: grammar and check. Pure.
 
     claims:
       - hard > random on gsm8k by 3
@@ -10,11 +10,8 @@
 
 docs/claims.md describes it. A claim compares two sides, each of which fixes the values of some axes
 of the grid; `r2` is compared with a number. Sizes are percentage points.
-`orchestrator.config.claims` looks up the names, `orchestrator.stats.claim_tests` judges a claim.
-
-Looks up the names of a claim in its experiment, and checks what will be measured. Pure.
-
-A claim is checked before a sweep runs, so that no sweep ends without what its claims need.
+A claim's names are looked up in its experiment before anything runs, so that no sweep ends without
+what its claims need; `orchestrator.stats.claim_tests` judges it.
 """
 
 import re

@@ -1,13 +1,9 @@
-"""An experiment, with its block resources.
-
-The settings of an experiment as axes of its grid: names, combinations, texts. Pure.
+"""An experiment: its settings, its grid, and its settings as axes of that grid. Pure.
 
     grid: {model: [tiny], …, budget: [0.05, 0.1], probe.samples: [1, 5, 10], grpo.beta: [0, 0.1]}
 
 An axis is named like the setting, with the block before a dot. Every combination of values is an
 experiment of its own, validated like one that is written out.
-
-The block grid of an experiment: its axes.
 """
 
 import json

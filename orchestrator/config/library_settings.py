@@ -1,14 +1,10 @@
 """The settings of TRL's GRPO and PEFT's LoRA: which exist, which Decile sets, Decile's defaults.
 
-Names, types and accepted words are read from the libraries' source (`library_sources`). The ranges
-of numbers stand here, because neither library declares them.
-
-What TRL, PEFT and vLLM declare about their settings, read from their source as text.
-
-`site` is the folder of another environment's libraries; None reads this process's own.
-
 Importing the libraries takes seconds and loads torch. Their source gives the names, types and
-accepted words of the settings in milliseconds, and always matches the installed version.
+accepted words of the settings in milliseconds, and always matches the installed version; vLLM's
+engine arguments are read in the same way. The ranges of numbers stand here, because no library
+declares them. `site` is the folder of another environment's libraries; None reads this process's
+own.
 """
 
 import ast

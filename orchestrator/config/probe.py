@@ -1,7 +1,4 @@
-"""The blocks `probe` and `evaluate`: how completions are drawn and counted.
-
-Checks `engine_args`: which names an engine takes, and which values.
-"""
+"""The blocks `probe` and `evaluate`: how completions are drawn and counted, and by which engine."""
 
 import inspect
 from collections.abc import Mapping

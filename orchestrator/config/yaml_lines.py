@@ -3,10 +3,9 @@
 Keys are strings. Of YAML 1.1's types only those of JSON remain: 2001-01-01 and 1:30 are strings, as
 in YAML 1.2, and tags such as !!binary are refused.
 
-What to write instead of YAML that does not parse.
-
-The parser's words ("did not find expected key") describe its own state. Each is mapped to its usual
-cause here; the line is the one to edit, such as that of the bracket which is not closed.
+Where a file does not parse, the parser's words ("did not find expected key") describe its own
+state. Each is mapped to its usual cause here; the line is the one to edit, such as that of the
+bracket which is not closed.
 """
 
 import re

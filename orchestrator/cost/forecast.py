@@ -6,8 +6,6 @@ otherwise, in which the estimate counts as much as a few updates. What remains i
 order in which it will run, so that a last cell that runs alone counts in full. Between two reports
 of a cell or a probe, its remaining time counts down until the next report is due. From then on it
 rises, since whatever is late may take longer still.
-
-How fast work goes, and how much time is left of it. Pure.
 """
 
 import time

@@ -4,8 +4,6 @@ An estimate: it counts the tensors that the code holds at its two peaks, generat
 updating on a micro-batch. Bytes per token were counted on the seven models of SHAPES under bfloat16
 autocast (`tests/test_memory.py` repeats the count on a small model). The GPU's context and the
 allocator's waste are a round number, not measured.
-
-A batch and a precision that fit a model's training into a GPU's memory. Pure.
 """
 
 import json

@@ -10,11 +10,8 @@ batch, which is computed from the probe's completions. What else an update costs
 computed: Decile's decoder drops completions that have ended, and dead groups are left out of the
 loss where that is exact, so the probe's lengths and pass rates matter as well.
 
-How many rollouts an online policy discards, by the pass rates of its prompts. Pure.
-
-Whether a cell of each model fits a GPU's memory, and how many cells at once. Pure.
-
-Uses the peak memory of the plan's finished cells if there are any, else an estimate.
+Whether a cell fits a GPU's memory, and how many at once, follows from the peak memory of the plan's
+finished cells if there are any, else from an estimate.
 """
 
 from collections.abc import Mapping, Sequence

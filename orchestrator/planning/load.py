@@ -1,6 +1,7 @@
 """Second pass of planning: the prompts of the datasets, checked against the experiment.
 
-The models and data sets that an experiment reads from the hub at pinned commits.
+Models and data sets of the hub are read at pinned commits; what is missing on this machine is named
+with the command that fetches it.
 """
 
 import shlex

@@ -14,13 +14,9 @@ duplicate, a long question with one word changed is. This finds 64 of MATH's 7,5
 13 of them templates with other numbers. Runs of two words find 141 and 42, and runs of five miss a
 single typo in any question under 41 words.
 
-The normalized words of a question, by which questions are compared.
-
-Which questions of a large pool can be near duplicates of a test set's, without reading words.
-
-`find_overlap` compares words, which takes some 20 µs a question in Python. Here the same words of a
-whole batch are hashed at once with NumPy, and only questions that share enough runs of words with
-the test set are left to compare. Hashes can only add candidates, never lose one: a pair of equal
+Comparing words takes some 20 µs a question in Python. So the words of a whole batch are hashed at
+once with NumPy first, and only questions that share enough runs of words with the test set are left
+to compare. Hashes can only add candidates, never lose one: a pair of equal
 hashes makes a question look smaller by one run at most, for which `SLACK` makes room.
 """
 

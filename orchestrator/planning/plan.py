@@ -1,8 +1,7 @@
-"""An experiment -> its probes and cells, in three passes: resolve, load, expand. Runs nothing.
+"""An experiment -> its probes and cells, in three passes: resolve, load, expand. Pure.
 
-The claims of an experiment with their names looked up, and checked against its cells. Pure.
-
-Third pass of planning: every combination of the axes -> a cell. Pure.
+The last pass is here: every combination of the axes becomes a cell, and the names in the claims are
+looked up among the cells. Nothing runs.
 """
 
 from collections.abc import Mapping, Sequence

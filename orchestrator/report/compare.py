@@ -1,15 +1,9 @@
-"""What a sweep may conclude: comparisons in words and caveats. Pure.
+"""Finished cells -> families that differ in policy and seed only, compared: the basis of verdicts.
 
-Steps to match: how soon a policy is as good as training on the whole pool. Pure: NumPy.
-
-Steps to match in a sweep: each policy against the one that trains on the whole pool.
-
-How much results vary between training seeds, from every finished cell of the store.
-
-The finished cells that differ in policy and seed only, compared: the basis of every verdict.
-
-Pure given rows. Holm's correction covers all pairs of all families, because one report is one
-family of tests, however many tables it has.
+Holm's correction covers all pairs of all families, because one report is one family of tests,
+however many tables it has. Steps to match say how soon a policy is as good as training on the whole
+pool. How much results vary between training seeds is read from every finished cell of the store;
+all else is pure.
 """
 
 from collections.abc import Mapping, Sequence

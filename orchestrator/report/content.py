@@ -1,9 +1,8 @@
 """What a report consists of: tables, figures, paragraphs and details, grouped in sections.
 
 Plain values: the page, the terminal, MLflow and the notebook only render them. `kind` names the
-macro of templates/blocks.html that does so in HTML.
-
-Stored texts as people can read them: of bounded length, control characters spelled out.
+macro of templates/blocks.html that does so in HTML. Stored texts are made readable: of bounded
+length, control characters spelled out.
 """
 
 import csv

@@ -1,6 +1,7 @@
-"""The analysis in the terminal: the result table, then the conclusions as plain text.
+"""An analysis as a page and as text.
 
-The analysis as one self-contained HTML page, without scripts or network; see templates/.
+The page is one HTML file without scripts or network; see templates/. In the terminal, the result
+table comes first, then the conclusions.
 """
 
 from collections.abc import Iterable

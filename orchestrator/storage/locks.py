@@ -3,7 +3,7 @@
 Each is an flock on a file. NFS refuses an exclusive one on a file that is open for reading only,
 and a shared one on a file that is open for writing only.
 
-Temporary folders that do not outlive their process for long, even one that is killed.
+With such a lock, temporary folders do not outlive their process for long, even one that is killed.
 """
 
 import fcntl

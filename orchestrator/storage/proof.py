@@ -1,13 +1,12 @@
-"""How a stored file proves itself: the hash of its bytes and its path in the storage are inside it.
+"""Content hashes: those that identify values and folders, and those by which a file proves itself.
 
-JSON holds both in its field `proof`, Parquet in the metadata of its footer, Markdown in a comment.
-The hash is that of the file with BLANK in place of the hash's own digits. A file whose bytes have
-changed, or that lies in another place than the one it was written to, fails verification. The proof
-of a manifest also lists files that cannot hold a proof of their own, with size and hash each.
+A stored file contains the hash of its bytes and its path in the storage. JSON holds both in its
+field `proof`, Parquet in the metadata of its footer, Markdown in a comment. The hash is that of the
+file with BLANK in place of the hash's own digits. A file whose bytes have changed, or that lies in
+another place than the one it was written to, fails verification. The proof of a manifest also lists
+files that cannot hold a proof of their own, with size and hash each.
 
 A file without a proof is of an older version: it is accepted, but not verified.
-
-Content hashes that identify files, model folders and JSON values.
 """
 
 import hashlib

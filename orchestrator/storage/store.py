@@ -4,14 +4,10 @@ Contract: a file under its final name is complete. On a local file system, every
 under a temporary name, flushed and renamed; an object store shows an object only once its upload is
 complete. JSON and tables prove themselves (see `proof`): one that fails verification is logged by
 name and reads like a file that is absent.
-Below its root, no link is followed and only regular files are opened.
 
-What a local folder contains, without what a storage ignores.
-
-A link could show a file under two names, or a folder within itself; a FIFO blocks whoever opens it;
-pyarrow reads no name that is not UTF-8.
-
-Checks on a file that a command is to write, before it does any work.
+Below its root, no link is followed and only regular files are opened: a link could show a file
+under two names, or a folder within itself; a FIFO blocks whoever opens it; pyarrow reads no name
+that is not UTF-8.
 """
 
 import errno

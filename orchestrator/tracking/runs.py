@@ -1,10 +1,6 @@
 """One sweep's runs in MLflow: an experiment, a parent run, one run per cell.
 
 Imports mlflow inside functions. MLflow's exceptions propagate; `tracking.Tracker` catches them.
-
-A sweep's parent run in MLflow: settings, report, status. Imports mlflow inside functions.
-
-MLflow's exceptions propagate; `tracking.Tracker` catches them.
 """
 
 import math

@@ -1,8 +1,7 @@
-"""A sweep as MLflow shows it on its parent run: report, tables, figures, headline numbers.
+"""A cell and a sweep as MLflow shows them. Imports no mlflow.
 
-Imports no mlflow.
-
-A cell as MLflow shows it: tags, parameters, curves, summary, samples. Imports no mlflow.
+A cell: tags, parameters, curves, summary, samples. The sweep, on its parent run: report, tables,
+figures, headline numbers.
 """
 
 import csv

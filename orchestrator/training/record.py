@@ -6,12 +6,8 @@ with a file that fails verification, is not used, but the one before it. At the 
 move to the cell's folder, and `result.json` is written last of all: a cell is finished when that
 file exists.
 
-What a cell consumed, from what its trial recorded. Pure.
-
-Counted while it trains (`running_ledger`) and from the stored tables at the end (`ledger`): the two
-agree, and `stats/fairness.py` compares the ledgers of the cells.
-
-The README.md of a finished cell, in place of the one that TRL writes.
+The ledger, what a cell consumed, is counted while it trains (`running_ledger`) and from the stored
+tables at the end (`ledger`): the two agree, and `stats/fairness.py` compares those of the cells.
 """
 
 import importlib.metadata

@@ -1,11 +1,9 @@
-"""Rollouts of a GRPO update by Decile's own decoder, in place of TRL's call of `generate`.
+"""Rollouts of a GRPO update by Decile's own decoder, their rewards, and the record of every group.
 
 The decoder reads a prompt once for its whole group and stops computing a row that has ended; see
 `sampling.transformers`. A rollout's randomness depends on (seed, update, prompt_id, its number in
 the group) alone: a resumed cell draws what an undisturbed one draws, and neither the number of
 workers nor the memory at hand changes a rollout by more than rounding.
-
-The reward of a rollout, its correctness, and the record of every group.
 """
 
 from collections.abc import Callable, Mapping, Sequence

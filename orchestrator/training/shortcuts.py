@@ -1,4 +1,4 @@
-"""Log-probabilities of completions from one pass that reads the prompt of a group once.
+"""What the loss need not compute: the prompt of a group more than once, and rows that move nothing.
 
 The rows of a batch are laid end to end in one sequence without padding: each prompt, followed by
 the completions of the adjacent rows that have it ("Prefix Grouper", arXiv 2506.05433). Everything
@@ -6,14 +6,11 @@ but attention works token by token and costs what the tokens cost. Attention run
 prompt attends to itself, and each completion to its prompt and itself. Tokens keep the positions
 that they have in TRL's padded rows, so that results differ by rounding alone.
 
-B is the number of rows, T of tokens in the sequence, N of scored tokens, H of heads, d their size;
-a group has R rows with a prompt of p tokens, of whose own tokens at most c are read.
-
-Which rows of a generation move the weights, and in what order micro-batches take them.
-
-B is the number of rows of a micro-batch, P the columns of its prompts (padded on the left) and C of
-its completions (padded on the right). A batch is TRL's: tensors with one entry per row, and scalars
-that hold for all rows.
+A batch is TRL's: tensors with one entry per row, and scalars that hold for all rows. B is the
+number of rows of a micro-batch, P the columns of its prompts (padded on the left) and C of its
+completions (padded on the right). T is the number of tokens in the sequence, N of scored tokens, H
+of heads, d their size; a group has R rows with a prompt of p tokens, of whose own tokens at most c
+are read.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,4 @@
-"""The GRPO trainer of a cell: its settings and its training rows.
-
-The trainer callback that keeps a cell's record.
-"""
+"""The GRPO trainer of a cell: its settings, its training rows, and the callback that records it."""
 
 import time
 from collections.abc import Callable, Sequence

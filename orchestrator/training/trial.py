@@ -4,12 +4,10 @@
 killed at any moment: called again, it resumes from the last complete checkpoint, and it does
 nothing for a cell that has its result.
 
-Where a cell's trainer writes its checkpoints: in the store, or on the node and copied to it.
-
-A trainer writes to a local folder. In a file system store, that is the cell's own folder. With an
-object store the trainer writes to a scratch folder on its node, every checkpoint is uploaded before
-its manifest, and a cell that resumes downloads it again, on whichever node. Either way a kill costs
-the updates since the last checkpoint.
+A trainer writes its checkpoints to a local folder. In a file system store, that is the cell's own.
+With an object store the trainer writes to a scratch folder on its node, every checkpoint is
+uploaded before its manifest, and a cell that resumes downloads it again, on whichever node. Either
+way a kill costs the updates since the last checkpoint.
 """
 
 import io

@@ -3,8 +3,6 @@
 TRL offers no hook for the order of prompts, for what draws a generation, or for the rows, the mask
 and the passes of the loss. `tests/test_library_internals.py` compares everything used here with the
 installed version, and `pyproject.toml` pins TRL to the minor version that was tested.
-
-The order in which TRL takes prompts, so that a resumed cell takes those that are left.
 """
 
 import logging

@@ -1,14 +1,11 @@
-"""The claims of an experiment, judged on its finished cells.
+"""The claims of an experiment, judged on its finished cells. Pure.
 
 A claim is judged once in each block: the cells that are equal in every axis that it does not
-compare, but the seed.
+compare, but the seed. What one cell measured of it is by test question or by update.
 
-What one finished cell measured of a claim, by test question or by update. Pure.
-
-What the papers report for a claim, next to its verdict. Pure: plain numbers.
-
-Paper A is that of `orchestrator.report.published`. Paper B: Yadav, Yadav, Goyal, "Limits of
-Difficulty Scaling: Hard Samples Yield Diminishing Returns in GRPO-Tuned SLMs".
+Next to a verdict stands what the papers report. Paper A is that of
+`orchestrator.report.published`. Paper B: Yadav, Yadav, Goyal, "Limits of Difficulty Scaling: Hard
+Samples Yield Diminishing Returns in GRPO-Tuned SLMs".
 """
 
 import re

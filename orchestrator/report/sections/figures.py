@@ -1,9 +1,4 @@
-"""Figures of training: reward, learnable %, completion length and KL by update.
-
-The report's figures as SVG elements: curves, the scatter plot, bars and histograms.
-
-Figures of live and dead groups: their shares over updates and by tier.
-"""
+"""The report's figures as SVG elements: accuracy, gain, tiers, groups and training by update."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING

@@ -1,7 +1,4 @@
-"""Where the gain comes from: accuracy by tier of the test set, and by the base model's success.
-
-The tables of both papers, from rows: text in cells, for every view.
-"""
+"""The tables of both papers, and where the gain comes from, as text in cells for every view."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite, isnan
