@@ -89,6 +89,12 @@ def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
     ]
 
 
+def training_tiers(rows: Sequence[Row]) -> list[str]:
+    """The tiers of the training prompts, in rising order."""
+    tiers = {tier for row in rows for tier in row.tier_shares if tier}
+    return sorted(tiers, key=lambda name: (len(name), name))
+
+
 def _read_row(store: Store, cell: Cell) -> Row | None:
     folder = CellFolder(store, cell.cell_id)
     finished = folder.finished()

@@ -19,8 +19,7 @@ from orchestrator.report.drawing import (
     svg,
     wrapped,
 )
-from orchestrator.report.rows import Row
-from orchestrator.report.sections.ledger import tiers_of
+from orchestrator.report.rows import Row, training_tiers
 from orchestrator.report.sections.tables import Bar, learnable_gain_points
 from orchestrator.stats.inference import r_squared
 from tasks import OUTCOMES
@@ -198,7 +197,7 @@ def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> str:
 def group_tiers(by_policy: Mapping[str, Sequence[Row]]) -> str:
     """Share of groups by kind for each tier of the training prompts, one panel per policy."""
     figure, panels = new_panels(len(by_policy))
-    tiers = tiers_of([row for rows in by_policy.values() for row in rows])
+    tiers = training_tiers([row for rows in by_policy.values() for row in rows])
     for axes, (policy, rows) in zip(panels, by_policy.items(), strict=False):
         axes.set_title(wrapped(policy), size=10)
         axes.set_ylim(0, 100)

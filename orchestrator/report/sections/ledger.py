@@ -10,7 +10,7 @@ from orchestrator.config.experiment import value_text
 from orchestrator.evaluation.groups import GroupShares
 from orchestrator.report.compare import Family
 from orchestrator.report.content import Table
-from orchestrator.report.rows import Row
+from orchestrator.report.rows import Row, training_tiers
 from orchestrator.report.sections.tables import NONE, effect_text
 from orchestrator.training.record import pulls_to_base
 
@@ -155,7 +155,7 @@ def groups_by_tier(families: Sequence[Family]) -> Table:
     """The same split for each tier of the training prompts; empty where they have none."""
     body = []
     for family in families:
-        for tier in tiers_of(family.rows):
+        for tier in training_tiers(family.rows):
             for policy, rows in family.by_policy().items():
                 shares = [row.tier_shares[tier] for row in rows if tier in row.tier_shares]
                 if shares:
@@ -163,12 +163,6 @@ def groups_by_tier(families: Sequence[Family]) -> Table:
     caption = "% of the groups of that tier, mean over the seeds that had any."
     head = ("model and data", "tier", "policy", *SPLIT)
     return Table("Groups by tier", head, body, caption, folded=True)
-
-
-def tiers_of(rows: Sequence[Row]) -> list[str]:
-    """The tiers of the training prompts, in rising order."""
-    tiers = {tier for row in rows for tier in row.tier_shares if tier}
-    return sorted(tiers, key=lambda name: (len(name), name))
 
 
 def _groups(ledger: dict[str, Any]) -> int:

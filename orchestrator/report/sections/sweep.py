@@ -15,7 +15,7 @@ from orchestrator.report.content import (
     Section,
     Table,
 )
-from orchestrator.report.rows import Row
+from orchestrator.report.rows import Row, training_tiers
 from orchestrator.report.sections import ledger, paper, tables
 from orchestrator.report.sections import tables as accuracy_breakdown
 from orchestrator.report.sections.claims import ClaimResult, claims_table
@@ -118,7 +118,7 @@ def learnable(families: Sequence[Family], styles: Styles) -> Section:
             partial(group_tiers, family.by_policy()),
         )
         for family in families
-        if ledger.tiers_of(family.rows)
+        if training_tiers(family.rows)
     )
     tier_blocks: list[Block] = [FigureRow(tier_figures), by_tier] if by_tier.body else []
     return Section(
