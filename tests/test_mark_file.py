@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.cli.main import main
-from orchestrator.exchange.mark import CHUNK, MARKED, mark_file
+from orchestrator.exchange.mark import CHUNK, OUTPUT, mark_file
 from tasks import TaskError
 
 ROWS = [
@@ -35,7 +35,7 @@ def test_one_row_per_completion_with_both_readings(tmp_path: Path, kind: str) ->
     assert counts == {"correct": 3, "wrong": 1, "unparsed": 1, "truncated": 1, "error": 0}
     if kind == "parquet":
         table = pq.read_table(target)
-        assert table.schema.equals(MARKED)
+        assert table.schema.equals(OUTPUT)
         rows = table.to_pylist()
     else:
         rows = [json.loads(line) for line in target.read_text().splitlines()]

@@ -179,7 +179,7 @@ class Data(NamedTuple):
         return {"preset": "bare"} if instructed else {}
 
 
-class Site(NamedTuple):
+class Machine(NamedTuple):
     """The machine's CPUs and GPUs, and the GPU that estimates assume if it is not `recognized`."""
 
     cpus: int
@@ -188,7 +188,7 @@ class Site(NamedTuple):
     recognized: bool
 
     @classmethod
-    def of(cls, machine: Mapping[str, float]) -> "Site":
+    def of(cls, machine: Mapping[str, float]) -> "Machine":
         """From Ray's resource counts."""
         kind = gpu_type(machine)
         device = DEVICES[kind or DEFAULT_GPU]
@@ -200,7 +200,7 @@ class Site(NamedTuple):
         return max(1, min(CPUS_PER_GPU, self.cpus // self.gpus)) if self.gpus else CPUS_PER_GPU
 
 
-def make_starter(data: Data, model: ModelChoice, site: Site) -> tuple[Starter, Sizing | None]:
+def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter, Sizing | None]:
     """The file's content, and the memory estimate if the model needs a GPU and its shape is known.
 
     Raises UserError if the data has too few prompts.
@@ -230,7 +230,7 @@ def make_starter(data: Data, model: ModelChoice, site: Site) -> tuple[Starter, S
 
 
 def _sized(
-    starter: Starter, data: Data, model: ModelChoice, site: Site
+    starter: Starter, data: Data, model: ModelChoice, site: Machine
 ) -> tuple[Starter, Sizing | None]:
     """With the micro-batch and the precision that fit the GPU; unknown shapes get a small batch."""
     completions = GROUP * starter.prompts_per_update
@@ -349,7 +349,7 @@ def _problem(question: str, answer: str) -> str:
 
 
 def plan_lines(
-    plan: Plan, starter: Starter, model: ModelChoice, site: Site, sizing: Sizing | None
+    plan: Plan, starter: Starter, model: ModelChoice, site: Machine, sizing: Sizing | None
 ) -> list[str]:
     """The split, the model and how the plan fits the machine."""
     pool = plan.pools[starter.dataset]
@@ -372,7 +372,7 @@ def plan_lines(
     ]
 
 
-def _gpu_lines(starter: Starter, site: Site, sizing: Sizing | None) -> list[str]:
+def _gpu_lines(starter: Starter, site: Machine, sizing: Sizing | None) -> list[str]:
     """How a trial fits the GPU, if it needs one."""
     if not starter.gpus:
         return []
@@ -466,7 +466,7 @@ class QuestionRows(NamedTuple):
 def init(arguments: argparse.Namespace) -> int:
     """Survey the data, print it, and write a file that `decile plan` accepts."""
     _check_new(arguments.output, arguments.force)
-    answers, site = Answers(arguments.yes), Site.of(this_machine())
+    answers, site = Answers(arguments.yes), Machine.of(this_machine())
     _check_complete(arguments, answers)
     if arguments.train is not None and arguments.model is not None:
         answers.asks = False  # what is not given is derived from the data
@@ -573,7 +573,7 @@ def _marker(name: str) -> Marker:
     raise UserError(f"unknown marker {shortened(name)}: write one of {', '.join(_MARKERS)}")
 
 
-def _model(answers: Answers, site: Site) -> ModelChoice:
+def _model(answers: Answers, site: Machine) -> ModelChoice:
     default = "Qwen/Qwen3-4B" if site.gpus else "tiny-arithmetic"
     return answers.get("model: a Hub id, a folder or an embedded name", default, choose_model)
 

@@ -27,7 +27,7 @@ _INPUT = {
     "answer": pa.string(),
     "completion": pa.string(),
 }
-MARKED = pa.schema({**_INPUT, **{f.name: f.type for f in schema.MARKED if f.name not in _INPUT}})
+OUTPUT = pa.schema({**_INPUT, **{f.name: f.type for f in schema.MARKED if f.name not in _INPUT}})
 Row = dict[str, Any]
 
 
@@ -47,7 +47,7 @@ def mark_file(
     list); optional `prompt_id`, and `truncated` (a bool, or a list like the completions). The first
     two can have other names, or be values inside a column (`messages.-1.content`); an answer may be
     a worked solution, and a completion may be chat messages. The target has one row per completion
-    (MARKED). Raises TaskError where the input is wrong, and UserError where the target cannot be
+    (OUTPUT). Raises TaskError where the input is wrong, and UserError where the target cannot be
     written.
     """
     marker = get_task(task, **options)
@@ -62,7 +62,7 @@ def mark_file(
         marked = mark_rows(marker, rows, processes)
     store = Store(str(target.parent))
     if target.name.endswith(".parquet"):
-        store.write_table(pa.Table.from_pylist(marked, schema=MARKED), target.name)
+        store.write_table(pa.Table.from_pylist(marked, schema=OUTPUT), target.name)
     else:
         lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in marked)
         store.write_bytes(lines.encode(), target.name)
@@ -119,7 +119,7 @@ def _mark_chunk(task: str, options: dict[str, Any], rows: Sequence[Row]) -> list
 
 
 def mark_rows(task: Task, rows: Sequence[Row], processes: int = 0) -> list[Row]:
-    """The rows with their marks (schema MARKED)."""
+    """The rows with their marks (schema OUTPUT)."""
     completions = [
         Completion(r["completion"], 0, "length" if r["truncated"] else "stop") for r in rows
     ]

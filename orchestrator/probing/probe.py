@@ -194,7 +194,7 @@ def _sample(
             ray.kill(worker)
 
 
-class Probe(NamedTuple):
+class MissingProbe(NamedTuple):
     """A probe, its pool, and the samples that it is missing."""
 
     spec: ProbeSpec
@@ -213,7 +213,7 @@ def same_sampler(one: ProbeSpec, other: ProbeSpec) -> bool:
 
 def run_probes(
     store: Store,
-    probes: Sequence[Probe],
+    probes: Sequence[MissingProbe],
     cluster: Mapping[str, float],
     progress: Callable[[int, int, int], None],
 ) -> Iterator[Outcomes]:
@@ -250,7 +250,7 @@ def run_probes(
 
 def _drawn_parts(
     store: Store,
-    probes: Sequence[Probe],
+    probes: Sequence[MissingProbe],
     tables: Mapping[int, PartTables],
     cluster: Mapping[str, float],
 ) -> Iterator[dict[str, Any]]:
@@ -403,11 +403,11 @@ def sample(
 
     `progress` is called with a probe's position, samples done, and total samples.
     """
-    probes: list[Probe] = []
+    probes: list[MissingProbe] = []
     for spec, pending in group:
         pool, work = plan.pool(spec), pending.work
         if isinstance(work, Frontier):
             yield run_adaptive(store, spec, pool, work, cluster, partial(progress, 0))
         else:
-            probes.append(Probe(spec, pool.prompts(spec.split), pool.task, work))
+            probes.append(MissingProbe(spec, pool.prompts(spec.split), pool.task, work))
     yield from run_probes(store, probes, cluster, progress)

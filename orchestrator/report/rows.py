@@ -27,7 +27,7 @@ OWN = ""  # the cell's own test set; other names are out-of-distribution test se
 Counts = Mapping[int, Mapping[str, tuple[int, int]]]
 
 
-class Answer(NamedTuple):
+class AnswerText(NamedTuple):
     """One completion of a test question, and its outcome."""
 
     completion: str
@@ -60,7 +60,7 @@ class Row:
     ties: dict[str, int] | None
     policy_stopped: bool = False
     log: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    answers: Mapping[str, tuple[Answer, Answer]] = field(default_factory=dict)
+    answers: Mapping[str, tuple[AnswerText, AnswerText]] = field(default_factory=dict)
     finished: datetime | None = None
 
     @cached_property
@@ -138,7 +138,7 @@ def _by_name(log: pa.Table) -> dict[str, dict[int, float]]:
     return by_name
 
 
-def _answers(evaluations: pa.Table, updates: int) -> dict[str, tuple[Answer, Answer]]:
+def _answers(evaluations: pa.Table, updates: int) -> dict[str, tuple[AnswerText, AnswerText]]:
     """Some test questions -> the first completion of the base and of the final model.
 
     The questions come first by prompt_id, a hash, so that the choice is independent of success and
@@ -151,7 +151,9 @@ def _answers(evaluations: pa.Table, updates: int) -> dict[str, tuple[Answer, Ans
         table, ids = steps[update], pa.array(chosen, pa.string())
         rows = table.filter(pc.is_in(table["prompt_id"], ids))
         last_to_first = sorted(rows.to_pylist(), key=lambda row: -row["sample"])
-        sides.append({r["prompt_id"]: Answer(r["completion"], r["outcome"]) for r in last_to_first})
+        sides.append(
+            {r["prompt_id"]: AnswerText(r["completion"], r["outcome"]) for r in last_to_first}
+        )
     before, after = sides
     return {i: (before[i], after[i]) for i in chosen if i in after}
 

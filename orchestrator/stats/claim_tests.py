@@ -11,7 +11,7 @@ from orchestrator.stats.comparison import Scores, paired
 from orchestrator.stats.inference import SeedSpread, mean_effect, r_squared
 from orchestrator.stats.sentences import in_points
 
-Verdict = Literal["supported", "refuted", "inconclusive"]
+Conclusion = Literal["supported", "refuted", "inconclusive"]
 Item = Literal["question", "update", "cell"]
 
 
@@ -42,7 +42,7 @@ class Measured(NamedTuple):
 class ClaimVerdict(NamedTuple):
     """The verdict on one claim, the numbers behind it, and why, in words."""
 
-    verdict: Verdict
+    verdict: Conclusion
     reason: str
     measured: Measured | None = None
 
@@ -86,7 +86,7 @@ def judge_claim(claim: Claim, measured: Measured) -> ClaimVerdict:
     outside = measured.low > high or measured.high < low
     if claim.sign == "!=":
         inside, outside = outside, inside
-    verdict: Verdict = "supported" if inside else "refuted" if outside else "inconclusive"
+    verdict: Conclusion = "supported" if inside else "refuted" if outside else "inconclusive"
     if not measured.decisive:
         verdict = "inconclusive"
     sides = " − ".join(side_text(side) for side in (claim.a, claim.b))

@@ -21,7 +21,9 @@ SMALLEST = 1e-100  # lower bound of reported p values; stdtrit overflows at 1e-3
 ZERO_WIDTH = 1e-12  # half widths below count as zero
 
 
-Part = tuple[float, int]  # a component of a mean's variance, and its degrees of freedom
+VarianceComponent = tuple[
+    float, int
+]  # a component of a mean's variance, and its degrees of freedom
 
 
 class Interval(NamedTuple):
@@ -142,11 +144,11 @@ def half_width(squares: MeanSquares, level: float = LEVEL) -> float:
     return _half_width(_parts(squares), level)
 
 
-def _parts(squares: MeanSquares) -> tuple[Part, Part]:
+def _parts(squares: MeanSquares) -> tuple[VarianceComponent, VarianceComponent]:
     return (squares.seed_part, squares.seeds - 1), (squares.item_part, squares.items - 1)
 
 
-def _half_width(parts: Sequence[Part], level: float = LEVEL) -> float:
+def _half_width(parts: Sequence[VarianceComponent], level: float = LEVEL) -> float:
     """The standard error times Cochran's quantile.
 
     The quantile is the mean of the parts' t quantiles, weighted by their variances (Cochran and Cox
@@ -184,7 +186,7 @@ def mean_effect(differences: np.ndarray, spread: SeedSpread | None = None) -> Ef
     return Effect(mean, mean - half, mean + half, _p(abs(mean), parts))
 
 
-def _p(size: float, parts: Sequence[Part]) -> float:
+def _p(size: float, parts: Sequence[VarianceComponent]) -> float:
     """The level at which the interval of `_half_width` just touches zero."""
     positive = [part for part in parts if part[0] > 0]
     if len(positive) == 1:

@@ -51,7 +51,7 @@ class NotMeasured(Exception):
     """A finished cell lacks what a claim needs; says which cell and what."""
 
 
-class Reading(NamedTuple):
+class ClaimReading(NamedTuple):
     """How one block of cells is read.
 
     claim: with one tier, if it has any. updates: id of a row -> update where the experiment
@@ -71,7 +71,7 @@ def test_set_of(claim: Claim, row: Row) -> str:
     return OWN if own else str(claim.test_set)
 
 
-def question_run(reading: Reading, row: Row, *, base: bool) -> Run:
+def question_run(reading: ClaimReading, row: Row, *, base: bool) -> Run:
     """Each test question and its value, of a trained or of the base model. Raises NotMeasured."""
     claim = reading.claim
     if base:
@@ -86,7 +86,7 @@ def question_run(reading: Reading, row: Row, *, base: bool) -> Run:
     return list(values), np.array(list(values.values()))
 
 
-def learnable_run(reading: Reading, row: Row) -> tuple[Run, Run]:
+def learnable_run(reading: ClaimReading, row: Row) -> tuple[Run, Run]:
     """Learnable % of a cell as one number, and by update: the share of live groups."""
     shares = {update: groups.live for update, groups in row.shares.items()}
     percentage = row.result["learnable_pct"]
@@ -117,7 +117,7 @@ def unequal_costs(claim: Claim, rows: Sequence[Row], compare_at: str) -> str:
     return f"read after training, at {min(spent):,.0f} to {max(spent):,.0f} {compare_at}"
 
 
-def _update(reading: Reading, row: Row) -> int:
+def _update(reading: ClaimReading, row: Row) -> int:
     """The update at which a row is read: the claim's, or else where the experiment compares."""
     claim = reading.claim
     if not claim.at:
@@ -148,7 +148,7 @@ def _update(reading: Reading, row: Row) -> int:
     return last
 
 
-def _at(reading: Reading, row: Row, update: int) -> dict[str, float]:
+def _at(reading: ClaimReading, row: Row, update: int) -> dict[str, float]:
     """Question -> value after an update; without questions that were not scored often enough."""
     claim, test_set = reading.claim, test_set_of(reading.claim, row)
     counts = row.counts.get(test_set, {}).get(update)
@@ -163,7 +163,7 @@ def _at(reading: Reading, row: Row, update: int) -> dict[str, float]:
     }
 
 
-def _mean_over(reading: Reading, row: Row) -> dict[str, float]:
+def _mean_over(reading: ClaimReading, row: Row) -> dict[str, float]:
     """Question -> area under its curve over a cost, up to the limit, divided by the limit."""
     updates = sorted(row.counts[OWN])
     spent = row.costs[str(reading.claim.over)][updates]
@@ -428,7 +428,7 @@ def _judge(
         by_question = tiers[claim.test_set or block.rows[0].cell.probe.dataset.name]
         questions = frozenset(i for i, tier in by_question.items() if tier == claim.tier)
     limit = min(float(row.costs[claim.over][-1]) for row in block.rows) if claim.over else 0.0
-    reading = Reading(claim, _updates(block), limit, questions)
+    reading = ClaimReading(claim, _updates(block), limit, questions)
     try:
         verdict = judge_claim(claim, _measure(reading, block, _spread(claim, block, spreads)))
     except NotMeasured as error:
@@ -437,7 +437,7 @@ def _judge(
     return verdict._replace(reason="; ".join(filter(None, [verdict.reason, costs])))
 
 
-def _measure(reading: Reading, block: Block, spread: SeedSpread | None) -> Measured:
+def _measure(reading: ClaimReading, block: Block, spread: SeedSpread | None) -> Measured:
     """Side a minus side b of a block. Raises NotMeasured."""
     claim = reading.claim
     if claim.metric == "learnable":
@@ -449,7 +449,7 @@ def _measure(reading: Reading, block: Block, spread: SeedSpread | None) -> Measu
     return measured_difference(a, b, spread)
 
 
-def _measure_learnable(reading: Reading, block: Block, spread: SeedSpread | None) -> Measured:
+def _measure_learnable(reading: ClaimReading, block: Block, spread: SeedSpread | None) -> Measured:
     """Over seeds; with one seed, by its live groups, paired by update."""
     a, b = (
         {row.cell.seed: learnable_run(reading, row) for row in rows} for rows in (block.a, block.b)
