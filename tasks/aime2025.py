@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from tasks.base import Marking, Prompt, TaskError, Template, boxed_templates, make_prompt
 from tasks.marking.marks import Mark, mark_number
-from tasks.sources.pools import ReadTask, Source
+from tasks.sources.source import ReadTask, Source
 
 PARTS = {
     part: Source(

@@ -11,7 +11,7 @@ from tasks.marking.marks import Mark
 from tasks.marking.reading import last_box
 from tasks.sources.files import Row
 from tasks.sources.hub import Repository
-from tasks.sources.pools import ReadTask, Source, read_rows
+from tasks.sources.source import ReadTask, Source, read_rows
 
 SUBJECTS = {
     "Algebra": "algebra",

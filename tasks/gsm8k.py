@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tasks.base import Marking, Prompt, Template, boxed_templates, check_integer, make_prompt
 from tasks.marking.marks import Mark, mark_number
 from tasks.marking.numbers import normalize_number
-from tasks.sources.pools import ReadTask, Source
+from tasks.sources.source import ReadTask, Source
 
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable

@@ -30,7 +30,7 @@ from tasks.sources.files import (
     read_file,
     read_texts,
 )
-from tasks.sources.pools import ReadTask
+from tasks.sources.source import ReadTask
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

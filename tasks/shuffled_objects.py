@@ -25,7 +25,7 @@ from tasks.base import (
 )
 from tasks.marking.marks import Mark, mark_letter
 from tasks.sources.hub import Repository
-from tasks.sources.pools import ReadTask, Source
+from tasks.sources.source import ReadTask, Source
 
 if TYPE_CHECKING:
     from tasks.prompt_table import PromptTable

@@ -24,7 +24,7 @@ from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import Spreads, families, read_spreads, settings_key
 from orchestrator.report.render import page_html, verdict_text
 from orchestrator.report.rows import Row, read_rows
-from orchestrator.report.sections.claims import (
+from orchestrator.report.sections.claim_verdicts import (
     ClaimResult,
     claim_results,
     claims_table,

@@ -12,7 +12,7 @@ from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import make_plan
 from orchestrator.storage.errors import UserError, one_line
 from tasks import TaskError
-from tasks.sources import pools
+from tasks.sources import source as reading
 
 PLACE = re.compile(r"experiments\.yaml:\d+: ")
 
@@ -49,10 +49,10 @@ def check(folder: Path, count: int, seed: int) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, without access to the hub."""
 
-    def offline(source: pools.Source, revision: str | None) -> pools.Rows:
+    def offline(source: reading.Source, revision: str | None) -> reading.Rows:
         raise TaskError(f"{source.hub} cannot be loaded: write path: FOLDER")
 
-    monkeypatch.setattr(pools, "_from_hub", offline)
+    monkeypatch.setattr(reading, "_from_hub", offline)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -28,7 +28,7 @@ from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import families, family_verdict
 from orchestrator.report.render import terminal_report
 from orchestrator.report.rows import OWN, read_rows
-from orchestrator.report.sections.claims import claim_results
+from orchestrator.report.sections.claim_verdicts import claim_results
 from orchestrator.storage.schema import GROUPS
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, CellFolder

@@ -15,7 +15,7 @@ from orchestrator.report import published
 from orchestrator.report.compare import families
 from orchestrator.report.content import Paragraph
 from orchestrator.report.rows import Row, read_rows
-from orchestrator.report.sections import paper, sweep, tables
+from orchestrator.report.sections import page, paper, tables
 
 POLICIES = ("hard", "easy", "middle", "random")
 
@@ -182,7 +182,7 @@ def test_data_without_published_numbers_gives_no_comparison(rows: list[Row]) -> 
     assert [t.title for t in paper.tables(families(other))] == ["Which orderings of paper A hold"]
     single = families([row for row in other if row.cell.policy == "hard"])
     assert paper.tables(single) == []
-    about, text = sweep.paper_a(single).blocks
+    about, text = page.paper_a(single).blocks
     assert text == Paragraph(paper.NOT_APPLICABLE)
 
 

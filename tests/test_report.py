@@ -44,7 +44,7 @@ from orchestrator.report.render import (
 )
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections import figures, ledger, tables
-from orchestrator.report.sections.claims import claim_results
+from orchestrator.report.sections.claim_verdicts import claim_results
 from orchestrator.stats.inference import Effect, pooled_spread
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store

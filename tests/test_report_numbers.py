@@ -21,7 +21,7 @@ from orchestrator.report.compare import (
 )
 from orchestrator.report.content import Paragraph
 from orchestrator.report.rows import OWN, Row, read_rows
-from orchestrator.report.sections import figures, ledger, spread, sweep, tables
+from orchestrator.report.sections import figures, ledger, page, spread, tables
 from orchestrator.stats.inference import holm, mean_effect, variance_components
 
 POLICIES = ("hard", "easy", "middle", "random")
@@ -217,7 +217,7 @@ def test_holms_correction_covers_every_table_of_the_report(rows: list[Row]) -> N
     assert {c.tests for c in pairs} == {12} and {c.tests for c in one[0].accuracy} == {6}
     assert [c.p_holm for c in pairs] == holm([c.p for c in pairs])
     for compared, count in ((two, 12), (one, 6)):
-        (method,) = sweep.verdicts(compared, [], []).blocks
+        (method,) = page.verdicts(compared, [], []).blocks
         assert isinstance(method, Paragraph) and f"makes {count} such comparisons" in method.text
 
 
@@ -317,5 +317,5 @@ def test_several_probes_with_one_training_seed_name_the_missing_seeds(rows: list
     assert not spread.spreads(compared)
     assert "set seed: [0, 1]" in spread.missing(compared)[0]
     missing = spread.missing(compared)
-    notes = sweep.gains(compared, spread.table(compared), missing, STYLES).blocks[-1]
+    notes = page.gains(compared, spread.table(compared), missing, STYLES).blocks[-1]
     assert isinstance(notes, Paragraph) and missing[0] in notes.text

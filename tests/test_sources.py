@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import tasks.sources.pools
+import tasks.sources.source
 from tasks import TaskError, get_task
 from tasks.marking.numbers import normalize_number
 from tasks.sources.files import Row, read_file
-from tasks.sources.pools import Source, read_rows
+from tasks.sources.source import Source, read_rows
 
 PIN = "0123456789" * 4
 SOURCE = Source(
@@ -65,7 +65,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(
-        tasks.sources.pools, "downloaded_folder", lambda repository: Path(str(repository))
+        tasks.sources.source, "downloaded_folder", lambda repository: Path(str(repository))
     )
     return calls
 
@@ -224,7 +224,7 @@ def test_an_unreachable_hub_points_to_a_local_path() -> None:
     script = (
         "import os; os.environ['HF_HUB_OFFLINE'] = '1'; os.environ['HF_HOME'] = '/nonexistent'\n"
         "from tasks import TaskError\nfrom tasks.gsm8k import TRAIN\n"
-        "from tasks.sources.pools import read_rows\n"
+        "from tasks.sources.source import read_rows\n"
         "try:\n    read_rows(TRAIN, None)\nexcept TaskError as error:\n    print(error)"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

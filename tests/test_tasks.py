@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from data import data
 
-import tasks.sources.pools
+import tasks.sources.source
 from tasks import Prompt, Task, TaskError, _wrong_option
 from tasks.aime2025 import Aime2025, whole_answer
 from tasks.base import Answer
@@ -483,7 +483,7 @@ def test_math_loads_seven_subjects_from_the_hub_and_math500_its_pinned_commit(
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(
-        tasks.sources.pools, "downloaded_folder", lambda repository: Path(str(repository))
+        tasks.sources.source, "downloaded_folder", lambda repository: Path(str(repository))
     )
     task = CompetitionMath(test_set="math500", revision="a" * 40, partial=True)
     assert questions_of(task.train()) == [f"{subject}-train" for subject in SUBJECTS.values()]

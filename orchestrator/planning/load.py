@@ -22,7 +22,7 @@ from policies import PolicyError, capacity_of, capacity_text, is_whole, needs_of
 from tasks import Task, TaskError
 from tasks.prompt_table import PromptTable
 from tasks.sources.hub import NotCached, Repository, cached_folder, not_cached, unreachable
-from tasks.sources.pools import ReadTask
+from tasks.sources.source import ReadTask
 
 
 def repositories(

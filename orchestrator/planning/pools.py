@@ -10,7 +10,7 @@ from orchestrator.planning.overlap import Overlap, describe, find_overlap, witho
 from orchestrator.storage.proof import canonical_hash, sequence_hash
 from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
 from tasks.prompt_table import ROWS, PromptTable
-from tasks.sources.pools import ReadTask
+from tasks.sources.source import ReadTask
 
 Split = Literal["train", "test"]
 

@@ -28,8 +28,8 @@ from orchestrator.report.content import (
 from orchestrator.report.drawing import policy_styles
 from orchestrator.report.probe_analysis import analyse_pool
 from orchestrator.report.rows import Row, read_rows
-from orchestrator.report.sections import ledger, spread, sweep
-from orchestrator.report.sections.claims import ClaimResult, claim_results
+from orchestrator.report.sections import ledger, page, spread
+from orchestrator.report.sections.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.sections.pool import pool_section, pool_sections
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
@@ -64,7 +64,7 @@ class SweepAnalysis:
     @property
     def paper(self) -> Section | None:
         """The comparison with a paper, if requested."""
-        return next((s for s in self.sections if s.anchor == sweep.PAPER_ANCHOR), None)
+        return next((s for s in self.sections if s.anchor == page.PAPER_ANCHOR), None)
 
     @property
     def last_result(self) -> str:
@@ -104,15 +104,15 @@ def analyse(plan: Plan, store: Store, paper: str | None = None) -> SweepAnalysis
     missing = spread.missing(compared)
     styles = policy_styles(cell.policy for cell in plan.cells)
     content: list[Section | None] = [
-        sweep.verdicts(compared, verdicts, claims),
-        sweep.gains(compared, spread_table, missing, styles),
-        sweep.learnable(compared, styles),
-        sweep.training(compared, styles),
-        sweep.test_sets(compared),
-        sweep.breakdown(compared, styles),
-        sweep.paper_a(compared) if paper == "A" else None,
-        *(sweep.completions(family, _test_questions(plan, family)) for family in compared),
-        sweep.cells(rows, results),
+        page.verdicts(compared, verdicts, claims),
+        page.gains(compared, spread_table, missing, styles),
+        page.learnable(compared, styles),
+        page.training(compared, styles),
+        page.test_sets(compared),
+        page.breakdown(compared, styles),
+        page.paper_a(compared) if paper == "A" else None,
+        *(page.completions(family, _test_questions(plan, family)) for family in compared),
+        page.cells(rows, results),
     ]
     training = [spec for spec in plan.probes if spec.split == "train"]
     pools: list[Section] = []

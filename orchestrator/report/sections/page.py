@@ -18,7 +18,7 @@ from orchestrator.report.content import (
 from orchestrator.report.rows import Row, training_tiers
 from orchestrator.report.sections import ledger, paper, tables
 from orchestrator.report.sections import tables as accuracy_breakdown
-from orchestrator.report.sections.claims import ClaimResult, claims_table
+from orchestrator.report.sections.claim_verdicts import ClaimResult, claims_table
 from orchestrator.report.sections.figures import (
     Styles,
     accuracy_curves,
