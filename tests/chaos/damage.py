@@ -59,9 +59,8 @@ def damaged_files(
         place = folder / f"damage-{number}"
         shutil.copytree(stores[state], place)
         runs = place / "runs"
-        file = rng.choice(
-            sorted(f for f in runs.rglob("*") if f.is_file() and f.name not in SKIPPED)
-        )
+        files = [f for f in runs.rglob("*") if f.is_file() and f.name not in SKIPPED]
+        file = rng.choice(sorted(f for f in files if f.stat().st_size))  # not the locks
         damage(file, runs, rng)
         began = time.monotonic()
         case = Case(f"{damage.__name__}, {state}")
