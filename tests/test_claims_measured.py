@@ -17,7 +17,7 @@ from orchestrator.config.claims import resolved_claim
 from orchestrator.embedded import embedded_path
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.metrics import as_evaluation
-from orchestrator.planning.cells import Cell
+from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan, tiers_of
 from orchestrator.planning.pools import Pool
 from orchestrator.report.analysis import analyse
@@ -415,6 +415,28 @@ def test_the_papers_number_stands_beside_a_claim(sweep: tuple[Plan, list[Row]]) 
     assert published("hard > random on small at update 2", qwen, other) == ""
     assert published("hard > random on far", qwen, other) == ""
     assert published("probe.samples=2 > probe.samples=4", qwen, qwen) == ""
+
+
+def test_the_published_aime_counts_stand_beside_a_claim_about_models_trained_on_gsm8k(
+    sweep: tuple[Plan, list[Row]],
+) -> None:
+    plan, _ = sweep
+    cell = next(c for c in plan.cells if c.policy == "hard" and c.probe.dataset.name == "small")
+
+    def about(probe: ProbeSpec, task: str) -> ProbeSpec:
+        return probe.model_copy(update={"dataset": replace(probe.dataset, task=task)})
+
+    def published(text: str, far: str, own: str = "gsm8k") -> str:
+        extras = [e.model_copy(update={"probe": about(e.probe, far)}) for e in cell.extra_evals]
+        update = {"probe": about(cell.probe, own), "extra_evals": extras}
+        qwen = with_model(cell.model_copy(update=update), "Qwen/Qwen3-4B")
+        return published_text(resolved_claim(text, plan.experiment), qwen, qwen)
+
+    assert published("hard > base on far pass@8", "aime2025") == "+6.7 (6 against 5 of 15)"
+    assert published("hard > base on far pass@4", "aime2025") == ""
+    assert published("hard > base on far", "aime2025") == ""
+    assert published("hard > base on far pass@8", "math") == ""
+    assert published("hard > base on far pass@8", "aime2025", "math") == ""
 
 
 def test_nothing_is_published_beside_a_claim_about_an_embedded_model(
