@@ -20,7 +20,7 @@ from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.base import SamplingError
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource, stored_dtype
-from orchestrator.storage.proof import folder_identity
+from orchestrator.storage.identity import folder_identity
 from tasks import get_task
 
 pytestmark = pytest.mark.slow

@@ -20,7 +20,7 @@ from benchmarks.embedded.pretrain import Point, make_model, train
 from benchmarks.embedded.vocabulary import make_tokenizer
 from orchestrator.embedded import EMBEDDED, embedded_path
 from orchestrator.sampling.model import ModelSource
-from orchestrator.storage.proof import folder_identity
+from orchestrator.storage.identity import folder_identity
 
 
 def main() -> None:

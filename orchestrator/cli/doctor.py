@@ -84,7 +84,7 @@ def sample_with_vllm() -> str:
     from orchestrator.embedded import embedded_path
     from orchestrator.sampling import Request, SamplingSettings, load_sampler
     from orchestrator.sampling.model import ModelSource
-    from orchestrator.storage.proof import folder_identity
+    from orchestrator.storage.identity import folder_identity
 
     folder = embedded_path("tiny")
     sampler = load_sampler(ModelSource("tiny", str(folder), folder_identity(folder)), "vllm")
@@ -290,7 +290,7 @@ def _embedded() -> str:
     from orchestrator.sampling import load_sampler
     from orchestrator.sampling.base import Request, SamplingSettings
     from orchestrator.sampling.model import ModelSource
-    from orchestrator.storage.proof import folder_identity
+    from orchestrator.storage.identity import folder_identity
 
     results = []
     for name in EMBEDDED:

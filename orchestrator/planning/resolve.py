@@ -10,7 +10,7 @@ from orchestrator.config.experiment import Experiment
 from orchestrator.embedded import embedded_path
 from orchestrator.planning.pools import Dataset
 from orchestrator.sampling.model import ModelSource, check_hub_id
-from orchestrator.storage.proof import file_identity, folder_identity
+from orchestrator.storage.identity import file_identity, folder_identity
 
 
 @dataclass(frozen=True)

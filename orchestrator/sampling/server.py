@@ -33,7 +33,7 @@ from orchestrator.sampling.base import (
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.vllm import RANKS
 from orchestrator.storage.errors import one_line
-from orchestrator.storage.proof import folder_identity
+from orchestrator.storage.identity import folder_identity
 
 CONNECT_SECONDS = 10.0
 CONTROL_RETRIES = 2  # of requests that draw nothing: their errors should arrive soon

@@ -1,4 +1,4 @@
-"""Content hashes: those that identify values and folders, and those by which a file proves itself.
+"""Content hashes: those that identify values, and those by which a file proves itself.
 
 A stored file contains the hash of its bytes and its path in the storage. JSON holds both in its
 field `proof`, Parquet in the metadata of its footer, Markdown in a comment. The hash is that of the
@@ -18,23 +18,6 @@ from typing import Any, NamedTuple, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-
-def folder_identity(folder: Path) -> str:
-    """A hash over the weights, tokenizer, template and configs of a model folder."""
-    digest = hashlib.sha256()
-    for file in sorted(folder.iterdir()):
-        if file.suffix in {".safetensors", ".json", ".jinja", ".model", ".txt"}:
-            digest.update(file.name.encode())
-            with file.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return "folder:" + digest.hexdigest()[:16]
-
-
-def file_identity(file: Path) -> str:
-    """A hash of a file's content."""
-    with file.open("rb") as stream:
-        return "file:" + hashlib.file_digest(stream, "sha256").hexdigest()[:16]
 
 
 def canonical_hash(value: Any) -> str:

@@ -105,6 +105,20 @@ def open_regular(file: str) -> BinaryIO:
     return open(file, "rb")
 
 
+def replace_file(target: Path, data: bytes | pa.Buffer) -> None:
+    """Write a local file atomically; its folder is created if needed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with naming(target), temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 MAX_NAME_BYTES = 200  # file systems allow 255, and files are written under longer temporary names
 
 
@@ -193,7 +207,7 @@ class Store:
         try:
             self.fs.create_dir(self.root, recursive=True)
             probe = f".writable-{uuid.uuid4().hex}"
-            self._write(probe, b"")
+            self.write_bytes(b"", probe)
             self.fs.delete_file(self.path(probe))
         except OSError as error:
             raise StoreError(
@@ -304,7 +318,11 @@ class Store:
 
     def write_bytes(self, data: bytes, *parts: str) -> None:
         """Write bytes atomically."""
-        self._write("/".join(parts), data)
+        if self.local:
+            replace_file(Path(self._unlinked(*parts)), data)
+            return
+        with self.fs.open_output_stream(self.path(*parts)) as stream:
+            stream.write(data)
 
     def read_bytes(self, *parts: str) -> bytes:
         """The content of a file. Raises OSError if it does not exist."""
@@ -351,23 +369,6 @@ class Store:
         """Copy a folder of the store to a local one, which is created if needed."""
         folder.mkdir(parents=True, exist_ok=True)
         pafs.copy_files(self.path(*parts), str(folder), self.fs, pafs.LocalFileSystem())
-
-    def _write(self, name: str, data: bytes | pa.Buffer) -> None:
-        if not self.local:
-            with self.fs.open_output_stream(self.path(name)) as stream:
-                stream.write(data)
-            return
-        target = Path(self._unlinked(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            with naming(target), temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     @contextmanager
     def _open(self, *parts: str) -> Iterator[Any]:

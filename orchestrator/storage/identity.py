@@ -1,0 +1,79 @@
+"""What identifies a local model or file: hashes of its content, each computed once.
+
+Weights are gigabytes, and every command needs their hashes. So the hash of a file is kept in the
+user's cache folder, with the numbers by which the file system shows that the file has changed.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from orchestrator.storage.proof import Unsound, json_bytes, open_json
+from orchestrator.storage.store import is_regular, replace_file
+
+NAME = "hashes.json"
+SETTLED_NS = 2 * 10**9  # a file that was changed later may change again within the same time stamp
+
+
+def folder_identity(folder: Path) -> str:
+    """A hash over the weights, tokenizer, template and configs of a model folder."""
+    suffixes = {".safetensors", ".json", ".jinja", ".model", ".txt"}
+    files = [file for file in sorted(folder.iterdir()) if file.suffix in suffixes]
+    digest = hashlib.sha256()
+    for file, content in zip(files, _hashes(files), strict=True):
+        digest.update(file.name.encode() + bytes.fromhex(content))
+    return "folder:" + digest.hexdigest()[:16]
+
+
+def file_identity(file: Path) -> str:
+    """A hash of a file's content."""
+    return "file:" + _hashes([file])[0][:16]
+
+
+def _hashes(files: Sequence[Path]) -> list[str]:
+    """SHA-256 of the content of each file; of an unchanged one, what an earlier command computed.
+
+    A cache that is torn, not this user's or not writable costs only time.
+    """
+    known, hashes, new = _known(), [], False
+    for file in map(Path.absolute, files):
+        settled = time.time_ns() - SETTLED_NS
+        numbers = _numbers(file)
+        entry = known.get(str(file), {})
+        if entry.get("numbers") != numbers:
+            with file.open("rb") as stream:
+                entry = {"sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+            if max(numbers[-2:]) < settled and _numbers(file) == numbers:
+                known[str(file)] = entry | {"numbers": numbers}
+                new = True
+        hashes.append(entry["sha256"])
+    if new:
+        kept = {path: entry for path, entry in known.items() if os.path.exists(path)}
+        with suppress(OSError, RuntimeError):
+            replace_file(_cache(), json_bytes(kept, NAME))
+    return hashes
+
+
+def _numbers(file: Path) -> list[int]:
+    """They change with the content: the time of the last change of the inode cannot be set."""
+    stat = file.stat()
+    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+def _cache() -> Path:
+    """Raises RuntimeError where the user has no home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "decile", NAME)
+
+
+def _known() -> dict[str, dict[str, Any]]:
+    """What earlier commands have computed, by absolute path; empty unless this user wrote it."""
+    with suppress(OSError, RuntimeError, Unsound):
+        file = _cache()
+        if is_regular(file) and file.stat().st_uid == os.getuid():
+            opened = open_json(file.read_bytes(), NAME)
+            return dict(opened.value) if opened.proven else {}
+    return {}
