@@ -1,5 +1,6 @@
 """Real sweeps for tests: a small experiments.yaml on the embedded model, and the command itself."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -51,6 +52,13 @@ def experiments(folder: Path, *, storage: str | None = None, **changes: object) 
     file = folder / "experiments.yaml"
     file.write_text(yaml.safe_dump(content))
     return file
+
+
+def probed(finished: Path, folder: Path, **changes: object) -> Path:
+    """As `experiments`, with the probes and subsets of the finished sweep stored already."""
+    for name in ("probes", "subsets"):
+        shutil.copytree(finished.parent / "runs" / name, folder / "runs" / name)
+    return experiments(folder, **changes)
 
 
 def command(*arguments: str) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from damaged_store import DAMAGES
-from sweeps import evaluations, experiments, groups, plan_of, run, same_results, store_of
+from sweeps import evaluations, experiments, groups, plan_of, probed, run, same_results, store_of
 
 from orchestrator.pipeline.audit import Audit, audit
 from orchestrator.storage.store import Store
@@ -64,9 +64,7 @@ class Killed(BaseException):
 @pytest.fixture(scope="module")
 def interrupted(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep whose first cell was killed after update 7, with the checkpoints 4 and 6."""
-    file = experiments(tmp_path_factory.mktemp("interrupted"))
-    for folder in ("probes", "subsets"):
-        shutil.copytree(finished.parent / "runs" / folder, file.parent / "runs" / folder)
+    file = probed(finished, tmp_path_factory.mktemp("interrupted"))
 
     def report(values: dict) -> None:
         if values["update"] == 7:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from sweeps import NAME, experiments, plan_of, run, same_results, start, store_of, wait_for
+from sweeps import NAME, experiments, plan_of, probed, run, same_results, start, store_of, wait_for
 
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import make_plan
@@ -43,7 +43,7 @@ def test_one_engine_evaluates_all_checkpoints_of_all_cells(
 ) -> None:
     (tmp_path / "counted.py").write_text(ENGINE)
     monkeypatch.syspath_prepend(str(tmp_path))  # this process reads the plan, too
-    file = experiments(tmp_path, evaluate=EVALUATE | {"engine": "counted:Counted"})
+    file = probed(finished, tmp_path, evaluate=EVALUATE | {"engine": "counted:Counted"})
     text = run(file)
     assert text.count("its checkpoints are evaluated after all cells") == 2
     assert "evaluations: 4/4 checkpoints" in text
@@ -61,7 +61,7 @@ def test_one_engine_evaluates_all_checkpoints_of_all_cells(
 def test_a_kill_between_training_and_evaluation_does_not_repeat_training(
     finished: Path, tmp_path: Path
 ) -> None:
-    file = experiments(tmp_path, evaluate=EVALUATE | {"engine": "transformers"})
+    file = probed(finished, tmp_path, evaluate=EVALUATE | {"engine": "transformers"})
     log = tmp_path / "driver.log"
     driver = start(file, log)
     cells = Path(store_of(file).path("cells"))

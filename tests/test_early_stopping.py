@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import yaml
 from factories import cell_record, finished_cell, small_plan
-from sweeps import NAME, evaluations, experiments, groups, plan_of, run, store_of
+from sweeps import NAME, evaluations, groups, plan_of, probed, run, store_of
 
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
@@ -145,7 +145,7 @@ def test_a_stopped_cell_later_finishes_as_if_it_had_never_stopped(
     finished: Path, tmp_path: Path
 ) -> None:
     """The rival is simulated: finished, and always correct."""
-    file = experiments(tmp_path, stop_hopeless=True)
+    file = probed(finished, tmp_path, stop_hopeless=True)
     plan, store = plan_of(file), store_of(file)
     hard, rival = plan.cells
     record = finished_cell(store, plan, rival)

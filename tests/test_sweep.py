@@ -22,6 +22,7 @@ from sweeps import (
     experiments,
     groups,
     plan_of,
+    probed,
     run,
     same_results,
     start,
@@ -145,9 +146,7 @@ def test_running_out_of_memory_halves_the_micro_batch_and_changes_no_group(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cell runs out of memory twice; its groups are those of a normal run."""
-    file = experiments(tmp_path)
-    for folder in ("probes", "subsets"):
-        shutil.copytree(finished.parent / "runs" / folder, tmp_path / "runs" / folder)
+    file = probed(finished, tmp_path)
     cell, store = plan_of(file).cells[0], store_of(file)
     whole = LiveGroupsTrainer._compute_loss
 
@@ -202,8 +201,9 @@ def test_running_out_of_memory_with_a_micro_batch_of_one_is_reported(tmp_path: P
     assert "lower grpo.max_completion_length" in str(error)
 
 
-def test_two_workers_train_one_cell_through_ray_train(tmp_path: Path) -> None:
-    file = experiments(
+def test_two_workers_train_one_cell_through_ray_train(finished: Path, tmp_path: Path) -> None:
+    file = probed(
+        finished,
         tmp_path,
         grid={"model": ["tiny"], "dataset": ["few"], "policy": ["random"]},
         resources={"workers": 2, "cpus": 1},

@@ -4,7 +4,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,13 +90,19 @@ def refusing(log: str) -> Train:
     return train
 
 
+@pytest.fixture(scope="module")
+def ray() -> Iterator[None]:
+    with ray_session():
+        yield
+
+
 @pytest.mark.cluster
-def test_a_deterministic_error_ends_a_cell_at_once_and_in_one_line(tmp_path: Path) -> None:
+def test_a_deterministic_error_ends_a_cell_at_once_and_in_one_line(
+    ray: None, tmp_path: Path
+) -> None:
     plan, log = small_plan(tmp_path), tmp_path / "log.txt"
     source = Cells(plan.cells[:1])
-    with ray_session():
-        store = Store(str(tmp_path / "runs"))
-        run_cells(source, plan.cells[:1], 1, store, refusing(str(log)))
+    run_cells(source, plan.cells[:1], 1, Store(str(tmp_path / "runs")), refusing(str(log)))
     assert source.ends == ["ValueError: Unknown loss type: drgrpo"]
     assert log.read_text() == f"started in {Path.cwd()}\n", "relative paths of data sets hold there"
 
@@ -116,24 +122,23 @@ def failing(log: str, sizes: Sequence[int]) -> Train:
 
 
 @pytest.mark.cluster
-def test_four_attempts_besides_those_with_a_smaller_micro_batch(tmp_path: Path) -> None:
+def test_four_attempts_besides_those_with_a_smaller_micro_batch(ray: None, tmp_path: Path) -> None:
     plan, log = small_plan(tmp_path), tmp_path / "log.txt"
     source = Cells(plan.cells[:1])
     store = Store(str(tmp_path / "runs"))
-    with ray_session():
-        run_cells(source, plan.cells[:1], 1, store, failing(str(log), [8, 4]))
-        assert len(log.read_text().splitlines()) == 2 + 4
-        smaller = "orchestrator.training.micro_batch.SmallerBatch: out of memory with a micro-batch"
-        assert source.retries == [
-            f"{smaller} of 8: 4 from here on",
-            f"{smaller} of 4: 2 from here on",
-            *["OSError: connection reset"] * 3,
-        ]
-        assert source.ends == ["OSError: connection reset"]
+    run_cells(source, plan.cells[:1], 1, store, failing(str(log), [8, 4]))
+    assert len(log.read_text().splitlines()) == 2 + 4
+    smaller = "orchestrator.training.micro_batch.SmallerBatch: out of memory with a micro-batch"
+    assert source.retries == [
+        f"{smaller} of 8: 4 from here on",
+        f"{smaller} of 4: 2 from here on",
+        *["OSError: connection reset"] * 3,
+    ]
+    assert source.ends == ["OSError: connection reset"]
 
 
 @pytest.mark.cluster
-def test_cells_that_tune_leaves_out_are_an_error(tmp_path: Path) -> None:
+def test_cells_that_tune_leaves_out_are_an_error(ray: None, tmp_path: Path) -> None:
     plan, driver = small_plan(tmp_path), os.getpid()
 
     def train(cell: Cell, storage: str, report: Report) -> None:
@@ -142,7 +147,7 @@ def test_cells_that_tune_leaves_out_are_an_error(tmp_path: Path) -> None:
 
     source = Cells(plan.cells[:2])
     before = signal.getsignal(signal.SIGUSR1)
-    with ray_session(), pytest.raises(RayFails, match="Ray Tune ended before 2 of 2 cells; rerun"):
+    with pytest.raises(RayFails, match="Ray Tune ended before 2 of 2 cells; rerun"):
         run_cells(source, plan.cells[:2], 1, Store(str(tmp_path / "runs")), train)
     signal.signal(signal.SIGUSR1, before)
     assert source.ends == []
@@ -173,12 +178,11 @@ def test_what_a_worker_of_a_group_raised_is_read_from_the_groups_error() -> None
 
 
 @pytest.mark.cluster
-def test_a_deterministic_error_ends_a_group_of_workers_at_once(tmp_path: Path) -> None:
+def test_a_deterministic_error_ends_a_group_of_workers_at_once(ray: None, tmp_path: Path) -> None:
     plan = small_plan(tmp_path, resources={"workers": 2, "cpus": 0.5})
     cell = plan.cells[0]
     dataset = replace(cell.probe.dataset, options={"train": -5})
     probe = cell.probe.model_copy(update={"dataset": dataset})
     source = Cells([cell.model_copy(update={"probe": probe})])
-    with ray_session():
-        run_cells(source, [cell], 1, Store(str(tmp_path / "runs")))
+    run_cells(source, [cell], 1, Store(str(tmp_path / "runs")))
     assert source.ends == ["TaskError: invalid train -5: write an integer ≥ 0"]
