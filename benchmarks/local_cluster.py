@@ -16,8 +16,12 @@ BIN = Path(sys.executable).parent
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment with `variables` added, and without any running Ray cluster."""
+    """This process's environment with `variables` added, and without any running Ray cluster.
+
+    Python may keep what it compiles: a sweep starts six processes, each would compile all modules.
+    """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    inherited.pop("PYTHONDONTWRITEBYTECODE", None)
     return inherited | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | variables
 
 

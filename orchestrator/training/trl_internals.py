@@ -6,11 +6,15 @@ installed version, and `pyproject.toml` pins TRL to the minor version that was t
 """
 
 import logging
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
+
+# TRL imports mlflow for a profile that Decile does not log: a second at the start of every cell.
+os.environ.setdefault("DISABLE_MLFLOW_INTEGRATION", "TRUE")
 
 import torch
 from torch.utils.data import Sampler
