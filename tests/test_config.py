@@ -383,6 +383,18 @@ def test_values_that_peft_accepts_are_accepted(tmp_path: Path, setting: str) -> 
     assert setting.partition(":")[0] in load_config(file).experiment("q").lora
 
 
+def test_a_valid_setting_that_is_probably_a_slip_is_a_warning(tmp_path: Path) -> None:
+    file = written(tmp_path, GOOD.replace("learning_rate: 1e-4", "learning_rate: 10, beta: 1"))
+    assert load_config(file).warnings("q") == [
+        f"warning: {file}:11: experiments.q.grpo.learning_rate: learning_rate is 10, which is "
+        "unusually large: values above 0.01 rarely train"
+    ]
+    axis = "policy: [hard, random]\n      grpo.temperature: [1.0, 3.0]"
+    file = written(tmp_path, GOOD.replace("policy: [hard, random]", axis))
+    [line] = load_config(file).warnings("q")
+    assert line.startswith(f"warning: {file}:10: experiments.q.grid.grpo.temperature.1: temp")
+
+
 @pytest.mark.parametrize("section", ["grpo", "lora"])
 def test_the_defaults_of_the_libraries_have_the_types_that_they_declare(section: str) -> None:
     annotations = library_settings.declared(section)

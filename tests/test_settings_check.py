@@ -17,6 +17,7 @@ from orchestrator.storage.errors import UserError
 from orchestrator.training import settings_check
 from orchestrator.training.settings_check import (
     TrainingSettings,
+    check_once,
     find_problem,
     setting_error,
     settings_of,
@@ -133,3 +134,38 @@ def test_models_that_differ_in_their_layers_only_are_both_checked(tmp_path: Path
     models = [replace(MODEL, target_modules=modules) for modules in (("q_proj",), ("nope_proj",))]
     layers = [one.lora["target_modules"] for one in settings_of(experiment, [*models, models[0]])]
     assert layers == [["q_proj"], ["nope_proj"]]
+
+
+def test_a_run_checks_each_setting_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[list[TrainingSettings]] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    file = tmp_path / "e.yaml"
+    file.write_text(FILE)
+    source = load_config(file)
+
+    def answer(_: object, settings: list[TrainingSettings], **__: object) -> str:
+        checked.append(settings)
+        return "lora: no" if settings[0].lora["r"] == 8 else ""
+
+    monkeypatch.setattr(settings_check, "run_in_worker", answer)
+    hub = replace(MODEL, revision="0" * 40)
+    local, other, refused, remote = (
+        TrainingSettings(model, {}, {"r": r}, Resources())
+        for model, r in ((MODEL, 1), (MODEL, 2), (MODEL, 8), (hub, 1))
+    )
+    check_once(source, "q", [local])
+    check_once(source, "q", [local, other])
+    for _ in range(2):
+        check_once(source, "q", [remote])
+    assert checked == [[local], [other], [remote], [remote]]
+    for number in (5, 6):
+        with pytest.raises(UserError):
+            check_once(source, "q", [refused])
+        assert len(checked) == number, "what was refused is checked again"
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    check_once(source, "q", [local])
+    assert len(checked) == 7, "other libraries"
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    check_once(source, "q", [other])
+    assert len(checked) == 8, "the libraries of a cluster are unknown"

@@ -46,7 +46,7 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
         "experiment": plan.name,
         "about": plan.experiment.about,
         "storage": store.uri,
-        "notes": _engine_notes(plan),
+        "notes": [*plan.source.warnings(plan.name), *_engine_notes(plan)],
         "cells": [_cell(cell, states[cell.cell_id], updates) for cell in plan.cells],
         "cells_owed": sum(not state.settled for state in states.values()),
         "changed": changed_settings(plan, store, untrained),

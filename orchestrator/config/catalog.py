@@ -193,6 +193,17 @@ class LoadedConfig:
             raise UserError(f"{self.file}: no experiment {name!r}: write -e with one of {known}")
         return self.config.experiments[name]
 
+    def warnings(self, name: str) -> list[str]:
+        """Valid settings of an experiment that are probably mistakes, each with its line."""
+        return list(
+            dict.fromkeys(
+                f"warning: {self.error(text, 'experiments', name, 'grpo', setting, axes=axes)}"
+                for axes, variant in self.experiment(name).variants
+                for setting, value in variant.grpo.items()
+                if (text := settings.unusual(setting, value))
+            )
+        )
+
 
 def load_config(file: Path) -> LoadedConfig:
     """Read and validate a file of experiments. Raises UserError for the first mistake."""

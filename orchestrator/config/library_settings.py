@@ -313,6 +313,8 @@ _ABOVE_ZERO = {
     "repetition_penalty",
     "adam_epsilon",
 }
+# Valid, and above this almost always a slip: nothing is learnt, or the weights diverge.
+_USUALLY_AT_MOST = {"learning_rate": 0.01, "temperature": 2, "beta": 1}
 # Of the rollouts: settings that only TRL has, and the values of each that change nothing.
 ROLLOUTS_OF_TRL: dict[str, tuple[Any, ...]] = {
     "use_vllm": (False, None),
@@ -359,6 +361,14 @@ def check_setting(section: str, name: str, value: Any) -> str | None:
     if expected in ("a number", "a whole number", "one value") and default is not None:
         expected += f", such as {default}"
     return f"{name} is {shown(value)}: write {expected}" if expected else None
+
+
+def unusual(name: str, value: Any) -> str:
+    """Why a valid value is probably a mistake; empty if nothing speaks against it."""
+    most = _USUALLY_AT_MOST.get(name)
+    if most is None or not isinstance(value, int | float) or value <= most:
+        return ""
+    return f"{name} is {shown(value)}, which is unusually large: values above {most:g} rarely train"
 
 
 def settled(section: str, values: Mapping[str, Any]) -> dict[str, Any]:

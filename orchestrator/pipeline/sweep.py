@@ -42,7 +42,7 @@ from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from orchestrator.training.deferred_eval import check_servers, evaluate_trained
 from orchestrator.training.early_stopping import stopped_lines
 from orchestrator.training.record import tidy_finished
-from orchestrator.training.settings_check import check_in_worker, settings_of
+from orchestrator.training.settings_check import check_once, settings_of
 from orchestrator.training.trial import run_cell
 from orchestrator.training.tune_runner import Train, run_cells
 
@@ -98,6 +98,8 @@ def _run_experiment(
     progress.count(plan, states)
     unsettled = [c for c, state in zip(plan.cells, states, strict=True) if not state.settled]
     check_models(plan.source, plan.name, [cell.probe.model for cell in unsettled])
+    for line in plan.source.warnings(plan.name) if unsettled else ():
+        progress.say(line)
     manifest = write_manifest(plan, store)
     tracker = Tracker.open(tracking_uri, store, plan)
     outcome = Outcome()
@@ -197,7 +199,7 @@ class Sweep:
                 if train is run_cell and untrained:  # another trainer has settings of its own
                     models = [cell.probe.model for cell in untrained]
                     settings = settings_of(self.plan.experiment, models)
-                    check_in_worker(self.plan.source, self.plan.name, settings)
+                    check_once(self.plan.source, self.plan.name, settings)
                     check_servers(untrained)
                 probes = run_probes(self.plan, self.store, cluster, self.progress, self.meter)
                 for line in difficulty_lines(self.plan, self.store, probes):

@@ -8,12 +8,9 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from orchestrator.storage.proof import Unsound, json_bytes, open_json
-from orchestrator.storage.store import is_regular, replace_file
+from orchestrator.storage import user_cache
 
 NAME = "hashes.json"
 SETTLED_NS = 2 * 10**9  # a file that was changed later may change again within the same time stamp
@@ -35,11 +32,8 @@ def file_identity(file: Path) -> str:
 
 
 def _hashes(files: Sequence[Path]) -> list[str]:
-    """SHA-256 of the content of each file; of an unchanged one, what an earlier command computed.
-
-    A cache that is torn, not this user's or not writable costs only time.
-    """
-    known, hashes, new = _known(), [], False
+    """SHA-256 of the content of each file, of an unchanged one as computed before."""
+    known, hashes, new = user_cache.read(NAME), [], False
     for file in map(Path.absolute, files):
         settled = time.time_ns() - SETTLED_NS
         numbers = _numbers(file)
@@ -53,8 +47,7 @@ def _hashes(files: Sequence[Path]) -> list[str]:
         hashes.append(entry["sha256"])
     if new:
         kept = {path: entry for path, entry in known.items() if os.path.exists(path)}
-        with suppress(OSError, RuntimeError):
-            replace_file(_cache(), json_bytes(kept, NAME))
+        user_cache.write(NAME, kept)
     return hashes
 
 
@@ -62,18 +55,3 @@ def _numbers(file: Path) -> list[int]:
     """They change with the content: the time of the last change of the inode cannot be set."""
     stat = file.stat()
     return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-
-
-def _cache() -> Path:
-    """Raises RuntimeError where the user has no home."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "decile", NAME)
-
-
-def _known() -> dict[str, dict[str, Any]]:
-    """What earlier commands have computed, by absolute path; empty unless this user wrote it."""
-    with suppress(OSError, RuntimeError, Unsound):
-        file = _cache()
-        if is_regular(file) and file.stat().st_uid == os.getuid():
-            opened = open_json(file.read_bytes(), NAME)
-            return dict(opened.value) if opened.proven else {}
-    return {}

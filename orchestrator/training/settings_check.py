@@ -5,9 +5,12 @@ on installed packages or on the model's layers shows only where TRL, PEFT and tr
 their objects.
 """
 
+import os
 import re
+import sysconfig
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +18,12 @@ from cluster.actors import run_in_worker
 from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.experiment import Experiment, Resources
 from orchestrator.sampling.model import ModelSource
+from orchestrator.storage import user_cache
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.proof import canonical_hash
 
+ACCEPTED = "accepted_settings.json"  # hash -> when it was accepted
+MAX_ACCEPTED = 1_000
 # What the libraries raise for a setting that they do not accept, or whose package is missing.
 REFUSALS = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, ImportError)
 
@@ -56,6 +62,31 @@ def check_in_worker(source: LoadedConfig, name: str, settings: Sequence[Training
         if problem := run_in_worker(first_problem, same_model, gpus=first.resources.gpus):
             section, _, message = problem.partition(": ")
             raise setting_error(source, name, first.model.name, section, message)
+
+
+def check_once(source: LoadedConfig, name: str, settings: Sequence[TrainingSettings]) -> None:
+    """As `check_in_worker`, without settings that the libraries of this machine accepted before.
+
+    What a cluster's nodes have installed is unknown here, and the layers of a model of the Hub may
+    not have been on this machine yet: those settings are checked each time.
+    """
+    folder = sysconfig.get_path("purelib")  # installing a package changes it
+    libraries = [folder, os.stat(folder).st_mtime_ns]
+    accepted = user_cache.read(ACCEPTED)
+    new: dict[str, str] = {}
+    unknown = []
+    for one in settings:
+        own = [one.model.key(), one.grpo, one.lora, one.resources.model_dump()]
+        key = canonical_hash([libraries, *own])
+        if one.model.revision is not None or "RAY_ADDRESS" in os.environ:
+            unknown.append(one)
+        elif key not in accepted:
+            unknown.append(one)
+            new[key] = datetime.now(UTC).isoformat()
+    check_in_worker(source, name, unknown)
+    if new:
+        newest = sorted((accepted | new).items(), key=lambda item: item[1])[-MAX_ACCEPTED:]
+        user_cache.write(ACCEPTED, dict(newest))
 
 
 def first_problem(settings: Sequence[TrainingSettings]) -> str:
