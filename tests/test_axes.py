@@ -20,6 +20,8 @@ from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import targets_of
 from orchestrator.report.analysis import analyse
 from orchestrator.report.probe_analysis import subset_cells
+from orchestrator.report.sections.page import sweep_page
+from orchestrator.report.sections.tables import results as results_table
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
@@ -253,11 +255,13 @@ def test_policies_are_compared_within_equal_axes(tmp_path: Path) -> None:
         assert {row.cell.grpo["beta"] for row in family.rows} == {beta}
         assert len(family.accuracy) == 1
     assert [result.cells for result in analysis.claims] == titles
-    column = analysis.results.head.index("grpo.beta")
-    assert [row[column] for row in analysis.results.body] == ["0"] * 4 + ["0.1"] * 4
-    anchors = [section.anchor for section in analysis.sections]
+    results = results_table(analysis.rows)
+    column = results.head.index("grpo.beta")
+    assert [row[column] for row in results.body] == ["0"] * 4 + ["0.1"] * 4
+    page = sweep_page(analysis)
+    anchors = [section.anchor for section in page.sections]
     assert len({*anchors}) == len(anchors)
-    [settings] = [b for s in analysis.sections for b in s.blocks if "All settings" in str(b)][:1]
+    [settings] = [b for s in page.sections for b in s.blocks if "All settings" in str(b)][:1]
     assert '"beta":' not in str(settings), "an axis has no single value"
 
 

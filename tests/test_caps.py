@@ -26,6 +26,7 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
 from orchestrator.report.render import write_page
+from orchestrator.report.sections.page import sweep_page
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker
 
@@ -244,8 +245,8 @@ def test_the_page_reports_what_was_left_out(tmp_path: Path) -> None:
     manifest = write_manifest(plan, store)
     manifest["dropped"] = {"cap": "max_hours 2", "cells": [c.cell_id for c in plan.cells if c.seed]}
     store.write_json(manifest, "sweeps", "small.json")
-    write_page(analyse(plan, store), tmp_path / "page.html")
+    write_page(sweep_page(analyse(plan, store)), tmp_path / "page.html")
     assert "max_hours 2 leaves out seed 1 of stub/small" in (tmp_path / "page.html").read_text()
     write_manifest(plan, store)
-    write_page(analyse(plan, store), tmp_path / "page.html")
+    write_page(sweep_page(analyse(plan, store)), tmp_path / "page.html")
     assert "leaves out seed" not in (tmp_path / "page.html").read_text()

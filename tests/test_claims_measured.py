@@ -21,15 +21,16 @@ from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan, tiers_of
 from orchestrator.planning.pools import Pool
 from orchestrator.report.analysis import analyse
-from orchestrator.report.compare import Spreads, families, read_spreads, settings_key
-from orchestrator.report.render import page_html, verdict_text
-from orchestrator.report.rows import Row, read_rows
-from orchestrator.report.sections.claim_verdicts import (
+from orchestrator.report.claim_verdicts import (
     ClaimResult,
     claim_results,
-    claims_table,
-    published_text,
 )
+from orchestrator.report.compare import Spreads, families, read_spreads, settings_key
+from orchestrator.report.published import published_text
+from orchestrator.report.render import page_html, verdict_text
+from orchestrator.report.rows import Row, read_rows
+from orchestrator.report.sections import tables
+from orchestrator.report.sections.page import sweep_page
 from orchestrator.stats.inference import LEVEL, SeedSpread
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
@@ -451,7 +452,7 @@ def test_nothing_is_published_beside_a_claim_about_an_embedded_model(
         assert all(result.paper != "–" for result in claim_results(resolved, families(rows)))
         results = claim_results(resolved, families(toys))
         assert results and all(result.paper == "–" for result in results)
-        assert "published" not in claims_table(results, "").head
+        assert "published" not in tables.claims(results, "").head
 
 
 @pytest.mark.slow
@@ -466,7 +467,7 @@ def test_every_view_shows_the_claims(tmp_path: Path) -> None:
     table = view.files["tables/claims.csv"].decode()
     text = verdict_text(analysis)
     assert view.files["verdicts.txt"].decode() == text + "\n"
-    page = page_html(analysis)
+    page = page_html(sweep_page(analysis))
     for result in analysis.claims:
         assert f"  {result.text}: {result.verdict}" in text and result.reason in text
         assert result.value in table and result.cells.partition(" on ")[2] in page

@@ -25,10 +25,12 @@ from orchestrator.evaluation.groups import (
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
-from orchestrator.report.compare import families, family_verdict
+from orchestrator.report.claim_verdicts import claim_results
+from orchestrator.report.compare import families
 from orchestrator.report.render import terminal_report
 from orchestrator.report.rows import OWN, read_rows
-from orchestrator.report.sections.claim_verdicts import claim_results
+from orchestrator.report.sections.page import sweep_page
+from orchestrator.report.sections.verdicts import family_verdict
 from orchestrator.storage.schema import GROUPS
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, CellFolder
@@ -237,8 +239,8 @@ def test_the_report_compares_at_equal_rollouts(tmp_path: Path) -> None:
     assert reads["random"].update == 4 and reads["dynamic"].update == 2
     assert reads["random"].cost == reads["dynamic"].cost == plan.cells[0].rollouts
     assert family.mismatches == [] and family.matches == []
-    assert "equal rollouts, discarded ones included" in analysis.verdicts[0].read_at
-    tables = {table.title: table for table in analysis.tables.values()}
+    assert "equal rollouts, discarded ones included" in family_verdict(family).read_at
+    tables = {table.title: table for table in sweep_page(analysis).tables.values()}
     [line] = tables["Accuracy at equal rollouts"].body
     assert " after 4 updates (" in line[1] and " after 2 updates (" in line[2]
     cells = tables["Every cell"]

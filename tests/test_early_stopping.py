@@ -14,6 +14,7 @@ from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import families
 from orchestrator.report.render import write_page
 from orchestrator.report.rows import read_rows
+from orchestrator.report.sections.page import sweep_page
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import STOPPED_EARLY, CellFolder, CellState, cell_state
@@ -137,7 +138,7 @@ def test_the_report_compares_no_policy_that_has_a_stopped_cell(tmp_path: Path) -
         "stub/small/easy/s0 (at least 12.0); hard is not compared"
     )
     assert stopped_lines(store, plan.cells) == [line]
-    write_page(analyse(plan, store), tmp_path / "page.html")
+    write_page(sweep_page(analyse(plan, store)), tmp_path / "page.html")
     assert line in (tmp_path / "page.html").read_text()
 
 

@@ -20,7 +20,7 @@ from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.sample_store import write_part
-from orchestrator.report.probe_report import probe_report
+from orchestrator.report.sections.pool import probe_report
 from orchestrator.selection.stored import read_subset, store_subset
 from orchestrator.selection.subsets import SubsetRequest, select
 from orchestrator.storage.errors import UserError

@@ -14,8 +14,8 @@ from factories import finished_sweep
 from test_probe_report import probed
 
 from orchestrator.report.analysis import analyse
-from orchestrator.report.probe_report import save_report
-from orchestrator.report.render import write_page
+from orchestrator.report.render import save_report, write_page
+from orchestrator.report.sections.page import sweep_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(program() is None, reason="no Chromium")]
 
@@ -31,7 +31,8 @@ TABLES = """[...document.querySelectorAll(".scroll")].map(box => [
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     policies = ("hard", "easy", "middle", "random")
-    write_page(analyse(*finished_sweep(folder, policies=policies)), folder / "page.html")
+    analysis = analyse(*finished_sweep(folder, policies=policies))
+    write_page(sweep_page(analysis), folder / "page.html")
     return folder / "page.html"
 
 

@@ -22,9 +22,9 @@ from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.sample_store import write_part
 from orchestrator.report.analysis import analyse
 from orchestrator.report.probe_analysis import PoolAnalysis
-from orchestrator.report.probe_report import probe_report, save_report, terminal_probe
-from orchestrator.report.render import page_html
-from orchestrator.report.sections.pool import MAX_TIERS, tier_table
+from orchestrator.report.render import page_html, save_report, terminal_probe
+from orchestrator.report.sections.page import sweep_page
+from orchestrator.report.sections.pool import MAX_TIERS, probe_report, tier_table
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
@@ -261,7 +261,8 @@ def test_a_stopped_probe_is_shown_as_far_as_it_came(tmp_path: Path) -> None:
     assert "decile select" not in page_html(report)
     assert "wrote" in save_report(plan, store, tmp_path / "p.html")
     assert not [*tmp_path.glob("*.parquet")]
-    titles = [section.title for section in analyse(plan, store).sections]  # decile report
+    page = sweep_page(analyse(plan, store))  # decile report
+    titles = [section.title for section in page.sections]
     assert {"Difficulty of the pool", "Example completions"} <= set(titles)
 
 

@@ -24,16 +24,9 @@ from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.sample_store import write_part
-from orchestrator.report import drawing
 from orchestrator.report.analysis import analyse
-from orchestrator.report.compare import (
-    SINGLE_SEED,
-    FamilyVerdict,
-    families,
-    family_verdict,
-    read_spreads,
-    settings_key,
-)
+from orchestrator.report.claim_verdicts import claim_results
+from orchestrator.report.compare import families, read_spreads, settings_key
 from orchestrator.report.content import Completions, Figure, FigureRow, Section, Table, by_file_name
 from orchestrator.report.render import (
     page_html,
@@ -43,8 +36,9 @@ from orchestrator.report.render import (
     write_page,
 )
 from orchestrator.report.rows import OWN, Row, read_rows
-from orchestrator.report.sections import figures, ledger, tables
-from orchestrator.report.sections.claim_verdicts import claim_results
+from orchestrator.report.sections import figures, tables
+from orchestrator.report.sections.page import sweep_page
+from orchestrator.report.sections.verdicts import SINGLE_SEED, FamilyVerdict, family_verdict
 from orchestrator.stats.inference import Effect, pooled_spread
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store
@@ -63,7 +57,7 @@ SECTIONS = (
     "Cells and ledger",
     "How to reproduce",
 )
-STYLES = drawing.policy_styles(POLICIES)
+STYLES = figures.policy_styles(POLICIES)
 CLAIMS = (
     "hard > random on small by 3",
     "learnable easy < hard on small by 10",
@@ -177,7 +171,7 @@ def test_the_terminal_shows_the_analysis(plan: Plan, store: Store) -> None:
     analysis = analyse(plan, store)
     text = verdict_text(analysis)
     assert text.startswith("stub on small (final accuracy, after 4 updates)\n  ")
-    assert all(pair.text in text for pair in analysis.verdicts[0].pairs)
+    assert all(pair.text in text for pair in family_verdict(analysis.families[0]).pairs)
     assert "hard > random on small by 3: " in text
     report = terminal_report(analysis)
     assert report.startswith("model  dataset  policy") and report.endswith(text)
@@ -192,7 +186,7 @@ def test_the_terminal_report_fits_and_keeps_every_word(
     narrow = terminal_report(analysis, width)
     assert max(map(len, narrow.split("\n"))) <= width
     assert set(verdict_text(analysis).split()) <= set(narrow.split())
-    assert {entry for row in analysis.results.body for entry in row[4].split()} <= set(
+    assert {entry for row in tables.results(analysis.rows).body for entry in row[4].split()} <= set(
         narrow.split()
     )
 
@@ -227,12 +221,12 @@ def test_the_spread_between_seeds_comes_from_the_stores_other_cells(tmp_path: Pa
     ]
     assert spreads.accuracy == pooled_spread(finals)
     analysis = analyse(few, store)
-    (pair,) = analysis.verdicts[0].pairs
+    (pair,) = family_verdict(analysis.families[0]).pairs
     assert "points from 6 cells" in pair.text
-    assert analysis.verdicts[0].caveats == (
+    assert family_verdict(analysis.families[0]).caveats == (
         "single seed: the spread between seeds is that of other cells with these settings",
     )
-    (alone,) = analyse(unlike, store).verdicts[0].pairs
+    (alone,) = family_verdict(analyse(unlike, store).families[0]).pairs
     assert "from 6 cells" not in alone.text and "needs more seeds" in alone.text
 
 
@@ -255,13 +249,13 @@ def test_a_sweep_whose_questions_cannot_be_scored_is_analysed(tmp_path: Path) ->
         failed = [r | {"outcome": "error"} for r in record.evaluations.to_pylist()]
         evaluations = pa.Table.from_pylist(failed, schema=EVALUATIONS)
         finish(store, cell, CellRecord(record.groups, evaluations, seconds=2.0), {})
-    analysis = analyse(plan, store, "A")
-    (pair,) = analysis.verdicts[0].pairs
+    analysis = analyse(plan, store)
+    (pair,) = family_verdict(analysis.families[0]).pairs
     assert pair.text == (
         "hard vs. random on small: inconclusive (no question was scored in every run of both)"
     )
-    assert analysis.results.body[0][4:6] == ("– → –", "–")
-    write_page(analysis, tmp_path / "page.html")
+    assert tables.results(analysis.rows).body[0][4:6] == ("– → –", "–")
+    write_page(sweep_page(analysis, "A"), tmp_path / "page.html")
     assert "nan" not in re.sub(
         r"<svg.*?</svg>", "", (tmp_path / "page.html").read_text(), flags=re.S
     )
@@ -341,7 +335,7 @@ def test_the_page_has_every_section_and_no_external_resources(
     plan: Plan, store: Store, tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
-    write_page(analyse(plan, store), page)
+    write_page(sweep_page(analyse(plan, store)), page)
     text, reader = read(page)
     assert [h for h in reader.headings if h in SECTIONS] == list(SECTIONS)
     assert reader.loads == []
@@ -367,7 +361,7 @@ def test_the_page_names_the_version_and_the_date_of_the_last_result(
             del result["finished_at"]
             store.write_json(result, *place)
             os.utime(store.path(*place), (when, when))
-    html = page_html(analyse(plan, store))
+    html = page_html(sweep_page(analyse(plan, store)))
     assert f"Decile {__version__}, last result 2026-01-03 04:05 UTC" in html
 
 
@@ -392,7 +386,7 @@ def svg_text(svg: str) -> list[str]:
 
 def test_completions_before_and_after_stand_side_by_side(plan: Plan, store: Store) -> None:
     analysis = analyse(plan, store)
-    (section,) = (s for s in analysis.sections if s.anchor.startswith("completions"))
+    (section,) = (s for s in sweep_page(analysis).sections if s.anchor.startswith("completions"))
     blocks = [block for block in section.blocks if isinstance(block, Completions)]
     assert len(blocks) == 4
     prompts = sorted(plan.pool(plan.cells[0].baseline).test, key=lambda p: p.prompt_id)
@@ -442,7 +436,7 @@ def test_tables_and_figures_are_files_with_unique_names() -> None:
 @pytest.mark.slow
 def test_the_same_store_gives_the_same_page(plan: Plan, store: Store, tmp_path: Path) -> None:
     for name in ("one", "two"):
-        write_page(analyse(plan, store), tmp_path / name)
+        write_page(sweep_page(analyse(plan, store)), tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
@@ -450,7 +444,7 @@ def test_the_same_store_gives_the_same_page(plan: Plan, store: Store, tmp_path: 
 def test_user_text_is_escaped(tmp_path: Path) -> None:
     plan, store = finished_sweep(tmp_path, about="<img src=x> & <i>more</i>", claims=[CLAIMS[0]])
     page = tmp_path / "page.html"
-    write_page(analyse(plan, store), page)
+    write_page(sweep_page(analyse(plan, store)), page)
     text, reader = read(page)
     assert "&lt;img src=x&gt; &amp; &lt;i&gt;more" in text
     assert "<i>" not in text and "hard > random" not in text
@@ -461,7 +455,7 @@ def test_an_empty_store_gives_a_page(plan: Plan, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     analysis = analyse(plan, Store(str(tmp_path / "nothing")))
     assert terminal_report(analysis) == "no cell has a result yet"
-    write_page(analysis, page)
+    write_page(sweep_page(analysis), page)
     text, reader = read(page)
     assert "No cell has a result yet" in text and "0 of 8 cells finished" in text
     assert reader.headings[-1] == "How to reproduce"
@@ -488,8 +482,8 @@ def test_more_policies_than_colours_are_all_drawn(rows: list[Row]) -> None:
     for number in range(9):
         cell = rows[0].cell.model_copy(update={"policy": f"p{number}"})
         many.append(dataclasses.replace(rows[0], cell=cell))
-    assert len({drawing.style(n) for n in range(49)}) == 49
-    styles = drawing.policy_styles(row.cell.policy for row in many)
+    assert len({figures.style(n) for n in range(49)}) == 49
+    styles = figures.policy_styles(row.cell.policy for row in many)
     nine, seven = (figures.accuracy_curves(some, styles) for some in (many, many[:7]))
     assert nine.count("<use") > seven.count("<use")
 
@@ -503,7 +497,7 @@ def test_r_squared_needs_eight_cells(rows: list[Row]) -> None:
 
 def test_a_gain_has_one_interval_in_all_tables(rows: list[Row]) -> None:
     one = [row for row in rows if row.cell.seed == 0]
-    by_cell = ledger.results(one)
+    by_cell = tables.results(one)
     column = by_cell.head.index("gain in points [95 %]")
     compared = families(one)
     levels = tables.pass_at(compared).body[0]
@@ -522,7 +516,7 @@ def test_a_policy_that_changes_nothing_has_an_interval_of_its_own(tmp_path: Path
     finish(store, cell, CellRecord(record.groups, evaluations, seconds=2.0), {})
     (row,) = read_rows(store, plan.cells)
     low = 100 * (1 - 0.025 ** (1 / 12))  # questions whose answers might still change
-    assert ledger.results([row]).body[0][5] == f"+0.0 [−{low:.1f}, +{low:.1f}]"
+    assert tables.results([row]).body[0][5] == f"+0.0 [−{low:.1f}, +{low:.1f}]"
 
 
 def test_no_interval_of_a_difference_exceeds_100_points() -> None:
@@ -532,17 +526,17 @@ def test_no_interval_of_a_difference_exceeds_100_points() -> None:
 
 
 def test_the_tokens_of_a_cell_are_those_it_generated(rows: list[Row]) -> None:
-    table = ledger.results(rows)
+    table = tables.results(rows)
     line = dict(zip(table.head, table.body[0], strict=True))
     assert line["generated tokens"] == f"{rows[0].result['ledger']['generated_tokens']:,}"
 
 
 def test_a_policy_has_the_same_colour_in_every_figure_and_sweep() -> None:
-    few, many = (drawing.policy_styles(p) for p in (("random", "mine"), ("mine", *POLICIES)))
-    assert few["random"] == many["random"] == (drawing.COLOURS[3], drawing.MARKERS[3])
-    assert [many[p][0] for p in POLICIES] == list(drawing.COLOURS[:4])
+    few, many = (figures.policy_styles(p) for p in (("random", "mine"), ("mine", *POLICIES)))
+    assert few["random"] == many["random"] == (figures.COLOURS[3], figures.MARKERS[3])
+    assert [many[p][0] for p in POLICIES] == list(figures.COLOURS[:4])
     assert list(few) == ["random", "mine"]
-    lots = drawing.policy_styles(f"p{n}" for n in range(20))
+    lots = figures.policy_styles(f"p{n}" for n in range(20))
     assert len(set(lots.values())) == 20
 
 
@@ -554,8 +548,8 @@ def test_figures_draw_a_policy_in_its_colour(rows: list[Row]) -> None:
         figures.learnable_against_gain({"a": random}, STYLES),
         figures.tier_bars(bars, STYLES),
     ):
-        assert drawing.COLOURS[3].lower() in svg.lower()
-        assert drawing.COLOURS[0].lower() not in svg.lower()
+        assert figures.COLOURS[3].lower() in svg.lower()
+        assert figures.COLOURS[0].lower() not in svg.lower()
 
 
 def test_each_model_and_dataset_is_a_separate_family(rows: list[Row]) -> None:
@@ -609,11 +603,11 @@ def probed(plan: Plan, store: Store) -> None:
 @pytest.mark.slow
 def test_the_pool_is_shown_where_its_probe_is_in_the_store(tmp_path: Path) -> None:
     plan, store = full_sweep(tmp_path)
-    section = analyse(plan, store).sections[-2]
+    section = sweep_page(analyse(plan, store)).sections[-2]
     assert section.title == "Difficulty: stub on small" and not section.figures
     assert "run it first" in section_html(section)
     probed(plan, store)
-    section = analyse(plan, store).sections[-2]
+    section = sweep_page(analyse(plan, store)).sections[-2]
     histogram, outcomes = section.figures
     assert "40 prompts" in histogram.caption
     assert len(section.blocks) == 1 and isinstance(section.blocks[0], FigureRow)  # not adaptive
@@ -626,14 +620,14 @@ def test_the_notebook_shows_every_figure_and_table_of_the_page(
 ) -> None:
     plan, store = full_sweep(tmp_path)
     probed(plan, store)
-    analysis = analyse(plan, store)
+    page = sweep_page(analyse(plan, store))
     monkeypatch.setenv("DECILE_FILE", str(tmp_path / "experiments.yaml"))
     monkeypatch.setenv("DECILE_STORAGE", store.root)
     monkeypatch.setenv("DECILE_EXPERIMENT", plan.name)
     html = "".join(executed(Path(__file__).parents[1] / "notebooks" / "results.ipynb"))
-    assert len(analysis.figures) == 8
-    assert all(figure.svg in html for figure in analysis.figures.values())
-    titles = {table.title for table in analysis.tables.values()} - {"Cells"}  # how to reproduce
+    assert len(page.figures) == 8
+    assert all(figure.svg in html for figure in page.figures.values())
+    titles = {table.title for table in page.tables.values()} - {"Cells"}  # how to reproduce
     assert len(titles) >= 8 and all(f"<h3>{title}</h3>" in html for title in titles)
 
 

@@ -9,7 +9,6 @@ import pytest
 from factories import finished_sweep
 
 from orchestrator.config.entries import PolicyEntry
-from orchestrator.report import drawing
 from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import (
     BudgetMismatch,
@@ -17,15 +16,16 @@ from orchestrator.report.compare import (
     StepsToMatch,
     budget_mismatches,
     families,
-    family_verdict,
+    probe_spreads,
 )
 from orchestrator.report.content import Paragraph
 from orchestrator.report.rows import OWN, Row, read_rows
-from orchestrator.report.sections import figures, ledger, page, spread, tables
+from orchestrator.report.sections import figures, page, tables
+from orchestrator.report.sections.verdicts import family_verdict
 from orchestrator.stats.inference import holm, mean_effect, variance_components
 
 POLICIES = ("hard", "easy", "middle", "random")
-STYLES = drawing.policy_styles(POLICIES)
+STYLES = figures.policy_styles(POLICIES)
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +78,14 @@ def test_error_bars_of_tiers_are_those_of_the_difference_to_the_base(rows: list[
 
 
 def test_the_ledger_has_a_line_per_cell(rows: list[Row]) -> None:
-    table = ledger.ledgers(rows)
+    table = tables.ledgers(rows)
     assert [line[0] for line in table.body] == [row.cell.name for row in rows]
     assert dict(zip(table.head, table.body[0], strict=True))["rollouts"] == "32"
 
 
 def test_groups_are_split_by_kind(rows: list[Row]) -> None:
     (family,) = families(rows)
-    table = ledger.groups([family])
+    table = tables.groups([family])
     assert [line[1] for line in table.body] == list(POLICIES)
     for line, own in zip(table.body, family.by_policy().values(), strict=True):
         of = dict(zip(table.head, line, strict=True))
@@ -106,20 +106,20 @@ def test_with_beta_above_zero_updates_may_be_driven_by_kl_alone(rows: list[Row])
     cell = rows[0].cell.model_copy(update={"grpo": {**rows[0].cell.grpo, "beta": 0.1}})
     consumed = rows[0].result["ledger"] | {"kl_only_updates": 1}
     row = dataclasses.replace(rows[0], cell=cell, result=rows[0].result | {"ledger": consumed})
-    assert ledger.groups(families([row])).body[0][-1] == "25.0"  # one of four
+    assert tables.groups(families([row])).body[0][-1] == "25.0"  # one of four
     masked = cell.model_copy(update={"mask_dead_groups": True})
-    assert ledger.groups(families([dataclasses.replace(row, cell=masked)])).body[0][-1] == "–"
+    assert tables.groups(families([dataclasses.replace(row, cell=masked)])).body[0][-1] == "–"
 
 
 def test_groups_are_split_by_tier(rows: list[Row]) -> None:
-    table = ledger.groups_by_tier(families(rows))
+    table = tables.groups_by_tier(families(rows))
     first = rows[0].tier_shares
     assert {line[1] for line in table.body} == set(first)
     line = next(line for line in table.body if line[2] == "hard")
     mean = np.mean([r.tier_shares[line[1]].live for r in rows if r.cell.policy == "hard"])
     assert float(line[3]) == pytest.approx(100 * mean, abs=0.06)
     untiered = [dataclasses.replace(r, tier_shares={"": r.shares[1]}) for r in rows]
-    assert not ledger.groups_by_tier(families(untiered)).body
+    assert not tables.groups_by_tier(families(untiered)).body
 
 
 def test_truncated_groups_are_drawn_separately(rows: list[Row]) -> None:
@@ -217,7 +217,7 @@ def test_holms_correction_covers_every_table_of_the_report(rows: list[Row]) -> N
     assert {c.tests for c in pairs} == {12} and {c.tests for c in one[0].accuracy} == {6}
     assert [c.p_holm for c in pairs] == holm([c.p for c in pairs])
     for compared, count in ((two, 12), (one, 6)):
-        (method,) = page.verdicts(compared, [], []).blocks
+        *_, method = page.verdicts(compared, []).blocks
         assert isinstance(method, Paragraph) and f"makes {count} such comparisons" in method.text
 
 
@@ -298,7 +298,7 @@ def test_steps_to_match_count_the_rollouts_of_a_policy_that_discards(rows: list[
 def test_variance_between_probes_and_between_training_seeds(rows: list[Row]) -> None:
     again = [with_policy(row, row.cell.policy, probe_seed=1) for row in rows]
     compared = families([*rows, *again])
-    variances = spread.spreads(compared)
+    variances = probe_spreads(compared)
     assert [(s.policy, s.measure) for s in variances[:2]] == [
         ("hard", "accuracy"),
         ("hard", "learnable %"),
@@ -306,16 +306,16 @@ def test_variance_between_probes_and_between_training_seeds(rows: list[Row]) -> 
     results = [[100 * r.curve[4] for r in rows if r.cell.policy == "hard"]] * 2
     expected = variance_components([np.array(result) for result in results])
     assert variances[0].variance == expected
-    assert spread.table(compared).body[0][3:5] == ("2", "4")
-    assert not spread.spreads(families(rows)) and not spread.missing(families(rows))
+    assert tables.probe_spread(compared).body[0][3:5] == ("2", "4")
+    assert not probe_spreads(families(rows)) and not tables.missing_seeds(families(rows))
 
 
 def test_several_probes_with_one_training_seed_name_the_missing_seeds(rows: list[Row]) -> None:
     one = [row for row in rows if row.cell.seed == 0]
     again = [with_policy(row, row.cell.policy, probe_seed=1) for row in one]
     compared = families([*one, *again])
-    assert not spread.spreads(compared)
-    assert "set seed: [0, 1]" in spread.missing(compared)[0]
-    missing = spread.missing(compared)
-    notes = page.gains(compared, spread.table(compared), missing, STYLES).blocks[-1]
+    assert not probe_spreads(compared)
+    assert "set seed: [0, 1]" in tables.missing_seeds(compared)[0]
+    missing = tables.missing_seeds(compared)
+    notes = page.gains(compared, STYLES).blocks[-1]
     assert isinstance(notes, Paragraph) and missing[0] in notes.text

@@ -12,10 +12,12 @@ from mlflow.entities import Run
 
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
-from orchestrator.report.compare import families, family_verdict
-from orchestrator.report.drawing import COLOURS
+from orchestrator.report.compare import families
 from orchestrator.report.render import page_html
 from orchestrator.report.rows import read_rows
+from orchestrator.report.sections.figures import COLOURS
+from orchestrator.report.sections.page import sweep_page
+from orchestrator.report.sections.verdicts import family_verdict
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri
 from orchestrator.tracking.mlflow_internals import experiment_tags
@@ -85,12 +87,13 @@ def test_the_parent_run_holds_the_report_with_its_tables_and_figures(
     run = parent_of(store, plan)
     folder = artifacts_of(store, run)
     analysis = analyse(plan, store)
-    page = page_html(analysis)
-    assert (folder / "report.html").read_text() == page
-    assert {f.stem for f in (folder / "figures").iterdir()} == set(analysis.figures)
-    assert {f.stem for f in (folder / "tables").iterdir()} == set(analysis.tables)
-    assert len(analysis.figures) == page.count("<figure>") >= 4
-    assert len(analysis.tables) == page.count("<table>") >= 8
+    page = sweep_page(analysis)
+    html = page_html(page)
+    assert (folder / "report.html").read_text() == html
+    assert {f.stem for f in (folder / "figures").iterdir()} == set(page.figures)
+    assert {f.stem for f in (folder / "tables").iterdir()} == set(page.tables)
+    assert len(page.figures) == html.count("<figure>") >= 4
+    assert len(page.tables) == html.count("<table>") >= 8
     assert files_of(folder) >= {
         "verdicts.txt",
         "results.json",
@@ -100,7 +103,7 @@ def test_the_parent_run_holds_the_report_with_its_tables_and_figures(
         "tables/learnable_pct.csv",
     }
     verdicts = (folder / "verdicts.txt").read_text()
-    for text in analysis.verdicts[0].lines:
+    for text in family_verdict(analysis.families[0]).lines:
         assert text in verdicts
         assert text.replace("[", "\\[").replace("]", "\\]") in run.data.tags["mlflow.note.content"]
     results = json.loads((folder / "results.json").read_text())

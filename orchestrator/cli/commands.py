@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def probe(arguments: argparse.Namespace) -> int:
     """Run the probes and select the subsets, without training, then report what they show."""
-    from orchestrator.report.probe_report import check_outputs, save_report
+    from orchestrator.report.render import check_outputs, save_report
     from policies import PolicyError
 
     plan, store = _open(arguments)
@@ -114,10 +114,11 @@ def report(arguments: argparse.Namespace) -> int:
     check_output(page)
     from orchestrator.report.analysis import analyse
     from orchestrator.report.render import terminal_report, write_page
+    from orchestrator.report.sections.page import sweep_page
 
-    analysis = analyse(plan, store, arguments.paper)
-    print(terminal_report(analysis, output_width()))
-    write_page(analysis, page)
+    analysis = analyse(plan, store)
+    print(terminal_report(analysis, output_width(), arguments.paper))
+    write_page(sweep_page(analysis, arguments.paper), page)
     print(f"\npage: {page}")
     return 0
 

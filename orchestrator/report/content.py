@@ -1,8 +1,7 @@
 """What a report consists of: tables, figures, paragraphs and details, grouped in sections.
 
-Plain values: the page, the terminal, MLflow and the notebook only render them. `kind` names the
-macro of templates/blocks.html that does so in HTML. Stored texts are made readable: of bounded
-length, control characters spelled out.
+The page, the terminal, MLflow and the notebook only render them. Stored texts are made readable:
+of bounded length, control characters spelled out.
 """
 
 import csv
@@ -11,10 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, TypeVar
-
-from orchestrator.report.compare import FamilyVerdict
-from orchestrator.report.drawing import as_file, as_image
+from html import escape
+from typing import ClassVar, Protocol, TypeVar
 
 COMPLETION_LIMIT = 1_500  # characters of a completion or question on a page
 LINE_LIMIT = 160  # characters of a text in one line
@@ -53,7 +50,7 @@ class Table:
     body: Sequence[tuple[str, ...]]
     caption: str = ""
     folded: bool = False
-    kind: ClassVar = "table"
+    kind: ClassVar[str] = "table"
 
     @property
     def csv(self) -> str:
@@ -67,7 +64,7 @@ class Table:
 class Claims(Table):
     """The claims of the experiment file; the third column is the verdict."""
 
-    kind: ClassVar = "claims"
+    kind: ClassVar[str] = "claims"
 
 
 @dataclass(frozen=True)
@@ -79,17 +76,19 @@ class Figure:
 
     caption: str
     draw: Callable[[], str]
-    kind: ClassVar = "figure"
+    kind: ClassVar[str] = "figure"
 
     @cached_property
     def svg(self) -> str:
         """For a page: an SVG element that screen readers announce by its caption."""
-        return as_image(self.draw(), self.caption)
+        label = escape(self.caption)
+        return self.draw().replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
 
     @property
     def file(self) -> str:
-        """An SVG file."""
-        return as_file(self.svg)
+        """An SVG file: with its namespaces, on a white background."""
+        spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+        return self.svg.replace("<svg", f'<svg {spaces} style="background:#fff"', 1)
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class FigureRow:
     """Figures side by side."""
 
     figures: tuple[Figure, ...]
-    kind: ClassVar = "figure_row"
+    kind: ClassVar[str] = "figure_row"
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ class Paragraph:
 
     text: str
     style: str = ""
-    kind: ClassVar = "paragraph"
+    kind: ClassVar[str] = "paragraph"
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Details:
 
     title: str
     text: str
-    kind: ClassVar = "details"
+    kind: ClassVar[str] = "details"
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ class Command:
     """A command line."""
 
     text: str
-    kind: ClassVar = "command"
+    kind: ClassVar[str] = "command"
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ class Completions:
     question: str
     answer: str
     answers: tuple[tuple[str, str, str], ...]  # where it is from, outcome, completion
-    kind: ClassVar = "completions"
+    kind: ClassVar[str] = "completions"
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ class PromptList:
     title: str
     items: tuple[tuple[str, str], ...]
     folded: bool = True
-    kind: ClassVar = "prompt_list"
+    kind: ClassVar[str] = "prompt_list"
 
 
 @dataclass(frozen=True)
@@ -154,23 +153,16 @@ class ShareTable:
     head: tuple[str, ...]
     body: Sequence[tuple[str, int, tuple[float, ...]]]
     caption: str = ""
-    kind: ClassVar = "share_table"
+    kind: ClassVar[str] = "share_table"
+
+
+class Block(Protocol):
+    """A part of a section; `kind` names the macro of templates/blocks.html that renders it."""
+
+    kind: ClassVar[str]
 
 
 T = TypeVar("T", Table, Figure)
-Block = (
-    Table
-    | Figure
-    | FigureRow
-    | Paragraph
-    | Details
-    | Command
-    | Claims
-    | FamilyVerdict
-    | Completions
-    | PromptList
-    | ShareTable
-)
 
 
 @dataclass(frozen=True)
@@ -191,6 +183,27 @@ class Section:
         """Its figures, in order."""
         rows = [block for block in self.blocks if isinstance(block, FigureRow)]
         return [figure for row in rows for figure in row.figures]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page, of a sweep or of its probes; `last_result`: when the newest result was written."""
+
+    name: str
+    about: str
+    status: str
+    sections: tuple[Section, ...]
+    last_result: str = ""
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        """Every table by a unique file name."""
+        return by_file_name(table for section in self.sections for table in section.tables)
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """Every figure by a unique file name."""
+        return by_file_name(figure for section in self.sections for figure in section.figures)
 
 
 def by_file_name(items: Iterable[T]) -> dict[str, T]:

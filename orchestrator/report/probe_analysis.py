@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,28 +73,41 @@ def subset_cells(plan: Plan, spec: ProbeSpec) -> dict[str, Cell]:
     return first
 
 
+def training_probes(plan: Plan) -> list[ProbeSpec]:
+    """The probes of training pools: test questions are never candidates for a subset."""
+    return [spec for spec in plan.probes if spec.split == "train"]
+
+
 @dataclass(frozen=True)
 class PoolOutcomes:
-    """A pool's difficulty, and the outcomes of its samples in each subset (first seed)."""
+    """A pool's difficulty, and the outcomes of its samples in each stored subset (first seed).
 
+    table: None while samples are missing; `missing` says which.
+    """
+
+    spec: ProbeSpec
     title: str
-    table: pa.Table
     stops_early: bool
-    subsets: Mapping[str, Mapping[str, int]]
+    table: pa.Table | None = None
+    subsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    missing: str = ""
 
 
 def pool_outcomes(plan: Plan, store: Store, spec: ProbeSpec) -> PoolOutcomes:
-    """Read them for the subsets that are stored. Raises RuntimeError while samples are missing."""
-    pool = plan.pool(spec)
+    """Read the samples of a training probe, and the subsets that are stored."""
+    pool, title = plan.pool(spec), pool_title(plan, spec)
     stops_early = targets_of(plan, spec) is not None
-    outcomes = load_outcomes(store, spec, pool.train, pool.task, partial=stops_early)
-    table = difficulty_of(plan, spec, outcomes)
+    try:
+        outcomes = load_outcomes(store, spec, pool.train, pool.task, partial=stops_early)
+        table = difficulty_of(plan, spec, outcomes)
+    except RuntimeError as error:
+        return PoolOutcomes(spec, title, stops_early, missing=str(error))
     subsets: dict[str, dict[str, int]] = {}
     for name, cell in subset_cells(plan, spec).items():
         if (subset := read_subset(store, cell)) is not None:
             chosen = pc.is_in(table["prompt_id"], value_set=subset["prompt_id"].combine_chunks())
             subsets[name] = outcome_counts(table.filter(chosen))
-    return PoolOutcomes(pool_title(plan, spec), table, stops_early, subsets)
+    return PoolOutcomes(spec, title, stops_early, table, subsets)
 
 
 class PolicyOutlook(NamedTuple):

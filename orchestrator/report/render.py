@@ -1,6 +1,6 @@
-"""An analysis as a page and as text.
+"""Analyses as pages and as text.
 
-The page is one HTML file without scripts or network; see templates/. In the terminal, the result
+A page is one HTML file without scripts or network; see templates/. In the terminal, the result
 table comes first, then the conclusions.
 """
 
@@ -8,45 +8,54 @@ from collections.abc import Iterable
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
 
 from orchestrator import __version__
+from orchestrator.difficulty.probe_table import table_file
+from orchestrator.difficulty.table import outcome_counts
+from orchestrator.planning.plan import Plan
+from orchestrator.probing.sample_store import PROBE, SPLIT
 from orchestrator.report.analysis import SweepAnalysis
-from orchestrator.report.content import Paragraph, Section, Table
+from orchestrator.report.content import Page, Paragraph, Section, Table, one_line
 from orchestrator.report.layout import table_text, wrapped
-from orchestrator.report.sections.tables import NONE
-from orchestrator.storage.store import Store
+from orchestrator.report.probe_analysis import PoolAnalysis, training_probes
+from orchestrator.report.sections import tables
+from orchestrator.report.sections.page import paper_a
+from orchestrator.report.sections.pool import (
+    BANDS,
+    ProbeReport,
+    band_of,
+    facts,
+    policy_table,
+    probe_report,
+    suspect_lines,
+    tier_table,
+)
+from orchestrator.report.sections.verdicts import family_verdict
+from orchestrator.stats.sentences import NONE
+from orchestrator.storage.store import Store, check_output
+from tasks import OUTCOMES
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-
-class PageContent(Protocol):
-    """What a page shows: the analysis of a sweep, or the report of its probes.
-
-    `last_result`: when the newest result was written; may be empty.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def about(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def last_result(self) -> str: ...
-    @property
-    def sections(self) -> tuple[Section, ...]: ...
+CONTINUED = 4  # more spaces before the other lines of a conclusion
+BAR = 14  # characters of the longest bar of a histogram
+TERMINAL_TIERS = 8
+TERMINAL_SUSPECTS = 3
 
 
-def write_page(analysis: PageContent, file: Path) -> None:
+def write_page(page: Page, file: Path) -> None:
     """Write the page; the file is replaced atomically."""
-    Store(str(file.resolve().parent)).write_bytes(page_html(analysis).encode(), file.name)
+    Store(str(file.resolve().parent)).write_bytes(page_html(page).encode(), file.name)
 
 
-def page_html(analysis: PageContent) -> str:
+def page_html(page: Page) -> str:
     """The page."""
-    return render("page.html", analysis=analysis, version=__version__)
+    return render("page.html", page=page, version=__version__)
 
 
 def section_html(section: Section) -> str:
@@ -83,39 +92,42 @@ def _split_bracket(text: str) -> tuple[str, str]:
     return (text, "") if start < 0 else (text[:start], text[start:])
 
 
-CONTINUED = 4  # more spaces before the other lines of a conclusion
-
-
-def terminal_report(analysis: SweepAnalysis, width: int | None = None) -> str:
-    """Results, conclusions, stopped cells and, if requested, the comparison with a paper.
+def terminal_report(
+    analysis: SweepAnalysis, width: int | None = None, with_paper: str | None = None
+) -> str:
+    """Results, conclusions, stopped cells and, if requested, the comparison with a paper ("A").
 
     Lines fit `width` columns; None: they are as long as they get.
     """
     if not analysis.rows:
         return "no cell has a result yet"
     stopped = [wrapped(line, width) for line in analysis.stopped]
-    parts = [as_text(analysis.results, width), verdict_text(analysis, width), *stopped]
-    if paper := analysis.paper:
+    results = as_text(tables.results(analysis.rows), width)
+    parts = [results, verdict_text(analysis, width), *stopped]
+    if with_paper == "A":
+        paper = paper_a(analysis.families)
         blocks = [block for block in paper.blocks if isinstance(block, Paragraph)]
-        tables = [f"{table.title}\n{as_text(table, width)}" for table in paper.tables]
-        parts += [paper.title, *(tables or [wrapped(block.text, width) for block in blocks])]
+        shown = [f"{table.title}\n{as_text(table, width)}" for table in paper.tables]
+        parts += [paper.title, *(shown or [wrapped(block.text, width) for block in blocks])]
     return "\n\n".join(parts)
 
 
 def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
     """The conclusions of every family, the variance between probes, and the claims."""
     parts = []
-    for verdict in analysis.verdicts:
+    for verdict in map(family_verdict, analysis.families):
         caveats = [f"caveat: {text}" for text in verdict.caveats]
         title = f"{verdict.title} ({verdict.read_at})"
         parts.append([title, *_indented([*verdict.lines, *caveats], width)])
-    if analysis.probe_spread.body or analysis.probe_spread_missing:
-        title = analysis.probe_spread.title
-        parts.append([title[0].lower() + title[1:]])
-        if analysis.probe_spread.body:
-            table = as_text(analysis.probe_spread, width and width - 2)
-            parts[-1] += [f"  {line}".rstrip() for line in table.split("\n")]
-        parts[-1] += _indented(analysis.probe_spread_missing, width)
+    spread, missing = (
+        tables.probe_spread(analysis.families),
+        tables.missing_seeds(analysis.families),
+    )
+    if spread.body or missing:
+        lines = as_text(spread, width and width - 2).split("\n") if spread.body else []
+        title = spread.title[0].lower() + spread.title[1:]
+        indented = [f"  {line}".rstrip() for line in lines]
+        parts.append([title, *indented, *_indented(missing, width)])
     if analysis.claims:
         parts.append(["claims"])
         for c in analysis.claims:
@@ -133,3 +145,71 @@ def _indented(lines: Iterable[str], width: int | None) -> list[str]:
 def as_text(table: Table, width: int | None = None) -> str:
     """A table with aligned columns."""
     return table_text(table.head, table.body, width)
+
+
+def check_outputs(plan: Plan, page: Path) -> None:
+    """Raise UserError unless the page and the tables beside it can be written."""
+    for file in (page, *(table_file(plan, spec, page) for spec in training_probes(plan))):
+        check_output(file)
+
+
+def save_report(plan: Plan, store: Store, page: Path, width: int | None = None) -> str:
+    """Write the page and the difficulty tables; returns the report in short."""
+    report = probe_report(plan, store, page)
+    write_page(report, page)
+    files = [page]
+    for pool in report.pools:
+        if pool.complete:
+            file = table_file(plan, pool.spec, page)
+            metadata = {PROBE: pool.spec.key, SPLIT: pool.spec.split}
+            table = pool.table.replace_schema_metadata(metadata)
+            Store(str(file.resolve().parent)).write_table(table, file.name)
+            files.append(file)
+    return f"{terminal_probe(report, width)}\n\nwrote {', '.join(map(str, files))}"
+
+
+def terminal_probe(report: ProbeReport, width: int | None = None) -> str:
+    """The report in short. Lines fit `width` columns, but for commands, which stay whole."""
+    if not report.pools:
+        return "no sample is stored yet"
+    return "\n\n".join(_pool_text(pool, width) for pool in report.pools)
+
+
+def _pool_text(pool: PoolAnalysis, width: int | None) -> str:
+    parts = [
+        "\n".join([pool.title, *(wrapped(f"  {line}", width) for line in facts(pool))]),
+        as_text(_histogram(pool), width),
+    ]
+    if (tiers := tier_table(pool.table, TERMINAL_TIERS)).body:
+        body = [
+            (name, f"{count:,}", *(f"{100 * share:.0f}" for share in shares))
+            for name, count, shares in tiers.body
+        ]
+        parts.append(f"{tiers.title}, % of prompts\n" + as_text(Table("", tiers.head, body), width))
+    if (policies := policy_table(pool)).body:
+        parts.append(as_text(policies, width))
+    parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]
+    if pool.agreement.suspects:
+        lines = [f"suspected wrong gold answers: {pool.agreement.suspected:,}"]
+        for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):
+            lines += [wrapped(f"  {one_line(question, 72)}", width), wrapped(f"    {about}", width)]
+        parts.append("\n".join(lines))
+    if command := next((p.command for p in pool.policies if p.command), ""):
+        parts.append(f"to select a subset:\n  {command}")
+    return "\n\n".join(parts)
+
+
+def _histogram(pool: PoolAnalysis) -> Table:
+    """Prompts by pass rate, with the outcomes of their samples."""
+    band = band_of(pool.table)
+    prompts = np.bincount(band, minlength=len(BANDS))
+    shown = [i for i, count in enumerate(prompts) if count or i < len(BANDS) - 1]
+    by_band = [outcome_counts(pool.table.filter(pa.array(band == i))) for i in shown]
+    occurring = [o for o in OUTCOMES if any(outcomes[o] for outcomes in by_band)]
+    body = []
+    for i, outcomes in zip(shown, by_band, strict=True):
+        total = max(1, sum(outcomes.values()))
+        shares = (f"{100 * outcomes[o] / total:.0f}" if prompts[i] else NONE for o in occurring)
+        bar = "█" * round(BAR * prompts[i] / prompts.max())
+        body.append((BANDS[i], f"{prompts[i]:,}", bar, *shares))
+    return Table("", ("pass rate", "prompts", "", *(f"{o} %" for o in occurring)), body)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,6 +94,12 @@ def training_tiers(rows: Sequence[Row]) -> list[str]:
     """The tiers of the training prompts, in rising order."""
     tiers = {tier for row in rows for tier in row.tier_shares if tier}
     return sorted(tiers, key=lambda name: (len(name), name))
+
+
+def learnable_gain_points(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, float]]]:
+    """Rows with their learnable % and gain in points; without rows that have no scored question."""
+    pairs = [(row, (row.result["learnable_pct"], 100 * row.result["gain"])) for row in rows]
+    return [(row, point) for row, point in pairs if all(map(isfinite, point))]
 
 
 def _read_row(store: Store, cell: Cell) -> Row | None:

@@ -8,6 +8,7 @@ from orchestrator.stats.inference import LEVEL
 # Samples that may be advised: published comparisons have up to 10 seeds, and the largest test set
 # that ships has 5,000 questions; ten times a larger sample that exists is realistic, too.
 REALISTIC_SEEDS, REALISTIC_ITEMS, TIMES_CURRENT = 100, 10_000, 10
+NONE = "–"  # in place of a number
 NEGLIGIBLE = 1.0  # points
 NO_DIFFERENCE = "practically no difference was observed"
 

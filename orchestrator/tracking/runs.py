@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cluster.redaction import redact
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
-from orchestrator.report.drawing import policy_styles
+from orchestrator.report.sections.figures import policy_styles
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.tracking.client import (

@@ -22,9 +22,11 @@ from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics, main
 from orchestrator.planning.cells import Cell, axis_names
 from orchestrator.report.analysis import SweepAnalysis
-from orchestrator.report.compare import Family, FamilyVerdict, whole_pool_policy
+from orchestrator.report.compare import Family, whole_pool_policy
 from orchestrator.report.render import page_html, render, verdict_text
 from orchestrator.report.rows import Row
+from orchestrator.report.sections.page import sweep_page
+from orchestrator.report.sections.verdicts import FamilyVerdict, family_verdict
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.cell_folder import DISCARDED, TABLES, CellFolder
@@ -309,7 +311,7 @@ def sweep_view(analysis: SweepAnalysis) -> SweepView:
             }
             metrics |= {clean(f"best/{key}/{name}"): value for key, value in numbers.items()}
             tags[clean(f"decile.best/{name}")] = f"{best.policy}: {best.verdict}"
-    markdown = description(analysis.verdicts)
+    markdown = description([*map(family_verdict, analysis.families)])
     return SweepView(_sweep_files(analysis), metrics, tags, markdown, analysis.digest)
 
 
@@ -370,13 +372,14 @@ def _escaped(text: str) -> str:
 
 def _sweep_files(analysis: SweepAnalysis) -> dict[str, bytes]:
     results = [flat_row(row) for row in analysis.rows]
+    page = sweep_page(analysis)
     texts = {
-        "report.html": page_html(analysis),
+        "report.html": page_html(page),
         "verdicts.txt": verdict_text(analysis) + "\n",
         "results.json": json.dumps(results, indent=2, default=str),
         "results.csv": as_csv(results),
-        **{f"figures/{name}.svg": figure.file for name, figure in analysis.figures.items()},
-        **{f"tables/{name}.csv": table.csv for name, table in analysis.tables.items()},
+        **{f"figures/{name}.svg": figure.file for name, figure in page.figures.items()},
+        **{f"tables/{name}.csv": table.csv for name, table in page.tables.items()},
     }
     return {name: text.encode() for name, text in texts.items()}
 

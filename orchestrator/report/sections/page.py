@@ -1,36 +1,43 @@
-"""The sections of the report that come from finished cells."""
+"""The page of a sweep: its sections in order, from an analysis."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from orchestrator.planning.cells import axis_names
-from orchestrator.report.compare import Family, FamilyVerdict
+from orchestrator.planning.plan import Plan
+from orchestrator.report.analysis import SweepAnalysis
+from orchestrator.report.claim_verdicts import ClaimResult
+from orchestrator.report.compare import Family
 from orchestrator.report.content import (
     Block,
+    Command,
     Completions,
+    Details,
     Figure,
     FigureRow,
+    Page,
     Paragraph,
     Section,
     Table,
 )
 from orchestrator.report.rows import Row, training_tiers
-from orchestrator.report.sections import ledger, paper, tables
-from orchestrator.report.sections import tables as accuracy_breakdown
-from orchestrator.report.sections.claim_verdicts import ClaimResult, claims_table
+from orchestrator.report.sections import paper, tables
 from orchestrator.report.sections.figures import (
     Styles,
     accuracy_curves,
     group_areas,
     group_tiers,
     learnable_against_gain,
+    policy_styles,
     tier_bars,
     training_curves,
 )
+from orchestrator.report.sections.pool import pool_section, pool_sections
+from orchestrator.report.sections.verdicts import family_verdict
 from tasks import Prompt
 
-PAPER_ANCHOR = "paper"
 METHOD = (
     "Each pair is compared on the same test questions and the same seeds. In brackets: the 95 % "
     "interval; p is two-sided. This report makes {count}: every pair of policies, by accuracy on "
@@ -55,9 +62,45 @@ CLAIMS = (
 )
 
 
-def verdicts(
-    families: Sequence[Family], verdicts: Sequence[FamilyVerdict], claims: Sequence[ClaimResult]
-) -> Section:
+def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
+    """The page of an analysis; `with_paper`: "A" adds the comparison with paper A's numbers."""
+    plan, rows, compared = analysis.plan, analysis.rows, analysis.families
+    styles = policy_styles(cell.policy for cell in plan.cells)
+    cells = (tables.results(rows), tables.ledgers(rows))
+    content: list[Section | None] = [
+        verdicts(compared, analysis.claims),
+        gains(compared, styles),
+        learnable(compared, styles),
+        training(compared, styles),
+        Section("tests", "Test sets", (tables.pass_at(compared),)),
+        breakdown(compared, styles),
+        paper_a(compared) if with_paper == "A" else None,
+        *(completions(family, _test_questions(plan, family)) for family in compared),
+        Section("cells", "Cells and ledger", cells),
+    ]
+    if not rows:
+        empty = Paragraph("No cell has a result yet: run the experiment first.")
+        content = [Section("verdicts", "Verdicts", (empty,))]
+    finished = f"{len(rows)} of {len(plan.cells)} cells finished"
+    return Page(
+        plan.name,
+        plan.experiment.about,
+        ". ".join(filter(None, [finished, analysis.dropped, *analysis.stopped])) + ".",
+        (
+            *filter(None, content),
+            *pool_sections(analysis.pools),
+            *map(pool_section, analysis.outcomes),
+            reproduce(plan, rows),
+        ),
+        analysis.last_result,
+    )
+
+
+def _test_questions(plan: Plan, family: Family) -> dict[str, Prompt]:
+    return {p.prompt_id: p for p in plan.pool(family.rows[0].cell.baseline).test}
+
+
+def verdicts(families: Sequence[Family], claims: Sequence[ClaimResult]) -> Section:
     """The conclusions, what limits them, and the claims."""
     pairs = sum(len(family.accuracy) for family in families)
     method = METHOD.format(count=f"{pairs:,} such comparison{'s' * (pairs != 1)}")
@@ -65,16 +108,14 @@ def verdicts(
         "verdicts",
         "Verdicts",
         (
-            *verdicts,
+            *map(family_verdict, families),
             *([Paragraph(method, "note")] if pairs else []),
-            *([claims_table(claims, CLAIMS)] if claims else []),
+            *([tables.claims(claims, CLAIMS)] if claims else []),
         ),
     )
 
 
-def gains(
-    families: Sequence[Family], spread: Table, missing: Sequence[str], styles: Styles
-) -> Section:
+def gains(families: Sequence[Family], styles: Styles) -> Section:
     """Tables 1 and 3, and figure 2, of paper A; steps to match of paper B; spread over probes."""
     curves = (
         Figure(
@@ -90,8 +131,8 @@ def gains(
             *(table for table in (tables.at_equal_cost(families),) if table.body),
             tables.gains(families),
             FigureRow(tuple(curves)),
-            *(table for table in (tables.steps(families), spread) if table.body),
-            *(Paragraph(f"Note: {text}.", "note") for text in missing),
+            *(t for t in (tables.steps(families), tables.probe_spread(families)) if t.body),
+            *(Paragraph(f"Note: {text}.", "note") for text in tables.missing_seeds(families)),
         ),
     )
 
@@ -111,7 +152,7 @@ def learnable(families: Sequence[Family], styles: Styles) -> Section:
         )
         for family in families
     )
-    by_tier = ledger.groups_by_tier(families)
+    by_tier = tables.groups_by_tier(families)
     tier_figures = tuple(
         Figure(
             f"Live and dead groups by tier of the training prompts, {family.title}",
@@ -127,7 +168,7 @@ def learnable(families: Sequence[Family], styles: Styles) -> Section:
         (
             tables.learnable(families),
             FigureRow((scatter, *areas)),
-            ledger.groups(families),
+            tables.groups(families),
             *tier_blocks,
         ),
     )
@@ -169,14 +210,9 @@ def completions(family: Family, questions: Mapping[str, Prompt]) -> Section | No
     return Section(anchor, title, (note, *blocks)) if blocks else None
 
 
-def test_sets(families: Sequence[Family]) -> Section:
-    """Table 4 of paper A, for every test set."""
-    return Section("tests", "Test sets", (tables.pass_at(families),))
-
-
 def breakdown(families: Sequence[Family], styles: Styles) -> Section | None:
     """Accuracy by tier (paper B) and by base difficulty; None where neither is known."""
-    both = (accuracy_breakdown.tiers(families), accuracy_breakdown.bands(families))
+    both = (tables.tiers(families), tables.bands(families))
     shown = [table for table in both if table.body]
     bars = tuple(
         Figure(
@@ -185,7 +221,7 @@ def breakdown(families: Sequence[Family], styles: Styles) -> Section | None:
             partial(tier_bars, by_name, styles),
         )
         for family in families
-        if (by_name := accuracy_breakdown.tier_bars(family))
+        if (by_name := tables.tier_bars(family))
     )
     blocks: list[Block] = [*shown, *([FigureRow(bars)] if bars else [])]
     return Section("tiers", "Where the gain comes from", tuple(blocks)) if shown else None
@@ -196,9 +232,31 @@ def paper_a(families: Sequence[Family]) -> Section:
     blocks: list[Block] = [*paper.tables(families)]
     blocks = blocks or [Paragraph(paper.NOT_APPLICABLE)]
     about = Paragraph(paper.ABOUT, "note")
-    return Section(PAPER_ANCHOR, "Comparison with paper A", (about, *blocks))
+    return Section("paper", "Comparison with paper A", (about, *blocks))
 
 
-def cells(rows: Sequence[Row], results: Table) -> Section:
-    """Every cell by itself, and what it consumed."""
-    return Section("cells", "Cells and ledger", (results, ledger.ledgers(rows)))
+def reproduce(plan: Plan, rows: Sequence[Row]) -> Section:
+    """The command, what it resolves to, the versions that ran, and the keys in the store."""
+    keys = Table(
+        "Cells",
+        ("cell", "id", "subset", "probe"),
+        [(c.name, c.cell_id, c.subset_key, c.probe.key) for c in plan.cells],
+        "Names of folders and files in the store. A key hashes everything that can change the "
+        "content: the same keys are the same experiment.",
+    )
+    versions = {tuple(row.result["versions"].items()) for row in rows}
+    grid = {"grid": plan.experiment.grid.model_dump(mode="json")}
+    settings = grid | plan.experiment.shared_settings()
+    return Section(
+        "reproduce",
+        "How to reproduce",
+        (
+            Command(f"decile run experiments.yaml -e {plan.name}"),
+            *(
+                Paragraph("Versions: " + ", ".join(" ".join(pair) for pair in each))
+                for each in sorted(versions)
+            ),
+            Details("All settings, including defaults", json.dumps(settings, indent=1)),
+            keys,
+        ),
+    )

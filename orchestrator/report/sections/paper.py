@@ -11,11 +11,9 @@ from orchestrator.config.claims import Claim
 from orchestrator.report import published as paper
 from orchestrator.report.compare import Family
 from orchestrator.report.content import Table
-from orchestrator.report.rows import Row
+from orchestrator.report.rows import Row, learnable_gain_points
 from orchestrator.report.sections.tables import (
-    NONE,
     gain_text,
-    learnable_gain_points,
     learnable_text,
     levels,
     measures,
@@ -23,7 +21,7 @@ from orchestrator.report.sections.tables import (
 from orchestrator.stats.claim_tests import Measured, judge_claim
 from orchestrator.stats.comparison import Comparison, compare_policies
 from orchestrator.stats.inference import Interval, r_squared
-from orchestrator.stats.sentences import in_points
+from orchestrator.stats.sentences import NONE, in_points
 
 TASKS = {"gsm8k": "GSM8K", "shuffled_objects": "shuffled objects", "aime2025": "AIME2025-I"}
 PUBLISHED = "paper A"

@@ -1,15 +1,17 @@
 """The sections about a pool: those of a probe's page, and the one of a sweep's page."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from orchestrator.difficulty.agreement import Agreement
 from orchestrator.difficulty.estimates import counts
+from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import Summary, outcome_counts
-from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.report.content import (
     Block,
@@ -17,6 +19,7 @@ from orchestrator.report.content import (
     Completions,
     Figure,
     FigureRow,
+    Page,
     Paragraph,
     PromptList,
     Section,
@@ -29,11 +32,12 @@ from orchestrator.report.probe_analysis import (
     AGREED,
     Example,
     PoolAnalysis,
-    pool_outcomes,
-    pool_title,
+    PoolOutcomes,
+    analyse_pool,
+    training_probes,
 )
 from orchestrator.report.sections.figures import failure_histogram, outcome_bars
-from orchestrator.report.sections.tables import NONE
+from orchestrator.stats.sentences import NONE
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES
 
@@ -62,6 +66,31 @@ EXAMPLES = (
 )
 
 
+@dataclass(frozen=True)
+class ProbeReport(Page):
+    """The page of an experiment's probes; pools: those of training pools with stored samples."""
+
+    pools: tuple[PoolAnalysis, ...] = ()
+
+
+def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeReport:
+    """Analyse what the store holds of a plan's training probes.
+
+    Commands of the report select from the difficulty tables beside `page`; None: no commands.
+    """
+    specs = training_probes(plan)
+    analyses = (
+        analyse_pool(plan, store, spec, table_file(plan, spec, page) if page else None)
+        for spec in specs
+    )
+    pools = tuple(filter(None, analyses))
+    drawn = f"{sum(pool.drawn for pool in pools):,} samples of training prompts"
+    status = f"{drawn} in {len(pools)} of {len(specs)} probe{'s' * (len(specs) != 1)}."
+    empty = Section("difficulty", "Difficulty", (Paragraph("No sample is stored yet."),))
+    sections = tuple(pool_sections(pools)) or (empty,)
+    return ProbeReport(plan.name, plan.experiment.about, status, sections, pools=pools)
+
+
 def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
     """All sections of all pools."""
     for number, pool in enumerate(pools):
@@ -77,17 +106,15 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
                 yield Section(f"{name}-{number}", f"{title}{suffix}", tuple(blocks))
 
 
-def pool_section(plan: Plan, store: Store, spec: ProbeSpec) -> Section:
+def pool_section(pool: PoolOutcomes) -> Section:
     """The figures of one training probe; a paragraph in their place while samples are missing."""
-    anchor = f"difficulty-{spec.key}-{spec.dataset.name}"
-    heading = f"Difficulty: {pool_title(plan, spec)}"
-    try:
-        pool = pool_outcomes(plan, store, spec)
-    except RuntimeError as error:
-        return Section(anchor, heading, (Paragraph(str(error)),))
-    note = (Paragraph(ADAPTIVE),) if pool.stops_early else ()
-    figures = pool_figures(pool.title, pool.table, spec.settings.samples, pool.subsets)
-    return Section(anchor, heading, (*note, figures))
+    anchor = f"difficulty-{pool.spec.key}-{pool.spec.dataset.name}"
+    blocks: list[Block] = [Paragraph(pool.missing)]
+    if pool.table is not None:
+        samples = pool.spec.settings.samples
+        blocks = [Paragraph(ADAPTIVE)] * pool.stops_early
+        blocks.append(pool_figures(pool.title, pool.table, samples, pool.subsets))
+    return Section(anchor, f"Difficulty: {pool.title}", tuple(blocks))
 
 
 def pool_figures(

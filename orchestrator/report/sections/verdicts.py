@@ -1,0 +1,118 @@
+"""The conclusions of each family in words: which policy is better, and what limits that."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from orchestrator.report.compare import (
+    Family,
+    budget_mismatches,
+    unread_policies,
+    whole_pool_policy,
+)
+from orchestrator.stats.comparison import Comparison
+from orchestrator.stats.sentences import sentence
+
+SINGLE_SEED = (
+    "single seed: intervals cover test questions but not training seeds, so every verdict is "
+    "inconclusive"
+)
+KNOWN_SPREAD = "single seed: the spread between seeds is that of other cells with these settings"
+
+
+@dataclass(frozen=True)
+class PairVerdict:
+    """One comparison of two policies in words."""
+
+    comparison: Comparison
+    text: str
+
+    @property
+    def decided(self) -> bool:
+        """Whether one policy is the better one."""
+        return self.comparison.verdict != "inconclusive"
+
+
+@dataclass(frozen=True)
+class FamilyVerdict:
+    """The conclusions of one family, the decided pairs first, and their caveats.
+
+    `read_at`: where accuracies were read. `single`: the sentence in place of pairs where one policy
+    only is finished.
+    """
+
+    title: str
+    read_at: str
+    pairs: tuple[PairVerdict, ...]
+    single: str
+    matches: tuple[str, ...]
+    caveats: tuple[str, ...]
+    kind: ClassVar[str] = "family_verdict"
+
+    @property
+    def lines(self) -> list[str]:
+        """Everything but the caveats, one sentence each."""
+        return [*([pair.text for pair in self.pairs] or [self.single]), *self.matches]
+
+
+def family_verdict(family: Family) -> FamilyVerdict:
+    """The conclusions of a family."""
+    ordered = sorted(family.accuracy, key=lambda c: (c.verdict == "inconclusive", c.spans_zero))
+    return FamilyVerdict(
+        family.title,
+        _read_at(family),
+        pairs=tuple(PairVerdict(c, _pair_text(c, family)) for c in ordered),
+        single=(
+            "fewer than two policies have an evaluation within the common budget"
+            if len(family.by_policy()) > 1
+            else f"only {family.rows[0].cell.policy} is finished: no policy to compare it with"
+        ),
+        matches=tuple(map(str, family.matches)),
+        caveats=tuple(_caveats(family)),
+    )
+
+
+def _read_at(family: Family) -> str:
+    updates = sorted({point.update for point in family.points.values() if point.update} or {0})
+    if family.compare_at == "updates":
+        return f"final accuracy, after {' or '.join(map(str, updates))} updates"
+    budget = max(point.cost for point in family.points.values())
+    span = f"{updates[0]} to {updates[-1]}" if len(updates) > 1 else str(updates[0])
+    online = any(row.cell.online for row in family.rows)
+    drawn = ", discarded ones included" * (online and family.compare_at == "rollouts")
+    return (
+        f"accuracy at equal {family.compare_at}{drawn}: each cell's last evaluation within the "
+        f"common budget (at most {budget:,.0f}), after {span} updates"
+    )
+
+
+def _pair_text(comparison: Comparison, family: Family) -> str:
+    """The sentence, and on which axes the budgets of these two policies differ."""
+    policies = (comparison.a, comparison.b)
+    two = [row for row in family.rows if row.cell.policy in policies]
+    axes = [m.axis.replace("_", " ") for m in budget_mismatches(two, family.compare_at)]
+    mismatch = f"; not at equal {' and '.join(axes)}" if axes else ""
+    return sentence(comparison, family.dataset) + mismatch
+
+
+def _caveats(family: Family) -> list[str]:
+    caveats = [str(mismatch) for mismatch in family.mismatches]
+    if unread := unread_policies(family.rows, family.points):
+        caveats.append(
+            "not compared, because a first evaluation exceeds the common budget: "
+            f"{', '.join(unread)}; set a smaller evaluate.every"
+        )
+    by_policy = family.by_policy()
+    seeds = {policy: len(rows) for policy, rows in by_policy.items()}
+    if min(seeds.values()) == 1:
+        unknown = any(not c.covers_seeds for c in family.accuracy)
+        caveats.append(SINGLE_SEED if unknown else KNOWN_SPREAD)
+    if len(set(seeds.values())) > 1:
+        counts = ", ".join(f"{policy} {count}" for policy, count in seeds.items())
+        caveats.append(f"policies have different numbers of finished seeds: {counts}")
+    if left_out := max((c.left_out for c in family.accuracy), default=0):
+        caveats.append(f"up to {left_out} questions are left out: not scored in every run")
+    if any(not c.same_seeds for c in family.accuracy):
+        caveats.append("some runs are paired by the rank of their seeds: too few seeds are shared")
+    if len(by_policy) > 1 and whole_pool_policy(by_policy) and not family.matches:
+        caveats.append("steps to match need evaluations during training: set evaluate.every")
+    return caveats
