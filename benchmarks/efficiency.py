@@ -21,7 +21,7 @@ from benchmarks.command_line import benchmark_parser
 from cluster.session import ray_session
 from orchestrator.config.catalog import load_config
 from orchestrator.pipeline.probes import run_probes
-from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import run_experiment
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
@@ -63,9 +63,9 @@ def main() -> None:
         plan = planned(Path(folder), arguments)
         store = Store(str(Path(folder) / "runs"))
         with ray_session() as cluster:
-            run_probes(plan, store, cluster, ProgressDisplay.of(plan))
+            run_probes(Run.of(plan, store, cluster))
         began = time.monotonic()
-        outcome = run_experiment(plan, store, default_tracking_uri(store), ProgressDisplay.of(plan))
+        outcome = run_experiment(Run.of(plan, store), default_tracking_uri(store))
         wall = time.monotonic() - began
         assert not outcome.failed, outcome.failed
         files = [write_spec(plan, store, cell, Path(folder)) for cell in plan.cells]

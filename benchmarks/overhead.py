@@ -23,11 +23,12 @@ from orchestrator.config.catalog import load_config
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.pipeline.probes import run_probes
 from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import run_experiment
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.pools import load_pool
-from orchestrator.probing.sample_store import read_samples
+from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.storage.store import Store
 from orchestrator.tracking import default_tracking_uri
 from orchestrator.training.record import CellRecord, finish
@@ -47,7 +48,7 @@ def stub_cell(cell: Cell, storage: str, report: Report) -> None:
             rows = [about | {"reward": float(i % 2)} for i in range(group)]
             record.groups.add(update, rows, group)
         report({"update": update, "metrics": record.groups.metrics(update), "explanation": ""})
-    samples = read_samples(store, cell.baseline, pool.task, pool.test)
+    samples = ProbeFolder(store, cell.baseline, pool.test, pool.task).samples()
     for update in (0, cell.updates):
         record.add_evaluation(as_evaluation(samples, update, pool.tiers("test")))
     store.write_json(cell.model_dump(mode="json"), "cells", cell.cell_id, "cell.json")
@@ -98,12 +99,11 @@ def run_stubs(plan: Plan, folder: Path) -> None:
     store = Store(str(folder / "runs"))
     with (folder / "log").open("w") as log:
         with ray_session() as cluster:
-            run_probes(plan, store, cluster, ProgressDisplay.of(plan))
+            run_probes(Run.of(plan, store, cluster))
         progress = MemoryProgress(total=len(plan.cells), out=log)
         start = time.monotonic()
-        outcome = run_experiment(
-            plan, store, default_tracking_uri(store), progress, train=stub_cell
-        )
+        run = Run(plan, store, progress)
+        outcome = run_experiment(run, default_tracking_uri(store), train=stub_cell)
         duration = time.monotonic() - start
     assert not outcome.failed, outcome.failed
     print_table(progress.samples, start, duration)

@@ -11,7 +11,7 @@ from factories import cell_record, evaluation, finished_cell, small_plan
 
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.sample_store import load_samples, write_key, write_part
+from orchestrator.probing.probe_folder import ProbeFolder, write_key, write_part
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.storage.verification import local_files
@@ -83,7 +83,7 @@ def _probe(plan: Plan, store: Store) -> None:
                 for i in range(spec.settings.samples)
             ]
             write_part(store, spec.key, spec.split, pa.Table.from_pylist(rows, schema=SAMPLES))
-        load_samples(store, spec, prompts, task=strict)
+        [*ProbeFolder(store, spec, prompts, strict).rows(SAMPLES.names)]
 
 
 def _checkpoint(

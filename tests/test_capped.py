@@ -11,7 +11,7 @@ from cluster.session import ray_session
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.pipeline.probes import run_probes
-from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import Outcome, run_experiment
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
@@ -29,7 +29,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("capped")
     plan = planned(folder, seeds=3)
     with ray_session() as cluster:
-        run_probes(plan, Store(str(folder / "runs")), cluster, ProgressDisplay.of(plan))
+        run_probes(Run.of(plan, Store(str(folder / "runs")), cluster))
     return folder
 
 
@@ -44,7 +44,7 @@ def with_settings(folder: Path, **settings: object) -> Plan:
 
 def run(plan: Plan, folder: Path, train: Train) -> Outcome:
     store = Store(str(folder / "runs"))
-    return run_experiment(plan, store, default_tracking_uri(store), ProgressDisplay.of(plan), train)
+    return run_experiment(Run.of(plan, store), default_tracking_uri(store), train)
 
 
 def failing() -> Train:

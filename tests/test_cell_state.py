@@ -8,6 +8,7 @@ import pytest
 from factories import cell_record, finished_cell, small_plan
 
 from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import run_experiment
 from orchestrator.storage.store import Store
 from orchestrator.tracking import default_tracking_uri
@@ -58,7 +59,7 @@ def test_a_run_with_nothing_to_do_reads_every_file_for_one_reason_each(
     for cell in plan.cells:
         finished_cell(store, plan, cell)
     uri = default_tracking_uri(store)
-    run_experiment(plan, store, uri, ProgressDisplay(total=4, out=out))
+    run_experiment(Run(plan, store, ProgressDisplay(total=4, out=out)), uri)
     reads, read = Counter[str](), store.read_bytes
 
     def counted(*parts: str) -> bytes:
@@ -66,7 +67,7 @@ def test_a_run_with_nothing_to_do_reads_every_file_for_one_reason_each(
         return read(*parts)
 
     monkeypatch.setattr(store, "read_bytes", counted)
-    run_experiment(plan, store, uri, ProgressDisplay(total=4, out=out))
+    run_experiment(Run(plan, store, ProgressDisplay(total=4, out=out)), uri)
     assert "nothing to do: all 4 cells of small are finished" in out.getvalue()
     assert reads["result.json"] <= 5 * len(plan.cells), "the proof reads it twice"
     for name in ("groups.parquet", "evaluations.parquet", "log.parquet"):

@@ -9,9 +9,9 @@ from damaged_store import DAMAGES, Example, Kind, example, kinds
 from orchestrator.pipeline.audit import audit, check_unit, repair_plan, set_aside
 from orchestrator.pipeline.estimate import finished_results
 from orchestrator.pipeline.manifest import usage_meter
+from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
-from orchestrator.probing.outcomes import missing_samples
-from orchestrator.probing.sample_store import parts
+from orchestrator.probing.probe_folder import parts
 from orchestrator.report.compare import read_spreads
 from orchestrator.report.rows import read_rows
 from orchestrator.selection.stored import read_subset
@@ -183,7 +183,7 @@ def check_what_is_missing(intact: Example, store: Store, kind: Kind) -> None:
     match kind.name.split():
         case [split, "part"]:
             [spec] = (spec for spec in plan.probes if spec.split == split)
-            assert missing_samples(store, spec, plan.pool(spec).prompts(spec.split))
+            assert Run.of(plan, store).folder(spec).missing()
         case ["finished", "cell.json" | "ledger.json" | "README.md"]:
             cell = cell_of(intact, kind.path)
             assert cell_state(store, cell) is CellState.FINISHED

@@ -13,6 +13,7 @@ from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.groups import Tally, explain_dead_groups
 from orchestrator.pipeline.probes import OtherSubsets
+from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.schema import SAMPLES
@@ -158,7 +159,7 @@ def explanations(folder: Path, right: Callable[[int], int], **settings: Any) -> 
     ]
     tables: Any = SimpleNamespace(of=lambda _: table)
     table = difficulty(pa.Table.from_pylist(rows, schema=SAMPLES))
-    others = OtherSubsets(plan, store, [(spec, tables)])
+    others = OtherSubsets(Run.of(plan, store), [(spec, tables)])
     for cell in plan.cells:
         store_subset(store, cell, table)
     report = {"update": 1, "metrics": {}, "explanation": "", "groups": tally(wrong=2)._asdict()}
@@ -180,6 +181,6 @@ def test_a_cell_of_the_whole_pool_is_compared_with_subsets_of_the_budget(tmp_pat
 
 def test_other_reports_stay_as_they_are(tmp_path: Path) -> None:
     plan = small_plan(tmp_path)
-    others = OtherSubsets(plan, Store(str(tmp_path / "runs")), [])
+    others = OtherSubsets(Run.of(plan, Store(str(tmp_path / "runs"))), [])
     for report in ({"update": 1}, {"groups": tally(wrong=8)._asdict(), "explanation": "resumed"}):
         assert others.explained(plan.cells[0], report) == report

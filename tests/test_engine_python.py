@@ -18,7 +18,7 @@ from cluster.session import ray_session
 from orchestrator.config.catalog import load_config
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.pipeline import probes
-from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.pipeline.run import Run
 from orchestrator.plugins.project_modules import PACKAGES, ROOT
 from orchestrator.probing.checks import EngineFails, check_engine
 from orchestrator.storage.errors import UserError
@@ -177,6 +177,6 @@ def test_the_engine_of_a_probe_whose_samples_are_stored_is_not_needed(
     plan, store = small_plan(tmp_path, probe={"engine": "vllm"}), Store(str(tmp_path))
     checked = []
     monkeypatch.setattr(probes, "check_engine", lambda settings, gpus: checked.append(settings))
-    monkeypatch.setattr(probes, "pending_samples", lambda *_: SimpleNamespace(samples=missing))
-    probes.check_engines(plan, store, {"CPU": 2.0}, ProgressDisplay.of(plan))
+    monkeypatch.setattr(Run, "pending", lambda *_: SimpleNamespace(samples=missing))
+    probes.check_engines(Run.of(plan, store, {"CPU": 2.0}))
     assert len(checked) == checks

@@ -27,7 +27,7 @@ from orchestrator.evaluation.metrics import (
 )
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
-from orchestrator.probing.sample_store import write_part
+from orchestrator.probing.probe_folder import write_part
 from orchestrator.probing.samples import sample_and_mark
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings
 from orchestrator.sampling.model import ModelSource

@@ -22,11 +22,11 @@ from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.yaml_lines import load
 from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import cells_of
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.probing.checks import check_dataset
-from orchestrator.probing.outcomes import load_outcomes
-from orchestrator.probing.sample_store import write_part
+from orchestrator.probing.probe_folder import write_part
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.schema import SAMPLES
@@ -569,6 +569,6 @@ def store_probes(plan: Plan, store: Store) -> None:
             for i in range(spec.settings.samples)
         ]
         write_part(store, spec.key, spec.split, pa.Table.from_pylist(rows, schema=SAMPLES))
-        outcomes = load_outcomes(store, spec, pool.prompts(spec.split), pool.task)
+        outcomes = Run.of(plan, store).folder(spec).outcomes()
         for cell in cells_of(plan.cells, spec):
             store_subset(store, cell, difficulty_of(plan, spec, outcomes))

@@ -16,6 +16,7 @@ from orchestrator.cost.throughput import DEVICES
 from orchestrator.embedded import embedded_path
 from orchestrator.pipeline import long_prompts
 from orchestrator.pipeline.long_prompts import CANDIDATES, check_long_prompts
+from orchestrator.pipeline.run import Run
 from orchestrator.planning.plan import Plan
 from orchestrator.sampling.model import ModelSource, context_length, token_counts
 from orchestrator.storage.errors import UserError
@@ -45,12 +46,12 @@ def plan_of(folder: Path, lengths: list[int], context: int | None = 100, **setti
 
 def refusal(plan: Plan, gpu: str | None = None, **cluster: float) -> str:
     with pytest.raises(UserError) as caught:
-        check_long_prompts(plan, Store(plan.source.config.storage), cluster, gpu)
+        check_long_prompts(Run.of(plan, Store(plan.source.config.storage), cluster), gpu)
     return str(caught.value)
 
 
 def accepted(plan: Plan, gpu: str | None = None, **cluster: float) -> bool:
-    check_long_prompts(plan, Store(plan.source.config.storage), cluster, gpu)
+    check_long_prompts(Run.of(plan, Store(plan.source.config.storage), cluster), gpu)
     return True
 
 
@@ -131,7 +132,7 @@ def test_what_is_stored_is_not_checked_again(
 ) -> None:
     plan = plan_of(tmp_path, [9, 10, 150, 11, 12, 13, 14, 15])
     nothing = SimpleNamespace(samples=0)
-    monkeypatch.setattr(long_prompts, "pending_samples", lambda *_: nothing)
+    monkeypatch.setattr(Run, "pending", lambda *_: nothing)
     assert accepted(plan)
 
 

@@ -17,9 +17,9 @@ from orchestrator.config.entries import PolicyEntry
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.pipeline import probes
 from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.pipeline.run import Run
 from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.probing.outcomes import load_outcomes
-from orchestrator.probing.sample_store import write_part
+from orchestrator.probing.probe_folder import write_part
 from orchestrator.report.sections.pool import probe_report
 from orchestrator.selection.stored import read_subset, store_subset
 from orchestrator.selection.subsets import SubsetRequest, select
@@ -104,8 +104,7 @@ def probed(plan: Plan) -> tuple[Store, pa.Table]:
         ]
         write_part(store, spec.key, spec.split, pa.Table.from_pylist(rows, schema=SAMPLES))
     spec = plan.cells[0].probe
-    pool = plan.pool(spec)
-    return store, difficulty_of(plan, spec, load_outcomes(store, spec, pool.train, pool.task))
+    return store, difficulty_of(plan, spec, Run.of(plan, store).folder(spec).outcomes())
 
 
 def sizes_of(store: Store, plan: Plan) -> list[int | None]:
@@ -186,7 +185,7 @@ def test_subsets_that_are_too_small_for_an_update_end_the_probe_and_others_are_k
     monkeypatch.setattr(probes, "run_in_worker", lambda check, *arguments: check(*arguments))
     for _ in range(2):  # running it again does not accept them
         with pytest.raises(PolicyError) as error, ProgressDisplay.of(plan) as progress:
-            probes.run_probes(plan, store, {}, progress)
+            probes.run_probes(Run(plan, store, progress))
         assert str(error.value) == (
             "cell stub/small/random/s0: its subset has 8 prompts, fewer than the 10 of one update: "
             "write a smaller batch, or a budget and policies that select more prompts (band has 8 "
@@ -195,7 +194,7 @@ def test_subsets_that_are_too_small_for_an_update_end_the_probe_and_others_are_k
         assert sizes_of(store, plan) == [None, None, 40]
     smaller = plan_of(tmp_path, ["random", "half", "full"])
     with ProgressDisplay.of(smaller) as progress:
-        probes.run_probes(smaller, store, {}, progress)
+        probes.run_probes(Run(smaller, store, progress))
     assert sizes_of(store, smaller) == [8, 8, 40]
 
 
@@ -216,10 +215,9 @@ def test_a_probe_is_summarised_with_the_matched_size(tmp_path: Path, policies: l
     store, table = probed(plan)
     for cell in plan.cells:
         store_subset(store, cell, table)
-    spec = plan.cells[0].probe
-    pool = plan.pool(spec)
-    tables = CellTables(load_outcomes(store, spec, pool.train, pool.task))
-    text = "\n".join(probes.difficulty_lines(plan, store, [(spec, tables)]))
+    spec, run = plan.cells[0].probe, Run.of(plan, store)
+    tables = CellTables(run.folder(spec).outcomes())
+    text = "\n".join(probes.difficulty_lines(run, [(spec, tables)]))
     assert f"subset of policy {plan.cells[0].rule.policy}: 8 prompts" in text
 
 

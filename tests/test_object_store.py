@@ -24,11 +24,9 @@ from sweeps import (
 from benchmarks.local_cluster import kill_all
 from orchestrator.pipeline.audit import audit, set_aside
 from orchestrator.planning.cells import ProbeSpec
-from orchestrator.probing.outcomes import missing_samples
-from orchestrator.probing.sample_store import (
-    compact,
+from orchestrator.probing.probe_folder import (
+    ProbeFolder,
     parts,
-    read_samples,
     write_part,
 )
 from orchestrator.report.rows import read_rows
@@ -104,7 +102,7 @@ def test_parts_of_a_probe_are_resumed_compacted_and_verified(storage: str, tmp_p
     prompts = pool.train[:4]
 
     def missing() -> int:
-        return sum(len(indices) for _, indices in missing_samples(store, spec, prompts))
+        return ProbeFolder(store, spec, prompts, pool.task).missing().samples
 
     names = [
         write_part(store, spec.key, spec.split, samples(spec, prompts, range(i, i + 1)))
@@ -115,11 +113,11 @@ def test_parts_of_a_probe_are_resumed_compacted_and_verified(storage: str, tmp_p
     store.write_bytes(data[:-9], "probes", spec.key, names[0])
     assert missing() == 8, "a torn part is resampled"
     write_part(store, spec.key, spec.split, samples(spec, prompts, range(4)))
-    compact(store, spec.key)
+    ProbeFolder(store, spec, prompts, pool.task).compact()
     assert missing() == 0
     assert len([*parts(store, spec.key)]) == 1
     assert f"{names[0]}.unsound" in store.names("probes", spec.key)
-    assert read_samples(store, spec, pool.task, prompts).num_rows == 16
+    assert ProbeFolder(store, spec, prompts, pool.task).samples().num_rows == 16
 
 
 def test_subsets_and_results_are_read_back(storage: str, tmp_path: Path) -> None:

@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.difficulty.table import difficulty, difficulty_of_codes
-from orchestrator.probing import outcomes, sample_store
+from orchestrator.pipeline import audit
+from orchestrator.pipeline.estimate import estimate_costs
+from orchestrator.pipeline.probes import is_probed
+from orchestrator.pipeline.run import Run
+from orchestrator.probing import outcomes, probe_folder
 from orchestrator.probing.outcomes import (
     NONE,
     MissingSamples,
-    OutcomeReader,
     Outcomes,
     PartTables,
-    load_outcomes,
-    load_stored,
-    missing_samples,
 )
-from orchestrator.probing.sample_store import compact, load_samples, write_part
+from orchestrator.probing.probe_folder import ProbeFolder, write_part
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt, make_prompt
@@ -126,38 +126,67 @@ def test_outcomes_are_those_of_the_samples_whatever_the_parts(tmp_path: Path) ->
         codes[codes >= 254] = NONE
         write_part(store, spec.key, "train", samples_of(pool.train, codes, spec.marker))
     write_part(store, spec.key, "test", samples_of(pool.test, codes[: len(pool.test)], spec.marker))
-    reader = OutcomeReader(spec, some, pool.task)
+    folder = ProbeFolder(store, spec, some, pool.task)
     for _ in range(2):
-        rows = load_samples(store, spec, some, ("outcome", "tokens"), pool.task).to_pylist()
+        fresh = ProbeFolder(store, spec, some, pool.task)
+        rows = fresh.samples(("outcome", "tokens"), partial=True).to_pylist()
         expected = np.full((len(some), spec.settings.samples), NONE)
         tokens = np.full(expected.shape, -1)
         for row in rows:
             place = some.rows_of(pa.array([row["prompt_id"]]))[0], row["sample"]
             expected[place], tokens[place] = OUTCOMES.index(row["outcome"]), row["tokens"]
-        loaded = load_outcomes(store, spec, some, pool.task)
+        loaded = fresh.outcomes()
         assert (loaded.codes == expected).all() and loaded.drawn == len(rows)
-        stored = load_stored(store, spec, some)
-        assert (stored.tokens == tokens).all() and (stored.codes == expected).all()
-        assert missing_samples(store, spec, some).samples == (expected == NONE).sum()
-        compact(store, spec.key, reader.add)
-    assert (reader.codes == expected).all() and not reader.stale
+        assert (fresh.tokens == tokens).all() and (fresh.codes == expected).all()
+        assert fresh.missing().samples == (expected == NONE).sum()
+        folder.compact()
+    assert (folder.codes == expected).all() and (folder.tokens == tokens).all()
 
 
 def test_compaction_reads_each_part_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = small_plan(tmp_path)
     spec, store = plan.cells[0].probe, Store(str(tmp_path / "runs"))
-    pool = plan.pool(spec).train
+    pool, task = plan.pool(spec).train, plan.pool(spec).task
     names = set()
     for row in range(6):
         codes = np.full((len(pool), 2), NONE, dtype=np.uint8)
         codes[row] = 0
         names.add(write_part(store, spec.key, "train", samples_of(pool, codes, spec.marker)))
     read: list[str] = []
-    original = sample_store.read_part
+    original = probe_folder.read_part
     monkeypatch.setattr(
-        sample_store, "read_part", lambda *place: (read.append(place[-1]), original(*place))[1]
+        probe_folder, "read_part", lambda *place: (read.append(place[-1]), original(*place))[1]
     )
-    monkeypatch.setattr(sample_store, "ROWS_PER_FILE", 5)
-    compact(store, spec.key)
+    monkeypatch.setattr(probe_folder, "ROWS_PER_FILE", 5)
+    folder = ProbeFolder(store, spec, pool, task)
+    folder.compact()
     assert sorted(read) == sorted(names)
     assert len(store.names("probes", spec.key)) == 3
+
+
+def test_a_command_reads_each_part_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its check, its estimates, what is missing and the difficulty table need the same rows."""
+    plan, store = small_plan(tmp_path), Store(str(tmp_path / "runs"))
+    for spec in plan.probes:
+        prompts = plan.pool(spec).prompts(spec.split)
+        for half in (prompts[:3], prompts[3:]):
+            codes = np.zeros((len(half), spec.settings.samples), dtype=np.uint8)
+            write_part(store, spec.key, spec.split, samples_of(half, codes, spec.marker))
+    read: list[str] = []
+    original = probe_folder.read_part
+
+    def read_part(store: Store, key: str, name: str, *columns: Any) -> Any:
+        read.append(f"{key}/{name}")
+        return original(store, key, name, *columns)
+
+    for module in (probe_folder, audit):
+        monkeypatch.setattr(module, "read_part", read_part)
+    run = Run.of(plan, store, {"CPU": 2.0})
+    assert audit.repair_plan(plan, store, folders=[*map(run.folder, plan.probes)]) == []
+    assert is_probed(run) is False and len(read) == 2 * len(plan.probes)  # the subsets are missing
+    estimate_costs(run, plan.cells)
+    for spec in plan.probes:
+        assert run.pending(spec).samples == 0 and run.folder(spec).outcomes(partial=False).complete
+    assert len(read) == len({*read}) == 2 * len(plan.probes)
+    store.delete("probes", *read[0].split("/"))
+    assert sum(run.pending(spec).samples for spec in plan.probes) > 0, "its samples are missing"

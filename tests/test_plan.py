@@ -13,12 +13,13 @@ from orchestrator.cli.doctor import checks
 from orchestrator.config.catalog import load_config
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.pipeline.manifest import id_settings
+from orchestrator.pipeline.run import Run
 from orchestrator.planning import load
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.load import check_models, fetch_command, repositories
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.resolve import datasets_of
-from orchestrator.probing.probe import pending_samples, sampler_groups
+from orchestrator.probing.probe import sampler_groups
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.proof import canonical_hash
@@ -568,7 +569,7 @@ def test_every_sample_that_a_cell_reads_is_scheduled(
     scheduled = [
         (spec.key, prompt.prompt_id, index)
         for spec in plan.probes
-        for prompt, indices in pending_samples(plan, store, spec).work
+        for prompt, indices in Run.of(plan, store).pending(spec).work
         for index in indices
     ]
     assert read <= set(scheduled)

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cli.plan_summary import plan_summary, summary_text
+from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.timetable import Site
 from orchestrator.stats.inference import Variances, mcnemar_p, mean_effect, permutation_p
 from orchestrator.stats.power import (
@@ -186,7 +187,7 @@ def test_a_stricter_level_needs_more() -> None:
 def test_the_plan_states_the_detectable_difference_once_per_test_set(tmp_path: Path) -> None:
     plan = small_plan(tmp_path, policies=("hard", "easy", "middle"), seeds=(0, 1, 2))
     store = Store(str(tmp_path / "runs"))
-    view = plan_summary(plan, store, Site({"CPU": 2.0}))
+    view = plan_summary(Run.of(plan, store), Site({"CPU": 2.0}))
     (line,) = (dataset["resolution"] for dataset in view["datasets"])
     assert line == resolution("small", 12, 3, 8, comparisons=3)
     assert summary_text(view).count(line) == 1

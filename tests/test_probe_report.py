@@ -17,9 +17,9 @@ from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.pipeline.estimate import samples_text
+from orchestrator.pipeline.run import Run
 from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.probing.outcomes import load_outcomes
-from orchestrator.probing.sample_store import write_part
+from orchestrator.probing.probe_folder import write_part
 from orchestrator.report.analysis import analyse
 from orchestrator.report.probe_analysis import PoolAnalysis
 from orchestrator.report.render import page_html, save_report, terminal_probe
@@ -115,7 +115,7 @@ def test_the_commands_select_the_subsets_of_the_cells(
     save_report(plan, store, tmp_path / "it's a page.html")
     pool = probe_report(plan, store, tmp_path / "it's a page.html").pools[0]
     assert [p.policy for p in pool.policies] == [*GRID, "level"]
-    outcomes = load_outcomes(store, pool.spec, _train(plan), plan.pool(pool.spec).task)
+    outcomes = Run.of(plan, store).folder(pool.spec).outcomes()
     table = difficulty_of(plan, pool.spec, outcomes)
     for cell, outlook in zip(plan.cells, pool.policies, strict=True):
         program, *arguments = shlex.split(outlook.command)

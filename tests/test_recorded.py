@@ -12,9 +12,9 @@ from sweeps import decile
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.pipeline.run import Run
 from orchestrator.planning.plan import make_plan
-from orchestrator.probing.outcomes import load_outcomes
-from orchestrator.probing.sample_store import write_part
+from orchestrator.probing.probe_folder import write_part
 from orchestrator.probing.samples import sample_and_mark
 from orchestrator.sampling import load_sampler
 from orchestrator.selection.stored import read_subset, store_subset
@@ -111,7 +111,7 @@ def test_a_stored_probe_is_reported_again(
     requests = [(prompt, range(SAMPLES)) for prompt in pool.train]
     samples = sample_and_mark(sampler, pool.task, requests, spec.settings.sampling())
     write_part(store, spec.key, "train", samples)
-    outcomes = load_outcomes(store, spec, pool.train, pool.task)
+    outcomes = Run.of(plan, store).folder(spec).outcomes()
     for cell in plan.cells:
         store_subset(store, cell, difficulty_of(plan, spec, outcomes))
     monkeypatch.chdir(tmp_path)

@@ -23,7 +23,7 @@ from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.sample_store import write_part
+from orchestrator.probing.probe_folder import write_part
 from orchestrator.report.analysis import analyse
 from orchestrator.report.claim_verdicts import claim_results
 from orchestrator.report.compare import families, read_spreads, settings_key

@@ -29,11 +29,12 @@ from orchestrator.cost.schedule import (
 )
 from orchestrator.difficulty.table import difficulty
 from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import Outcome, Sweep
 from orchestrator.pipeline.timetable import Site
 from orchestrator.planning.cells import block_of
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.sample_store import write_part
+from orchestrator.probing.probe_folder import write_part
 from orchestrator.selection.stored import store_subset
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
@@ -199,15 +200,15 @@ def test_the_order_of_a_run_is_the_one_that_the_plan_shows(tmp_path: Path) -> No
     plan, store, cluster = plan_of(file), store_of(file), {"CPU": 1.0}
 
     def shown() -> list[str]:
-        [chart] = plan_summary(plan, store, Site(cluster))["packing"]
+        [chart] = plan_summary(Run.of(plan, store, cluster), Site(cluster))["packing"]
         return re.findall(r"(\w+)/s0", chart)
 
     before, tracker = shown(), SimpleNamespace()
     display = ProgressDisplay(total=4, out=io.StringIO())
-    sweep = Sweep(plan, store, tracker, display, {}, Outcome())  # type: ignore[arg-type]
-    sweep._plan_queue(plan.cells, cluster)
+    sweep = Sweep(Run(plan, store, display, cluster), tracker, {}, Outcome())  # type: ignore[arg-type]
+    sweep._plan_queue(plan.cells)
     finish_probe(plan, store)
-    sweep._plan_queue(plan.cells, cluster)
+    sweep._plan_queue(plan.cells)
     assert before == ["easy", "random", "middle", "hard"]
     assert [cell.policy for cell in iter(sweep.queue.next, None)] == before
     assert shown() == ["hard", "random", "middle", "easy"], "a plan of now begins with long cells"

@@ -16,12 +16,12 @@ from orchestrator.cli.main import main
 from orchestrator.config.entries import MAX_SAMPLES, PolicyEntry
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.difficulty.table import difficulty
+from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Split
-from orchestrator.probing.outcomes import load_outcomes
 from orchestrator.probing.probe import ProbeActor
-from orchestrator.probing.sample_store import write_part
+from orchestrator.probing.probe_folder import write_part
 from orchestrator.selection.from_file import select_file
 from orchestrator.selection.stored import store_subset
 from orchestrator.selection.subsets import SubsetRequest, policy_entry, reason, select, with_reason
@@ -100,8 +100,7 @@ def store_subsets(folder: Path, plan: Plan, specs: Sequence[ProbeSpec]) -> None:
     """Select the subsets of the cells that these probes serve, as a finished probe does."""
     store = Store(str(folder / "runs"))
     for spec in specs:
-        pool = plan.pool(spec)
-        outcomes = load_outcomes(store, spec, pool.prompts(spec.split), pool.task)
+        outcomes = Run.of(plan, store).folder(spec).outcomes()
         for cell in plan.cells if spec.split == "train" else ():
             if cell.probe == spec:
                 store_subset(store, cell, difficulty_of(plan, spec, outcomes))

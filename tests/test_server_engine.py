@@ -12,8 +12,8 @@ from http_server import Answer, FakeServer, completion, failure, fake_server
 from sweeps import experiments, plan_of
 
 from orchestrator.embedded import embedded_path
-from orchestrator.probing.outcomes import missing_samples
 from orchestrator.probing.probe import ProbeActor
+from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.sampling import Request, SamplingSettings, load_sampler
 from orchestrator.sampling.base import Completion, Interrupted, SamplingError, stream_key
 from orchestrator.sampling.model import ModelSource
@@ -423,17 +423,18 @@ def test_a_probe_keeps_what_was_drawn_before_the_server_failed(
     probe = {"samples": 2, "engine": "server", "engine_args": settings, "max_completion_length": 8}
     plan = plan_of(experiments(tmp_path, probe=probe))
     spec, store = plan.cells[0].probe, Store(str(tmp_path / "runs"))
-    prompts = plan.pool(spec).train[:3]
+    pool = plan.pool(spec)
+    folder = ProbeFolder(store, spec, pool.train[:3], pool.task)
     server.behaviour = lambda path, body, number: (
         completion(body) if number < 4 else failure(503, f"{KEY} is busy")
     )
-    work = missing_samples(store, spec, prompts)
+    work = folder.missing()
     rows, reason = ProbeActor([spec], store.uri, 1).draw_part(work)
     assert len(rows) == 4 and "it still answers 503 (*** is busy); rerun to draw" in reason
     server.behaviour = lambda path, body, number: completion(body)
-    missing = missing_samples(store, spec, prompts)
+    missing = folder.missing()
     assert [[*indices] for _, indices in missing] == [[0, 1]]  # only what was not drawn
     rows, reason = ProbeActor([spec], store.uri, 1).draw_part(missing)
-    assert len(rows) == 2 and not reason and not missing_samples(store, spec, prompts)
+    assert len(rows) == 2 and not reason and not folder.missing()
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert len(files) >= 3 and not any(KEY.encode() in file.read_bytes() for file in files)

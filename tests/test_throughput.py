@@ -51,6 +51,7 @@ from orchestrator.cost.throughput import (
     skips_dead_groups,
 )
 from orchestrator.pipeline.estimate import estimate_costs, live_share, probe_labels
+from orchestrator.pipeline.run import Run
 from orchestrator.probing.outcomes import NONE
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES
@@ -314,11 +315,11 @@ def test_the_gpu_type_is_read_from_rays_resources_or_the_drivers_name() -> None:
 def test_a_finished_cell_of_the_plan_calibrates_its_estimate(tmp_path: Path) -> None:
     plan = small_plan(tmp_path)
     store, [first, second] = Store(str(tmp_path / "runs")), plan.cells
-    unmeasured = estimate_costs(plan, store, plan.cells, {"CPU": 2.0})
+    unmeasured = estimate_costs(Run.of(plan, store, {"CPU": 2.0}), plan.cells)
     assert unmeasured.cells == {}
     assert "unknown" in unmeasured.speeds["stub"].source
     finished_cell(store, plan, first)
-    measured = estimate_costs(plan, store, plan.cells, {"CPU": 2.0})
+    measured = estimate_costs(Run.of(plan, store, {"CPU": 2.0}), plan.cells)
     assert measured.speeds["stub"].source == "measured on 1 finished cell in this storage"
     assert measured.cells[first.cell_id].training == pytest.approx(12.5)
     assert measured.cells[second.cell_id].training == pytest.approx(12.5, rel=0.1)
@@ -332,7 +333,7 @@ def test_cells_of_another_experiment_calibrate_the_models_speed(tmp_path: Path) 
     plan, store = small_plan(tmp_path, seeds=[0]), Store(str(tmp_path / "runs"))
     finished_cell(store, plan, plan.cells[0])
     other = small_plan(tmp_path, seeds=[9], updates=8)
-    estimates = estimate_costs(other, store, other.cells, {"CPU": 2.0})
+    estimates = estimate_costs(Run.of(other, store, {"CPU": 2.0}), other.cells)
     assert estimates.speeds["stub"].source.startswith("measured on 1 finished cell")
     assert estimates.cells[other.cells[0].cell_id].training > 12.5
 
@@ -413,7 +414,7 @@ def test_every_probe_is_counted_and_has_a_label_of_its_own(tmp_path: Path) -> No
     settings = {"grid": grid, "evaluate": {"every": 2, "samples": 8, "greedy": True}}
     plan, store = small_plan(tmp_path, **settings), Store(str(tmp_path / "runs"))
     finished_cell(store, plan, plan.cells[0])
-    expected = estimate_costs(plan, store, plan.cells, {"CPU": 2.0})
+    expected = estimate_costs(Run.of(plan, store, {"CPU": 2.0}), plan.cells)
     assert len(plan.probes) == len(expected.probes) == 4
     queue = make_queue(
         plan.experiment,

@@ -21,13 +21,15 @@ def plan(arguments: argparse.Namespace) -> int:
     """Validate an experiment and print what it would run."""
     from orchestrator.cli.plan_summary import plan_summary, summary_text
     from orchestrator.pipeline.long_prompts import check_long_prompts
+    from orchestrator.pipeline.run import Run
     from orchestrator.pipeline.timetable import Site
 
     plan, store = _open(arguments)
     site = Site.from_options(_cluster_size(arguments), arguments.gpu, arguments.gpu_price)
-    check_long_prompts(plan, store, site.cluster, site.gpu)
+    run = Run.of(plan, store, site.cluster)
+    check_long_prompts(run, site.gpu)
     width = None if arguments.json else output_width()
-    summary = plan_summary(plan, store, site, width)
+    summary = plan_summary(run, site, width)
     print(json.dumps(summary, indent=2) if arguments.json else summary_text(summary, width))
     return 0
 
@@ -57,17 +59,16 @@ def run(arguments: argparse.Namespace) -> int:
             "run decile probe instead, or remove it from the grid"
         )
     store.check_writable()
-    from orchestrator.pipeline.progress import ProgressDisplay
+    from orchestrator.pipeline.run import Run
     from orchestrator.pipeline.sweep import run_experiment
     from orchestrator.report.render import terminal_report
     from orchestrator.tracking import comparison_links, default_tracking_uri
 
     tracking_uri = arguments.tracking_uri or default_tracking_uri(store)
     grows_to = _cluster_size(arguments)
-    with ProgressDisplay.of(plan) as progress:
-        outcome = run_experiment(
-            plan, store, tracking_uri, progress, max_resources=grows_to, wait=arguments.wait
-        )
+    run = Run.of(plan, store)
+    with run.progress:
+        outcome = run_experiment(run, tracking_uri, max_resources=grows_to, wait=arguments.wait)
     if outcome.analysis:
         print("\n" + terminal_report(outcome.analysis, output_width()))
     print(f"\nresults:  {store.uri}")
@@ -90,13 +91,13 @@ def probe(arguments: argparse.Namespace) -> int:
     page = arguments.out or Path(f"probe-{plan.name}.html")
     check_outputs(plan, page)
     store.check_writable()
-    from orchestrator.pipeline.progress import ProgressDisplay
+    from orchestrator.pipeline.run import Run
     from orchestrator.pipeline.sweep import probe_experiment
 
     problem = None
     try:
         grows_to = _cluster_size(arguments)
-        probe_experiment(plan, store, ProgressDisplay.of(plan), grows_to, wait=arguments.wait)
+        probe_experiment(Run.of(plan, store), grows_to, wait=arguments.wait)
     except PolicyError as error:  # a subset cannot be filled: the report shows which ones can
         problem = error
     print(save_report(plan, store, page, output_width()))

@@ -57,6 +57,7 @@ def smoke_test(gpus: float = 1) -> str:
     """Run the small sweep and summarise its result. Raises RuntimeError if it fails."""
     from orchestrator.config.catalog import load_config
     from orchestrator.pipeline.progress import ProgressDisplay
+    from orchestrator.pipeline.run import Run
     from orchestrator.pipeline.sweep import run_experiment
     from orchestrator.planning.plan import make_plan
     from orchestrator.storage.store import Store
@@ -67,7 +68,7 @@ def smoke_test(gpus: float = 1) -> str:
         file.write_text(yaml.safe_dump(_experiments(gpus)))
         plan, store = make_plan(load_config(file), NAME), Store(str(Path(folder) / "runs"))
         progress = ProgressDisplay(total=1, out=io.StringIO())
-        outcome = run_experiment(plan, store, default_tracking_uri(store), progress)
+        outcome = run_experiment(Run(plan, store, progress), default_tracking_uri(store))
         if outcome.failed:
             raise RuntimeError("; ".join(outcome.failed.values()))
         result = store.read_json("cells", plan.cells[0].cell_id, "result.json")

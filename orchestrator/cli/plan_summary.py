@@ -8,17 +8,16 @@ from typing import Any
 from orchestrator.config.experiment import value_text
 from orchestrator.config.probe import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
-from orchestrator.pipeline.estimate import StoredProbes, probe_id, probe_labels, samples_text
+from orchestrator.pipeline.estimate import probe_labels, samples_text
 from orchestrator.pipeline.manifest import changed_settings
+from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.pipeline.timetable import Site, time_lines, timetable
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.probe import targets_of
 from orchestrator.report.layout import wrapped
 from orchestrator.stats.power import minimum_detectable, resolution
-from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from tasks.sources.hub import cached_folder
 
@@ -26,11 +25,12 @@ CHART_LABELS = 14  # columns of a schedule's labels and borders
 HASH = re.compile(r"[0-9a-f]{16}")
 
 
-def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None) -> dict[str, Any]:
+def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, Any]:
     """Cells, probes, remaining work, timetable and datasets: what `decile plan --json` prints.
 
     The chart of the schedule fits `width` columns.
     """
+    plan, store = run.plan, run.store
     chart_columns = CHART_COLUMNS if width is None else min(CHART_COLUMNS, width - CHART_LABELS)
     states = {cell.cell_id: cell_state(store, cell) for cell in plan.cells}
     untrained = [cell for cell in plan.cells if states[cell.cell_id].needs_training]
@@ -41,7 +41,6 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
         if (update := CellFolder(store, cell_id).last_update())
     }
     left = {c.cell_id: c.updates - updates.get(c.cell_id, 0) for c in untrained}
-    stored = StoredProbes(plan, store)
     return {
         "experiment": plan.name,
         "about": plan.experiment.about,
@@ -50,11 +49,11 @@ def plan_summary(plan: Plan, store: Store, site: Site, width: int | None = None)
         "cells": [_cell(cell, states[cell.cell_id], updates) for cell in plan.cells],
         "cells_owed": sum(not state.settled for state in states.values()),
         "changed": changed_settings(plan, store, untrained),
-        "probes": _probes(plan, stored),
+        "probes": _probes(run),
         "updates_owed": sum(left.values()),
         "rollouts_owed": sum(_part(c.rollouts, c, left) for c in untrained),
         "rollouts_owed_at_most": sum(_part(c.max_rollouts, c, left) for c in untrained),
-        **timetable(plan, store, untrained, site, chart_columns, stored, updates),
+        **timetable(run, untrained, site, chart_columns, updates),
         "datasets": [_dataset(plan, name) for name in plan.pools],
         "not_downloaded": _not_downloaded(plan),
         "fetch_command": fetch_command(plan.source, plan.name),
@@ -137,12 +136,12 @@ def _cell(cell: Cell, state: CellState, updates: Mapping[str, int]) -> dict[str,
     }
 
 
-def _probes(plan: Plan, stored: StoredProbes) -> list[dict[str, Any]]:
+def _probes(run: Run) -> list[dict[str, Any]]:
     """Every probe, and what it is missing."""
-    labels = probe_labels(plan.probes)
+    labels = probe_labels(run.plan.probes)
     probes = []
-    for spec in plan.probes:
-        prompts = plan.pool(spec).prompts(spec.split)
+    for spec in run.plan.probes:
+        prompts, pending = run.folder(spec).prompts, run.pending(spec)
         probes.append(
             {
                 "probe_key": spec.key,
@@ -152,8 +151,8 @@ def _probes(plan: Plan, stored: StoredProbes) -> list[dict[str, Any]]:
                 "split": spec.split,
                 "prompts": len(prompts),
                 "samples": len(prompts) * spec.settings.samples,
-                "samples_owed": stored.missing(spec),
-                "samples_owed_at_most": targets_of(plan, spec) is not None,
+                "samples_owed": pending.samples,
+                "samples_owed_at_most": pending.at_most,
             }
         )
     return probes

@@ -7,7 +7,7 @@ import pyarrow as pa
 from orchestrator.evaluation.metrics import as_evaluation
 from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec
 from orchestrator.planning.pools import Pool, load_pool
-from orchestrator.probing.sample_store import read_samples
+from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.probing.samples import sample_and_mark
 from orchestrator.sampling.base import Sampler
 from orchestrator.storage.schema import SAMPLES
@@ -23,11 +23,15 @@ class Evaluator:
 
     def base(self, store: Store) -> pa.Table:
         """The base model's evaluation, read from its probes (schema EVALUATIONS)."""
-        samples = read_samples(store, self.cell.baseline, self.pool.task, self.pool.test)
+
+        def stored(spec: ProbeSpec, pool: Pool) -> pa.Table:
+            return ProbeFolder(store, spec, pool.test, pool.task).samples()
+
+        samples = stored(self.cell.baseline, self.pool)
         tables = [as_evaluation(samples, 0, self.pool.tiers("test"))]
         for extra in self.cell.extra_evals:
             pool = self._pool_of(extra)
-            samples = read_samples(store, extra.probe, pool.task, pool.test)
+            samples = stored(extra.probe, pool)
             tables.append(self._rows(samples, 0, extra))
         return pa.concat_tables(tables)
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.sample_store import read_part
+from orchestrator.probing.probe_folder import Part, ProbeFolder, read_part
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import SET_ASIDE, Store
 from orchestrator.storage.verification import Checked, check_file, is_stored
 from orchestrator.training.cell_folder import ADAPTERS, MANIFEST, RESULT, CellFolder
 
-Unit = tuple[
-    str, str
-]  # kind and name: the folder of a probe or cell, the file of a subset or sweep
+# Kind and name: the folder of a probe or cell, the file of a subset or sweep.
+Unit = tuple[str, str]
+OnPart = Callable[[str, Part], None]  # called with a probe's key and one of its parts
 KINDS = ("probes", "subsets", "cells", "sweeps")
 THREADS = 8
 
@@ -101,11 +101,20 @@ def audit(store: Store, progress: Callable[[int, int], None]) -> Audit:
     return result
 
 
-def repair_plan(plan: Plan, store: Store, kinds: Sequence[str] = KINDS) -> list[str]:
+def repair_plan(
+    plan: Plan, store: Store, kinds: Sequence[str] = KINDS, folders: Sequence[ProbeFolder] = ()
+) -> list[str]:
     """Set aside what fails verification of the files of a plan; a sentence for each.
 
-    Of the adapters of finished cells, which no sweep reads, only the sizes are compared.
+    Of the adapters of finished cells, which no sweep reads, only the sizes are compared. The parts
+    of probes, which are read here, are not read again by their `folders`.
     """
+
+    def keep(key: str, part: Part) -> None:
+        for folder in folders:
+            if folder.spec.key == key:
+                folder.add_part(part)
+
     names = {
         "probes": [spec.key for spec in plan.probes],
         "subsets": [f"{cell.subset_key}.parquet" for cell in plan.cells],
@@ -113,7 +122,8 @@ def repair_plan(plan: Plan, store: Store, kinds: Sequence[str] = KINDS) -> list[
         "sweeps": [f"{plan.name}.json"],
     }
     units = [(kind, name) for kind in kinds for name in dict.fromkeys(names[kind])]
-    checked = [each for _, files in _check_units(store, units, unread="adapter/") for each in files]
+    files_of_units = _check_units(store, units, unread="adapter/", on_part=keep)
+    checked = [each for _, files in files_of_units for each in files]
     lines = set_aside(store, [each for each in checked if each.problem])
     for cell in plan.cells if "cells" in kinds else ():
         lines += filter(None, [CellFolder(store, cell.cell_id).forget_lost(cell)])
@@ -142,16 +152,31 @@ def _manifests(unsound: Checked) -> list[str]:
 
 
 def _check_units(
-    store: Store, units: Sequence[Unit], *, unread: str | None = None
+    store: Store,
+    units: Sequence[Unit],
+    *,
+    unread: str | None = None,
+    on_part: OnPart = lambda key, part: None,
 ) -> Iterator[tuple[Unit, list[Checked]]]:
     """Check several units at once, because object stores answer slowly; in their order."""
     with ThreadPoolExecutor(THREADS) as pool:
-        checked = pool.map(lambda unit: [*check_unit(store, unit, unread=unread)], units)
+        checked = pool.map(
+            lambda unit: [*check_unit(store, unit, unread=unread, on_part=on_part)], units
+        )
         yield from zip(units, checked, strict=True)
 
 
-def check_unit(store: Store, unit: Unit, *, unread: str | None = None) -> Iterator[Checked]:
-    """Check the files of one probe, subset, cell or sweep; `unread` as in `check_folder`."""
+def check_unit(
+    store: Store,
+    unit: Unit,
+    *,
+    unread: str | None = None,
+    on_part: OnPart = lambda key, part: None,
+) -> Iterator[Checked]:
+    """Check the files of one probe, subset, cell or sweep; `unread` as in `check_folder`.
+
+    `on_part` is called with a probe's key and each sound part.
+    """
     kind, name = unit
     place = f"{kind}/{name}"
     if kind == "cells":
@@ -159,12 +184,12 @@ def check_unit(store: Store, unit: Unit, *, unread: str | None = None) -> Iterat
     if kind == "probes":
         for path in (f"{place}/{file}" for file in store.sizes(place)):
             if is_stored(path):
-                yield _check_probe_file(store, name, path)
+                yield _check_probe_file(store, name, path, on_part)
     if kind in ("subsets", "sweeps") and is_stored(name) and store.exists(place):
         yield check_file(store, place)
 
 
-def _check_probe_file(store: Store, key: str, path: str) -> Checked:
+def _check_probe_file(store: Store, key: str, path: str, on_part: OnPart) -> Checked:
     name = path.removeprefix(f"probes/{key}/")
     if "/" in name or not name.endswith(".parquet"):
         checked = check_file(store, path)
@@ -172,7 +197,7 @@ def _check_probe_file(store: Store, key: str, path: str) -> Checked:
             return checked
         return Checked(path, "describes another probe")
     try:
-        read_part(store, key, name)
+        on_part(key, read_part(store, key, name))
     except (ValueError, pa.ArrowException) as error:
         return Checked(path, str(error).splitlines()[0])
     except FileNotFoundError:

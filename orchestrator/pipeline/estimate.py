@@ -23,6 +23,7 @@ from orchestrator.cost.speed import (
     cell_workload,
     finished_workload,
     gpu_share,
+    gpu_type,
     measured_cost,
     model_speed,
     token_lengths,
@@ -41,16 +42,11 @@ from orchestrator.cost.throughput import (
     sampling_seconds,
 )
 from orchestrator.difficulty.estimates import expected_learnability, fit_prior
+from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.outcomes import (
-    NONE,
-    ROWS_PER_PART,
-    Codes,
-    StoredSamples,
-    load_stored,
-)
-from orchestrator.probing.probe import pending_samples, sampler_groups, targets_of
+from orchestrator.probing.outcomes import NONE, ROWS_PER_PART, Codes
+from orchestrator.probing.probe import sampler_groups
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.sampling.model import ModelSource
 from orchestrator.selection.stored import read_subset
@@ -79,32 +75,6 @@ def finished_results(plan: Plan, store: Store) -> Results:
     return {cell_id: result for cell_id, result in results.items() if result is not None}
 
 
-class StoredProbes:
-    """The lengths and outcomes of a plan's stored samples; each probe is read once."""
-
-    def __init__(self, plan: Plan, store: Store) -> None:
-        self.plan, self.store = plan, store
-        self._samples: dict[str, StoredSamples] = {}
-        self._missing: dict[str, int] = {}
-
-    def of(self, spec: ProbeSpec) -> StoredSamples:
-        """The stored samples of a probe."""
-        if probe_id(spec) not in self._samples:
-            prompts = self.plan.pool(spec).prompts(spec.split)
-            self._samples[probe_id(spec)] = load_stored(self.store, spec, prompts)
-        return self._samples[probe_id(spec)]
-
-    def missing(self, spec: ProbeSpec) -> int:
-        """The samples that a probe is missing; an adaptive probe may need fewer."""
-        if probe_id(spec) not in self._missing:
-            self._missing[probe_id(spec)] = (
-                int(np.count_nonzero(self.of(spec).tokens < 0))
-                if targets_of(self.plan, spec) is None
-                else pending_samples(self.plan, self.store, spec).samples
-            )
-        return self._missing[probe_id(spec)]
-
-
 def live_share(codes: Codes, group_size: int) -> float:
     """The expected share of groups whose rewards differ, from outcomes [prompts, K] of a pool.
 
@@ -117,28 +87,29 @@ def live_share(codes: Codes, group_size: int) -> float:
 
 
 def estimate_costs(
-    plan: Plan,
-    store: Store,
+    run: Run,
     cells: Iterable[Cell],
-    cluster: Mapping[str, float],
-    gpu: str = DEFAULT_GPU,
+    gpu: str | None = None,
     results: Results | None = None,
-    stored: StoredProbes | None = None,
     speeds: Mapping[str, ModelSpeed] | None = None,
 ) -> CostEstimates:
-    """The costs of these cells and of every unfinished probe on a cluster's devices.
+    """The costs of these cells and of every unfinished probe on the cluster's devices.
 
     Finished cells are read for the speeds of the models, unless those of an earlier estimate are
-    given.
+    given. `gpu` replaces the type of the cluster's GPUs.
     """
-    estimator = _Estimator(plan, store, gpu, stored or StoredProbes(plan, store))
+    for spec in run.plan.probes:
+        run.folder(spec).read()
+    estimator = _Estimator(run, gpu or gpu_type(run.cluster) or DEFAULT_GPU)
     if not speeds:
-        speeds = estimator.measure(finished_results(plan, store) if results is None else results)
+        if results is None:
+            results = finished_results(run.plan, run.store)
+        speeds = estimator.measure(results)
     estimator.speeds = dict(speeds)
     costs = {cell.cell_id: estimator.cell_cost(cell) for cell in cells}
     probes: dict[str, ProbeCost] = {}
-    for group in sampler_groups(plan):
-        found = {probe_id(s): cost for s in group if (cost := estimator.probe_cost(s, cluster))}
+    for group in sampler_groups(run.plan):
+        found = {probe_id(s): cost for s in group if (cost := estimator.probe_cost(s))}
         for number, (probe, cost) in enumerate(found.items()):  # the group's actors start once
             probes[probe] = cost._replace(start=0.0) if number else cost
     return CostEstimates(
@@ -146,11 +117,6 @@ def estimate_costs(
         probes,
         estimator.speeds,
     )
-
-
-def probe_id(spec: ProbeSpec) -> str:
-    """A probe's identity within a plan."""
-    return f"{spec.key}/{spec.dataset.name}/{spec.split}/{spec.settings.samples}"
 
 
 def samples_text(total: int, missing: int, *, at_most: bool) -> str:
@@ -182,10 +148,10 @@ def probe_labels(specs: Sequence[ProbeSpec]) -> dict[str, str]:
 
 
 class _Estimator:
-    """Estimates for one plan; reads each probe once."""
+    """Estimates for one plan, from the samples that its folders have read."""
 
-    def __init__(self, plan: Plan, store: Store, gpu: str, stored: StoredProbes) -> None:
-        self.plan, self.store, self.gpu, self.stored = plan, store, gpu, stored
+    def __init__(self, run: Run, gpu: str) -> None:
+        self.run, self.plan, self.store, self.gpu = run, run.plan, run.store, gpu
         self.speeds: dict[str, ModelSpeed] = {}  # by the model's name
         self._lengths: dict[str, TokenLengths] = {}
         self._live: dict[tuple[str, int], float] = {}
@@ -244,13 +210,13 @@ class _Estimator:
             return None
         rows = train.rows_of(subset["prompt_id"])
         rows = rows[rows >= 0]
-        return token_lengths(self.stored.of(cell.probe).tokens[rows], train.take(rows), cell.probe)
+        return token_lengths(self.run.folder(cell.probe).tokens[rows], train.take(rows), cell.probe)
 
     def _live_share(self, cell: Cell) -> float:
         """The live share that the base model would have on the whole pool."""
         key = probe_id(cell.probe), cell.batch.group_size
         if key not in self._live:
-            self._live[key] = live_share(self.stored.of(cell.probe).codes, key[1])
+            self._live[key] = live_share(self.run.folder(cell.probe).codes, key[1])
         return self._live[key]
 
     def _pool_lengths(self, spec: ProbeSpec) -> TokenLengths:
@@ -258,17 +224,17 @@ class _Estimator:
         key = probe_id(spec)
         if key not in self._lengths:
             prompts = self.plan.pool(spec).prompts(spec.split)
-            self._lengths[key] = token_lengths(self.stored.of(spec).tokens, prompts, spec)
+            self._lengths[key] = token_lengths(self.run.folder(spec).tokens, prompts, spec)
         return self._lengths[key]
 
-    def probe_cost(self, spec: ProbeSpec, cluster: Mapping[str, float]) -> ProbeCost | None:
+    def probe_cost(self, spec: ProbeSpec) -> ProbeCost | None:
         """The cost of a probe's missing samples; None if there are none or if it is unknown."""
         speed = self.speeds[spec.model.name]
-        count = self.stored.missing(spec)
+        count = self.run.pending(spec).samples
         if speed.size is None or not count or spec.settings.engine == "server":
             return None
         share = probe_share(
-            cluster,
+            self.run.cluster,
             -(-count // ROWS_PER_PART),
             spec.settings.gpus,
             most_on_cpus(spec.settings.engine),

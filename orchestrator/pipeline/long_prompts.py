@@ -11,11 +11,10 @@ import pyarrow.compute as pc
 
 from orchestrator.cost.memory import longest_prompt, shape_of
 from orchestrator.cost.throughput import DEVICES
+from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.probe import pending_samples
 from orchestrator.sampling.model import context_length, token_counts
-from orchestrator.storage.store import Store
 
 CANDIDATES = 256  # of a data set, the longest: their tokens are counted
 _LISTED = 10  # prompts that a message names
@@ -37,20 +36,19 @@ class LongPrompt(NamedTuple):
     tokens: int
 
 
-def check_long_prompts(
-    plan: Plan, store: Store, cluster: Mapping[str, float], gpu: str | None
-) -> None:
+def check_long_prompts(run: Run, gpu: str | None) -> None:
     """Check what the built-in engine has still to draw, as far as the models are on this machine.
 
     `gpu` is the type of the cluster's GPUs, None if unknown. Raises UserError at the data set of
     the first prompts that cannot be read.
     """
+    plan = run.plan
     for spec in plan.probes:
         if spec.settings.engine != "transformers" or spec.model.recorded:
             continue
-        limit = _limit(plan, spec, cluster, gpu)
+        limit = _limit(plan, spec, run.cluster, gpu)
         prompts = _long_prompts(plan, spec, limit.tokens)
-        if prompts and pending_samples(plan, store, spec).samples:
+        if prompts and run.pending(spec).samples:
             message = _message(prompts, spec.split, limit.reason)
             raise plan.source.error(message, "datasets", spec.dataset.name)
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Self, TextIO
 from rich.console import RenderableType
 
 from cluster.ending import at_end
+from orchestrator.config.experiment import value_text
 from orchestrator.cost.caps import UsageMeter
 from orchestrator.cost.forecast import Forecast, TimeLeft
 from orchestrator.pipeline.live_region import LiveRegion, can_redraw, terminal_size
 from orchestrator.pipeline.progress_frame import CellLine, Phase, Totals, frame, time_left
-from orchestrator.pipeline.timetable import short_names
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.layout import wrapped
@@ -66,8 +66,7 @@ class ProgressDisplay:
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """Progress over a plan's cells; `count` says how far each is, if any has started."""
-        names = short_names(plan)
-        return cls(len(plan.cells), names=names)
+        return cls(len(plan.cells), names=short_names(plan))
 
     def count(self, plan: Plan, states: Sequence[CellState]) -> None:
         """Count how many cells are done, by the states of a plan's cells."""
@@ -232,6 +231,21 @@ class ProgressDisplay:
             phase = Phase("training", share, f"{100 * share:.0f} %")
         totals = Totals(self.done, self.total, self._left, self._gpu_hours)
         return frame(phase, cells, totals, columns, lines)
+
+
+def short_names(plan: Plan) -> dict[str, str]:
+    """Names by cell_id, without the model or dataset that all cells of the plan share."""
+    varying = [
+        axis for axis in ("model", "dataset") if len({cell.axes[axis] for cell in plan.cells}) > 1
+    ]
+    names = {}
+    for cell in plan.cells:
+        axes = cell.axes
+        probe = [f"p{axes['probe_seed']}"] if axes["probe_seed"] else []
+        values = [value_text(value) for value in cell.swept.values()]
+        shared = [axes[axis] for axis in varying]
+        names[cell.cell_id] = "/".join([cell.policy, f"s{cell.seed}", *probe, *values, *shared])
+    return names
 
 
 def _metrics_text(metrics: Mapping[str, float]) -> str:

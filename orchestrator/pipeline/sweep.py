@@ -6,7 +6,7 @@ after a kill does only what is not finished.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import floor
 from typing import Any
 
@@ -14,29 +14,21 @@ from cluster.ending import at_end
 from cluster.redaction import redact
 from cluster.session import ray_session
 from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
-from orchestrator.cost.forecast import duration
-from orchestrator.cost.schedule import cluster_capacity
-from orchestrator.cost.speed import DEFAULT_GPU, ModelSpeed, gpu_type
+from orchestrator.cost.forecast import Forecast, duration
+from orchestrator.cost.schedule import Capacity, cluster_capacity
+from orchestrator.cost.speed import ModelSpeed
 from orchestrator.cost.throughput import Cost
 from orchestrator.pipeline.audit import repair_plan
 from orchestrator.pipeline.estimate import estimate_costs
 from orchestrator.pipeline.manifest import save_usage, usage_meter, write_manifest
-from orchestrator.pipeline.probes import (
-    OtherSubsets,
-    difficulty_lines,
-    is_probed,
-    probe_forecast,
-    run_probes,
-)
-from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.pipeline.probes import OtherSubsets, difficulty_lines, is_probed, run_probes
+from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.load import check_models
-from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import SweepAnalysis, analyse
 from orchestrator.sampling import ENGINES
 from orchestrator.storage.faults import remote_fault
 from orchestrator.storage.lease import driver_lease
-from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from orchestrator.training.deferred_eval import check_servers, evaluate_trained
@@ -65,10 +57,8 @@ class Outcome:
 
 
 def run_experiment(
-    plan: Plan,
-    store: Store,
+    run: Run,
     tracking_uri: str,
-    progress: ProgressDisplay,
     train: Train = run_cell,
     max_resources: Mapping[str, float] | None = None,
     *,
@@ -80,19 +70,15 @@ def run_experiment(
     ResourceError if no trial fits the cluster, and LeaseHeld if another driver runs the experiment
     in this store; with `wait`, waits for its end.
     """
-    with driver_lease(store, plan.name, progress.say, wait=wait):
-        return _run_experiment(plan, store, tracking_uri, progress, train, max_resources)
+    with driver_lease(run.store, run.plan.name, run.progress.say, wait=wait):
+        return _run_experiment(run, tracking_uri, train, max_resources)
 
 
 def _run_experiment(
-    plan: Plan,
-    store: Store,
-    tracking_uri: str,
-    progress: ProgressDisplay,
-    train: Train,
-    max_resources: Mapping[str, float] | None,
+    run: Run, tracking_uri: str, train: Train, max_resources: Mapping[str, float] | None
 ) -> Outcome:
-    for line in repair_plan(plan, store):
+    plan, store, progress = run.plan, run.store, run.progress
+    for line in repair_plan(plan, store, folders=[*map(run.folder, plan.probes)]):
         progress.say(line)
     states = [cell_state(store, cell) for cell in plan.cells]
     progress.count(plan, states)
@@ -106,11 +92,10 @@ def _run_experiment(
     with at_end(tracker.interrupt):
         try:
             if unsettled:
-                sweep = Sweep(plan, store, tracker, progress, manifest, outcome)
-                sweep.run(unsettled, train, max_resources)
-            elif not is_probed(plan, store, kept_only=True):
+                Sweep(run, tracker, manifest, outcome).execute(unsettled, train, max_resources)
+            elif not is_probed(run, kept_only=True):
                 with ray_session(max_resources) as cluster:
-                    run_probes(plan, store, cluster, progress)
+                    run_probes(replace(run, cluster=cluster))
             else:
                 count = f"all {len(plan.cells)} cells of {plan.name}"
                 progress.say(f"nothing to do: {count} are finished")
@@ -137,22 +122,19 @@ def _run_experiment(
 
 
 def probe_experiment(
-    plan: Plan,
-    store: Store,
-    progress: ProgressDisplay,
-    max_resources: Mapping[str, float] | None = None,
-    *,
-    wait: bool = False,
+    run: Run, max_resources: Mapping[str, float] | None = None, *, wait: bool = False
 ) -> None:
     """Bring the probes and subsets of a plan to completion, without training.
 
     Raises PolicyError where a subset cannot be filled, once all samples are drawn. Raises LeaseHeld
     if another driver runs the experiment in this store; with `wait`, waits for its end.
     """
+    plan, store, progress = run.plan, run.store, run.progress
     with driver_lease(store, plan.name, progress.say, wait=wait):
-        for line in repair_plan(plan, store, ("probes", "subsets", "sweeps")):
+        folders = [*map(run.folder, plan.probes)]
+        for line in repair_plan(plan, store, ("probes", "subsets", "sweeps"), folders):
             progress.say(line)
-        if is_probed(plan, store):
+        if is_probed(run):
             progress.say("nothing to do: every sample and subset is stored")
             return
         engines = {variant.probe.engine for _, variant in plan.experiment.variants}
@@ -160,53 +142,55 @@ def probe_experiment(
             check_models(plan.source, plan.name, [spec.model for spec in plan.probes])
         meter = progress.meter = usage_meter(plan.name, store)
         with progress, ray_session(max_resources) as cluster:
-            progress.expect(probe_forecast(plan, store, cluster))
+            run = replace(run, cluster=cluster)
+            progress.expect(Forecast([], {}, Capacity((1.0,), 1), estimate_costs(run, []).probes))
             try:
-                run_probes(plan, store, cluster, progress, meter)
+                run_probes(run)
             finally:
                 save_usage(plan, store, meter)
 
 
 @dataclass
 class Sweep:
-    """A run in progress; `outcome` fills as cells end."""
+    """The cells of a run in progress; `outcome` fills as they end."""
 
-    plan: Plan
-    store: Store
+    run: Run
     tracker: Tracker
-    progress: ProgressDisplay
     manifest: dict[str, Any]
     outcome: Outcome
 
     def __post_init__(self) -> None:
+        self.plan, self.store, self.progress = self.run.plan, self.run.store, self.run.progress
         self.meter = self.progress.meter = UsageMeter(self.manifest.get("spent"))
         self.order: dict[str, Cost] = {}
         self.updates: dict[str, int] = {}  # after which cells resume, by cell_id
         self.speeds: dict[str, ModelSpeed] = {}  # by the cells that were finished at the start
         self._saved_at = float("-inf")
 
-    def run(
+    def execute(
         self, cells: list[Cell], train: Train, max_resources: Mapping[str, float] | None
     ) -> None:
         """Probe, select, train and evaluate, as far as the caps allow."""
         with ray_session(max_resources) as cluster:
+            self.run = replace(self.run, cluster=cluster)
             states = [(cell, cell_state(self.store, cell)) for cell in cells]
             untrained = [cell for cell, state in states if state.needs_training]
             started = [cell.cell_id for cell, state in states if state is CellState.RUNNING]
             self.updates = {i: CellFolder(self.store, i).last_update() for i in started}
-            self._plan_queue(untrained, cluster)
+            self._plan_queue(untrained)
             if self.queue.is_open():
                 if train is run_cell and untrained:  # another trainer has settings of its own
                     models = [cell.probe.model for cell in untrained]
                     settings = settings_of(self.plan.experiment, models)
                     check_once(self.plan.source, self.plan.name, settings)
                     check_servers(untrained)
-                probes = run_probes(self.plan, self.store, cluster, self.progress, self.meter)
-                for line in difficulty_lines(self.plan, self.store, probes):
+                probes = run_probes(self.run)
+                for line in difficulty_lines(self.run, probes):
                     self.progress.say(line)
-                self.other_subsets = OtherSubsets(self.plan, self.store, probes)
+                self.other_subsets = OtherSubsets(self.run, probes)
                 # Completion lengths are known now, and how fast this cluster draws samples.
-                self._plan_queue(untrained, cluster, self.queue.forecast.probe_correction)
+                self._plan_queue(untrained, self.queue.forecast.probe_correction)
+                self.run.folders.clear()  # not read again; those of large pools take much memory
             if self.queue.is_open():
                 at_once = self.queue.forecast.capacity.at_once
                 run_cells(self, untrained, at_once, self.store, train)
@@ -220,19 +204,14 @@ class Sweep:
         self._save()
         self.outcome.dropped = dropped_summary(self.manifest)
 
-    def _plan_queue(
-        self, cells: list[Cell], cluster: Mapping[str, float], correction: float = 1.0
-    ) -> None:
+    def _plan_queue(self, cells: list[Cell], correction: float = 1.0) -> None:
         """Set the queue and forecast of these cells. Raises ResourceError if no trial fits.
 
         The first estimates decide the order, which is then the one that `decile plan` shows.
         """
         experiment = self.plan.experiment
-        capacity = cluster_capacity(cluster, experiment.resources)
-        gpu = gpu_type(cluster) or DEFAULT_GPU
-        costs, probes, self.speeds = estimate_costs(
-            self.plan, self.store, cells, cluster, gpu, speeds=self.speeds
-        )
+        capacity = cluster_capacity(self.run.cluster, experiment.resources)
+        costs, probes, self.speeds = estimate_costs(self.run, cells, speeds=self.speeds)
         self.order = self.order or costs
         self.queue = make_queue(
             experiment, cells, costs, probes, capacity, self.meter, self.updates, self.order

@@ -1,12 +1,13 @@
 """When the cells of a plan would run, at what cost, and where the figures come from."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from cluster.resources import ResourceError
 from cluster.session import this_machine
-from orchestrator.config.experiment import Experiment, value_text
+from orchestrator.config.experiment import Experiment
 from orchestrator.cost.caps import dropped_summary, make_queue
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
@@ -21,16 +22,12 @@ from orchestrator.cost.schedule import (
 )
 from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
 from orchestrator.cost.throughput import DEVICES, memory_fit, memory_lines
-from orchestrator.pipeline.estimate import (
-    StoredProbes,
-    estimate_costs,
-    finished_results,
-)
+from orchestrator.pipeline.estimate import estimate_costs, finished_results
 from orchestrator.pipeline.manifest import usage_meter
+from orchestrator.pipeline.progress import short_names
+from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
-from orchestrator.planning.plan import Plan
 from orchestrator.storage.errors import UserError
-from orchestrator.storage.store import Store
 
 CPUS_PER_GPU = 16  # of hypothetical machines, so that CPUs never limit the estimate
 
@@ -73,12 +70,10 @@ def _with_gpus(cluster: Mapping[str, float], gpus: float) -> dict[str, float]:
 
 
 def timetable(
-    plan: Plan,
-    store: Store,
+    run: Run,
     cells: Sequence[Cell],
     site: Site,
     chart_columns: int = CHART_COLUMNS,
-    stored: StoredProbes | None = None,
     updates: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """ETA in seconds, GPU-hours, cost, sources of the figures, and a chart of the schedule.
@@ -95,14 +90,15 @@ def timetable(
         "dropped": {},
         "problem": "",
     }
-    results = finished_results(plan, store)
+    plan, results = run.plan, finished_results(run.plan, run.store)
     try:
         site, capacity = site.for_trials(plan.experiment)
-        estimates = estimate_costs(plan, store, cells, site.cluster, site.gpu, results, stored)
+        run = replace(run, cluster=site.cluster)
+        estimates = estimate_costs(run, cells, site.gpu, results)
     except ResourceError as error:
         return view | {"problem": str(error)}
     view["sources"] = {name: speed.source for name, speed in estimates.speeds.items()}
-    costs, meter = estimates.cells, usage_meter(plan.name, store)
+    costs, meter = estimates.cells, usage_meter(plan.name, run.store)
     if any(cell.cell_id not in costs for cell in cells):
         return view
     queue = make_queue(plan.experiment, cells, costs, estimates.probes, capacity, meter, updates)
@@ -129,21 +125,6 @@ def timetable(
 
 def _cells(count: int) -> str:
     return f"{count} cell{'s' * (count != 1)}"
-
-
-def short_names(plan: Plan) -> dict[str, str]:
-    """Names by cell_id, without the model or dataset that all cells of the plan share."""
-    varying = [
-        axis for axis in ("model", "dataset") if len({cell.axes[axis] for cell in plan.cells}) > 1
-    ]
-    names = {}
-    for cell in plan.cells:
-        axes = cell.axes
-        probe = [f"p{axes['probe_seed']}"] if axes["probe_seed"] else []
-        values = [value_text(value) for value in cell.swept.values()]
-        shared = [axes[axis] for axis in varying]
-        names[cell.cell_id] = "/".join([cell.policy, f"s{cell.seed}", *probe, *values, *shared])
-    return names
 
 
 def time_lines(view: Mapping[str, Any]) -> list[str]:

@@ -1,30 +1,15 @@
-"""The stored samples of a pool as arrays [prompts, K], read one part at a time.
-
-An outcome takes a byte, whatever the length of prompts and completions, so a pool of ten million
-prompts with four samples each takes 40 MB.
-"""
+"""The outcomes of a pool as an array [prompts, K], and its missing samples in parts to draw."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from orchestrator.planning.cells import ProbeSpec
-from orchestrator.probing.sample_store import (
-    COUNTED,
-    PAIR,
-    Part,
-    ids_and_samples,
-    rows_of_parts,
-)
-from orchestrator.probing.samples import SampleRequest, marks_are_current
-from orchestrator.storage.store import Store
-from tasks import OUTCOMES, Prompt, Task
+from orchestrator.probing.samples import SampleRequest
+from tasks import Prompt
 from tasks.prompt_table import PromptTable
 
 Bools = npt.NDArray[np.bool_]
@@ -34,7 +19,6 @@ Ints = npt.NDArray[np.int64]
 NONE = 255  # in place of an outcome: no sample is stored
 ROWS_PER_PART = 640  # enough to fill a batch, few enough that a kill costs seconds
 MOST_TASKS = 4_000  # of a probe: the parts of a larger one are handed over several at a time
-_CODES = pa.array(OUTCOMES)
 
 
 @dataclass(frozen=True)
@@ -63,84 +47,6 @@ class Outcomes:
         return self.codes[self.prompts.order]
 
 
-class OutcomeReader:
-    """Collects the outcomes of a pool's samples, from one part after the other.
-
-    `stale` becomes true where a part has marks of another marker than the task's.
-    """
-
-    def __init__(self, spec: ProbeSpec, prompts: PromptTable, task: Task) -> None:
-        self.spec, self.prompts, self.task, self.stale = spec, prompts, task, False
-        shape = len(prompts), spec.settings.samples
-        self.codes = np.full(shape, NONE, dtype=np.uint8)
-
-    def add(self, part: Part) -> None:
-        """Add the rows of a part as they are, if they are of this pool."""
-        if part.split not in (self.spec.split, None):
-            return
-        rows = ids_and_samples(part.samples, self.prompts, self.spec.settings.samples)
-        self.stale |= not marks_are_current(rows.samples, self.task)
-        self.add_rows(rows.prompts, rows.samples)
-
-    def add_rows(self, prompt: Ints, samples: pa.Table) -> Bools:
-        """Add samples with their rows in the pool; returns which of them were not there yet."""
-        codes = pc.index_in(samples["outcome"], value_set=_CODES)
-        known = codes.is_valid().to_numpy()  # a row without a mark has no outcome yet
-        index = samples["sample"].to_numpy()
-        new: Bools = known & (self.codes[prompt, index] == NONE)
-        values = codes.fill_null(NONE).to_numpy().astype(np.uint8)[new][::-1]
-        self.codes[prompt[new][::-1], index[new][::-1]] = values
-        return new
-
-    @property
-    def outcomes(self) -> Outcomes:
-        """What was added."""
-        return Outcomes(self.prompts, self.codes)
-
-
-def load_outcomes(
-    store: Store, spec: ProbeSpec, prompts: PromptTable, task: Task, *, partial: bool = True
-) -> Outcomes:
-    """The stored outcomes by the task's current marker.
-
-    Raises RuntimeError while samples are missing, unless `partial`.
-    """
-    reader = OutcomeReader(spec, prompts, task)
-    for rows in rows_of_parts(store, spec, prompts, COUNTED, task):
-        reader.add_rows(rows.prompts, rows.samples)
-    outcomes = reader.outcomes
-    if not (partial or outcomes.complete):
-        raise RuntimeError(
-            f"probe {spec.key} holds {outcomes.drawn} of {outcomes.codes.size} samples: "
-            "run it first"
-        )
-    return outcomes
-
-
-class StoredSamples(NamedTuple):
-    """The tokens of each stored sample, -1 without one, and the outcomes that were stored with it.
-
-    Both [prompts, K]; `codes` as in Outcomes.
-    """
-
-    tokens: npt.NDArray[np.int32]
-    codes: Codes
-
-
-def load_stored(store: Store, spec: ProbeSpec, prompts: PromptTable) -> StoredSamples:
-    """The stored samples by whatever marker marked them: good enough for an estimate."""
-    shape = len(prompts), spec.settings.samples
-    tokens, codes = np.full(shape, -1, dtype=np.int32), np.full(shape, NONE, dtype=np.uint8)
-    for rows in rows_of_parts(store, spec, prompts, (*COUNTED, "tokens")):
-        index = rows.samples["sample"].to_numpy()
-        new = tokens[rows.prompts, index] < 0
-        places = rows.prompts[new][::-1], index[new][::-1]
-        tokens[places] = rows.samples["tokens"].to_numpy()[new][::-1]
-        outcomes = pc.index_in(rows.samples["outcome"], value_set=_CODES).fill_null(NONE)
-        codes[places] = outcomes.to_numpy().astype(np.uint8)[new][::-1]
-    return StoredSamples(tokens, codes)
-
-
 class MissingSamples(Sequence[SampleRequest]):
     """The prompts of a pool that lack samples, each with the indices that it lacks."""
 
@@ -166,15 +72,6 @@ class MissingSamples(Sequence[SampleRequest]):
     def samples(self) -> int:
         """All missing samples."""
         return int(np.count_nonzero(self.absent))
-
-
-def missing_samples(store: Store, spec: ProbeSpec, prompts: Sequence[Prompt]) -> MissingSamples:
-    """The prompts with fewer samples than the probe needs, each with its missing indices."""
-    table = PromptTable.of(prompts)
-    present = np.zeros((len(table), spec.settings.samples), dtype=bool)
-    for rows in rows_of_parts(store, spec, table, PAIR):
-        present[rows.prompts, rows.samples["sample"].to_numpy()] = True
-    return MissingSamples(table, present)
 
 
 class PartTables:

@@ -21,18 +21,9 @@ from cluster.resources import probe_share
 from orchestrator.config.entries import build_online_policy, build_policy
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.pools import Pool
 from orchestrator.probing.adaptive import Counts, Target, undecided_rows
-from orchestrator.probing.outcomes import (
-    NONE,
-    MissingSamples,
-    OutcomeReader,
-    Outcomes,
-    PartTables,
-    load_outcomes,
-    missing_samples,
-)
-from orchestrator.probing.sample_store import COUNTED, compact, write_key, write_part
+from orchestrator.probing.outcomes import NONE, MissingSamples, Outcomes, PartTables
+from orchestrator.probing.probe_folder import COUNTED, ProbeFolder, write_key, write_part
 from orchestrator.probing.samples import (
     MarkingError,
     ProbeError,
@@ -44,8 +35,7 @@ from orchestrator.sampling.base import Completion, Interrupted, SamplingError
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.storage.store import Store
 from policies import Needs, ScorePolicy, needs_of
-from tasks import OUTCOMES, Prompt, Task, TaskError
-from tasks.prompt_table import PromptTable
+from tasks import OUTCOMES, Prompt, TaskError
 
 Ints = npt.NDArray[np.int64]
 
@@ -121,16 +111,8 @@ class Frontier:
         ]
 
 
-def load_frontier(store: Store, spec: ProbeSpec, pool: Pool, targets: Sequence[Target]) -> Frontier:
-    """The frontier of a probe's stored samples."""
-    outcomes = load_outcomes(store, spec, pool.prompts(spec.split), pool.task)
-    return Frontier(spec, targets, outcomes)
-
-
 def run_adaptive(
-    store: Store,
-    spec: ProbeSpec,
-    pool: Pool,
+    folder: ProbeFolder,
     frontier: Frontier,
     cluster: Mapping[str, float],
     progress: Callable[[int, int], None],
@@ -141,10 +123,10 @@ def run_adaptive(
     undecided. Raises ProbeError like any probe.
     """
     if len(frontier.undecided()):
-        write_key(store, spec)
-        _sample(store, spec, frontier, cluster, progress)
-        compact(store, spec.key)
-    return load_outcomes(store, spec, pool.prompts(spec.split), pool.task)
+        write_key(folder.store, folder.spec)
+        _sample(folder.store, folder.spec, frontier, cluster, progress)
+        folder.compact()
+    return folder.outcomes()
 
 
 def _sample(
@@ -194,15 +176,6 @@ def _sample(
             ray.kill(worker)
 
 
-class MissingProbe(NamedTuple):
-    """A probe, its pool, and the samples that it is missing."""
-
-    spec: ProbeSpec
-    prompts: PromptTable
-    task: Task
-    missing: MissingSamples
-
-
 def same_sampler(one: ProbeSpec, other: ProbeSpec) -> bool:
     """Whether the actors of one probe can draw the other, too."""
     return one.model == other.model and all(
@@ -212,8 +185,7 @@ def same_sampler(one: ProbeSpec, other: ProbeSpec) -> bool:
 
 
 def run_probes(
-    store: Store,
-    probes: Sequence[MissingProbe],
+    probes: Sequence[tuple[ProbeFolder, MissingSamples]],
     cluster: Mapping[str, float],
     progress: Callable[[int, int, int], None],
 ) -> Iterator[Outcomes]:
@@ -224,43 +196,37 @@ def run_probes(
     connected Ray if anything is missing. Raises ProbeError where sampling or marking fails, and
     RuntimeError when samples are still missing after the run.
     """
-    tables = {n: PartTables(probe.missing) for n, probe in enumerate(probes) if probe.missing}
-    readers = {n: OutcomeReader(probes[n].spec, probes[n].prompts, probes[n].task) for n in tables}
+    tables = {n: PartTables(missing) for n, (_, missing) in enumerate(probes) if missing}
     done = dict.fromkeys(tables, 0)
     for number in tables:
-        write_key(store, probes[number].spec)
+        folder, _ = probes[number]
+        write_key(folder.store, folder.spec)
     if tables:
         first = min(tables)
-        progress(first, 0, probes[first].missing.samples)
-    for row in _drawn_parts(store, probes, tables, cluster):
+        progress(first, 0, probes[first][1].samples)
+    for row in _drawn_parts([folder for folder, _ in probes], tables, cluster):
         if row["failure"]:
             raise ProbeError(row["failure"])
-        number, total = row["probe"], probes[row["probe"]].missing.samples
+        number = row["probe"]
+        folder, missing = probes[number]
         done[number] += row["samples"]
-        progress(number, done[number], total)
-        if done[number] == total:
-            compact(store, probes[number].spec.key, readers[number].add)
-    for number, probe in enumerate(probes):
-        reader = readers.get(number)
-        if reader and not reader.stale and reader.outcomes.complete:
-            yield reader.outcomes
-        else:
-            yield load_outcomes(store, probe.spec, probe.prompts, probe.task, partial=False)
+        progress(number, done[number], missing.samples)
+        if done[number] == missing.samples:
+            folder.compact()
+    for folder, _ in probes:
+        yield folder.outcomes(partial=False)
 
 
 def _drawn_parts(
-    store: Store,
-    probes: Sequence[MissingProbe],
-    tables: Mapping[int, PartTables],
-    cluster: Mapping[str, float],
+    folders: Sequence[ProbeFolder], tables: Mapping[int, PartTables], cluster: Mapping[str, float]
 ) -> Iterator[dict[str, Any]]:
     """Draw the parts of the probes at these positions; yields what ProbeActor returns."""
     if not tables:
         return
-    settings = probes[0].spec.settings
+    settings, store = folders[0].spec.settings, folders[0].store
     gpus, most = settings.gpus_per_sampler, most_on_cpus(settings.engine)
     share = probe_share(cluster, sum(map(len, tables.values())), gpus, most)
-    specs = [probe.spec for probe in probes]
+    specs = [folder.spec for folder in folders]
     arguments = {"specs": specs, "storage": store.uri, "cpus": share.cpus}
     parts = (
         table.append_column("probe", pa.array([number] * table.num_rows, pa.int32()))
@@ -366,13 +332,13 @@ def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:
     return list(targets.values())
 
 
-def pending_samples(plan: Plan, store: Store, spec: ProbeSpec) -> PendingSamples:
+def pending_samples(plan: Plan, spec: ProbeSpec, folder: ProbeFolder) -> PendingSamples:
     """What a probe of the plan still has to sample."""
-    targets, pool = targets_of(plan, spec), plan.pool(spec)
+    targets = targets_of(plan, spec)
     if targets is None:
-        missing = missing_samples(store, spec, pool.prompts(spec.split))
+        missing = folder.missing()
         return PendingSamples(missing.samples, missing)
-    frontier = load_frontier(store, spec, pool, targets)
+    frontier = Frontier(spec, targets, folder.outcomes())
     return PendingSamples(frontier.remaining(), frontier)
 
 
@@ -393,9 +359,7 @@ def sampler_groups(plan: Plan) -> list[list[ProbeSpec]]:
 
 
 def sample(
-    plan: Plan,
-    store: Store,
-    group: Sequence[tuple[ProbeSpec, PendingSamples]],
+    group: Sequence[tuple[ProbeFolder, PendingSamples]],
     cluster: Mapping[str, float],
     progress: Callable[[int, int, int], None],
 ) -> Iterator[Outcomes]:
@@ -403,11 +367,10 @@ def sample(
 
     `progress` is called with a probe's position, samples done, and total samples.
     """
-    probes: list[MissingProbe] = []
-    for spec, pending in group:
-        pool, work = plan.pool(spec), pending.work
-        if isinstance(work, Frontier):
-            yield run_adaptive(store, spec, pool, work, cluster, partial(progress, 0))
+    probes: list[tuple[ProbeFolder, MissingSamples]] = []
+    for folder, pending in group:
+        if isinstance(pending.work, Frontier):
+            yield run_adaptive(folder, pending.work, cluster, partial(progress, 0))
         else:
-            probes.append(MissingProbe(spec, pool.prompts(spec.split), pool.task, work))
-    yield from run_probes(store, probes, cluster, progress)
+            probes.append((folder, pending.work))
+    yield from run_probes(probes, cluster, progress)

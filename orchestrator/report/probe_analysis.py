@@ -27,12 +27,11 @@ from orchestrator.difficulty.table import Summary, outcome_counts, summarise
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, needed_samples
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
-from orchestrator.probing.outcomes import OutcomeReader, Outcomes, load_outcomes
+from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import targets_of
-from orchestrator.probing.sample_store import COUNTED, load_samples, rows_of_parts
+from orchestrator.probing.probe_folder import KNOWN, ProbeFolder
 from orchestrator.selection.stored import read_subset, request_of
 from orchestrator.selection.subsets import select
-from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from policies import PolicyError
 from tasks import OUTCOMES, Prompt
@@ -98,7 +97,8 @@ def pool_outcomes(plan: Plan, store: Store, spec: ProbeSpec) -> PoolOutcomes:
     pool, title = plan.pool(spec), pool_title(plan, spec)
     stops_early = targets_of(plan, spec) is not None
     try:
-        outcomes = load_outcomes(store, spec, pool.train, pool.task, partial=stops_early)
+        folder = ProbeFolder(store, spec, pool.train, pool.task)
+        outcomes = folder.outcomes(partial=stops_early)
         table = difficulty_of(plan, spec, outcomes)
     except RuntimeError as error:
         return PoolOutcomes(spec, title, stops_early, missing=str(error))
@@ -286,12 +286,12 @@ class WrongAnswers(NamedTuple):
 
 def _read_outcomes(store: Store, spec: ProbeSpec, pool: Pool) -> tuple[Outcomes, WrongAnswers]:
     """The outcomes of a training probe, and its wrong answers; each part is read once."""
-    reader = OutcomeReader(spec, pool.train, pool.task)
+    folder = ProbeFolder(store, spec, pool.train, pool.task)
     rank = np.empty(len(pool.train), dtype=np.int32)
     rank[pool.train.order] = np.arange(len(rank), dtype=np.int32)
     rows, answers = [np.empty((0, 2), dtype=np.int32)], [pa.array([], pa.string())]
-    for part in rows_of_parts(store, spec, pool.train, (*COUNTED, "extracted"), pool.task):
-        new = reader.add_rows(part.prompts, part.samples)
+    for part in folder.rows((*KNOWN, "extracted")):
+        new = folder.add(part)
         wrong = pc.and_(
             pc.equal(part.samples["outcome"], "wrong"), part.samples["extracted"].is_valid()
         )
@@ -301,7 +301,9 @@ def _read_outcomes(store: Store, spec: ProbeSpec, pool: Pool) -> tuple[Outcomes,
         rows.append(np.stack(places, axis=1).astype(np.int32))
         answers += samples["extracted"].chunks
     row, sample = np.concatenate(rows).T
-    return reader.outcomes, WrongAnswers(row, sample, pa.chunked_array(answers, pa.string()))
+    return Outcomes(pool.train, folder.codes), WrongAnswers(
+        row, sample, pa.chunked_array(answers, pa.string())
+    )
 
 
 def _of_each_outcome(outcomes: Outcomes) -> dict[str, list[tuple[str, int]]]:
@@ -338,7 +340,7 @@ def _read_examples(
     samples_shown = {pair for group in pairs.values() for pair in group}
     ids = {prompt_id for prompt_id, _ in samples_shown}
     prompts = pool.train.with_ids(ids)
-    rows = load_samples(store, spec, list(prompts.values()), SAMPLES.names, pool.task)
+    rows = ProbeFolder(store, spec, [*prompts.values()], pool.task).samples(partial=True)
     by_pair = {(row["prompt_id"], row["sample"]): row for row in rows.to_pylist()}
     return {
         name: [

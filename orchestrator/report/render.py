@@ -17,7 +17,7 @@ from orchestrator import __version__
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import outcome_counts
 from orchestrator.planning.plan import Plan
-from orchestrator.probing.sample_store import PROBE, SPLIT
+from orchestrator.probing.probe_folder import PROBE, SPLIT
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.content import Page, Paragraph, Section, Table, one_line
 from orchestrator.report.layout import table_text, wrapped

@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Pool
-from orchestrator.probing import sample_store
-from orchestrator.probing.outcomes import MissingSamples, missing_samples
-from orchestrator.probing.sample_store import (
-    compact,
+from orchestrator.probing import probe_folder
+from orchestrator.probing.outcomes import MissingSamples
+from orchestrator.probing.probe_folder import (
+    ProbeFolder,
     parts,
-    read_samples,
     write_part,
 )
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
-from tasks import get_task, make_prompt
+from tasks import Task, get_task, make_prompt
 from tasks.prompt_table import PromptTable
 
 
@@ -63,7 +62,14 @@ class Probe:
         return self.folder.parent / (key or self.spec.key) / name
 
     def missing(self) -> int:
-        return sum(len(want) for _, want in missing_samples(self.store, self.spec, self.prompts))
+        return self.of().missing().samples
+
+    def of(
+        self, spec: ProbeSpec | None = None, task: Task | None = None, prompts: int = 6
+    ) -> ProbeFolder:
+        """The stored samples of its first prompts, as another command reads them."""
+        task = task or self.pool.task
+        return ProbeFolder(self.store, spec or self.spec, self.prompts[:prompts], task)
 
 
 @pytest.fixture
@@ -75,14 +81,14 @@ def test_stored_samples_are_not_missing_and_k_may_grow(probe: Probe) -> None:
     assert probe.missing() == 24
     probe.write(0, 6, range(3))
     assert probe.missing() == 6
-    assert {tuple(w) for _, w in missing_samples(probe.store, probe.spec, probe.prompts)} == {(3,)}
+    assert {tuple(want) for _, want in probe.of().missing()} == {(3,)}
     probe.write(0, 6, range(3, 4))
     assert probe.missing() == 0
     more = probe.spec.model_copy(
         update={"settings": probe.spec.settings.model_copy(update={"samples": 6})}
     )
     assert more.key == probe.spec.key
-    assert {tuple(w) for _, w in missing_samples(probe.store, more, probe.prompts)} == {(4, 5)}
+    assert {tuple(want) for _, want in probe.of(more).missing()} == {(4, 5)}
 
 
 def test_writing_the_same_rows_twice_is_one_part(probe: Probe) -> None:
@@ -157,20 +163,20 @@ def test_compaction_keeps_every_row_once_and_renames_damaged_parts(probe: Probe)
     probe.write(2, 6, range(4))
     bad = probe.write(0, 1, range(2))
     damage_torn(bad)
-    compact(probe.store, probe.spec.key)
+    probe.of().compact()
     [file] = probe.folder.glob("*.parquet")
     assert pq.read_table(file).num_rows == 24
     assert [f.name for f in probe.folder.glob("*.unsound")] == [f"{bad.name}.unsound"]
     assert [part.name for part in parts(probe.store, probe.spec.key)] == [file.name]
-    compact(probe.store, probe.spec.key)
+    probe.of().compact()
     assert [f.name for f in probe.folder.glob("*.parquet")] == [file.name]
 
 
 def test_compaction_bounds_a_files_rows(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_store, "ROWS_PER_FILE", 9)
+    monkeypatch.setattr(probe_folder, "ROWS_PER_FILE", 9)
     for first in range(6):
         probe.write(first, first + 1, range(4))
-    compact(probe.store, probe.spec.key)
+    probe.of().compact()
     sizes = [pq.read_table(f).num_rows for f in probe.folder.glob("*.parquet")]
     assert sorted(sizes) == [8, 8, 8]
     assert probe.missing() == 0
@@ -179,12 +185,12 @@ def test_compaction_bounds_a_files_rows(probe: Probe, monkeypatch: pytest.Monkey
 def test_marks_of_an_older_version_are_recomputed_from_the_texts(probe: Probe) -> None:
     old = probe.rows(0, 6, range(4)).drop_columns(["other_outcome", "other_rule", "marker"])
     sink = pa.BufferOutputStream()
-    pq.write_table(old.replace_schema_metadata({sample_store.PROBE: probe.spec.key}), sink)
+    pq.write_table(old.replace_schema_metadata({probe_folder.PROBE: probe.spec.key}), sink)
     data = sink.getvalue().to_pybytes()
-    name = f"{sample_store._pairs_hash(old)}-{sample_store._bytes_hash(data)}.parquet"
+    name = f"{probe_folder._pairs_hash(old)}-{probe_folder._bytes_hash(data)}.parquet"
     probe.store.write_bytes(data, "probes", probe.spec.key, name)
     assert probe.missing() == 0
-    rows = read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
+    rows = probe.of().samples()
     assert set(rows["marker"].to_pylist()) == {probe.spec.marker}
     assert set(rows["outcome"].to_pylist()) == {"correct"}
     assert "lenient:boxed-letter" in rows["rule"].to_pylist()
@@ -192,7 +198,7 @@ def test_marks_of_an_older_version_are_recomputed_from_the_texts(probe: Probe) -
 
 def test_another_marker_marks_stored_texts_again(probe: Probe) -> None:
     probe.write(0, 6, range(4), "shuffled_objects/0/lenient")
-    rows = read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
+    rows = probe.of().samples()
     assert set(rows["marker"].to_pylist()) == {probe.spec.marker}
     assert set(rows["rule"].to_pylist()) == {"lenient:boxed-letter"}
 
@@ -203,34 +209,34 @@ def test_updated_marks_are_cached_and_two_readings_share_the_texts(
     probe.write(0, 6, range(4))
     strict = get_task("shuffled_objects", marking="strict", **probe.spec.dataset.options)
     calls = []
-    update = sample_store.update_marks
-    monkeypatch.setattr(sample_store, "update_marks", lambda *a: calls.append(1) or update(*a))
-    first = read_samples(probe.store, probe.spec, strict, probe.prompts)
-    again = read_samples(probe.store, probe.spec, strict, probe.prompts)
+    update = probe_folder.update_marks
+    monkeypatch.setattr(probe_folder, "update_marks", lambda *a: calls.append(1) or update(*a))
+    first = probe.of(task=strict).samples()
+    again = probe.of(task=strict).samples()
     assert calls == [1] and first.equals(again)
     assert set(again["marker"].to_pylist()) == {strict.marker_id}
-    mine = read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
+    mine = probe.of().samples()
     assert set(mine["marker"].to_pylist()) == {probe.spec.marker} and calls == [1]
-    some = read_samples(probe.store, probe.spec, strict, probe.prompts[:3])
+    some = probe.of(task=strict, prompts=3).samples()
     assert some.num_rows == 12 and calls == [1, 1]  # cached marks are of other rows
 
 
 def test_damaged_cached_marks_are_recomputed(probe: Probe) -> None:
     probe.write(0, 6, range(4))
     strict = get_task("shuffled_objects", marking="strict", **probe.spec.dataset.options)
-    right = read_samples(probe.store, probe.spec, strict, probe.prompts)
+    right = probe.of(task=strict).samples()
     [cached] = probe.folder.glob("marks-*/*.parquet")
     for damage in (damage_edited, damage_torn, damage_empty):
         damage(cached)
-        assert read_samples(probe.store, probe.spec, strict, probe.prompts).equals(right)
+        assert probe.of(task=strict).samples().equals(right)
         assert probe.missing() == 0
 
 
 def test_an_incomplete_probe_is_refused_unless_partial(probe: Probe) -> None:
     probe.write(0, 5, range(4))
     with pytest.raises(RuntimeError, match="holds 20 of 24 samples"):
-        read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts)
-    some = read_samples(probe.store, probe.spec, probe.pool.task, probe.prompts, partial=True)
+        probe.of().samples()
+    some = probe.of().samples(partial=True)
     assert some.num_rows == 20
 
 
@@ -256,14 +262,14 @@ def test_splits_are_stored_and_compacted_apart_and_older_parts_belong_to_both(pr
     probe.write(3, 6, range(4))
     for first in (0, 2):
         write_part(probe.store, test.key, "test", probe.rows(first, first + 2, range(4)))
-    compact(probe.store, train.key)
+    probe.of().compact()
     stored = {part.split: part.samples.num_rows for part in parts(probe.store, train.key)}
     assert stored == {"train": 24, "test": 16}
-    assert not missing_samples(probe.store, train, probe.prompts)
-    absent = {p.prompt_id for p, _ in missing_samples(probe.store, test, probe.prompts)}
+    assert not probe.of(train).missing()
+    absent = {p.prompt_id for p, _ in probe.of(test).missing()}
     assert absent == {p.prompt_id for p in probe.prompts[4:]}
     write_part(probe.store, train.key, None, probe.rows(4, 6, range(4)))
-    assert not missing_samples(probe.store, test, probe.prompts)
+    assert not probe.of(test).missing()
 
 
 def test_a_part_with_an_unknown_split_is_logged_and_not_used(
@@ -278,7 +284,7 @@ def test_compaction_keeps_a_merged_part_that_has_the_name_of_a_torn_one(probe: P
     def draw() -> None:
         for first in (0, 3):
             probe.write(first, first + 3, range(4))
-        compact(probe.store, probe.spec.key)
+        probe.of().compact()
 
     draw()
     [merged] = probe.folder.glob("*.parquet")
@@ -296,4 +302,4 @@ def test_the_hash_of_the_pairs_is_that_of_their_json(ids: list[str | None]) -> N
     table = pa.table(
         {"prompt_id": pa.array(ids, pa.string()), "sample": pa.array(samples, "int32")}
     )
-    assert sample_store._pairs_hash(table) == canonical_hash([ids, samples])
+    assert probe_folder._pairs_hash(table) == canonical_hash([ids, samples])

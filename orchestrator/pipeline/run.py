@@ -1,0 +1,51 @@
+"""What the stages of a command share: the plan, its storage, the cluster and the progress."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from orchestrator.pipeline.progress import ProgressDisplay
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.plan import Plan
+from orchestrator.probing.probe import PendingSamples, pending_samples
+from orchestrator.probing.probe_folder import ProbeFolder
+from orchestrator.storage.store import Store
+
+
+@dataclass(frozen=True)
+class Run:
+    """A plan on a storage, and on a cluster (Ray's resource counts) once that is known.
+
+    folders: by probe_id, so that each part of a probe is read once.
+    """
+
+    plan: Plan
+    store: Store
+    progress: ProgressDisplay
+    cluster: Mapping[str, float] = field(default_factory=dict)
+    folders: dict[str, ProbeFolder] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, plan: Plan, store: Store, cluster: Mapping[str, float] = MappingProxyType({})
+    ) -> "Run":
+        """A run with a progress display of its own."""
+        return cls(plan, store, ProgressDisplay.of(plan), cluster)
+
+    def folder(self, spec: ProbeSpec) -> ProbeFolder:
+        """The stored samples of a probe."""
+        name = probe_id(spec)
+        if name not in self.folders:
+            pool = self.plan.pool(spec)
+            prompts = pool.prompts(spec.split)
+            self.folders[name] = ProbeFolder(self.store, spec, prompts, pool.task)
+        return self.folders[name]
+
+    def pending(self, spec: ProbeSpec) -> PendingSamples:
+        """What a probe still has to sample."""
+        return pending_samples(self.plan, spec, self.folder(spec))
+
+
+def probe_id(spec: ProbeSpec) -> str:
+    """A probe's identity within a plan."""
+    return f"{spec.key}/{spec.dataset.name}/{spec.split}/{spec.settings.samples}"

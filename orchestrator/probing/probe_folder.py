@@ -1,0 +1,346 @@
+"""The stored samples of a probe: writing, verifying, reading and compacting its Parquet parts.
+
+`probes/<key>/` holds `key.json` (the values that the key hashes) and Parquet parts. A part is named
+`<hash of its (prompt, sample) pairs>-<hash of its bytes>.parquet`; its metadata names the probe and
+the split. A part that is torn, edited, or of another probe fails verification: it is logged by name
+and its samples are drawn again. The union of any parts is a valid probe. A row is identified by
+(prompt_id, sample); of duplicate rows the first is kept.
+
+One folder may hold several pools, and both splits where a training probe and an evaluation share
+their sampling settings. Each split is stored on its own, so that training subsets are chosen from
+training prompts only.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from orchestrator.planning.cells import ProbeSpec
+from orchestrator.planning.pools import Split
+from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes
+from orchestrator.probing.samples import marks_are_current, update_marks
+from orchestrator.storage.proof import canonical_hash
+from orchestrator.storage.schema import MARKED, SAMPLES, empty
+from orchestrator.storage.store import Store
+from tasks import OUTCOMES, Prompt, Task
+from tasks.prompt_table import PromptTable
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+log = logging.getLogger(__name__)
+
+PROBE = b"decile.probe"  # in a part's metadata: the key of its probe
+SPLIT = b"decile.split"  # in a part's metadata: train or test; parts of older versions have none
+ROWS_PER_FILE = 100_000  # of a compacted part; compaction holds no more per split in memory
+PAIR = ("prompt_id", "sample")  # identifies a row
+COUNTED = (*PAIR, "outcome")  # what difficulty is computed from
+KNOWN = (*COUNTED, "tokens")  # what a ProbeFolder keeps of a sample
+_CODES = pa.array(OUTCOMES)
+_PLAIN_ID = "^[0-9A-Za-z]*$"  # is not escaped in JSON
+# What only sampling can produce; every other column is a mark, which can be computed again.
+_DRAWN = ("prompt_id", "sample", "completion", "tokens", "finish")
+
+
+class Part(NamedTuple):
+    """A verified part; `split` is None where a version without splits wrote it."""
+
+    name: str
+    split: Split | None
+    samples: pa.Table  # schema SAMPLES
+
+
+def write_key(store: Store, spec: ProbeSpec) -> None:
+    """Write the values that the folder's key hashes."""
+    if store.read_json("probes", spec.key, "key.json") != spec.identity:
+        store.write_json(spec.identity, "probes", spec.key, "key.json")
+
+
+def write_part(store: Store, key: str, split: Split | None, samples: pa.Table) -> str:
+    """Write rows (schema SAMPLES) as a part of one split; returns the file's name."""
+    samples = samples.sort_by([(name, "ascending") for name in PAIR])
+    metadata = {PROBE: key, **({SPLIT: split} if split else {})}
+    sink = pa.BufferOutputStream()
+    pq.write_table(samples.replace_schema_metadata(metadata), sink, compression="zstd")
+    data = sink.getvalue().to_pybytes()
+    name = f"{_pairs_hash(samples)}-{_bytes_hash(data)}.parquet"
+    store.write_bytes(data, "probes", key, name)
+    return name
+
+
+def _pairs_hash(samples: pa.Table) -> str:
+    """The `canonical_hash` of the ids and of the samples' numbers."""
+    ids, numbers = (samples[name].combine_chunks() for name in PAIR)
+    plain = len(ids) and not (ids.null_count or numbers.null_count)
+    if not plain or not pc.all(pc.match_substring_regex(ids, _PLAIN_ID)).as_py():
+        return canonical_hash([ids.to_pylist(), numbers.to_pylist()])
+    texts = _joined(ids, '","'), _joined(numbers.cast(pa.string()), ",")
+    return hashlib.sha256(b'[["%b"],[%b]]' % texts).hexdigest()[:16]
+
+
+def _joined(texts: pa.Array, separator: str) -> bytes:
+    [joined] = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), separator)
+    return bytes(joined.as_buffer())
+
+
+def _bytes_hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def split_of(schema: pa.Schema) -> Split | None:
+    """The split that a part's metadata names. Raises ValueError on an unknown one."""
+    name = (schema.metadata or {}).get(SPLIT, b"").decode()
+    split: Split | None = next((known for known in get_args(Split) if known == name), None)
+    if name and split is None:
+        raise ValueError(f"has the unknown split {name!r}")
+    return split
+
+
+def read_part(store: Store, key: str, name: str, columns: Sequence[str] = SAMPLES.names) -> Part:
+    """Read these columns of one part and verify it. Raises ValueError: what is wrong with it."""
+    data = store.read_bytes("probes", key, name)
+    pairs, _, content = name.removesuffix(".parquet").partition("-")
+    if _bytes_hash(data) != content:
+        raise ValueError("is torn or was edited")
+    file = pq.ParquetFile(pa.BufferReader(data))
+    owner = (file.schema_arrow.metadata or {}).get(PROBE, b"").decode()
+    if owner != key:
+        raise ValueError(f"belongs to {f'probe {owner}' if owner else 'no probe'}")
+    samples = _as_samples(file, [*PAIR, *(name for name in columns if name not in PAIR)])
+    if _pairs_hash(samples) != pairs:
+        raise ValueError("does not hold the samples that its name hashes")
+    return Part(name, split_of(file.schema_arrow), samples)
+
+
+def _as_samples(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
+    """Columns of this version's schema; marks of another version are dropped, texts never."""
+    schema = file.schema_arrow
+    if schema.remove_metadata().equals(SAMPLES):
+        return file.read(columns=columns).select(columns).replace_schema_metadata(None)
+    if any(
+        name not in schema.names or schema.field(name).type != SAMPLES.field(name).type
+        for name in _DRAWN
+    ):
+        raise ValueError("has another schema")
+    table = file.read(columns=_DRAWN)
+    missing = {f.name: pa.nulls(table.num_rows, f.type) for f in SAMPLES}
+    drawn = {name: table[name] for name in _DRAWN}
+    return pa.table(missing | drawn, schema=SAMPLES).select(columns)
+
+
+def parts(
+    store: Store,
+    key: str,
+    columns: Sequence[str] = SAMPLES.names,
+    names: Sequence[str] | None = None,
+) -> Iterator[Part]:
+    """The verified parts of a probe, one at a time; the others are logged by name.
+
+    With `names`, only these.
+    """
+    for name in _names(store, key) if names is None else names:
+        try:
+            yield read_part(store, key, name, columns)
+        except (ValueError, pa.ArrowException, OSError) as error:
+            why = "cannot be read" if isinstance(error, pa.ArrowException | OSError) else error
+            log.warning("probe %s: part %s %s; its samples will be resampled", key, name, why)
+
+
+def _names(store: Store, key: str) -> list[str]:
+    return [name for name in store.names("probes", key) if name.endswith(".parquet")]
+
+
+class PoolRows(NamedTuple):
+    """Stored samples of a pool (schema SAMPLES), and the row of each one's prompt in the pool."""
+
+    prompts: Ints
+    samples: pa.Table
+
+
+class ProbeFolder:
+    """The stored samples of some prompts in one split of a probe.
+
+    Their lengths and outcomes are kept, so that each part is read once; `read` adds new parts.
+    tokens: [prompts, K], -1 without a sample. codes: [prompts, K], the outcomes as they are stored,
+    positions in OUTCOMES, NONE without one. An outcome takes a byte, whatever the length of prompts
+    and completions, so a pool of ten million prompts with four samples each takes 40 MB.
+    """
+
+    def __init__(
+        self, store: Store, spec: ProbeSpec, prompts: Sequence[Prompt], task: Task
+    ) -> None:
+        self.store, self.spec, self.task = store, spec, task
+        self.prompts = PromptTable.of(prompts)
+        self._forget()
+
+    def _forget(self) -> None:
+        shape = len(self.prompts), self.spec.settings.samples
+        self.tokens = np.full(shape, -1, dtype=np.int32)
+        self.codes: Codes = np.full(shape, NONE, dtype=np.uint8)
+        self._stale = False  # whether some marks are of another marker than the task's
+        self._names: set[str] = set()  # of the parts that were read
+
+    def read(self) -> Self:
+        """Read the parts that were not read yet; all of them again where one is gone."""
+        names = _names(self.store, self.spec.key)
+        if self._names - {*names}:
+            self._forget()
+        new = [name for name in names if name not in self._names]
+        for part in parts(self.store, self.spec.key, (*KNOWN, "marker"), new):
+            self.add_part(part)
+        return self
+
+    def add_part(self, part: Part) -> None:
+        """Keep what a part says about these prompts."""
+        self._names.add(part.name)
+        if (rows := self._own(part)) is not None:
+            self._stale |= not marks_are_current(rows.samples, self.task)
+            self.add(rows)
+
+    def _own(self, part: Part) -> PoolRows | None:
+        """The rows of a part that are of these prompts and below K; None of the other split.
+
+        Parts without a split belong to both.
+        """
+        if part.split not in (self.spec.split, None):
+            return None
+        row = self.prompts.rows_of(part.samples["prompt_id"])
+        known = (row >= 0) & (part.samples["sample"].to_numpy() < self.spec.settings.samples)
+        if known.all():
+            return PoolRows(row, part.samples)
+        return PoolRows(row[known], part.samples.filter(pa.array(known)))
+
+    def add(self, rows: PoolRows) -> Bools:
+        """Add rows (columns KNOWN) as they are; returns which of them were not there yet.
+
+        Several parts may hold the same sample: the first is kept.
+        """
+        index = rows.samples["sample"].to_numpy()
+        new: Bools = self.tokens[rows.prompts, index] < 0
+        places = rows.prompts[new][::-1], index[new][::-1]  # of duplicates the first is last
+        self.tokens[places] = rows.samples["tokens"].to_numpy()[new][::-1]
+        codes = pc.index_in(rows.samples["outcome"], value_set=_CODES).fill_null(NONE)
+        self.codes[places] = codes.to_numpy().astype(np.uint8)[new][::-1]
+        return new
+
+    def outcomes(self, *, partial: bool = True) -> Outcomes:
+        """The outcomes by the task's current marker.
+
+        Raises RuntimeError while samples are missing, unless `partial`.
+        """
+        if self.read()._stale:
+            current = ProbeFolder(self.store, self.spec, self.prompts, self.task)
+            for rows in self.rows(KNOWN):
+                current.add(rows)
+            self.codes, self._stale = current.codes, False
+        outcomes = Outcomes(self.prompts, self.codes)
+        if not partial:
+            self._check_complete(outcomes.drawn)
+        return outcomes
+
+    def _check_complete(self, drawn: int) -> None:
+        needed = len(self.prompts) * self.spec.settings.samples
+        if drawn != needed:
+            raise RuntimeError(
+                f"probe {self.spec.key} holds {drawn} of {needed} samples: run it first"
+            )
+
+    def missing(self) -> MissingSamples:
+        """The prompts with fewer samples than the probe needs, each with its missing indices."""
+        return MissingSamples(self.prompts, self.read().tokens >= 0)
+
+    def rows(self, columns: Sequence[str]) -> Iterator[PoolRows]:
+        """Columns of the stored rows, marked by the task's current marker, part by part."""
+        read = list(dict.fromkeys((*columns, "marker")))
+        for part in parts(self.store, self.spec.key, read):
+            rows = self._own(part)
+            if rows is not None and not marks_are_current(rows.samples, self.task):
+                rows = self._own(read_part(self.store, self.spec.key, part.name))
+                assert rows is not None, "the split of a part does not change"
+                rows = rows._replace(samples=self._marked(part.name, rows))
+            if rows is not None:
+                yield rows
+
+    def _marked(self, name: str, rows: PoolRows) -> pa.Table:
+        """Rows of a part under the task's marker; updated marks are cached next to the part.
+
+        Two readings of answers share a probe's texts: each finds its own marks the second time.
+        """
+        samples = rows.samples
+        cache = ("probes", self.spec.key, f"marks-{canonical_hash(self.task.marker_id)}", name)
+        cached = self.store.read_table(MARKED, *cache, needs_proof=True)
+        if cached is not None and cached.select(PAIR).equals(samples.select(PAIR)):
+            marks = {f.name: cached[f.name] for f in MARKED}
+            return pa.table({n: marks.get(n, samples[n]) for n in SAMPLES.names}, schema=SAMPLES)
+        golds = {p.prompt_id: p.answer for p in self.prompts.take(np.unique(rows.prompts))}
+        samples = update_marks(samples, self.task, golds, self.spec.dataset.max_marking_errors)
+        self.store.write_table(samples.select(MARKED.names), *cache)
+        return samples
+
+    def samples(self, columns: Sequence[str] = SAMPLES.names, *, partial: bool = False) -> pa.Table:
+        """The stored rows by the task's current marker, each once, sorted (`columns` of SAMPLES).
+
+        All are in memory at once: of a large pool, read the `outcomes`. Raises RuntimeError while
+        samples are missing, unless `partial`.
+        """
+        columns = list(dict.fromkeys((*PAIR, *columns)))
+        tables = [empty(SAMPLES).select(columns)]
+        tables += [rows.samples.select(columns) for rows in self.rows(columns)]
+        samples = _distinct(pa.concat_tables(tables))
+        if not partial:
+            self._check_complete(samples.num_rows)
+        return samples
+
+    def compact(self) -> None:
+        """Merge small parts of a split into files of about ROWS_PER_FILE sorted rows.
+
+        Each part is read once. One that fails verification is set aside, so that its samples are
+        drawn again. Two drivers that compact at once each write a whole file first, so nothing can
+        be lost.
+        """
+        place, groups = ("probes", self.spec.key), dict[Split | None, list[Part]]()
+        for name in _names(self.store, self.spec.key):
+            try:
+                part = read_part(self.store, self.spec.key, name)
+            except FileNotFoundError:  # another driver has merged it
+                continue
+            except (ValueError, pa.ArrowException):  # not OSError, which may be the network's
+                self.store.set_aside(*place, name)
+                continue
+            self.add_part(part)
+            group = groups.setdefault(part.split, [])
+            if sum(p.samples.num_rows for p in group) + part.samples.num_rows > ROWS_PER_FILE:
+                self._merge(group)
+                group.clear()
+            group.append(part)
+        for group in groups.values():
+            self._merge(group)
+
+    def _merge(self, group: Sequence[Part]) -> None:
+        """Write the parts of one split as one, then delete them."""
+        if len(group) < 2:
+            return
+        rows = _distinct(pa.concat_tables([part.samples for part in group]))
+        merged = write_part(self.store, self.spec.key, group[0].split, rows)
+        for part in group:
+            if part.name != merged:
+                self.store.delete("probes", self.spec.key, part.name)
+                self._names.discard(part.name)
+        self._names.add(merged)
+
+
+def _distinct(rows: pa.Table) -> pa.Table:
+    """The rows sorted by their pairs, the first of each pair."""
+    rows = rows.sort_by([(name, "ascending") for name in PAIR])
+    same = np.ones(max(0, rows.num_rows - 1), dtype=bool)
+    for name in PAIR:
+        column = rows[name].combine_chunks()
+        same &= pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    return rows.filter(pa.array(np.concatenate([np.ones(min(1, rows.num_rows), bool), ~same])))
