@@ -340,7 +340,7 @@ def test_the_page_has_every_section_and_no_external_resources(
     assert [h for h in reader.headings if h in SECTIONS] == list(SECTIONS)
     assert reader.loads == []
     assert not re.search(r"https?://|url\((?!#)|@import|<script", text)
-    assert text.count("<svg") == text.count('role="img"') == 6
+    assert text.count("<svg") == text.count('role="img"') == 4
     assert all(cell.cell_id in text and cell.subset_key in text for cell in plan.cells)
     assert "hard vs. random on small" in text or "beats" in text
 
@@ -467,11 +467,6 @@ def test_a_figure_uses_the_text_colour_of_the_page(rows: list[Row]) -> None:
         figures.accuracy_curves(rows, STYLES),
         figures.learnable_against_gain({"a": rows, "b": rows[:2]}, STYLES),
         figures.group_areas(families(rows)[0].by_policy()),
-        figures.group_tiers(families(rows)[0].by_policy()),
-        figures.tier_bars(
-            {"base": {"3": tables.Bar(50.0)}, "hard": {"3": tables.Bar(60.0, 55, 65)}},
-            STYLES,
-        ),
     ):
         assert svg.startswith('<svg fill="currentColor"')
         assert "currentColor" in svg[30:] and "#000000" not in svg and "http" not in svg
@@ -482,7 +477,7 @@ def test_more_policies_than_colours_are_all_drawn(rows: list[Row]) -> None:
     for number in range(9):
         cell = rows[0].cell.model_copy(update={"policy": f"p{number}"})
         many.append(dataclasses.replace(rows[0], cell=cell))
-    assert len({figures.style(n) for n in range(49)}) == 49
+    assert len({*figures.policy_styles(f"p{n}" for n in range(44)).values()}) == 44
     styles = figures.policy_styles(row.cell.policy for row in many)
     nine, seven = (figures.accuracy_curves(some, styles) for some in (many, many[:7]))
     assert nine.count("<use") > seven.count("<use")
@@ -542,11 +537,9 @@ def test_a_policy_has_the_same_colour_in_every_figure_and_sweep() -> None:
 
 def test_figures_draw_a_policy_in_its_colour(rows: list[Row]) -> None:
     random = [row for row in rows if row.cell.policy == "random"]
-    bars = {"base": {"3": tables.Bar(50.0)}, "random": {"3": tables.Bar(60.0)}}
     for svg in (
         figures.accuracy_curves(random, STYLES),
         figures.learnable_against_gain({"a": random}, STYLES),
-        figures.tier_bars(bars, STYLES),
     ):
         assert figures.COLOURS[3].lower() in svg.lower()
         assert figures.COLOURS[0].lower() not in svg.lower()
@@ -625,7 +618,7 @@ def test_the_notebook_shows_every_figure_and_table_of_the_page(
     monkeypatch.setenv("DECILE_STORAGE", store.root)
     monkeypatch.setenv("DECILE_EXPERIMENT", plan.name)
     html = "".join(executed(Path(__file__).parents[1] / "notebooks" / "results.ipynb"))
-    assert len(page.figures) == 8
+    assert len(page.figures) == 6
     assert all(figure.svg in html for figure in page.figures.values())
     titles = {table.title for table in page.tables.values()} - {"Cells"}  # how to reproduce
     assert len(titles) >= 8 and all(f"<h3>{title}</h3>" in html for title in titles)

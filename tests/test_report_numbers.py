@@ -64,19 +64,6 @@ def test_a_bands_base_comes_from_the_samples_that_did_not_choose_it(rows: list[R
     assert {i: row.counts[OWN][0][i][0] for i in low} == dict.fromkeys(low, 8)
 
 
-def test_error_bars_of_tiers_are_those_of_the_difference_to_the_base(rows: list[Row]) -> None:
-    bars = tables.tier_bars(families(rows)[0])
-    assert list(bars) == ["base", *POLICIES] and bars["base"]["3"].low is None
-    change = tables.change_in(families(rows)[0].by_policy()["hard"], "tier", "3")
-    bar = bars["hard"]["3"]
-    assert change and bar.value == pytest.approx(100 * change.final)
-    assert bar.low == pytest.approx(100 * (change.base + change.effect.low))
-    assert figures.tier_bars(bars, STYLES).count("<path") > figures.tier_bars(
-        {name: {t: tables.Bar(b.value) for t, b in of.items()} for name, of in bars.items()},
-        STYLES,
-    ).count("<path")
-
-
 def test_the_ledger_has_a_line_per_cell(rows: list[Row]) -> None:
     table = tables.ledgers(rows)
     assert [line[0] for line in table.body] == [row.cell.name for row in rows]

@@ -9,12 +9,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmarks.interval_coverage import World, coverage, significant, sweeps
+from benchmarks.interval_coverage import (
+    World,
+    coverage,
+    hierarchical_bootstrap,
+    significant,
+    sweeps,
+)
 from orchestrator.stats.inference import (
     Interval,
     Variances,
     half_width,
-    hierarchical_bootstrap,
     holm,
     mcnemar_p,
     mean_effect,

@@ -14,10 +14,8 @@ import numpy as np
 
 from orchestrator.stats.inference import (
     LEVEL,
-    Interval,
     SeedSpread,
     Variances,
-    hierarchical_bootstrap,
     holm,
     mcnemar_p,
     mean_effect,
@@ -26,8 +24,6 @@ from orchestrator.stats.inference import (
     variances,
 )
 from orchestrator.stats.power import Needed, needed
-
-RESAMPLES = 2000
 
 # seed -> (item ids, the mean correctness of each item's samples in [0, 1]), of one policy
 Run = tuple[Sequence[str], np.ndarray]
@@ -45,7 +41,6 @@ class Comparison:
         and ∞.
     p, p_holm: two-sided, uncorrected and corrected for all `tests` comparisons; computed by `test`.
     p_runs: conditional on these runs, from permuting items, or McNemar's test.
-    bootstrap: percentile bootstrap over seeds and items, as a cross-check of low and high.
     left_out: items that were not scored in every run of both policies.
     same_seeds: False where some runs are paired by rank because too few seeds are shared.
     variances: components of the differences (as shares, not points).
@@ -67,7 +62,6 @@ class Comparison:
     left_out: int
     same_seeds: bool
     verdict: Verdict
-    bootstrap: Interval
     variances: Variances
     tests: int = 1
     item: Item = "question"
@@ -193,7 +187,6 @@ def _compare(
             *(a, b, nan, -inf, inf, 1.0, 1.0, 1.0, "none", seeds, 0, pairs.left_out),
             same_seeds=pairs.same_seeds,
             verdict="inconclusive",
-            bootstrap=Interval(-inf, inf),
             variances=Variances(0.0, 0.0, 0.0),
             item=item,
         )
@@ -204,12 +197,10 @@ def _compare(
         test = f"t over {item}s, seeds as in {spread.cells} cells"
     effect, low, high = (100 * x for x in (mean.mean, mean.low, mean.high))
     p = p_runs if seeds == 1 and spread is None else mean.p
-    ends = hierarchical_bootstrap(pairs.differences, RESAMPLES, np.random.default_rng(0))
     return Comparison(
         *(a, b, effect, low, high, p, p, p_runs, test, seeds, items, pairs.left_out),
         same_seeds=pairs.same_seeds,
         verdict="inconclusive",
-        bootstrap=Interval(100 * ends.low, 100 * ends.high),
         variances=variances(mean_squares(pairs.differences)),
         item=item,
         spread=spread,

@@ -8,15 +8,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 
 from orchestrator.difficulty.table import outcome_histogram
-from orchestrator.evaluation.groups import GroupShares
-from orchestrator.report.rows import Row, learnable_gain_points, training_tiers
-from orchestrator.report.sections.tables import Bar
+from orchestrator.report.rows import Row, learnable_gain_points
 from orchestrator.stats.inference import r_squared
 from tasks import OUTCOMES
 
@@ -47,31 +44,18 @@ def svg(figure: "Figure") -> str:
     return text.replace("#000000", "currentColor").replace("<svg", '<svg fill="currentColor"', 1)
 
 
-def style(number: int) -> tuple[str, str]:
-    """Colour and marker of the n-th policy; the first 49 combinations are distinct."""
-    return COLOURS[number % len(COLOURS)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
-
-
 def policy_styles(policies: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Policy -> colour and marker, equal in every view and, as far as possible, in every sweep.
+    """Policy -> colour and marker; the first 49 combinations are distinct.
 
-    They follow from the policy's name, so that a grid that grows changes none of the frequent ones.
+    Frequent policies have their own, equal in every view and sweep; the others follow in order.
     """
-    slots: dict[str, int] = {}
     policies = list(dict.fromkeys(policies))
-    for policy in sorted(policies, key=lambda name: (_preferred(name), name)):
-        taken, size = set(slots.values()), len(COLOURS)
-        free = [k for k in range(size) if k not in taken]
-        after = [k for k in free if k >= _preferred(policy) % size]
-        slots[policy] = (after or free or [len(slots)])[0]
-    return {policy: style(slots[policy]) for policy in policies}
-
-
-def _preferred(policy: str) -> int:
-    """Slots 0 to 4 are those of frequent policies; the others start their search by their name."""
-    if policy in FREQUENT:
-        return FREQUENT.index(policy)
-    return len(COLOURS) + crc32(policy.encode()) % len(COLOURS)
+    order = [*FREQUENT, *(policy for policy in policies if policy not in FREQUENT)]
+    numbers = {policy: order.index(policy) for policy in policies}
+    return {
+        policy: (COLOURS[n % len(COLOURS)], MARKERS[(n + n // len(COLOURS)) % len(MARKERS)])
+        for policy, n in numbers.items()
+    }
 
 
 def new_axes(width: float = 6.4, height: float = 3.6) -> "tuple[Figure, Axes]":
@@ -182,48 +166,16 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) 
     for number, name in enumerate(groups if len(groups) > 1 else []):
         axes.plot([], [], MARKERS[number % len(MARKERS)], color="#000000", mfc="none", label=name)
     axes.set_xlabel("learnable %")
-    points = [point for _, point in learnable_gain_points(rows)]
-    if points:
-        _line(axes, *np.array(points).T)
+    x, y = np.array([point for _, point in learnable_gain_points(rows)]).reshape(-1, 2).T
+    fit = r_squared(x, y)
+    if not np.isnan(fit.value):
+        slope, start = np.polyfit(x, y, 1)
+        ends = np.array([x.min(), x.max()])
+        axes.plot(ends, start + slope * ends, color="#000000", lw=0.8, ls="--")
+        text = f"R² {fit.value:.2f} [{fit.low:.2f}, {fit.high:.2f}], {fit.cells} cells"
+        axes.set_xlabel(f"learnable % ({text})")
     axes.set_ylabel("gain, points")
     legend_above(axes, 4 if len(groups) == 1 else 3)
-    return svg(figure)
-
-
-def _line(axes: "Axes", x: np.ndarray, y: np.ndarray) -> None:
-    """The least-squares line with its R², where it is defined."""
-    fit = r_squared(x, y)
-    if np.isnan(fit.value):
-        return
-    slope, start = np.polyfit(x, y, 1)
-    ends = np.array([x.min(), x.max()])
-    axes.plot(ends, start + slope * ends, color="#000000", lw=0.8, ls="--")
-    text = f"R² {fit.value:.2f} [{fit.low:.2f}, {fit.high:.2f}], {fit.cells} cells"
-    axes.set_xlabel(f"learnable % ({text})")
-
-
-def tier_bars(accuracies: Mapping[str, Mapping[str, Bar]], styles: Styles) -> str:
-    """Accuracy in % by tier, one group of bars per tier, one bar per name (base, each policy).
-
-    `accuracies` is name -> tier -> bar.
-    """
-    figure, axes = new_axes(*SMALL)
-    tiers = list(dict.fromkeys(tier for by_tier in accuracies.values() for tier in by_tier))
-    width = 0.8 / max(1, len(accuracies))
-    for number, (name, by_tier) in enumerate(accuracies.items()):
-        positions = np.arange(len(tiers)) - 0.4 + width * (number + 0.5)
-        heights = [by_tier[tier].value if tier in by_tier else 0.0 for tier in tiers]
-        colour = styles[name][0] if name in styles else "#9aa0a6"  # the base model
-        axes.bar(positions, heights, width, color=colour, label=name)
-        for position, tier in zip(positions, tiers, strict=True):
-            bar = by_tier.get(tier)
-            if bar is not None and bar.low is not None and bar.high is not None:
-                axes.plot([position] * 2, [bar.low, bar.high], color="#000000", lw=0.9)
-    axes.set_xticks(range(len(tiers)), tiers)
-    axes.set_ylim(0, min(100, axes.get_ylim()[1]))
-    axes.set_xlabel("tier")
-    axes.set_ylabel("test accuracy, %")
-    legend_above(axes, 5)
     return svg(figure)
 
 
@@ -286,7 +238,8 @@ KINDS = {
 def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> str:
     """Share of groups by kind over updates, one panel per policy, mean over its seeds.
 
-    A moving mean over a twentieth of the updates, since one update has few groups.
+    A moving mean over a twentieth of the updates, since one update has few groups. The legend lists
+    rare kinds only where they occur.
     """
     figure, panels = new_panels(len(by_policy))
     for axes, (policy, rows) in zip(panels, by_policy.items(), strict=False):
@@ -295,54 +248,21 @@ def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> str:
         updates = sorted(set.intersection(*(set(row.shares) for row in rows)))
         if not updates:
             continue
-        by_kind = np.array([_mean_shares([row.shares[u] for row in rows]) for u in updates]).T
+        means = [np.mean(np.array([row.shares[u] for row in rows]), axis=0) for u in updates]
+        live, right, wrong, truncated, unmarked = np.array(means).T
+        by_kind = (live, right, wrong - truncated, truncated, unmarked)
         smooth = [100 * moving_mean(shares, max(1, len(updates) // 20)) for shares in by_kind]
         axes.stackplot(updates, smooth, colors=KINDS.values(), labels=KINDS, alpha=0.85, lw=0)
         axes.locator_params(axis="x", integer=True, nbins=5)
         axes.margins(x=0)
     shares = [s for rows in by_policy.values() for row in rows for s in row.shares.values()]
-    return _with_legend(figure, panels, shares, "update")
-
-
-def group_tiers(by_policy: Mapping[str, Sequence[Row]]) -> str:
-    """Share of groups by kind for each tier of the training prompts, one panel per policy."""
-    figure, panels = new_panels(len(by_policy))
-    tiers = training_tiers([row for rows in by_policy.values() for row in rows])
-    for axes, (policy, rows) in zip(panels, by_policy.items(), strict=False):
-        axes.set_title(wrapped(policy), size=10)
-        axes.set_ylim(0, 100)
-        axes.set_xticks(range(len(tiers)), tiers)
-        below = np.zeros(len(tiers))
-        by_tier = [[r.tier_shares[tier] for r in rows if tier in r.tier_shares] for tier in tiers]
-        by_kind = np.array([_mean_shares(shares) for shares in by_tier]).T
-        for height, (kind, colour) in zip(100 * by_kind, KINDS.items(), strict=True):
-            axes.bar(range(len(tiers)), height, 0.8, below, color=colour, label=kind, alpha=0.85)
-            below += height
-    shares = [s for rows in by_policy.values() for row in rows for s in row.tier_shares.values()]
-    return _with_legend(figure, panels, shares, "tier")
-
-
-def _mean_shares(shares: Sequence[GroupShares]) -> np.ndarray:
-    """[kinds]: mean shares in the order of KINDS; zeros without any."""
-    if not shares:
-        return np.zeros(len(KINDS))
-    live, right, wrong, truncated, unmarked = np.mean(np.array(shares), axis=0)
-    return np.array([live, right, wrong - truncated, truncated, unmarked])
-
-
-def _with_legend(
-    figure: "Figure", panels: "Sequence[Axes]", shares: Sequence[GroupShares], x_label: str
-) -> str:
-    """The figure with axis labels and a legend; rare kinds are listed only where they occur."""
-    hidden = {
-        kind
-        for kind, field in (("all wrong, truncated", "truncated"), ("unmarked", "unmarked"))
-        if not any(getattr(s, field) for s in shares)
+    rare = {
+        "all wrong, truncated": any(s.truncated for s in shares),
+        "unmarked": any(s.unmarked for s in shares),
     }
     drawn = next((p for p in panels if p.get_legend_handles_labels()[1]), panels[0])
-    handles, labels = drawn.get_legend_handles_labels()
-    shown = [(h, label) for h, label in zip(handles, labels, strict=True) if label not in hidden]
-    if shown:
+    named = zip(*drawn.get_legend_handles_labels(), strict=True)
+    if shown := [(handle, kind) for handle, kind in named if rare.get(kind, True)]:
         figure.legend(
             *zip(*shown, strict=True),
             frameon=False,
@@ -351,7 +271,7 @@ def _with_legend(
             fontsize=9,
             handlelength=1.2,
         )
-    figure.supxlabel(x_label, size=10)
+    figure.supxlabel("update", size=10)
     figure.supylabel("% of groups", size=10)
     return svg(figure)
 
@@ -370,10 +290,13 @@ def training_curves(by_policy: Mapping[str, Sequence[Row]], styles: Styles) -> s
 
     A moving mean over a tenth of the updates, since one update has few groups.
     """
-    curves = {
-        title: {policy: _mean(list(map(measure, rows))) for policy, rows in by_policy.items()}
-        for title, measure in MEASURES.items()
-    }
+    curves: dict[str, dict[str, dict[int, float]]] = {}
+    for title, measure in MEASURES.items():
+        for policy, rows in by_policy.items():
+            of_seeds = [measure(row) for row in rows]
+            updates = sorted(set.intersection(*map(set, of_seeds)))
+            line = {u: float(np.mean([curve[u] for curve in of_seeds])) for u in updates}
+            curves.setdefault(title, {})[policy] = line
     shown = {title: lines for title, lines in curves.items() if any(map(len, lines.values()))}
     figure, panels = new_panels(max(1, len(shown)), same_scale=False)
     for axes, (title, lines) in zip(panels, shown.items(), strict=False):
@@ -391,9 +314,3 @@ def training_curves(by_policy: Mapping[str, Sequence[Row]], styles: Styles) -> s
     )
     figure.supxlabel("update", size=10)
     return svg(figure)
-
-
-def _mean(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    """Over the seeds, at the updates that all of them have."""
-    updates = sorted(set.intersection(*map(set, curves)))
-    return {u: float(np.mean([curve[u] for curve in curves])) for u in updates}

@@ -22,16 +22,14 @@ from orchestrator.report.content import (
     Section,
     Table,
 )
-from orchestrator.report.rows import Row, training_tiers
+from orchestrator.report.rows import Row
 from orchestrator.report.sections import paper, tables
 from orchestrator.report.sections.figures import (
     Styles,
     accuracy_curves,
     group_areas,
-    group_tiers,
     learnable_against_gain,
     policy_styles,
-    tier_bars,
     training_curves,
 )
 from orchestrator.report.sections.pool import pool_section, pool_sections
@@ -73,7 +71,7 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
         learnable(compared, styles),
         training(compared, styles),
         Section("tests", "Test sets", (tables.pass_at(compared),)),
-        breakdown(compared, styles),
+        breakdown(compared),
         paper_a(compared) if with_paper == "A" else None,
         *(completions(family, _test_questions(plan, family)) for family in compared),
         Section("cells", "Cells and ledger", cells),
@@ -153,15 +151,6 @@ def learnable(families: Sequence[Family], styles: Styles) -> Section:
         for family in families
     )
     by_tier = tables.groups_by_tier(families)
-    tier_figures = tuple(
-        Figure(
-            f"Live and dead groups by tier of the training prompts, {family.title}",
-            partial(group_tiers, family.by_policy()),
-        )
-        for family in families
-        if training_tiers(family.rows)
-    )
-    tier_blocks: list[Block] = [FigureRow(tier_figures), by_tier] if by_tier.body else []
     return Section(
         "learnable",
         "Learnable groups",
@@ -169,7 +158,7 @@ def learnable(families: Sequence[Family], styles: Styles) -> Section:
             tables.learnable(families),
             FigureRow((scatter, *areas)),
             tables.groups(families),
-            *tier_blocks,
+            *([by_tier] if by_tier.body else []),
         ),
     )
 
@@ -210,21 +199,11 @@ def completions(family: Family, questions: Mapping[str, Prompt]) -> Section | No
     return Section(anchor, title, (note, *blocks)) if blocks else None
 
 
-def breakdown(families: Sequence[Family], styles: Styles) -> Section | None:
+def breakdown(families: Sequence[Family]) -> Section | None:
     """Accuracy by tier (paper B) and by base difficulty; None where neither is known."""
     both = (tables.tiers(families), tables.bands(families))
     shown = [table for table in both if table.body]
-    bars = tuple(
-        Figure(
-            f"Accuracy by tier, {family.title}, mean over seeds. Error bars: 95 % interval of the "
-            "difference to the base model",
-            partial(tier_bars, by_name, styles),
-        )
-        for family in families
-        if (by_name := tables.tier_bars(family))
-    )
-    blocks: list[Block] = [*shown, *([FigureRow(bars)] if bars else [])]
-    return Section("tiers", "Where the gain comes from", tuple(blocks)) if shown else None
+    return Section("tiers", "Where the gain comes from", tuple(shown)) if shown else None
 
 
 def paper_a(families: Sequence[Family]) -> Section:

@@ -232,14 +232,6 @@ def level_text(change: Change | None) -> str:
 Kind = Literal["tier", "band"]
 
 
-class Bar(NamedTuple):
-    """An accuracy in %, and the ends of its error bar; None without one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
 def tiers(families: Sequence[Family]) -> Table:
     """Paper B: accuracy per tier of the test set."""
     caption = "Tiers come with the dataset (solution steps, levels, objects)."
@@ -289,21 +281,6 @@ def change_in(rows: Sequence[Row], kind: Kind, name: str) -> Change | None:
         for row in rows
     ]
     return paired_change(sides, correct_share, questions)
-
-
-def tier_bars(family: Family) -> dict[str, dict[str, Bar]]:
-    """base and each policy -> tier -> accuracy; error bars are of the difference to the base."""
-    bars: dict[str, dict[str, Bar]] = {}
-    for policy, rows in family.by_policy().items():
-        for tier in names_of(rows, "tier"):
-            if change := change_in(rows, "tier", tier):
-                low, high = (
-                    100 * (change.base + x) for x in (change.effect.low, change.effect.high)
-                )
-                bars.setdefault("base", {}).setdefault(tier, Bar(100 * change.base))
-                interval = (low, high) if isfinite(low) else (None, None)
-                bars.setdefault(policy, {})[tier] = Bar(100 * change.final, *interval)
-    return bars
 
 
 LEDGER = {  # column headings
