@@ -229,7 +229,12 @@ def claim_results(
     """
     results = []
     for claim in claims:
-        when = _declared(declared.get(claim.text))
+        when = "not yet declared by a run"
+        if (seen := declared.get(claim.text)) is not None:
+            known = seen["results"]
+            when = f"declared {seen['at']}, " + (
+                f"after {known} results" if known else "before any result"
+            )
         if claim.metric == CORRELATION:
             results.append(_correlation(claim, families, when))
             continue
@@ -316,17 +321,13 @@ def _judge(
 def _measure(reading: ClaimReading, block: Block, spread: SeedSpread | None) -> Measured:
     """Side a minus side b of a block. Raises NotMeasured."""
     claim = reading.claim
-    if claim.metric == "learnable":
-        return _measure_learnable(reading, block, spread)
-    a, b = (
-        {row.cell.seed: question_run(reading, row, base=side == BASE_SIDE) for row in rows}
-        for side, rows in ((claim.a, block.a), (claim.b, block.b))
-    )
-    return measured_difference(a, b, spread)
-
-
-def _measure_learnable(reading: ClaimReading, block: Block, spread: SeedSpread | None) -> Measured:
-    """Over seeds; with one seed, by its live groups, paired by update."""
+    if claim.metric != "learnable":
+        scores_a, scores_b = (
+            {row.cell.seed: question_run(reading, row, base=side == BASE_SIDE) for row in rows}
+            for side, rows in ((claim.a, block.a), (claim.b, block.b))
+        )
+        return measured_difference(scores_a, scores_b, spread)
+    # Over seeds; with one seed, by its live groups, paired by update.
     a, b = (
         {row.cell.seed: learnable_run(reading, row) for row in rows} for rows in (block.a, block.b)
     )
@@ -393,11 +394,3 @@ def _result(
 
 def _cell(rows: Sequence[Row]) -> Cell | None:
     return rows[0].cell if rows else None
-
-
-def _declared(declaration: Mapping[str, Any] | None) -> str:
-    if declaration is None:
-        return "not yet declared by a run"
-    results = declaration["results"]
-    before = f"after {results} results" if results else "before any result"
-    return f"declared {declaration['at']}, {before}"

@@ -32,16 +32,16 @@ def wrapped(text: str, width: int | None, indent: int = 2) -> str:
     """
     if width is None:
         return text
-    return "\n".join(_wrapped_line(line, width, indent) for line in text.split("\n"))
-
-
-def _wrapped_line(line: str, width: int, indent: int) -> str:
-    if cell_len(line) <= width:
-        return line
-    start = len(line) - len(line.lstrip(" "))
-    margin = min(start + indent, width // 2)
-    first, *others = _filled(line.split(" "), width - start, width - margin)
-    return "\n".join([" " * start + first, *(" " * margin + other for other in others)])
+    lines = []
+    for line in text.split("\n"):
+        if cell_len(line) <= width:
+            lines.append(line)
+            continue
+        start = len(line) - len(line.lstrip(" "))
+        margin = min(start + indent, width // 2)
+        first, *others = _filled(line.lstrip(" ").split(" "), width - start, width - margin)
+        lines += [" " * start + first, *(" " * margin + other for other in others)]
+    return "\n".join(lines)
 
 
 def _filled(words: Sequence[str], first: int, others: int) -> list[str]:
@@ -125,7 +125,12 @@ def _aligned(columns: Sequence[Sequence[str]], limit: int | None) -> str:
     widths = [_column_width(column, limit) for column in columns]
     text: list[str] = []
     for number, row in enumerate(zip(*columns, strict=True)):
-        cells = [_lines(entry, width) for entry, width in zip(row, widths, strict=True)]
+        cells = [
+            [entry]
+            if cell_len(entry) <= width
+            else [part.replace("\u00a0", " ") for part in _filled(_words(entry), width, width)]
+            for entry, width in zip(row, widths, strict=True)
+        ]
         height = max(map(len, cells))
         for cell in cells:  # headings stand on the rule below them
             cell[len(cell) if number else 0 : 0] = [""] * (height - len(cell))
@@ -135,13 +140,6 @@ def _aligned(columns: Sequence[Sequence[str]], limit: int | None) -> str:
         if not number:
             text.append((" " * GAP).join("─" * width for width in widths))
     return "\n".join(text)
-
-
-def _lines(text: str, width: int) -> list[str]:
-    """A text wrapped at words; at least one line."""
-    if cell_len(text) <= width:
-        return [text]
-    return [line.replace("\u00a0", " ") for line in _filled(_words(text), width, width)]
 
 
 def _padded(text: str, width: int) -> str:

@@ -235,7 +235,16 @@ def _policies(
         table = tables.of(cell)
         try:
             size = select(table, request_of(cell))[0].num_rows
-            summary = _summary(table, cell, size)
+            summary = summarise(
+                table,
+                size,
+                build_policy(cell.rule),
+                cell.seed,
+                cell.probe.settings.samples,
+                # A large pool averages over more prompts.
+                repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
+                group_size=cell.batch.group_size,
+            )
         except PolicyError as error:
             outlooks.append(PolicyOutlook(policy, cell.seed, None, "", str(error)))
             continue
@@ -246,19 +255,6 @@ def _policies(
             command = _select_command(policy, cell, size, table_file)
         outlooks.append(PolicyOutlook(policy, cell.seed, summary, command, note))
     return outlooks
-
-
-def _summary(table: pa.Table, cell: Cell, size: int) -> Summary:
-    """A second probe is simulated less often for a large pool, which averages over more prompts."""
-    return summarise(
-        table,
-        size,
-        build_policy(cell.rule),
-        cell.seed,
-        cell.probe.settings.samples,
-        repeats=min(50, max(2, SIMULATED_PROMPTS // table.num_rows)),
-        group_size=cell.batch.group_size,
-    )
 
 
 def _select_command(name: str, cell: Cell, size: int, table_file: Path) -> str:

@@ -117,6 +117,9 @@ def _read_row(store: Store, cell: Cell) -> Row | None:
     base = main(by_update(evaluations)[0])
     tiers = zip(base["prompt_id"].to_pylist(), base["tier"].to_pylist(), strict=True)
     band_of, held_out = bands(base)
+    by_name: dict[str, dict[int, float]] = {}
+    for each in log.to_pylist():
+        by_name.setdefault(each["name"], {})[each["update"]] = each["value"]
     return Row(
         cell,
         result,
@@ -131,18 +134,10 @@ def _read_row(store: Store, cell: Cell) -> Row | None:
             for axis in AXES
         },
         ties=reason(subset)["ties"] if subset is not None else None,
-        log=_by_name(log),
+        log=by_name,
         answers=_answers(evaluations, cell.updates),
         finished=folder.finished_at(result),
     )
-
-
-def _by_name(log: pa.Table) -> dict[str, dict[int, float]]:
-    """The trainer's log: name -> update -> value."""
-    by_name: dict[str, dict[int, float]] = {}
-    for row in log.to_pylist():
-        by_name.setdefault(row["name"], {})[row["update"]] = row["value"]
-    return by_name
 
 
 def _answers(evaluations: pa.Table, updates: int) -> dict[str, tuple[AnswerText, AnswerText]]:

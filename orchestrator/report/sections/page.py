@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from orchestrator.planning.cells import axis_names
@@ -73,7 +73,7 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
         Section("tests", "Test sets", (tables.pass_at(compared),)),
         breakdown(compared),
         paper_a(compared) if with_paper == "A" else None,
-        *(completions(family, _test_questions(plan, family)) for family in compared),
+        *(completions(f, plan.pool(f.rows[0].cell.baseline).test) for f in compared),
         Section("cells", "Cells and ledger", cells),
     ]
     if not rows:
@@ -92,10 +92,6 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
         ),
         analysis.last_result,
     )
-
-
-def _test_questions(plan: Plan, family: Family) -> dict[str, Prompt]:
-    return {p.prompt_id: p for p in plan.pool(family.rows[0].cell.baseline).test}
 
 
 def verdicts(families: Sequence[Family], claims: Sequence[ClaimResult]) -> Section:
@@ -176,8 +172,9 @@ def training(families: Sequence[Family], styles: Styles) -> Section:
     return Section("training", "Training curves", (FigureRow(figures),))
 
 
-def completions(family: Family, questions: Mapping[str, Prompt]) -> Section | None:
+def completions(family: Family, test: Iterable[Prompt]) -> Section | None:
     """Some test questions, answered before and after training; None without a question."""
+    questions = {prompt.prompt_id: prompt for prompt in test}
     rows = {policy: rows[0] for policy, rows in family.by_policy().items()}
     shared = set.intersection(*(set(row.answers) for row in rows.values()))
     blocks = []

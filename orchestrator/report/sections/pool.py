@@ -11,7 +11,7 @@ import pyarrow as pa
 from orchestrator.difficulty.agreement import Agreement
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
-from orchestrator.difficulty.table import Summary, outcome_counts
+from orchestrator.difficulty.table import outcome_counts
 from orchestrator.planning.plan import Plan
 from orchestrator.report.content import (
     Block,
@@ -224,32 +224,28 @@ def tier_table(table: pa.Table, most: int = MAX_TIERS) -> ShareTable:
 
 def policy_table(pool: PoolAnalysis) -> Table:
     """What each policy takes."""
-    body = [(p.policy, *_outlook(p.summary)) for p in pool.policies if p.summary]
+    body = []
+    for policy, s in ((p.policy, p.summary) for p in pool.policies if p.summary):
+        tied = s.ties is not None and s.ties.chosen < s.ties.pool
+        body.append(
+            (
+                policy,
+                f"{s.size:,}",
+                NONE if s.pass_rate is None else f"{100 * s.pass_rate:.1f} %",
+                NONE if s.learnable is None else f"{100 * s.learnable:.1f}",
+                f"{s.unsolved:,}",
+                f"{s.ties.chosen:,} of {s.ties.pool:,}" if s.ties and tied else NONE,
+                f"{100 * s.overlap:.0f} %",
+            )
+        )
     return Table(
         "Subsets by policy",
         (
-            "policy",
-            "prompts",
-            "pass rate",
-            "learnable %",
-            "unsolved",
-            "tied at cutoff",
-            "retest overlap",
+            *("policy", "prompts", "pass rate", "learnable %", "unsolved"),
+            *("tied at cutoff", "retest overlap"),
         ),
         body,
         POLICIES.format(group=pool.group_size),
-    )
-
-
-def _outlook(s: Summary) -> tuple[str, ...]:
-    tied = s.ties is not None and s.ties.chosen < s.ties.pool
-    return (
-        f"{s.size:,}",
-        NONE if s.pass_rate is None else f"{100 * s.pass_rate:.1f} %",
-        NONE if s.learnable is None else f"{100 * s.learnable:.1f}",
-        f"{s.unsolved:,}",
-        f"{s.ties.chosen:,} of {s.ties.pool:,}" if s.ties and tied else NONE,
-        f"{100 * s.overlap:.0f} %",
     )
 
 
@@ -268,26 +264,24 @@ def _unsolved(pool: PoolAnalysis) -> list[Block]:
         ("never solved", pool.unsolved),
         ("with truncated completions as their only failures", pool.unfinished),
     )
-    return [
-        PromptList(_title(len(rows), what, f"the first {LISTED}"), tuple(_failures(pool, rows)))
-        for what, rows in groups
-        if len(rows)
-    ]
+    blocks: list[Block] = []
+    for what, rows in groups:
+        items = []  # question, and its gold answer with its outcomes
+        for row in pool.table.take(pa.array(rows[:LISTED])).to_pylist():
+            prompt = pool.prompt(row["prompt_id"])
+            row["correct"] = row["successes"]
+            outcomes = ", ".join(f"{row[name]} {name}" for name in OUTCOMES if row[name])
+            about = f"Gold answer: {one_line(prompt.answer)}; {row['n']} samples: {outcomes}"
+            items.append((one_line(prompt.question, 2 * 160), about))
+        if items:
+            title = _title(len(rows), what, f"the first {LISTED}")
+            blocks.append(PromptList(title, tuple(items)))
+    return blocks
 
 
 def _title(prompts: int, what: str, shown: str) -> str:
     """The title of a list; `shown` says which are listed, if not all."""
     return f"{prompts:,} prompt{'s' * (prompts != 1)} {what}" + f"; {shown}" * (prompts > LISTED)
-
-
-def _failures(pool: PoolAnalysis, rows: np.ndarray) -> Iterable[tuple[str, str]]:
-    """Question, and its gold answer with its outcomes."""
-    for row in pool.table.take(pa.array(rows[:LISTED])).to_pylist():
-        prompt = pool.prompt(row["prompt_id"])
-        row["correct"] = row["successes"]
-        outcomes = ", ".join(f"{row[name]} {name}" for name in OUTCOMES if row[name])
-        about = f"Gold answer: {one_line(prompt.answer)}; {row['n']} samples: {outcomes}"
-        yield one_line(prompt.question, 2 * 160), about
 
 
 def agreement_text(agreed: Agreement) -> str:

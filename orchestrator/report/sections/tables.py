@@ -384,10 +384,16 @@ def groups(families: Sequence[Family]) -> Table:
     for family in families:
         for policy, rows in family.by_policy().items():
             ledgers = [row.result["ledger"] for row in rows]
+            kinds = ("live", "all_right", "all_wrong", "all_wrong_truncated", "unmarked")
+            shares = []
+            for ledger in ledgers:
+                counts = [ledger.get(kind, 0) for kind in kinds]
+                total = max(1, sum(counts) - counts[3])  # truncated groups are all wrong too
+                shares.append(GroupShares(*(count / total for count in counts)))
             live = [each["live_tokens"] / max(1, each["generated_tokens"]) for each in ledgers]
             drawn = [(e["live"] + e.get("discarded_live", 0)) / max(1, _groups(e)) for e in ledgers]
             lost = [e.get("discarded", 0) / max(1, _groups(e)) for e in ledgers]
-            dead = [[shares.live == 0 for shares in row.shares.values()] for row in rows]
+            dead = [[groups.live == 0 for groups in row.shares.values()] for row in rows]
             kl_only = NONE
             if any(pulls_to_base(row.cell) for row in rows):
                 kl_only = _percent([e["kl_only_updates"] / max(1, e["updates"]) for e in ledgers])
@@ -395,7 +401,7 @@ def groups(families: Sequence[Family]) -> Table:
                 (
                     family.title,
                     policy,
-                    *_split([_shares(ledger) for ledger in ledgers]),
+                    *_split(shares),
                     *((_percent(drawn), _percent(lost)) if discards else ()),
                     _percent(live),
                     _percent([float(np.mean(updates or [False])) for updates in dead]),
@@ -438,13 +444,6 @@ def _groups(ledger: dict[str, Any]) -> int:
     """Groups that were drawn."""
     kinds = ("live", "all_right", "all_wrong", "unmarked", "discarded")
     return sum(ledger.get(kind, 0) for kind in kinds)
-
-
-def _shares(ledger: dict[str, Any]) -> GroupShares:
-    kinds = ("live", "all_right", "all_wrong", "all_wrong_truncated", "unmarked")
-    counts = [ledger.get(kind, 0) for kind in kinds]
-    groups = max(1, sum(counts) - counts[3])  # truncated groups are all wrong too
-    return GroupShares(*(count / groups for count in counts))
 
 
 def _split(shares: Sequence[GroupShares]) -> list[str]:

@@ -56,11 +56,16 @@ class FamilyVerdict:
 
 def family_verdict(family: Family) -> FamilyVerdict:
     """The conclusions of a family."""
-    ordered = sorted(family.accuracy, key=lambda c: (c.verdict == "inconclusive", c.spans_zero))
+    pairs = []
+    for c in sorted(family.accuracy, key=lambda c: (c.verdict == "inconclusive", c.spans_zero)):
+        two = [row for row in family.rows if row.cell.policy in (c.a, c.b)]
+        axes = [m.axis.replace("_", " ") for m in budget_mismatches(two, family.compare_at)]
+        mismatch = f"; not at equal {' and '.join(axes)}" if axes else ""
+        pairs.append(PairVerdict(c, sentence(c, family.dataset) + mismatch))
     return FamilyVerdict(
         family.title,
         _read_at(family),
-        pairs=tuple(PairVerdict(c, _pair_text(c, family)) for c in ordered),
+        tuple(pairs),
         single=(
             "fewer than two policies have an evaluation within the common budget"
             if len(family.by_policy()) > 1
@@ -83,15 +88,6 @@ def _read_at(family: Family) -> str:
         f"accuracy at equal {family.compare_at}{drawn}: each cell's last evaluation within the "
         f"common budget (at most {budget:,.0f}), after {span} updates"
     )
-
-
-def _pair_text(comparison: Comparison, family: Family) -> str:
-    """The sentence, and on which axes the budgets of these two policies differ."""
-    policies = (comparison.a, comparison.b)
-    two = [row for row in family.rows if row.cell.policy in policies]
-    axes = [m.axis.replace("_", " ") for m in budget_mismatches(two, family.compare_at)]
-    mismatch = f"; not at equal {' and '.join(axes)}" if axes else ""
-    return sentence(comparison, family.dataset) + mismatch
 
 
 def _caveats(family: Family) -> list[str]:
