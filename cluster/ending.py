@@ -138,7 +138,10 @@ def _run_actions(text: str) -> None:
     with suppress(OSError, ValueError):  # the terminal may be gone
         sys.stdout.flush()
         terminal = os.dup(2)
-        _silence()
+        with suppress(OSError):  # what other threads print from here on follows from the end
+            null = os.open(os.devnull, os.O_WRONLY)
+            for descriptor in (1, 2):
+                os.dup2(null, descriptor)
         os.write(terminal, f"decile: {text}\n".encode())
     _run(_actions)
 
@@ -147,14 +150,6 @@ def _run(actions: list[Callable[[], None]]) -> None:
     for action in reversed(actions):
         with suppress(Exception):  # the process ends: there is nobody left to handle it
             action()
-
-
-def _silence() -> None:
-    """Discard what other threads print from here on, because it follows from the end."""
-    with suppress(OSError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        for descriptor in (1, 2):
-            os.dup2(null, descriptor)
 
 
 def _stay_if_ending() -> None:

@@ -96,7 +96,10 @@ def _connect(local: Mapping[str, Any]) -> None:
         )
     try:
         if not local and "://" not in address:
-            _check_reachable(bootstrap_address(address))
+            # Ray itself would retry for ten minutes where nothing listens.
+            host, _, port = bootstrap_address(address).rpartition(":")
+            if port.isdigit() and "/" not in host:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=30).close()
         hide_log_of_dead_raylet()
         with watched_start(_no_local_ray) if local else nullcontext():
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
@@ -105,13 +108,6 @@ def _connect(local: Mapping[str, Any]) -> None:
             raise ResourceError(_no_cluster(error)) from error
         ray.shutdown()
         raise RayFails(_no_local_ray(error)) from error
-
-
-def _check_reachable(address: str) -> None:
-    """Raise OSError if nothing listens at host:port; Ray itself would retry for ten minutes."""
-    host, _, port = address.rpartition(":")
-    if port.isdigit() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=30).close()
 
 
 def _no_cluster(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sweeps import experiments, plan_of, store_of
 
+from benchmarks.cluster_simulation import lower_bound
 from cluster.resources import ResourceError
 from orchestrator.cli.plan_summary import plan_summary
 from orchestrator.config.experiment import Resources
@@ -22,7 +23,6 @@ from orchestrator.cost.schedule import (
     cluster_capacity,
     device_seconds,
     gantt,
-    lower_bound,
     make_blocks,
     makespan,
     pack,

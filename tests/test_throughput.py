@@ -16,17 +16,6 @@ from orchestrator.config.library_settings import GRPO_DEFAULTS
 from orchestrator.cost.caps import UsageMeter, make_queue
 from orchestrator.cost.memory import SHAPES
 from orchestrator.cost.schedule import Capacity
-from orchestrator.cost.speed import (
-    Expected,
-    cell_workload,
-    finished_workload,
-    gpu_share,
-    gpu_type,
-    measured_cost,
-    model_speed,
-    token_lengths,
-    worker_device,
-)
 from orchestrator.cost.throughput import (
     BANDWIDTH_UTILISATION,
     DEVICES,
@@ -37,18 +26,27 @@ from orchestrator.cost.throughput import (
     Cost,
     Device,
     Draws,
+    Expected,
     GenerationCounts,
     ModelSize,
     TokenLengths,
     Workload,
     assumed_lengths,
     calibrate,
+    cell_workload,
     cpu,
+    finished_workload,
     generation_counts,
+    gpu_share,
+    gpu_type,
+    measured_cost,
     model_size,
+    model_speed,
     nominal_cost,
     sampling_seconds,
     skips_dead_groups,
+    token_lengths,
+    worker_device,
 )
 from orchestrator.pipeline.estimate import estimate_costs, live_share, probe_labels
 from orchestrator.pipeline.run import Run
@@ -171,9 +169,6 @@ def test_seconds_of_a_cell_by_hand() -> None:
     assert cost.training == pytest.approx(5 * drawn + update)
     assert cost.evaluation == pytest.approx(3 * sampling_seconds(answers, SMALL, SLOW))
     assert cost.seconds == pytest.approx(sum(cost))
-    assert cost.until(0.25, 0.5) == pytest.approx(
-        cost.start + cost.training / 4 + cost.evaluation / 2
-    )
     by_trl = nominal_cost(work._replace(trl_draws=True), SMALL, SLOW).training
     step = 2 * 0.5 + (2e6 + 8 * (20 + 12 / 2) * 10) / 1e6
     prefill = 2 * 8 * 20 * 1e6 / 1e9

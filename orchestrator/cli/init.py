@@ -19,8 +19,15 @@ from cluster.session import this_machine
 from orchestrator.config.catalog import load_config
 from orchestrator.config.starter import EXPERIMENT, GROUP, Starter
 from orchestrator.cost.memory import ModelShape, Sizing, fit_training, shape_of
-from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
-from orchestrator.cost.throughput import CHARACTERS_PER_TOKEN, DEVICES, GIB, TEMPLATE_TOKENS, Device
+from orchestrator.cost.throughput import (
+    CHARACTERS_PER_TOKEN,
+    DEFAULT_GPU,
+    DEVICES,
+    GIB,
+    TEMPLATE_TOKENS,
+    Device,
+    gpu_type,
+)
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.embedded import EMBEDDED, embedded_path
 from orchestrator.planning.plan import Plan, make_plan

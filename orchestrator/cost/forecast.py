@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from orchestrator.cost.schedule import Capacity, Job, cell_job, makespan, pack
-from orchestrator.cost.throughput import Cost
+from orchestrator.cost.throughput import Cost, evaluations_until
 from orchestrator.planning.cells import Cell
 
 LATE = 0.25  # expected further seconds per second by which a report is late
@@ -151,13 +151,6 @@ class Work(NamedTuple):
     def times(self, correction: "Work") -> float:
         """The corrected seconds."""
         return self.training * correction.training + self.evaluation * correction.evaluation
-
-
-def evaluations_until(cell: Cell, update: int) -> int:
-    """Evaluations of trained weights up to an update; the base model's come from its probe."""
-    every = cell.evaluate_every
-    passed = update // every if every else 0
-    return passed + (update == cell.updates and (not every or update % every > 0))
 
 
 def work_until(cell: Cell, update: int, cost: Cost) -> Work:

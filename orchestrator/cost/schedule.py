@@ -109,8 +109,12 @@ def pack(jobs: Sequence[Job], capacity: Capacity) -> list[Placement]:
         if waiting and not running:
             _, first = min(queue[0] for queue in waiting.values())
             raise ValueError(f"{first.name} does not fit the cluster: use smaller resources")
-        if waiting:
-            now = _next_end(running, placements, free)
+        if waiting:  # until the next jobs end, which return their devices
+            now = running[0][0]
+        while waiting and running and running[0][0] <= now:
+            job, _, _, devices = placements[heapq.heappop(running)[1]]
+            for device in devices:
+                free[device] += job.share
     return placements
 
 
@@ -151,18 +155,6 @@ def _allocate(workers: int, share: float, free: list[float]) -> tuple[int, ...] 
     return tuple(allocated)
 
 
-def _next_end(
-    running: list[tuple[float, int]], placements: Sequence[Placement], free: list[float]
-) -> float:
-    """The time at which the next jobs end; returns their devices to `free`."""
-    now = running[0][0]
-    while running and running[0][0] <= now:
-        _, index = heapq.heappop(running)
-        for device in placements[index].devices:
-            free[device] += placements[index].job.share
-    return now
-
-
 def makespan(placements: Sequence[Placement]) -> float:
     """Seconds until the last job has ended."""
     return max((placement.end for placement in placements), default=0.0)
@@ -171,12 +163,6 @@ def makespan(placements: Sequence[Placement]) -> float:
 def device_seconds(jobs: Sequence[Job]) -> float:
     """Total device time of jobs."""
     return sum(job.seconds * job.workers * job.share for job in jobs)
-
-
-def lower_bound(jobs: Sequence[Job], capacity: Capacity) -> float:
-    """Seconds that no packing beats: the longest job, and all work spread evenly."""
-    even = device_seconds(jobs) / sum(capacity.devices)
-    return max(even, max((job.seconds for job in jobs), default=0.0))
 
 
 def gantt(

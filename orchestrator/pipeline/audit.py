@@ -135,20 +135,13 @@ def set_aside(store: Store, unsound: Iterable[Checked]) -> list[str]:
     lines = []
     for checked in unsound:
         lines.append(f"{checked.path} {checked.problem}: set aside; {remedy(checked)}")
-        for name in (checked.path, *_manifests(checked)):
-            store.set_aside(name)
+        store.set_aside(checked.path)
+        folder = re.match(rf"cells/\w+/(checkpoint-\d+|{ADAPTERS}/\d+)(?=/)", checked.path)
+        if checked.listed and folder:
+            store.set_aside(folder[0], MANIFEST)
+        elif checked.listed and remedy(checked) == TRAINED_AGAIN:
+            store.set_aside(*checked.path.split("/")[:2], RESULT)
     return lines
-
-
-def _manifests(unsound: Checked) -> list[str]:
-    """The manifest that is no longer right without this file."""
-    path, parts = unsound.path, unsound.path.split("/")
-    if not unsound.listed:
-        return []
-    if re.match(rf"cells/\w+/(checkpoint-\d+|{ADAPTERS}/\d+)/", path):
-        folder = parts[:3] if parts[2] != ADAPTERS else parts[:4]
-        return ["/".join((*folder, MANIFEST))]
-    return ["/".join((*parts[:2], RESULT))] if remedy(unsound) == TRAINED_AGAIN else []
 
 
 def _check_units(

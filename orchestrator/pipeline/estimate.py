@@ -15,31 +15,29 @@ from orchestrator.config.entries import build_online_policy
 from orchestrator.config.experiment import Resources
 from orchestrator.cost.forecast import ProbeCost
 from orchestrator.cost.memory import shape_of
-from orchestrator.cost.speed import (
+from orchestrator.cost.throughput import (
     ANY_SIZE,
     DEFAULT_GPU,
+    DEVICES,
+    Cost,
+    Draws,
     Expected,
+    ModelSize,
     ModelSpeed,
+    TokenLengths,
     cell_workload,
+    cpu,
+    expected_draws,
     finished_workload,
     gpu_share,
     gpu_type,
     measured_cost,
-    model_speed,
-    token_lengths,
-    worker_device,
-)
-from orchestrator.cost.throughput import (
-    DEVICES,
-    Cost,
-    Draws,
-    ModelSize,
-    TokenLengths,
-    cpu,
-    expected_draws,
     model_size,
+    model_speed,
     nominal_cost,
     sampling_seconds,
+    token_lengths,
+    worker_device,
 )
 from orchestrator.difficulty.estimates import expected_learnability, fit_prior
 from orchestrator.pipeline.run import Run, probe_id
@@ -157,34 +155,36 @@ class _Estimator:
         self._live: dict[tuple[str, int], float] = {}
 
     def measure(self, results: Results) -> dict[str, ModelSpeed]:
-        """The speed of every model of the plan, given the plan's finished cells."""
-        models = {cell.probe.model.name: cell.probe.model for cell in self.plan.cells}
-        return {name: self._speed(model, results) for name, model in models.items()}
+        """The speed of every model of the plan, given the plan's finished cells.
 
-    def _speed(self, model: ModelSource, results: Results) -> ModelSpeed:
-        """From finished cells of the plan, else of the storage, else from datasheets.
-
-        The plan's own cells are compared with their own estimates, so that the estimate's errors
-        about this dataset and these settings cancel out.
+        From finished cells of the plan, else of the storage, else from datasheets. The plan's own
+        cells are compared with their own estimates, so that the estimate's errors about this
+        dataset and these settings cancel out.
         """
-        cells = [cell for cell in self.plan.cells if cell.probe.model.name == model.name]
-        shape, resources = shape_of(model), cells[0].resources
-        size = model_size(shape, model.dtype, load_in_4bit=model.load_in_4bit) if shape else None
-        pairs = [
-            (self._nominal_cost(cell, size or ANY_SIZE), measured_cost(result))
-            for cell in cells
-            if (result := results.get(cell.cell_id)) is not None
-        ]
-        if not pairs:
-            pairs = _finished_costs(self.store, model, size or ANY_SIZE, resources, self.gpu)
-        return model_speed(size, pairs, resources, self.gpu)
+        speeds: dict[str, ModelSpeed] = {}
+        for model in {cell.probe.model.name: cell.probe.model for cell in self.plan.cells}.values():
+            cells = [cell for cell in self.plan.cells if cell.probe.model.name == model.name]
+            shape, resources, size = shape_of(model), cells[0].resources, None
+            if shape:
+                size = model_size(shape, model.dtype, load_in_4bit=model.load_in_4bit)
+            pairs = [
+                (self._nominal_cost(cell, size or ANY_SIZE), measured_cost(result))
+                for cell in cells
+                if (result := results.get(cell.cell_id)) is not None
+            ]
+            if not pairs:
+                pairs = _finished_costs(self.store, model, size or ANY_SIZE, resources, self.gpu)
+            speeds[model.name] = model_speed(size, pairs, resources, self.gpu)
+        return speeds
 
     def _nominal_cost(self, cell: Cell, size: ModelSize) -> Cost:
         pool, test = self._pool_lengths(cell.probe), self._pool_lengths(cell.baseline)
-        draws, live = self._draws(cell), self._live_share(cell)
+        draws, key = self._draws(cell), (probe_id(cell.probe), cell.batch.group_size)
+        if key not in self._live:  # the live share that the base model would have on the whole pool
+            self._live[key] = live_share(self.run.folder(cell.probe).codes, key[1])
         lengths = self._subset_lengths(cell) or pool
         # What is drawn again until it is live is trained on as live groups.
-        expected = Expected(lengths, pool, test, live if draws == 1 else 1.0, draws)
+        expected = Expected(lengths, pool, test, self._live[key] if draws == 1 else 1.0, draws)
         work = cell_workload(self.plan, cell, expected)
         return nominal_cost(work, size, worker_device(cell.resources, self.gpu))
 
@@ -211,13 +211,6 @@ class _Estimator:
         rows = train.rows_of(subset["prompt_id"])
         rows = rows[rows >= 0]
         return token_lengths(self.run.folder(cell.probe).tokens[rows], train.take(rows), cell.probe)
-
-    def _live_share(self, cell: Cell) -> float:
-        """The live share that the base model would have on the whole pool."""
-        key = probe_id(cell.probe), cell.batch.group_size
-        if key not in self._live:
-            self._live[key] = live_share(self.run.folder(cell.probe).codes, key[1])
-        return self._live[key]
 
     def _pool_lengths(self, spec: ProbeSpec) -> TokenLengths:
         """The lengths of all prompts of a probe."""

@@ -83,7 +83,8 @@ class LiveRegion:
     def print(self, text: str) -> None:
         """Print complete lines above the frame; once stopped, in its place."""
         with self._lock:
-            self._write(self._erased() + text + (self._drawn() if self.active else ""))
+            self._out.write(self._erased() + text + (self._drawn() if self.active else ""))
+            self._out.flush()
 
     def _redraw(self) -> None:
         """Until `stop`, or until an interrupt has ended the main thread before it called that."""
@@ -113,10 +114,6 @@ class LiveRegion:
         drawn = [line.rstrip() for line in capture.get().splitlines()[-lines:]]
         self._widths = [Text.from_ansi(line).cell_len for line in drawn]
         return "".join(f"{line}\n" for line in drawn)
-
-    def _write(self, text: str) -> None:
-        self._out.write(text)
-        self._out.flush()
 
 
 class LinesAbove(io.TextIOBase):

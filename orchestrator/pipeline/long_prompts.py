@@ -49,7 +49,14 @@ def check_long_prompts(run: Run, gpu: str | None) -> None:
         limit = _limit(plan, spec, run.cluster, gpu)
         prompts = _long_prompts(plan, spec, limit.tokens)
         if prompts and run.pending(spec).samples:
-            message = _message(prompts, spec.split, limit.reason)
+            kind = "training prompt" if spec.split == "train" else "test question"
+            first, listed = prompts[0], ", ".join(f"{each.row:,}" for each in prompts[:_LISTED])
+            more = f" and {len(prompts) - _LISTED} more" * (len(prompts) > _LISTED)
+            message = (
+                f"{kind} {first.row:,} ({first.prompt_id}, {first.question!r}…) has "
+                f"{first.tokens:,} tokens, and {limit.reason}: shorten or remove "
+                f"{kind}{'s' * (len(prompts) > 1)} {listed}{more}"
+            )
             raise plan.source.error(message, "datasets", spec.dataset.name)
 
 
@@ -95,13 +102,3 @@ def _long_prompts(plan: Plan, spec: ProbeSpec, limit: float) -> list[LongPrompt]
         for row, prompt, tokens in zip(rows, prompts, counts or (), strict=counts is not None)
         if tokens >= limit
     ]
-
-
-def _message(prompts: list[LongPrompt], split: str, reason: str) -> str:
-    kind = "training prompt" if split == "train" else "test question"
-    first, listed = prompts[0], ", ".join(f"{prompt.row:,}" for prompt in prompts[:_LISTED])
-    more = f" and {len(prompts) - _LISTED} more" * (len(prompts) > _LISTED)
-    return (
-        f"{kind} {first.row:,} ({first.prompt_id}, {first.question!r}…) has {first.tokens:,} "
-        f"tokens, and {reason}: shorten or remove {kind}{'s' * (len(prompts) > 1)} {listed}{more}"
-    )

@@ -18,12 +18,6 @@ def usage_meter(experiment: str, store: Store) -> UsageMeter:
     return UsageMeter((store.read_json("sweeps", f"{experiment}.json") or {}).get("spent"))
 
 
-def save_usage(plan: Plan, store: Store, meter: UsageMeter) -> None:
-    """Save what a run of only the probes has used, so that later runs' caps count it."""
-    manifest = store.read_json("sweeps", f"{plan.name}.json") or write_manifest(plan, store)
-    store.write_json(manifest | {"spent": meter.as_json()}, "sweeps", f"{plan.name}.json")
-
-
 def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
     """Write and return the declared cells, and when each claim was first declared.
 

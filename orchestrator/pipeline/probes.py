@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from cluster.actors import run_in_worker
 from orchestrator.config.entries import build_policy
 from orchestrator.cost.forecast import duration
-from orchestrator.cost.speed import gpu_type
+from orchestrator.cost.throughput import gpu_type
 from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.difficulty.table import summarise, summary_lines
 from orchestrator.evaluation.groups import Tally, explain_dead_groups

@@ -16,11 +16,10 @@ from cluster.session import ray_session
 from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
 from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Capacity, cluster_capacity
-from orchestrator.cost.speed import ModelSpeed
-from orchestrator.cost.throughput import Cost
+from orchestrator.cost.throughput import Cost, ModelSpeed
 from orchestrator.pipeline.audit import repair_plan
 from orchestrator.pipeline.estimate import estimate_costs
-from orchestrator.pipeline.manifest import save_usage, usage_meter, write_manifest
+from orchestrator.pipeline.manifest import usage_meter, write_manifest
 from orchestrator.pipeline.probes import OtherSubsets, difficulty_lines, is_probed, run_probes
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
@@ -146,8 +145,10 @@ def probe_experiment(
             progress.expect(Forecast([], {}, Capacity((1.0,), 1), estimate_costs(run, []).probes))
             try:
                 run_probes(run)
-            finally:
-                save_usage(plan, store, meter)
+            finally:  # later runs' caps count what the probes have used
+                file = ("sweeps", f"{plan.name}.json")
+                manifest = store.read_json(*file) or write_manifest(plan, store)
+                store.write_json(manifest | {"spent": meter.as_json()}, *file)
 
 
 @dataclass

@@ -20,8 +20,7 @@ from orchestrator.cost.schedule import (
     makespan,
     pack,
 )
-from orchestrator.cost.speed import DEFAULT_GPU, gpu_type
-from orchestrator.cost.throughput import DEVICES, memory_fit, memory_lines
+from orchestrator.cost.throughput import DEFAULT_GPU, DEVICES, gpu_type, memory_fit, memory_lines
 from orchestrator.pipeline.estimate import estimate_costs, finished_results
 from orchestrator.pipeline.manifest import usage_meter
 from orchestrator.pipeline.progress import short_names
@@ -111,20 +110,17 @@ def timetable(
         count = len(capacity.devices)
         gpu_seconds = device_seconds(jobs) + probe_seconds * site.cluster.get("GPU", 0.0)
         gpu_hours = gpu_seconds / 3600
+    at_once = f"{capacity.at_once} cell{'s' * (capacity.at_once != 1)}"
     return view | {
         "eta_seconds": probe_seconds + makespan(placements),
         "probe_seconds": probe_seconds,
         "gpu_hours": gpu_hours,
         "cost": None if site.price is None else gpu_hours * site.price,
-        "room": f"{count} {capacity.unit}{'s' * (count > 1)}, {_cells(capacity.at_once)} at a time",
+        "room": f"{count} {capacity.unit}{'s' * (count > 1)}, {at_once} at a time",
         "packing": gantt(placements, capacity, chart_columns),
         "memory": memory_fit(plan, DEVICES[site.gpu], results),
         "dropped": queue.dropped_json(),
     }
-
-
-def _cells(count: int) -> str:
-    return f"{count} cell{'s' * (count != 1)}"
 
 
 def time_lines(view: Mapping[str, Any]) -> list[str]:

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self, TextIO
 
-from rich.console import RenderableType
-
 from cluster.ending import at_end
 from orchestrator.cost.forecast import TimeLeft
 from orchestrator.pipeline.live_region import LiveRegion, can_redraw
@@ -113,7 +111,12 @@ def absent_files(files: Sequence[HubFile], advance: Advance) -> list[HubFile]:
 
     def is_absent(file: HubFile) -> bool:
         places = {place.resolve() for place in (file.link, file.blob) if place.is_file()}
-        whole = [_holds(place, file, advance) for place in places]
+        whole = []
+        for place in places:
+            same_size = place.stat().st_size == file.size
+            whole.append(same_size and _digest(place, file, advance) == file.digest)
+            if not whole[-1]:
+                place.unlink()
         if not all(whole) and file.link.is_symlink():
             file.link.unlink()
         return not any(whole)
@@ -154,14 +157,6 @@ def download(files: Sequence[HubFile], advance: Advance) -> None:
     errors = [error for result in results if (error := result.exception())]
     if errors:
         raise errors[0]
-
-
-def _holds(place: Path, file: HubFile, advance: Advance) -> bool:
-    """Whether a place in the cache has a file's content; deletes other content there."""
-    whole = place.stat().st_size == file.size and _digest(place, file, advance) == file.digest
-    if not whole:
-        place.unlink()
-    return whole
 
 
 def _download_file(file: HubFile, advance: Advance, stop: threading.Event) -> None:
@@ -280,7 +275,7 @@ class TransferProgress:
 
     def __enter__(self) -> Self:
         if can_redraw(self._out):
-            region = LiveRegion(self._out, self._frame)
+            region = LiveRegion(self._out, lambda columns, lines: phase_row(self._phase()))
             region.start()
             self._ending.callback(region.stop)
             self._ending.enter_context(at_end(region.stop, before_message=True))
@@ -309,10 +304,6 @@ class TransferProgress:
         share = min(1.0, self.done / self.total) if self.total else 1.0
         detail = f"{size_text(self.done)} of {size_text(self.total)}"
         return Phase(self.label, share, detail, left)
-
-    def _frame(self, columns: int, lines: int) -> RenderableType:
-        """Called by the thread that redraws."""
-        return phase_row(self._phase())
 
 
 def size_text(size: float) -> str:

@@ -95,20 +95,18 @@ class PartTables:
         starts = [0, *self.ends[:-1]]
         for first in range(0, len(self.ends), self.per_table):
             bounds = [starts[first], *self.ends[first : first + self.per_table]]
-            yield self._table(bounds)
-
-    def _table(self, bounds: Sequence[int]) -> pa.Table:
-        start, stop = bounds[0], bounds[-1]
-        rows = self.prompts.take(self.rows[start:stop])
-        absent = self.absent[start:stop]
-        ends = np.cumsum(np.count_nonzero(absent, axis=1))
-        samples = pa.ListArray.from_arrays(
-            pa.array(np.append(0, ends), pa.int32()), pa.array(np.nonzero(absent)[1], pa.int32())
-        )
-        columns = [rows.column(name).combine_chunks() for name in Prompt.__slots__]
-        requests = pa.StructArray.from_arrays([*columns, samples], [*Prompt.__slots__, "samples"])
-        offsets = pa.array(np.array(bounds) - start, pa.int32())
-        return pa.table({"part": pa.ListArray.from_arrays(offsets, requests)})
+            start, stop = bounds[0], bounds[-1]
+            rows = self.prompts.take(self.rows[start:stop])
+            absent = self.absent[start:stop]
+            ends = np.append(0, np.cumsum(np.count_nonzero(absent, axis=1)))
+            samples = pa.ListArray.from_arrays(
+                pa.array(ends, pa.int32()), pa.array(np.nonzero(absent)[1], pa.int32())
+            )
+            columns = [rows.column(name).combine_chunks() for name in Prompt.__slots__]
+            names = [*Prompt.__slots__, "samples"]
+            requests = pa.StructArray.from_arrays([*columns, samples], names)
+            offsets = pa.array(np.array(bounds) - start, pa.int32())
+            yield pa.table({"part": pa.ListArray.from_arrays(offsets, requests)})
 
 
 def _by_length(missing: MissingSamples) -> Ints:

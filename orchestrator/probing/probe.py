@@ -8,7 +8,7 @@ what is read next, so its actors are called one by one: each free actor gets the
 from all outcomes so far.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 from cluster.actors import RESTARTS, map_over_actors, worker_options
 from cluster.resources import probe_share
 from orchestrator.config.entries import build_online_policy, build_policy
-from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
+from orchestrator.planning.cells import ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.adaptive import Counts, Target, undecided_rows
 from orchestrator.probing.outcomes import NONE, MissingSamples, Outcomes, PartTables
@@ -34,7 +34,7 @@ from orchestrator.probing.samples import (
 from orchestrator.sampling.base import Completion, Interrupted, SamplingError
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.storage.store import Store
-from policies import Needs, ScorePolicy, needs_of
+from policies import ScorePolicy, needs_of
 from tasks import OUTCOMES, Prompt, TaskError
 
 Ints = npt.NDArray[np.int64]
@@ -122,24 +122,14 @@ def run_adaptive(
     `progress` is called with samples done and total samples. Needs a connected Ray if anything is
     undecided. Raises ProbeError like any probe.
     """
-    if len(frontier.undecided()):
-        write_key(folder.store, folder.spec)
-        _sample(folder.store, folder.spec, frontier, cluster, progress)
-        folder.compact()
-    return folder.outcomes()
-
-
-def _sample(
-    store: Store,
-    spec: ProbeSpec,
-    frontier: Frontier,
-    cluster: Mapping[str, float],
-    progress: Callable[[int, int], None],
-) -> None:
+    store, spec, undecided = folder.store, folder.spec, len(frontier.undecided())
+    if not undecided:
+        return folder.outcomes()
     import ray
 
+    write_key(store, spec)
     total = len(frontier.prompts) * frontier.samples
-    calls = -(-len(frontier.undecided()) // ROWS_PER_CALL)
+    calls = -(-undecided // ROWS_PER_CALL)
     gpus, most = spec.settings.gpus_per_sampler, most_on_cpus(spec.settings.engine)
     share = probe_share(cluster, calls, gpus, most)
     actor = ray.remote(
@@ -159,7 +149,7 @@ def _sample(
                 worker = idle.pop()
                 working[worker.draw_part.remote(part)] = worker
             if not working and (idle or not starting):
-                return
+                break
             [done], _ = ray.wait([*working, *starting], num_returns=1)
             if done in starting:  # an autoscaling cluster may take a while, or never provide it
                 ray.get(done)
@@ -174,6 +164,8 @@ def _sample(
     finally:
         for worker in workers:
             ray.kill(worker)
+    folder.compact()
+    return folder.outcomes()
 
 
 def same_sampler(one: ProbeSpec, other: ProbeSpec) -> bool:
@@ -197,14 +189,24 @@ def run_probes(
     RuntimeError when samples are still missing after the run.
     """
     tables = {n: PartTables(missing) for n, (_, missing) in enumerate(probes) if missing}
-    done = dict.fromkeys(tables, 0)
-    for number in tables:
-        folder, _ = probes[number]
-        write_key(folder.store, folder.spec)
+    rows: Iterable[dict[str, Any]] = ()
     if tables:
-        first = min(tables)
-        progress(first, 0, probes[first][1].samples)
-    for row in _drawn_parts([folder for folder, _ in probes], tables, cluster):
+        specs, store = [folder.spec for folder, _ in probes], probes[0][0].store
+        for number in tables:
+            write_key(store, specs[number])
+        progress(min(tables), 0, probes[min(tables)][1].samples)
+        settings = specs[0].settings
+        gpus, most = settings.gpus_per_sampler, most_on_cpus(settings.engine)
+        share = probe_share(cluster, sum(map(len, tables.values())), gpus, most)
+        arguments = {"specs": specs, "storage": store.uri, "cpus": share.cpus}
+        parts = (
+            table.append_column("probe", pa.array([number] * table.num_rows, pa.int32()))
+            for number, of_probe in tables.items()
+            for table in of_probe
+        )
+        rows = map_over_actors(parts, ProbeActor, arguments, share, settings.engine_python)
+    done = dict.fromkeys(tables, 0)
+    for row in rows:
         if row["failure"]:
             raise ProbeError(row["failure"])
         number = row["probe"]
@@ -215,25 +217,6 @@ def run_probes(
             folder.compact()
     for folder, _ in probes:
         yield folder.outcomes(partial=False)
-
-
-def _drawn_parts(
-    folders: Sequence[ProbeFolder], tables: Mapping[int, PartTables], cluster: Mapping[str, float]
-) -> Iterator[dict[str, Any]]:
-    """Draw the parts of the probes at these positions; yields what ProbeActor returns."""
-    if not tables:
-        return
-    settings, store = folders[0].spec.settings, folders[0].store
-    gpus, most = settings.gpus_per_sampler, most_on_cpus(settings.engine)
-    share = probe_share(cluster, sum(map(len, tables.values())), gpus, most)
-    specs = [folder.spec for folder in folders]
-    arguments = {"specs": specs, "storage": store.uri, "cpus": share.cpus}
-    parts = (
-        table.append_column("probe", pa.array([number] * table.num_rows, pa.int32()))
-        for number, of_probe in tables.items()
-        for table in of_probe
-    )
-    yield from map_over_actors(parts, ProbeActor, arguments, share, settings.engine_python)
 
 
 class ProbeActor:
@@ -307,15 +290,15 @@ class PendingSamples(NamedTuple):
 
 def needing_all(plan: Plan, spec: ProbeSpec) -> list[str]:
     """The policies of a probe's cells that need every sample, so that it cannot stop early."""
-    cells = cells_of(plan.cells, spec)
-    names = {c.policy for c in cells if "all" in needs_of_cell(c)}
-    return sorted(names | ({c.policy for c in cells} if any(c.match for c in cells) else set()))
-
-
-def needs_of_cell(cell: Cell) -> set[Needs]:
-    """What a cell's policy, and what it chooses from, depend on."""
-    online = {needs_of(build_online_policy(cell.online))} if cell.online else set()
-    return {needs_of(build_policy(cell.rule))} | online
+    cells, names = cells_of(plan.cells, spec), set[str]()
+    matched = any(cell.match for cell in cells)
+    for cell in cells:
+        needs = {needs_of(build_policy(cell.rule))}
+        if cell.online:
+            needs.add(needs_of(build_online_policy(cell.online)))
+        if matched or "all" in needs:
+            names.add(cell.policy)
+    return sorted(names)
 
 
 def targets_of(plan: Plan, spec: ProbeSpec) -> list[Target] | None:

@@ -50,7 +50,10 @@ def driver_lease(store: Store, experiment: str, say: Say, *, wait: bool = False)
     lease = FolderLease(store, experiment) if store.local else ObjectLease(store, experiment)
     announced = ""
     while (holder := lease.acquire()) is not None:
-        text = _holder_text(experiment, store, holder)
+        text = (
+            f"another driver runs {experiment} in {store.uri} (host {holder.get('host', '?')}, "
+            f"process {holder.get('pid', '?')}, since {holder.get('since', '?')})"
+        )
         if not wait:
             raise LeaseHeld(f"{text}: wait until it ends, or pass --wait")
         if text != announced:
@@ -62,13 +65,6 @@ def driver_lease(store: Store, experiment: str, say: Say, *, wait: bool = False)
             yield
         finally:
             lease.release()
-
-
-def _holder_text(experiment: str, store: Store, holder: dict[str, Any]) -> str:
-    return (
-        f"another driver runs {experiment} in {store.uri} (host {holder.get('host', '?')}, "
-        f"process {holder.get('pid', '?')}, since {holder.get('since', '?')})"
-    )
 
 
 def _this_driver() -> dict[str, Any]:
