@@ -55,12 +55,13 @@ pure: install
 	$(BIN)/python -m pytest -q -n auto --dist worksteal --maxprocesses 8 \
 		--hypothesis-profile=check -m "not slow and not cluster and not browser"
 
-# Each test that starts Ray has the machine to itself; the others run in two processes.
+# Tests that start Ray come last, also in two processes: a sweep mostly waits for its processes.
 test: lint types
 	@status=0; set -x; \
-	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=ci -m "not cluster" \
-		|| status=1; \
-	$(BIN)/python -m pytest --hypothesis-profile=ci -m cluster || status=1; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=ci --durations=20 \
+		-m "not cluster" || status=1; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile=ci --durations=20 \
+		-m cluster || status=1; \
 	exit $$status
 
 test-engines: install engine-vllm
