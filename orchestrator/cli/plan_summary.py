@@ -45,7 +45,11 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
         "experiment": plan.name,
         "about": plan.experiment.about,
         "storage": store.uri,
-        "notes": [*plan.source.warnings(plan.name), *_engine_notes(plan)],
+        "notes": [
+            *plan.source.warnings(plan.name),
+            *_engine_notes(plan),
+            *(f"{title}: {pool.notes[-1]}" for title, pool in plan.noisy_pools.items()),
+        ],
         "cells": [_cell(cell, states[cell.cell_id], updates) for cell in plan.cells],
         "cells_owed": sum(not state.settled for state in states.values()),
         "changed": changed_settings(plan, store, untrained),

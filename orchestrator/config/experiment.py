@@ -36,7 +36,10 @@ from orchestrator.config.library_settings import check_name, declared
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.storage.errors import shortened
 
-PLAIN = ("budget", "mask_dead_groups", "rollouts", "match_sizes")  # settings outside of a block
+PLAIN = (
+    *("budget", "mask_dead_groups", "rollouts", "match_sizes"),
+    *("label_noise", "label_noise_seed"),
+)  # settings outside of a block
 BLOCKS = ("probe", "grpo", "lora", "evaluate")
 _OF_THE_SWEEP = "it holds for all cells of an experiment: set it on the experiment"
 # Settings that cannot be axes; the text says what to do instead.
@@ -246,6 +249,11 @@ class Experiment(Settings):
     """Claims to test, stated in advance, such as "hard > random on gsm8k by 3"."""
     match_sizes: bool = False
     """If a policy cannot fill the budget, shrink all subsets to the size that it can fill."""
+    label_noise: float = Field(default=0, ge=0, le=0.5, examples=[0.1])
+    """Replace this share of the training pools' gold answers by wrong ones, to measure what label
+    noise does to each policy. Test sets stay as they are."""
+    label_noise_seed: Seed = 0
+    """Decides which gold answers are replaced, and by what."""
     marking: Literal["lenient", "strict"] = "lenient"
     """How answers are read for rewards and accuracy."""
     max_marking_errors: float = Field(default=0.1, ge=0, le=1)

@@ -144,7 +144,7 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
         with policy_errors(policy, cell.rule.policy):
             size = subset_size(run.store, cell)
             summary = summarise(table, size, policy, cell.seed, samples, group_size=group)
-        yield f"difficulty of {spec.dataset.name} for {spec.model.name}:"
+        yield f"difficulty of {spec.dataset.title} for {spec.model.name}:"
         yield from (f"  {line}" for line in summary_lines(summary))
 
 

@@ -48,4 +48,4 @@ class Run:
 
 def probe_id(spec: ProbeSpec) -> str:
     """A probe's identity within a plan."""
-    return f"{spec.key}/{spec.dataset.name}/{spec.split}/{spec.settings.samples}"
+    return f"{spec.key}/{spec.dataset.title}/{spec.split}/{spec.settings.samples}"

@@ -268,8 +268,8 @@ def with_rivals(cells: Sequence[Cell]) -> list[Cell]:
 
 def cells_of(cells: Sequence[Cell], spec: ProbeSpec) -> list[Cell]:
     """The cells whose subsets come from a probe; of an adaptive probe, those with its K."""
-    name = spec.dataset.name
-    own = [c for c in cells if c.probe.key == spec.key and c.probe.dataset.name == name]
+    title = spec.dataset.title
+    own = [c for c in cells if c.probe.key == spec.key and c.probe.dataset.title == title]
     if not spec.settings.adaptive:
         return own
     return [cell for cell in own if needed_samples(cell.probe) == needed_samples(spec)]

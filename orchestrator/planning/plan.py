@@ -25,10 +25,11 @@ from orchestrator.config.experiment import Axis, Experiment, path_of, value_text
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec, needed_samples, with_rivals
 from orchestrator.planning.load import load_pools
-from orchestrator.planning.pools import Pool, Split, template_hash
+from orchestrator.planning.pools import Dataset, Pool, Split, template_hash, with_label_noise
 from orchestrator.planning.resolve import Resolved, resolve
 from orchestrator.sampling.model import ModelSource
 from policies import is_whole
+from tasks import TaskError
 
 
 def load_claims(
@@ -109,6 +110,15 @@ def expand(experiment: Experiment, resolved: Resolved, pools: Mapping[str, Pool]
     return with_rivals(cells) if experiment.stop_hopeless else cells
 
 
+def _trained_on(dataset: Dataset, experiment: Experiment) -> Dataset:
+    """The data set that an experiment trains on, with its label noise."""
+    return replace(
+        dataset,
+        label_noise=experiment.label_noise,
+        label_noise_seed=experiment.label_noise_seed if experiment.label_noise else 0,
+    )
+
+
 def _cells(
     experiment: Experiment,
     resolved: Resolved,
@@ -128,7 +138,8 @@ def _cells(
     for probe_seed, model_name, dataset in product(probe_seeds, grid.model, grid.dataset):
         model, pool = resolved.models[model_name], pools[dataset]
         settings = experiment.probe.model_copy(update={"seed": probe_seed})
-        probe = _probe_spec(model, pool, "train", settings, specs)
+        trained = pools[_trained_on(pool.dataset, experiment).title]
+        probe = _probe_spec(model, trained, "train", settings, specs)
         baseline = _probe_spec(model, pool, "test", evaluate.as_probe(settings), specs)
         extra_evals = _extra_evals(evaluate, settings, model, dataset, pools, specs)
         total = len(pool.train)
@@ -144,7 +155,7 @@ def _cells(
                 match=match,
                 seed=seed,
                 size=total if takes_whole_pool[policy] else experiment.subset_size(total),
-                train_hash=pool.train_hash,
+                train_hash=trained.train_hash,
                 test_hash=pool.test_hash,
                 grpo=experiment.full_grpo(),
                 lora=experiment.full_lora(model.target_modules),
@@ -190,7 +201,7 @@ def _probe_spec(
     model: ModelSource, pool: Pool, split: Split, settings: Probe, specs: Specs
 ) -> ProbeSpec:
     """The probe with these settings, one object for all cells that read it."""
-    key = (model.name, pool.dataset.name, split, settings.model_dump_json())
+    key = (model.name, pool.dataset.title, split, settings.model_dump_json())
     if key not in specs:
         # A prompt preset may set chat template arguments; the model's own take precedence.
         kwargs = pool.task.chat_template_kwargs | model.chat_template_kwargs
@@ -217,6 +228,7 @@ class Plan:
     # cell_id -> other combinations of axes with this cell: `full` takes the pool at every budget
     shared: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
+    noisy_pools: Mapping[str, Pool] = field(default_factory=dict)  # by title
 
     @property
     def compare_at(self) -> Axis:
@@ -238,7 +250,7 @@ class Plan:
         for spec in self._specs:
             if spec.model.recorded and spec.split == "test":
                 continue  # nothing is trained on a recording, so nothing is evaluated
-            key: tuple[Any, ...] = (spec.key, spec.dataset.name, spec.split)
+            key: tuple[Any, ...] = (spec.key, spec.dataset.title, spec.split)
             if spec.split == "train" and spec.settings.adaptive:
                 key += needed_samples(spec)
             if key not in largest or spec.settings.samples > largest[key].settings.samples:
@@ -257,7 +269,8 @@ class Plan:
 
     def pool(self, spec: ProbeSpec) -> Pool:
         """The loaded dataset of a probe."""
-        return self.pools[spec.dataset.name]
+        pools = self.noisy_pools if spec.dataset.label_noise else self.pools
+        return pools[spec.dataset.title]
 
 
 def make_plan(loaded: LoadedConfig, name: str) -> Plan:
@@ -266,10 +279,30 @@ def make_plan(loaded: LoadedConfig, name: str) -> Plan:
     path = ("experiments", name)
     resolved = resolve(loaded, experiment)
     pools = load_pools(loaded, experiment, resolved, (*path, "budget"))
-    cells = expand(experiment, resolved, pools)
+    noisy = _noisy_pools(loaded, path, pools)
+    cells = expand(experiment, resolved, {**pools, **noisy})
     cells, shared = _distinct(loaded, path, cells)
     claims = load_claims(loaded, name, pools, cells)
-    return Plan(name, loaded, experiment, pools, cells, shared, claims)
+    return Plan(name, loaded, experiment, pools, cells, shared, claims, noisy)
+
+
+def _noisy_pools(
+    loaded: LoadedConfig, path: tuple[str, ...], pools: Mapping[str, Pool]
+) -> dict[str, Pool]:
+    """The pools with label noise, by title."""
+    added: dict[str, Pool] = {}
+    for axes, variant in loaded.experiment(path[-1]).variants:
+        for name in variant.grid.dataset:
+            title = _trained_on(pools[name].dataset, variant).title
+            if title not in pools and title not in added:
+                try:
+                    added[title] = with_label_noise(
+                        pools[name], variant.label_noise, variant.label_noise_seed
+                    )
+                except TaskError as error:
+                    message = f"{error} (dataset {name})"
+                    raise loaded.error(message, *path, "label_noise", axes=axes) from error
+    return added
 
 
 def _distinct(

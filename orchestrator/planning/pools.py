@@ -1,14 +1,20 @@
 """The prompts of a dataset: its training pool and its test set, with content hashes."""
 
+import re
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
 
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
 from orchestrator.storage.proof import canonical_hash, sequence_hash
 from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
+from tasks.base import make_prompt
 from tasks.prompt_table import ROWS, PromptTable
 from tasks.sources.source import ReadTask
 
@@ -23,7 +29,8 @@ class Dataset:
 
     `prompt` configures the chat around a question; `max_marking_errors` is the share of a batch on
     which the marker may fail. `drop_overlap` removes training prompts that are duplicates of
-    questions in the test set, or in those of `apart_from`.
+    questions in the test set, or in those of `apart_from`. `label_noise` replaces that share of the
+    training pool's gold answers by wrong ones: see `with_label_noise`.
     """
 
     name: str
@@ -34,6 +41,16 @@ class Dataset:
     max_marking_errors: float = 1.0
     drop_overlap: bool = False
     apart_from: tuple["Dataset", ...] = ()
+    label_noise: float = 0.0
+    label_noise_seed: int = 0
+
+    @property
+    def title(self) -> str:
+        """The name, with what else distinguishes the pools of one name."""
+        if not self.label_noise:
+            return self.name
+        seed = f" seed {self.label_noise_seed}" if self.label_noise_seed else ""
+        return f"{self.name} with label_noise {self.label_noise:g}{seed}"
 
     def build(self) -> Task:
         """The task. TaskError for an invalid option or data file."""
@@ -51,6 +68,7 @@ class Pool:
     test: PromptTable
     notes: tuple[str, ...] = ()  # what was excluded from the source, and why
     dropped_prompts: int = 0  # training prompts left out for being test questions, or almost
+    mislabeled: frozenset[str] = frozenset()  # ids of training prompts whose answer was replaced
 
     def prompts(self, split: Split) -> PromptTable:
         """The prompts of one split."""
@@ -96,7 +114,59 @@ def load_pool(dataset: Dataset) -> Pool:
                 notes.append(f"dropped: {describe(overlaps, len(train), name)}")
                 train = without_overlap(train, overlaps)
                 dropped += len(overlaps)
-    return Pool(dataset, task, train, test, tuple(notes), dropped)
+    pool = Pool(dataset, task, train, test, tuple(notes), dropped)
+    return with_label_noise(pool, dataset.label_noise, dataset.label_noise_seed)
+
+
+LISTED_ANSWERS = 26  # distinct gold answers of a pool, of which any other is a plausible mistake
+
+
+def with_label_noise(pool: Pool, share: float, seed: int) -> Pool:
+    """The pool with wrong gold answers for a share of its training prompts; the test set stays.
+
+    Which prompts and which answers depends on the seed and the prompts' ids alone; a larger share
+    replaces the same answers and further ones. A prompt with another answer has another id: it is
+    sampled again, and the samples of all others are kept. A gold is replaced by another gold of the
+    pool; by the next number where many golds are distinct and it is a number.
+    """
+    if not share:
+        return pool
+    train, task = pool.train, pool.task
+    draws = _draws(train, seed)
+    rows = np.argsort(draws, kind="stable")[: round(share * len(train))]
+    golds = pc.unique(train.column("answer")).sort()
+    if len(golds) == 1:
+        raise TaskError("label_noise: all golds of the pool are equal: leave it out")
+    wrong = []
+    for prompt, draw in zip(train.take(rows), draws[rows].tolist(), strict=True):
+        other = draw % (len(golds) - 1)
+        answer = golds[other + (other >= golds.index(prompt.answer).as_py())].as_py()
+        if len(golds) > LISTED_ANSWERS and re.fullmatch(r"-?[\d,]+", prompt.answer):
+            with task_errors(task, "perturb()"):
+                answer = task.perturb(prompt)
+        wrong.append(make_prompt(task.name, prompt.question, answer, prompt.tier))
+    kept = np.ones(len(train), dtype=bool)
+    kept[rows] = False
+    batches = [*train.filter(kept).batches, *PromptTable.of(wrong).batches]
+    return replace(
+        pool,
+        dataset=replace(pool.dataset, label_noise=share, label_noise_seed=seed),
+        train=PromptTable(batches).distinct(),
+        notes=(*pool.notes, f"{len(wrong):,} of {len(train):,} gold answers are replaced"),
+        mislabeled=frozenset(prompt.prompt_id for prompt in wrong),
+    )
+
+
+def _draws(prompts: PromptTable, seed: int) -> npt.NDArray[np.uint64]:
+    """A pseudo-random number per prompt, from its id and the seed (the mixer of SplitMix64)."""
+    x = prompts.keys
+    if x is None:  # a task of the user's own has other ids
+        ids = prompts.column("prompt_id").to_pylist()
+        x = np.array([int(make_prompt("", i, "", "").prompt_id, 16) for i in ids], dtype=np.uint64)
+    x = x + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 def load_prompts(task: Task, split: Split) -> PromptTable:

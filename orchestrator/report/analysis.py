@@ -51,7 +51,8 @@ class SweepAnalysis:
 
 def analyse(plan: Plan, store: Store) -> SweepAnalysis:
     """Analyse what the store holds of a plan."""
-    rows = read_rows(store, plan.cells)
+    mislabeled = {title: pool.mislabeled for title, pool in plan.noisy_pools.items()}
+    rows = read_rows(store, plan.cells, mislabeled)
     spreads = read_spreads(store, [row.cell for row in rows])
     compared = families(_in_every_block(plan, rows), plan.compare_at, spreads)
     manifest = store.read_json("sweeps", f"{plan.name}.json") or {}

@@ -54,7 +54,7 @@ def pool_title(plan: Plan, spec: ProbeSpec) -> str:
     swept = {axis: value for axis, value in cells[0].swept.items() if axis.startswith("probe.")}
     same = {a: v for a, v in swept.items() if all(cell.swept[a] == v for cell in cells)}
     seed = f"probe {spec.settings.seed}" if spec.settings.seed else ""
-    name = f"{spec.model.name} on {spec.dataset.name}"
+    name = f"{spec.model.name} on {spec.dataset.title}"
     return ", ".join(filter(None, [name, seed, axes_text(same)]))
 
 

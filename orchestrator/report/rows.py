@@ -1,10 +1,11 @@
 """The store -> one row per finished cell: the only module of the report that reads results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from math import isfinite
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +47,8 @@ class Row:
     costs: axis of `fairness.AXES` -> cumulative cost after each update. policy_stopped: some cell
     of its policy was stopped early, so comparing the others would favour the policy. log: the
     trainer's, name -> update -> value. answers: some test questions -> a completion before and
-    after training. finished: when the result was written, in UTC.
+    after training. finished: when the result was written, in UTC. mislabeled: prompts of the
+    subset whose gold answer label noise has replaced; None without label noise.
     """
 
     cell: Cell
@@ -63,6 +65,7 @@ class Row:
     log: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     answers: Mapping[str, tuple[AnswerText, AnswerText]] = field(default_factory=dict)
     finished: datetime | None = None
+    mislabeled: int | None = None
 
     @cached_property
     def curve(self) -> dict[int, float]:
@@ -75,14 +78,19 @@ class Row:
         return {i: c / n for i, (n, c) in self.counts[OWN][update].items() if n}
 
 
-def read_rows(store: Store, cells: Sequence[Cell]) -> list[Row]:
-    """The rows of the finished cells, in the given order."""
+def read_rows(
+    store: Store, cells: Sequence[Cell], mislabeled: Mapping[str, Set[str]] = MappingProxyType({})
+) -> list[Row]:
+    """The rows of the finished cells, in the given order.
+
+    `mislabeled`: title of a data set with label noise -> ids of the prompts with a wrong gold.
+    """
     stopped = {
         axes_without(cell, "seed")
         for cell in cells
         if CellFolder(store, cell.cell_id).is_stopped(cell)
     }
-    rows = (_read_row(store, cell) for cell in cells)
+    rows = (_read_row(store, cell, mislabeled.get(cell.probe.dataset.title)) for cell in cells)
     return [
         replace(row, policy_stopped=axes_without(row.cell, "seed") in stopped)
         for row in rows
@@ -102,7 +110,7 @@ def learnable_gain_points(rows: Sequence[Row]) -> list[tuple[Row, tuple[float, f
     return [(row, point) for row, point in pairs if all(map(isfinite, point))]
 
 
-def _read_row(store: Store, cell: Cell) -> Row | None:
+def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | None:
     folder = CellFolder(store, cell.cell_id)
     finished = folder.finished()
     if finished is None:
@@ -137,6 +145,9 @@ def _read_row(store: Store, cell: Cell) -> Row | None:
         log=by_name,
         answers=_answers(evaluations, cell.updates),
         finished=folder.finished_at(result),
+        mislabeled=None
+        if mislabeled is None or subset is None
+        else len(mislabeled & {*subset["prompt_id"].to_pylist()}),
     )
 
 

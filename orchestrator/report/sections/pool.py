@@ -108,7 +108,7 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
 
 def pool_section(pool: PoolOutcomes) -> Section:
     """The figures of one training probe; a paragraph in their place while samples are missing."""
-    anchor = f"difficulty-{pool.spec.key}-{pool.spec.dataset.name}"
+    anchor = f"difficulty-{pool.spec.key}-{pool.spec.dataset.title.replace(' ', '-')}"
     blocks: list[Block] = [Paragraph(pool.missing)]
     if pool.table is not None:
         samples = pool.spec.settings.samples

@@ -307,9 +307,11 @@ def results(rows: Sequence[Row]) -> Table:
     swept = list(dict.fromkeys(axis for row in rows for axis in row.cell.swept))
     discards = any("learnable_drawn_pct" in row.result for row in rows)
     of_drawn = ("of drawn", "rollouts", "discarded %") * discards
+    noisy = any(row.mislabeled is not None for row in rows)
     head = (
         *("model", "dataset", "policy", "seed", *swept, "accuracy", "gain in points [95 %]"),
         *("learnable %", *of_drawn, "updates", "generated tokens", "seconds", "tied at cutoff"),
+        *("wrong golds",) * noisy,
     )
     drawn = (
         " Learnable % is the share of live groups among those trained on; of drawn: among all that "
@@ -318,16 +320,16 @@ def results(rows: Sequence[Row]) -> Table:
     return Table(
         "Every cell",
         head,
-        [_result(row, swept, discards) for row in rows],
+        [_result(row, swept, discards, noisy) for row in rows],
         "Gain: final minus base accuracy of this run, with its 95 % interval over questions; it "
         "does not cover other seeds. Generated tokens: those of training. Tied at cutoff: prompts "
         "chosen at random among those whose score equals that of the last chosen one."
-        + drawn
-        * discards,
+        + drawn * discards
+        + " Wrong golds: prompts of the subset whose gold answer label noise has replaced." * noisy,
     )
 
 
-def _result(row: Row, swept: Sequence[str], discards: bool) -> tuple[str, ...]:
+def _result(row: Row, swept: Sequence[str], discards: bool, noisy: bool) -> tuple[str, ...]:
     result, ledger = row.result, row.result["ledger"]
     lost = ledger.get("discarded_rollouts", 0)
     of_drawn = (
@@ -349,6 +351,7 @@ def _result(row: Row, swept: Sequence[str], discards: bool) -> tuple[str, ...]:
         f"{ledger['generated_tokens']:,}",
         f"{ledger['seconds']:.0f}",
         f"{row.ties['chosen']} of {row.ties['pool']}" if row.ties else NONE,
+        *((NONE if row.mislabeled is None else str(row.mislabeled),) * noisy),
     )
 
 

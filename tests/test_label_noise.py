@@ -1,0 +1,121 @@
+"""Wrong gold answers in the training pool: which, how many, and what depends on them."""
+
+from pathlib import Path
+
+import pytest
+from factories import finished_sweep, small_plan
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.cli.main import main
+from orchestrator.config.catalog import load_config
+from orchestrator.planning.pools import Dataset, Pool, load_pool, with_label_noise
+from orchestrator.report.analysis import analyse
+from orchestrator.report.render import page_html
+from orchestrator.report.rows import read_rows
+from orchestrator.report.sections.page import sweep_page
+from orchestrator.report.sections.tables import results
+from orchestrator.storage.errors import UserError
+from tasks import Prompt
+
+LETTERS = load_pool(Dataset("few", "shuffled_objects", {"train": 80, "test": 20}, "lenient"))
+NUMBERS = load_pool(Dataset("sums", "arithmetic", {"train": 80, "test": 20}, "lenient"))
+GRID = {"model": ["stub"], "dataset": ["small"], "policy": ["hard", "random"], "seed": [0]}
+
+
+def golds(pool: Pool) -> dict[str, str]:
+    return {prompt.question: prompt.answer for prompt in pool.train}
+
+
+def replaced(pool: Pool, clean: Pool) -> dict[str, str]:
+    """Question -> wrong gold."""
+    own = golds(clean)
+    return {q: answer for q, answer in golds(pool).items() if answer != own[q]}
+
+
+@pytest.mark.parametrize("clean", [LETTERS, NUMBERS])
+@given(share=st.floats(0.01, 0.5), seed=st.integers(0, 2**32 - 1))
+def test_a_share_of_the_golds_is_wrong_and_nothing_else_changes(
+    clean: Pool, share: float, seed: int
+) -> None:
+    noisy = with_label_noise(clean, share, seed)
+    wrong = replaced(noisy, clean)
+    assert len(wrong) == len(noisy.mislabeled) == round(share * 80)
+    assert golds(noisy).keys() == golds(clean).keys()
+    assert noisy.test == clean.test and noisy.test_hash == clean.test_hash
+    by_question = {prompt.question: prompt for prompt in noisy.train}
+    assert {by_question[q].prompt_id for q in wrong} == noisy.mislabeled
+    untouched = {p.prompt_id for p in clean.train} & {p.prompt_id for p in noisy.train}
+    assert len(untouched) == 80 - len(wrong), "their samples are kept"
+    for prompt in clean.train:
+        answer = noisy.task.format_answer(by_question[prompt.question].answer)
+        outcome = noisy.task.mark(answer, prompt.answer).outcome
+        assert outcome == ("wrong" if prompt.question in wrong else "correct")
+
+
+def test_the_wrong_golds_depend_on_the_seed_and_a_larger_share_adds_to_them() -> None:
+    less, more = (replaced(with_label_noise(LETTERS, s, 3), LETTERS) for s in (0.1, 0.3))
+    assert less.items() <= more.items()
+    assert replaced(with_label_noise(LETTERS, 0.1, 3), LETTERS) == less
+    assert replaced(with_label_noise(LETTERS, 0.1, 4), LETTERS).keys() != less.keys()
+    again = load_pool(
+        Dataset(**vars(LETTERS.dataset) | {"label_noise": 0.1, "label_noise_seed": 3})
+    )
+    assert replaced(again, LETTERS) == less, "any process builds the same pool"
+    letters = set(golds(LETTERS).values())
+    assert {*more.values()} == letters, "no letter is preferred"
+
+
+def test_prompts_with_ids_of_another_form_are_replaced_too() -> None:
+    prompts = [Prompt(f"own {i}", f"Q{i}", "A" if i % 2 else "B", "") for i in range(40)]
+    pool = Pool(LETTERS.dataset, LETTERS.task, type(LETTERS.train).of(prompts), LETTERS.test)
+    assert len(replaced(with_label_noise(pool, 0.25, 0), pool)) == 10
+
+
+def test_label_noise_is_an_axis(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, grid=GRID | {"label_noise": [0, 0.1, 0.25]})
+    clean = small_plan(tmp_path / "clean")
+    assert [c.cell_id for c in plan.cells[:2]] == [c.cell_id for c in clean.cells]
+    assert len({cell.cell_id for cell in plan.cells}) == 6
+    assert len({cell.train_hash for cell in plan.cells}) == 3
+    assert len({cell.probe.key for cell in plan.cells}) == 1, "equal samples are drawn once"
+    assert len({cell.baseline.key for cell in plan.cells}) == 1
+    trained = [spec for spec in plan.probes if spec.split == "train"]
+    assert [len(plan.pool(spec).mislabeled) for spec in trained] == [0, 4, 10]
+    assert [*plan.pools] == ["small"]
+    text = Path(plan.source.file).read_text()
+    plan.source.file.write_text(text.replace("0.25", "0.75"))
+    with pytest.raises(UserError, match=r"label_noise\.2: label_noise is 0\.75: write .* 0\.5"):
+        load_config(plan.source.file)
+
+
+def test_a_pool_with_one_gold_cannot_have_wrong_ones(tmp_path: Path) -> None:
+    file = tmp_path / "q.jsonl"
+    file.write_text("".join(f'{{"q": "Q{i}", "a": "yes"}}\n' for i in range(60)))
+    options = {"path": str(file), "question": "q", "answer": "a", "marker": "text"}
+    datasets = {"mine": {"task": "file", "options": options | {"test_share": 0.2}}}
+    with pytest.raises(UserError, match=r"label_noise: .*all golds .* equal.*\(dataset mine\)"):
+        small_plan(tmp_path, grid=GRID | {"dataset": ["mine"]}, datasets=datasets, label_noise=0.1)
+
+
+def test_the_report_counts_the_wrong_golds_of_each_subset(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path, grid=GRID | {"label_noise": [0, 0.5]}, budget=32)
+    rows = read_rows(store, plan.cells, {t: p.mislabeled for t, p in plan.noisy_pools.items()})
+    noisy = plan.pool(plan.cells[-1].probe)
+    first = sum(prompt.prompt_id in noisy.mislabeled for prompt in noisy.train[:32])
+    assert first >= 12
+    assert [row.mislabeled for row in rows] == [None, None, first, first]
+    table = results(rows)
+    assert table.head[-1] == "wrong golds"
+    assert [row[-1] for row in table.body] == ["–", "–", str(first), str(first)]
+    assert "wrong golds" not in results(read_rows(store, plan.cells)).head
+    assert "wrong golds" in page_html(sweep_page(analyse(plan, store)))
+
+
+def test_plan_says_how_many_golds_are_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = small_plan(tmp_path, label_noise=0.1, label_noise_seed=2)
+    assert main(["plan", str(plan.source.file), "-e", "small"]) == 0
+    line = "small with label_noise 0.1 seed 2: 4 of 40 gold answers are replaced"
+    assert line in capsys.readouterr().out
