@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from factories import finished_sweep, small_plan
 from hypothesis import given
@@ -9,14 +10,18 @@ from hypothesis import strategies as st
 
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
+from orchestrator.pipeline.run import Run
 from orchestrator.planning.pools import Dataset, Pool, load_pool, with_label_noise
+from orchestrator.probing.outcomes import MissingSamples
 from orchestrator.report.analysis import analyse
 from orchestrator.report.render import page_html
 from orchestrator.report.rows import read_rows
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.tables import results
 from orchestrator.storage.errors import UserError
+from orchestrator.storage.store import Store
 from tasks import Prompt
+from tasks.prompt_table import PromptTable
 
 LETTERS = load_pool(Dataset("few", "shuffled_objects", {"train": 80, "test": 20}, "lenient"))
 NUMBERS = load_pool(Dataset("sums", "arithmetic", {"train": 80, "test": 20}, "lenient"))
@@ -87,6 +92,37 @@ def test_label_noise_is_an_axis(tmp_path: Path) -> None:
     plan.source.file.write_text(text.replace("0.25", "0.75"))
     with pytest.raises(UserError, match=r"label_noise\.2: label_noise is 0\.75: write .* 0\.5"):
         load_config(plan.source.file)
+
+
+def test_prompts_that_pools_share_are_sampled_once(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, grid=GRID | {"label_noise": [0.1, 0, 0.25]})
+    run = Run.of(plan, Store(str(tmp_path / "runs")))
+    trained = [spec for spec in plan.probes if spec.split == "train"]
+    missing = [[*run.pending(spec).work] for spec in trained]
+    assert [len(requests) for requests in missing] == [40, 4, 6], "0.25 has 4 of 0.1, and 30 of 0"
+    assert len({prompt.prompt_id for requests in missing for prompt, _ in requests}) == 50
+    assert all(indices == (0, 1, 2, 3) for requests in missing for _, indices in requests)
+
+
+@given(st.data())
+def test_missing_samples_without_those_of_another_pool(data: st.DataObject) -> None:
+    def pool(first: int, count: int, k: int) -> MissingSamples:
+        present = data.draw(
+            st.lists(
+                st.lists(st.booleans(), min_size=k, max_size=k), min_size=count, max_size=count
+            )
+        )
+        prompts = [Prompt(f"{i:016x}", "Q", "A", "") for i in range(first, first + count)]
+        return MissingSamples(
+            PromptTable.of(prompts), np.array(present, dtype=bool).reshape(count, k)
+        )
+
+    def pairs(missing: MissingSamples) -> set[tuple[str, int]]:
+        return {(prompt.prompt_id, index) for prompt, indices in missing for index in indices}
+
+    one, other = pool(0, 5, 3), pool(3, 4, data.draw(st.integers(1, 4)))
+    assert pairs(one.without(other)) == pairs(one) - pairs(other)
+    assert one.without(other).samples == len(pairs(one) - pairs(other))
 
 
 def test_a_pool_with_one_gold_cannot_have_wrong_ones(tmp_path: Path) -> None:

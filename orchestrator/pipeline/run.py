@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from types import MappingProxyType
 
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.plan import Plan
+from orchestrator.probing.outcomes import MissingSamples
 from orchestrator.probing.probe import PendingSamples, pending_samples
 from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.storage.store import Store
@@ -42,8 +44,19 @@ class Run:
         return self.folders[name]
 
     def pending(self, spec: ProbeSpec) -> PendingSamples:
-        """What a probe still has to sample."""
-        return pending_samples(self.plan, spec, self.folder(spec))
+        """What a probe still has to sample.
+
+        Pools that differ in their label noise share prompts: the plan's first probe of them draws
+        those, and the others the rest.
+        """
+        work = pending_samples(self.plan, spec, self.folder(spec)).work
+        for earlier in takewhile(lambda each: probe_id(each) != probe_id(spec), self.plan.probes):
+            same = earlier.key == spec.key and earlier.split == spec.split
+            if same and earlier.dataset.name == spec.dataset.name:
+                drawn = pending_samples(self.plan, earlier, self.folder(earlier)).work
+                if isinstance(work, MissingSamples) and isinstance(drawn, MissingSamples):
+                    work = work.without(drawn)
+        return PendingSamples(work)
 
 
 def probe_id(spec: ProbeSpec) -> str:

@@ -68,6 +68,18 @@ class MissingSamples(Sequence[SampleRequest]):
         for prompt, absent in zip(prompts, self.absent, strict=True):
             yield prompt, tuple(np.flatnonzero(absent).tolist())
 
+    def without(self, drawn: "MissingSamples") -> "MissingSamples":
+        """The samples that are not among those of another pool."""
+        place = np.full(len(drawn.prompts) + 1, -1)  # the last one: of ids that it does not have
+        place[drawn.rows] = np.arange(len(drawn.rows))
+        at = place[drawn.prompts.rows_of(self.prompts.ids(self.rows))]
+        present = np.ones((len(self.prompts), self.absent.shape[1]), dtype=bool)
+        absent, shared = self.absent.copy(), at >= 0
+        k = min(self.absent.shape[1], drawn.absent.shape[1])
+        absent[shared, :k] &= ~drawn.absent[at[shared], :k]
+        present[self.rows] = ~absent
+        return MissingSamples(self.prompts, present)
+
     @property
     def samples(self) -> int:
         """All missing samples."""

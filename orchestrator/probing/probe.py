@@ -9,8 +9,9 @@ from all outcomes so far.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -276,11 +277,16 @@ class ProbeActor:
         return samples.select(COUNTED).to_pylist(), failure
 
 
-class PendingSamples(NamedTuple):
+@dataclass(frozen=True)
+class PendingSamples:
     """The samples that a probe is missing; an adaptive probe may need fewer."""
 
-    samples: int
     work: MissingSamples | Frontier
+
+    @cached_property
+    def samples(self) -> int:
+        """How many."""
+        return self.work.samples if isinstance(self.work, MissingSamples) else self.work.remaining()
 
     @property
     def at_most(self) -> bool:
@@ -319,10 +325,8 @@ def pending_samples(plan: Plan, spec: ProbeSpec, folder: ProbeFolder) -> Pending
     """What a probe of the plan still has to sample."""
     targets = targets_of(plan, spec)
     if targets is None:
-        missing = folder.missing()
-        return PendingSamples(missing.samples, missing)
-    frontier = Frontier(spec, targets, folder.outcomes())
-    return PendingSamples(frontier.remaining(), frontier)
+        return PendingSamples(folder.missing())
+    return PendingSamples(Frontier(spec, targets, folder.outcomes()))
 
 
 def sampler_groups(plan: Plan) -> list[list[ProbeSpec]]:
