@@ -15,7 +15,7 @@ from orchestrator.stats.fairness import (
     cost_curve,
     truncate_at,
 )
-from orchestrator.storage.schema import GROUPS, LOG, empty
+from orchestrator.storage.schema import GROUPS, LOG
 
 SAME = {"updates": 10, "rollouts": 80, "prompts": 8, "generated_tokens": 1000.0}
 
@@ -126,7 +126,7 @@ def test_costs_are_cumulated_over_updates() -> None:
 
 
 def test_seconds_follow_the_trainers_own_where_all_are_there() -> None:
-    none = empty(GROUPS)
+    none = GROUPS.empty_table()
     assert cost_curve("seconds", 2, none, log((1, 3.0), (2, 1.0)), 8.0).tolist() == [0, 6, 8]
     assert cost_curve("seconds", 2, none, log((1, 3.0)), 8.0).tolist() == [0, 4, 8]
     assert cost_curve("seconds", 2, none, log((1, 0.0), (2, 0.0)), 8.0).tolist() == [0, 4, 8]

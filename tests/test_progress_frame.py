@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from orchestrator.cost.forecast import TimeLeft
-from orchestrator.pipeline.progress_frame import CellLine, Phase, Totals, frame
+from orchestrator.pipeline.progress import CellLine, Phase, Totals, frame
 
 PHASE = Phase("training", 0.25, "25 %")
 

@@ -216,14 +216,14 @@ def test_every_evaluation_of_trained_weights_counts_for_estimates(tmp_path: Path
 
 def dies_writing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Make writing the file of that name fail, as a kill just before would."""
-    write = Store._write
+    write = Store.write_bytes
 
-    def failing(self: Store, path: str, data: bytes) -> None:
-        if path.endswith(name):
+    def failing(self: Store, data: bytes, *path: str) -> None:
+        if path[-1].endswith(name):
             raise OSError("killed")
-        write(self, path, data)
+        write(self, data, *path)
 
-    monkeypatch.setattr(Store, "_write", failing)
+    monkeypatch.setattr(Store, "write_bytes", failing)
 
 
 @pytest.mark.parametrize("name", ["groups", "evaluations", "log"])

@@ -27,7 +27,7 @@ from orchestrator.selection.stored import store_subset
 from orchestrator.selection.subsets import SubsetRequest, policy_entry, reason, select, with_reason
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.proof import canonical_hash
-from orchestrator.storage.schema import MARKED, SAMPLES, SUBSET, empty
+from orchestrator.storage.schema import MARKED, SAMPLES, SUBSET
 from orchestrator.storage.store import Store
 from policies import PolicyError, get_policy, tie_breakers
 
@@ -63,7 +63,7 @@ def probe_folder(
         write_part(store, "key", split, part)
     for pool in pools:
         why = {"probe_key": "key", "pool": canonical_hash([*pool]), "marker": marker}
-        subset = with_reason(empty(SUBSET), why)
+        subset = with_reason(SUBSET.empty_table(), why)
         store.write_table(subset, "subsets", f"{canonical_hash([pool, marker])}.parquet")
     return folder / "probes" / "key"
 
@@ -542,7 +542,9 @@ def test_the_parts_of_one_pool_are_selected_from_under_any_path_in_their_storage
     folder = probe_folder(tmp_path / "runs", samples("ab"), samples("cd"))
     own = tmp_path / "subset.parquet"
     expected = select_file([folder], PolicyEntry(policy="hard"), "3", 0, own)
-    mine = with_reason(empty(SUBSET), expected)  # as older versions wrote it, without a proof
+    mine = with_reason(
+        SUBSET.empty_table(), expected
+    )  # as older versions wrote it, without a proof
     pq.write_table(mine, folder.parent.parent / "subsets" / "mine.parquet")
     (tmp_path / "link").symlink_to(folder)
     monkeypatch.chdir(folder)

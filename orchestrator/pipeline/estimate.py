@@ -178,11 +178,21 @@ class _Estimator:
         return speeds
 
     def _nominal_cost(self, cell: Cell, size: ModelSize) -> Cost:
+        folder, group_size = self.run.folder(cell.probe), cell.batch.group_size
         pool, test = self._pool_lengths(cell.probe), self._pool_lengths(cell.baseline)
-        draws, key = self._draws(cell), (probe_id(cell.probe), cell.batch.group_size)
-        if key not in self._live:  # the live share that the base model would have on the whole pool
-            self._live[key] = live_share(self.run.folder(cell.probe).codes, key[1])
-        lengths = self._subset_lengths(cell) or pool
+        subset, lengths, draws = read_subset(self.store, cell), pool, 1.0
+        if cell.online:
+            rates = None if subset is None else subset["pass_rate"].to_numpy()
+            policy = build_online_policy(cell.online)
+            with policy_errors(policy, cell.online.policy):
+                draws = expected_draws(policy, rates, group_size)
+        if subset is not None:
+            rows = folder.prompts.rows_of(subset["prompt_id"])
+            rows = rows[rows >= 0]
+            lengths = token_lengths(folder.tokens[rows], folder.prompts.take(rows), cell.probe)
+        key = probe_id(cell.probe), group_size
+        if key not in self._live:  # what the base model would have on the whole pool
+            self._live[key] = live_share(folder.codes, group_size)
         # What is drawn again until it is live is trained on as live groups.
         expected = Expected(lengths, pool, test, self._live[key] if draws == 1 else 1.0, draws)
         work = cell_workload(self.plan, cell, expected)
@@ -193,31 +203,11 @@ class _Estimator:
         speed = self.speeds[cell.probe.model.name]
         return speed.calibration(self._nominal_cost(cell, speed.size)) if speed.size else None
 
-    def _draws(self, cell: Cell) -> float:
-        """Rollouts drawn per rollout that the cell trains on."""
-        if cell.online is None:
-            return 1.0
-        subset = read_subset(self.store, cell)
-        rates = None if subset is None else subset["pass_rate"].to_numpy()
-        policy = build_online_policy(cell.online)
-        with policy_errors(policy, cell.online.policy):
-            return expected_draws(policy, rates, cell.batch.group_size)
-
-    def _subset_lengths(self, cell: Cell) -> TokenLengths | None:
-        """Completion lengths of the cell's subset; None before one is selected."""
-        subset, train = read_subset(self.store, cell), self.plan.pool(cell.probe).train
-        if subset is None:
-            return None
-        rows = train.rows_of(subset["prompt_id"])
-        rows = rows[rows >= 0]
-        return token_lengths(self.run.folder(cell.probe).tokens[rows], train.take(rows), cell.probe)
-
     def _pool_lengths(self, spec: ProbeSpec) -> TokenLengths:
         """The lengths of all prompts of a probe."""
-        key = probe_id(spec)
+        key, folder = probe_id(spec), self.run.folder(spec)
         if key not in self._lengths:
-            prompts = self.plan.pool(spec).prompts(spec.split)
-            self._lengths[key] = token_lengths(self.run.folder(spec).tokens, prompts, spec)
+            self._lengths[key] = token_lengths(folder.tokens, folder.prompts, spec)
         return self._lengths[key]
 
     def probe_cost(self, spec: ProbeSpec) -> ProbeCost | None:

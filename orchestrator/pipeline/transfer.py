@@ -20,7 +20,7 @@ from typing import BinaryIO, Self, TextIO
 from cluster.ending import at_end
 from orchestrator.cost.forecast import TimeLeft
 from orchestrator.pipeline.live_region import LiveRegion, can_redraw
-from orchestrator.pipeline.progress_frame import Phase, phase_row, time_left
+from orchestrator.pipeline.progress import Phase, phase_row, time_left
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.locks import exclusive
 from tasks import TaskError

@@ -27,7 +27,7 @@ from orchestrator.planning.pools import Split
 from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes
 from orchestrator.probing.samples import marks_are_current, update_marks
 from orchestrator.storage.proof import canonical_hash
-from orchestrator.storage.schema import MARKED, SAMPLES, empty
+from orchestrator.storage.schema import MARKED, SAMPLES
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt, Task
 from tasks.prompt_table import PromptTable
@@ -291,7 +291,7 @@ class ProbeFolder:
         samples are missing, unless `partial`.
         """
         columns = list(dict.fromkeys((*PAIR, *columns)))
-        tables = [empty(SAMPLES).select(columns)]
+        tables = [SAMPLES.empty_table().select(columns)]
         tables += [rows.samples.select(columns) for rows in self.rows(columns)]
         samples = _distinct(pa.concat_tables(tables))
         if not partial:

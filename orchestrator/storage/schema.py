@@ -85,8 +85,3 @@ EVALUATIONS = pa.schema(
 
 # What the trainer logged, one number per row; names are TRL's own (loss, entropy, grad_norm, …).
 LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})
-
-
-def empty(schema: pa.Schema) -> pa.Table:
-    """A table without rows."""
-    return schema.empty_table()

@@ -30,7 +30,7 @@ from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import subset_size
 from orchestrator.storage.proof import FileProof
-from orchestrator.storage.schema import EVALUATIONS, LOG, empty
+from orchestrator.storage.schema import EVALUATIONS, LOG
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import (
     DISCARDED,
@@ -195,7 +195,7 @@ class CellRecord:
     """Everything that a trial measures."""
 
     groups: GroupRecorder = field(default_factory=GroupRecorder)
-    evaluations: pa.Table = field(default_factory=lambda: empty(EVALUATIONS))
+    evaluations: pa.Table = field(default_factory=lambda: EVALUATIONS.empty_table())
     log: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
