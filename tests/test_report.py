@@ -42,6 +42,7 @@ from orchestrator.report.sections.verdicts import SINGLE_SEED, FamilyVerdict, fa
 from orchestrator.stats.inference import Effect, pooled_spread
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store
+from orchestrator.tracking.views import description
 from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.record import CellRecord, finish
 
@@ -637,3 +638,28 @@ def executed(notebook: Path) -> list[str]:
                 value = eval(compile(ast.Expression(last.value), notebook.name, "eval"), names)
                 outputs.append(value._repr_html_() if hasattr(value, "_repr_html_") else "")
     return outputs
+
+
+def test_a_policy_whose_cells_end_below_the_base_model_is_named(tmp_path: Path) -> None:
+    plan, store = finished_sweep(tmp_path, policies=["hard", "random"], seeds=[0, 1, 2])
+    rows = read_rows(store, plan.cells)
+    large, small = Effect(-0.3, -0.4, -0.2, 1e-6), Effect(-0.1, -0.2, 0, 0.008)
+    clear = {("hard", 0): large, ("hard", 2): small}
+    gain = {"hard": Effect(-0.05, -0.12, 0.02, 0.02), "random": Effect(0.1, 0.05, 0.15, 1e-6)}
+    changed = [
+        dataclasses.replace(
+            row, gain=clear.get((row.cell.policy, row.cell.seed), gain[row.cell.policy])
+        )
+        for row in rows
+    ]
+    [family] = families(changed)
+    verdict = family_verdict(family)
+    line = (
+        "hard ended below the base model in 2 of 3 seeds: −30.0 [−40.0, −20.0] points with seed 0, "
+        "the worst"
+    )
+    assert verdict.below_base == (line,) and line in verdict.lines
+    assert line.partition(":")[0] in description([verdict])
+    assert line in section_html(Section("a", "A", (verdict,)))
+    [family] = families(rows)
+    assert family_verdict(family).below_base == ()

@@ -1,5 +1,6 @@
 """The conclusions of each family in words: which policy is better, and what limits that."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,9 @@ from orchestrator.report.compare import (
     unread_policies,
     whole_pool_policy,
 )
+from orchestrator.report.sections.tables import effect_text
 from orchestrator.stats.comparison import Comparison
+from orchestrator.stats.inference import LEVEL
 from orchestrator.stats.sentences import sentence
 
 SINGLE_SEED = (
@@ -37,13 +40,14 @@ class FamilyVerdict:
     """The conclusions of one family, the decided pairs first, and their caveats.
 
     `read_at`: where accuracies were read. `single`: the sentence in place of pairs where one policy
-    only is finished.
+    only is finished. `below_base`: the policies of which cells ended worse than they began.
     """
 
     title: str
     read_at: str
     pairs: tuple[PairVerdict, ...]
     single: str
+    below_base: tuple[str, ...]
     matches: tuple[str, ...]
     caveats: tuple[str, ...]
     kind: ClassVar[str] = "family_verdict"
@@ -51,7 +55,8 @@ class FamilyVerdict:
     @property
     def lines(self) -> list[str]:
         """Everything but the caveats, one sentence each."""
-        return [*([pair.text for pair in self.pairs] or [self.single]), *self.matches]
+        pairs = [pair.text for pair in self.pairs] or [self.single]
+        return [*pairs, *self.below_base, *self.matches]
 
 
 def family_verdict(family: Family) -> FamilyVerdict:
@@ -71,9 +76,24 @@ def family_verdict(family: Family) -> FamilyVerdict:
             if len(family.by_policy()) > 1
             else f"only {family.rows[0].cell.policy} is finished: no policy to compare it with"
         ),
+        below_base=tuple(_below_base(family)),
         matches=tuple(map(str, family.matches)),
         caveats=tuple(_caveats(family)),
     )
+
+
+def _below_base(family: Family) -> Iterator[str]:
+    """A sentence for each policy with cells that are below the base model beyond chance."""
+    by_policy = family.by_policy()
+    for policy, rows in by_policy.items():
+        below = [row for row in rows if row.gain.mean < 0 and row.gain.p < LEVEL / len(family.rows)]
+        if below:
+            worst = min(below, key=lambda row: row.gain.mean)
+            yield (
+                f"{policy} ended below the base model in {len(below)} of {len(rows)} "
+                f"seed{'s' * (len(rows) > 1)}: {effect_text(worst.gain)} points with seed "
+                f"{worst.cell.seed}" + ", the worst" * (len(below) > 1)
+            )
 
 
 def _read_at(family: Family) -> str:
