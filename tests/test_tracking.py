@@ -41,7 +41,7 @@ from orchestrator.tracking import (
 from orchestrator.tracking import client as tracking_client
 from orchestrator.tracking import runs as tracking_runs
 from orchestrator.tracking.client import connect
-from orchestrator.tracking.views import as_csv, clean, flatten, sweep_tags
+from orchestrator.tracking.views import as_csv, clean, flatten, sweep_params, sweep_tags
 
 HERE = Path(__file__).parent
 
@@ -266,6 +266,12 @@ def test_settings_of_later_versions_keep_the_parent_run_of_an_older_storage(
 ) -> None:
     experiment = load_config(experiments(tmp_path)).experiment(NAME)
     assert sweep_tags(NAME, experiment)["decile.settings"] == "50e56acb5dc87ed2"
+    for axis in ({"rollouts": ["decile", "trl"]}, {"label_noise": [0, 0.1]}):
+        grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard"], **axis}
+        swept = load_config(experiments(tmp_path, grid=grid)).experiment(NAME)
+        assert not axis.keys() & sweep_params(swept).keys()
+    noisy = load_config(experiments(tmp_path, label_noise=0.1)).experiment(NAME)
+    assert sweep_params(noisy)["label_noise"] == "0.1"
 
 
 @pytest.mark.slow

@@ -89,6 +89,7 @@ def id_settings(cell: Cell) -> dict[str, Any]:
         f"marking of {dataset}": cell.probe.marker,
         f"training prompts of {dataset}": cell.train_hash,
         f"test questions of {dataset}": cell.test_hash,
+        "label_noise": cell.probe.dataset.label_noise,
         "other evaluations": [extra.identity for extra in cell.extra_evals],
         "budget": cell.size,
         "match_sizes": [rule.model_dump() for rule in cell.match],

@@ -131,8 +131,10 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
         del settings[name]
     for block in ("probe", "evaluate"):
         settings[block].pop("engine_python", None)
-    if settings["rollouts"] == "decile":  # not part of a cell's id either
+    if settings.get("rollouts") == "decile":  # not part of a cell's id either
         del settings["rollouts"]
+    if not settings.get("label_noise", True):  # added later
+        del settings["label_noise"], settings["label_noise_seed"]
     return flatten(settings | {"workers": experiment.resources.workers})
 
 
