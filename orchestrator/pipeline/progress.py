@@ -28,6 +28,7 @@ BAR_COLUMNS = 64  # terminals narrower than this show cells without bars,
 LEARNABLE_COLUMNS = 48  # and below this without learnable %
 UNKNOWN = "–"
 PLAIN_CELLS = 8  # running cells in a plain line
+PLAIN_METRICS = {"train/learnable_pct": "learnable {:.0f} %", "eval/accuracy": "accuracy {:.3f}"}
 
 
 class RunningCell(NamedTuple):
@@ -208,10 +209,11 @@ class ProgressDisplay:
         """The running cells as one line."""
         running = [cell for cell in self._running.values() if cell.update is not None]
         head = f"{self.done}/{self.total} cells finished, {len(running)} running, ETA {self._eta()}"
-        cells = [
-            f"{r.cell.name} {r.update}/{r.cell.updates}{_metrics_text(r.metrics)}"
-            for r in running[:PLAIN_CELLS]
-        ]
+        cells = []
+        for cell, update, metrics in running[:PLAIN_CELLS]:
+            shown = [text.format(metrics[n]) for n, text in PLAIN_METRICS.items() if n in metrics]
+            about = f" ({', '.join(shown)})" if shown else ""
+            cells.append(f"{cell.name} {update}/{cell.updates}{about}")
         more = [f"+ {len(running) - PLAIN_CELLS} more"] * (len(running) > PLAIN_CELLS)
         return " | ".join([head, *cells, *more])
 
@@ -251,15 +253,6 @@ def short_names(plan: Plan) -> dict[str, str]:
         shared = [axes[axis] for axis in varying]
         names[cell.cell_id] = "/".join([cell.policy, f"s{cell.seed}", *probe, *values, *shared])
     return names
-
-
-def _metrics_text(metrics: Mapping[str, float]) -> str:
-    parts = []
-    if "train/learnable_pct" in metrics:
-        parts.append(f"learnable {metrics['train/learnable_pct']:.0f} %")
-    if "eval/accuracy" in metrics:
-        parts.append(f"accuracy {metrics['eval/accuracy']:.3f}")
-    return f" ({', '.join(parts)})" if parts else ""
 
 
 class Phase(NamedTuple):
