@@ -218,7 +218,8 @@ def checks(
     on all its answers; `settings` construct what an experiment describes. With `gpu`, a small
     sweep also runs on a GPU.
     """
-    yield _guard("libraries", _libraries)
+    versions = (f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)
+    yield _guard("libraries", lambda: ", ".join(versions))
     yield _guard("machine", _machine)
     yield _guard("embedded model", _embedded)
     yield _guard("mlflow", lambda: _mlflow(tracking_uri))
@@ -241,16 +242,16 @@ def setting_checks(
     loaded: LoadedConfig, experiment: str | None = None
 ) -> dict[str, Callable[[], str]]:
     """For one experiment of the file, or all: constructs what its settings describe."""
+
+    def check(name: str) -> str:
+        models = [model_source(loaded, model) for model in loaded.experiment(name).grid.model]
+        settings = settings_of(loaded.experiment(name), models)
+        check_in_worker(loaded, name, settings)
+        accepted = dict.fromkeys(one.model.name for one in settings)
+        return f"TRL and PEFT accept them for {', '.join(accepted)}"
+
     names = [experiment] if experiment else loaded.config.experiments
-    return {name: partial(_check_settings, loaded, name) for name in names}
-
-
-def _check_settings(loaded: LoadedConfig, name: str) -> str:
-    experiment = loaded.experiment(name)
-    models = [model_source(loaded, model) for model in experiment.grid.model]
-    check_in_worker(loaded, name, settings := settings_of(experiment, models))
-    names = dict.fromkeys(one.model.name for one in settings)
-    return f"TRL and PEFT accept them for {', '.join(names)}"
+    return {name: partial(check, name) for name in names}
 
 
 def _on_gpu() -> Iterator[Check]:
@@ -272,10 +273,6 @@ def _guard(name: str, check: Callable[[], str]) -> Check:
         return Check(name, True, check())
     except Exception as error:  # noqa: BLE001 every kind of failure is reported
         return Check(name, False, f"{type(error).__name__}: {error}")
-
-
-def _libraries() -> str:
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)
 
 
 def _machine() -> str:

@@ -85,7 +85,11 @@ def choose_model(text: str) -> ModelChoice:
         source = ModelSource(text, str(embedded_path(text)), "")
         return ModelChoice(text, {"embedded": text}, shape_of(source))
     folder = Path(text).expanduser()
-    if _is_folder(folder):
+    try:
+        is_folder = folder.is_dir()
+    except (OSError, ValueError):  # over-long, or with a null byte
+        is_folder = False
+    if is_folder:
         if not (folder / "config.json").is_file():
             raise UserError(
                 f"--model {text}: the folder has no config.json: write a model's folder"
@@ -115,13 +119,6 @@ def slug(text: str, default: str) -> str:
     """A valid name of an entry of the file, close to `text`."""
     name = re.sub(r"[^A-Za-z0-9_.+-]+|\.{2,}", "-", text)[:60].strip("-.+")
     return name or default
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):  # over-long, or with a null byte
-        return False
 
 
 def _revision(hub: str) -> str:
@@ -213,7 +210,10 @@ def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter
     Raises UserError if the data has too few prompts.
     """
     data, prompts = _split(data)
-    budget, size = _budget(prompts)
+    # A tenth of the pool; of a small pool the share that gives two updates' worth of prompts.
+    sizes = [(share, int(share * prompts + 1e-9)) for share in SHARES]
+    enough = (each for each in sizes if each[1] >= 2 * PROMPTS_PER_UPDATE)
+    budget, size = next(enough, sizes[-1])
     updates, rate = EMBEDDED_TRAINING.get(model.embedded or "", (100, 1e-5))
     on_cpu = bool(model.shape and model.shape.parameters < ON_CPU)
     starter = Starter(
@@ -281,12 +281,6 @@ def _split(data: Data) -> tuple[Data, int]:
     )
 
 
-def _budget(pool: int) -> tuple[float, int]:
-    """A tenth of the pool; of a small pool the share that gives two updates' worth of prompts."""
-    sizes = [(share, int(share * pool + 1e-9)) for share in SHARES]
-    return next((size for size in sizes if size[1] >= 2 * PROMPTS_PER_UPDATE), sizes[-1])
-
-
 def _completion_tokens(survey: FileSurvey) -> int:
     """A limit with room to finish: by the marker, or by the length of worked solutions."""
     usual = 1024 if survey.marker == "expression" else 512
@@ -341,18 +335,14 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     counts = f"{survey.valid:,} of {survey.rows:,} gold answers marked correct"
     lines.append(_line("marker", f"{survey.marker}: {counts}"))
     for place, question, answer in survey.invalid[:_ROWS]:
-        lines.append(_line("", f"dropped: {_name(place)}, {_problem(question, answer)}"))
+        problem = f"answer {shortened(answer, 50)}" if answer else "no answer"
+        dropped = f"dropped: {_name(place)}, {problem if question else 'no question'}"
+        lines.append(_line("", dropped))
     if (rest := len(survey.invalid) - _ROWS) > 0:
         lines.append(_line("", f"dropped: {rest:,} more"))
     if survey.tier:
         lines.append(_line("tiers", f"{survey.tier!r:.40}"))
     return lines
-
-
-def _problem(question: str, answer: str) -> str:
-    if not question:
-        return "no question"
-    return f"answer {shortened(answer, 50)}" if answer else "no answer"
 
 
 def plan_lines(
@@ -472,13 +462,21 @@ class QuestionRows(NamedTuple):
 
 def init(arguments: argparse.Namespace) -> int:
     """Survey the data, print it, and write a file that `decile plan` accepts."""
-    _check_new(arguments.output, arguments.force)
+    check_output(arguments.output, (".yaml", ".yml"))
+    if os.path.lexists(arguments.output) and not arguments.force:
+        raise UserError(
+            f"output {arguments.output} exists: write --output with another name, or --force to "
+            "replace it"
+        )
     answers, site = Answers(arguments.yes), Machine.of(this_machine())
     _check_complete(arguments, answers)
     if arguments.train is not None and arguments.model is not None:
         answers.asks = False  # what is not given is derived from the data
     model = None if arguments.model is None else choose_model(arguments.model)
-    train = _train(arguments.train, answers)
+    if arguments.train is not None:
+        train = _read(arguments.train, "train")
+    else:
+        train = answers.get("training file", "", lambda reply: _read(reply, "train"))
     test = _test(arguments, answers)
     survey = _survey(arguments, train, answers)
     print("\n".join(survey_lines(train.path, survey)))
@@ -487,20 +485,15 @@ def init(arguments: argparse.Namespace) -> int:
         held_out = test.survey(survey.question, survey.answer, survey.marker)
         print("\n".join(survey_lines(test.path, held_out)))
         data = data._replace(test=test.path, test_survey=held_out)
-    model = model or _model(answers, site)
+    if model is None:
+        default = "Qwen/Qwen3-4B" if site.gpus else "tiny-arithmetic"
+        question = "model: a Hub id, a folder or an embedded name"
+        model = answers.get(question, default, choose_model)
     starter, sizing = make_starter(data, model, site)
     plan = write_planned(arguments.output, starter.render())
     print("\n".join(plan_lines(plan, starter, model, site, sizing)))
     print("\n".join(next_lines(arguments.output, plan)))
     return 0
-
-
-def _check_new(output: Path, force: bool) -> None:
-    check_output(output, (".yaml", ".yml"))
-    if os.path.lexists(output) and not force:
-        raise UserError(
-            f"output {output} exists: write --output with another name, or --force to replace it"
-        )
 
 
 def _check_complete(arguments: argparse.Namespace, answers: Answers) -> None:
@@ -512,12 +505,6 @@ def _check_complete(arguments: argparse.Namespace, answers: Answers) -> None:
             f"{' and '.join(missing)} missing: pass "
             f"{'it' if len(missing) == 1 else 'them'}, or run decile init on a terminal to be asked"
         )
-
-
-def _train(path: str | None, answers: Answers) -> QuestionRows:
-    if path is not None:
-        return _read(path, "train")
-    return answers.get("training file", "", lambda reply: _read(reply, "train"))
 
 
 def _test(arguments: argparse.Namespace, answers: Answers) -> QuestionRows | None:
@@ -559,6 +546,12 @@ def _survey(arguments: argparse.Namespace, train: QuestionRows, answers: Answers
         check_column(columns, name)
         return name
 
+    def valid_marker(name: str) -> Marker:
+        for known in _MARKERS:
+            if name == known:
+                return known
+        raise UserError(f"unknown marker {shortened(name)}: write one of {', '.join(_MARKERS)}")
+
     try:
         recognized = choose_columns(columns, question, answer)
     except TaskError as error:
@@ -568,21 +561,9 @@ def _survey(arguments: argparse.Namespace, train: QuestionRows, answers: Answers
     answer = answer or answers.get("column of the answers", recognized[1], column)
     survey = train.survey(question, answer, marker)
     if marker is None:
-        chosen = answers.get(f"marker ({', '.join(_MARKERS)})", survey.marker, _marker)
+        chosen = answers.get(f"marker ({', '.join(_MARKERS)})", survey.marker, valid_marker)
         survey = survey if chosen == survey.marker else train.survey(question, answer, chosen)
     return survey
-
-
-def _marker(name: str) -> Marker:
-    for marker in _MARKERS:
-        if name == marker:
-            return marker
-    raise UserError(f"unknown marker {shortened(name)}: write one of {', '.join(_MARKERS)}")
-
-
-def _model(answers: Answers, site: Machine) -> ModelChoice:
-    default = "Qwen/Qwen3-4B" if site.gpus else "tiny-arithmetic"
-    return answers.get("model: a Hub id, a folder or an embedded name", default, choose_model)
 
 
 def _dataset_name(path: str) -> str:

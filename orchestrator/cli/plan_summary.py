@@ -41,6 +41,8 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
         if (update := CellFolder(store, cell_id).last_update())
     }
     left = {c.cell_id: c.updates - updates.get(c.cell_id, 0) for c in untrained}
+    models = [cell.probe.model for cell in plan.cells]
+    tasks = {name: pool.task for name, pool in plan.pools.items()}
     return {
         "experiment": plan.name,
         "about": plan.experiment.about,
@@ -50,7 +52,24 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
             *_engine_notes(plan),
             *(f"{title}: {pool.notes[-1]}" for title, pool in plan.noisy_pools.items()),
         ],
-        "cells": [_cell(cell, states[cell.cell_id], updates) for cell in plan.cells],
+        "cells": [
+            {
+                "cell_id": cell.cell_id,
+                "name": cell.name,
+                **cell.fixed_axes,
+                "axes": cell.swept,
+                "size": cell.size,
+                "updates": cell.updates,
+                "prompts_per_update": cell.prompts_per_update,
+                "rollouts": cell.rollouts,
+                "rollouts_at_most": cell.max_rollouts,
+                "done": states[cell.cell_id] is CellState.FINISHED,
+                "stopped": states[cell.cell_id] is CellState.STOPPED,
+                "trained": states[cell.cell_id] is CellState.TRAINED,
+                "resumes_after": updates.get(cell.cell_id, 0),
+            }
+            for cell in plan.cells
+        ],
         "cells_owed": sum(not state.settled for state in states.values()),
         "changed": changed_settings(plan, store, untrained),
         "probes": _probes(run),
@@ -59,7 +78,11 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
         "rollouts_owed_at_most": sum(_part(c.max_rollouts, c, left) for c in untrained),
         **timetable(run, untrained, site, chart_columns, updates),
         "datasets": [_dataset(plan, name) for name in plan.pools],
-        "not_downloaded": _not_downloaded(plan),
+        "not_downloaded": [
+            {"kind": each.kind, "hub": each.id, "revision": each.revision, "names": names}
+            for each, names in repositories(models, tasks).items()
+            if cached_folder(each) is None
+        ],
         "fetch_command": fetch_command(plan.source, plan.name),
         "detectable_points": {
             name: round(minimum_detectable(*_test_size(plan, name)), 1) for name in plan.pools
@@ -86,7 +109,11 @@ def _engine_notes(plan: Plan) -> list[str]:
 
 def _dataset(plan: Plan, name: str) -> dict[str, Any]:
     """A dataset's sizes and provenance, its overlap with test sets, and its resolution."""
-    pool = plan.pools[name]
+    pool, grid = plan.pools[name], plan.experiment.grid
+    comparisons = 1  # of policies, in the report; a further test set has none of its own
+    if name in grid.dataset:
+        tables = len(grid.model) * len(grid.dataset) * max(1, len(grid.probe_seed))
+        comparisons = tables * len(plan.experiment.variants) * comb(len(grid.policy), 2)
     trained = {cell.probe.dataset.name for cell in plan.cells}
     test_sets = plan.pools if name in trained else {}
     overlaps = {other: pool.overlap(test_set) for other, test_set in test_sets.items()}
@@ -97,7 +124,7 @@ def _dataset(plan: Plan, name: str) -> dict[str, Any]:
         "provenance": pool.task.provenance,
         "notes": list(pool.notes),
         "overlap": {other: [o._asdict() for o in items] for other, items in overlaps.items()},
-        "resolution": resolution(name, *_test_size(plan, name), _comparisons(plan, name)),
+        "resolution": resolution(name, *_test_size(plan, name), comparisons),
         "overlap_text": [
             describe(items, len(pool.train), f"the test set of {other}")
             for other, items in overlaps.items()
@@ -106,38 +133,9 @@ def _dataset(plan: Plan, name: str) -> dict[str, Any]:
     }
 
 
-def _not_downloaded(plan: Plan) -> list[dict[str, Any]]:
-    """The hub's repositories that the local cache does not hold, or not completely."""
-    models = [cell.probe.model for cell in plan.cells]
-    tasks = {name: pool.task for name, pool in plan.pools.items()}
-    return [
-        {"kind": each.kind, "hub": each.id, "revision": each.revision, "names": names}
-        for each, names in repositories(models, tasks).items()
-        if cached_folder(each) is None
-    ]
-
-
 def _part(rollouts: int, cell: Cell, left: Mapping[str, int]) -> int:
     """The rollouts of a cell's remaining updates."""
     return -(-rollouts * left[cell.cell_id] // cell.updates)
-
-
-def _cell(cell: Cell, state: CellState, updates: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        "cell_id": cell.cell_id,
-        "name": cell.name,
-        **cell.fixed_axes,
-        "axes": cell.swept,
-        "size": cell.size,
-        "updates": cell.updates,
-        "prompts_per_update": cell.prompts_per_update,
-        "rollouts": cell.rollouts,
-        "rollouts_at_most": cell.max_rollouts,
-        "done": state is CellState.FINISHED,
-        "stopped": state is CellState.STOPPED,
-        "trained": state is CellState.TRAINED,
-        "resumes_after": updates.get(cell.cell_id, 0),
-    }
 
 
 def _probes(run: Run) -> list[dict[str, Any]]:
@@ -175,22 +173,18 @@ def _test_size(plan: Plan, dataset: str) -> tuple[int, int, int]:
     return len(plan.pools[dataset].test), len(plan.experiment.grid.seed), samples
 
 
-def _comparisons(plan: Plan, dataset: str) -> int:
-    """Pairs of policies that the report compares; 1 for an out-of-distribution test set."""
-    grid = plan.experiment.grid
-    if dataset not in grid.dataset:
-        return 1
-    tables = len(grid.model) * len(grid.dataset) * max(1, len(grid.probe_seed))
-    tables *= len(plan.experiment.variants)
-    return tables * comb(len(grid.policy), 2)
-
-
 def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     """The summary as text, in lines of at most `width` columns."""
     title = f"{view['experiment']}: {view['about']}" if view["about"] else view["experiment"]
     lines = [title, f"storage: {view['storage']}"]
     lines += [*view["notes"], ""]
-    states = [_state(cell) for cell in view["cells"]]
+    states = []
+    for cell in view["cells"]:
+        names = {"done": "finished", "stopped": "stopped", "trained": "trained"}
+        state = next((text for name, text in names.items() if cell[name]), "to run")
+        if update := cell["resumes_after"]:
+            state = f"at update {update} of {cell['updates']}"
+        states.append(state)
     column = max(map(len, states), default=0)
     for cell, state in zip(view["cells"], states, strict=True):
         draws = cell["rollouts_at_most"] // cell["rollouts"]
@@ -224,13 +218,6 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     if view["not_downloaded"]:
         lines.append(f"for machines without internet access, first run {view['fetch_command']}")
     return wrapped("\n".join(lines), width, indent=4)
-
-
-def _state(cell: dict[str, Any]) -> str:
-    if update := cell["resumes_after"]:
-        return f"at update {update} of {cell['updates']}"
-    names = {"done": "finished", "stopped": "stopped", "trained": "trained"}
-    return next((text for name, text in names.items() if cell[name]), "to run")
 
 
 def _changed_lines(changed: Mapping[str, dict[str, tuple[Any, Any]]]) -> list[str]:

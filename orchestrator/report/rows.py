@@ -1,6 +1,6 @@
 """The store -> one row per finished cell: the only module of the report that reads results."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -143,7 +143,7 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
         },
         ties=reason(subset)["ties"] if subset is not None else None,
         log=by_name,
-        answers=_answers(evaluations, cell.updates),
+        answers=before_and_after(evaluations, SHOWN_QUESTIONS),
         finished=folder.finished_at(result),
         mislabeled=None
         if mislabeled is None or subset is None
@@ -151,24 +151,28 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
     )
 
 
-def _answers(evaluations: pa.Table, updates: int) -> dict[str, tuple[AnswerText, AnswerText]]:
+def before_and_after(
+    evaluations: pa.Table, most: int, questions: Collection[str] | None = None
+) -> dict[str, tuple[AnswerText, AnswerText]]:
     """Some test questions -> the first completion of the base and of the final model.
 
     The questions come first by prompt_id, a hash, so that the choice is independent of success and
-    the same for all cells of a test set.
+    the same for all cells of a test set. `questions`: the ids to choose from; None: all.
     """
     steps = by_update(main(evaluations))
-    chosen = sorted(pc.unique(steps[0]["prompt_id"]).to_pylist())[:SHOWN_QUESTIONS]
+    if not steps:
+        return {}
+    ends = [steps[update] for update in (min(steps), max(steps))]
+    shared = set.intersection(*(set(pc.unique(table["prompt_id"]).to_pylist()) for table in ends))
+    chosen = sorted(shared if questions is None else shared & set(questions))[:most]
     sides = []
-    for update in (0, updates):
-        table, ids = steps[update], pa.array(chosen, pa.string())
-        rows = table.filter(pc.is_in(table["prompt_id"], ids))
+    for table in ends:
+        rows = table.filter(pc.is_in(table["prompt_id"], pa.array(chosen, pa.string())))
         last_to_first = sorted(rows.to_pylist(), key=lambda row: -row["sample"])
         sides.append(
             {r["prompt_id"]: AnswerText(r["completion"], r["outcome"]) for r in last_to_first}
         )
-    before, after = sides
-    return {i: (before[i], after[i]) for i in chosen if i in after}
+    return {i: (sides[0][i], sides[1][i]) for i in chosen}
 
 
 def _counts(evaluations: pa.Table) -> dict[str, Counts]:

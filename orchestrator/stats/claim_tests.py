@@ -80,7 +80,13 @@ def judge_claim(claim: Claim, measured: Measured) -> ClaimVerdict:
     cells.
     """
     if isnan(measured.effect):
-        return ClaimVerdict("inconclusive", _no_number(measured), measured)
+        reason = "no question was scored in every run of both"
+        if measured.item == "cell":
+            reason = "R² is not defined: learnable % or gain is the same in all cells"
+            if measured.items < 8:
+                few = f"{measured.items} are finished"
+                reason = f"R² needs at least eight finished cells, and {few}"
+        return ClaimVerdict("inconclusive", reason, measured)
     low, high = claim.region
     inside = low < measured.low and measured.high < high
     outside = measured.low > high or measured.high < low
@@ -124,14 +130,6 @@ def _claimed(claim: Claim) -> str:
         case "!=":
             return f"more than {claim.size:g} from {claim.level or 0:g}"
     return f"within {claim.size:g}" + (f" of {claim.level:g}" if claim.level else "")
-
-
-def _no_number(measured: Measured) -> str:
-    if measured.item != "cell":
-        return "no question was scored in every run of both"
-    if measured.items < 8:
-        return f"R² needs at least eight finished cells, and {measured.items} are finished"
-    return "R² is not defined: learnable % or gain is the same in all cells"
 
 
 def _notes(measured: Measured) -> list[str]:

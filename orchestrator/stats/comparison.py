@@ -158,18 +158,13 @@ def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
     A policy is named the better one where the interval excludes zero and Holm's p is at most .05,
     but never by a single seed whose spread is unknown.
     """
-    adjusted = holm([c.p for c in comparisons])
-    corrected = (
-        replace(c, p_holm=p, tests=len(comparisons))
-        for c, p in zip(comparisons, adjusted, strict=True)
-    )
-    return [replace(c, verdict=_verdict(c)) for c in corrected]
-
-
-def _verdict(c: Comparison) -> Verdict:
-    if not (c.significant and c.covers_seeds):
-        return "inconclusive"
-    return "a" if c.effect > 0 else "b"
+    adjusted = []
+    for c, p in zip(comparisons, holm([c.p for c in comparisons]), strict=True):
+        c = replace(c, p_holm=p, tests=len(comparisons))
+        better: Verdict = "a" if c.effect > 0 else "b"
+        decided = c.significant and c.covers_seeds
+        adjusted.append(replace(c, verdict=better if decided else "inconclusive"))
+    return adjusted
 
 
 def _compare(
@@ -232,10 +227,13 @@ def paired(a: str, scores_a: Scores, b: str, scores_b: Scores) -> Paired:
     contains an item twice.
     """
     seed_pairs = pair_seeds(list(scores_a), list(scores_b))
-    sides = [
-        [_by_item(name, *scores[pair[side]]) for pair in seed_pairs]
-        for side, (name, scores) in enumerate(((a, scores_a), (b, scores_b)))
-    ]
+    sides: list[list[dict[str, float]]] = [[], []]
+    for side, (policy, scores) in enumerate(((a, scores_a), (b, scores_b))):
+        for pair in seed_pairs:
+            ids, values = scores[pair[side]]
+            sides[side].append(dict(zip(ids, values, strict=True)))
+            if len(sides[side][-1]) != len(ids):
+                raise ValueError(f"{policy}: a run contains the same question twice")
     item_sets = [set(run) for side in sides for run in side]
     shared = sorted(set.intersection(*item_sets))
     first, second = (np.array([[run[i] for i in shared] for run in side], float) for side in sides)
@@ -251,13 +249,6 @@ def pair_seeds(seeds_a: Sequence[int], seeds_b: Sequence[int]) -> list[tuple[int
     if not pairs:
         raise ValueError("a policy without any finished run cannot be compared")
     return pairs
-
-
-def _by_item(policy: str, ids: Sequence[str], values: np.ndarray) -> dict[str, float]:
-    table = dict(zip(ids, values, strict=True))
-    if len(table) != len(ids):
-        raise ValueError(f"{policy}: a run contains the same question twice")
-    return table
 
 
 def _test(first: np.ndarray, second: np.ndarray, item: Item) -> tuple[str, float]:

@@ -289,13 +289,11 @@ def variance_components(results: Sequence[np.ndarray]) -> ProbeVariance:
     within = inside / df[1]
     ratio = among / df[0] / within if within else (inf if among else 0.0)
     between = max(0.0, (among / df[0] - within) / each)
-    low, high = (_williams(among / each, ratio, df, q) for q in (1 - LEVEL / 2, LEVEL / 2))
+    ends_between = []  # Williams' interval
+    for q in (1 - LEVEL / 2, LEVEL / 2):
+        cut = 1 - float(stats.f.ppf(q, *df)) / ratio if ratio > 0 else 0.0
+        ends_between.append(max(0.0, among / each * cut / float(stats.chi2.ppf(q, df[0]))))
     ends = (inside / float(stats.chi2.isf(q, df[1])) for q in (LEVEL / 2, 1 - LEVEL / 2))
     p = float(stats.f.sf(ratio, *df))
-    return ProbeVariance(between, Interval(low, high), within, Interval(*ends), p, probes, total)
-
-
-def _williams(among: float, ratio: float, df: tuple[int, int], q: float) -> float:
-    """One bound of Williams' interval of the variance between groups."""
-    cut = 1 - float(stats.f.ppf(q, *df)) / ratio if ratio > 0 else 0.0
-    return max(0.0, among * cut / float(stats.chi2.ppf(q, df[0])))
+    intervals = Interval(*ends_between), Interval(*ends)
+    return ProbeVariance(between, intervals[0], within, intervals[1], p, probes, total)

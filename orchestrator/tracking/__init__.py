@@ -53,7 +53,11 @@ class Tracker:
     def open(cls, uri: str, store: Store, plan: Plan) -> "Tracker":
         """Connect; find or create the sweep's experiment and its parent run."""
         tracker = cls(uri, store, plan)
-        tracker._attempt(tracker._connect)
+
+        def connect() -> None:
+            tracker._runs = SweepRuns(uri, store, plan)
+
+        tracker._attempt(connect)
         return tracker
 
     def start(self, cell: Cell) -> None:
@@ -110,9 +114,6 @@ class Tracker:
         if self._runs is None:
             raise RuntimeError("this Tracker is not connected: create it with Tracker.open")
         return self._runs
-
-    def _connect(self) -> None:
-        self._runs = SweepRuns(self._uri, self._store, self._plan)
 
     def _write(self, cell: Cell) -> None:
         # The store is read outside of _attempt: its failures are not MLflow's.

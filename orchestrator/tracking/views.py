@@ -19,12 +19,12 @@ import pyarrow as pa
 from cluster.redaction import redact
 from orchestrator.config.experiment import Experiment
 from orchestrator.evaluation.groups import training_metrics
-from orchestrator.evaluation.metrics import by_update, evaluation_metrics, main
+from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell, axis_names
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.compare import Family, whole_pool_policy
 from orchestrator.report.render import page_html, render, verdict_text
-from orchestrator.report.rows import Row
+from orchestrator.report.rows import Row, before_and_after
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import FamilyVerdict, family_verdict
 from orchestrator.storage.proof import canonical_hash
@@ -184,37 +184,6 @@ def summary(result: dict[str, Any], ledger: dict[str, Any]) -> dict[str, float]:
     return headline | {f"ledger/{name}": float(value) for name, value in numbers.items()}
 
 
-def side_by_side(
-    evaluations: pa.Table, prompts: Sequence[Prompt], limit: int = SAMPLES
-) -> list[dict[str, Any]]:
-    """The same questions before and after training, one completion each.
-
-    The first `limit` by prompt_id, a hash, so that the choice is independent of success.
-    """
-    steps = by_update(main(evaluations))
-    if not steps:
-        return []
-    base, final = _first_samples(steps[min(steps)]), _first_samples(steps[max(steps)])
-    questions = {p.prompt_id: p for p in prompts}
-    shared = sorted(base.keys() & final.keys() & questions.keys())
-    return [
-        {
-            "prompt_id": i,
-            "tier": questions[i].tier,
-            "question": questions[i].question,
-            "answer": questions[i].answer,
-            **{f"base_{k}": base[i][k] for k in ("outcome", "completion")},
-            **{f"final_{k}": final[i][k] for k in ("outcome", "completion")},
-        }
-        for i in shared[:limit]
-    ]
-
-
-def _first_samples(evaluation: pa.Table) -> dict[str, dict[str, Any]]:
-    rows = sorted(evaluation.to_pylist(), key=lambda row: -row["sample"])
-    return {row["prompt_id"]: row for row in rows}
-
-
 def view_digest(result: dict[str, Any]) -> str:
     """Identifies what MLflow shows of a result; another version is compared point by point."""
     return canonical_hash([VERSION, result])
@@ -235,13 +204,18 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
     written = folder.finished_at(result)
     end = round(1000 * written.timestamp()) if written else 0
     started = end - round(1000 * ledger["seconds"])
-    files = _files(store, cell, result, side_by_side(evaluations, test))
-    return CellView(points, files, view_digest(result), started, end)
-
-
-def _files(
-    store: Store, cell: Cell, result: dict[str, Any], samples: list[dict[str, Any]]
-) -> dict[str, bytes]:
+    questions = {p.prompt_id: p for p in test}
+    samples = [
+        {
+            "prompt_id": i,
+            "tier": questions[i].tier,
+            "question": questions[i].question,
+            "answer": questions[i].answer,
+            **{f"base_{k}": getattr(base, k) for k in ("outcome", "completion")},
+            **{f"final_{k}": getattr(final, k) for k in ("outcome", "completion")},
+        }
+        for i, (base, final) in before_and_after(evaluations, SAMPLES, questions).items()
+    ]
     files = {
         "result.json": json.dumps(result, indent=2, sort_keys=True).encode(),
         "samples.json": json.dumps(samples, indent=2, ensure_ascii=False).encode(),
@@ -250,7 +224,7 @@ def _files(
     subset = ("subsets", f"{cell.subset_key}.parquet")
     if store.exists(*subset):
         files["subset.parquet"] = store.read_bytes(*subset)
-    return files
+    return CellView(points, files, view_digest(result), started, end)
 
 
 def as_csv(rows: list[dict[str, Any]]) -> str:
@@ -314,7 +288,18 @@ def sweep_view(analysis: SweepAnalysis) -> SweepView:
             metrics |= {clean(f"best/{key}/{name}"): value for key, value in numbers.items()}
             tags[clean(f"decile.best/{name}")] = f"{best.policy}: {best.verdict}"
     markdown = description([*map(family_verdict, analysis.families)])
-    return SweepView(_sweep_files(analysis), metrics, tags, markdown, analysis.digest)
+    results = [flat_row(row) for row in analysis.rows]
+    page = sweep_page(analysis)
+    texts = {
+        "report.html": page_html(page),
+        "verdicts.txt": verdict_text(analysis) + "\n",
+        "results.json": json.dumps(results, indent=2, default=str),
+        "results.csv": as_csv(results),
+        **{f"figures/{name}.svg": figure.file for name, figure in page.figures.items()},
+        **{f"tables/{name}.csv": table.csv for name, table in page.tables.items()},
+    }
+    files = {name: text.encode() for name, text in texts.items()}
+    return SweepView(files, metrics, tags, markdown, analysis.digest)
 
 
 def means(family: Family) -> dict[str, float]:
@@ -370,20 +355,6 @@ def description(verdicts: Sequence[FamilyVerdict]) -> str:
 def _escaped(text: str) -> str:
     """Text without Markdown markup: names contain underscores."""
     return re.sub(r"([\\`*_<\[\]])", r"\\\1", text)
-
-
-def _sweep_files(analysis: SweepAnalysis) -> dict[str, bytes]:
-    results = [flat_row(row) for row in analysis.rows]
-    page = sweep_page(analysis)
-    texts = {
-        "report.html": page_html(page),
-        "verdicts.txt": verdict_text(analysis) + "\n",
-        "results.json": json.dumps(results, indent=2, default=str),
-        "results.csv": as_csv(results),
-        **{f"figures/{name}.svg": figure.file for name, figure in page.figures.items()},
-        **{f"tables/{name}.csv": table.csv for name, table in page.tables.items()},
-    }
-    return {name: text.encode() for name, text in texts.items()}
 
 
 def flat_row(row: Row) -> dict[str, Any]:
