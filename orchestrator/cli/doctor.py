@@ -224,8 +224,16 @@ def checks(
     yield _guard("embedded model", _embedded)
     yield _guard("mlflow", lambda: _mlflow(tracking_uri))
     yield from _in_ray(datasets or {}, settings or {})
-    if gpu:
-        yield from _on_gpu()
+    if not gpu:
+        return
+    found = _guard("gpu", gpu_names)
+    yield found
+    if found.ok:
+        yield _guard("sweep on a GPU", smoke_test)
+    if found.ok and importlib.util.find_spec("vllm"):
+        yield _guard("vllm", sample_with_vllm)
+    elif found.ok:
+        yield Check("vllm", True, "not installed; probes sample with transformers")
 
 
 def declared(
@@ -252,19 +260,6 @@ def setting_checks(
 
     names = [experiment] if experiment else loaded.config.experiments
     return {name: partial(check, name) for name in names}
-
-
-def _on_gpu() -> Iterator[Check]:
-    """A one-minute sweep on a GPU, and vLLM where it is installed."""
-    gpu = _guard("gpu", gpu_names)
-    yield gpu
-    if not gpu.ok:
-        return
-    yield _guard("sweep on a GPU", smoke_test)
-    if importlib.util.find_spec("vllm"):
-        yield _guard("vllm", sample_with_vllm)
-    else:
-        yield Check("vllm", True, "not installed; probes sample with transformers")
 
 
 def _guard(name: str, check: Callable[[], str]) -> Check:

@@ -95,7 +95,12 @@ def _transfer(users: Users, files: Mapping[Repository, Sequence[HubFile]]) -> li
         absent = {*absent_files(distinct, progress.advance)}
     needed = [file for file in distinct if file in absent]
     total, done = sum(file.size for file in needed), received(needed)
-    _check_space(total - done)
+    free = shutil.disk_usage(cache_folder()).free
+    if total - done > free:
+        raise UserError(
+            f"{size_text(total - done)} are to be downloaded to {cache_folder()}, and its disk has "
+            f"{size_text(free)} free: set HF_HOME to a folder on another disk, or free some"
+        )
     if needed:
         _say(f"{len(needed)} files to download to {cache_folder()}: {size_text(total - done)}")
     with TransferProgress("downloading", total, done) as progress:
@@ -117,16 +122,6 @@ def _check_writable() -> None:
         raise UserError(
             f"{folder} cannot be written ({reason}): set HF_HOME to a folder on a disk with space"
         ) from error
-
-
-def _check_space(needed: int) -> None:
-    """Raise UserError where the disk has too little space for what is to be downloaded."""
-    free = shutil.disk_usage(cache_folder()).free
-    if needed > free:
-        raise UserError(
-            f"{size_text(needed)} are to be downloaded to {cache_folder()}, and its disk has "
-            f"{size_text(free)} free: set HF_HOME to a folder on another disk, or free some"
-        )
 
 
 def _view(

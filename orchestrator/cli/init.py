@@ -214,6 +214,10 @@ def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter
     sizes = [(share, int(share * prompts + 1e-9)) for share in SHARES]
     enough = (each for each in sizes if each[1] >= 2 * PROMPTS_PER_UPDATE)
     budget, size = next(enough, sizes[-1])
+    # Room to finish: by the marker, or by the length of worked solutions.
+    usual = 1024 if data.survey.marker == "expression" else 512
+    solution = 1.5 * data.survey.solution_length / CHARACTERS_PER_TOKEN
+    tokens = min(4096, max(usual, -(-int(solution) // 256) * 256))
     updates, rate = EMBEDDED_TRAINING.get(model.embedded or "", (100, 1e-5))
     on_cpu = bool(model.shape and model.shape.parameters < ON_CPU)
     starter = Starter(
@@ -224,7 +228,7 @@ def make_starter(data: Data, model: ModelChoice, site: Machine) -> tuple[Starter
         source=model.entry,
         budget=budget,
         prompts_per_update=PROMPTS_PER_UPDATE,
-        tokens=EMBEDDED_TOKENS if model.embedded else _completion_tokens(data.survey),
+        tokens=EMBEDDED_TOKENS if model.embedded else tokens,
         updates=updates,
         learning_rate=rate,
         rank=16 if on_cpu else 32,
@@ -279,13 +283,6 @@ def _split(data: Data) -> tuple[Data, int]:
         f"{data.train}: {train} training prompts{also} and {test} test questions are too few: add "
         f"different questions until there are at least {MIN_TRAIN} and {MIN_TEST}"
     )
-
-
-def _completion_tokens(survey: FileSurvey) -> int:
-    """A limit with room to finish: by the marker, or by the length of worked solutions."""
-    usual = 1024 if survey.marker == "expression" else 512
-    solution = 1.5 * survey.solution_length / CHARACTERS_PER_TOKEN
-    return min(4096, max(usual, -(-int(solution) // 256) * 256))
 
 
 def _remarks(data: Data, size: int) -> dict[str, str]:

@@ -224,16 +224,15 @@ def _changed_lines(changed: Mapping[str, dict[str, tuple[Any, Any]]]) -> list[st
     """Why cells run again: the settings in which they differ from stored ones."""
     cells: dict[str, int] = {}
     for settings in changed.values():
-        text = ", ".join(_change(name, *values) for name, values in settings.items())
+        parts = []
+        for name, values in settings.items():
+            then, now = (value_text(value) for value in values)
+            # Of texts and data, which are compared by hashes, only that they have changed.
+            opaque = any(HASH.search(text) or text.endswith("…") for text in (then, now))
+            parts.append(name if opaque else f"{name} {then} → {now}")
+        text = ", ".join(parts)
         cells[text] = cells.get(text, 0) + 1
     return [
         f"  {count} to run again, because settings have changed: {text} (stored results are kept)"
         for text, count in cells.items()
     ]
-
-
-def _change(name: str, then: Any, now: Any) -> str:
-    """A changed setting; of texts and data, which are compared by hashes, only that they have."""
-    texts = [value_text(value) for value in (then, now)]
-    opaque = any(HASH.search(text) or text.endswith("…") for text in texts)
-    return name if opaque else f"{name} {texts[0]} → {texts[1]}"

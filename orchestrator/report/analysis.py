@@ -1,6 +1,5 @@
 """The analysis of a sweep, computed once, as values: what page, terminal and MLflow show."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.cost.caps import dropped_summary
@@ -54,7 +53,12 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
     mislabeled = {title: pool.mislabeled for title, pool in plan.noisy_pools.items()}
     rows = read_rows(store, plan.cells, mislabeled)
     spreads = read_spreads(store, [row.cell for row in rows])
-    compared = families(_in_every_block(plan, rows), plan.compare_at, spreads)
+    again = (  # for each further combination of axes of which a cell is the cell, too
+        replace(row, cell=row.cell.model_copy(update={"swept": swept}))
+        for row in rows
+        for swept in plan.shared.get(row.cell.cell_id, ())
+    )
+    compared = families([*rows, *again], plan.compare_at, spreads)
     manifest = store.read_json("sweeps", f"{plan.name}.json") or {}
     tiers = {}
     if any(claim.tier for claim in plan.claims):
@@ -84,13 +88,3 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         outcomes=() if pools else tuple(pool_outcomes(plan, store, spec) for spec in probes),
         digest=canonical_hash(inputs),
     )
-
-
-def _in_every_block(plan: Plan, rows: Sequence[Row]) -> list[Row]:
-    """The rows, again for each further combination of axes of which a cell is the cell, too."""
-    again = (
-        replace(row, cell=row.cell.model_copy(update={"swept": swept}))
-        for row in rows
-        for swept in plan.shared.get(row.cell.cell_id, ())
-    )
-    return [*rows, *again]

@@ -4,7 +4,7 @@ A claim is judged once in each block: the cells that are equal in every axis tha
 compare, but the seed. What one cell measured of it is by test question or by update.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -68,7 +68,17 @@ def question_run(reading: ClaimReading, row: Row, *, base: bool) -> Run:
     if base:
         values = _at(reading, row, 0)
     elif claim.over:
-        values = _mean_over(reading, row)
+        # The area under each question's curve over a cost, up to the limit, divided by the limit.
+        updates = sorted(row.counts[OWN])
+        spent = row.costs[str(claim.over)][updates]
+        curves = [_at(reading, row, update) for update in updates]
+        shared = sorted(set.intersection(*map(set, curves)))
+        levels = np.array([[c[i] for i in shared] for c in curves]).reshape(len(updates), -1)
+        within = spent < reading.limit
+        ends = [np.interp(reading.limit, spent, column) for column in levels.T]
+        costs = np.append(spent[within], reading.limit)
+        areas = np.trapezoid(np.vstack([levels[within], ends]), costs, axis=0)
+        values = dict(zip(shared, (areas / reading.limit).tolist(), strict=True))
     else:
         values = _at(reading, row, _update(reading, row))
     if claim.metric == "gain":
@@ -154,20 +164,6 @@ def _at(reading: ClaimReading, row: Row, update: int) -> dict[str, float]:
     }
 
 
-def _mean_over(reading: ClaimReading, row: Row) -> dict[str, float]:
-    """Question -> area under its curve over a cost, up to the limit, divided by the limit."""
-    updates = sorted(row.counts[OWN])
-    spent = row.costs[str(reading.claim.over)][updates]
-    curves = [_at(reading, row, update) for update in updates]
-    shared = sorted(set.intersection(*map(set, curves)))
-    values = np.array([[curve[i] for i in shared] for curve in curves]).reshape(len(updates), -1)
-    within = spent < reading.limit
-    ends = [np.interp(reading.limit, spent, column) for column in values.T]
-    costs = np.append(spent[within], reading.limit)
-    areas = np.trapezoid(np.vstack([values[within], ends]), costs, axis=0)
-    return dict(zip(shared, (areas / reading.limit).tolist(), strict=True))
-
-
 # claim -> {"at": when a run first saw it, "results": cells that had results by then}
 Declared = Mapping[str, Mapping[str, Any]]
 Tiers = Mapping[str, Mapping[str, str]]  # data set -> test question -> tier
@@ -236,11 +232,21 @@ def claim_results(
                 f"after {known} results" if known else "before any result"
             )
         if claim.metric == CORRELATION:
-            results.append(_correlation(claim, families, when))
+            every = [row for family in families for row in family.rows]
+            rows = {r.cell.cell_id: r for r in every if has_values(r.cell, claim.only)}  # once each
+            points = [point for _, point in learnable_gain_points([*rows.values()])]
+            measured = measured_correlation(points, len({r.cell.seed for r in rows.values()}))
+            paper = published_text(claim, _cell([*rows.values()]), None)
+            results.append(_result(claim, "", judge_claim(claim, measured), when, paper))
             continue
         blocks = _blocks(claim, families)
         for block in blocks:
-            for one, title in _each_tier(claim, block, tiers):
+            parts = [(claim, block.title)]
+            if claim.tier == EVERY_TIER:
+                names = {*tiers[claim.test_set or block.rows[0].cell.probe.dataset.name].values()}
+                in_order = sorted(names, key=lambda name: (len(name), name))  # "9" before "10"
+                parts = [(replace(claim, tier=t), f"{block.title}, tier {t}") for t in in_order]
+            for one, title in parts:
                 verdict = _judge(one, block, tiers, spreads)
                 paper = published_text(claim, _cell(block.a), _cell(block.b))
                 results.append(_result(claim, title, verdict, when, paper))
@@ -264,7 +270,14 @@ def _blocks(claim: Claim, families: Sequence[Family]) -> list[Block]:
             if not sides:
                 continue
             key = axes_without(cell, "seed", *claim.axes)
-            block = blocks.setdefault(key, Block(_title(cell, claim.axes)))
+            axes = {axis: value for axis, value in cell.axes.items() if axis not in claim.axes}
+            title = (
+                " on ".join(axes[axis] for axis in ("model", "dataset") if axis in axes),
+                axes.get("policy"),
+                f"probe {axes['probe_seed']}" if axes.get("probe_seed") else "",
+                axes_text({axis: axes[axis] for axis in cell.swept if axis in axes}),
+            )
+            block = blocks.setdefault(key, Block(", ".join(filter(None, title))))
             block.families.append(family)
             for name in sides:
                 setattr(block, name, rows)
@@ -272,26 +285,6 @@ def _blocks(claim: Claim, families: Sequence[Family]) -> list[Block]:
         if BASE_SIDE in (claim.a, claim.b):
             block.a = block.b = block.rows
     return [*blocks.values()]
-
-
-def _title(cell: Cell, compared: set[str]) -> str:
-    """The axes that a claim does not compare, in words."""
-    axes = {axis: value for axis, value in cell.axes.items() if axis not in compared}
-    names = " on ".join(axes[axis] for axis in ("model", "dataset") if axis in axes)
-    policy = [axes["policy"]] if "policy" in axes else []
-    probe = [f"probe {axes['probe_seed']}"] if axes.get("probe_seed") else []
-    swept = axes_text({axis: axes[axis] for axis in cell.swept if axis in axes})
-    return ", ".join(filter(None, [names, *policy, *probe, swept]))
-
-
-def _each_tier(claim: Claim, block: Block, tiers: Tiers) -> Iterator[tuple[Claim, str]]:
-    """The claim with each tier that it is about, and a title."""
-    if claim.tier != EVERY_TIER:
-        yield claim, block.title
-        return
-    names = {*tiers[claim.test_set or block.rows[0].cell.probe.dataset.name].values()}
-    for tier in sorted(names, key=lambda name: (len(name), name)):  # "9" before "10"
-        yield replace(claim, tier=tier), f"{block.title}, tier {tier}"
 
 
 def _judge(
@@ -309,7 +302,13 @@ def _judge(
         by_question = tiers[claim.test_set or block.rows[0].cell.probe.dataset.name]
         questions = frozenset(i for i, tier in by_question.items() if tier == claim.tier)
     limit = min(float(row.costs[claim.over][-1]) for row in block.rows) if claim.over else 0.0
-    reading = ClaimReading(claim, _updates(block), limit, questions)
+    families = [*{id(family): family for family in block.families}.values()]
+    rows = [row for family in families for row in family.rows]
+    points = families[0].points
+    if len(families) > 1:
+        points = reading_points(rows, families[0].compare_at)
+    updates = {id(row): points[number].update for number, row in enumerate(rows)}
+    reading = ClaimReading(claim, updates, limit, questions)
     try:
         verdict = judge_claim(claim, _measure(reading, block, _spread(claim, block, spreads)))
     except NotMeasured as error:
@@ -341,16 +340,6 @@ def _measure(reading: ClaimReading, block: Block, spread: SeedSpread | None) -> 
     return by_update if by_update.items > 1 else measured
 
 
-def _updates(block: Block) -> dict[int, int]:
-    """id of a row -> the update at which the experiment compares it with the others."""
-    families = [*{id(family): family for family in block.families}.values()]
-    rows = [row for family in families for row in family.rows]
-    points = families[0].points
-    if len(families) > 1:
-        points = reading_points(rows, families[0].compare_at)
-    return {id(row): points[number].update for number, row in enumerate(rows)}
-
-
 def _spread(claim: Claim, block: Block, spreads: Mapping[str, Spreads]) -> SeedSpread | None:
     """The variance between seeds that other cells tell: of final results with equal settings."""
     own = claim.metric == "learnable" or test_set_of(claim, block.rows[0]) == OWN
@@ -360,20 +349,6 @@ def _spread(claim: Claim, block: Block, spreads: Mapping[str, Spreads]) -> SeedS
         return None
     of_settings = spreads.get(keys.pop(), Spreads())
     return of_settings.learnable if claim.metric == "learnable" else of_settings.accuracy
-
-
-def _correlation(claim: Claim, families: Sequence[Family], when: str) -> ClaimResult:
-    """R² of learnable % and gain over all cells that a claim is about, each counted once."""
-    rows = {
-        row.cell.cell_id: row
-        for family in families
-        for row in family.rows
-        if has_values(row.cell, claim.only)
-    }
-    points = [point for _, point in learnable_gain_points([*rows.values()])]
-    measured = measured_correlation(points, len({row.cell.seed for row in rows.values()}))
-    paper = published_text(claim, _cell([*rows.values()]), None)
-    return _result(claim, "", judge_claim(claim, measured), when, paper)
 
 
 def _result(

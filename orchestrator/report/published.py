@@ -160,7 +160,12 @@ def published_text(claim: Claim, a: Cell | None, b: Cell | None) -> str:
     if a is None or b is None or a.online or b.online or claim.at or claim.over or claim.tier:
         return ""
     if claim.axes == {"dataset"}:
-        return _cross_dataset(claim, a, b)
+        tasks = (a.probe.dataset.task, b.probe.dataset.task)
+        size = re.search(r"[\d.]+b\b", _hub_name(a).casefold())
+        points = CROSS_DATASET.get(size[0]) if size else None
+        if {*tasks} != {"gsm8k", "math"} or _tested_on(claim, a) != "math" or points is None:
+            return ""
+        return f"about {in_points(points if tasks[0] == 'gsm8k' else -points)}"
     if not claim.axes <= {"policy", "model"}:
         return ""
     pair = tuple(
@@ -203,16 +208,6 @@ def _from_tables(claim: Claim, pair: tuple[str, ...], a: Cell, b: Cell) -> str:
     if len(points) > 1:
         return f"{in_points(min(points))} to {in_points(max(points))} ({len(points)} models)"
     return in_points(points[0]) if points else ""
-
-
-def _cross_dataset(claim: Claim, a: Cell, b: Cell) -> str:
-    """Paper B: GSM8K minus MATH on numeric MATH, where the model has its size."""
-    tasks = (a.probe.dataset.task, b.probe.dataset.task)
-    size = re.search(r"[\d.]+b\b", _hub_name(a).casefold())
-    points = CROSS_DATASET.get(size[0]) if size else None
-    if {*tasks} != {"gsm8k", "math"} or _tested_on(claim, a) != "math" or points is None:
-        return ""
-    return f"about {in_points(points if tasks[0] == 'gsm8k' else -points)}"
 
 
 def _tested_on(claim: Claim, cell: Cell) -> str:

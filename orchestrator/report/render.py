@@ -172,30 +172,30 @@ def terminal_probe(report: ProbeReport, width: int | None = None) -> str:
     """The report in short. Lines fit `width` columns, but for commands, which stay whole."""
     if not report.pools:
         return "no sample is stored yet"
-    return "\n\n".join(_pool_text(pool, width) for pool in report.pools)
-
-
-def _pool_text(pool: PoolAnalysis, width: int | None) -> str:
-    parts = [
-        "\n".join([pool.title, *(wrapped(f"  {line}", width) for line in facts(pool))]),
-        as_text(_histogram(pool), width),
-    ]
-    if (tiers := tier_table(pool.table, TERMINAL_TIERS)).body:
-        body = [
-            (name, f"{count:,}", *(f"{100 * share:.0f}" for share in shares))
-            for name, count, shares in tiers.body
+    parts = []
+    for pool in report.pools:
+        parts += [
+            "\n".join([pool.title, *(wrapped(f"  {line}", width) for line in facts(pool))]),
+            as_text(_histogram(pool), width),
         ]
-        parts.append(f"{tiers.title}, % of prompts\n" + as_text(Table("", tiers.head, body), width))
-    if (policies := policy_table(pool)).body:
-        parts.append(as_text(policies, width))
-    parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]
-    if pool.agreement.suspects:
-        lines = [f"suspected wrong gold answers: {pool.agreement.suspected:,}"]
-        for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):
-            lines += [wrapped(f"  {one_line(question, 72)}", width), wrapped(f"    {about}", width)]
-        parts.append("\n".join(lines))
-    if command := next((p.command for p in pool.policies if p.command), ""):
-        parts.append(f"to select a subset:\n  {command}")
+        if (tiers := tier_table(pool.table, TERMINAL_TIERS)).body:
+            body = [
+                (name, f"{count:,}", *(f"{100 * share:.0f}" for share in shares))
+                for name, count, shares in tiers.body
+            ]
+            text = as_text(Table("", tiers.head, body), width)
+            parts.append(f"{tiers.title}, % of prompts\n{text}")
+        if (policies := policy_table(pool)).body:
+            parts.append(as_text(policies, width))
+        parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]
+        if pool.agreement.suspects:
+            lines = [f"suspected wrong gold answers: {pool.agreement.suspected:,}"]
+            for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):
+                shown = (f"  {one_line(question, 72)}", f"    {about}")
+                lines += [wrapped(line, width) for line in shown]
+            parts.append("\n".join(lines))
+        if command := next((p.command for p in pool.policies if p.command), ""):
+            parts.append(f"to select a subset:\n  {command}")
     return "\n\n".join(parts)
 
 

@@ -121,7 +121,11 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
     seconds = result["ledger"]["seconds"]
     drawn = groups if lost is None else pa.concat_tables([groups, lost])
     subset = read_subset(store, cell)
-    counts = _counts(evaluations)
+    counts: dict[str, dict[int, dict[str, tuple[int, int]]]] = {OWN: {}}
+    for update, table in by_update(evaluations).items():
+        for name in pc.unique(table["dataset"]).to_pylist():
+            if (sampled := part(table, name, greedy=False)).num_rows:
+                counts.setdefault(name, {})[update] = per_prompt(sampled)
     base = main(by_update(evaluations)[0])
     tiers = zip(base["prompt_id"].to_pylist(), base["tier"].to_pylist(), strict=True)
     band_of, held_out = bands(base)
@@ -132,7 +136,7 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
         cell,
         result,
         gain=_gain(counts[OWN], cell.updates),
-        counts=counts,
+        counts=dict(counts),
         kinds={"tier": {i: tier for i, tier in tiers if tier}, "band": band_of},
         held_out=held_out,
         shares=group_shares(groups, lost),
@@ -173,16 +177,6 @@ def before_and_after(
             {r["prompt_id"]: AnswerText(r["completion"], r["outcome"]) for r in last_to_first}
         )
     return {i: (sides[0][i], sides[1][i]) for i in chosen}
-
-
-def _counts(evaluations: pa.Table) -> dict[str, Counts]:
-    """Every sampled evaluation, by test set and update."""
-    counts: dict[str, dict[int, dict[str, tuple[int, int]]]] = {OWN: {}}
-    for update, table in by_update(evaluations).items():
-        for name in pc.unique(table["dataset"]).to_pylist():
-            if (sampled := part(table, name, greedy=False)).num_rows:
-                counts.setdefault(name, {})[update] = per_prompt(sampled)
-    return dict(counts)
 
 
 def _gain(counts: Counts, updates: int) -> Effect:

@@ -135,19 +135,18 @@ class Tracker:
             if not isinstance(error, failures()):
                 raise
             self.enabled = False
-            LOG.warning(self._failure_text(error))
-
-    def _failure_text(self, error: Exception) -> str:
-        """What is wrong with MLflow, and what to do."""
-        reason = getattr(error, "orig", None) or error  # SQLAlchemy adds SQL and a link
-        reason = " ".join(redact(str(reason)).split())[:300]
-        remedy = "rerun the same command to complete its runs when MLflow is available"
-        if is_damaged(error):
-            remedy = "rename that file, and rerun the same command to write a new one"
-        elif is_full(error):
-            remedy = "free space on that disk, and rerun the same command to complete its runs"
-        uri = redact(self._uri)
-        return f"MLflow at {uri} failed ({reason}). The results are in the storage: {remedy}"
+            reason = getattr(error, "orig", None) or error  # SQLAlchemy adds SQL and a link
+            reason = " ".join(redact(str(reason)).split())[:300]
+            remedy = "rerun the same command to complete its runs when MLflow is available"
+            if is_damaged(error):
+                remedy = "rename that file, and rerun the same command to write a new one"
+            elif is_full(error):
+                free = "free space on that disk, and rerun the same command"
+                remedy = f"{free} to complete its runs"
+            LOG.warning(
+                f"MLflow at {redact(self._uri)} failed ({reason}). The results are in the "
+                f"storage: {remedy}"
+            )
 
 
 def comparison_links(tracking_uri: str | None, store: Store, page: str) -> list[str]:

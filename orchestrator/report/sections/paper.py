@@ -163,7 +163,17 @@ def orderings(families: Sequence[Family]) -> Table:
         for other in ("random", "middle", "easy"):
             early = (_judged_early(other, family) for family in shown)
             body.append((f"hard leads {other} early on", "stated without numbers", *early))
-        body.append(_r_squared(shown))
+        in_tables = " and ".join(
+            f"{fit.value:.3f} of {fit.cells} points"
+            for fit in map(paper.published_r_squared, (paper.PUBLISHED, paper.ALL))
+        )
+        fits = []
+        for family in shown:
+            points = [point for _, point in learnable_gain_points(family.rows)]
+            fit = r_squared(*np.array(points).reshape(-1, 2).T)
+            text = f"{fit.value:.3f} [{fit.low:.2f}, {fit.high:.2f}] ({fit.cells} cells)"
+            fits.append(NONE if np.isnan(fit.value) else text)
+        body.append(("learnable % explains gain, R²", in_tables, *fits))
     single = any(len(rows) == 1 for family in shown for rows in family.by_policy().values())
     return Table(
         "Which orderings of paper A hold",
@@ -224,18 +234,3 @@ def _verdict_text(ordering: paper.Ordering, family: Family, pairs: Sequence[Comp
     verdict = judge_claim(claim, Measured(effect, low, high, *sample)).verdict
     updates = f"; {pair.items} updates of one seed" if pair.item == "update" else ""
     return f"{verdict} ({_with_interval(effect, Interval(low, high))}{updates})"
-
-
-def _r_squared(families: Sequence[Family]) -> tuple[str, ...]:
-    """R² in the paper's tables, and in each family's cells."""
-    in_tables = " and ".join(
-        f"{fit.value:.3f} of {fit.cells} points"
-        for fit in map(paper.published_r_squared, (paper.PUBLISHED, paper.ALL))
-    )
-    measured = []
-    for family in families:
-        points = [point for _, point in learnable_gain_points(family.rows)]
-        fit = r_squared(*np.array(points).reshape(-1, 2).T)
-        text = f"{fit.value:.3f} [{fit.low:.2f}, {fit.high:.2f}] ({fit.cells} cells)"
-        measured.append(NONE if np.isnan(fit.value) else text)
-    return ("learnable % explains gain, R²", in_tables, *measured)

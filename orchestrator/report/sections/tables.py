@@ -358,10 +358,12 @@ def _result(row: Row, swept: Sequence[str], discards: bool, noisy: bool) -> tupl
 def ledgers(rows: Sequence[Row]) -> Table:
     """What each cell consumed."""
     shown = [name for name in LEDGER if any(name in row.result["ledger"] for row in rows)]
-    body = [
-        (row.cell.name, *(_amount(row.result["ledger"].get(name)) for name in shown))
-        for row in rows
-    ]
+    body = []
+    for row in rows:
+        values = [row.result["ledger"].get(name) for name in shown]
+        texts = [f"{v:,}" if isinstance(v, int) else f"{v or 0:,.1f}" for v in values]
+        amounts = [NONE if v is None else t for v, t in zip(values, texts, strict=True)]
+        body.append((row.cell.name, *amounts))
     return Table(
         "Ledger",
         ("cell", *(LEDGER[name] for name in shown)),
@@ -372,12 +374,6 @@ def ledgers(rows: Sequence[Row]) -> Table:
         "updates had no live group, so that only the KL term changed the weights. Seconds are "
         "training time without evaluations.",
     )
-
-
-def _amount(value: float | None) -> str:
-    if value is None:
-        return NONE
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
 def groups(families: Sequence[Family]) -> Table:
