@@ -21,7 +21,11 @@ from orchestrator.report.compare import (
 from orchestrator.report.content import Paragraph
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections import figures, page, tables
-from orchestrator.report.sections.verdicts import family_verdict
+from orchestrator.report.sections.verdicts import (
+    family_verdict,
+    match_text,
+    mismatch_text,
+)
 from orchestrator.stats.inference import holm, mean_effect, variance_components
 
 POLICIES = ("hard", "easy", "middle", "random")
@@ -168,12 +172,14 @@ def test_budgets_that_differ_are_flagged_with_their_seeds(rows: list[Row]) -> No
     for compare_at in ("updates", "tokens"):
         [flag] = budget_mismatches(one, compare_at)
         assert flag == BudgetMismatch("prompts", {"hard": (1,)}, 0.5)
-    assert str(flag) == "not comparable on prompts: hard (seed 1); they differ by up to 50 %"
+    assert (
+        mismatch_text(flag) == "not comparable on prompts: hard (seed 1); they differ by up to 50 %"
+    )
     tokens = rows[0].result["ledger"]["generated_tokens"]
     longer = changed(("easy", "hard"), 0, generated_tokens=4 * tokens)
     [flag] = budget_mismatches(longer, "updates")
     assert (flag.axis, {*flag.policies}, flag.difference) == ("generated_tokens", {*POLICIES}, 0.75)
-    assert str(flag).endswith(
+    assert mismatch_text(flag).endswith(
         "they differ by up to 75 %; set compare_at: tokens to compare at equal tokens"
     )
     assert budget_mismatches(longer, "tokens") == [], "they are compared at equal tokens"
@@ -216,10 +222,10 @@ def test_the_policy_that_takes_the_whole_pool_is_the_reference_to_match(rows: li
     match = family.matches[0]
     assert (match.reference, match.updates) == ("everything", 4)
     assert match.accuracy == pytest.approx(np.mean([r.curve[4] for r in full]))
-    assert "everything's final accuracy" in str(match)
+    assert "everything's final accuracy" in match_text(match)
     table = tables.steps([family])
     assert table.head[:2] == ("model and data", "everything: accuracy")
-    assert table.body[0][3:] == tuple(m.span for m in family.matches)
+    assert table.body[0][3:] == tuple(tables.span_text(m) for m in family.matches)
     assert not families(rows)[0].matches and not tables.steps(families(rows)).body
 
 
@@ -261,7 +267,7 @@ def test_missing_evaluations_for_steps_to_match_are_a_caveat(rows: list[Row]) ->
     ],
 )
 def test_steps_to_match_in_words(steps: Steps, text: str) -> None:
-    assert str(StepsToMatch("hard", "full", 0.6, 40, steps)) == text
+    assert match_text(StepsToMatch("hard", "full", 0.6, 40, steps)) == text
 
 
 def test_steps_to_match_count_the_rollouts_of_a_policy_that_discards(rows: list[Row]) -> None:
@@ -279,7 +285,7 @@ def test_steps_to_match_count_the_rollouts_of_a_policy_that_discards(rows: list[
     (match,) = families([*discarding, *full])[0].matches
     assert match.steps.update is not None
     assert match.rollouts == pytest.approx(2 * match.steps.update / match.updates)
-    assert str(match).endswith(f", with {100 * match.rollouts:.0f} % of its rollouts")
+    assert match_text(match).endswith(f", with {100 * match.rollouts:.0f} % of its rollouts")
 
 
 def test_variance_between_probes_and_between_training_seeds(rows: list[Row]) -> None:

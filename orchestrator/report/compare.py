@@ -117,25 +117,6 @@ class StepsToMatch(NamedTuple):
     steps: Steps
     rollouts: float | None = None
 
-    def __str__(self) -> str:
-        target = f"{self.reference}'s final accuracy ({100 * self.accuracy:.1f} %)"
-        if self.steps.update is None:
-            text = f"{self.policy} does not reach {target} within its updates"
-            share = f"{100 * self.steps.reached:.0f} %"
-            return f"{text} (it does in {share} of resamples)" if self.steps.reached else text
-        share = f"{100 * self.steps.update / self.updates:.0f} % of {self.reference}'s"
-        if self.rollouts is not None:
-            share += f", with {100 * self.rollouts:.0f} % of its rollouts"
-        return f"{self.policy} reaches {target} after {self.span} updates, {share}"
-
-    @property
-    def span(self) -> str:
-        """The update with its interval; an open end where some resamples never get there."""
-        ends = (self.steps.low, self.steps.high)
-        low, high = ("never" if end is None else f"{end:.0f}" for end in ends)
-        first = "not reached" if self.steps.update is None else f"{self.steps.update:.0f}"
-        return first if ends == (None, None) else f"{first} [{low}, {high}]"
-
 
 def steps_to_match_whole_pool(by_policy: Mapping[str, Sequence[Row]]) -> list[StepsToMatch]:
     """Every other policy against the one that takes the whole pool.
@@ -258,17 +239,6 @@ class BudgetMismatch(NamedTuple):
     axis: str
     policies: Mapping[str, tuple[int, ...]]
     difference: float
-
-    def __str__(self) -> str:
-        policies = ", ".join(
-            f"{policy} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
-            for policy, seeds in self.policies.items()
-        )
-        compare_at = "; set compare_at: tokens to compare at equal tokens"
-        return (
-            f"not comparable on {self.axis.replace('_', ' ')}: {policies}; they differ by up to "
-            f"{100 * self.difference:.0f} %{compare_at * (self.axis == 'generated_tokens')}"
-        )
 
 
 @dataclass(frozen=True)

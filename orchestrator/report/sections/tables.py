@@ -14,7 +14,7 @@ from orchestrator.config.experiment import value_text
 from orchestrator.evaluation.groups import GroupShares
 from orchestrator.evaluation.metrics import BANDS, pass_at_k
 from orchestrator.report.claim_verdicts import ClaimResult
-from orchestrator.report.compare import Family, by_probe, probe_spreads
+from orchestrator.report.compare import Family, StepsToMatch, by_probe, probe_spreads
 from orchestrator.report.content import Claims, Table
 from orchestrator.report.rows import OWN, Row, training_tiers
 from orchestrator.stats.inference import Effect, Interval, mean_effect
@@ -164,7 +164,7 @@ def steps(families: Sequence[Family]) -> Table:
     body = []
     for family in families:
         if matches := family.matches:
-            spans = {match.policy: match.span for match in matches}
+            spans = {match.policy: span_text(match) for match in matches}
             target = (f"{100 * matches[0].accuracy:.1f} %", str(matches[0].updates))
             body.append((family.title, *target, *(spans.get(name, NONE) for name in policies)))
     whole = " and ".join(sorted(references)) or "the whole pool"
@@ -176,6 +176,14 @@ def steps(families: Sequence[Family]) -> Table:
         f"{whole}, interpolated linearly between evaluations, with a 95 % bootstrap interval over "
         "questions and seeds. A noisy curve reaches it early.",
     )
+
+
+def span_text(match: StepsToMatch) -> str:
+    """The update of a match with its interval; an open end where some resamples never match."""
+    ends = (match.steps.low, match.steps.high)
+    low, high = ("never" if end is None else f"{end:.0f}" for end in ends)
+    first = "not reached" if match.steps.update is None else f"{match.steps.update:.0f}"
+    return first if ends == (None, None) else f"{first} [{low}, {high}]"
 
 
 def best_k(rows: Sequence[Row], test_set: str) -> int | None:

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from orchestrator.report.compare import (
+    BudgetMismatch,
     Family,
+    StepsToMatch,
     budget_mismatches,
     unread_policies,
     whole_pool_policy,
 )
-from orchestrator.report.sections.tables import effect_text
+from orchestrator.report.sections.tables import effect_text, span_text
 from orchestrator.stats.comparison import Comparison
 from orchestrator.stats.inference import LEVEL
 from orchestrator.stats.sentences import sentence
@@ -59,6 +61,32 @@ class FamilyVerdict:
         return [*pairs, *self.below_base, *self.matches]
 
 
+def match_text(match: StepsToMatch) -> str:
+    """When a policy is as good as training on the whole pool."""
+    target = f"{match.reference}'s final accuracy ({100 * match.accuracy:.1f} %)"
+    if match.steps.update is None:
+        text = f"{match.policy} does not reach {target} within its updates"
+        share = f"{100 * match.steps.reached:.0f} %"
+        return f"{text} (it does in {share} of resamples)" if match.steps.reached else text
+    share = f"{100 * match.steps.update / match.updates:.0f} % of {match.reference}'s"
+    if match.rollouts is not None:
+        share += f", with {100 * match.rollouts:.0f} % of its rollouts"
+    return f"{match.policy} reaches {target} after {span_text(match)} updates, {share}"
+
+
+def mismatch_text(mismatch: BudgetMismatch) -> str:
+    """Which policies are not comparable, and what would make them so."""
+    policies = ", ".join(
+        f"{policy} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
+        for policy, seeds in mismatch.policies.items()
+    )
+    compare_at = "; set compare_at: tokens to compare at equal tokens"
+    return (
+        f"not comparable on {mismatch.axis.replace('_', ' ')}: {policies}; they differ by up to "
+        f"{100 * mismatch.difference:.0f} %{compare_at * (mismatch.axis == 'generated_tokens')}"
+    )
+
+
 def family_verdict(family: Family) -> FamilyVerdict:
     """The conclusions of a family."""
     pairs = []
@@ -77,7 +105,7 @@ def family_verdict(family: Family) -> FamilyVerdict:
             else f"only {family.rows[0].cell.policy} is finished: no policy to compare it with"
         ),
         below_base=tuple(_below_base(family)),
-        matches=tuple(map(str, family.matches)),
+        matches=tuple(map(match_text, family.matches)),
         caveats=tuple(_caveats(family)),
     )
 
@@ -111,7 +139,7 @@ def _read_at(family: Family) -> str:
 
 
 def _caveats(family: Family) -> list[str]:
-    caveats = [str(mismatch) for mismatch in family.mismatches]
+    caveats = [mismatch_text(mismatch) for mismatch in family.mismatches]
     if unread := unread_policies(family.rows, family.points):
         caveats.append(
             "not compared, because a first evaluation exceeds the common budget: "
