@@ -493,7 +493,7 @@ def test_a_ray_that_does_not_start_fails_the_doctors_check(
         raise AssertionError("no free port")
 
     monkeypatch.setattr("cluster.session.ray_session", ray_session)
-    for name in ("_libraries", "_machine", "_embedded"):
+    for name in ("_machine", "_embedded"):
         monkeypatch.setattr(f"orchestrator.cli.doctor.{name}", str)
     monkeypatch.setattr("orchestrator.cli.doctor._mlflow", str)
     assert list(checks())[-1] == ("ray", False, "AssertionError: no free port")

@@ -180,8 +180,8 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     lines += [*view["notes"], ""]
     states = []
     for cell in view["cells"]:
-        names = {"done": "finished", "stopped": "stopped", "trained": "trained"}
-        state = next((text for name, text in names.items() if cell[name]), "to run")
+        words = {"done": "finished", "stopped": "stopped", "trained": "trained"}
+        state = next((text for name, text in words.items() if cell[name]), "to run")
         if update := cell["resumes_after"]:
             state = f"at update {update} of {cell['updates']}"
         states.append(state)

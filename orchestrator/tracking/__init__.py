@@ -76,7 +76,14 @@ class Tracker:
         if result is None:
             self._attempt(lambda: self._live_runs.flush())
         elif self._live_runs.digest(cell) != view_digest(result):
-            self._write(cell)
+            # The store is read outside of _attempt: its failures are not MLflow's.
+            try:
+                test = self._plan.pool(cell.baseline).prompts("test")
+                view = read_view(self._store, cell, test)
+            except StoreError as error:
+                LOG.warning("MLflow does not show cell %s: %s", cell.name, error)
+                return
+            self._attempt(lambda: self._live_runs.write(cell, view))
 
     def fail(self, cell: Cell, reason: str) -> None:
         """The trial failed; `reason` becomes the tag decile.error."""
@@ -114,16 +121,6 @@ class Tracker:
         if self._runs is None:
             raise RuntimeError("this Tracker is not connected: create it with Tracker.open")
         return self._runs
-
-    def _write(self, cell: Cell) -> None:
-        # The store is read outside of _attempt: its failures are not MLflow's.
-        try:
-            test = self._plan.pool(cell.baseline).prompts("test")
-            view = read_view(self._store, cell, test)
-        except StoreError as error:
-            LOG.warning("MLflow does not show cell %s: %s", cell.name, error)
-            return
-        self._attempt(lambda: self._live_runs.write(cell, view))
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """The only place where failures of MLflow are caught."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 FREQUENT = ("hard", "easy", "middle", "random", "full")
 MARKERS = "os^DvPX"  # in addition to colours, for greyscale print
+LABEL = 26  # characters of a line of a name
 SMALL = (5.4, 3.3)  # inches: at phone width the text is still about 9 pixels high
 
 
@@ -71,7 +72,7 @@ def new_axes(width: float = 6.4, height: float = 3.6) -> "tuple[Figure, Axes]":
 def legend_above(axes: "Axes", columns: int) -> None:
     """A legend above the axes, which hides no data; the figure grows by the lines it needs."""
     handles, names = axes.get_legend_handles_labels()
-    labels = [wrapped(name) for name in names]
+    labels = [fill(name, LABEL) for name in names]
     longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
     columns = max(1, min(columns, int(SMALL[0] / (0.4 + 0.075 * longest))))
     columns = -(-len(labels) // -(-len(labels) // columns)) if labels else 1  # evenly filled
@@ -93,11 +94,6 @@ def legend_above(axes: "Axes", columns: int) -> None:
         handlelength=1.2,
         handletextpad=0.5,
     )
-
-
-def wrapped(name: str, width: int = 26) -> str:
-    """A long name in several lines, broken at spaces and hyphens."""
-    return fill(name, width)
 
 
 def new_panels(count: int, same_scale: bool = True) -> "tuple[Figure, list[Axes]]":
@@ -216,7 +212,7 @@ def outcome_bars(outcomes: Mapping[str, Mapping[str, int]]) -> str:
     for colour, outcome in zip(COLOURS, OUTCOMES, strict=False):
         shares = [100 * o[outcome] / max(1, sum(o.values())) for o in outcomes.values()]
         axes.barh(
-            [wrapped(name, 20) for name in outcomes], shares, left=left, color=colour, label=outcome
+            [fill(name, 20) for name in outcomes], shares, left=left, color=colour, label=outcome
         )
         left += np.array(shares)
     axes.invert_yaxis()
@@ -243,7 +239,7 @@ def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> str:
     """
     figure, panels = new_panels(len(by_policy))
     for axes, (policy, rows) in zip(panels, by_policy.items(), strict=False):
-        axes.set_title(wrapped(policy), size=10)
+        axes.set_title(fill(policy, LABEL), size=10)
         axes.set_ylim(0, 100)
         updates = sorted(set.intersection(*(set(row.shares) for row in rows)))
         if not updates:
