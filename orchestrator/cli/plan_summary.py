@@ -34,12 +34,9 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
     chart_columns = CHART_COLUMNS if width is None else min(CHART_COLUMNS, width - CHART_LABELS)
     states = {cell.cell_id: cell_state(store, cell) for cell in plan.cells}
     untrained = [cell for cell in plan.cells if states[cell.cell_id].needs_training]
-    started = [c.cell_id for c in plan.cells if states[c.cell_id] is CellState.RUNNING]
-    updates = {
-        cell_id: update
-        for cell_id in started
-        if (update := CellFolder(store, cell_id).last_update())
-    }
+    started = [each for each, state in states.items() if state is CellState.RUNNING]
+    last = {cell_id: CellFolder(store, cell_id).last_update() for cell_id in started}
+    updates = {cell_id: update for cell_id, update in last.items() if update}
     left = {c.cell_id: c.updates - updates.get(c.cell_id, 0) for c in untrained}
     models = [cell.probe.model for cell in plan.cells]
     tasks = {name: pool.task for name, pool in plan.pools.items()}
