@@ -123,7 +123,7 @@ CELL = {"cell_id", "model", "dataset", "policy", "seed", "size", "updates", "pro
 CELL |= {"rollouts", "rollouts_at_most", "done", "stopped", "trained", "probe_seed", "name", "axes"}
 CELL |= {"resumes_after"}
 PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "samples_owed"}
-PROBE |= {"samples_owed_at_most", "label"}
+PROBE |= {"samples_owed_at_most", "samples_shared", "label"}
 
 
 def test_plan_json_has_the_documented_keys(file: Path, capsys) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
+from orchestrator.pipeline.estimate import samples_text
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.pools import Dataset, Pool, load_pool, with_label_noise
 from orchestrator.probing.outcomes import MissingSamples
@@ -101,6 +102,11 @@ def test_prompts_that_pools_share_are_sampled_once(tmp_path: Path) -> None:
     missing = [[*run.pending(spec).work] for spec in trained]
     assert [len(requests) for requests in missing] == [40, 4, 6], "0.25 has 4 of 0.1, and 30 of 0"
     assert len({prompt.prompt_id for requests in missing for prompt, _ in requests}) == 50
+    counts = [(p.samples, p.shared) for p in map(run.pending, trained)]
+    assert counts == [(160, 0), (16, 144), (24, 136)]
+    texts = [samples_text(160, n, at_most=False, shared=m) for n, m in counts]
+    assert texts[1] == "144 of 160 samples shared with another probe, 16 to draw"
+    assert samples_text(9, 2, at_most=False, shared=3).endswith("probe, 4 stored, 2 to draw")
     assert all(indices == (0, 1, 2, 3) for requests in missing for _, indices in requests)
 
 

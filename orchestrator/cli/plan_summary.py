@@ -152,6 +152,7 @@ def _probes(run: Run) -> list[dict[str, Any]]:
                 "samples": len(prompts) * spec.settings.samples,
                 "samples_owed": pending.samples,
                 "samples_owed_at_most": pending.at_most,
+                "samples_shared": pending.shared,
             }
         )
     return probes
@@ -195,7 +196,8 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     lines += _changed_lines(view["changed"])
     for probe in view["probes"]:
         counts = probe["samples"], probe["samples_owed"]
-        text = samples_text(*counts, at_most=probe["samples_owed_at_most"])
+        at_most, shared = probe["samples_owed_at_most"], probe["samples_shared"]
+        text = samples_text(*counts, at_most=at_most, shared=shared)
         lines.append(f"probe {probe['label']}: {text}")
     most = view["rollouts_owed_at_most"]
     discarded = f" (up to {most:,} with discarded ones)" * (most > view["rollouts_owed"])

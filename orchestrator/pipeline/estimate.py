@@ -117,9 +117,16 @@ def estimate_costs(
     )
 
 
-def samples_text(total: int, missing: int, *, at_most: bool) -> str:
-    """How many samples of a probe are stored and to draw; `at_most`: it may need fewer."""
+def samples_text(total: int, missing: int, *, at_most: bool, shared: int = 0) -> str:
+    """How many samples of a probe are stored and to draw; `at_most`: it may need fewer.
+
+    `shared`: those that another probe draws.
+    """
     up_to = "up to " * at_most
+    if shared:
+        stored = f", {total - missing - shared:,} stored" * (total > missing + shared)
+        of_another = f"{shared:,} of {total:,} samples shared with another probe"
+        return f"{of_another}{stored}, {missing:,} to draw"
     if not missing:
         return f"all {'needed ' if at_most else f'{total:,} '}samples stored"
     if missing == total:

@@ -103,7 +103,7 @@ def _draw(run: Run, specs: Sequence[ProbeSpec]) -> Iterator[tuple[ProbeSpec, Out
     pending = [run.pending(spec) for spec in specs]
     for label, spec, each in zip(labels, specs, pending, strict=True):
         total = len(run.folder(spec).prompts) * spec.settings.samples
-        text = samples_text(total, each.samples, at_most=each.at_most)
+        text = samples_text(total, each.samples, at_most=each.at_most, shared=each.shared)
         if not each.at_most and spec.settings.adaptive and spec.split == "train":
             needing = ", ".join(needing_all(run.plan, spec))
             text += f" (stopping early is not possible for {needing})"

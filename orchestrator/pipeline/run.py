@@ -49,14 +49,17 @@ class Run:
         Pools that differ in their label noise share prompts: the plan's first probe of them draws
         those, and the others the rest.
         """
-        work = pending_samples(self.plan, spec, self.folder(spec)).work
+        pending = pending_samples(self.plan, spec, self.folder(spec))
+        work = pending.work
         for earlier in takewhile(lambda each: probe_id(each) != probe_id(spec), self.plan.probes):
             same = earlier.key == spec.key and earlier.split == spec.split
             if same and earlier.dataset.name == spec.dataset.name:
                 drawn = pending_samples(self.plan, earlier, self.folder(earlier)).work
                 if isinstance(work, MissingSamples) and isinstance(drawn, MissingSamples):
                     work = work.without(drawn)
-        return PendingSamples(work)
+        if work is pending.work:
+            return pending
+        return PendingSamples(work, pending.samples - work.samples)
 
 
 def probe_id(spec: ProbeSpec) -> str:

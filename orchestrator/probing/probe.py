@@ -279,9 +279,13 @@ class ProbeActor:
 
 @dataclass(frozen=True)
 class PendingSamples:
-    """The samples that a probe is missing; an adaptive probe may need fewer."""
+    """The samples that a probe is missing; an adaptive probe may need fewer.
+
+    `shared`: how many more another probe of the plan draws.
+    """
 
     work: MissingSamples | Frontier
+    shared: int = 0
 
     @cached_property
     def samples(self) -> int:
