@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.local_cluster import environment
 
+PARTIAL = re.compile(r"(\x1b\[?[0-9;]*)?$")
 TOKENS = re.compile(r"\x1b\[1A|\x1b\[2K|\x1b\[[0-9;]*m|\r|\n|[^\x00-\x1f\x7f]")
 
 
@@ -25,6 +26,7 @@ class Screen:
         self.columns, self.lines = columns, lines
         self.rows, self.wrapped = [""], [False]  # also those that scrolled out; continues below
         self.row = self.column = 0
+        self.pending = ""
 
     @property
     def top(self) -> int:
@@ -42,8 +44,10 @@ class Screen:
         return "\n".join(self._logical_lines()).rstrip()
 
     def feed(self, text: str) -> None:
-        """Print text with control sequences."""
-        place = 0
+        """Print text with control sequences; one that is not complete waits for the rest."""
+        text, place = self.pending + text, 0
+        self.pending = PARTIAL.search(text)[0]
+        text = text.removesuffix(self.pending)
         for token in TOKENS.finditer(text):
             assert token.start() == place, f"unknown control sequence: {text[place:][:20]!r}"
             place = token.end()

@@ -1,25 +1,26 @@
-"""Bars at the bottom of a terminal: they never smear, scroll or hide what is printed."""
+"""Bars at the bottom of a terminal: they never hide what is printed."""
 
 import io
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from rich.file_proxy import FileProxy
 from rich.text import Text
 from terminal import FakeTerminal, Screen, run_in_terminal
 
 from orchestrator.pipeline import live_region
-from orchestrator.pipeline.live_region import LinesAbove, LiveRegion, can_redraw
+from orchestrator.pipeline.live_region import LiveRegion, can_redraw
 
 DEMO = """
 import logging, sys, time, warnings
 from rich.text import Text
 from orchestrator.pipeline.live_region import LiveRegion
-region = LiveRegion(sys.stderr, lambda columns, lines: Text("\\n".join(["bar " * 90] * 30)))
+region = LiveRegion(sys.stderr, lambda columns, lines: Text("\\n".join(["bar " * 90] * lines)))
 region.start()
 try:
     print("to stdout")
@@ -33,72 +34,58 @@ print("after")
 """
 
 
-@settings(max_examples=60)
-@given(
-    st.lists(
-        st.one_of(
-            st.integers(2, 160),  # a new width
-            st.text("ab c", max_size=120),  # a line
-            st.integers(0, 40).map(lambda count: ["x" * 3 * count] * count),  # a frame
-        ),
-        max_size=20,
-    )
-)
-@pytest.mark.slow
-def test_only_what_is_printed_remains_at_any_width(events: list[object]) -> None:
-    screen = Screen(80, 10_000)  # high enough that nothing scrolls out before it is erased
-    frame = ["one", "two"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(live_region, "terminal_size", lambda out: (screen.columns, screen.lines))
-        region = LiveRegion(FakeTerminal(screen), lambda columns, lines: Text("\n".join(frame)))
-        printed = []
-        region.print("")
-        for event in events:
-            if isinstance(event, int):
-                screen.resize(event, screen.lines)
-            elif isinstance(event, list):
-                frame = event
-            else:
-                printed.append(event)
-                region.print(f"{event}\n")
-        region.print("last\n")
-        shown = [line for line in screen.printed.split("\n") if line]
-        assert len(shown) >= min(1, len(frame))
-        region._thread.start()  # `start` would also redirect pytest's own streams
-        region.stop()
-    printed = [line.rstrip() for line in [*printed, "last"]]
-    assert screen.printed == "\n".join(printed)
+@pytest.fixture
+def region(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LiveRegion, Screen]]:
+    """A region that is redrawn only when something is printed."""
+    screen = Screen(80, 24)
+    monkeypatch.setattr(live_region, "REDRAWS", 1 / 60)
+    region = LiveRegion(FakeTerminal(screen), lambda *_: Text("one\ntwo"))
+    region.start(refresh=True)
+    yield region, screen
+    region.stop()
 
 
-@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (40, 10), (200, 50), (10, 2), (1, 1)])
-@pytest.mark.slow
+def test_only_what_is_printed_remains(region: tuple[LiveRegion, Screen]) -> None:
+    live, screen = region
+    long = "word " * 40
+    for text in ("a message", "", long):
+        live.print(text)
+        assert screen.shown[-2:] == ["one", "two"]
+    live.stop()
+    live.print("after")
+    assert screen.printed == f"a message\n\n{long.rstrip()}\nafter"
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (40, 10), (200, 50), (10, 3)])
 def test_a_frame_that_is_too_large_is_cut_to_the_terminal(
     columns: int, lines: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_region, "terminal_size", lambda out: (columns, lines))
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", str(lines))
     screen = Screen(columns, lines)
     frame = "\n".join(f"{number} " * 100 for number in range(60, 100))
     region = LiveRegion(FakeTerminal(screen), lambda *_: Text(frame, no_wrap=True))
+    region.start()
     for _ in range(3):
-        region.print("")  # a frame that is higher than the screen would move above it
-    if lines > 1:
-        assert len(screen.rows) <= lines
-        assert screen.shown[-2].startswith("9")
+        region.refresh()  # a frame that is higher than the screen would move above it
+    assert len(screen.rows) <= lines
+    assert screen.shown[0].startswith("60 60")
 
 
-def test_incomplete_lines_wait_and_a_forked_process_writes_directly() -> None:
-    screen = Screen(80, 24)
-    terminal = FakeTerminal(screen)
-    region = LiveRegion(terminal, lambda *_: Text("bars"))
-    region.print("")
-    above = LinesAbove(terminal, region)
+def test_incomplete_lines_wait_and_a_forked_process_writes_directly(
+    region: tuple[LiveRegion, Screen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, screen = region
+    above = FileProxy(live.console, FakeTerminal(screen))
     above.write("one ")
-    assert screen.printed == "bars"
+    assert screen.printed == "one\ntwo"
     above.write("line\nand ")
-    assert screen.printed == "one line\nbars"
-    above._process = -1
-    above.write("child")
-    assert screen.printed.endswith("child")
+    assert screen.printed == "one line\none\ntwo"
+    streams = sys.stdout, sys.stderr
+    monkeypatch.setattr(sys, "stdout", above)
+    if not (child := os.fork()):
+        os._exit((sys.stdout, sys.stderr) != streams)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.parametrize("name", ["dumb", "unknown", ""])
@@ -114,15 +101,9 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(
 
 @pytest.mark.slow
 def test_messages_print_above_the_bars_in_a_real_terminal(tmp_path: Path) -> None:
-    screen, sizes = Screen(80, 24), [(40, 24), (200, 50)]
-
-    def resize(*_: object) -> tuple[int, int] | None:
-        return sizes.pop(0) if sizes and "a warning" in screen.printed else None
-
-    command = [sys.executable, "-c", DEMO, "2"]
-    assert run_in_terminal(command, screen, tmp_path, resize) == 0
+    screen = Screen(80, 24)
+    assert run_in_terminal([sys.executable, "-c", DEMO, "2"], screen, tmp_path) == 0
     lines = screen.printed.split("\n")
-    assert not sizes
     assert lines[:2] == ["to stdout", "a log line"]
     assert "a warning" in lines[2]
     assert lines[-2:] == ["no end", "after"]

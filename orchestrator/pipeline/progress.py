@@ -105,7 +105,7 @@ class ProgressDisplay:
         """Print a permanent line."""
         if self._region:
             columns, _ = terminal_size(self.out)
-            self._region.print(f"{wrapped(text, columns - 1)}\n")
+            self._region.print(wrapped(text, columns - 1))
         else:
             print(text, file=self.out, flush=True)
 
