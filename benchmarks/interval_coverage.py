@@ -23,7 +23,7 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, expit
 
 from benchmarks.command_line import benchmark_parser
-from orchestrator.stats.comparison import Scores, compare_policies
+from orchestrator.stats.comparison import RunScores, compare_policies
 from orchestrator.stats.inference import (
     LEVEL,
     Interval,
@@ -124,8 +124,8 @@ def significant(world: World, count: int) -> float:
     ids = [str(i) for i in range(world.items)]
     number = 0
     for sweep in sweeps(world, count):
-        a: Scores = {seed: (ids, row) for seed, row in enumerate(sweep.a)}
-        b: Scores = {100 + seed: (ids, row) for seed, row in enumerate(sweep.b)}
+        a: RunScores = {seed: (ids, row) for seed, row in enumerate(sweep.a)}
+        b: RunScores = {100 + seed: (ids, row) for seed, row in enumerate(sweep.b)}
         number += compare_policies({"a": a, "b": b})[0].significant
     return number / count
 

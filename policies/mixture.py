@@ -27,7 +27,7 @@ _HOW = (
 )
 
 
-class Part(NamedTuple):
+class MixturePart(NamedTuple):
     """One policy of a mixture; `share` is as `written`, normalized so that all parts sum to 1."""
 
     name: str
@@ -97,7 +97,7 @@ class Mixture(Requiring, SubsetPolicy):
 
 
 def _pick(
-    part: Part, difficulty: pa.Table, count: int, rng: np.random.Generator, left: Bools
+    part: MixturePart, difficulty: pa.Table, count: int, rng: np.random.Generator, left: Bools
 ) -> Rows:
     """The part's rows, selected from the remaining ones."""
     try:
@@ -127,7 +127,7 @@ def _written(shares: Any) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def _parts(written: list[tuple[str, dict[str, Any]]]) -> list[Part]:
+def _parts(written: list[tuple[str, dict[str, Any]]]) -> list[MixturePart]:
     """The parts with their policies. PolicyError unless the shares sum to 1."""
     shares = []
     for name, options in written:
@@ -147,5 +147,5 @@ def _parts(written: list[tuple[str, dict[str, Any]]]) -> list[Part]:
         except PolicyError as error:
             raise PolicyError(f"mixture: {error}") from error
         settled = settled_options(policy, own)
-        parts.append(Part(name, share / sum(shares), policy, share, settled))
+        parts.append(MixturePart(name, share / sum(shares), policy, share, settled))
     return parts

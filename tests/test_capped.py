@@ -12,7 +12,7 @@ from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.pipeline.probes import run_probes
 from orchestrator.pipeline.run import Run
-from orchestrator.pipeline.sweep import Outcome, run_experiment
+from orchestrator.pipeline.sweep import SweepOutcome, run_experiment
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.storage.store import Store
@@ -42,7 +42,7 @@ def with_settings(folder: Path, **settings: object) -> Plan:
     return make_plan(load_config(file), "stubs")
 
 
-def run(plan: Plan, folder: Path, train: Train) -> Outcome:
+def run(plan: Plan, folder: Path, train: Train) -> SweepOutcome:
     store = Store(str(folder / "runs"))
     return run_experiment(Run.of(plan, store), default_tracking_uri(store), train)
 

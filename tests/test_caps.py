@@ -22,7 +22,7 @@ from orchestrator.cost.throughput import Cost
 from orchestrator.pipeline.manifest import write_manifest
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.pipeline.run import Run
-from orchestrator.pipeline.sweep import Outcome, Sweep
+from orchestrator.pipeline.sweep import Sweep, SweepOutcome
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
@@ -183,7 +183,7 @@ def test_usage_is_saved_when_a_capped_block_starts_and_not_with_every_cell(
     tracker = Tracker("", store, plan)
     tracker.enabled = False
     progress = ProgressDisplay(total=6, out=io.StringIO())
-    sweep = Sweep(Run(plan, store, progress), tracker, write_manifest(plan, store), Outcome())
+    sweep = Sweep(Run(plan, store, progress), tracker, write_manifest(plan, store), SweepOutcome())
     sweep.queue = make(plan, meter=sweep.meter)
     written, write = list[str](), store.write_json
     monkeypatch.setattr(

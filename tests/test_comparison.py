@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.stats.comparison import (
-    Scores,
+    RunScores,
     adjust,
     compare_learnable,
     compare_numbers,
@@ -24,7 +24,7 @@ BASE = np.random.default_rng(9).beta(0.6, 0.5, 400)
 IDS = [f"q{i}" for i in range(400)]
 
 
-def runs(points: float, seeds: range, *, samples: int = 1, key: int = 0) -> Scores:
+def runs(points: float, seeds: range, *, samples: int = 1, key: int = 0) -> RunScores:
     """Runs whose accuracy is about `points` above the base's."""
     rng = np.random.default_rng([key, int(10 * points) + 1000])
     rates = np.clip(BASE + points / 100, 0, 1)
@@ -186,7 +186,7 @@ def test_the_policy_ahead_is_named_first() -> None:
     )
 
 
-def of_questions(right: int, of: int = 15) -> Scores:
+def of_questions(right: int, of: int = 15) -> RunScores:
     """One run, one sample a question; the first ones are right."""
     return {0: ([f"q{i}" for i in range(of)], (np.arange(of) < right) * 1.0)}
 
@@ -250,7 +250,7 @@ def test_an_absurd_sample_size_is_not_advised(
 
 
 def test_a_pair_without_a_shared_question_is_inconclusive() -> None:
-    runs_by_policy: dict[str, Scores] = {
+    runs_by_policy: dict[str, RunScores] = {
         "x": {0: (["a", "b"], np.array([0.0, 1.0]))},
         "y": {0: (["c"], np.array([1.0]))},
         "z": {0: ([], np.array([]))},

@@ -30,7 +30,7 @@ from orchestrator.cost.schedule import (
 from orchestrator.difficulty.table import difficulty
 from orchestrator.pipeline.progress import ProgressDisplay
 from orchestrator.pipeline.run import Run
-from orchestrator.pipeline.sweep import Outcome, Sweep
+from orchestrator.pipeline.sweep import Sweep, SweepOutcome
 from orchestrator.pipeline.timetable import Site
 from orchestrator.planning.cells import block_of
 from orchestrator.planning.plan import Plan
@@ -205,7 +205,7 @@ def test_the_order_of_a_run_is_the_one_that_the_plan_shows(tmp_path: Path) -> No
 
     before, tracker = shown(), SimpleNamespace()
     display = ProgressDisplay(total=4, out=io.StringIO())
-    sweep = Sweep(Run(plan, store, display, cluster), tracker, {}, Outcome())  # type: ignore[arg-type]
+    sweep = Sweep(Run(plan, store, display, cluster), tracker, {}, SweepOutcome())  # type: ignore[arg-type]
     sweep._plan_queue(plan.cells)
     finish_probe(plan, store)
     sweep._plan_queue(plan.cells)

@@ -41,7 +41,7 @@ SAVE_SECONDS = 60.0  # between two writes of a running sweep's usage, which name
 
 
 @dataclass
-class Outcome:
+class SweepOutcome:
     """What a run did: the cell_ids that it finished, and the errors of cells that failed.
 
     `dropped` says which cells a cap left out; empty if none. `page` is the comparison page in
@@ -62,7 +62,7 @@ def run_experiment(
     max_resources: Mapping[str, float] | None = None,
     *,
     wait: bool = False,
-) -> Outcome:
+) -> SweepOutcome:
     """Bring every cell of the plan to its result with `train`, and MLflow up to date.
 
     `max_resources` are what the cluster may grow to. The store must be writable. Raises
@@ -75,7 +75,7 @@ def run_experiment(
 
 def _run_experiment(
     run: Run, tracking_uri: str, train: Train, max_resources: Mapping[str, float] | None
-) -> Outcome:
+) -> SweepOutcome:
     plan, store, progress = run.plan, run.store, run.progress
     for line in repair_plan(plan, store, folders=[*map(run.folder, plan.probes)]):
         progress.say(line)
@@ -87,7 +87,7 @@ def _run_experiment(
         progress.say(line)
     manifest = write_manifest(plan, store)
     tracker = Tracker.open(tracking_uri, store, plan)
-    outcome = Outcome()
+    outcome = SweepOutcome()
     with at_end(tracker.interrupt):
         try:
             if unsettled:
@@ -158,7 +158,7 @@ class Sweep:
     run: Run
     tracker: Tracker
     manifest: dict[str, Any]
-    outcome: Outcome
+    outcome: SweepOutcome
 
     def __post_init__(self) -> None:
         self.plan, self.store, self.progress = self.run.plan, self.run.store, self.run.progress

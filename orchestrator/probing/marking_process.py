@@ -9,7 +9,7 @@ from tasks import OUTCOMES, Answer, Mark, Task, TaskError, find_task
 
 # Called with a completion, its gold answer, whether it was truncated, and the reading. Returns the
 # fields of the mark, or what is wrong with it.
-Marker = Callable[[str, str, bool, Any], Sequence[str | None] | str]
+MarkFunction = Callable[[str, str, bool, Any], Sequence[str | None] | str]
 
 
 def marker(
@@ -20,7 +20,7 @@ def marker(
     options: dict[str, Any],
     reading: Any,
     marker_id: str,
-) -> Marker:
+) -> MarkFunction:
     """Build the task `reference`, found as in the owner's process, and return its marker.
 
     Raises TaskError where that is not the marker `marker_id`.

@@ -194,7 +194,7 @@ class ClaimResult:
 
 
 @dataclass
-class Block:
+class ClaimBlock:
     """The cells of both sides that are equal in every other axis but the seed; `a`, `b`: by seed.
 
     The base model has the cells of the other side.
@@ -257,8 +257,8 @@ def claim_results(
     return results
 
 
-def _blocks(claim: Claim, families: Sequence[Family]) -> list[Block]:
-    blocks: dict[tuple[str, ...], Block] = {}
+def _blocks(claim: Claim, families: Sequence[Family]) -> list[ClaimBlock]:
+    blocks: dict[tuple[str, ...], ClaimBlock] = {}
     for family in families:
         for rows in family.by_policy().values():
             cell = rows[0].cell
@@ -277,7 +277,7 @@ def _blocks(claim: Claim, families: Sequence[Family]) -> list[Block]:
                 f"probe {axes['probe_seed']}" if axes.get("probe_seed") else "",
                 axes_text({axis: axes[axis] for axis in cell.swept if axis in axes}),
             )
-            block = blocks.setdefault(key, Block(", ".join(filter(None, title))))
+            block = blocks.setdefault(key, ClaimBlock(", ".join(filter(None, title))))
             block.families.append(family)
             for name in sides:
                 setattr(block, name, rows)
@@ -288,7 +288,7 @@ def _blocks(claim: Claim, families: Sequence[Family]) -> list[Block]:
 
 
 def _judge(
-    claim: Claim, block: Block, tiers: Tiers, spreads: Mapping[str, Spreads]
+    claim: Claim, block: ClaimBlock, tiers: Tiers, spreads: Mapping[str, Spreads]
 ) -> ClaimVerdict:
     """The verdict on one block; inconclusive, with the reason, where something is missing."""
     for side, rows in ((claim.a, block.a), (claim.b, block.b)):
@@ -317,7 +317,7 @@ def _judge(
     return verdict._replace(reason="; ".join(filter(None, [verdict.reason, costs])))
 
 
-def _measure(reading: ClaimReading, block: Block, spread: SeedSpread | None) -> Measured:
+def _measure(reading: ClaimReading, block: ClaimBlock, spread: SeedSpread | None) -> Measured:
     """Side a minus side b of a block. Raises NotMeasured."""
     claim = reading.claim
     if claim.metric != "learnable":
@@ -340,7 +340,7 @@ def _measure(reading: ClaimReading, block: Block, spread: SeedSpread | None) -> 
     return by_update if by_update.items > 1 else measured
 
 
-def _spread(claim: Claim, block: Block, spreads: Mapping[str, Spreads]) -> SeedSpread | None:
+def _spread(claim: Claim, block: ClaimBlock, spreads: Mapping[str, Spreads]) -> SeedSpread | None:
     """The variance between seeds that other cells tell: of final results with equal settings."""
     own = claim.metric == "learnable" or test_set_of(claim, block.rows[0]) == OWN
     compared = claim.at or claim.over or claim.tier or BASE_SIDE in (claim.a, claim.b)

@@ -26,7 +26,7 @@ SHOWN_QUESTIONS = 4
 OWN = ""  # the cell's own test set; other names are out-of-distribution test sets
 
 # update -> prompt_id -> (samples without error, correct samples); sampled answers only
-Counts = Mapping[int, Mapping[str, tuple[int, int]]]
+SampleCounts = Mapping[int, Mapping[str, tuple[int, int]]]
 
 
 class AnswerText(NamedTuple):
@@ -54,7 +54,7 @@ class Row:
     cell: Cell
     result: dict[str, Any]
     gain: Effect
-    counts: Mapping[str, Counts]
+    counts: Mapping[str, SampleCounts]
     kinds: Mapping[str, Mapping[str, str]]
     held_out: Mapping[str, tuple[int, int]]
     shares: Mapping[int, GroupShares]
@@ -179,7 +179,7 @@ def before_and_after(
     return {i: (sides[0][i], sides[1][i]) for i in chosen}
 
 
-def _gain(counts: Counts, updates: int) -> Effect:
+def _gain(counts: SampleCounts, updates: int) -> Effect:
     """Final minus base accuracy over the questions that were scored in both."""
     final_counts = counts[updates]
     scored = [i for i, (n, _) in counts[0].items() if n and final_counts.get(i, (0, 0))[0]]

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from orchestrator.config.claims import CORRELATION, Claim, side_text
-from orchestrator.stats.comparison import Scores, paired
+from orchestrator.stats.comparison import RunScores, paired
 from orchestrator.stats.inference import SeedSpread, mean_effect, r_squared
 from orchestrator.stats.sentences import in_points
 
@@ -48,7 +48,10 @@ class ClaimVerdict(NamedTuple):
 
 
 def measured_difference(
-    scores_a: Scores, scores_b: Scores, spread: SeedSpread | None = None, item: Item = "question"
+    scores_a: RunScores,
+    scores_b: RunScores,
+    spread: SeedSpread | None = None,
+    item: Item = "question",
 ) -> Measured:
     """Side a minus side b, paired by seed and item as in `compare_policies`. Scores are shares.
 

@@ -27,7 +27,7 @@ from orchestrator.stats.power import Needed, needed
 
 # seed -> (item ids, the mean correctness of each item's samples in [0, 1]), of one policy
 Run = tuple[Sequence[str], np.ndarray]
-Scores = Mapping[int, Run]
+RunScores = Mapping[int, Run]
 Verdict = Literal["a", "b", "inconclusive"]
 Item = Literal["question", "update"]
 
@@ -99,7 +99,7 @@ class Comparison:
 
 
 def compare_policies(
-    scores_by_policy: Mapping[str, Scores], spread: SeedSpread | None = None
+    scores_by_policy: Mapping[str, RunScores], spread: SeedSpread | None = None
 ) -> list[Comparison]:
     """All pairs of policies of one (model, dataset), in the given order, Holm-corrected together.
 
@@ -170,8 +170,8 @@ def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
 def _compare(
     a: str,
     b: str,
-    scores_a: Scores,
-    scores_b: Scores,
+    scores_a: RunScores,
+    scores_b: RunScores,
     spread: SeedSpread | None = None,
     item: Item = "question",
 ) -> Comparison:
@@ -220,7 +220,7 @@ class Paired(NamedTuple):
         return np.asarray(self.first - self.second)
 
 
-def paired(a: str, scores_a: Scores, b: str, scores_b: Scores) -> Paired:
+def paired(a: str, scores_a: RunScores, b: str, scores_b: RunScores) -> Paired:
     """The values of the items that were scored in every run of both sides.
 
     `a` and `b` name the sides in errors. Raises ValueError where a side has no run, or a run

@@ -25,7 +25,7 @@ from orchestrator.training.record import CellRecord, summary
 MARGIN = 0.02  # of accuracy
 LEVEL = 0.01  # error rate of stopping a cell that is not, over all its checks and rivals
 
-Scores = Mapping[str, float]  # question -> mean correctness of its samples
+QuestionScores = Mapping[str, float]  # question -> mean correctness of its samples
 
 
 class StopDecision(NamedTuple):
@@ -36,7 +36,9 @@ class StopDecision(NamedTuple):
     upper: float
 
 
-def stop_decision(own: Scores, rivals: Mapping[str, Scores], checks: int) -> StopDecision | None:
+def stop_decision(
+    own: QuestionScores, rivals: Mapping[str, QuestionScores], checks: int
+) -> StopDecision | None:
     """Why to stop a cell of these scores: it is clearly below the best rival; else None.
 
     One-sided t over questions. The level is divided by `checks` and rivals, since the best of
@@ -51,7 +53,7 @@ def stop_decision(own: Scores, rivals: Mapping[str, Scores], checks: int) -> Sto
     return best if best is not None and best.upper < -MARGIN else None
 
 
-def _bound(own: Scores, other: Scores, level: float) -> tuple[float, float] | None:
+def _bound(own: QuestionScores, other: QuestionScores, level: float) -> tuple[float, float] | None:
     """Mean difference over shared questions and its upper bound; None for fewer than two."""
     shared = sorted(own.keys() & other.keys())
     if len(shared) < 2:

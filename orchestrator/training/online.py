@@ -17,12 +17,12 @@ from orchestrator.config.entries import build_online_policy
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.candidates import kept_groups, next_ids, unknown_id
-from orchestrator.training.rollouts import Mark, fill_unmarked
+from orchestrator.training.rollouts import MarkRollouts, fill_unmarked
 from orchestrator.training.workers import Workers
 from policies import History, PolicyError, discards, max_draws_of
 from tasks.prompt_table import PromptTable
 
-Row = dict[str, Any]  # of TRL's data set
+TrainingRow = dict[str, Any]  # of TRL's data set
 
 
 class Rollout(NamedTuple):
@@ -36,22 +36,22 @@ class Rollout(NamedTuple):
 class Drawn(NamedTuple):
     """A rollout with its row and its marks."""
 
-    row: Row
+    row: TrainingRow
     rollout: Rollout
     mark: dict[str, Any]
 
 
-Generate = Callable[[Sequence[Row]], list[Rollout]]  # one rollout for each row
+Generate = Callable[[Sequence[TrainingRow]], list[Rollout]]  # one rollout for each row
 
 
-class Batch(NamedTuple):
+class Generation(NamedTuple):
     """The rows of one generation, G per prompt, on this worker.
 
     `rollouts` of these rows, and per group of all workers whether to train on it; both are None
     where TRL draws and all groups are trained on.
     """
 
-    rows: list[Row]
+    rows: list[TrainingRow]
     rollouts: list[Rollout] | None = None
     kept: list[bool] | None = None
 
@@ -68,8 +68,8 @@ class Chooser:
     history: History
     prompts: PromptTable
     groups: GroupRecorder
-    row: Callable[[Any], Row]
-    mark: Mark
+    row: Callable[[Any], TrainingRow]
+    mark: MarkRollouts
 
     def __post_init__(self) -> None:
         assert self.cell.online is not None
@@ -78,14 +78,14 @@ class Chooser:
         self.workers = Workers.of(self.cell)
         self._known = [0, 0]  # groups of the record that the history has
 
-    def batch(self, update: int, rows: int, generate: Generate) -> Batch:
+    def batch(self, update: int, rows: int, generate: Generate) -> Generation:
         """The next generation, of `rows` rows on this worker.
 
         Raises PolicyError where the policy fails, with its place.
         """
         size = rows * self.workers.count // self.history.group_size
         if not discards(self.policy):
-            return Batch(self._own(self._rows(self.choose(update, size))))
+            return Generation(self._own(self._rows(self.choose(update, size))))
         kept: list[Drawn] = []
         rest: list[Drawn] = []
         left, g = size * max_draws_of(self.policy), self.history.group_size
@@ -98,7 +98,7 @@ class Chooser:
         rewards = fill_unmarked([each.mark["reward"] for each in batch], g)
         rows_of_all = [d.row | {"reward": r} for d, r in zip(batch, rewards, strict=True)]
         flags = [number < len(kept) // g for number in range(size)]
-        return Batch(self._own(rows_of_all), self._own([d.rollout for d in batch]), flags)
+        return Generation(self._own(rows_of_all), self._own([d.rollout for d in batch]), flags)
 
     def choose(self, update: int, size: int) -> PromptTable:
         """`size` prompts for an update, or further ones for it."""
@@ -159,7 +159,7 @@ class Chooser:
             self.groups.add(update, [each.mark for each in group], g, discarded=not keep)
         return [*zip(groups, flags, strict=True)]
 
-    def _rows(self, prompts: PromptTable) -> list[Row]:
+    def _rows(self, prompts: PromptTable) -> list[TrainingRow]:
         """A row for each rollout; those of a prompt are contiguous."""
         rows = map(self.row, prompts)
         return [dict(row) for row in rows for _ in range(self.history.group_size)]

@@ -21,12 +21,12 @@ from orchestrator.sampling.transformers import TransformersSampler
 from tasks import Task
 
 # TRL's form of completions, their token ids, and the rows of their prompts -> their marks.
-Mark = Callable[
+MarkRollouts = Callable[
     [Sequence[Any], Sequence[Sequence[int]], Sequence[Mapping[str, Any]]], list[dict[str, Any]]
 ]
 
 
-def marker(cell: Cell, task: Task, ends: Sequence[int]) -> Mark:
+def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
     """Marks rollouts for the record of groups: prompt_id, tier, tokens, outcomes, reward.
 
     A completion whose last token is not one of `ends` was cut by the limit.
@@ -60,7 +60,7 @@ def marker(cell: Cell, task: Task, ends: Sequence[int]) -> Mark:
 
 
 def correctness(
-    mark: Mark, groups: GroupRecorder, group_size: int
+    mark: MarkRollouts, groups: GroupRecorder, group_size: int
 ) -> Callable[..., list[float | None]]:
     """The reward: 1 for a correct completion, else 0; it also records every group.
 

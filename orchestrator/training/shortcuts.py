@@ -29,19 +29,19 @@ from orchestrator.sampling.transformers_internals import (
     scales_with_length,
 )
 
-Batch = dict[str, Tensor]
+Inputs = dict[str, Tensor]
 PROMPT = ("prompt_ids", "prompt_mask")
 # Losses that divide by the tokens under the mask; the others divide by rows, masked ones included.
 BY_TOKENS = {"bnpo", "dapo", "cispo", "vespo"}
 
 
-def loss_mask(batch: Batch) -> Tensor:
+def loss_mask(batch: Inputs) -> Tensor:
     """Tokens [B, C] that count in the loss."""
     mask = batch["completion_mask"]
     return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
 
-def idle_rows(batch: Batch, beta: float) -> Tensor:
+def idle_rows(batch: Inputs, beta: float) -> Tensor:
     """Rows [B] whose part of the loss, and of its gradient, is exactly 0.
 
     A row whose tokens are all masked; without a KL term, also one whose advantage is 0, because
@@ -54,19 +54,19 @@ def idle_rows(batch: Batch, beta: float) -> Tensor:
     return idle
 
 
-def rows_of(batch: Batch, rows: Tensor | slice) -> Batch:
+def rows_of(batch: Inputs, rows: Tensor | slice) -> Inputs:
     """The batch with these rows only, in this order."""
     return {name: value[rows] if value.ndim else value for name, value in batch.items()}
 
 
-def arranged(batches: Sequence[Batch], window: int, beta: float) -> list[Batch]:
+def arranged(batches: Sequence[Inputs], window: int, beta: float) -> list[Inputs]:
     """The same micro-batches with the rows of each `window` of them in another order.
 
     Rows that are not idle come first. The rows of a prompt stay together, longest groups first, so
     that a micro-batch holds few prompts, of similar lengths. The order depends on the batch's `row`
     [B] (its number in the generation) and `group` [B] alone, not on that of the rows here.
     """
-    result: list[Batch] = []
+    result: list[Inputs] = []
     for start in range(0, len(batches), window):
         part = batches[start : start + window]
         whole = {
@@ -90,7 +90,7 @@ def arranged(batches: Sequence[Batch], window: int, beta: float) -> list[Batch]:
     return result
 
 
-def cut(batch: Batch) -> Batch:
+def cut(batch: Inputs) -> Inputs:
     """The batch without the columns of completions that are padding in every row; one is left.
 
     Prompts keep their padding: TRL counts positions from the first column.
@@ -105,7 +105,7 @@ def cut(batch: Batch) -> Batch:
     }
 
 
-def share_of(rows: Batch, inputs: Batch, loss_type: str) -> float:
+def share_of(rows: Inputs, inputs: Inputs, loss_type: str) -> float:
     """What TRL would divide by for these rows alone, divided by what it is for all rows."""
     if loss_type == "bnpo":
         return float(loss_mask(rows).sum().clamp(min=1) / loss_mask(inputs).sum().clamp(min=1))

@@ -22,11 +22,11 @@ from trl import GRPOTrainer  # type: ignore[attr-defined]
 
 from orchestrator.evaluation.groups import GroupRecorder, is_live
 from orchestrator.sampling.transformers_internals import scales_with_length
-from orchestrator.training.online import Chooser, Rollout, Row
+from orchestrator.training.online import Chooser, Rollout, TrainingRow
 from orchestrator.training.rollouts import Decoder, own_rows
 from orchestrator.training.shortcuts import (
     BY_TOKENS,
-    Batch,
+    Inputs,
     arranged,
     cut,
     disagreement,
@@ -166,7 +166,7 @@ class LiveGroupsTrainer(GRPOTrainer):
             self.top_entropy_quantile < 1 or self._entropy_bonus_enabled or self.aux_loss_enabled
         )
 
-    def _with_kept_rows(self, batches: list[Batch]) -> list[Batch]:
+    def _with_kept_rows(self, batches: list[Inputs]) -> list[Inputs]:
         """The micro-batches with `kept` [B]: the rows that are computed.
 
         Several workers compute as many of a micro-batch, and one at least: they gather numbers of
@@ -202,14 +202,14 @@ class LiveGroupsTrainer(GRPOTrainer):
         live = [is_live(row["rewards"]) for row in self.recorder.rows[recorded:]]
         return self.without_dead(output, live + [False] * (len(kept or live) - len(live)))
 
-    def _number(self, inputs: Sequence[Row]) -> int:
+    def _number(self, inputs: Sequence[TrainingRow]) -> int:
         """Number this worker's rows in their groups; returns its first among those of all."""
         first: int = self.accelerator.process_index * len(inputs)
         group_size: Any = self.num_generations
         self.drawn = [(row["prompt_id"], i % group_size) for i, row in enumerate(inputs, first)]
         return first
 
-    def drawn_now(self, inputs: Sequence[Row]) -> list[Rollout]:
+    def drawn_now(self, inputs: Sequence[TrainingRow]) -> list[Rollout]:
         """One rollout for each of this worker's rows."""
         self._number(inputs)
         prompts, ids, _, completions, *_ = super()._generate([row["prompt"] for row in inputs])
@@ -294,7 +294,7 @@ class LiveGroupsTrainer(GRPOTrainer):
         few, limit = (ids[:2], mask[:2], columns), 1e-3 if precise else 0.2
         return disagreement(lambda: self._packed(model, *few)[0], lambda: padded(*few)[0], limit)
 
-    def _compute_loss(self, model: Any, inputs: Batch) -> torch.Tensor:
+    def _compute_loss(self, model: Any, inputs: Inputs) -> torch.Tensor:
         """TRL's loss, from the rows and columns that matter: equal to rounding.
 
         What TRL logs of a part of the rows is logged as `live_rows/…`.
