@@ -235,7 +235,8 @@ class ProbeFolder:
 
         Raises RuntimeError while samples are missing, unless `partial`.
         """
-        if self.read()._stale:
+        self.read()
+        if self._stale:
             current = ProbeFolder(self.store, self.spec, self.prompts, self.task)
             for rows in self.rows(KNOWN):
                 current.add(rows)
