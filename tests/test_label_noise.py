@@ -21,7 +21,8 @@ from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.tables import results
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
-from tasks import Prompt
+from tasks import Prompt, TaskError
+from tasks.base import make_prompt
 from tasks.prompt_table import PromptTable
 
 LETTERS = load_pool(Dataset("few", "shuffled_objects", {"train": 80, "test": 20}, "lenient"))
@@ -70,6 +71,17 @@ def test_the_wrong_golds_depend_on_the_seed_and_a_larger_share_adds_to_them() ->
     assert replaced(again, LETTERS) == less, "any process builds the same pool"
     letters = set(golds(LETTERS).values())
     assert {*more.values()} == letters, "no letter is preferred"
+
+
+@pytest.mark.parametrize("answer", [None, 7, "3"])
+def test_a_task_that_perturbs_wrongly_is_named(
+    answer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [make_prompt("sums", f"Q{i}", str(i + 3), "") for i in range(40)]
+    pool = replace(NUMBERS, train=PromptTable.of(prompts))
+    monkeypatch.setattr(type(NUMBERS.task), "perturb", lambda *_: answer)
+    with pytest.raises(TaskError, match=r"perturb\(\) returned .* for the gold"):
+        with_label_noise(pool, 1.0, 0)
 
 
 def test_prompts_with_ids_of_another_form_are_replaced_too() -> None:

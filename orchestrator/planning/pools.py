@@ -134,16 +134,20 @@ def with_label_noise(pool: Pool, share: float, seed: int) -> Pool:
     train, task = pool.train, pool.task
     draws = _draws(train, seed)
     rows = np.argsort(draws, kind="stable")[: round(share * len(train))]
-    golds = pc.unique(train.column("answer")).sort()
+    golds = sorted(pc.unique(train.column("answer")).to_pylist())
+    place = {gold: number for number, gold in enumerate(golds)}
     if len(golds) == 1:
         raise TaskError("label_noise: all golds of the pool are equal: leave it out")
     wrong = []
     for prompt, draw in zip(train.take(rows), draws[rows].tolist(), strict=True):
         other = draw % (len(golds) - 1)
-        answer = golds[other + (other >= golds.index(prompt.answer).as_py())].as_py()
+        answer = golds[other + (other >= place[prompt.answer])]
         if len(golds) > LISTED_ANSWERS and re.fullmatch(r"-?[\d,]+", prompt.answer):
             with task_errors(task, "perturb()"):
                 answer = task.perturb(prompt)
+            if not isinstance(answer, str) or answer == prompt.answer:
+                form = f"for the gold {prompt.answer!r:.80}: return another answer"
+                raise TaskError(f"{title_of(task)}: perturb() returned {answer!r:.80} {form}")
         wrong.append(make_prompt(task.name, prompt.question, answer, prompt.tier))
     kept = np.ones(len(train), dtype=bool)
     kept[rows] = False
