@@ -1,5 +1,6 @@
 """Wrong gold answers in the training pool: which, how many, and what depends on them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,9 +66,7 @@ def test_the_wrong_golds_depend_on_the_seed_and_a_larger_share_adds_to_them() ->
     assert less.items() <= more.items()
     assert replaced(with_label_noise(LETTERS, 0.1, 3), LETTERS) == less
     assert replaced(with_label_noise(LETTERS, 0.1, 4), LETTERS).keys() != less.keys()
-    again = load_pool(
-        Dataset(**vars(LETTERS.dataset) | {"label_noise": 0.1, "label_noise_seed": 3})
-    )
+    again = load_pool(replace(LETTERS.dataset, label_noise=0.1, label_noise_seed=3))
     assert replaced(again, LETTERS) == less, "any process builds the same pool"
     letters = set(golds(LETTERS).values())
     assert {*more.values()} == letters, "no letter is preferred"
