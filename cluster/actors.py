@@ -12,7 +12,7 @@ import shlex
 import socket
 import subprocess
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def map_over_actors(
     arguments: dict[str, Any],
     share: Share,
     python: str | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any]]:
     """Yield the rows that `actor(**arguments)` returns for each part, in order of completion.
 
     Each row of a table is a part, hence a batch, so that Ray Data's settings cannot split or merge

@@ -83,7 +83,7 @@ def hide_log_of_dead_raylet() -> None:
         return
 
     def print_to_stdstream(data: Any, ignore_prefix: bool) -> None:
-        if not str(data["lines"][0]).startswith("Raylet is terminated"):
+        if not "".join(map(str, data["lines"][:1])).startswith("Raylet is terminated"):
             original(data, ignore_prefix)
 
     worker.print_to_stdstream = print_to_stdstream

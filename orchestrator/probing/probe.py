@@ -8,7 +8,8 @@ what is read next, so its actors are called one by one: each free actor gets the
 from all outcomes so far.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -190,7 +191,6 @@ def run_probes(
     RuntimeError when samples are still missing after the run.
     """
     tables = {n: PartTables(missing) for n, (_, missing) in enumerate(probes) if missing}
-    rows: Iterable[dict[str, Any]] = ()
     if tables:
         specs, store = [folder.spec for folder, _ in probes], probes[0][0].store
         for number in tables:
@@ -205,17 +205,18 @@ def run_probes(
             for number, of_probe in tables.items()
             for table in of_probe
         )
-        rows = map_over_actors(parts, ProbeActor, arguments, share, settings.engine_python)
-    done = dict.fromkeys(tables, 0)
-    for row in rows:
-        if row["failure"]:
-            raise ProbeError(row["failure"])
-        number = row["probe"]
-        folder, missing = probes[number]
-        done[number] += row["samples"]
-        progress(number, done[number], missing.samples)
-        if done[number] == missing.samples:
-            folder.compact()
+        done = dict.fromkeys(tables, 0)
+        results = map_over_actors(parts, ProbeActor, arguments, share, settings.engine_python)
+        with closing(results) as rows:  # an error would keep them until after the end of Ray
+            for row in rows:
+                if row["failure"]:
+                    raise ProbeError(row["failure"])
+                number = row["probe"]
+                folder, missing = probes[number]
+                done[number] += row["samples"]
+                progress(number, done[number], missing.samples)
+                if done[number] == missing.samples:
+                    folder.compact()
     for folder, _ in probes:
         yield folder.outcomes(partial=False)
 
