@@ -33,13 +33,7 @@ def process() -> None:
     A C++ thread of Arrow or Ray that drops a Python object while the interpreter is finalized
     aborts the process (apache/arrow#49942 narrows that window and leaves some of it open).
     """
-    # Discard what a stream that the shell has closed (`>&-`) would get. Otherwise the next file
-    # that this process or a child opens takes its number, and with it what C++ code prints.
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            stream = open(os.devnull, mode, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
-            os.set_inheritable(stream.fileno(), True)
-            setattr(sys, name, stream)
+    _open_closed_streams()
     exit_codes: list[int] = []
 
     @atexit.register
@@ -53,6 +47,19 @@ def process() -> None:
 
     exit_codes.append(main())
     sys.exit(exit_codes[0])
+
+
+def _open_closed_streams() -> None:
+    """Discard what a stream that the shell has closed (`>&-`) would get.
+
+    Otherwise the next file that this process or a child opens takes its number, and with it what
+    C++ code prints.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
