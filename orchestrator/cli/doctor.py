@@ -226,13 +226,13 @@ def checks(
     yield from _in_ray(datasets or {}, settings or {})
     if not gpu:
         return
-    found = _guard("gpu", gpu_names)
-    yield found
-    if found.ok:
+    gpu_check = _guard("gpu", gpu_names)
+    yield gpu_check
+    if gpu_check.ok:
         yield _guard("sweep on a GPU", smoke_test)
-    if found.ok and importlib.util.find_spec("vllm"):
+    if gpu_check.ok and importlib.util.find_spec("vllm"):
         yield _guard("vllm", sample_with_vllm)
-    elif found.ok:
+    elif gpu_check.ok:
         yield Check("vllm", True, "not installed; probes sample with transformers")
 
 

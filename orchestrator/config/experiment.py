@@ -36,10 +36,15 @@ from orchestrator.config.library_settings import check_name, declared
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.storage.errors import shortened
 
+# Settings outside of a block.
 PLAIN = (
-    *("budget", "mask_dead_groups", "rollouts", "match_sizes"),
-    *("label_noise", "label_noise_seed"),
-)  # settings outside of a block
+    "budget",
+    "mask_dead_groups",
+    "rollouts",
+    "match_sizes",
+    "label_noise",
+    "label_noise_seed",
+)
 BLOCKS = ("probe", "grpo", "lora", "evaluate")
 _OF_THE_SWEEP = "it holds for all cells of an experiment: set it on the experiment"
 # Settings that cannot be axes; the text says what to do instead.

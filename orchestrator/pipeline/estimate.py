@@ -107,8 +107,8 @@ def estimate_costs(
     costs = {cell.cell_id: estimator.cell_cost(cell) for cell in cells}
     probes: dict[str, ProbeCost] = {}
     for group in sampler_groups(run.plan):
-        found = {probe_id(s): cost for s in group if (cost := estimator.probe_cost(s))}
-        for number, (probe, cost) in enumerate(found.items()):  # the group's actors start once
+        of_group = {probe_id(s): cost for s in group if (cost := estimator.probe_cost(s))}
+        for number, (probe, cost) in enumerate(of_group.items()):  # the group's actors start once
             probes[probe] = cost._replace(start=0.0) if number else cost
     return CostEstimates(
         {cell_id: cost for cell_id, cost in costs.items() if cost is not None},

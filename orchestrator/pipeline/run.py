@@ -52,8 +52,9 @@ class Run:
         pending = pending_samples(self.plan, spec, self.folder(spec))
         work = pending.work
         for earlier in takewhile(lambda each: probe_id(each) != probe_id(spec), self.plan.probes):
-            same = earlier.key == spec.key and earlier.split == spec.split
-            if same and earlier.dataset.name == spec.dataset.name:
+            same = (earlier.key, earlier.split) == (spec.key, spec.split)
+            one, other = earlier.dataset, spec.dataset
+            if same and one.name == other.name and one.title != other.title:
                 drawn = pending_samples(self.plan, earlier, self.folder(earlier)).work
                 if isinstance(work, MissingSamples) and isinstance(drawn, MissingSamples):
                     work = work.without(drawn)
