@@ -1,4 +1,4 @@
-# make demo: the quickstart sweep on this machine.
+# make demo: a small sweep on this machine, which names a winner.
 # make chaos: kills, damaged files and faults; prints a table of figures, in an hour or two.
 # make mutants [PACKAGE="…" SAMPLE=100 SEED=0]: which random changes of the code the tests notice.
 # make gpu-figures [PART=…]: what only a GPU can measure; gpu-kit: its libraries, to be copied there.
@@ -38,7 +38,7 @@ engine-vllm: .venv-vllm/installed
 	@touch $@
 
 demo: install
-	$(BIN)/decile run experiments.yaml -e quickstart
+	$(BIN)/decile run experiments.yaml -e demo
 
 check: install
 	@$(MAKE) --no-print-directory -j2 pure types

@@ -57,7 +57,7 @@ def kill_cluster(pids: Iterable[int], home: str) -> None:
 
 
 @contextmanager
-def token_head(home: Path) -> Iterator[dict[str, str]]:
+def token_head(home: Path, cpus: int = 2) -> Iterator[dict[str, str]]:
     """Start a head with its files in `home`; yields the environment of its users.
 
     There RAY_ADDRESS is the address for jobs and HEAD the one to connect to. `home` must be a
@@ -72,7 +72,14 @@ def token_head(home: Path) -> Iterator[dict[str, str]]:
     ray(
         env,
         *("start", "--head", "--port", str(port), "--dashboard-host", "127.0.0.1"),
-        *("--dashboard-port", str(dashboard), "--temp-dir", str(home / "ray"), "--num-cpus", "2"),
+        *(
+            "--dashboard-port",
+            str(dashboard),
+            "--temp-dir",
+            str(home / "ray"),
+            "--num-cpus",
+            str(cpus),
+        ),
         *("--dashboard-agent-listen-port", str(agent), "--object-store-memory", "200000000"),
     )
     try:

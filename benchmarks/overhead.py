@@ -41,11 +41,15 @@ def stub_cell(cell: Cell, storage: str, report: Report) -> None:
     """Write the result of a cell at once: every group is live, and the model never changes."""
     store, pool = Store(storage), load_pool(cell.probe.dataset)
     record, group = CellRecord(seconds=1.0), int(cell.grpo["num_generations"])
-    row = {"outcome": "correct", "other_outcome": "correct", "tokens": 1}
+    row = {"other_outcome": "correct", "tokens": 1, "components": {}}
+    kinds = [
+        {"outcome": outcome, "reward": score, "score": score}
+        for outcome, score in (("wrong", 0.0), ("correct", 1.0))
+    ]
     for update in range(1, cell.updates + 1):
         for prompt in pool.train[: cell.prompts_per_update]:
             about = row | {"prompt_id": prompt.prompt_id, "tier": prompt.tier}
-            rows = [about | {"reward": float(i % 2)} for i in range(group)]
+            rows = [about | kinds[i % 2] for i in range(group)]
             record.groups.add(update, rows, group)
         report({"update": update, "metrics": record.groups.metrics(update), "explanation": ""})
     samples = ProbeFolder(store, cell.baseline, pool.test, pool.task).samples()

@@ -1,22 +1,23 @@
-"""Which planted wrong golds the samples of a probe give away: precision and recall by K and votes.
+"""Which planted wrong golds the samples of a probe give away: precision and recall by K and share.
 
-Reads the probes of an experiment with `label_noise`. A prompt is suspected where at least so many
-of its first K completions agree on one answer that is not the gold one. A planted error that no
-completion contradicts cannot be found; an answer that a model always gets wrong looks like one.
+Reads the probes of an experiment with `label_noise`. A prompt is suspected where at least this
+share of those of its first K completions that have an answer agree on another one than the gold
+one, no fewer than three. A planted error that no completion contradicts cannot be found; an answer
+that a model often gets wrong looks like one.
 """
 
-from collections import Counter
 from pathlib import Path
-
-import pyarrow as pa
 
 from benchmarks.command_line import benchmark_parser
 from orchestrator.config.catalog import load_config
+from orchestrator.difficulty.agreement import LEAST, SHARE, agreement
+from orchestrator.difficulty.table import difficulty
 from orchestrator.planning.plan import make_plan
-from orchestrator.probing.probe_folder import parts
+from orchestrator.probing.probe_folder import ProbeFolder
 from orchestrator.storage.store import Store
 
-COLUMNS = ("prompt_id", "sample", "outcome", "extracted")
+KS = (3, 5, 10, 20, 50)
+SHARES = (0.5, SHARE, 0.8)
 
 
 def main() -> None:
@@ -30,40 +31,25 @@ def main() -> None:
     for spec in plan.probes:
         if spec.split == "test" or not spec.dataset.label_noise:
             continue
-        tables = (part.samples for part in parts(Store(arguments.storage), spec.key, COLUMNS))
-        wrong_votes = votes(
-            pa.concat_tables(tables),
-            plan.pool(spec).prompts("train").column("prompt_id"),
-            spec.settings.samples,
-        )
-        planted = plan.pool(spec).mislabeled
-        print(f"{spec.model.name} on {spec.dataset.title}: {len(planted)} planted")
-        print(f"{'K':>4}{'votes':>7}{'suspected':>11}{'planted':>9}{'precision':>11}{'recall':>8}")
-        for k, by_prompt in wrong_votes.items():
-            for least in range(k // 2 + 1, k + 1):
-                suspected = {i for i, most in by_prompt.items() if most >= least}
-                hits = len(suspected & planted)
-                precision = f"{hits / len(suspected):.2f}" if suspected else "–"
-                print(
-                    f"{k:>4}{least:>7}{len(suspected):>11}{hits:>9}{precision:>11}"
-                    f"{hits / len(planted):>8.2f}"
-                )
-
-
-def votes(samples: pa.Table, ids: pa.ChunkedArray, samples_each: int) -> dict[int, dict[str, int]]:
-    """K -> prompt -> the most votes of one wrong answer among its first K samples."""
-    pool = {*ids.to_pylist()}
-    ballots: dict[tuple[int, str], Counter[str]] = {}
-    sizes = [k for k in (3, 5, 10, 20) if k <= samples_each]
-    for row in samples.select(COLUMNS).to_pylist():
-        if row["outcome"] == "wrong" and row["extracted"] and row["prompt_id"] in pool:
-            for k in sizes:
-                if row["sample"] < k:
-                    ballots.setdefault((k, row["prompt_id"]), Counter())[row["extracted"]] += 1
-    most: dict[int, dict[str, int]] = {k: {} for k in sizes}
-    for (k, prompt_id), ballot in ballots.items():
-        most[k][prompt_id] = max(ballot.values())
-    return most
+        pool, most = plan.pool(spec), spec.settings.samples
+        folder = ProbeFolder(Store(arguments.storage), spec, pool.train, pool.task)
+        samples = folder.samples(("outcome", "extracted"))
+        correct = sum(outcome == "correct" for outcome in samples["outcome"].to_pylist())
+        accuracy = f"{100 * correct / samples.num_rows:.1f} % of the samples are correct"
+        planted = pool.mislabeled
+        print(f"{spec.model.name} on {spec.dataset.title}: {len(planted)} planted; {accuracy}")
+        print(f"{'K':>4}{'share':>7}{'suspected':>11}{'planted':>9}{'precision':>11}{'recall':>8}")
+        for k in sorted({k for k in KS if LEAST <= k <= most} | {most}):
+            first = samples.filter([index < k for index in samples["sample"].to_pylist()])
+            table = difficulty(first.select(["prompt_id", "outcome"]))
+            for share in SHARES:
+                suspected = agreement(first, table, share=share).suspected.tolist()
+                ids = table["prompt_id"].to_pylist()
+                found = {i for i, doubtful in zip(ids, suspected, strict=True) if doubtful}
+                hits = len(found & planted)
+                precision = f"{hits / len(found):.2f}" if found else "–"
+                recall = f"{hits / len(planted):.2f}"
+                print(f"{k:>4}{share:>7.2f}{len(found):>11}{hits:>9}{precision:>11}{recall:>8}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import subprocess
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from cluster.ray_internals import pass_actor_arguments_by_value, session_logs
 from cluster.resources import Share
 from cluster.session import quiet_logs
 
+T = TypeVar("T")
 TIMEOUT = 60.0  # seconds to print two versions, from a slow network file system
 _VERSIONS = """
 import importlib.metadata, platform
@@ -134,7 +135,7 @@ def map_over_actors(
 
 
 def run_in_worker(
-    function: Callable[[Any], str], argument: Any, gpus: float = 0, python: str | None = None
+    function: Callable[[T], str], argument: T, gpus: float = 0, python: str | None = None
 ) -> str:
     """Call the function in a Ray worker, under the interpreter `python` or this one.
 

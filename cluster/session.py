@@ -105,20 +105,17 @@ def _connect(local: Mapping[str, Any]) -> None:
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
     except Exception as error:  # Ray raises plain ones, too
         if not local:
-            raise ResourceError(_no_cluster(error)) from error
+            problem = f"cannot connect to a Ray cluster at RAY_ADDRESS={redact(address)}"
+            remedy = "start one, or unset RAY_ADDRESS to run on this machine"
+            if "oken" in f"{error} {error.__cause__}":  # "token" or "Token"
+                problem += " with the current token"
+                remedy = (
+                    "export RAY_AUTH_MODE=token, and put its token in ~/.ray/auth_token or in the "
+                    "file named by RAY_AUTH_TOKEN_PATH"
+                )
+            raise ResourceError(f"{problem}: {remedy}") from error
         ray.shutdown()
         raise RayFails(_no_local_ray(error)) from error
-
-
-def _no_cluster(error: BaseException) -> str:
-    address = redact(os.environ.get("RAY_ADDRESS", ""))
-    problem = f"cannot connect to a Ray cluster at RAY_ADDRESS={address}"
-    if "oken" not in f"{error} {error.__cause__}":  # "token" or "Token"
-        return f"{problem}: start one, or unset RAY_ADDRESS to run on this machine"
-    return (
-        f"{problem} with the current token: export RAY_AUTH_MODE=token, and put its token "
-        "in ~/.ray/auth_token or in the file named by RAY_AUTH_TOKEN_PATH"
-    )
 
 
 def _no_local_ray(cause: BaseException | str) -> str:

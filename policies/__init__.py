@@ -23,6 +23,7 @@ from policies.registry import (
     policy_line,
     policy_names,
     policy_parts,
+    reads_answers,
     settled_options,
     ties_of,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "policy_line",
     "policy_names",
     "policy_parts",
+    "reads_answers",
     "settled_options",
     "tie_breakers",
     "ties_of",

@@ -1,11 +1,11 @@
 """The interface of a policy: it selects `size` rows of a difficulty table, with a seed.
 
 And what policies are made of: columns as arrays, checked options, ranking with random tie-breaks,
-and `require: parsed`, an option of every built-in policy. Arrays have one entry per row.
+and `require` and `exclude`, options of every built-in policy. Arrays have one entry per row.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -200,6 +200,8 @@ MEANING = {
     "pass_rate": "the share of correct samples, 0 to 1",
     "first": "the outcome of each prompt's sample 0",
     "learnability": "the expected share of groups whose rewards differ, 0 to 1",
+    "score": "the mean score of a prompt's samples, 0 to 1",
+    "suspected": "whether the samples agree on another answer than the gold one",
     **dict.fromkeys(("wrong", "unparsed", "truncated"), "the number of samples with that outcome"),
 }
 
@@ -270,44 +272,85 @@ def largest_remainder(exact: npt.ArrayLike, size: int) -> list[int]:
     return [int(count) for count in counts]
 
 
+EXCLUDED = ("suspected", "unsolved")
+
+
 @dataclass(kw_only=True)
 class Requiring:
-    """The option `require`.
+    """The options `require` and `exclude`.
 
-    `parsed` keeps a prompt if at least half of its failures are parsed answers, that is, `wrong`
-    and not `unparsed` or `truncated`. Prompts without failures are kept. Marker errors do not
-    count. Without it, "hard" may mean "did not finish within the token limit".
+    `require: parsed` keeps a prompt if at least half of its failures are parsed answers, that is,
+    `wrong` and not `unparsed` or `truncated`. Prompts without failures are kept. Marker errors do
+    not count. Without it, "hard" may mean "did not finish within the token limit".
+
+    `exclude: suspected` leaves out prompts whose gold answer is probably wrong, because most of
+    their samples with an answer agree on another one; `unsolved` those without a correct sample;
+    `[suspected, unsolved]` both.
     """
 
     require: str | None = None
+    exclude: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if self.require not in (None, "parsed"):
             raise PolicyError(f"unknown require: {self.require!r}: write parsed, or leave it out")
+        names = [self.exclude] if isinstance(self.exclude, str) else self.exclude or []
+        if not isinstance(names, list | tuple) or any(n not in EXCLUDED for n in names):
+            raise PolicyError(
+                f"unknown exclude: {self.exclude!r}: write suspected, unsolved, or a list of both"
+            )
+        self.exclude = sorted(set(names)) or None  # a canonical form has one hash
+
+    @property
+    def reads_answers(self) -> bool:
+        """Whether rows are left out by their samples' answers: the column `suspected`."""
+        return "suspected" in (self.exclude or [])
+
+    @property
+    def restrictions(self) -> str:
+        """The options as written, for messages; empty without any."""
+        excluded = f"exclude: {', '.join(self.exclude)}" if self.exclude else ""
+        required = f"require: {self.require}" if self.require else ""
+        return " and ".join(filter(None, [required, excluded]))
 
     def required(self, difficulty: pa.Table, policy: str) -> Bools:
-        """One boolean per row: whether it meets the requirement."""
-        if self.require is None:
-            return np.ones(difficulty.num_rows, dtype=bool)
-        wrong, unparsed, truncated = (
-            np.nan_to_num(numbers(difficulty, name, policy))  # null counts as 0
-            for name in ("wrong", "unparsed", "truncated")
-        )
-        return np.asarray(wrong >= unparsed + truncated)
+        """One boolean per row: whether it meets the requirement and is not excluded."""
+        rows = np.ones(difficulty.num_rows, dtype=bool)
+        if self.require:
+            wrong, unparsed, truncated = (
+                np.nan_to_num(numbers(difficulty, name, policy))  # null counts as 0
+                for name in ("wrong", "unparsed", "truncated")
+            )
+            rows &= wrong >= unparsed + truncated
+        if "unsolved" in (self.exclude or []):
+            rows &= numbers(difficulty, "pass_rate", policy) > 0
+        if self.reads_answers:
+            suspected = column(difficulty, "suspected", policy)
+            if not pa.types.is_boolean(suspected.type):
+                raise PolicyError(
+                    f"{policy} needs booleans in the column suspected, which has {suspected.type}"
+                )
+            if suspected.null_count:
+                raise PolicyError(
+                    f"{policy}: exclude: suspected needs the samples' answers, which this table "
+                    "was made without: pass a probe's folder"
+                )
+            rows &= ~suspected.to_numpy()
+        return rows
 
 
 @dataclass(kw_only=True)
 class BuiltIn(Requiring, ScorePolicy):
-    """A built-in policy: scores, and the option `require`. Its fields are its options."""
+    """A built-in policy: scores, and the options `require` and `exclude`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.require:
+        if self.restrictions:
             self.needs = "all"
-            self.wider = f"{self.wider}, or leave out require: {self.require}"
+            self.wider = f"{self.wider}, or leave out {self.restrictions}"
 
     def eligible(self, difficulty: pa.Table) -> Bools:
-        """Rows that meet the requirement and the policy's own condition."""
+        """Rows that meet the requirement, are not excluded, and meet the policy's own condition."""
         return self.required(difficulty, self.title) & self.allowed(difficulty)
 
     def allowed(self, difficulty: pa.Table) -> Bools:

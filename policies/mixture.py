@@ -19,7 +19,13 @@ from policies.base import (
     checked_rows,
     largest_remainder,
 )
-from policies.registry import eligible_of, get_policy, needs_of, settled_options
+from policies.registry import (
+    eligible_of,
+    get_policy,
+    needs_of,
+    reads_answers,
+    settled_options,
+)
 
 _HOW = (
     "write policies with their shares, such as {hard: 0.5, random: 0.5}, or with options, "
@@ -68,7 +74,12 @@ class Mixture(Requiring, SubsetPolicy):
     def needs(self) -> Needs:
         """Nothing if no part needs samples; otherwise all, because parts depend on each other."""
         kinds = {needs_of(part.policy) for part in self.parts}
-        return "nothing" if kinds == {"nothing"} and not self.require else "all"
+        return "nothing" if kinds == {"nothing"} and not self.restrictions else "all"
+
+    @property
+    def reads_answers(self) -> bool:
+        """Whether it, or one of its parts, leaves out suspected prompts."""
+        return super().reads_answers or any(reads_answers(part.policy) for part in self.parts)
 
     def eligible(self, difficulty: pa.Table) -> Bools:
         """Rows that any part may select."""

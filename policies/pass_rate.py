@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from policies.base import Bools, BuiltIn, Floats, Needs, check_band, numbers
+from policies.base import Bools, BuiltIn, Floats, Needs, PolicyError, check_band, numbers
 from policies.uniform import Uniform
 
 # Rates are ratios of counts; those that differ by less are equal up to rounding.
@@ -14,26 +14,53 @@ NEAR = 1e-9
 OUTSIDE = 2.0  # added to a distance between rates, which is at most 1
 
 
-class Hard(BuiltIn):
+RATES = {"pass_rate": "pass rate", "score": "mean score"}
+
+
+@dataclass(kw_only=True)
+class ByRate(BuiltIn):
+    """The option `by`: `score` ranks prompts by their mean score in place of the pass rate."""
+
+    by: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.by not in (None, *RATES):
+            raise PolicyError(f"{self.title}: by is {self.by!r}: write pass_rate or score")
+        self.by = "score" if self.by == "score" else None  # a canonical form has one hash
+        super().__post_init__()
+        if self.by:  # adaptive probes count correct samples alone
+            self.needs = "all"
+
+    def rates(self, difficulty: pa.Table) -> Floats:
+        """The pass rate or the mean score of each row, nan without scorable samples."""
+        return numbers(difficulty, self.by or "pass_rate", self.title)
+
+    @property
+    def rate(self) -> str:
+        """What `rates` returns, in messages."""
+        return RATES[self.by or "pass_rate"]
+
+
+class Hard(ByRate):
     """Lowest pass rate first: what the base model fails most often."""
 
     name = "hard"
     needs: Needs = "pass_rate"
 
     def score(self, difficulty: pa.Table) -> Floats:
-        """The pass rate."""
-        return numbers(difficulty, "pass_rate", self.title)
+        """The pass rate, or mean score."""
+        return self.rates(difficulty)
 
 
-class Easy(BuiltIn):
+class Easy(ByRate):
     """Highest pass rate first: what the base model already solves."""
 
     name = "easy"
     needs: Needs = "pass_rate"
 
     def score(self, difficulty: pa.Table) -> Floats:
-        """The pass rate, negated."""
-        return -numbers(difficulty, "pass_rate", self.title)
+        """The pass rate, or mean score, negated."""
+        return -self.rates(difficulty)
 
 
 class HardestNonzero(Hard):
@@ -48,10 +75,10 @@ class HardestNonzero(Hard):
 
     def holds(self, difficulty: pa.Table) -> str:
         """What makes a row eligible."""
-        return "with a pass rate above 0"
+        return f"with a {self.rate} above 0"
 
 
-class Middle(BuiltIn):
+class Middle(ByRate):
     """Closest to the pool's median pass rate, prompts within the interquartile range first.
 
     The paper selects those closest to the median "in the interquartile range around the median". If
@@ -67,7 +94,7 @@ class Middle(BuiltIn):
 
         Rounded, so that equal distances on both sides tie.
         """
-        rates = numbers(difficulty, "pass_rate", self.title).round(12)
+        rates = self.rates(difficulty).round(12)
         known = rates[~np.isnan(rates) & self.eligible(difficulty)]
         if not len(known):
             return rates
@@ -97,7 +124,7 @@ class Middle(BuiltIn):
 
 
 @dataclass(kw_only=True)
-class Band(Uniform):
+class Band(Uniform, ByRate):
     """Uniform among prompts with a pass rate from `low` to `high`, both included."""
 
     name = "band"
@@ -114,12 +141,12 @@ class Band(Uniform):
 
     def allowed(self, difficulty: pa.Table) -> Bools:
         """Rows with a known pass rate within the band."""
-        rates = numbers(difficulty, "pass_rate", self.title)
+        rates = self.rates(difficulty)
         return (rates >= self.low - NEAR) & (rates <= self.high + NEAR)
 
     def holds(self, difficulty: pa.Table) -> str:
         """What makes a row eligible."""
-        return f"with a pass rate from {self.low} to {self.high}"
+        return f"with a {self.rate} from {self.low} to {self.high}"
 
 
 class Learnable(BuiltIn):

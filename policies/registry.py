@@ -43,6 +43,11 @@ def is_whole(policy: Policy) -> bool:
     return bool(getattr(policy, "whole", False))
 
 
+def reads_answers(policy: Policy) -> bool:
+    """Whether it uses the column `suspected`, for which the samples' answers are read."""
+    return bool(getattr(policy, "reads_answers", False))
+
+
 def eligible_of(policy: Policy, difficulty: pa.Table) -> Bools:
     """One boolean per row: whether it may be selected. By default, every row."""
     eligible = getattr(policy, "eligible", None)

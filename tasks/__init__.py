@@ -9,14 +9,17 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.user_code import describe, user_errors
 from tasks.base import Answer, MarkLimits, Prompt, Task, TaskError, make_prompt
-from tasks.marking.marks import OUTCOMES, Mark
+from tasks.marking.marks import OUTCOMES, Mark, score_mark
 
 BUILTIN = {
     "aime2025": "tasks.aime2025:Aime2025",
     "arithmetic": "tasks.arithmetic:Arithmetic",
+    "code": "tasks.code:Code",
     "file": "tasks.question_file:QuestionFile",
     "gsm8k": "tasks.gsm8k:Gsm8k",
     "math": "tasks.competition_math:CompetitionMath",
+    "plus_minus": "tasks.plus_minus:PlusMinus",
+    "reasoning_gym": "tasks.reasoning_gym:ReasoningGym",
     "shuffled_objects": "tasks.shuffled_objects:ShuffledObjects",
 }
 TASKS = Registry("task", "decile.tasks", BUILTIN, "package.module:Class", TaskError)
@@ -36,6 +39,7 @@ __all__ = [
     "is_shipped",
     "make_prompt",
     "reference_of",
+    "score_mark",
     "task_errors",
     "task_names",
     "title_of",

@@ -137,13 +137,15 @@ class Prompt:
     """One question of a pool.
 
     `prompt_id` is a content hash of (task, question, answer), so order never matters.
-    `tier` is the task's own level of difficulty (objects, steps, level), as text.
+    `tier` is the task's own level of difficulty (objects, steps, level), as text. `info` is what
+    else marking needs, as JSON text: part of the hash only where the task says so.
     """
 
     prompt_id: str
     question: str
     answer: str
     tier: str
+    info: str = ""
 
 
 def check_integer(name: str, value: Any, minimum: int = 0, maximum: int = 2**32 - 1) -> int:
@@ -163,18 +165,31 @@ def in_test_split(prompt: Prompt) -> bool:
     return int(prompt.prompt_id, 16) % TEST_SHARE == 0
 
 
-def make_prompt(task: str, question: str, answer: str, tier: str) -> Prompt:
-    """A prompt with its content-hash id (16 hex digits)."""
-    digest = hashlib.sha256("\x1f".join((task, question, answer)).encode()).hexdigest()
-    return Prompt(digest[:16], question, answer, tier)
+def make_prompt(
+    task: str, question: str, answer: str, tier: str, info: str = "", *, info_in_id: bool = False
+) -> Prompt:
+    """A prompt with its content-hash id (16 hex digits); with `info_in_id`, of its info, too."""
+    content = (task, question, answer, *([info] if info_in_id else []))
+    digest = hashlib.sha256("\x1f".join(content).encode()).hexdigest()
+    return Prompt(digest[:16], question, answer, tier, info)
 
 
 class Answer(NamedTuple):
-    """An answer to mark: a completion, the gold answer, and whether generation was truncated."""
+    """An answer to mark: a completion, the gold answer, and whether generation was truncated.
+
+    `question` and `info` are those of the prompt.
+    """
 
     completion: str
     answer: str
     truncated: bool = False
+    question: str = ""
+    info: str = ""
+
+    @classmethod
+    def to(cls, prompt: Prompt, completion: str, truncated: bool = False) -> Self:
+        """A completion of a prompt."""
+        return cls(completion, prompt.answer, truncated, prompt.question, prompt.info)
 
 
 class MarkLimits(NamedTuple):
@@ -201,6 +216,8 @@ class Task(ABC):
     templates: ClassVar[Mapping[str, Template]] = {"plain": Template("{question}")}
     mark_limits: MarkLimits = MarkLimits()
     """Only for tasks that do not ship with Decile; set it on the class or in `__init__`."""
+    threshold: float = 1.0
+    """For tasks with scores: an answer is correct from this score on (`tasks.score_mark`)."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         """Record how the task is built, so that a child process can build the same."""
@@ -239,13 +256,17 @@ class Task(ABC):
         and `unparsed` if no answer is found.
         """
 
+    def mark_answer(self, answer: Answer) -> Mark:
+        """Mark an answer; overridden where a mark depends on the prompt's question or info."""
+        return self.mark(answer.completion, answer.answer, answer.truncated)
+
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
         """The mark of each answer.
 
         Decile marks with tasks of your own one answer at a time, in child processes, so that one
         that hangs or crashes is an `error` and concerns no other answer.
         """
-        return [self.mark(*answer) for answer in answers]
+        return [self.mark_answer(answer) for answer in answers]
 
     def messages(self, question: str) -> list[Message]:
         """The chat messages of `question` (role and content), before the model's chat template."""
@@ -273,6 +294,11 @@ class Task(ABC):
         return without_instructions(text)
 
     @property
+    def answer_name(self) -> str:
+        """The keyword by which a reward function gets the gold answer, besides `answer`."""
+        return "answer"
+
+    @property
     def marker_id(self) -> str:
         """The marker as stored with every mark: task, marker version, reading.
 
@@ -289,6 +315,13 @@ class Task(ABC):
         """A completion that consists of this answer alone."""
         return rf"\boxed{{{answer}}}"
 
+    def solution(self, prompt: Prompt) -> str | None:
+        """A correct completion of the prompt, to check the marker with: its answer alone.
+
+        None where no correct completion is known: the marker is not checked on this prompt.
+        """
+        return self.format_answer(prompt.answer)
+
     @property
     def chat_template_kwargs(self) -> dict[str, Any]:
         """The preset's arguments of the chat template; the model's own settings take precedence."""
@@ -302,8 +335,16 @@ class Task(ABC):
 
     @property
     def other_reading(self) -> Self:
-        """The same task under the reading that rewards do not use."""
+        """The same task under the reading that rewards do not use.
+
+        The task itself where marks do not depend on the reading: they are not made twice then.
+        """
         return self.with_marking("strict" if self.marking == "lenient" else "lenient")
+
+    @classmethod
+    def unusable(cls) -> str:
+        """Why answers cannot be marked on this machine, and what to do; "" where they can."""
+        return ""
 
     @classmethod
     def marker_variants(cls) -> "list[Task]":

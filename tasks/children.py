@@ -17,10 +17,11 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TextIO
 
 from orchestrator.plugins.project_modules import ROOT
@@ -118,7 +119,14 @@ CHUNK = 64  # calls sent at once
 
 
 NOT_TRIED = Reply(None, "not-tried")
-Call = tuple[int, Sequence[Any]]  # its place among the calls, and its arguments
+
+
+class Call(NamedTuple):
+    """One call of a `map`: its place among the calls, its arguments, and its limit in seconds."""
+
+    place: int
+    arguments: Sequence[Any]
+    limit: float
 
 
 class ChildError(RuntimeError):
@@ -132,7 +140,13 @@ class ChildError(RuntimeError):
 class _Child:
     """One process, which handles a few calls, one after the other."""
 
-    def __init__(self, target: str, memory: int, setup: Sequence[Any] | None) -> None:
+    def __init__(
+        self,
+        target: str,
+        memory: int,
+        setup: Sequence[Any] | None,
+        environment: Mapping[str, str],
+    ) -> None:
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         lifeline, self._lifeline = os.pipe()
         try:
@@ -141,7 +155,7 @@ class _Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
                 start_new_session=True,  # Ctrl-C stops the sweep, not the call in progress
                 pass_fds=[lifeline],
             )
@@ -158,12 +172,17 @@ class _Child:
         with suppress(OSError):  # it has exited already, which `receive` shows
             self._write([lifeline, target, memory, setup])
 
-    def send(self, calls: Sequence[Call], limit: float) -> None:
+    def send(self, calls: Sequence[Call]) -> None:
         """Send calls to an idle child. Raises OSError if it has exited."""
-        self._write([arguments for _, arguments in calls])
+        self._write([call.arguments for call in calls])
         self.calls.extend(calls)
         self.sent += len(calls)
-        self.deadline = time.monotonic() + limit
+        self.start_clock()
+
+    def start_clock(self) -> None:
+        """The child begins with the first of its calls."""
+        if self.calls:
+            self.deadline = time.monotonic() + self.calls[0].limit
 
     def _write(self, message: Sequence[Any]) -> None:
         """One line, which the child reads whole before it does anything: neither side blocks."""
@@ -196,13 +215,13 @@ class _Child:
 class _Batch:
     """The calls of one `map`, given up after more than `tolerated` failures (None: never)."""
 
-    def __init__(self, calls: Sequence[Sequence[Any]], tolerated: float | None) -> None:
-        self.pending = deque(enumerate(calls))
+    def __init__(self, calls: Sequence[Call], tolerated: float | None) -> None:
+        self.pending = deque(calls)
         self.replies = [NOT_TRIED] * len(calls)
         self.failures, self.tolerated = 0, tolerated
 
     def settle(self, call: Call, reply: Reply) -> None:
-        self.replies[call[0]] = reply
+        self.replies[call.place] = reply
         self.failures += reply.failure is not None
 
     @property
@@ -215,7 +234,8 @@ class Children:
 
     With `setup`, each child first calls `target(*setup)`, which returns the function to call.
     `limit` is the time for one call in seconds; a child that needs more is killed, and the call's
-    reply has the failure `time-limit`. Usable from any thread; one `map` runs at a time.
+    reply has the failure `time-limit`. `environment` is added to that of this process. Usable from
+    any thread; one `map` runs at a time.
     """
 
     def __init__(
@@ -225,20 +245,27 @@ class Children:
         limit: float,
         memory: int = MEMORY,
         setup: Sequence[Any] | None = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.target, self.count, self.limit, self.memory = target, count, limit, memory
-        self.setup = setup
+        self.setup, self.environment = setup, environment
         self._children: list[_Child] = []
         self._lock = threading.Lock()
         atexit.register(self.close)
 
-    def map(self, calls: Sequence[Sequence[Any]], tolerated: float | None = None) -> list[Reply]:
+    def map(
+        self,
+        calls: Sequence[Sequence[Any]],
+        tolerated: float | None = None,
+        weights: Sequence[int] | None = None,
+    ) -> list[Reply]:
         """One reply per call, in order.
 
-        After more than `tolerated` failures, the remaining calls have the failure `not-tried`.
-        Raises ChildError if no child can start.
+        After more than `tolerated` failures, the remaining calls have the failure `not-tried`. A
+        call of weight w may take w times the limit. Raises ChildError if no child can start.
         """
-        batch = _Batch(calls, tolerated)
+        pairs = zip(calls, weights or [1] * len(calls), strict=True)
+        batch = _Batch([Call(i, c, w * self.limit) for i, (c, w) in enumerate(pairs)], tolerated)
         with self._lock:
             try:
                 self._run(batch)
@@ -255,7 +282,9 @@ class Children:
     def _run(self, batch: _Batch) -> None:
         while batch.pending or any(child.calls for child in self._children):
             while len(self._children) < min(self.count, len(batch.pending)):
-                self._children.append(_Child(self.target, self.memory, self.setup))
+                self._children.append(
+                    _Child(self.target, self.memory, self.setup, self.environment)
+                )
             self._assign(batch.pending)
             for child in self._readable():
                 self._receive(child, batch)
@@ -276,7 +305,7 @@ class Children:
             size = max(1, min(CHUNK, len(pending) // (2 * self.count)))
             calls = [pending.popleft() for _ in range(size)]
             try:
-                child.send(calls, self.limit)
+                child.send(calls)
             except OSError:  # it exited while idle, so no call is the cause
                 pending.extendleft(reversed(calls))
                 self._drop(child)
@@ -310,7 +339,7 @@ class Children:
                 child.ready = True
                 continue
             batch.settle(child.calls.popleft(), reply)
-            child.deadline = time.monotonic() + self.limit
+            child.start_clock()
             if reply.failure == "MemoryError":  # what fills its memory may stay there
                 self._fail(child, None, batch)
                 return

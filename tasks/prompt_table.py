@@ -61,7 +61,7 @@ def _written(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-SCHEMA = pa.schema({name: pa.string() for name in ("prompt_id", "question", "answer", "tier")})
+SCHEMA = pa.schema({name: pa.string() for name in Prompt.__slots__})
 ROWS = 65_536  # of a batch
 _READ = 4_096  # prompts that are made at once when all are read
 _ID = 16  # hex digits of an id that `make_prompt` made
@@ -263,7 +263,8 @@ def hashed_prompts(
         hashlib.sha256(b"%b%b\x1f%b" % (start, question, answer)).hexdigest()[:_ID]
         for question, answer in zip(*texts, strict=True)
     ]
-    return pa.record_batch([pa.array(ids, pa.string()), questions, answers, tiers], SCHEMA)
+    info = pa.repeat(pa.scalar(""), len(ids))
+    return pa.record_batch([pa.array(ids, pa.string()), questions, answers, tiers, info], SCHEMA)
 
 
 def hex_numbers(ids: pa.Array) -> npt.NDArray[np.uint64] | None:

@@ -3,11 +3,11 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, get_args
 
-from tasks.base import Answer, Marking, Prompt, Task, TaskError, Template, make_prompt
+from tasks.base import Answer, Marking, MarkLimits, Prompt, Task, TaskError, Template, make_prompt
 from tasks.marking.equivalence import mark_expression, mark_expressions
 from tasks.marking.marks import (
     Mark,
@@ -20,13 +20,18 @@ from tasks.marking.marks import (
     read_gold,
 )
 from tasks.marking.reading import last_box, last_filled_box, without_thinking
+from tasks.reward_functions import function_mark, reward_function, reward_values
 from tasks.sources.files import (
     INSTRUCTIONS,
     SOLUTIONS,
     Row,
     Rows,
+    Texts,
+    cell,
     check_columns,
     column_value,
+    is_chat,
+    json_text,
     read_file,
     read_texts,
 )
@@ -72,7 +77,15 @@ class QuestionFile(ReadTask):
 
     Of a worked solution, the answer is what follows `####` in its last line, or its last box.
     `skip_invalid` drops rows that cannot be used and notes their number; without it, the first one
-    is an error. The preset `bare` is the question alone, for questions with their own instructions.
+    is an error.
+
+    `marker` may also be a reward function as for TRL, `package.module:function`: an answer is
+    correct if its score is at least `threshold`. Of the file's other columns, `columns` (by default
+    all) are passed to it and are part of a prompt's identity; `answer: null` if it needs none.
+    `mark_limits` are the limits of its processes. With another marker, `columns` travel with the
+    prompts for the functions that training rewards with.
+
+    The preset `bare` is the question alone, for questions with their own instructions.
     """
 
     name: ClassVar[str] = "file"
@@ -93,18 +106,36 @@ class QuestionFile(ReadTask):
         path: str | None = None,
         test_share: float | None = None,
         question: str = "question",
-        answer: str = "answer",
+        answer: str | None = "answer",
         tier: str | None = None,
-        marker: Marker = "number",
+        marker: str = "number",
         skip_invalid: bool = False,
+        columns: Sequence[str] | None = None,
+        threshold: float | None = None,
+        mark_limits: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__(marking=marking, prompt=prompt, path=path)
-        if marker not in get_args(Marker):
-            raise TaskError(f"marker {marker!r} is unknown: write {', '.join(get_args(Marker))}")
+        if ":" not in marker and marker not in get_args(Marker):
+            raise TaskError(
+                f"marker {marker!r} is unknown: write {', '.join(get_args(Marker))}, "
+                "or a function, package.module:function"
+            )
         self.files = {"train": train, "test": test}
         self.test_share = _check_share(path, test_share, self.files)
         self.question, self.answer, self.tier = question, answer, tier
-        self.marker: Marker = marker
+        self.marker = marker
+        self.columns = columns
+        self.function = reward_function(marker) if ":" in marker else None
+        if self.function is None:
+            only = {"threshold": threshold, "mark_limits": mark_limits}
+            if unused := next((name for name, value in only.items() if value is not None), None):
+                raise TaskError(f"{unused} is only read with a function as marker: leave it out")
+            if answer is None:
+                raise TaskError(f"marker {marker!r} needs answers: write answer: COLUMN")
+        else:
+            self.function.check_needs_no_tokens()
+            self.threshold = _check_threshold(1.0 if threshold is None else threshold)
+            self.mark_limits = _check_limits(mark_limits or {})
         if not isinstance(skip_invalid, bool):
             raise TaskError(f"invalid skip_invalid {skip_invalid!r:.80}: write true or false")
         self.skip_invalid = skip_invalid
@@ -117,13 +148,21 @@ class QuestionFile(ReadTask):
             )
         if self.path is None:
             return self._prompts("train"), self._prompts("test")
+        from tasks.prompt_table import PromptTable
+
         prompts = self._read("all", self.path)
-        assert prompts.keys is not None, "ids of make_prompt are hex digits"
-        in_test = prompts.keys < math.ceil(self.test_share * _ID_RANGE)
+        keys = prompts.keys
+        if self.function is not None:  # whose ids depend on all columns: the split does not
+            bare = (make_prompt(self.name, p.question, p.answer, p.tier) for p in prompts)
+            keys = PromptTable.of(bare).keys
+        assert keys is not None, "ids of make_prompt are hex digits"
+        in_test = keys < math.ceil(self.test_share * _ID_RANGE)
         return prompts.filter(~in_test), prompts.filter(in_test)
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         """Mark according to `marker`."""
+        if self.function is not None:
+            return self.function_marks([Answer(completion, answer, truncated)])[0]
         if self.marker == "number":
             return mark_number(completion, answer, self.marking, truncated)
         if self.marker == "letter":
@@ -132,16 +171,59 @@ class QuestionFile(ReadTask):
             return mark_expression(completion, answer, self.marking, truncated)
         return mark_text(completion, answer, self.marking, truncated)
 
+    def mark_answer(self, answer: Answer) -> Mark:
+        """With a function, the mark depends on the prompt, too."""
+        return super().mark_answer(answer) if self.function is None else self.mark_all([answer])[0]
+
     def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
-        """All at once; expressions in child processes that can be killed."""
+        """All at once; expressions, and functions, in child processes that can be killed."""
+        if self.function is not None:
+            return self.function_marks(answers)
         if self.marker == "expression":
             return mark_expressions(answers, self.marking)
         return super().mark_all(answers)
 
+    def function_marks(
+        self, answers: Sequence[Answer], tolerated: float | None = None, processes: int = 0
+    ) -> list[Mark]:
+        """The marks that the function of `marker` gives.
+
+        After more than `tolerated` failures, the rest is not tried (outcome error). `processes`
+        replaces the number of its children.
+        """
+        limits = self.mark_limits
+        limits = limits._replace(processes=processes) if processes else limits
+        values = reward_values(
+            self.marker,
+            answers,
+            self.messages,
+            limits,
+            answer_name=self.answer_name,
+            tolerated=tolerated,
+        )
+        return [
+            function_mark(value, answer, self.marker, self.threshold)
+            for value, answer in zip(values, answers, strict=True)
+        ]
+
+    @property
+    def answer_name(self) -> str:
+        """The name of its column."""
+        return self.answer or "answer"
+
     @property
     def marker_id(self) -> str:
-        """Each kind of marking is a marker of its own."""
-        return f"{super().marker_id}/{self.marker}"
+        """Each kind of marking is a marker of its own; a function with other source, too."""
+        if self.function is None:
+            return f"{super().marker_id}/{self.marker}"
+        version = f"@{self.function.version}" if self.function.version else ""
+        threshold = f"/from-{self.threshold:g}" if self.threshold != 1 else ""
+        return f"{super().marker_id}/{self.marker}{version}{threshold}"
+
+    @property
+    def other_reading(self) -> Self:
+        """A function's marks do not depend on the reading."""
+        return super().other_reading if self.function is None else self
 
     @classmethod
     def marker_variants(cls) -> list[Task]:
@@ -150,6 +232,8 @@ class QuestionFile(ReadTask):
 
     def check_prompts(self) -> list[Prompt]:
         """Synthetic answers of the marker's kind."""
+        if self.function is not None:
+            return self.test()
         return [make_prompt(self.name, f"example {a}", a, "") for a in EXAMPLES[self.marker]]
 
     def _prompts(self, split: str) -> "PromptTable":
@@ -159,8 +243,11 @@ class QuestionFile(ReadTask):
         return PromptTable() if file is None else self._read(split, file)
 
     def read_answer(self, text: str) -> str | None:
-        """An answer in the marker's form, alone or at the end of a worked solution."""
-        return read_gold(text.strip(), self.marker)
+        """An answer in the marker's form, alone or at the end of a worked solution.
+
+        A function takes any text.
+        """
+        return text.strip() if self.function else read_gold(text.strip(), cast(Marker, self.marker))
 
     def _read(self, split: str, file: str) -> "PromptTable":
         prompts, rows = self._read_columns(split, file) or self._read_rows(split, file)
@@ -176,7 +263,7 @@ class QuestionFile(ReadTask):
 
     @property
     def _columns(self) -> list[str]:
-        return [self.question, self.answer, *([self.tier] if self.tier else [])]
+        return [name for name in (self.question, self.answer, self.tier) if name]
 
     def _read_columns(self, split: str, file: str) -> "tuple[PromptTable, _RowCounts] | None":
         """The prompts of a file of plain texts; None for any other file."""
@@ -185,6 +272,8 @@ class QuestionFile(ReadTask):
         from tasks.sources.plain_columns import NotPlain, PlainFile
 
         if type(self) is not QuestionFile:  # a subclass may read rows in its own way
+            return None
+        if self.function is not None or self.columns:  # of any values
             return None
         rows = _RowCounts()
         try:
@@ -219,6 +308,7 @@ class QuestionFile(ReadTask):
         read = read_file(file, () if self.skip_invalid else self._columns)
         if not self.keep(split, read):
             raise TaskError(f"{file} holds no rows: write one question per row")
+        self._check_columns(file, read.rows)
         rows = _RowCounts(len(read.rows))
         places = zip(read.rows, read.places, strict=True)
         prompts = [self._row_prompt(row, place, rows) for row, place in places]
@@ -237,8 +327,11 @@ class QuestionFile(ReadTask):
             return None
 
     def _markable(self, prompts: "PromptTable") -> "PromptTable":
-        """With `skip_invalid`, the prompts whose answer alone is marked correct."""
-        if not self.skip_invalid:
+        """With `skip_invalid`, the prompts whose answer alone is marked correct.
+
+        A function may expect more of a completion than an answer.
+        """
+        if not self.skip_invalid or self.function is not None:
             return prompts
         answers = prompts.column("answer").to_pylist()
         marks = self.mark_all([Answer(self.format_answer(a), a) for a in answers])
@@ -246,12 +339,12 @@ class QuestionFile(ReadTask):
 
     def _prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
         try:
-            texts = read_texts(row, self.question, self.answer)
+            texts = self._texts(row)
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from error
         answer = texts.answer.strip()
         for column, text in ((self.question, texts.question.strip()), (self.answer, answer)):
-            if not text:
+            if column and not text:
                 raise TaskError(f"{place}: column {column!r} is empty")
         question, gold = self.bare_question(texts.question), self.read_answer(answer)
         if gold is None:
@@ -263,9 +356,58 @@ class QuestionFile(ReadTask):
             )
         dropped.update(texts.dropped)
         dropped[INSTRUCTIONS] += question != texts.question
-        dropped[SOLUTIONS] += final_answer(answer) != answer
+        dropped[SOLUTIONS] += self.function is None and final_answer(answer) != answer
         tier = str(column_value(row, self.tier)) if self.tier else "all"
-        return make_prompt(self.name, question, gold, tier)
+        info, in_id = self.info_of(row, place, gold), self.function is not None
+        return make_prompt(self.name, question, gold, tier, info, info_in_id=in_id and bool(info))
+
+    def _texts(self, row: Row) -> Texts:
+        """The question and the answer; for a function, any value is an answer, as JSON text."""
+        value = cell(row, self.answer) if self.function and self.answer else None
+        if isinstance(value, Mapping | list) and not is_chat(value):
+            return read_texts(row, self.question, self.question)._replace(answer=json_text(value))
+        texts = read_texts(row, self.question, self.answer or self.question)
+        return texts if self.answer else texts._replace(answer="")
+
+    def question_of(self, row: Row) -> str:
+        """The question of a row, as prompts have it; "" where there is none."""
+        if cell(row, self.question) is None:
+            return ""
+        return self.bare_question(read_texts(row, self.question, self.question).question)
+
+    def info_of(self, row: Row, place: str, gold: str, unread: Collection[str] = ()) -> str:
+        """The columns of a row that travel with its prompt, as JSON text; "" if there are none.
+
+        The answer is one of them where it is not the gold text: a function gets it as it is in the
+        file. Raises TaskError for a value that JSON does not have.
+        """
+        names = self.columns or ()
+        if self.function is not None:
+            every = [name for name in row if name != self.question]
+            own = [*names, *([self.answer] if self.answer else [])]
+            names = every if self.columns is None else own
+        columns = {
+            name: row[name]
+            for name in names
+            if name in row and name not in unread and (name != self.answer or row[name] != gold)
+        }
+        if not columns:  # of a row; others may have those that the function needs
+            return "{}" if self.function and self.function.needed_columns(self._columns) else ""
+        try:
+            return json_text(columns)
+        except TypeError as error:
+            raise TaskError(f"{place}: {error}: name the others in columns: […]") from error
+
+    def _check_columns(self, file: str, rows: Sequence[Row]) -> None:
+        """Raise TaskError for a column that no row has, of `columns` or needed by the function."""
+        if self.function is None and not self.columns:
+            return
+        known = dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row)
+        if missing := next((name for name in self.columns or () if name not in known), None):
+            raise TaskError(f"{file} has no column {missing!r}: it has {', '.join(known)}")
+        if self.function is not None:
+            passed = self.columns if self.columns is not None else known
+            self.function.check_columns([*passed, *([self.answer] if self.answer else [])], file)
 
 
 def mark_text(completion: str, answer: str, marking: str, truncated: bool) -> Mark:
@@ -296,3 +438,23 @@ def _check_share(path: str | None, share: float | None, files: Mapping[str, str 
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise TaskError(f"invalid test_share {share!r}: write a number between 0 and 1")
     return share
+
+
+def _check_threshold(threshold: float) -> float:
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        raise TaskError(f"invalid threshold {threshold!r:.80}: write a number")
+    if not 0 < threshold <= 1:
+        raise TaskError(f"invalid threshold {threshold!r}: write a number above 0, up to 1")
+    return float(threshold)
+
+
+def _check_limits(limits: Mapping[str, float]) -> MarkLimits:
+    for name, value in limits.items():
+        if name not in MarkLimits._fields:
+            known = ", ".join(MarkLimits._fields)
+            raise TaskError(f"mark_limits has no setting {name!r:.80}: it takes {known}")
+        kinds = (int,) if name == "processes" else (int, float)
+        if type(value) not in kinds or not 0 < value < math.inf:
+            form = "an integer" if name == "processes" else "a number"
+            raise TaskError(f"invalid mark_limits {name} {value!r:.80}: write {form} above 0")
+    return MarkLimits(**limits)  # type: ignore[arg-type]

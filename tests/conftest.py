@@ -4,9 +4,12 @@ import os
 import re
 import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
+import sweeps
+from filelock import FileLock
 from hypothesis import Phase, settings
 from sweeps import experiments, run
 
@@ -52,22 +55,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(marker)
 
 
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a small finished sweep; its storage is `runs` in the same folder."""
-    file = experiments(tmp_path_factory.mktemp("finished"))
-    run(file)
-    return file
+@pytest.fixture(scope="session", autouse=True)
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this run of the tests share."""
+    own = tmp_path_factory.getbasetemp()
+    sweeps.shared_folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    return sweeps.shared_folder
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a small finished sweep; its storage is `runs` in the same folder.
+
+    It runs once for all processes; each has a copy.
+    """
+    whole, own = shared_folder / "finished", tmp_path_factory.mktemp("finished") / "copy"
+    with FileLock(shared_folder / "finished.lock"):
+        if not whole.exists():
+            part = Path(tempfile.mkdtemp(dir=shared_folder))  # another one where a sweep failed
+            run(experiments(part), parallel=True)
+            part.rename(whole)
+    shutil.copytree(whole, own)
+    return own / "experiments.yaml"
+
+
+@pytest.fixture(scope="session")
+def empty_database(shared_folder: Path) -> Path:
     """An MLflow database without runs: creating one takes seconds, copying it does not."""
-    from mlflow import MlflowClient
-
-    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    MlflowClient(f"sqlite:///{file}").search_experiments()
-    return file
+    return sweeps.empty_database()
 
 
 @pytest.fixture

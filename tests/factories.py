@@ -91,7 +91,7 @@ def _group(cell: Cell, prompt: Prompt, rng: np.random.Generator) -> list[dict[st
         {
             "prompt_id": prompt.prompt_id,
             "tier": prompt.tier,
-            "reward": float(reward),
+            **{"reward": float(reward), "score": float(reward), "components": {}},
             "outcome": "correct" if reward else "wrong",
             "other_outcome": "correct" if reward else "unparsed",
             "tokens": 20,
@@ -151,3 +151,8 @@ def finished_cell(store: Store, plan: Plan, cell: Cell, seed: int = 0) -> CellRe
     record = cell_record(plan, cell, seed)
     finish(store, cell, record, {"trl": "0"})
     return record
+
+
+def trl_columns(prompts: Sequence[Prompt]) -> dict[str, list[str]]:
+    """The columns with which TRL calls a reward function, without prompts and completions."""
+    return {name: [getattr(p, name) for p in prompts] for name in Prompt.__slots__}

@@ -50,7 +50,7 @@ class Fixed:
     """A task whose marks follow the answer, not the text: `a or b` alternates."""
 
     def __init__(self, task: Any) -> None:
-        self.messages, self.other_reading = task.messages, self
+        self.messages, self.answer_name, self.other_reading = task.messages, "answer", self
 
     def mark_all(self, answers: list[Any]) -> list[Mark]:
         alternatives = [answer.answer.split(" or ") for answer in answers]
@@ -58,7 +58,11 @@ class Fixed:
 
 
 def trainer_of(
-    folder: Path, answers: list[str], masked: bool, **grpo: object
+    folder: Path,
+    answers: list[str],
+    masked: bool,
+    reward: dict[str, float] | None = None,
+    **grpo: object,
 ) -> tuple[LiveGroupsTrainer, CellRecord]:
     """A real trainer of one update of len(answers) groups on the embedded model.
 
@@ -72,7 +76,8 @@ def trainer_of(
         **{"save_steps": 1000, "beta": 0.1, "scale_rewards": "group", "loss_type": "grpo"},
         **grpo,
     }
-    cell = cell.model_copy(update={"grpo": settings, "mask_dead_groups": masked})
+    changes = {"grpo": settings, "mask_dead_groups": masked, "reward": reward or {}}
+    cell = cell.model_copy(update=changes)
     pool, record = load_pool(cell.probe.dataset), CellRecord()
     subset = [
         Prompt(p.prompt_id, p.question, answer, p.tier)

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from tasks import Mark, MarkLimits, Prompt, Task, make_prompt
 
 RETURNED: dict[str, Any] = {
@@ -17,6 +19,8 @@ RETURNED: dict[str, Any] = {
     "a tuple": ("correct", "1", "rule"),
     "another outcome": Mark("right", "1", "rule"),  # type: ignore[arg-type]
     "a number extracted": Mark("correct", 1, "rule"),  # type: ignore[arg-type]
+    "a score above 1": Mark("wrong", "1", "rule", 1.5),
+    "no number as score": Mark("wrong", "1", "rule", float("nan")),
     "half a character": Mark("correct", "\ud800", "rule"),
 }
 
@@ -42,6 +46,8 @@ class Misbehaving(Task):
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
         if completion in RETURNED:
             return RETURNED[completion]  # type: ignore[no-any-return]
+        if completion == "a score of NumPy":
+            return Mark("wrong", "1", "rule", np.float32(0.5))  # type: ignore[arg-type]
         if completion in ACTIONS:
             ACTIONS[completion]()
             completion = answer

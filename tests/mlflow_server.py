@@ -1,20 +1,14 @@
 """A real MLflow server for tests: `decile ui` of a store, on loopback, in its own process."""
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from processes import free_port, listens, wait_until
+from sweeps import command
 
 from benchmarks.local_cluster import ROOT
 from orchestrator.storage.store import Store
-
-SERVE = (
-    "import sys; from orchestrator.storage.store import Store\n"
-    "from orchestrator.tracking import serve_ui\n"
-    "serve_ui(Store(sys.argv[1]), port=int(sys.argv[2]))\n"
-)
 
 
 @contextmanager
@@ -22,7 +16,7 @@ def serving(store: Store) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """The server's address and its process, which ends with the context."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, store.root, str(port)],
+        command("ui", "--storage", store.root, "--port", str(port)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd=ROOT,

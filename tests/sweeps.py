@@ -1,15 +1,17 @@
 """Real sweeps for tests: a small experiments.yaml on the embedded model, and the command itself."""
 
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import psutil
 import pyarrow as pa
 import yaml
+from filelock import FileLock
 from processes import wait_until
 
 from benchmarks.local_cluster import environment
@@ -19,6 +21,7 @@ from orchestrator.storage.schema import EVALUATIONS, GROUPS
 from orchestrator.storage.store import Store
 
 NAME = "small"
+shared_folder = Path()  # set in conftest.py
 
 
 def experiments(folder: Path, *, storage: str | None = None, **changes: object) -> Path:
@@ -51,6 +54,22 @@ def experiments(folder: Path, *, storage: str | None = None, **changes: object) 
     }
     file = folder / "experiments.yaml"
     file.write_text(yaml.safe_dump(content))
+    if storage is None and not (folder / "runs" / "mlflow.db").exists():
+        (folder / "runs").mkdir(exist_ok=True)
+        shutil.copyfile(empty_database(), folder / "runs" / "mlflow.db")
+    return file
+
+
+def empty_database() -> Path:
+    """An MLflow database without runs, which is made once for all processes of the tests."""
+    from mlflow import MlflowClient
+
+    file = shared_folder / "mlflow.db"
+    with FileLock(f"{file}.lock"):
+        if not file.exists():
+            part = file.with_suffix(".part")
+            MlflowClient(f"sqlite:///{part}").search_experiments()
+            part.rename(file)
     return file
 
 
@@ -66,29 +85,54 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "orchestrator", *arguments]
 
 
-def decile(*arguments: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+@contextmanager
+def one_cpu() -> Iterator[None]:
+    """Commands that are started in the block by a process of xdist use one CPU, its own.
+
+    Their Ray then starts one sampler and one trial at a time, so that fewer processes import torch
+    and TRL, which takes longer than the training of most sweeps here.
+    """
+    worker, usable = os.environ.get("PYTEST_XDIST_WORKER"), os.sched_getaffinity(0)
+    if worker:
+        number = int(worker.removeprefix("gw"))
+        os.sched_setaffinity(0, {sorted(usable)[number % len(usable)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usable)
+
+
+def decile(
+    *arguments: str, folder: Path, parallel: bool = False, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run `decile …` in `folder` to its end; `variables` are added to its environment."""
-    return subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    with nullcontext() if parallel else one_cpu():
+        return subprocess.run(
+            command(*arguments),
+            cwd=folder,
+            env=environment(**variables),
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
 
 
-def run(file: Path, *arguments: str, expect: int = 0, **variables: str) -> str:
+def run(
+    file: Path, *arguments: str, expect: int = 0, parallel: bool = False, **variables: str
+) -> str:
     """Run the sweep of a file to its end; returns all that it printed."""
-    process = decile("run", str(file), "-e", NAME, *arguments, folder=file.parent, **variables)
+    arguments = ("run", str(file), "-e", NAME, *arguments)
+    process = decile(*arguments, folder=file.parent, parallel=parallel, **variables)
     text = process.stdout + process.stderr
     assert process.returncode == expect, text
     return text
 
 
-def start(file: Path, log: Path, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+def start(
+    file: Path, log: Path, *arguments: str, parallel: bool = False, **variables: str
+) -> subprocess.Popen[bytes]:
     """Start the sweep of a file in the background; its output goes to `log`."""
-    with log.open("wb") as out:
+    with log.open("wb") as out, nullcontext() if parallel else one_cpu():
         return subprocess.Popen(
             command("run", str(file), "-e", NAME, *arguments),
             cwd=file.parent,
@@ -124,11 +168,11 @@ def refused(folder: Path, address: str) -> str:
 
 
 def same_results(file: Path, reference: Path) -> bool:
-    """Whether the cells of two sweeps, in the order of their grids, recorded the same tables."""
-    pairs = zip(plan_of(file).cells, plan_of(reference).cells, strict=True)
+    """Whether the cells of a sweep recorded the same tables as those of that name in another."""
+    others = {cell.name: cell for cell in plan_of(reference).cells}
     return all(
-        table(store_of(file), cell.cell_id) == table(store_of(reference), other.cell_id)
-        for cell, other in pairs
+        table(store_of(file), cell.cell_id) == table(store_of(reference), others[cell.name].cell_id)
+        for cell in plan_of(file).cells
         for table in (groups, evaluations)
     )
 

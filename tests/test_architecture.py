@@ -58,6 +58,7 @@ LIBRARY_MODULES = {
         "orchestrator.tracking.runs",
     },
     "vllm": {"orchestrator.sampling.vllm"},
+    "reasoning_gym": {"tasks.sources.gym"},
     "peft": {
         "orchestrator.sampling.transformers",
         "orchestrator.training.settings_check",

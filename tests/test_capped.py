@@ -1,16 +1,15 @@
 """Cells through Ray Tune with an instant training function: order, caps, failures."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
 from benchmarks.overhead import planned, stub_cell
-from cluster.session import ray_session
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
-from orchestrator.pipeline.probes import run_probes
 from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import SweepOutcome, run_experiment
 from orchestrator.planning.cells import Cell
@@ -24,12 +23,13 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five policies and three seeds, all probes finished."""
+def probed(finished: Path, empty_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five policies and three seeds, with the samples of the finished sweep."""
     folder = tmp_path_factory.mktemp("capped")
-    plan = planned(folder, seeds=3)
-    with ray_session() as cluster:
-        run_probes(Run.of(plan, Store(str(folder / "runs")), cluster))
+    planned(folder, seeds=3)
+    (folder / "runs").mkdir()
+    shutil.copyfile(empty_database, folder / "runs" / "mlflow.db")
+    shutil.copytree(finished.parent / "runs" / "probes", folder / "runs" / "probes")
     return folder
 
 

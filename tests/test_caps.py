@@ -9,7 +9,6 @@ from factories import finished_cell, small_plan
 
 from orchestrator.cost.caps import (
     CellQueue,
-    ProjectedCost,
     Usage,
     UsageMeter,
     dropped_summary,
@@ -141,7 +140,7 @@ def test_the_cap_that_would_be_exceeded_is_named(
     cap: str,
 ) -> None:
     experiment = planned(tmp_path, **caps).experiment
-    named = exceeded_cap(experiment, Usage(*used), ProjectedCost(*more))
+    named = exceeded_cap(experiment, Usage(*used), Usage(*more))
     assert named.startswith(cap) and bool(named) == bool(cap)
 
 

@@ -1,23 +1,37 @@
-"""A short form of `make chaos`: two kills and two damaged files of a real sweep."""
+"""A short form of `make chaos`: Ray's GCS is killed while a sweep trains, and a file is damaged.
+
+test_signals.py kills all others, test_damage_reruns.py damages a file of every kind.
+"""
 
 import random
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from chaos.cases import sweep
-from chaos.damage import damaged_files
-from chaos.kills import kills
-from sweeps import run
+from chaos import damage, kills
+from sweeps import experiments, probed
 
 pytestmark = pytest.mark.cluster
 
 
-def test_kills_and_damaged_files_do_not_change_results(tmp_path: Path) -> None:
-    folder, rng = tmp_path / "reference", random.Random(0)
-    folder.mkdir()
-    reference, began = sweep(folder), time.monotonic()
-    run(reference)
-    cases = [*kills(tmp_path, reference, time.monotonic() - began, 2, rng)]
-    cases += damaged_files(tmp_path, {"finished": folder}, reference, 2, rng)
+class GcsFirst(random.Random):
+    """Chooses the GCS where it runs, after a time in which a sweep begins to train."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 15.0
+
+    def choice(self, seq: Any) -> Any:
+        return "GCS" if "GCS" in seq else super().choice(seq)
+
+
+def test_a_killed_gcs_and_a_damaged_file_do_not_change_results(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kills, "sweep", lambda folder: probed(finished, folder))
+    monkeypatch.setattr(kills, "PER_SWEEP", 1)
+    monkeypatch.setattr(damage, "sweep", experiments)
+    rng, stores = GcsFirst(0), {"finished": finished.parent}
+    cases = [*kills.kills(tmp_path, finished, 0, 1, rng)]
+    cases += damage.damaged_files(tmp_path, stores, finished, 1, rng)
+    assert [case.count for case in cases] == [1, 1]
     assert [problem for case in cases for problem in case.problems] == []

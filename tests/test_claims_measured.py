@@ -17,6 +17,7 @@ from orchestrator.config.claims import resolved_claim
 from orchestrator.embedded import embedded_path
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.evaluation.metrics import as_evaluation
+from orchestrator.pipeline.manifest import write_manifest
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan, tiers_of
 from orchestrator.planning.pools import Pool
@@ -88,7 +89,9 @@ def finish_cell(store: Store, plan: Plan, cell: Cell) -> None:
     for number, row in enumerate(cell_record(plan, cell).groups.rows):
         live = number % 2 < live_groups(cell, row["update"])
         tokens = [40 if cell.policy == "hard" else 20] * 4
-        groups.append(row | {"tokens": tokens, "rewards": [float(live), 0.0, 0.0, 0.0]})
+        outcomes = ["correct" if live else "wrong", *["wrong"] * 3]
+        kinds = {"outcomes": outcomes, "rewards": [float(live), 0.0, 0.0, 0.0]}
+        groups.append(row | {"tokens": tokens} | kinds)
     record = CellRecord(GroupRecorder(groups), seconds=10.0)
     for name, pool in plan.pools.items():
         own = name == cell.probe.dataset.name
@@ -453,6 +456,20 @@ def test_nothing_is_published_beside_a_claim_about_an_embedded_model(
         results = claim_results(resolved, families(toys))
         assert results and all(result.paper == "–" for result in results)
         assert "published" not in tables.claims(results, "").head
+
+
+def test_a_claim_that_is_removed_and_comes_back_keeps_the_time_of_its_declaration(
+    tmp_path: Path,
+) -> None:
+    store = Store(str(tmp_path / "runs"))
+    first = write_manifest(small_plan(tmp_path, claims=["hard > random"]), store)["claims"]
+    assert first["hard > random"]["results"] == 0
+    first["hard > random"]["at"] = "2026-01-01 00:00:00Z"
+    store.write_json({"claims": first}, "sweeps", "small.json")
+    write_manifest(small_plan(tmp_path), store)
+    both = small_plan(tmp_path, claims=["hard > random", "random > hard"])
+    claims = write_manifest(both, store)["claims"]
+    assert claims["hard > random"]["at"] == "2026-01-01 00:00:00Z" != claims["random > hard"]["at"]
 
 
 @pytest.mark.slow

@@ -115,15 +115,16 @@ VIEW |= {
     "eta_seconds",
     "gpu_hours",
     "detectable_points",
+    "collapse_seen",
     "datasets",
 }
 VIEW |= {"probe_seconds", "cost", "room", "sources", "packing", "memory", "dropped"}
 VIEW |= {"problem", "not_downloaded", "fetch_command", "notes", "changed"}
 CELL = {"cell_id", "model", "dataset", "policy", "seed", "size", "updates", "prompts_per_update"}
 CELL |= {"rollouts", "rollouts_at_most", "done", "stopped", "trained", "probe_seed", "name", "axes"}
-CELL |= {"resumes_after"}
+CELL |= {"resumes_after", "same_as"}
 PROBE = {"probe_key", "model", "dataset", "split", "prompts", "samples", "samples_owed"}
-PROBE |= {"samples_owed_at_most", "samples_shared", "label"}
+PROBE |= {"samples_owed_at_most", "samples_shared", "label", "weak_signal"}
 
 
 def test_plan_json_has_the_documented_keys(file: Path, capsys) -> None:

@@ -400,7 +400,7 @@ def test_the_defaults_of_the_libraries_have_the_types_that_they_declare(section:
     annotations = library_settings.declared(section)
     defaults: dict[str, Any] = {}
     for package, file, name in library_settings._CLASSES[section]:
-        for node in library_settings._class_body(package, file, name):
+        for node in library_settings._class_body(library_settings._path(package, file), name):
             if isinstance(node, ast.AnnAssign):
                 values = [node.value, *(k.value for k in getattr(node.value, "keywords", ()))]
                 for value in values[:2]:  # field(default=…, …)

@@ -26,7 +26,7 @@ def one(store: Store, pattern: str) -> Path:
 
 def test_a_rerun_makes_damaged_and_foreign_files_again(finished: Path, tmp_path: Path) -> None:
     file = experiments(tmp_path)
-    shutil.copytree(finished.parent / "runs", tmp_path / "runs")
+    shutil.copytree(finished.parent / "runs", tmp_path / "runs", dirs_exist_ok=True)
     store, (hard, random) = store_of(file), plan_of(file).cells
     cells = Path(store.path("cells"))
     subset = f"subsets/{hard.subset_key}.parquet"
@@ -90,7 +90,7 @@ def test_a_cell_resumes_from_the_checkpoint_before_a_damaged_one(
     interrupted: Path, finished: Path, tmp_path: Path, name: str, damage: str
 ) -> None:
     file = experiments(tmp_path)
-    shutil.copytree(interrupted.parent / "runs", tmp_path / "runs")
+    shutil.copytree(interrupted.parent / "runs", tmp_path / "runs", dirs_exist_ok=True)
     cell, store = plan_of(file).cells[0], store_of(file)
     folder = Path(store.path("cells", cell.cell_id))
     if damage == "vouched for":

@@ -44,7 +44,8 @@ def tally(
 def explained(cell: Cell, **counts: int) -> str | None:
     """The explanation where any other policy would choose easier, or harder, prompts as needed."""
     too_hard = counts.get("wrong", 0) + counts.get("cut", 0) > counts.get("right", 0)
-    return explain_dead_groups(cell, tally(**counts), lambda policy: 0.1 if too_hard else -0.1)
+    change = 0.1 if too_hard else -0.1
+    return explain_dead_groups(cell, tally(**counts), lambda policy: change, lambda: 0.5)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def explained(cell: Cell, **counts: int) -> str | None:
         (
             {"wrong": 5, "cut": 2, "right": 1},
             "7 of 8 groups all wrong, 2 of them truncated, 1 all correct: "
-            "use policy middle, or raise grpo.num_generations (4)",
+            "use policy middle or easy, or raise grpo.num_generations (4)",
         ),
         (
             {"right": 4},
@@ -76,7 +77,8 @@ def explained(cell: Cell, **counts: int) -> str | None:
         ({"live": 1, "wrong": 6}, None),
         (
             {"live": 3, "wrong": 21},
-            "21 of 24 groups all wrong: use policy middle, or raise grpo.num_generations (4)",
+            "21 of 24 groups all wrong: "
+            "use policy middle or easy, or raise grpo.num_generations (4)",
         ),
         ({}, None),
     ],
@@ -91,13 +93,13 @@ def test_updates_without_live_groups_are_explained(
     ("policy", "too_easy", "too_hard"),
     [
         ("easy", "use policy middle or hard, or ", ""),
-        ("middle", "use policy hard, or ", ""),
-        ("learnable", "use policy hard, or ", ""),
-        ("hard", "", "use policy middle, or "),
-        ("base_wrong", "", "use policy middle, or "),
-        ("full", "use policy middle or hard, or ", "use policy middle, or "),
+        ("middle", "use policy hard, or ", "use policy easy, or "),
+        ("learnable", "use policy hard, or ", "use policy easy, or "),
+        ("hard", "", "use policy middle or easy, or "),
+        ("base_wrong", "", "use policy middle or easy, or "),
+        ("full", "use policy middle or hard, or ", "use policy middle or easy, or "),
         ("tiers", "choose harder tiers, or ", "choose easier tiers, or "),
-        ("my.own:policy", "use policy middle or hard, or ", "use policy middle, or "),
+        ("my.own:policy", "use policy middle or hard, or ", "use policy middle or easy, or "),
     ],
 )
 def test_advice_never_suggests_the_cells_own_policy(
@@ -116,14 +118,49 @@ def test_other_prompts_are_advised_only_where_they_are_easier_or_harder(
     cell = cell.model_copy(update={"rule": PolicyEntry.model_construct(policy=policy)})
     for counts, wrong_direction in (({"wrong": 8}, -0.1), ({"right": 8}, 0.1)):
         for change in (0.0, wrong_direction):
-            text = explain_dead_groups(cell, tally(**counts), lambda _, change=change: change)
+            text = explain_dead_groups(
+                cell, tally(**counts), lambda _, change=change: change, lambda: 0.5
+            )
             assert text is not None and text.endswith(": raise grpo.num_generations (4)")
 
 
 def test_only_the_policies_that_change_something_are_named(cell: Cell) -> None:
     changes = {"hard": -0.2, "middle": 0.0}
-    text = explain_dead_groups(cell, tally(right=8), changes.__getitem__)
+    text = explain_dead_groups(cell, tally(right=8), changes.__getitem__, lambda: 0.5)
     assert text == "8 of 8 groups all correct: use policy hard, or raise grpo.num_generations (4)"
+
+
+@pytest.mark.parametrize(
+    ("counts", "rate", "advice"),
+    [
+        ({"wrong": 8}, 0.0, "use a stronger model or easier data (the probe solved none"),
+        ({"right": 8}, 1.0, "use harder data (the probe solved each"),
+        ({"wrong": 8}, 1.0, "raise grpo.num_generations (4)"),
+        ({"wrong": 8}, 0.1, "raise grpo.num_generations (4)"),
+        ({"wrong": 8}, float("nan"), "raise grpo.num_generations (4)"),
+    ],
+)
+def test_larger_groups_are_advised_only_where_the_probe_solved_some_samples(
+    cell: Cell, counts: dict[str, int], rate: float, advice: str
+) -> None:
+    text = explain_dead_groups(cell, tally(**counts), lambda _: 0.0, lambda: rate)
+    assert text is not None and text.partition(": ")[2].startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("reward", "dead"),
+    [
+        ({"random": 1.0}, False),
+        ({"score": 1.0, "format": 0.1}, False),
+        ({"flipped": 1.0}, True),
+        ({"score": 2.0}, True),
+    ],
+)
+def test_groups_of_a_reward_that_varies_without_the_score_are_not_dead(
+    cell: Cell, reward: dict[str, float], dead: bool
+) -> None:
+    cell = cell.model_copy(update={"reward": reward})
+    assert (explained(cell, wrong=8) is not None) == dead
 
 
 @pytest.mark.parametrize(
@@ -168,15 +205,20 @@ def explanations(folder: Path, right: Callable[[int], int], **settings: Any) -> 
 
 def test_a_policy_that_would_choose_the_same_prompts_is_not_advised(tmp_path: Path) -> None:
     more = "raise grpo.num_generations (4)"
+    none = "use a stronger model or easier data (the probe solved none of the prompts)"
     never = explanations(tmp_path / "never", lambda _: 0)
-    assert never == [f"2 of 2 groups all wrong: {more}"] * 2
-    some = explanations(tmp_path / "some", lambda number: number % 5)
+    assert never == [f"2 of 2 groups all wrong: {none}"] * 2
+    # middle: always solved, also dead
+    hard, random = explanations(tmp_path / "always", lambda number: 4 * (number % 4 > 0))
+    assert hard == f"2 of 2 groups all wrong: {none}"
+    assert random == f"2 of 2 groups all wrong: {more}"
+    some = explanations(tmp_path / "some", lambda number: max(1, number % 5))
     assert some == [f"2 of 2 groups all wrong: use policy middle, or {more}"] * 2
 
 
 def test_a_cell_of_the_whole_pool_is_compared_with_subsets_of_the_budget(tmp_path: Path) -> None:
-    [text] = explanations(tmp_path, lambda number: 4 * (number > 10), policies=["full"])
-    assert text.startswith("2 of 2 groups all wrong: use policy middle, or ")
+    [text] = explanations(tmp_path, lambda number: 2 * (number > 10), policies=["full"])
+    assert text.startswith("2 of 2 groups all wrong: use policy middle or easy, or ")
 
 
 def test_other_reports_stay_as_they_are(tmp_path: Path) -> None:

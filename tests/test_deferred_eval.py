@@ -1,10 +1,13 @@
 """Checkpoints evaluated after training by one engine for all cells give the same results."""
 
+import re
 from pathlib import Path
 
+import psutil
 import pytest
 from sweeps import NAME, experiments, plan_of, probed, run, same_results, start, store_of, wait_for
 
+from benchmarks.local_cluster import kill_all
 from orchestrator.config.catalog import load_config
 from orchestrator.planning.plan import make_plan
 from orchestrator.storage.errors import UserError
@@ -38,42 +41,36 @@ def say(line):
 '''
 
 
-def test_one_engine_evaluates_all_checkpoints_of_all_cells(
+def test_one_engine_evaluates_all_checkpoints_of_all_cells_also_after_a_kill(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """All processes are killed once a checkpoint is evaluated: that one and training are kept."""
     (tmp_path / "counted.py").write_text(ENGINE)
     monkeypatch.syspath_prepend(str(tmp_path))  # this process reads the plan, too
     file = probed(finished, tmp_path, evaluate=EVALUATE | {"engine": "counted:Counted"})
-    text = run(file)
-    assert text.count("its checkpoints are evaluated after all cells") == 2
-    assert "evaluations: 4/4 checkpoints" in text
-    calls = (tmp_path / "calls").read_text().splitlines()
+    log = tmp_path / "driver.log"
     cells = [cell.cell_id for cell in plan_of(file).cells]
-    swapped = [line for line in calls if line.startswith("adapt")]
-    assert sorted(swapped) == sorted(f"adapt {c} {u}" for c in cells for u in (6, 12))
-    assert calls.count("load 4") <= 2, "an actor loads the base model once"
+    folder, calls = Path(store_of(file).path("cells")), tmp_path / "calls"
+    driver = start(file, log)
+    try:
+        wait_for(lambda: list(folder.glob("*/evaluated/*.parquet")), driver, log)
+    finally:
+        kill_all([*psutil.Process(driver.pid).children(recursive=True), psutil.Process(driver.pid)])
+        driver.wait()
+    assert log.read_text().count("its checkpoints are evaluated after all cells") == 2
+    assert calls.read_text().count("load 4") <= 2, "an actor loads the base model once"
+
+    text = run(file)
+    assert "cells finished, " not in text, "nothing is trained again"
+    assert re.search(r"evaluations: ([123])/\1 checkpoints", text), "nor all evaluated again"
+    lines = calls.read_text().splitlines()
+    assert lines.count("load 4") <= 4
+    swapped = [line for line in lines if line.startswith("adapt")]
+    assert {*swapped} == {f"adapt {c} {u}" for c in cells for u in (6, 12)}
     assert same_results(file, finished)
     for cell in cells:
         assert store_of(file).folders("cells", cell) == ["adapter"], "nothing else is left"
     assert "nothing to do" in run(file)
-
-
-def test_a_kill_between_training_and_evaluation_does_not_repeat_training(
-    finished: Path, tmp_path: Path
-) -> None:
-    file = probed(finished, tmp_path, evaluate=EVALUATE | {"engine": "transformers"})
-    log = tmp_path / "driver.log"
-    driver = start(file, log)
-    cells = Path(store_of(file).path("cells"))
-    try:
-        wait_for(lambda: list(cells.glob("*/evaluated/*.parquet")), driver, log)
-    finally:
-        driver.kill()
-        driver.wait()
-    text = run(file)
-    assert "cells finished, " not in text, "nothing is trained again"
-    assert "evaluations: 4/4" not in text, "nor all evaluated again"
-    assert same_results(file, finished)
 
 
 @pytest.mark.parametrize(

@@ -348,6 +348,7 @@ def test_the_lines_of_a_summary_state_its_numbers() -> None:
         failures={"wrong": 0.25, "unparsed": 0.0, "truncated": 0.75},
         pass_rate=0.1,
         unsolved=3,
+        suspected=None,
         learnable=0.1234,
         ties=Ties(30, 10),
         overlap=0.333,

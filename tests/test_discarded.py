@@ -44,7 +44,7 @@ def group(update: int, prompt: str, outcomes: list[str]) -> dict:
     rewards = [float(outcome == "correct") for outcome in outcomes]
     return {
         **{"update": update, "prompt_id": prompt, "tier": "", "tokens": [3] * len(outcomes)},
-        **{"outcomes": outcomes, "other_outcomes": outcomes, "rewards": rewards},
+        **{"outcomes": outcomes, "other_outcomes": outcomes, "rewards": rewards, "components": []},
     }
 
 
@@ -131,7 +131,14 @@ def test_running_means_have_the_bits_of_sums_from_the_start(
         if number == resumed_at:
             recorder = GroupRecorder(recorder.rows, recorder.discarded)
         completions = [
-            {"outcome": o, "other_outcome": o, "reward": r, "tokens": 3}
+            {
+                "outcome": o,
+                "other_outcome": o,
+                "reward": r,
+                "score": r,
+                "components": {},
+                "tokens": 3,
+            }
             | {"prompt_id": row["prompt_id"], "tier": ""}
             for o, r in zip(row["outcomes"], row["rewards"], strict=True)
         ]
@@ -169,7 +176,7 @@ def test_an_update_without_a_kept_group_is_not_one_of_the_kl_term(cell: Cell) ->
     tables = [pa.Table.from_pylist(rows, schema=GROUPS) for rows in (kept, lost)]
     assert ledger(pulled, cell.size, tables[0], [], 1.0, tables[1])["kl_only_updates"] == 1
     recorder = GroupRecorder(kept, lost)
-    text = explain_dead_groups(cell, recorder.tallies[1], lambda policy: 0.0)
+    text = explain_dead_groups(cell, recorder.tallies[1], lambda policy: 0.0, lambda: 0.5)
     assert text is not None and text.startswith("every group drawn was discarded")
 
 
@@ -177,7 +184,8 @@ def online_record(plan: Plan, cell: Cell) -> CellRecord:
     """A record in which as many rollouts were discarded as trained on."""
     record = cell_record(plan, cell)
     rows = record.groups.rows
-    lost = [row | {"prompt_id": f"other{i}", "rewards": [0.0] * 4} for i, row in enumerate(rows)]
+    dead = {"rewards": [0.0] * 4, "outcomes": ["wrong"] * 4}
+    lost = [row | dead | {"prompt_id": f"other{i}"} for i, row in enumerate(rows)]
     record.groups = GroupRecorder(rows, lost)
     return record
 

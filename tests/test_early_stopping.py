@@ -9,6 +9,7 @@ import yaml
 from factories import cell_record, finished_cell, small_plan
 from sweeps import NAME, evaluations, groups, plan_of, probed, run, store_of
 
+from orchestrator.cli.main import main
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
 from orchestrator.report.compare import families
@@ -27,6 +28,7 @@ from orchestrator.training.early_stopping import (
     stopped_lines,
 )
 from orchestrator.training.record import finish
+from orchestrator.training.trial import run_cell
 
 
 def drawn(rng: np.random.Generator, rate: float, questions: int = 100) -> dict[str, float]:
@@ -143,7 +145,10 @@ def test_the_report_compares_no_policy_that_has_a_stopped_cell(tmp_path: Path) -
 
 
 def test_a_stopped_cell_later_finishes_as_if_it_had_never_stopped(
-    finished: Path, tmp_path: Path
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The rival is simulated: finished, and always correct."""
     file = probed(finished, tmp_path, stop_hopeless=True)
@@ -163,12 +168,17 @@ def test_a_stopped_cell_later_finishes_as_if_it_had_never_stopped(
     assert "stopped early: clearly below the best policy of its block" in text
     stored = store.read_json("cells", hard.cell_id, STOPPED_EARLY)
     assert (stored["updates"], stored["why"]["rival"]) == (6, rival.cell_id)
-    assert "nothing to do" in run(file)
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", str(file), "-e", NAME]) == 0
+    assert "nothing to do" in capsys.readouterr().err
 
     content = yaml.safe_load(file.read_text())
     content["experiments"][NAME]["stop_hopeless"] = False
     file.write_text(yaml.safe_dump(content))
-    run(file)
+    updates: list[int] = []
+    [cell, _] = plan_of(file).cells
+    run_cell(cell, store.uri, lambda values: updates.append(values["update"]))
+    assert updates == [*range(7, 13)]
     assert not store.exists("cells", hard.cell_id, STOPPED_EARLY)
     calm = store_of(finished)
     assert groups(store, hard.cell_id) == groups(calm, hard.cell_id)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from processes import loaded_libraries
 
-from benchmarks.embedded import arithmetic
+from benchmarks.embedded import arithmetic, plus_minus
 from benchmarks.embedded.lessons import LESSONS
 from benchmarks.embedded.pretrain import OFFSETS, batches, make_model, update
 from benchmarks.embedded.recipe import make
@@ -25,6 +25,7 @@ from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks.arithmetic import prompt_of as sums_prompt_of
 from tasks.base import in_test_split
+from tasks.plus_minus import prompt_of as chain_prompt_of
 from tasks.shuffled_objects import LETTERS, Scenario, ShuffledObjects, prompt_of
 
 pytestmark = pytest.mark.slow
@@ -33,6 +34,7 @@ LIMIT = 96  # new tokens of the quickstart's probe
 # The figures on their pages and the keys of stored probes depend on these bytes.
 WEIGHTS = {
     "tiny": "626c0c28cee58a2f39e730c3a6fc0027f78603b361177e01b01e14e361aad1a1",
+    "tiny-plus-minus": "153d72ca13fd4e51cd48c2d3fa062e2443f6affdc4fa5d5deb3c0a6ff43a34eb",
     "tiny-arithmetic": "28d5fcf022c0f0be3aeee9bd1f806d4ea6ddf3b2aac27fc014072e11eaeb4afa",
 }
 
@@ -52,6 +54,12 @@ def arithmetic_scenarios(count: int, seed: int = 0) -> list[arithmetic.Scenario]
     return list(islice(arithmetic.scenarios(random.Random(seed), (1, 2, 3, 4, 5)), count))
 
 
+def scenarios_of(name: str, count: int) -> list[Any]:
+    if name == "tiny-plus-minus":
+        return list(islice(plus_minus.worked(random.Random(0), (0, 1, 2, 3)), count))
+    return shuffled_scenarios(count) if name == "tiny" else arithmetic_scenarios(count)
+
+
 @pytest.fixture(scope="module", params=EMBEDDED)
 def name(request: Any) -> str:
     return request.param
@@ -63,9 +71,9 @@ def tokenizer(name: str) -> Any:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="tiny, tiny-arithmetic"):
+    with pytest.raises(ValueError, match="tiny, tiny-arithmetic, tiny-plus-minus"):
         embedded_path("huge")
-    assert tuple(LESSONS) == EMBEDDED == ("tiny", "tiny-arithmetic")
+    assert tuple(LESSONS) == EMBEDDED == ("tiny", "tiny-arithmetic", "tiny-plus-minus")
 
 
 def test_naming_the_model_imports_no_heavy_library() -> None:
@@ -74,7 +82,11 @@ def test_naming_the_model_imports_no_heavy_library() -> None:
 
 def test_no_stage_trains_on_a_question_of_any_test_set(name: str) -> None:
     lesson = LESSONS[name]
-    as_prompt: Any = prompt_of if name == "tiny" else sums_prompt_of
+    as_prompt: Any = {
+        "tiny": prompt_of,
+        "tiny-arithmetic": sums_prompt_of,
+        "tiny-plus-minus": lambda item: chain_prompt_of(item.chain),
+    }[name]
     for source in (*(stage.source for stage in lesson.stages), lesson.vocabulary):
         items = islice(source(random.Random(1)), 100)
         assert not any(in_test_split(as_prompt(item)) for item in items)
@@ -139,22 +151,41 @@ def test_traces_compute_every_sum_correctly_and_box_the_gold() -> None:
         assert task.mark(text, str(item.answer())).outcome == "correct"
 
 
+def test_only_subtractions_are_wrong_in_the_text_of_the_constructed_weakness() -> None:
+    rng = random.Random(0)
+    right = {"+": [], "-": []}
+    for item in islice(plus_minus.worked(rng, (0, 1, 2, 3)), 1000):
+        *lines, box = plus_minus.written(item).splitlines()
+        value = item.chain.start
+        for line in lines:
+            a, sign, b, result = re.fullmatch(r"\d\) (\d+) (.) (\d+) = (\d+)", line).groups()
+            assert int(a) == value
+            value = int(result)
+            right[sign].append(value == (int(a) + int(b) if sign == "+" else int(a) - int(b)))
+        assert box == f"\\boxed{{{value}}}"
+        solved = LESSONS["tiny-plus-minus"].task.mark(box, str(item.chain.answer())).reward
+        assert solved == all(error == 0 for error in item.errors)
+    assert all(right["+"])
+    assert 0.35 < sum(right["-"]) / len(right["-"]) < 0.45
+
+
 def test_blurted_numbers_are_of_the_story_and_idle_talk_never_answers() -> None:
     lesson, rng = LESSONS["tiny-arithmetic"], random.Random(0)
     items = arithmetic_scenarios(400)
     for item in items:
-        guessed = lesson.task.mark(lesson.guess(item, rng), "0").extracted
+        guessed = lesson.task.mark(lesson.mixture.guess(item, rng), "0").extracted
         assert int(guessed) in {item.start, *(action.number for action in item.actions)}
-        talk = lesson.task.mark(lesson.ramble(item, rng), str(item.answer()))
+        talk = lesson.task.mark(lesson.mixture.ramble(item, rng), str(item.answer()))
         assert talk.outcome == "unparsed"
-    right = [lesson.task.mark(lesson.guess(i, rng), str(i.answer())).reward for i in items]
+    right = [lesson.task.mark(lesson.mixture.guess(i, rng), str(i.answer())).reward for i in items]
     assert sum(right) / len(right) < 0.1
 
 
 def test_sums_are_written_out_more_rarely_with_more_steps_and_all_styles_occur() -> None:
     lesson, items, rng = LESSONS["tiny-arithmetic"], arithmetic_scenarios(2000), random.Random(0)
     shares = [
-        [lesson.careful_share(i) for i in items if len(i.actions) == n] for n in (1, 2, 3, 4, 5)
+        [lesson.mixture.careful_share(i) for i in items if len(i.actions) == n]
+        for n in (1, 2, 3, 4, 5)
     ]
     means = [sum(share) / len(share) for share in shares]
     assert means == sorted(means, reverse=True)
@@ -192,10 +223,7 @@ def test_any_text_survives_the_tokenizer(tokenizer: Any, text: str) -> None:
 
 
 def test_nearly_all_careful_traces_fit_the_limit(name: str, tokenizer: Any) -> None:
-    lesson, items = (
-        LESSONS[name],
-        shuffled_scenarios(500) if name == "tiny" else arithmetic_scenarios(500),
-    )
+    lesson, items = LESSONS[name], scenarios_of(name, 500)
     lengths = [len(tokenizer(lesson.careful(item) + CLOSE)["input_ids"]) for item in items]
     assert sum(length > LIMIT for length in lengths) <= 5
 
@@ -307,3 +335,20 @@ def test_pass_rates_are_spread_and_careful_traces_are_more_accurate(
     steps = [outcome == "correct" for text, outcome in flat if text.find("\\boxed{") > 0]
     assert min(len(steps), len(bare)) > 50
     assert sum(steps) / len(steps) > sum(bare) / len(bare) + 0.3
+
+
+def test_the_constructed_weakness_grows_with_the_number_of_subtractions() -> None:
+    torch.set_num_threads(1)
+    task = LESSONS["tiny-plus-minus"].task
+    questions = task.test()[:80]
+    path = str(folder("tiny-plus-minus"))
+    sampler = TransformersSampler.load(ModelSource("tiny-plus-minus", path, "test"))
+    requests = [Request(p.prompt_id, task.messages(p.question), range(8)) for p in questions]
+    completions = sampler.sample(requests, SamplingSettings(max_completion_length=LIMIT))
+    solved: dict[str, list[float]] = {tier: [] for tier in "0123"}
+    for prompt, row in zip(questions, completions, strict=True):
+        solved[prompt.tier] += [task.mark(c.text, prompt.answer).reward for c in row]
+    shares = [sum(solved[tier]) / len(solved[tier]) for tier in "0123"]
+    assert shares[0] > 0.95
+    assert 0.25 < shares[1] < 0.6
+    assert shares[1] > shares[2] + 0.1 > shares[3] + 0.15

@@ -43,7 +43,6 @@ CACHED = (
     library_settings.accepted_words,
     library_settings._literal_aliases,
     library_settings._tree,
-    library_settings._source,
 )
 OWN_ENGINE = """
 from orchestrator.sampling import Completion, Sampler

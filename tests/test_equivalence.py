@@ -241,15 +241,15 @@ def test_the_rule_names_the_place_and_what_decided() -> None:
         mark = mark_expression(text, r"\frac{1}{2}", "lenient", truncated=False)
         assert (mark.outcome, mark.rule) == ("correct", rule)
     strict = mark_expression(r"\boxed{0.50}", r"\frac{1}{2}", "strict", truncated=False)
-    assert strict == ("wrong", "0.50", "strict:boxed-text")
+    assert strict[:3] == ("wrong", "0.50", "strict:boxed-text")
     long = mark_expression(rf"\boxed{{{'1+' * 1000}1}}", "1001", "lenient", truncated=False)
-    assert long == ("error", None, "lenient:too-long")
+    assert long[:3] == ("error", None, "lenient:too-long")
 
 
 def test_an_answer_that_math_verify_cannot_parse_is_unparsed() -> None:
     for truncated, outcome in ((False, "unparsed"), (True, "truncated")):
         mark = mark_expression(r"\boxed{???}", "5", "lenient", truncated)
-        assert mark == (outcome, None, "lenient:boxed-unreadable")
+        assert mark[:3] == (outcome, None, "lenient:boxed-unreadable")
 
 
 @pytest.mark.slow

@@ -59,6 +59,7 @@ def evaluation(
         {
             **{"update": update, "dataset": dataset, "greedy": greedy, "prompt_id": i},
             **{"sample": k, "tier": i[0], "outcome": o, "other_outcome": o, "tokens": 3},
+            "score": None if o == "error" else float(o == "correct"),
         }
         for i, os in outcomes.items()
         for k, o in enumerate(os)

@@ -19,7 +19,7 @@ from exchange_files import (
 
 from orchestrator.cli.main import main
 from orchestrator.exchange import Hints, import_probe
-from tasks import get_task
+from tasks import TaskError, get_task
 from tasks.sources.files import INSTRUCTIONS, SYSTEM, TURNS
 
 LOGS = Path(__file__).parent / "exchange_logs"
@@ -160,6 +160,17 @@ def test_answers_that_the_marker_cannot_mark_correct_are_counted(tmp_path: Path)
     note = "3 answers are not marked correct themselves: choose another task or marker"
     assert f"{note} (line 2, line 3, line 4)" in imported(tmp_path, rows, text).notes
     assert not any("themselves" in n for n in imported(tmp_path, rows[:1], text).notes)
+
+
+def test_an_import_for_a_function_of_columns_needs_the_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_marker.py").write_text("def same(completions, level): return completions")
+    monkeypatch.syspath_prepend(tmp_path)
+    rows = [{"question": "2+2?", "answer": "4", "level": 1, "completion": RIGHT}]
+    task = get_task("file", marker="my_marker:same")
+    with pytest.raises(TaskError, match="'my_marker:same' needs level, .*: write --pool, and"):
+        imported(tmp_path, rows, task)
 
 
 def test_choices_in_another_column_make_a_question_unusable(tmp_path: Path) -> None:

@@ -3,16 +3,23 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from http_server import completion, fake_server
 from sweeps import decile
 
+from orchestrator.probing.checks import check_marker
+from orchestrator.probing.isolation import mark_answers
 from orchestrator.storage.schema import DIFFICULTY
 from policies import History, checked_ids, get_online_policy
+from tasks import Answer, get_task
+from tasks.reward_functions import reward_values
 
 TEXT = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
-FILES = {"my_task.py", "my_policy.py", "my_online.py", "my_engine.py", "experiments.yaml"}
+PYTHON = {"my_task.py", "my_graded.py", "my_judge.py", "my_policy.py", "my_online.py"}
+FILES = PYTHON | {"my_engine.py", "experiments.yaml"}
 
 
 def files() -> dict[str, str]:
@@ -85,3 +92,34 @@ def test_the_examples_probe(folder: Path) -> None:
     (command,) = re.findall(r"decile (select .*)", process.stdout)
     process = decile(*command.split(), folder=folder)
     assert process.returncode == 0 and "8 prompts" in process.stdout, process.stderr
+
+
+def test_the_graded_task_gives_scores(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    task = get_task("my_graded:Close", largest=8)
+    prompt = next(p for p in task.train() if p.answer == "12")
+    marks = [*mark_answers(task, [Answer.to(prompt, rf"\boxed{{{n}}}") for n in (12, 9, 50)])]
+    assert [(mark.outcome, mark.score) for mark in marks] == [
+        ("correct", 1.0),
+        ("wrong", 0.75),
+        ("wrong", 0.0),
+    ]
+    assert "gold answers marked correct" in str(check_marker(task, task.test()))
+
+
+def test_the_judge_asks_a_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    grades = {"seven": "8", "eight": "none", "nine": "10"}
+
+    def behaviour(path: str, body: dict[str, Any], number: int) -> Any:
+        text = body["messages"][0]["content"]
+        return completion(body, next(grade for word, grade in grades.items() if word in text))
+
+    answers = [Answer(word, "?", False, "What is 3 + 4?") for word in grades]
+    with fake_server() as server:
+        server.behaviour = behaviour
+        monkeypatch.setenv("JUDGE_URL", server.base_url)
+        monkeypatch.setenv("JUDGE", "judge")
+        values = reward_values("my_judge:grade", answers, get_task("file").messages)
+    assert [value.value for value in values] == [0.8, None, 1.0]
+    assert {body["model"] for body in server.bodies()} == {"judge"}

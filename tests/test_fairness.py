@@ -97,7 +97,7 @@ def groups(*rows: tuple[int, list[int]]) -> pa.Table:
             {
                 **{"update": u, "prompt_id": "p", "tier": "", "tokens": t},
                 **{"rewards": [0.0] * len(t), "outcomes": ["wrong"] * len(t)},
-                "other_outcomes": ["wrong"] * len(t),
+                **{"other_outcomes": ["wrong"] * len(t), "components": []},
             }
             for u, t in rows
         ],

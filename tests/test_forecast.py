@@ -46,6 +46,11 @@ def make_forecast(cells: list[Cell], clock: Clock, **more: object) -> Forecast:
     return Forecast(cells, costs, Capacity((2.0,), 2, "CPU"), clock=clock, **more)  # type: ignore[arg-type]
 
 
+def seconds_left(forecast: Forecast) -> float | None:
+    left = forecast.left()
+    return None if left is None else left.seconds
+
+
 def probe(
     sampling: float, *, start: float = 0.0, part: float = 0.0, samples: int = 500
 ) -> ProbeCost:
@@ -53,21 +58,21 @@ def probe(
 
 
 def test_before_anything_runs_cells_are_packed_after_the_probes(cells: list[Cell]) -> None:
-    assert make_forecast(cells, Clock()).seconds_left() == 2 * 14
+    assert seconds_left(make_forecast(cells, Clock())) == 2 * 14
     probes = {"p": probe(3.0, start=2.0)}
-    assert make_forecast(cells, Clock(), probes=probes).seconds_left() == 5 + 2 * 14
-    assert make_forecast(cells[:3], Clock()).seconds_left() == 28, "a last cell that runs alone"
+    assert seconds_left(make_forecast(cells, Clock(), probes=probes)) == 5 + 2 * 14
+    assert seconds_left(make_forecast(cells[:3], Clock())) == 28, "a last cell that runs alone"
 
 
 def test_while_nothing_runs_the_time_left_rises_slowly(cells: list[Cell]) -> None:
     clock = Clock()
     forecast = make_forecast(cells, clock)
     clock.now = 40.0
-    assert forecast.seconds_left() == 28 + LATE * 40
+    assert seconds_left(forecast) == 28 + LATE * 40
     forecast.cell_started(cells[0])
-    assert forecast.seconds_left() == 28
+    assert seconds_left(forecast) == 28
     clock.now = 43.0
-    assert forecast.seconds_left() == 28, "another cell of the same length has not started"
+    assert seconds_left(forecast) == 28, "another cell of the same length has not started"
     assert [job.seconds for job in forecast.jobs(cells)] == [11, 14, 14, 14]
 
 
@@ -79,7 +84,7 @@ def test_a_probe_is_corrected_by_its_own_speed() -> None:
     for at, done in ((0.0, 0), (15.0, 100), (35.0, 200), (55.0, 300), (75.0, 400), (95.0, 500)):
         clock.now = at
         forecast.probe_progress("p", done, 500)
-        left.append(forecast.seconds_left())
+        left.append(seconds_left(forecast))
     assert left[:2] == [55, 40], "twice as slow as expected, but nothing is measured yet"
     assert left[2] == pytest.approx(30 * 4 / 3, rel=0.05)
     assert left[3] == pytest.approx(20 * 1.55, rel=0.05) and left[4] == pytest.approx(17, rel=0.05)
@@ -91,31 +96,31 @@ def test_a_probe_counts_down_until_its_next_part_is_due() -> None:
     forecast = make_forecast([], clock, probes={"p": probe(50.0, start=5.0, part=10.0)})
     forecast.probe_progress("p", 0, 500)
     for clock.now, seconds in ((0, 55), (14, 41), (15, 40), (19, 40 + 4 * LATE)):
-        assert forecast.seconds_left() == pytest.approx(seconds)
+        assert seconds_left(forecast) == pytest.approx(seconds)
     forecast.probe_progress("p", 100, 500)
     for clock.now, seconds in ((20, 39), (29, 30), (39, 30 + 10 * LATE)):
-        assert forecast.seconds_left() == pytest.approx(seconds)
+        assert seconds_left(forecast) == pytest.approx(seconds)
 
 
 def test_probes_of_one_sampler_follow_each_other_and_the_next_one_starts_anew() -> None:
     clock = Clock()
     probes = {"a": probe(10, start=5, part=2), "b": probe(5, part=2), "c": probe(6, start=4)}
     forecast = make_forecast([], clock, probes=probes)
-    assert forecast.seconds_left() == 30
+    assert seconds_left(forecast) == 30
     for clock.now, name, done in ((0, "a", 0), (10, "a", 250), (15, "a", 500)):
         forecast.probe_progress(name, done, 500)
-    assert forecast.seconds_left() == 15 and forecast.probe_left("b") is None
+    assert seconds_left(forecast) == 15 and forecast.probe_left("b") is None
     clock.now = 17
     forecast.probe_progress("b", 200, 500)
-    assert forecast.seconds_left() == pytest.approx(13)
+    assert seconds_left(forecast) == pytest.approx(13)
     left = forecast.probe_left("b")
     assert left and left.seconds == pytest.approx(3) and left.due == pytest.approx(19)
     clock.now = 20
     forecast.probe_progress("b", 500, 500)
     clock.now = 24
-    assert forecast.seconds_left() == 10 + 4 * LATE, "the actors of b have ended"
+    assert seconds_left(forecast) == 10 + 4 * LATE, "the actors of b have ended"
     forecast.probe_progress("c", 0, 500)
-    assert forecast.seconds_left() == 10
+    assert seconds_left(forecast) == 10
 
 
 def test_a_probe_without_an_estimate_has_its_measured_speed(cells: list[Cell]) -> None:
@@ -123,16 +128,16 @@ def test_a_probe_without_an_estimate_has_its_measured_speed(cells: list[Cell]) -
     clock = Clock()
     forecast = make_forecast(cells, clock)
     forecast.probe_progress("p", 100, 500)
-    assert forecast.probe_left("p") is None and forecast.seconds_left() == 28
+    assert forecast.probe_left("p") is None and seconds_left(forecast) == 28
     clock.now = 10.0
     forecast.probe_progress("p", 200, 500)
     left = forecast.probe_left("p")
     assert left and left.seconds == pytest.approx(30)
-    assert forecast.seconds_left() == pytest.approx(28 + 30)
+    assert seconds_left(forecast) == pytest.approx(28 + 30)
     clock.now = 15.0
-    assert forecast.seconds_left() == pytest.approx(28 + 25)
+    assert seconds_left(forecast) == pytest.approx(28 + 25)
     forecast.probe_progress("p", 500, 500)
-    assert forecast.seconds_left() == pytest.approx(28)
+    assert seconds_left(forecast) == pytest.approx(28)
 
 
 def test_evaluations_are_counted_at_their_updates(cells: list[Cell]) -> None:
@@ -151,11 +156,11 @@ def test_a_run_at_the_expected_speed_counts_down_exactly(cells: list[Cell]) -> N
         clock.now = at
         for cell in cells[:2]:
             forecast.cell_progress(cell, update)
-        assert forecast.seconds_left() == pytest.approx(14 - at)
+        assert seconds_left(forecast) == pytest.approx(14 - at)
     for cell in cells[:2]:
         forecast.cell_ended(cell)
     clock.now = 99.0
-    assert forecast.seconds_left() == 0
+    assert seconds_left(forecast) == 0
 
 
 def test_a_slower_machine_corrects_all_cells(cells: list[Cell]) -> None:
@@ -211,14 +216,14 @@ def test_an_evaluation_that_takes_longer_counts_before_it_has_ended(cells: list[
         forecast.cell_progress(cell, 1)
     left = []
     for clock.now in range(31):
-        left.append(forecast.seconds_left())
+        left.append(seconds_left(forecast))
     assert left[0] == pytest.approx(10 + 14) and left[4] == pytest.approx(24 - 4)
     steps = [b - a for a, b in itertools.pairwise(left)]
     assert all(step == pytest.approx(-1) for step in steps[:4])
     assert all(0 < step < 3 for step in steps[4:]), "three more evaluations take as long"
     for cell in cells[:2]:
         forecast.cell_progress(cell, 2)
-    assert forecast.seconds_left() == pytest.approx(left[-1], rel=0.1)
+    assert seconds_left(forecast) == pytest.approx(left[-1], rel=0.1)
 
 
 def test_conditions_that_change_are_followed(cells: list[Cell]) -> None:
@@ -250,16 +255,16 @@ def test_a_cell_that_hangs_hardly_slows_the_others(cells: list[Cell]) -> None:
 def test_a_cell_resumed_from_a_checkpoint_does_not_look_fast(cells: list[Cell]) -> None:
     clock, cell = Clock(), cells[0]
     forecast = make_forecast([cell], clock, updates={cell.cell_id: 2})
-    assert forecast.seconds_left() == 2 + 6
+    assert seconds_left(forecast) == 2 + 6
     forecast.cell_started(cell)
     clock.now = 3.0
-    assert forecast.seconds_left() == 5
+    assert seconds_left(forecast) == 5
     forecast.cell_progress(cell, 3)
     assert forecast.corrections() == (1, 1)
-    assert forecast.seconds_left() == pytest.approx(4)
+    assert seconds_left(forecast) == pytest.approx(4)
     clock.now = 60.0
     forecast.cell_progress(cell, 2)  # a new trial resumes from the checkpoint
-    assert forecast.corrections() == (1, 1) and forecast.seconds_left() == pytest.approx(6)
+    assert forecast.corrections() == (1, 1) and seconds_left(forecast) == pytest.approx(6)
 
 
 def test_progress_without_time_or_work_between_corrects_little(cells: list[Cell]) -> None:
@@ -308,10 +313,10 @@ def test_what_a_cell_has_done_counts_for_it_by_how_much_that_is(cells: list[Cell
     )
     forecast.cell_ended(other)
     assert [job.name for job in forecast.jobs(cells[:2])] == [cell.name]
-    assert forecast.seconds_left() is not None
+    assert seconds_left(forecast) is not None
     del forecast.costs[cells[3].cell_id]  # type: ignore[attr-defined]
     forecast.cell_progress(cells[3], 1)
-    assert forecast.remaining(cells[3]) == 0 and forecast.seconds_left() is None
+    assert forecast.remaining(cells[3]) == 0 and seconds_left(forecast) is None
 
 
 def test_a_speed_recovers_from_reports_that_took_no_time() -> None:
@@ -409,4 +414,4 @@ def test_a_duration_is_written_as_on_a_clock() -> None:
 def test_without_costs_the_remaining_time_is_unknown(cells: list[Cell]) -> None:
     forecast = Forecast(cells, {}, Capacity((2.0,), 2, "CPU"))
     forecast.cell_progress(cells[0], 1)
-    assert forecast.seconds_left() is None
+    assert seconds_left(forecast) is None

@@ -89,7 +89,8 @@ def growing() -> Iterator[str]:
 def test_a_sweep_scales_a_cluster_up_from_zero_workers(
     growing: str, finished: Path, tmp_path: Path
 ) -> None:
-    file = experiments(tmp_path)
+    grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard"]}
+    file = experiments(tmp_path, grid=grid)
     text = run(file, expect=2, RAY_ADDRESS=growing)
     assert "autoscaler's limit as --cpus and --gpus" in text
     run(file, "--cpus", "2", RAY_ADDRESS=growing)

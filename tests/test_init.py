@@ -22,6 +22,7 @@ from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.yaml_lines import load
 from orchestrator.difficulty.probe_table import difficulty_of
+from orchestrator.embedded import EMBEDDED
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import cells_of
 from orchestrator.planning.plan import Plan, make_plan
@@ -81,6 +82,13 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert line.startswith("decile: ")
     assert not Path("experiments.yaml").exists()
     return line
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_an_embedded_model_gets_the_updates_that_it_learns_in(name: str) -> None:
+    written("--train", jsonl([{"question": f"Q{i}", "answer": i} for i in range(60)]), model=name)
+    grpo = load_config(Path("experiments.yaml")).experiment("compare").grpo
+    assert grpo["max_steps"] <= 50 and grpo["learning_rate"] >= 3e-4
 
 
 WORDS = ("red", "green", "blue", "black")
@@ -561,7 +569,7 @@ def test_the_printed_select_command_takes_prompts_of_its_own_file(
 def store_probes(plan: Plan, store: Store) -> None:
     """Every sample and subset of a plan, as `decile probe` stores them."""
     for spec in plan.probes:
-        pool, columns = plan.pool(spec), dict.fromkeys(SAMPLES.names, "")
+        pool, columns = plan.pool(spec), dict.fromkeys(SAMPLES.names[:-1], "")
         columns |= {"finish": "stop", "outcome": "wrong", "marker": spec.marker}
         rows = [
             columns | {"prompt_id": p.prompt_id, "sample": i, "tokens": 1}

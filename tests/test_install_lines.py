@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -44,6 +45,26 @@ def image_lines() -> list[str]:
 LINES = sorted({line for page in PAGES for line in install_lines(page)} | {*image_lines()})
 
 
+OWN = re.compile(
+    r"""^(?:--no-cache-dir )?(?:-c|--constraint) "?([\w.-]+)"? (?:-e )?"?\.(?:\[(.*)\])?"?$"""
+)
+
+
+def implied(line: str) -> bool:
+    """Whether another line installs this checkout with the same constraints and more extras.
+
+    Versions that satisfy that line satisfy this one.
+    """
+
+    def parsed(line: str) -> tuple[str, set[str]]:
+        match = OWN.match(line)
+        return (match[1], {*(match[2] or "").split(",")} - {""}) if match else ("", set())
+
+    constraints, extras = parsed(line)
+    others = [parsed(other) for other in LINES if other != line]
+    return any(constraints == c and extras < more for c, more in others if constraints)
+
+
 def resolve(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pip", "install", *OPTIONS, *arguments],
@@ -65,10 +86,22 @@ def test_lines_are_found_on_the_pages_that_have_them() -> None:
     assert any("constraints-vllm.txt" in line and "vllm" in line for line in LINES)
     assert any("decile[4bit]" in line for line in LINES), "in the middle of a sentence"
     assert len(image_lines()) == 2 and "auth,4bit,vllm" in image_lines()[1]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [
+        extra
+        for line in LINES
+        for each in re.findall(r"\[(.*?)\]", line)
+        for extra in each.split(",")
+    ]
+    assert {*named} <= {*project["optional-dependencies"]}, (
+        "pip only warns of an extra it does not know"
+    )
+    assert implied("-c constraints.txt -e .") and implied('-c constraints.txt -e ".[4bit]"')
+    assert not implied("-c constraints.txt 'decile[server]'") and not implied(image_lines()[0])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", [line for line in LINES if not implied(line)])
 def test_pip_resolves_every_documented_line(line: str) -> None:
     if problem := index_problem():
         pytest.skip(f"no package index answers: {problem}")

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
-from factories import small_plan
+from factories import small_plan, trl_columns
 from misbehaving_task import RETURNED, Misbehaving
 
 from orchestrator.cli.main import main
@@ -78,19 +78,21 @@ def in_probe(folder: Path) -> list[dict[str, Any]]:
 
 def in_training(folder: Path) -> list[dict[str, Any]]:
     from orchestrator.training.record import CellRecord
-    from orchestrator.training.rollouts import correctness, marker
+    from orchestrator.training.rollouts import marker, reward_function
 
     [cell, *_] = small_plan(folder).cells
     dataset = replace(cell.probe.dataset, max_marking_errors=1.0)
     probe = changed(cell.probe, dataset=dataset)
-    cell = cell.model_copy(update={"probe": probe, "grpo": {"num_generations": len(TEXTS)}})
+    grpo = cell.grpo | {
+        "num_generations": len(TEXTS),
+        "per_device_train_batch_size": len(TEXTS),
+    }
+    cell = cell.model_copy(update={"probe": probe, "grpo": grpo})
     record = CellRecord()
-    rewards = correctness(marker(cell, Misbehaving(), [0]), record.groups, len(TEXTS))(
+    rewards = reward_function(cell, marker(cell, Misbehaving(), [0]), record.groups)(
         completions=[[{"role": "assistant", "content": text}] for text in TEXTS],
         completion_ids=[[0]] * len(TEXTS),
-        prompt_id=["p"] * len(TEXTS),
-        answer=[GOLD] * len(TEXTS),
-        tier=["1"] * len(TEXTS),
+        **trl_columns([Prompt("p", "", GOLD, "1")] * len(TEXTS)),
         trainer_state=SimpleNamespace(global_step=0),
     )
     [group] = record.groups.rows
@@ -122,8 +124,8 @@ def in_marking_again(folder: Path) -> list[dict[str, Any]]:
     drawn = {"sample": 0, "tokens": 1, "finish": "stop"}
     rows = [drawn | {"prompt_id": p.prompt_id, "completion": p.question} for p in PROMPTS]
     samples = pa.Table.from_pylist(rows, schema=SAMPLES)
-    golds = {prompt.prompt_id: GOLD for prompt in PROMPTS}
-    return update_marks(samples, Misbehaving(), golds).to_pylist()
+    prompts = {prompt.prompt_id: prompt for prompt in PROMPTS}
+    return update_marks(samples, Misbehaving(), prompts).to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -147,15 +149,21 @@ def test_every_fault_is_an_error_of_its_own_answer(
 def test_what_is_no_mark_is_named_with_what_to_return(text: str) -> None:
     task = get_task("misbehaving_task:Misbehaving")
     with pytest.raises(TaskError) as caught:
-        mark_completions(task, completions(["4", text]), [GOLD] * 2)
+        mark_completions(task, completions(["4", text]), PROMPTS[:1] * 2)
     message = str(caught.value)
     assert message.startswith("task misbehaving_task:Misbehaving: mark() returned ")
-    assert f"for {text!r}: return tasks.Mark(outcome, extracted, rule)" in message
+    assert f"for {text!r}: return tasks.Mark(outcome, extracted, rule, score)" in message
+
+
+def test_a_score_of_numpy_is_a_number() -> None:
+    task = get_task("misbehaving_task:Misbehaving")
+    [(mark, _)] = mark_completions(task, completions(["a score of NumPy"]), PROMPTS[:1])
+    assert mark == ("wrong", "1", "rule", 0.5) and type(mark.score) is float
 
 
 def test_a_marker_that_hangs_is_given_up_when_too_many_answers_failed() -> None:
     with pytest.raises(MarkingError, match=r"^3 of 3 answers .* \(3 × time-limit\)"):
-        mark_completions(Misbehaving(), completions(["hang"] * 500), [GOLD] * 500, max_errors=0.004)
+        mark_completions(Misbehaving(), completions(["hang"] * 500), PROMPTS[:1] * 500, 0.004)
     assert not [p for p in psutil.Process().children(recursive=True) if p.name() == "sleep"]
     prompts = [make_prompt("m", f"q{i}", "4", "") for i in range(500)]
     with pytest.raises(MarkerFails, match="should be correct, but marks error by time-limit"):
@@ -167,9 +175,10 @@ def test_stored_samples_are_not_marked_again_by_a_marker_that_fails() -> None:
         {"prompt_id": str(i), "sample": 0, "completion": "raise", "tokens": 1, "finish": "stop"}
         for i in range(50)
     ]
-    samples, golds = pa.Table.from_pylist(rows, schema=SAMPLES), {str(i): GOLD for i in range(50)}
+    samples = pa.Table.from_pylist(rows, schema=SAMPLES)
+    prompts = {str(i): PROMPTS[0] for i in range(50)}
     with pytest.raises(MarkingError, match=r"max_marking_errors: 0\.1 allows") as caught:
-        update_marks(samples, Misbehaving(), golds, 0.1)
+        update_marks(samples, Misbehaving(), prompts, 0.1)
     tried = re.search(r"(\d+) of \1 answers", str(caught.value))
     assert tried and 5 < int(tried[1]) < 50, caught.value  # both children have some in hand
 

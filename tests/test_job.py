@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from processes import wait_until
-from sweeps import NAME, experiments, plan_of, refused
+from sweeps import NAME, empty_database, experiments, plan_of, refused
 
 from benchmarks.local_cluster import ROOT, ray, token_head
 from orchestrator.storage.store import Store
@@ -23,7 +23,7 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment for a head node with token authentication on loopback."""
     home = Path("/tmp") / f"decile-job-{os.getpid()}"
     home.mkdir()
-    with token_head(home) as env:
+    with token_head(home, cpus=1) as env:
         yield env
     shutil.rmtree(home, ignore_errors=True)
 
@@ -50,15 +50,19 @@ def test_a_stopped_job_is_resumed_by_the_next_and_keeps_its_results(
     submit = ("job", "submit", "--working-dir", str(project))
     command = ("--", "python", "-m", "orchestrator", "run", "experiments.yaml", "-e", NAME)
     store = Store(str(Path(cluster["HOME"]) / "decile" / "runs"))
+    shutil.copyfile(empty_database(), store.local_path() / "mlflow.db")
     ray(cluster, *submit, "--no-wait", "--submission-id", "first", *command)
     wait_until(lambda: list(Path(store.path("cells")).glob("*/checkpoint-*/decile.json")))
     ray(cluster, "job", "stop", "first")
     assert "interrupted; rerun" in ray(cluster, "job", "logs", "first")
-    assert {run.info.status for run in mlflow_runs(store)} == {"KILLED"}
+    killed = mlflow_runs(store)
+    assert {run.info.status for run in killed} == {"KILLED"}
     text = ray(cluster, *submit, *command)
     assert "accuracy" in text
-    assert {run.info.status for run in mlflow_runs(store)} == {"FINISHED"}
+    assert "to draw" not in text, "the probes of the first job are in the same storage"
+    resumed = mlflow_runs(store)
+    assert {run.info.status for run in resumed} == {"FINISHED"}
+    assert {run.info.run_id for run in resumed} == {run.info.run_id for run in killed}
     [cell] = plan_of(file).cells
     assert store.exists("cells", cell.cell_id, "result.json"), text
-    assert "nothing to do" in ray(cluster, *submit, *command)
     assert "export RAY_AUTH_MODE=token" in refused(tmp_path, cluster["HEAD"])

@@ -4,23 +4,32 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import yaml
 from factories import finished_sweep, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
+from orchestrator.difficulty.probe_table import CellTables
 from orchestrator.pipeline.estimate import samples_text
 from orchestrator.pipeline.run import Run
+from orchestrator.planning.plan import make_plan
 from orchestrator.planning.pools import Dataset, Pool, load_pool, with_label_noise
 from orchestrator.probing.outcomes import MissingSamples
+from orchestrator.probing.probe_folder import write_part
 from orchestrator.report.analysis import analyse
 from orchestrator.report.render import page_html
 from orchestrator.report.rows import read_rows
 from orchestrator.report.sections.page import sweep_page
+from orchestrator.report.sections.pool import probe_report
 from orchestrator.report.sections.tables import results
+from orchestrator.selection.stored import store_subset
 from orchestrator.storage.errors import UserError
+from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from tasks import Prompt, TaskError
 from tasks.base import make_prompt
@@ -68,8 +77,9 @@ def test_the_wrong_golds_depend_on_the_seed_and_a_larger_share_adds_to_them() ->
     assert replaced(with_label_noise(LETTERS, 0.1, 4), LETTERS).keys() != less.keys()
     again = load_pool(replace(LETTERS.dataset, label_noise=0.1, label_noise_seed=3))
     assert replaced(again, LETTERS) == less, "any process builds the same pool"
-    letters = set(golds(LETTERS).values())
-    assert {*more.values()} == letters, "no letter is preferred"
+    every = replaced(with_label_noise(LETTERS, 0.5, 3), LETTERS)
+    assert len({*every.values()}) > 4, "no letter is preferred"
+    assert all(wrong in question for question, wrong in every.items()), "they are among the options"
 
 
 @pytest.mark.parametrize("answer", [None, 7, "3"])
@@ -163,6 +173,87 @@ def test_the_report_counts_the_wrong_golds_of_each_subset(tmp_path: Path) -> Non
     assert [row[-1] for row in table.body] == ["–", "–", str(first), str(first)]
     assert "wrong golds" not in results(read_rows(store, plan.cells)).head
     assert "wrong golds" in page_html(sweep_page(analyse(plan, store)))
+
+
+def test_suspected_golds_are_left_out_of_a_subset_and_of_a_selection_from_a_file(
+    tmp_path: Path,
+) -> None:
+    """The model gives the right answer, three times of four, whatever the gold answer says."""
+    file = small_plan(tmp_path, label_noise=0.25).source.file
+    content = yaml.safe_load(file.read_text())
+    trusted = {"policy": "hard", "options": {"exclude": "suspected"}}
+    content |= {"policies": {"trusted": trusted}}
+    content["experiments"]["small"]["grid"]["policy"] = ["hard", "trusted"]
+    file.write_text(yaml.safe_dump(content))
+    plan = make_plan(load_config(file), "small")
+    store, spec = Store(str(tmp_path / "runs")), plan.cells[0].probe
+    right, pool = golds(load_pool(replace(spec.dataset, label_noise=0))), plan.pool(spec)
+    rows = [
+        dict.fromkeys(SAMPLES.names[:-1], "")
+        | {"prompt_id": p.prompt_id, "sample": i, "tokens": 5, "finish": "stop"}
+        | {"outcome": "correct" if answer == p.answer else "wrong", "extracted": answer}
+        | {"marker": spec.marker}
+        for p in pool.train
+        for i, answer in enumerate([right[p.question]] * 3 + ["(Z)"])
+    ]
+    write_part(store, spec.key, "train", pa.Table.from_pylist(rows, schema=SAMPLES))
+    folder = Run.of(plan, store).folder(spec)
+    tables = CellTables(folder.outcomes(), folder)
+    subsets = [store_subset(store, cell, tables.of(cell)) for cell in plan.cells]
+    wrong = [len(pool.mislabeled & {*s["prompt_id"].to_pylist()}) for s in subsets]
+    assert wrong == [8, 0], "the eight hardest prompts are mislabeled"
+    out = tmp_path / "out.parquet"
+    arguments = ["select", "--probe", str(tmp_path / "runs" / "probes" / spec.key)]
+    arguments += ["--policy", "hard", "--option", "exclude=suspected", "--budget", "8"]
+    assert main([*arguments, "--out", str(out)]) == 0
+    chosen = pq.read_table(out)["prompt_id"].to_pylist()
+    assert chosen == subsets[1].sort_by("rank")["prompt_id"].to_pylist()
+    [hard, without] = probe_report(plan, store, tmp_path / "p.html").pools[0].policies
+    assert hard.summary and hard.summary.suspected == 8
+    assert without.summary and without.summary.suspected == 0
+
+
+def suspects(file: Path, ids: list[str], suspected: list[bool | None] | None) -> str:
+    columns = {"prompt_id": pa.array(ids, pa.string())}
+    columns |= {"suspected": pa.array(suspected, pa.bool_())} if suspected is not None else {}
+    pq.write_table(pa.table(columns), file)
+    return str(file)
+
+
+def test_listed_prompts_are_left_out_of_the_pool_with_its_label_noise(tmp_path: Path) -> None:
+    noisy = with_label_noise(LETTERS, 0.25, 0)
+    wrong, right = sorted(noisy.mislabeled)[:5], next(iter(LETTERS.train)).prompt_id
+    file = suspects(tmp_path / "s.parquet", [*wrong, right], [True] * 5 + [False])
+    dataset = replace(LETTERS.dataset, label_noise=0.25, without=file)
+    pool = load_pool(dataset)
+    assert {p.prompt_id for p in noisy.train} - {p.prompt_id for p in pool.train} == {*wrong}
+    assert pool.notes[-1] == f"5 of 80 training prompts are left out: they are listed in {file}"
+    assert pool.test_hash == LETTERS.test_hash
+    clean = load_pool(replace(dataset, label_noise=0.0))
+    assert len(clean.train) == 80, "the listed prompts are those with wrong golds"
+    again = with_label_noise(clean, 0.25, 0)
+    assert again.train_hash == pool.train_hash, "as a plan makes its pools"
+    every = suspects(tmp_path / "all.parquet", [p.prompt_id for p in LETTERS.train][:70], None)
+    assert len(load_pool(replace(LETTERS.dataset, without=every)).train) == 10
+
+
+@pytest.mark.parametrize(
+    ("ids", "suspected", "words"),
+    [
+        (None, None, r"without: .*s\.parquet: .*: write a Parquet file with the column prompt_id"),
+        (["p"], [None], "its column suspected is not known for every prompt"),
+        ([p.prompt_id for p in LETTERS.train], None, "lists every training prompt: leave some"),
+    ],
+)
+def test_a_table_of_prompts_that_cannot_be_used_is_refused(
+    tmp_path: Path, ids: list[str] | None, suspected: list[bool | None] | None, words: str
+) -> None:
+    file = tmp_path / "s.parquet"
+    if ids is not None:
+        suspects(file, ids, suspected)
+    few = {"task": "shuffled_objects", "options": {"train": 80, "test": 20}, "without": str(file)}
+    with pytest.raises(UserError, match=words):
+        small_plan(tmp_path, grid=GRID | {"dataset": ["few"]}, datasets={"few": few})
 
 
 def test_plan_says_how_many_golds_are_replaced(

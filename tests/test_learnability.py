@@ -34,7 +34,7 @@ def groups(*rows: tuple[int, list[float | None]]) -> pa.Table:
         [
             {
                 **{"update": u, "prompt_id": "p", "rewards": r, "tier": "", "tokens": [5] * len(r)},
-                **{"outcomes": outcomes(r), "other_outcomes": outcomes(r)},
+                **{"outcomes": outcomes(r), "other_outcomes": outcomes(r), "components": []},
             }
             for u, r in rows
         ],
@@ -77,7 +77,7 @@ def completion(prompt: str, reward: float) -> dict:
     return {
         "prompt_id": prompt,
         "tier": "3",
-        "reward": reward,
+        **{"reward": reward, "score": reward, "components": {}},
         "outcome": "wrong",
         "other_outcome": "wrong",
         "tokens": 5,
@@ -139,20 +139,27 @@ def test_without_updates_there_is_no_percentage() -> None:
 
 def test_the_recorder_keeps_order_outcomes_and_null_rewards() -> None:
     recorder = GroupRecorder()
-    failed = completion("a", 0.0) | {"reward": None, "outcome": "error", "tokens": 7}
+    nothing = {"reward": None, "score": None}
+    failed = completion("a", 0.0) | nothing | {"outcome": "error", "tokens": 7}
     recorder.add(3, [completion("a", 1.0), failed], 2)
     recorder.add(4, [completion("a", 0.0), completion("a", 1.0)], 2)
     first, second = recorder.table().to_pylist()
     assert first == {
         **{"update": 3, "prompt_id": "a", "tier": "3", "rewards": [1.0, None]},
         **{"outcomes": ["wrong", "error"], "other_outcomes": ["wrong"] * 2, "tokens": [5, 7]},
+        **{"scores": [1.0, None], "components": []},
     }
     assert (second["update"], second["rewards"]) == (4, [0.0, 1.0])
 
 
 def test_an_update_without_marks_has_no_accuracy() -> None:
     recorder = GroupRecorder()
-    unmarked = completion("a", 0.0) | {"reward": None, "outcome": "error", "tokens": 1}
+    unmarked = completion("a", 0.0) | {
+        "reward": None,
+        "score": None,
+        "outcome": "error",
+        "tokens": 1,
+    }
     recorder.add(1, [unmarked, unmarked], 2)
     assert "train/accuracy" not in training_metrics(recorder.table())[1]
 
@@ -178,6 +185,7 @@ def row(update: int, tier: str, completions: list[tuple[str, int]]) -> dict:
             "other_outcomes": ["wrong" if o == "correct" else o for o in outcomes],
         },
         "rewards": [None if o == "error" else float(o == "correct") for o in outcomes],
+        "components": [],
     }
 
 

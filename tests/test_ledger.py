@@ -30,7 +30,7 @@ def group(update: int, prompt: str, outcomes: list[str], tokens: int = 3) -> dic
     rewards = [None if o == "error" else float(o == "correct") for o in outcomes]
     return {
         **{"update": update, "prompt_id": prompt, "tier": "", "tokens": [tokens] * len(outcomes)},
-        **{"outcomes": outcomes, "other_outcomes": outcomes, "rewards": rewards},
+        **{"outcomes": outcomes, "other_outcomes": outcomes, "rewards": rewards, "components": []},
     }
 
 

@@ -134,3 +134,12 @@ def test_an_invalid_argument_ends_with_code_2(
     assert main(["mark", *arguments]) == 2
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err
+
+
+def test_tests_of_programs_may_be_lists_and_objects(tmp_path: Path) -> None:
+    program = "```python\ndef f(x): return x\n```"
+    tests = [["assert f(1) == 1"], {"inputs": [[2]], "outputs": [2], "fn_name": "f"}]
+    source = written(tmp_path, [{"tests": t, "completion": program} for t in tests])
+    options = {"sandbox": "none"}
+    counts = mark_file("code", options, source, tmp_path / "out.jsonl", answer="tests")
+    assert counts["correct"] == 2

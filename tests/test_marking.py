@@ -135,11 +135,11 @@ NUMBER_CASES = [
 def test_a_number_is_read_from_its_place(text: str, value: str | None, place: str | None) -> None:
     mark = mark_number(text, value or "18", "lenient", truncated=False)
     if value is None:
-        assert mark == ("unparsed", None, "no-answer")
+        assert mark[:3] == ("unparsed", None, "no-answer")
     else:
-        assert mark == ("correct", value, f"lenient:{place}-number")
+        assert mark[:3] == ("correct", value, f"lenient:{place}-number")
         other = mark_number(text, "123", "lenient", truncated=False)
-        assert other == ("wrong", value, f"lenient:{place}-number")
+        assert other[:3] == ("wrong", value, f"lenient:{place}-number")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_the_last_number_counts_where_a_task_allows_it(text: str, value: str | N
 )
 def test_a_strict_integer_is_compared_by_value(gold: str, outcome: str) -> None:
     mark = mark_number(r"It is \boxed{3}", gold, "strict", truncated=False)
-    assert mark == (outcome, "3", "strict:boxed-integer")
+    assert mark[:3] == (outcome, "3", "strict:boxed-integer")
     for other in (r"\boxed{3.0}", r"\boxed{}", "#### 3"):
         assert mark_number(other, gold, "strict", truncated=False).outcome == "unparsed"
 

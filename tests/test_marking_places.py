@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from factories import trl_columns
 
 from cluster.session import ray_session
-from tasks import Answer, get_task
+from tasks import Answer, Prompt, get_task
 
 pytestmark = pytest.mark.cluster
 
@@ -67,17 +68,15 @@ def test_expressions_are_marked_in_a_trl_reward_function(tmp_path) -> None:
     from factories import small_plan
 
     from orchestrator.training.record import CellRecord
-    from orchestrator.training.rollouts import correctness, marker
+    from orchestrator.training.rollouts import marker, reward_function
 
     cell = small_plan(tmp_path).cells[0]
     record = CellRecord()
-    reward = correctness(marker(cell, get_task("math"), [0]), record.groups, 4)
+    reward = reward_function(cell, marker(cell, get_task("math"), [0]), record.groups)
     rewards = reward(
         completions=[[{"role": "assistant", "content": a.completion}] for a in ANSWERS[:4]],
         completion_ids=[[1, 0]] * 4,
-        prompt_id=["p"] * 4,
-        answer=[a.answer for a in ANSWERS[:4]],
-        tier=["1"] * 4,
+        **trl_columns([Prompt("p", "", a.answer, "1") for a in ANSWERS[:4]]),
         trainer_state=SimpleNamespace(global_step=0),
     )
     [group] = record.groups.rows

@@ -35,6 +35,7 @@ from orchestrator.storage.schema import GROUPS, SUBSET
 from orchestrator.storage.store import Store
 from orchestrator.training.online import Chooser, Rollout
 from orchestrator.training.record import CellRecord
+from orchestrator.training.rollouts import with_rewards
 from orchestrator.training.trainer import build_trainer
 from orchestrator.training.trial import run_cell
 from orchestrator.training.workers import Workers
@@ -75,8 +76,10 @@ def chooser_of(cell: Cell, answers: Sequence[str], recorder: GroupRecorder) -> C
             words = each["answer"].split(" or ")
             outcome = words[i % len(words)]
             reward = None if outcome == "error" else float(outcome == "correct")
-            kinds = {"outcome": outcome, "other_outcome": outcome, "reward": reward}
-            marks.append({"prompt_id": each["prompt_id"], "tier": "", "tokens": 3, **kinds})
+            kinds = {"outcome": outcome, "other_outcome": outcome, "score": reward}
+            marks.append(
+                {"prompt_id": each["prompt_id"], "tier": "", "tokens": 3, "components": {}, **kinds}
+            )
         return marks
 
     return Chooser(cell, known(cell, prompts), prompts, recorder, row, mark)
@@ -158,7 +161,7 @@ def test_a_policy_is_told_what_was_marked_correct(
             own = rows[number * GROUP :][:GROUP]
             if update == 2 and number == 1:
                 own = [row | {"answer": LIVE} for row in own]
-            group = chooser.mark(own, own, own)
+            group = with_rewards(dynamic, update, chooser.mark(own, own, own), GROUP)
             lost = discarded is not None and (update, number) == (1, 1)
             recorder.add(update, group, GROUP, discarded=lost)
     for _ in range(2):  # each group is counted once

@@ -155,6 +155,26 @@ def test_excluded_prompts_are_never_selected_and_a_shortage_names_the_requiremen
         selected_rows(difficulty, "hard", 3, require="parsed")
 
 
+def test_suspected_and_unsolved_prompts_are_excluded_where_the_options_say_so() -> None:
+    difficulty = pa.table(
+        {"pass_rate": [0.0, 0.1, 0.2, 0.0, None], "suspected": [True, True, False, False, False]}
+    )
+    assert selected_rows(difficulty, "hard", 3, exclude="suspected") == [3, 2, 4]
+    assert selected_rows(difficulty, "hard", 2, exclude="unsolved") == [1, 2]
+    assert selected_rows(difficulty, "hard", 1, exclude=["unsolved", "suspected"]) == [2]
+    assert not get_policy("hard", exclude="unsolved").reads_answers
+    mixed = get_policy("mixture", shares={"hard": {"share": 1, "exclude": "suspected"}})
+    assert mixed.reads_answers
+    with pytest.raises(PolicyError, match="has 1 of 2 .*leave out exclude: suspected, unsolved"):
+        selected_rows(difficulty, "hard", 2, exclude=["unsolved", "suspected"])
+    unread = difficulty.set_column(1, "suspected", pa.nulls(5, pa.bool_()))
+    with pytest.raises(PolicyError, match="suspected needs the samples' answers"):
+        selected_rows(unread, "hard", 1, exclude="suspected")
+    numbers = difficulty.set_column(1, "suspected", pa.array([0, 1, 0, 1, 0]))
+    with pytest.raises(PolicyError, match="needs booleans in the column suspected"):
+        selected_rows(numbers, "hard", 1, exclude="suspected")
+
+
 def test_middle_uses_the_median_of_the_required_prompts() -> None:
     row = {"tier": "1", "first": None, "learnability": None, "unparsed": 0, "truncated": 0}
     rows = [{**row, "pass_rate": p, "wrong": 1} for p in (0.7, 0.8, 0.9)]
@@ -173,6 +193,7 @@ def test_middle_uses_the_median_of_the_required_prompts() -> None:
         ("tiers", {"levels": 1}, "tier"),
         ("random", {"require": "parsed"}, "wrong"),
         ("mixture", {"shares": {"random": 1}, "require": "parsed"}, "wrong"),
+        ("easy", {"exclude": "suspected"}, "suspected"),
     ],
 )
 def test_a_missing_column_is_named_with_its_origin(
@@ -213,6 +234,9 @@ def test_a_column_of_another_type_is_refused() -> None:
         ("tiers", {"levels": [1.5]}, r"levels is \[1.5\]"),
         ("tiers", {"levels": True}, "levels is True"),
         ("easy", {"require": "answers"}, "unknown require: 'answers': write parsed"),
+        ("easy", {"exclude": "wrong"}, "unknown exclude: 'wrong': write suspected, unsolved"),
+        ("easy", {"exclude": 1}, "unknown exclude: 1: write suspected"),
+        ("easy", {"exclude": [{"suspected": True}]}, "unknown exclude: .*: write suspected"),
     ],
 )
 def test_invalid_options_are_refused_with_what_to_write(
@@ -227,4 +251,7 @@ def test_equivalent_options_settle_to_the_same_value() -> None:
     settled = [settled_options(get_policy("tiers", levels=f), {"levels": f}) for f in forms]
     assert settled == [{"levels": ["1", "2", "3"]}] * len(forms)
     assert settled_options(get_policy("hard", require=None), {"require": None}) == {}
+    both = get_policy("hard", exclude=("unsolved", "suspected", "unsolved"))
+    assert settled_options(both, {}) == {"exclude": ["suspected", "unsolved"]}
+    assert settled_options(get_policy("hard", exclude=[]), {}) == {}
     assert settled_options(len, {"own": 1}) == {"own": 1}  # type: ignore[arg-type]

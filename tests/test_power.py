@@ -16,6 +16,7 @@ from orchestrator.pipeline.timetable import Site
 from orchestrator.stats.inference import Variances, mcnemar_p, mean_effect, permutation_p
 from orchestrator.stats.power import (
     Needed,
+    collapse_seen,
     detectable,
     fewest,
     minimum_detectable,
@@ -192,3 +193,11 @@ def test_the_plan_states_the_detectable_difference_once_per_test_set(tmp_path: P
     assert line == resolution("small", 12, 3, 8, comparisons=3)
     assert summary_text(view).count(line) == 1
     assert view["detectable_points"] == {"small": round(minimum_detectable(12, 3, 8), 1)}
+    assert summary_text(view).count(collapse_seen(3)) == 1
+
+
+def test_the_plan_states_how_many_seeds_show_a_collapse() -> None:
+    few = "a policy that ends below the base model in a third of its seeds: seen with a probability"
+    assert collapse_seen(1) == f"{few} of 33 % (1 seed; 80 % needs 4)"
+    assert collapse_seen(3) == f"{few} of 70 % (3 seeds; 80 % needs 4)"
+    assert collapse_seen(4) == f"{few} of 80 % (4 seeds)"

@@ -36,6 +36,7 @@ NAMED = {
     "some": {"policy": "band", "options": {"low": 0.0, "high": 0.8, "require": "parsed"}},
     "parts": {"policy": "mixture", "options": {"shares": {"hard": 0.5, "random": 0.5}}},
     "level": {"policy": "tiers", "options": {"levels": ["3", "5"]}},
+    "trusted": {"policy": "hard", "options": {"exclude": "suspected"}},
 }
 Row = dict[str, Any]
 HOSTILE = (
@@ -156,7 +157,8 @@ def test_what_the_pool_shows(tmp_path: Path) -> None:
     assert [rows[i]["successes"] for i in pool.unsolved] == [0] * len(pool.unsolved) != []
     assert all(rows[i]["truncated"] == 4 - rows[i]["successes"] for i in pool.unfinished)
     suspects = {s.prompt_id for s in pool.agreement.suspects}
-    assert suspects == {row["prompt_id"] for row in rows if row["wrong"] == 4}
+    outvoted = {r["prompt_id"] for r in rows if r["wrong"] >= max(3, 2 * r["successes"])}
+    assert suspects == outvoted == {row["prompt_id"] for row in rows if row["suspected"]}
     outcomes = {name: [e.outcome for e in es] for name, es in pool.examples.items() if es}
     assert outcomes.pop("agreed") == ["wrong"] * min(5, len(suspects))
     assert outcomes == {name: [name] * 3 for name in outcomes}
@@ -296,6 +298,25 @@ def test_a_policy_that_cannot_select_says_why(tmp_path: Path) -> None:
     assert nonzero.note in terminal_probe(report)
 
 
+def test_suspects_that_are_not_credible_are_counted_with_the_reason(tmp_path: Path) -> None:
+    plan = with_grid(tmp_path, ["hard", "trusted"])
+    store = Store(str(tmp_path / "runs"))
+    first = {prompt.prompt_id for prompt in plan.pool(plan.cells[0].probe).train[:14]}
+    nothing = {"outcome": "unparsed", "extracted": None}
+    draw(plan, store, lambda prompt, i: {} if prompt.prompt_id in first else nothing)
+    report = probe_report(plan, store, tmp_path / "p.html")
+    [hard, trusted] = report.pools[0].policies
+    assert hard.summary and hard.summary.suspected and trusted.summary
+    assert trusted.note.startswith("leaves out the 14 suspected prompts of the pool")
+    for text in (terminal_probe(report), page_html(report)):
+        assert "on 14 prompts, and on the gold one on 0, so it is the model" in text
+        assert trusted.note in text
+        assert "SUSPECTED WRONG GOLD" not in text.upper(), "no prompt is listed"
+    other = tmp_path / "none"
+    plan, store = probed(other, lambda prompt, i: nothing)
+    assert "not listed" not in terminal_probe(probe_report(plan, store))
+
+
 def file_plan(folder: Path, rows: list[Row]) -> Plan:
     """The small plan over questions of a file, with a budget of one prompt."""
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -357,7 +378,8 @@ def test_a_pool_of_one_prompt(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "runs"))
     draw(plan, store, lambda prompt, i: {"extracted": "3"})
     report = probe_report(plan, store, tmp_path / "p.html")
-    assert "gold answer 2, 4 of 4 completions answer 3" in terminal_probe(report)
+    assert "suspected" in terminal_probe(report), "the column of the policies"
+    assert "gold answer 2" not in terminal_probe(report), "the model agrees on no gold answer"
     assert "never solved: 1 prompt (100.0 %)" in terminal_probe(report)
     page_html(report)
 

@@ -299,7 +299,7 @@ def test_a_record_continues_from_its_checkpoint(tmp_path: Path) -> None:
     row = {
         "prompt_id": "p",
         "tier": "3",
-        "reward": 1.0,
+        **{"reward": 1.0, "score": 1.0, "components": {}},
         "outcome": "correct",
         "other_outcome": "correct",
         "tokens": 9,

@@ -266,8 +266,11 @@ def test_gains_agree_with_the_results(rows: list[Row]) -> None:
     compared = families(rows)
     table = tables.gains(compared)
     assert table.head == ("model and data", *POLICIES)
-    mean = 100 * np.mean([r.result["gain"] for r in rows if r.cell.policy == "hard"])
-    assert table.body[0][1].startswith(f"{mean:+.1f} [".replace("-", "−"))
+    hard = {r.cell.seed: 100 * r.result["gain"] for r in rows if r.cell.policy == "hard"}
+    assert table.body[0][1].startswith(f"{np.mean([*hard.values()]):+.1f} [".replace("-", "−"))
+    worst = min(hard, key=hard.__getitem__)
+    beside = f"; worst {hard[worst]:+.1f}, seed {worst}".replace("-", "−")
+    assert table.body[0][1].endswith(beside)
     assert tables.learnable(compared).body[0][1].count("[") == 1
     one = tables.learnable(families([r for r in rows if r.cell.seed == 0]))
     assert "[" not in one.body[0][1]  # one number has no interval
@@ -661,5 +664,6 @@ def test_a_policy_whose_cells_end_below_the_base_model_is_named(tmp_path: Path) 
     assert verdict.below_base == (line,) and line in verdict.lines
     assert line.partition(":")[0] in description([verdict])
     assert line in section_html(Section("a", "A", (verdict,)))
+    assert [row.cell.seed for row in family.collapsed["hard"]] == [0, 2]
     [family] = families(rows)
     assert family_verdict(family).below_base == ()

@@ -210,7 +210,7 @@ def test_holms_correction_covers_every_table_of_the_report(rows: list[Row]) -> N
     assert {c.tests for c in pairs} == {12} and {c.tests for c in one[0].accuracy} == {6}
     assert [c.p_holm for c in pairs] == holm([c.p for c in pairs])
     for compared, count in ((two, 12), (one, 6)):
-        *_, method = page.verdicts(compared, []).blocks
+        *_, method = page.verdicts(compared, [], []).blocks
         assert isinstance(method, Paragraph) and f"makes {count} such comparisons" in method.text
 
 

@@ -16,6 +16,7 @@ from benchmarks.interval_coverage import (
     significant,
     sweeps,
 )
+from benchmarks.seed_scatter import named, rejections
 from orchestrator.stats.inference import (
     Interval,
     Variances,
@@ -410,6 +411,17 @@ def test_intervals_of_identical_policies_exclude_zero_in_5_of_100(seeds: int) ->
 
 def test_identical_policies_rarely_have_a_winner() -> None:
     assert significant(World(3, items=60, samples=2, seed_points=1.0), 30) <= 0.075
+
+
+def test_policies_that_scatter_differently_are_rarely_reported_as_different() -> None:
+    shares = rejections("10 times", 3, 400, items=120, samples=4)["different"]
+    assert shares["paired t"] <= 0.085 and shares["bootstrap"] > 0.12
+
+
+def test_each_collapsed_cell_is_named_and_few_others() -> None:
+    sweeps, cells = named(0.15, 3, 200, items=120, samples=4)
+    assert cells >= 0.98 and abs(sweeps - (1 - (2 / 3) ** 3)) <= 0.1
+    assert named(None, 3, 200, items=120, samples=4)[0] <= 0.085
 
 
 def test_the_spread_between_seeds_is_pooled_over_policies() -> None:

@@ -1,34 +1,23 @@
 """Whole sweeps with Ray, TRL, MLflow and the embedded model, also with killed processes."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import urllib.request
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow.compute as pc
 import pytest
 import torch
 from mlflow import MlflowClient
-from processes import free_port, listens, wait_until
 from sweeps import (
     NAME,
-    command,
     evaluations,
     experiments,
     groups,
     plan_of,
     probed,
     run,
-    same_results,
-    start,
     store_of,
-    wait_for,
-    workers,
 )
 
 from benchmarks.local_cluster import ROOT
@@ -102,44 +91,6 @@ def test_rerunning_a_finished_sweep_reports_that_nothing_is_left(finished: Path)
     assert "nothing to do" in run(finished)
     assert written() == before
     assert len(mlflow_runs(finished)) == 3
-
-
-def test_killed_processes_do_not_change_results(finished: Path, tmp_path: Path) -> None:
-    """A sampler actor, a trial and the driver are killed; the results are those of a normal run."""
-    file = experiments(tmp_path)
-    store, plan = store_of(file), plan_of(file)
-    log = tmp_path / "driver.log"
-    driver = start(file, log)
-
-    sampler = wait_for(lambda: workers(driver.pid, "ProbeActor"), driver, log)[0]
-    sampler.send_signal(signal.SIGKILL)
-
-    def whole_checkpoint() -> Path | None:
-        """A checkpoint of the second epoch."""
-        return next(Path(store.path("cells")).glob("*/checkpoint-6/decile.json"), None)
-
-    saved = wait_for(whole_checkpoint, driver, log)
-    lock = saved.parents[1] / ".lock"
-    trial = int(lock.read_text())
-    os.kill(trial, signal.SIGKILL)
-
-    wait_for(lambda: lock.read_text().strip() not in ("", str(trial)), driver, log)
-    ended = wait_for(
-        lambda: [c for c in plan.cells if store.exists("cells", c.cell_id, "result.json")],
-        driver,
-        log,
-    )
-    stamps = {c.cell_id: store.read_json("cells", c.cell_id, "result.json") for c in ended}
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
-
-    run(file)
-    for cell_id, result in stamps.items():
-        assert store.read_json("cells", cell_id, "result.json") == result, "ran again"
-    for cell, calm in zip(plan.cells, plan_of(finished).cells, strict=True):
-        assert cell.cell_id == calm.cell_id
-    assert same_results(file, finished)
-    assert len(mlflow_runs(file)) == 3
 
 
 def test_running_out_of_memory_halves_the_micro_batch_and_changes_no_group(
@@ -216,7 +167,7 @@ def test_two_workers_train_one_cell_through_ray_train(finished: Path, tmp_path: 
         },
         evaluate={"every": 2, "samples": 2},
     )
-    run(file)
+    run(file, parallel=True)
     store, [cell] = store_of(file), plan_of(file).cells
     recorded = groups(store, cell.cell_id)
     assert recorded["update"].to_pylist() == [u for u in range(1, 5) for _ in range(4)]
@@ -261,17 +212,3 @@ def test_the_report_is_one_page_that_needs_no_network(finished: Path, tmp_path: 
     assert "hard" in text
     for outside in ("src=", "<script", "@import", "<link"):
         assert outside not in text
-
-
-def test_the_ui_command_serves_mlflow_on_loopback(finished: Path) -> None:
-    port = free_port()
-    storage = store_of(finished).uri
-    server = subprocess.Popen(command("ui", "--storage", storage, "--port", str(port)))
-    try:
-        wait_until(lambda: listens(port), running=lambda: server.poll() is None)
-        page = urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60)
-        assert page.status == 200
-    finally:
-        for process in [*psutil.Process(server.pid).children(recursive=True), server]:
-            process.terminate()
-        server.wait()

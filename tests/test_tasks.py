@@ -208,7 +208,7 @@ def test_marks_of_one_and_of_many_answers_are_the_same(marking: Any) -> None:
         (Gsm8k(marking=marking), [Answer(r"\boxed{18.0}", "18"), Answer("18", "18", True)]),
     ):
         marks = task.mark_all(answers)
-        assert marks == [task.mark(*answer) for answer in answers]
+        assert marks == [task.mark_answer(answer) for answer in answers]
         outcomes = [mark.outcome for mark in marks]
         first = {"strict": {"math": "wrong", "gsm8k": "unparsed"}, "lenient": {}}[marking]
         assert outcomes[0] == first.get(task.name, "correct") and outcomes[-1] == "truncated"
@@ -548,7 +548,7 @@ def test_math_marks_expressions_singly_and_in_batches() -> None:
         "wrong",
         "truncated",
     ]
-    assert CompetitionMath().mark(*answers[0]).outcome == "correct"
+    assert CompetitionMath().mark_answer(answers[0]).outcome == "correct"
 
 
 # --- AIME ---

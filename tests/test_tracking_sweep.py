@@ -1,5 +1,6 @@
 """The parent run of a sweep in MLflow: report, tables, figures, headline numbers, saved views."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ from orchestrator.report.rows import read_rows
 from orchestrator.report.sections.figures import COLOURS
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import family_verdict
+from orchestrator.stats.inference import Effect
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker, default_tracking_uri
 from orchestrator.tracking.mlflow_internals import experiment_tags
@@ -237,6 +239,25 @@ def test_user_edits_are_kept(store: Store, plan: Plan) -> None:
         assert len(client.get_metric_history(run.info.run_id, name)) == times
     assert again.data.tags["decile.synced"] != run.data.tags["decile.synced"]
     assert client.get_experiment(run.info.experiment_id).tags[view] == "mine"
+
+
+def test_the_run_of_a_cell_that_the_report_calls_collapsed_is_tagged(
+    store: Store, plan: Plan
+) -> None:
+    fill(store, plan)
+    analysis = analyse(plan, store)
+    assert not analysis.collapsed
+    first, *others = analysis.rows
+    low = dataclasses.replace(first, gain=Effect(-0.3, -0.4, -0.2, 1e-6))
+    collapsed = dataclasses.replace(analysis, families=tuple(families([low, *others])))
+    run_again(store, plan)
+    for each, tagged in ((collapsed, {first.cell.cell_id}), (analysis, set())):
+        tracker = Tracker.open(default_tracking_uri(store), store, plan)
+        tracker.show(each)
+        tracker.close(ok=True)
+        where = "tags.`decile.collapsed` = 'true'"
+        runs = client_of(store).search_runs([parent_of(store, plan).info.experiment_id], where)
+        assert {run.data.tags["decile.cell_id"] for run in runs} == tagged == each.collapsed
 
 
 def test_a_policy_has_the_colour_of_the_report(tmp_path: Path, store: Store) -> None:

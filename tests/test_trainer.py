@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from factories import small_plan
+from factories import small_plan, trl_columns
 from grpo import (  # noqa: F401 (fixtures)
     BY_ROWS,
     BY_TOKENS,
@@ -25,9 +25,10 @@ from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
 from orchestrator.evaluation.groups import GroupRecorder, is_live
-from orchestrator.training.rollouts import correctness, fill_unmarked, marker
+from orchestrator.training.rollouts import fill_unmarked, marker, reward_function, with_rewards
 from orchestrator.training.trainer import CellCallback
 from orchestrator.training.trl_internals import EpochOrder, LiveGroupsTrainer
+from tasks import Prompt
 from tasks.marking.marks import Mark, no_answer_mark
 
 
@@ -82,8 +83,10 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]
     """A masking trainer, one generation of 2 live groups among 5, and which rows are live."""
     answers = ["correct", LIVE, "wrong", LIVE, "correct or error"]
     trainer, record = trainer_of(tmp_path_factory.mktemp("mixed"), answers, masked=True)
-    earlier = {"prompt_id": "p", "tier": "", "outcome": "", "other_outcome": "", "tokens": 1}
-    record.groups.add(1, [earlier | {"reward": float(i % 2)} for i in range(GROUP)], GROUP)
+    earlier = {"prompt_id": "p", "tier": "", "other_outcome": "", "tokens": 1, "components": {}}
+    kinds = [{"outcome": ("wrong", "correct")[i % 2], "reward": float(i % 2)} for i in range(GROUP)]
+    marks = [earlier | kind | {"score": kind["reward"]} for kind in kinds]
+    record.groups.add(1, marks, GROUP)
     output = generation(trainer)
     live = torch.tensor([is_live(row["rewards"]) for row in record.groups.rows[1:]])
     assert live.sum() == 2
@@ -284,23 +287,24 @@ def test_a_worker_has_the_rewards_of_its_rows_and_the_groups_of_all(
     rows = {
         "completions": [[{"role": "assistant", "content": text}] for text in texts],
         "completion_ids": ids,
-        "prompt_id": ["p"] * 3 + ["q"] * 3,
-        "answer": golds,
-        "tier": ["1"] * 3 + ["2"] * 3,
+        **trl_columns(
+            [Prompt(i, "", g, t) for i, g, t in zip("pppqqq", golds, "111222", strict=True)]
+        ),
     }
     given = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
     every = mark(rows["completions"], ids, given)
     assert [m["outcome"] for m in every] == ["correct", "truncated"] + ["correct"] * 4
     assert [m["tokens"] for m in every] == [2, 3, 3, 2, 1, 2]
     assert every[3] == {
-        **{"prompt_id": "q", "tier": "2", "tokens": 2, "outcome": "correct", "reward": 1.0},
-        "other_outcome": "correct",
+        **{"prompt_id": "q", "tier": "2", "tokens": 2, "outcome": "correct", "score": 1.0},
+        **{"other_outcome": "correct", "components": {}},
     }
-    every[0]["reward"] = None  # as if marking had failed
+    outcomes = [m["outcome"] for m in every]
+    every[0] |= {"score": None, "outcome": "error"}  # as if marking had failed
     own_part = slice(3 * rank, 3 * rank + 3)
 
     def gather(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        assert [m["outcome"] for m in marks] == [m["outcome"] for m in every[own_part]]
+        assert [m["outcome"] for m in marks] == outcomes[own_part]
         return every
 
     monkeypatch.setattr("orchestrator.training.rollouts.gather_object", gather)
@@ -308,7 +312,8 @@ def test_a_worker_has_the_rewards_of_its_rows_and_the_groups_of_all(
     monkeypatch.setattr("orchestrator.training.rollouts.PartialState", lambda: process)
     groups = GroupRecorder()
     own = {name: values[own_part] for name, values in rows.items()}
-    reward = correctness(mark, groups, 3)
+    of_three = cell.grpo | {"num_generations": 3, "per_device_train_batch_size": 6}
+    reward = reward_function(cell.model_copy(update={"grpo": of_three}), mark, groups)
     state = SimpleNamespace(global_step=4)
     assert reward(**own, trainer_state=state) == [[0.5, 0.0, 1.0], [1.0, 1.0, 1.0]][rank]
     assert [(row["update"], row["prompt_id"], row["rewards"]) for row in groups.rows] == [
@@ -317,3 +322,50 @@ def test_a_worker_has_the_rewards_of_its_rows_and_the_groups_of_all(
     ]
     drawn = reward(**own, trainer_state=state, reward=[0.5, 0.25, 0.0])
     assert drawn == [0.5, 0.25, 0.0] and len(groups.rows) == 2, "recorded where they were drawn"
+
+
+def test_rewards_that_need_no_gold_answer(tmp_path: Path) -> None:
+    [cell, *_] = small_plan(tmp_path).cells
+    outcomes = {"correct": 1.0, "wrong": 0.0, "unparsed": 0.0, "error": None}
+    marks = [
+        {"prompt_id": "p", "outcome": o, "score": r, "components": {}} for o, r in outcomes.items()
+    ]
+
+    def rewards(update: int = 3, rows: list[dict[str, Any]] = marks, **of: float) -> list[float]:
+        marked = with_rewards(cell.model_copy(update={"reward": of}), update, rows, 4)
+        return fill_unmarked([each["reward"] for each in marked], 4)
+
+    assert rewards() == [1.0, 0.0, 0.0, pytest.approx(1 / 3)]
+    assert rewards(flipped=1.0)[:3] == [0.0, 1.0, 1.0]
+    assert rewards(format=1.0)[:3] == [1.0, 1.0, 0.0]
+    assert rewards(score=1.0, format=0.5)[:3] == [1.5, 0.5, 0.0]
+    assert rewards(format=1.0)[3] == pytest.approx(2 / 3), "an error has the mean of its group"
+    many = [marks[i % 3] | {"prompt_id": f"p{i // 4}"} for i in range(400)]
+    drawn = rewards(rows=many, random=1.0)
+    assert drawn == rewards(rows=many, random=1.0), "a resumed cell draws the same"
+    assert drawn != rewards(update=4, rows=many, random=1.0)
+    assert set(drawn) == {0.0, 1.0} and 150 < sum(drawn) < 250
+    assert drawn[:200] == rewards(rows=many[:200], random=1.0), "whatever else is drawn"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masked", [False, True])
+def test_phantom_groups_have_advantages_unless_correctness_decides(
+    tmp_path: Path, masked: bool
+) -> None:
+    name = "reward_functions_of_users:length"
+    trainer, record = trainer_of(
+        *(tmp_path, ["wrong", LIVE], masked), reward={"score": 1.0, name: 0.5}, loss_type="dapo"
+    )
+    output = generation(trainer)
+    phantom, live = record.groups.rows
+    for row in (phantom, live):
+        lengths = dict(row["components"])[name]
+        sums = [s + 0.5 * length for s, length in zip(row["scores"], lengths, strict=True)]
+        assert row["rewards"] == pytest.approx(sums)
+    assert phantom["scores"] == [0.0] * GROUP and is_live(phantom["rewards"])
+    counts = record.groups.tallies[1]
+    assert (counts.live, counts.rewarded, counts.phantom) == (1, 2, 1)
+    assert (output["advantages"][:GROUP] != 0).any()
+    moved = output["completion_mask"] * output.get("tool_mask", 1)
+    assert bool(moved[:GROUP].any()) != masked and moved[GROUP:].any()

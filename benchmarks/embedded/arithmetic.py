@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from benchmarks.embedded.lesson import Lesson, Stage
+from benchmarks.embedded.lesson import Lesson, Mixture, Stage
 from tasks.arithmetic import COMMON, QUESTIONS, SCENES, Arithmetic, Scenario, draw, prompt_of
 from tasks.base import in_test_split
 
@@ -105,9 +105,7 @@ LESSON = Lesson(
     phrases=phrases(),
     vocabulary=_source(1, 2, 3, 4, 5),
     careful=careful,
-    guess=guess,
-    ramble=ramble,
-    careful_share=careful_share,
+    mixture=Mixture(guess, ramble, careful_share),
     stages=(
         Stage("sums alone: 9 steps", _source(9), 900, with_question=False),
         Stage("1 step", _source(1), 200),

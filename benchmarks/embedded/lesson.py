@@ -39,35 +39,46 @@ class Stage(Generic[S]):
 
 
 @dataclass(frozen=True)
+class Mixture(Generic[S]):
+    """Other styles of a base model: `guess` answers directly, `ramble` never answers.
+
+    `careful_share` is the share of careful completions.
+    """
+
+    guess: Callable[[S, random.Random], str]
+    ramble: Callable[[S, random.Random], str]
+    careful_share: Callable[[S], float]
+
+
+@dataclass(frozen=True)
 class Lesson(Generic[S]):
     """Everything in which the embedded models differ.
 
-    `careful` solves a scenario step by step, `guess` answers directly, `ramble` never answers;
-    `careful_share` is the share of careful completions in the mixture. The tokenizer is trained on
-    `vocabulary` and keeps each match of the pattern `phrases` as one piece. `page` and `figures` (a
-    prefix of file names) are where the measurements go, `about` describes the training on that
-    page, `tiers` names the task's tiers, and `chance` is the accuracy of a random guess in a tier,
-    if known.
+    `careful` solves a scenario step by step; mixed stages need a `mixture`. The tokenizer is
+    trained on `vocabulary` and keeps each match of the pattern `phrases` as one piece. `page` and
+    `figures` (a prefix of file names) are where the measurements go, `about` describes the training
+    on that page, `tiers` names the task's tiers, and `chance` is the accuracy of a random guess in
+    a tier, if known.
     """
 
     task: Task
     phrases: str
     vocabulary: Source[S]
     careful: Callable[[S], str]
-    guess: Callable[[S, random.Random], str]
-    ramble: Callable[[S, random.Random], str]
-    careful_share: Callable[[S], float]
     stages: tuple[Stage[S], ...]
     page: str
     figures: str
     about: str
     tiers: str
+    mixture: Mixture[S] | None = None
     chance: Callable[[str], float] | None = None
 
     def styled(self, scenario: S, rng: random.Random) -> tuple[Style, str]:
         """One completion in a random style; 3 in 10 of those that are not careful never answer."""
-        if rng.random() < self.careful_share(scenario):
+        mixture = self.mixture
+        assert mixture is not None, "mixed stages need a mixture"
+        if rng.random() < mixture.careful_share(scenario):
             return "careful", self.careful(scenario)
         if rng.random() < 0.7:
-            return "guess", self.guess(scenario, rng)
-        return "ramble", self.ramble(scenario, rng)
+            return "guess", mixture.guess(scenario, rng)
+        return "ramble", mixture.ramble(scenario, rng)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from benchmarks.embedded.lesson import Lesson, Stage
+from benchmarks.embedded.lesson import Lesson, Mixture, Stage
 from tasks.base import in_test_split
 from tasks.shuffled_objects import (
     LETTERS,
@@ -120,9 +120,7 @@ LESSON = Lesson(
     phrases=PHRASES,
     vocabulary=_source((3, 5, 7), (2, 8)),
     careful=careful,
-    guess=guess,
-    ramble=ramble,
-    careful_share=careful_share,
+    mixture=Mixture(guess, ramble, careful_share),
     stages=STAGES,
     page="embedded-model.md",
     figures="embedded",

@@ -26,7 +26,8 @@ def corpus(lesson: Lesson[Any], seed: int, size: int) -> list[str]:
     for item in islice(lesson.vocabulary(rng), size):
         prompt = lesson.task.messages(item.question())[0]["content"]
         texts += [f"user\n{prompt}", "assistant\n" + lesson.careful(item)]
-        texts += [lesson.guess(item, rng), lesson.ramble(item, rng)]
+        if lesson.mixture:
+            texts += [lesson.mixture.guess(item, rng), lesson.mixture.ramble(item, rng)]
     return texts
 
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -33,6 +33,9 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.settings_check import check_in_worker, settings_of
 from tasks import find_task, task_names
+
+if TYPE_CHECKING:
+    from orchestrator.sampling import Completion
 
 NAME = "smoke_test"
 
@@ -82,16 +85,23 @@ def smoke_test(gpus: float = 1) -> str:
 
 def sample_with_vllm() -> str:
     """Sample one prompt with vLLM. Raises RuntimeError or ValueError if it fails."""
+    samples = _sampled("tiny", "vllm", samples=4, tokens=16)
+    return f"{sum(sample.tokens for sample in samples)} tokens in {len(samples)} samples"
+
+
+def _sampled(model: str, engine: str, *, samples: int, tokens: int) -> "list[Completion]":
+    """Completions of one prompt by an embedded model."""
     from orchestrator.embedded import embedded_path
     from orchestrator.sampling import Request, SamplingSettings, load_sampler
     from orchestrator.sampling.model import ModelSource
     from orchestrator.storage.identity import folder_identity
 
-    folder = embedded_path("tiny")
-    sampler = load_sampler(ModelSource("tiny", str(folder), folder_identity(folder)), "vllm")
-    request = Request("doctor", [{"role": "user", "content": "Ana has the cup."}], range(4))
-    [samples] = sampler.sample([request], SamplingSettings(max_completion_length=16))
-    return f"{sum(sample.tokens for sample in samples)} tokens in {len(samples)} samples"
+    folder = embedded_path(model)
+    sampler = load_sampler(ModelSource(model, str(folder), folder_identity(folder)), engine)
+    chat = [{"role": "user", "content": "Ana has the cup."}]
+    request = Request("doctor", chat, range(samples))
+    [completions] = sampler.sample([request], SamplingSettings(max_completion_length=tokens))
+    return completions
 
 
 def _experiments(gpus: float) -> dict[str, Any]:
@@ -279,18 +289,11 @@ def _machine() -> str:
 
 
 def _embedded() -> str:
-    from orchestrator.embedded import EMBEDDED, embedded_path
-    from orchestrator.sampling import load_sampler
-    from orchestrator.sampling.base import Request, SamplingSettings
-    from orchestrator.sampling.model import ModelSource
-    from orchestrator.storage.identity import folder_identity
+    from orchestrator.embedded import EMBEDDED
 
     results = []
     for name in EMBEDDED:
-        folder = embedded_path(name)
-        sampler = load_sampler(ModelSource(name, str(folder), folder_identity(folder)))
-        request = Request("doctor", [{"role": "user", "content": "Ana has the cup."}], [0])
-        [[completion]] = sampler.sample([request], SamplingSettings(max_completion_length=8))
+        [completion] = _sampled(name, "transformers", samples=1, tokens=8)
         results.append(f"{name} generated {completion.tokens} tokens")
     return ", ".join(results)
 
@@ -327,5 +330,8 @@ def _in_ray(
 
 def try_task(name: str) -> str:
     """Check a task's marker on the task's own examples; no dataset is loaded."""
+    if reason := find_task(name).unusable():
+        return f"not checked: {reason}"
     tasks = find_task(name).marker_variants()
-    return "; ".join(str(check_marker(task, task.check_prompts())) for task in tasks)
+    checks = "; ".join(str(check_marker(task, task.check_prompts())) for task in tasks)
+    return checks or "not checked: the library that it needs is not installed"

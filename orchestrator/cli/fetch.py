@@ -22,7 +22,7 @@ from orchestrator.pipeline.transfer import (
 )
 from orchestrator.planning.load import fetch_advice, repositories
 from orchestrator.planning.plan import make_plan
-from orchestrator.planning.resolve import Resolved, resolve
+from orchestrator.planning.resolve import resolve
 from orchestrator.report.layout import output_width, table_text, wrapped
 from orchestrator.storage.errors import UserError
 from tasks import Task, TaskError
@@ -43,7 +43,13 @@ def fetch(arguments: argparse.Namespace) -> int:
     loaded = load_config(arguments.file)
     name = arguments.experiment
     resolved = resolve(loaded, loaded.experiment(name))
-    users = repositories(resolved.models.values(), _tasks(loaded, resolved))
+    tasks: dict[str, Task] = {}
+    for dataset_name, dataset in {**resolved.datasets, **resolved.test_sets}.items():
+        try:
+            tasks[dataset_name] = dataset.build()  # reads no data yet
+        except TaskError as error:
+            raise loaded.error(str(error), "datasets", dataset_name) from error
+    users = repositories(resolved.models.values(), tasks)
     _check_writable()
     if users and (reason := unreachable()):
         needed = [each for each in users if cached_folder(each) is None]
@@ -63,17 +69,6 @@ def fetch(arguments: argparse.Namespace) -> int:
     view = _view(name, users, files, absent)
     print(json.dumps(view, indent=2) if arguments.json else _text(view))
     return 0
-
-
-def _tasks(loaded: LoadedConfig, resolved: Resolved) -> dict[str, Task]:
-    """The tasks of all datasets, before any data is read."""
-    tasks: dict[str, Task] = {}
-    for name, dataset in {**resolved.datasets, **resolved.test_sets}.items():
-        try:
-            tasks[name] = dataset.build()
-        except TaskError as error:
-            raise loaded.error(str(error), "datasets", name) from error
-    return tasks
 
 
 def _listed(loaded: LoadedConfig, repository: Repository, names: Sequence[str]) -> list[HubFile]:

@@ -33,12 +33,13 @@ from orchestrator.embedded import EMBEDDED, embedded_path
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.pools import Dataset, load_pool
 from orchestrator.report.layout import output_width, wrapped
-from orchestrator.sampling.model import ModelSource, check_hub_id, hub_cache
+from orchestrator.sampling.model import ModelSource, check_hub_id
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store, check_output
 from tasks import TaskError, task_names
 from tasks.marking.marks import Marker
 from tasks.sources.files import SUFFIXES, Rows, read_file
+from tasks.sources.hub import Repository
 from tasks.sources.survey import (
     FileSurvey,
     check_column,
@@ -125,7 +126,7 @@ def _revision(hub: str) -> str:
     """The commit of a Hub model: the pinned, cached or current one. Raises UserError."""
     if hub in REVISIONS:
         return REVISIONS[hub]
-    reference = hub_cache(hub) / "refs" / "main"
+    reference = Repository("model", hub, "").folder / "refs" / "main"
     if reference.is_file() and _COMMIT.fullmatch(cached := reference.read_text("ascii").strip()):
         return cached
     from huggingface_hub import HfApi
@@ -150,7 +151,11 @@ ON_CPU = 100e6  # parameters of a model that trains without a GPU
 CPUS_PER_GPU = 4
 INSTRUCTED = 0.9  # share of questions with instructions of their own
 # Updates and learning rates of the experiments that ship for the embedded models.
-EMBEDDED_TRAINING = {"tiny": (50, 1e-3), "tiny-arithmetic": (30, 3e-4)}
+EMBEDDED_TRAINING = {
+    "tiny": (50, 1e-3),
+    "tiny-arithmetic": (30, 3e-4),
+    "tiny-plus-minus": (40, 1e-3),
+}
 EMBEDDED_TOKENS = 96
 
 
@@ -292,7 +297,7 @@ def _remarks(data: Data, size: int) -> dict[str, str]:
         "revision": "the Hub commit, so that the weights never change",
         "chat_template_kwargs": "true: with thinking; raise both token limits",
         "test_share": "held out as test questions, chosen by content",
-        "marker": "number, letter, expression or text",
+        "marker": "a function" if ":" in survey.marker else "number, letter, expression or text",
         "budget": f"share of the pool: {size} prompts per policy",
         "max_completion_length": "tokens; raise it if completions are truncated",
         "resources": "per trial; fractions allowed",
@@ -306,6 +311,7 @@ def _remarks(data: Data, size: int) -> dict[str, str]:
 
 _ROWS = 3  # rows listed that cannot be used
 _COLUMNS = 8
+_MARKED = "gold answers marked correct"
 _PLURAL = re.compile(r"s\b")
 
 
@@ -329,7 +335,8 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     worked = f"; {_count(survey.worked, 'worked solution')} with the answer at the end"
     worked = worked if survey.worked else ""
     lines.append(_line("answers", f"{survey.answer!r:.40}: {forms or 'none'}{worked}"))
-    counts = f"{survey.valid:,} of {survey.rows:,} gold answers marked correct"
+    what = "rows with a question and an answer" if ":" in survey.marker else _MARKED
+    counts = f"{survey.valid:,} of {survey.rows:,} {what}"
     lines.append(_line("marker", f"{survey.marker}: {counts}"))
     for place, question, answer in survey.invalid[:_ROWS]:
         problem = f"answer {shortened(answer, 50)}" if answer else "no answer"
@@ -448,7 +455,7 @@ class QuestionRows(NamedTuple):
     read: Rows
 
     def survey(
-        self, question: str | None, answer: str | None, marker: Marker | None = None
+        self, question: str | None, answer: str | None, marker: str | None = None
     ) -> FileSurvey:
         """The survey of the rows. Raises TaskError with the file's name."""
         try:
@@ -466,7 +473,13 @@ def init(arguments: argparse.Namespace) -> int:
             "replace it"
         )
     answers, site = Answers(arguments.yes), Machine.of(this_machine())
-    _check_complete(arguments, answers)
+    missing = ["--train FILE"] if arguments.train is None else []
+    missing += ["--model NAME"] if arguments.model is None and not answers.yes else []
+    if missing and not answers.asks:
+        raise UserError(
+            f"{' and '.join(missing)} missing: pass "
+            f"{'it' if len(missing) == 1 else 'them'}, or run decile init on a terminal to be asked"
+        )
     if arguments.train is not None and arguments.model is not None:
         answers.asks = False  # what is not given is derived from the data
     model = None if arguments.model is None else choose_model(arguments.model)
@@ -491,17 +504,6 @@ def init(arguments: argparse.Namespace) -> int:
     print("\n".join(plan_lines(plan, starter, model, site, sizing)))
     print("\n".join(next_lines(arguments.output, plan)))
     return 0
-
-
-def _check_complete(arguments: argparse.Namespace, answers: Answers) -> None:
-    """Raise UserError for what is neither given nor asked for nor has a default."""
-    missing = ["--train FILE"] if arguments.train is None else []
-    missing += ["--model NAME"] if arguments.model is None and not answers.yes else []
-    if missing and not answers.asks:
-        raise UserError(
-            f"{' and '.join(missing)} missing: pass "
-            f"{'it' if len(missing) == 1 else 'them'}, or run decile init on a terminal to be asked"
-        )
 
 
 def _test(arguments: argparse.Namespace, answers: Answers) -> QuestionRows | None:
@@ -543,10 +545,9 @@ def _survey(arguments: argparse.Namespace, train: QuestionRows, answers: Answers
         check_column(columns, name)
         return name
 
-    def valid_marker(name: str) -> Marker:
-        for known in _MARKERS:
-            if name == known:
-                return known
+    def valid_marker(name: str) -> str:
+        if name in _MARKERS or ":" in name:
+            return name
         raise UserError(f"unknown marker {shortened(name)}: write one of {', '.join(_MARKERS)}")
 
     try:

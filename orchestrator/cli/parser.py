@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
-from orchestrator.cli import commands, file_commands
+from orchestrator.cli import commands
 from orchestrator.config.corrections import suggest
 from orchestrator.storage.errors import UserError, shortened
 
@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         raise UserError(message)
 
 
-def integer(low: int, high: int) -> Any:
+def integer(low: int, high: int) -> Callable[[str], int]:
     """A converter for an option that takes an integer in these limits."""
 
     def convert(text: str) -> int:
@@ -81,7 +81,7 @@ def integer(low: int, high: int) -> Any:
     return convert
 
 
-def number(low: float, high: float) -> Any:
+def number(low: float, high: float) -> Callable[[str], float]:
     """A converter for an option that takes a finite number in these limits."""
 
     def convert(text: str) -> float:
@@ -105,6 +105,16 @@ Command = Callable[[argparse.Namespace], int]
 _MAX_RESOURCES = 100_000  # as in the file; its module is heavy to import
 _MAX_PRICE = 1_000_000  # of a GPU-hour
 _MARK_EXAMPLE = "--task gsm8k --input completions.jsonl --output marked.parquet"
+
+
+def marker(text: str) -> str:
+    """A marker of `task: file`, or a reference to a function, for argparse."""
+    known = ("number", "letter", "expression", "text")
+    if text not in known and ":" not in text:
+        raise argparse.ArgumentTypeError(
+            f"{shortened(text, 40)}: write {', '.join(known)} or package.module:function"
+        )
+    return text
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -189,8 +199,10 @@ def _add_init(subparsers: "Subparsers") -> None:
         )
     parser.add_argument(
         "--marker",
-        choices=["number", "letter", "expression", "text"],
-        help="how answers are marked (default: what fits them)",
+        type=marker,
+        metavar="MARKER",
+        help="number, letter, expression, text or a function, package.module:function "
+        "(default: what fits the answers)",
     )
     parser.add_argument(
         "--output",
@@ -261,7 +273,7 @@ def _add_select(subparsers: "Subparsers") -> None:
     parser = _add(
         subparsers,
         "select",
-        file_commands.select,
+        commands.select,
         "select a subset from a probe or difficulty table",
         "--probe probe-NAME-KEY.parquet --policy hard --budget 0.1 --out subset.parquet",
     )
@@ -283,7 +295,7 @@ def _add_select(subparsers: "Subparsers") -> None:
 
 
 def _add_mark(subparsers: "Subparsers") -> None:
-    parser = _add(subparsers, "mark", file_commands.mark, "mark stored completions", _MARK_EXAMPLE)
+    parser = _add(subparsers, "mark", commands.mark, "mark stored completions", _MARK_EXAMPLE)
     _add_task(parser, "marker=letter")
     parser.add_argument(
         "--marking",
@@ -313,7 +325,7 @@ def _add_exchange(subparsers: "Subparsers") -> None:
     importer = _add(
         subparsers,
         "import",
-        file_commands.import_,
+        commands.import_,
         "import external completions or solve rates as a probe",
         "completions.jsonl --task gsm8k --out probe.parquet",
     )
@@ -345,7 +357,7 @@ def _add_exchange(subparsers: "Subparsers") -> None:
     exporter = _add(
         subparsers,
         "export",
-        file_commands.export,
+        commands.export,
         "export a subset in another trainer's format",
         "--subset subset.parquet --task gsm8k --layout verl --out train.parquet",
     )

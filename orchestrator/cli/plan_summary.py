@@ -5,23 +5,29 @@ from collections.abc import Mapping
 from math import comb
 from typing import Any
 
+import numpy as np
+
 from orchestrator.config.experiment import value_text
 from orchestrator.config.probe import unchecked_args
 from orchestrator.cost.schedule import CHART_COLUMNS
+from orchestrator.difficulty.table import weak_signal
 from orchestrator.pipeline.estimate import probe_labels, samples_text
 from orchestrator.pipeline.manifest import changed_settings
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.pipeline.timetable import Site, time_lines, timetable
-from orchestrator.planning.cells import Cell
+from orchestrator.planning.cells import Cell, cells_of
 from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan
 from orchestrator.report.layout import wrapped
-from orchestrator.stats.power import minimum_detectable, resolution
+from orchestrator.selection.stored import same_training
+from orchestrator.stats.power import collapse_seen, minimum_detectable, resolution
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
+from tasks import OUTCOMES
 from tasks.sources.hub import cached_folder
 
 CHART_LABELS = 14  # columns of a schedule's labels and borders
+SCORED = ("correct", "error")
 HASH = re.compile(r"[0-9a-f]{16}")
 
 
@@ -33,12 +39,14 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
     plan, store = run.plan, run.store
     chart_columns = CHART_COLUMNS if width is None else min(CHART_COLUMNS, width - CHART_LABELS)
     states = {cell.cell_id: cell_state(store, cell) for cell in plan.cells}
-    untrained = [cell for cell in plan.cells if states[cell.cell_id].needs_training]
+    settled = [cell for cell in plan.cells if states[cell.cell_id].settled]
+    unsettled = [cell for cell in plan.cells if not states[cell.cell_id].settled]
+    same = same_training(store, [*settled, *unsettled])
+    untrained = [c for c in unsettled if states[c.cell_id].needs_training and c.cell_id not in same]
     started = [each for each, state in states.items() if state is CellState.RUNNING]
     last = {cell_id: CellFolder(store, cell_id).last_update() for cell_id in started}
     updates = {cell_id: update for cell_id, update in last.items() if update}
     left = {c.cell_id: c.updates - updates.get(c.cell_id, 0) for c in untrained}
-    models = [cell.probe.model for cell in plan.cells]
     tasks = {name: pool.task for name, pool in plan.pools.items()}
     return {
         "experiment": plan.name,
@@ -47,26 +55,14 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
         "notes": [
             *plan.source.warnings(plan.name),
             *_engine_notes(plan),
-            *(f"{title}: {pool.notes[-1]}" for title, pool in plan.noisy_pools.items()),
+            *(
+                f"{title}: {note}"
+                for title, pool in plan.noisy_pools.items()
+                for note in pool.notes
+                if note not in plan.pools[pool.dataset.name].notes
+            ),
         ],
-        "cells": [
-            {
-                "cell_id": cell.cell_id,
-                "name": cell.name,
-                **cell.fixed_axes,
-                "axes": cell.swept,
-                "size": cell.size,
-                "updates": cell.updates,
-                "prompts_per_update": cell.prompts_per_update,
-                "rollouts": cell.rollouts,
-                "rollouts_at_most": cell.max_rollouts,
-                "done": states[cell.cell_id] is CellState.FINISHED,
-                "stopped": states[cell.cell_id] is CellState.STOPPED,
-                "trained": states[cell.cell_id] is CellState.TRAINED,
-                "resumes_after": updates.get(cell.cell_id, 0),
-            }
-            for cell in plan.cells
-        ],
+        "cells": [_cell(cell, states[cell.cell_id], updates, same) for cell in plan.cells],
         "cells_owed": sum(not state.settled for state in states.values()),
         "changed": changed_settings(plan, store, untrained),
         "probes": _probes(run),
@@ -77,13 +73,36 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
         "datasets": [_dataset(plan, name) for name in plan.pools],
         "not_downloaded": [
             {"kind": each.kind, "hub": each.id, "revision": each.revision, "names": names}
-            for each, names in repositories(models, tasks).items()
+            for each, names in repositories([c.probe.model for c in plan.cells], tasks).items()
             if cached_folder(each) is None
         ],
         "fetch_command": fetch_command(plan.source, plan.name),
         "detectable_points": {
             name: round(minimum_detectable(*_test_size(plan, name)), 1) for name in plan.pools
         },
+        "collapse_seen": collapse_seen(len(plan.experiment.grid.seed)),
+    }
+
+
+def _cell(
+    cell: Cell, state: CellState, updates: Mapping[str, int], same: Mapping[str, Cell]
+) -> dict[str, Any]:
+    """A cell and how far it has come."""
+    return {
+        "cell_id": cell.cell_id,
+        "name": cell.name,
+        **cell.fixed_axes,
+        "axes": cell.swept,
+        "size": cell.size,
+        "updates": cell.updates,
+        "prompts_per_update": cell.prompts_per_update,
+        "rollouts": cell.rollouts,
+        "rollouts_at_most": cell.max_rollouts,
+        "done": state is CellState.FINISHED,
+        "stopped": state is CellState.STOPPED,
+        "trained": state is CellState.TRAINED,
+        "resumes_after": updates.get(cell.cell_id, 0),
+        "same_as": same[cell.cell_id].name if cell.cell_id in same else None,
     }
 
 
@@ -141,6 +160,11 @@ def _probes(run: Run) -> list[dict[str, Any]]:
     probes = []
     for spec in run.plan.probes:
         prompts, pending = run.folder(spec).prompts, run.pending(spec)
+        weak = ""
+        if spec.split == "train" and (outcomes := run.folder(spec).outcomes()).complete:
+            correct, error = (np.sum(outcomes.codes == OUTCOMES.index(o), 1) for o in SCORED)
+            size = min(cell.size for cell in cells_of(run.plan.cells, spec))
+            weak = weak_signal(correct, outcomes.codes.shape[1] - error, size)
         probes.append(
             {
                 "probe_key": spec.key,
@@ -153,6 +177,7 @@ def _probes(run: Run) -> list[dict[str, Any]]:
                 "samples_owed": pending.samples,
                 "samples_owed_at_most": pending.at_most,
                 "samples_shared": pending.shared,
+                "weak_signal": weak,
             }
         )
     return probes
@@ -189,8 +214,8 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
         lines.append(
             f"  {cell['cell_id']}  {state:<{column}}  {cell['name']}: {cell['size']} prompts, "
             f"{cell['updates']} updates × {cell['prompts_per_update']} prompts"
-            + f", up to {draws} times as many drawn"
-            * (draws > 1)
+            + f", up to {draws} times as many drawn" * (draws > 1)
+            + f"; the same prompts as {cell['same_as']}, trained once" * bool(cell["same_as"])
         )
     lines += ["", f"{len(view['cells'])} cells, {view['cells_owed']} to run"]
     lines += _changed_lines(view["changed"])
@@ -199,6 +224,8 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
         at_most, shared = probe["samples_owed_at_most"], probe["samples_shared"]
         text = samples_text(*counts, at_most=at_most, shared=shared)
         lines.append(f"probe {probe['label']}: {text}")
+        if probe["weak_signal"]:
+            lines.append(f"  warning: {probe['weak_signal']}")
     most = view["rollouts_owed_at_most"]
     discarded = f" (up to {most:,} with discarded ones)" * (most > view["rollouts_owed"])
     rollouts = f"{view['rollouts_owed']:,} rollouts{discarded}"
@@ -211,6 +238,7 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
         origin = "; ".join(f"{split}: {text}" for split, text in dataset["provenance"].items())
         details = [origin, *dataset["notes"], *dataset["overlap_text"], dataset["resolution"]]
         lines += [f"  {line}" for line in details if line]
+    lines.append(view["collapse_seen"])
     for each in view["not_downloaded"]:
         names = ", ".join(each["names"])
         lines.append(f"not downloaded: {names} ({each['hub']}@{each['revision']})")

@@ -1,7 +1,7 @@
 """What to write where a value does not fit its setting, read from the file's JSON schema. Pure."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import yaml
@@ -127,7 +127,10 @@ def _limits(schema: Schema) -> str:
 
 
 def _example(root: Schema, schema: Schema, value: Any = None) -> Any:
-    """A valid value: the wrong one where only its form is wrong, an example, or the default."""
+    """A valid value: the wrong one where only its form is wrong, an example, or the default.
+
+    Of a block, its required settings, or the first one; of named entries, one.
+    """
     schema = _resolved(root, schema)
     kind = schema.get("type")
     short = isinstance(value, str) and 0 < len(value) <= _MAX_EXAMPLE and value.isprintable()
@@ -141,17 +144,11 @@ def _example(root: Schema, schema: Schema, value: Any = None) -> Any:
         return schema.get("const", schema.get("enum", [None])[0])
     if kind == "array":
         return [_example(root, schema["items"])]
-    if kind == "object":
-        return _example_mapping(root, schema)
-    low = schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
-    return {"string": "text", "boolean": True}.get(str(kind), low)
-
-
-def _example_mapping(root: Schema, schema: Schema) -> Mapping[str, Any]:
-    """The required settings of a block, or its first one; of named entries, one."""
-    settings = schema.get("properties", {})
-    if not settings:
+    if kind == "object" and (settings := schema.get("properties")):
+        names = schema.get("required") or [*settings][:1]
+        return {name: _example(root, settings[name]) for name in names}
+    if kind == "object":  # of named entries
         inner = schema["additionalProperties"]
         return {"name": _example(root, inner if isinstance(inner, dict) else {"type": "integer"})}
-    names = schema.get("required") or [*settings][:1]
-    return {name: _example(root, settings[name]) for name in names}
+    low = schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
+    return {"string": "text", "boolean": True}.get(str(kind), low)

@@ -35,6 +35,8 @@ from orchestrator.config.entries import (
 from orchestrator.config.library_settings import check_name, declared
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.storage.errors import shortened
+from tasks import TaskError
+from tasks.reward_functions import reward_function
 
 # Settings outside of a block.
 PLAIN = (
@@ -44,6 +46,14 @@ PLAIN = (
     "match_sizes",
     "label_noise",
     "label_noise_seed",
+    "reward",
+)
+CONTROLS = frozenset(["random", "format", "flipped"])  # rewards without right answers
+REWARDS = ("score", *sorted(CONTROLS))
+MOST_WEIGHT = 1e6  # of a reward, so that no sum overflows
+_REWARD = (
+    f"write one of {', '.join(REWARDS)}, package.module:function, or weights such as "
+    "{score: 1.0, format: 0.1}"
 )
 BLOCKS = ("probe", "grpo", "lora", "evaluate")
 _OF_THE_SWEEP = "it holds for all cells of an experiment: set it on the experiment"
@@ -247,7 +257,8 @@ class Experiment(Settings):
     """What the report's comparison keeps equal between policies; with an online policy in the grid,
     rollouts by default."""
     mask_dead_groups: bool = False
-    """Exclude dead groups (all rewards equal) from the loss."""
+    """Exclude groups from the loss whose completions are all correct, or none: where the reward is
+    not correctness, only correctness then decides which groups count."""
     rollouts: Literal["decile", "trl"] = "decile"
     """What draws the completions of an update: Decile's decoder, or TRL's call of `generate`."""
     claims: tuple[str, ...] = Field(default=(), strict=False, examples=[["hard > random on gsm8k"]])
@@ -259,6 +270,11 @@ class Experiment(Settings):
     noise does to each policy. Test sets stay as they are."""
     label_noise_seed: Seed = 0
     """Decides which gold answers are replaced, and by what."""
+    reward: str | dict[str, float] = Field(default="score", examples=["random"])
+    """What training rewards: score (1 for a correct completion, else 0, unless the task's marker
+    gives others), a control, or package.module:function, a reward function of TRL's form; or
+    weights of several, such as {score: 1.0, "my_rewards:brevity": 0.2}. Controls are random (1 with
+    a probability of one half), format (1 for any answer) and flipped (1 less the score)."""
     marking: Literal["lenient", "strict"] = "lenient"
     """How answers are read for rewards and accuracy."""
     max_marking_errors: float = Field(default=0.1, ge=0, le=1)
@@ -339,6 +355,31 @@ class Experiment(Settings):
         if budget > _MAX_BUDGET:
             raise setting_error(f"budget {shortened(budget)}: write at most {_MAX_BUDGET:,}")
         return budget
+
+    @field_validator("reward", mode="before")
+    @classmethod
+    def _known_rewards(cls, reward: Any) -> Any:
+        weights = {reward: 1.0} if isinstance(reward, str) else reward
+        if not isinstance(weights, dict) or not weights:
+            raise setting_error(f"invalid reward {shown(reward)}: {_REWARD}")
+        for name, weight in weights.items():
+            if name not in REWARDS and ":" not in str(name):
+                near = suggest(str(name), REWARDS)
+                raise setting_error(f"unknown reward {shown(name)}: {_REWARD}{near}")
+            if name not in REWARDS:
+                try:
+                    reward_function(name)
+                except TaskError as error:
+                    raise setting_error(str(error)) from error
+            number = isinstance(weight, int | float) and not isinstance(weight, bool)
+            if not number or not abs(weight) <= MOST_WEIGHT:
+                raise setting_error(
+                    f"the weight of {name} is {shown(weight)}: write a number of at most "
+                    f"{MOST_WEIGHT:g}"
+                )
+        if not any(weights.values()):
+            raise setting_error(f"every weight is 0: {_REWARD}")
+        return reward
 
     @field_validator("grpo", "lora")
     @classmethod
@@ -424,6 +465,18 @@ class Experiment(Settings):
     def full_grpo(self) -> dict[str, Any]:
         """GRPO settings, with Decile's defaults filled in."""
         return settings.GRPO_DEFAULTS | settings.settled("grpo", self.grpo)
+
+    @property
+    def reward_weights(self) -> dict[str, float]:
+        """Reward -> its weight, by name; empty for the score alone."""
+        named = {self.reward: 1.0} if isinstance(self.reward, str) else self.reward
+        weights = {name: float(named[name]) for name in sorted(named) if named[name]}
+        return {} if weights == {"score": 1.0} else weights
+
+    @property
+    def reward_functions(self) -> list[str]:
+        """The rewards that are functions of the user's."""
+        return [name for name in self.reward_weights if name not in REWARDS]
 
     @property
     def batch(self) -> GrpoBatch:

@@ -13,7 +13,7 @@ import importlib.util
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def declared(section: str, site: Path | None = None) -> dict[str, str]:
     """Setting name -> annotation text, for the section `grpo`, `lora` or `vllm`."""
     fields: dict[str, str] = {}
     for package, file, name in _CLASSES[section]:
-        for node in _class_body(package, file, name, site):
+        for node in _class_body(_path(package, file, site), name):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 setting = node.target.id
                 fields[setting] = _DOCUMENTED.get(setting) or ast.unparse(node.annotation)
@@ -91,7 +91,7 @@ def accepted_words(section: str, name: str, site: Path | None = None) -> tuple[s
     """The only strings that a setting accepts; empty if it accepts any string, or none."""
     annotation = declared(section, site)[name]
     if annotation == "str" and section == "grpo":
-        text = _source(*_TRAINER)
+        text = _path(*_TRAINER).read_text(encoding="utf-8")
         compared = re.findall(_COMPARISON.format(re.escape(name)), text)
         return tuple(sorted({word for part in compared for word in re.findall(r'"(\w+)"', part)}))
     kinds: ast.AST = ast.parse(annotation, mode="eval")
@@ -101,8 +101,13 @@ def accepted_words(section: str, name: str, site: Path | None = None) -> tuple[s
         kinds, names = aliases[(names - {"None"}).pop()], {"Literal"}
     for enum in sorted(names - {"Literal"}):
         for package, file in _ENUM_FILES:
-            if words := tuple(_enum_values(package, file, enum)):
-                return words
+            members = [
+                str(node.value.value)
+                for node in _class_body(_path(package, file), enum)
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            ]
+            if members:
+                return tuple(members)
     if "Literal" in names and "str" not in names:
         constants = [node.value for node in ast.walk(kinds) if isinstance(node, ast.Constant)]
         return tuple(value for value in constants if isinstance(value, str))
@@ -161,7 +166,7 @@ def _literal_aliases(site: Path | None) -> dict[str, ast.expr]:
     """The names that vLLM defines as Literal[...] of constants."""
     aliases: dict[str, ast.expr] = {}
     for package, file in _ALIAS_FILES:
-        for node in _tree(package, file, site).body:
+        for node in _tree(_path(package, file, site)).body:
             target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", 0)
             value = getattr(node, "value", None)
             if isinstance(target, ast.Name) and isinstance(value, ast.Subscript):
@@ -171,29 +176,23 @@ def _literal_aliases(site: Path | None) -> dict[str, ast.expr]:
     return aliases
 
 
-def _enum_values(package: str, file: str, name: str) -> Iterator[str]:
-    for node in _class_body(package, file, name):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            yield str(node.value.value)
-
-
-def _class_body(package: str, file: str, name: str, site: Path | None = None) -> list[ast.stmt]:
+def _class_body(source: Path, name: str) -> list[ast.stmt]:
     """The statements of a class at the top of a file; none if the file has no such class."""
-    tree = _tree(package, file, site)
-    return next((n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), [])
+    body = _tree(source).body
+    return next((n.body for n in body if isinstance(n, ast.ClassDef) and n.name == name), [])
 
 
 @cache
-def _tree(package: str, file: str, site: Path | None = None) -> ast.Module:
-    return ast.parse(_source(package, file, site))
+def _tree(source: Path) -> ast.Module:
+    return ast.parse(source.read_text(encoding="utf-8"))
 
 
-@cache
-def _source(package: str, file: str, site: Path | None = None) -> str:
+def _path(package: str, file: str, site: Path | None = None) -> Path:
+    """A file of an installed package. Raises ModuleNotFoundError."""
     folder = _folder(package, site)
     if folder is None:
         raise ModuleNotFoundError(f"{package} is not installed: pip install -e .")
-    return (folder / file).read_text(encoding="utf-8")
+    return folder / file
 
 
 def _folder(package: str, site: Path | None) -> Path | None:

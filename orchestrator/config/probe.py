@@ -1,7 +1,7 @@
 """The blocks `probe` and `evaluate`: how completions are drawn and counted, and by which engine."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -51,8 +51,11 @@ def check_engine_args(engine: str, values: Mapping[str, Any], python: str | None
     known = declared_args(engine, spec, site)
     for name, value in values.items():
         message = _wrong_name(engine, spec, known, name)
-        if not message and (expected := _expected(engine, spec, known, site, name, value)):
-            message = f"{name} is {shown(value)}: write {expected}"
+        if not message:
+            words = accepted_words(engine, name, site) if spec.library and known else ()
+            annotation = (known or {}).get(name, "Any")
+            if expected := _expected(value, annotation, words, spec.limits.get(name)):
+                message = f"{name} is {shown(value)}: write {expected}"
         if message := message or spec.check(name, value):
             raise setting_error(message, "engine_args", name)
     if missing := [name for name in spec.required if name not in values]:
@@ -129,27 +132,20 @@ def _wrong_name(
 
 
 def _expected(
-    engine: str,
-    spec: EngineArgs,
-    known: Mapping[str, str] | None,
-    site: Path | None,
-    name: str,
-    value: Any,
+    value: Any, annotation: str, words: Sequence[str], limits: tuple[float, float] | None
 ) -> str | None:
     """The valid values of a setting, if the value is plainly not one of them."""
     if value is None:
         return "a value, or leave it out"
-    annotation = (known or {}).get(name, "Any")
-    words = accepted_words(engine, name, site) if spec.library and known else ()
     if words and value not in words:
         return f"one of {', '.join(words)}{suggest(str(value), words)}"
     if expected := expected_type(annotation, value):
         return expected
     if not _bounded(value):
         return f"finite numbers of at most {_MOST:,}"
-    if name not in spec.limits:
+    if limits is None:
         return None
-    least, most = spec.limits[name]
+    least, most = limits
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return None if is_number and least <= value <= most else f"a number from {least:,} to {most:,}"
 

@@ -145,12 +145,28 @@ for _tag, _pattern in _NUMBERS.items():
 def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
     """The file's content, and the line (from 1) of every path of keys and indices in it.
 
-    Raises UserError with the line of what is not valid YAML, or of a duplicate key.
+    Raises UserError where it cannot be read, and with the line of what is not valid YAML, or of a
+    duplicate key.
     """
-    text = _read(file)
     try:
-        if line := _first_deep_line(text):
-            raise _too_deep(f"{file}:{line}")
+        data = file.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        reason = getattr(error, "strerror", None) or "its name is not valid"
+        raise UserError(
+            f"{one_line(str(file))}: cannot be read ({reason}): "
+            "write the path of a file such as experiments.yaml"
+        ) from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{file}:{line}: byte 0x{data[error.start]:02x} is not UTF-8 text: "
+            "remove it, or save the file as UTF-8"
+        ) from error
+    try:
+        if deep := _first_deep_line(text):
+            raise _too_deep(f"{file}:{deep}")
         loader = _Loader(text)
         root = loader.get_single_node()
         index = _LineIndex(file, loader)
@@ -161,25 +177,6 @@ def load(file: Path) -> tuple[Any, dict[YamlPath, int]]:
     except yaml.YAMLError as error:
         line, message = syntax_error(text, error)
         raise UserError(f"{file}:{line}: not valid YAML: {message}") from error
-
-
-def _read(file: Path) -> str:
-    try:
-        data = file.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        reason = getattr(error, "strerror", None) or "its name is not valid"
-        raise UserError(
-            f"{one_line(str(file))}: cannot be read ({reason}): "
-            "write the path of a file such as experiments.yaml"
-        ) from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{file}:{line}: byte 0x{data[error.start]:02x} is not UTF-8 text: "
-            "remove it, or save the file as UTF-8"
-        ) from error
 
 
 def _first_deep_line(text: str) -> int | None:

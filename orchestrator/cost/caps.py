@@ -18,7 +18,7 @@ from orchestrator.planning.cells import Cell, axis_names
 
 
 class Usage(NamedTuple):
-    """Wall-clock seconds of an experiment's runs, and GPU-seconds of its probes and cells."""
+    """Wall-clock seconds, and GPU-seconds of probes and cells, of past runs or remaining work."""
 
     seconds: float = 0.0
     gpu_seconds: float = 0.0
@@ -66,15 +66,13 @@ class UsageMeter:
         return {**usage, "begun": sorted(self.started)}
 
 
-class ProjectedCost(NamedTuple):
-    """What remaining work would add to the usage: wall-clock seconds and GPU-seconds."""
-
-    seconds: float
-    gpu_seconds: float
+def has_cap(experiment: Experiment) -> bool:
+    """Whether the hours or the GPU-hours of an experiment are capped."""
+    return experiment.max_gpu_hours is not None or experiment.max_hours is not None
 
 
-def exceeded_cap(experiment: Experiment, usage: Usage, projected: ProjectedCost) -> str:
-    """The cap that would be exceeded, with the figures; empty if none would be."""
+def exceeded_cap(experiment: Experiment, usage: Usage, projected: Usage) -> str:
+    """The cap that `projected` further usage would exceed, with the figures; empty if none."""
     hours, gpu_hours = experiment.max_hours, experiment.max_gpu_hours
     for name, unit, cap, used, more in (
         ("max_gpu_hours", "GPU-hours", gpu_hours, usage.gpu_seconds, projected.gpu_seconds),
@@ -106,8 +104,7 @@ class CellQueue:
     ) -> None:
         self.experiment, self.forecast, self.meter = experiment, forecast, meter
         self.cap = ""  # the cap that closed the queue, with its figures
-        caps = (experiment.max_gpu_hours, experiment.max_hours)
-        self.capped = any(cap is not None for cap in caps)
+        self.capped = has_cap(experiment)
         self._blocks = [list(block) for block in blocks if block]
         self._blocks.sort(key=lambda block: not self._has_started(block))
         self._current: list[Cell] = []  # cells of a started block that have not started yet
@@ -148,8 +145,8 @@ class CellQueue:
         self.forecast.cell_ended(cell)
         self.meter.cell_ended(cell)
 
-    def _projected_with(self, block: Sequence[Cell]) -> ProjectedCost:
-        """The cost of the probes and running cells that remain, and of one more block."""
+    def _projected_with(self, block: Sequence[Cell]) -> Usage:
+        """The usage of the probes and running cells that remain, and of one more block."""
         jobs, capacity = (
             self.forecast.jobs([*self._running.values(), *block]),
             self.forecast.capacity,
@@ -157,9 +154,9 @@ class CellQueue:
         probe_seconds = self.forecast.probe_seconds()
         seconds = probe_seconds + makespan(pack(jobs, capacity))
         if capacity.unit != "GPU":
-            return ProjectedCost(seconds, 0.0)
+            return Usage(seconds)
         gpus = len(capacity.devices)
-        return ProjectedCost(seconds, probe_seconds * gpus + device_seconds(jobs))
+        return Usage(seconds, probe_seconds * gpus + device_seconds(jobs))
 
     def dropped_json(self) -> dict[str, Any]:
         """The cap that closed the queue and the cells it left out; empty if there are none."""
@@ -187,8 +184,7 @@ def make_queue(
     def seconds(cell: Cell) -> float:
         return order[cell.cell_id].seconds if cell.cell_id in order else 0.0
 
-    capped = experiment.max_gpu_hours is not None or experiment.max_hours is not None
-    blocks = make_blocks(cells, seconds, by_seed=capped)
+    blocks = make_blocks(cells, seconds, by_seed=has_cap(experiment))
     ordered = [cell for block in blocks for cell in block]
     forecast = Forecast(ordered, costs, capacity, probes, updates)
     return CellQueue(blocks, experiment, forecast, meter)

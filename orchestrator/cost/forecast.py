@@ -153,12 +153,6 @@ class Work(NamedTuple):
         return self.training * correction.training + self.evaluation * correction.evaluation
 
 
-def work_until(cell: Cell, update: int, cost: Cost) -> Work:
-    """Estimated seconds until a cell has completed this many updates, without its start."""
-    evaluated = evaluations_until(cell, update) / evaluations_until(cell, cell.updates)
-    return Work(cost.training * update / cell.updates, cost.evaluation * evaluated)
-
-
 class Forecast:
     """The estimates of a sweep, updated as it runs.
 
@@ -294,7 +288,10 @@ class Forecast:
         self._running.pop(cell.cell_id, None)
 
     def _work(self, cell: Cell, update: int) -> Work:
-        return work_until(cell, min(update, cell.updates), self.costs[cell.cell_id])
+        """Estimated seconds until a cell has completed this many updates, without its start."""
+        cost, update = self.costs[cell.cell_id], min(update, cell.updates)
+        evaluated = evaluations_until(cell, update) / evaluations_until(cell, cell.updates)
+        return Work(cost.training * update / cell.updates, cost.evaluation * evaluated)
 
     def corrections(self) -> Work:
         """Measured seconds per estimated second over all cells; 1 before anything is measured.
@@ -366,8 +363,3 @@ class Forecast:
         if not running and seconds:
             return left_between_reports(seconds, 0.0, now - self._event_at, now)
         return TimeLeft(seconds, now, max((left.due for left in running), default=inf))
-
-    def seconds_left(self) -> float | None:
-        """Seconds until all probes and cells have ended; None if unknown."""
-        left = self.left()
-        return None if left is None else left.seconds

@@ -177,7 +177,14 @@ def gantt(
     rows = []
     for (device, number), lane in list(lanes.items())[:MAX_CHART_ROWS]:
         label = f"{capacity.unit} {device}" if number == 0 else ""
-        rows.append(f"{label:<{label_width}} |{_bars(lane, total, width)}|")
+        bars = [" "] * width
+        for placement in lane:
+            first, last = (round(t / total * width) for t in (placement.start, placement.end))
+            length = last - first
+            if length > 0:
+                name = placement.job.name[: length - 1]
+                bars[first:last] = f"{name:─<{length - 1}}┤"[-length:]
+        rows.append(f"{label:<{label_width}} |{''.join(bars)}|")
     if len(lanes) > len(rows):
         rows.append(f"{'':<{label_width}}  … and {len(lanes) - len(rows)} more rows")
     return rows
@@ -193,14 +200,3 @@ def _lanes(placements: Sequence[Placement]) -> dict[tuple[int, int], list[Placem
                 number += 1
             lanes.setdefault((device, number), []).append(placement)
     return dict(sorted(lanes.items()))
-
-
-def _bars(lane: Sequence[Placement], total: float, width: int) -> str:
-    line = [" "] * width
-    for placement in lane:
-        first, last = (round(t / total * width) for t in (placement.start, placement.end))
-        length = last - first
-        if length > 0:
-            name = placement.job.name[: length - 1]
-            line[first:last] = f"{name:─<{length - 1}}┤"[-length:]
-    return "".join(line)

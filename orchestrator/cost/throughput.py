@@ -450,7 +450,10 @@ def cell_workload(plan: Plan, cell: Cell, expected: Expected) -> Workload:
             expected.test.prompt,
             settings.samples,
         ),
-        live=expected.live if skips_dead_groups(cell.grpo, masked=cell.mask_dead_groups) else 1.0,
+        live=expected.live
+        if skips_dead_groups(cell.grpo, masked=cell.mask_dead_groups)
+        and (cell.mask_dead_groups or not cell.reward)
+        else 1.0,
         recompute=_recomputes(cell.grpo, cell.resources),
         trl_draws=bool(cell.why_trl_draws),
         vllm=bool(cell.grpo.get("use_vllm")),

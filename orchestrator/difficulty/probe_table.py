@@ -1,14 +1,19 @@
 """The difficulty tables of the probes of a plan."""
 
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
 
+from orchestrator.config.entries import build_policy
+from orchestrator.difficulty.agreement import agreement_of_rows, with_suspected
 from orchestrator.difficulty.table import difficulty_of_codes
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.outcomes import Outcomes
+from orchestrator.probing.probe_folder import ProbeFolder, WrongAnswers
 from orchestrator.storage.proof import canonical_hash
+from policies import reads_answers
 
 
 def table_file(plan: Plan, spec: ProbeSpec, page: Path) -> Path:
@@ -31,28 +36,50 @@ def difficulty_of(plan: Plan, spec: ProbeSpec, outcomes: Outcomes) -> pa.Table:
 class CellTables:
     """The difficulty tables of the cells that share a probe's samples, each computed once.
 
-    Cells may differ in K, in how truncated samples count, and in the size of a group.
+    Cells may differ in K, in how truncated samples count, and in the size of a group. The samples'
+    answers are read for the first cell whose policy needs them.
     """
 
-    def __init__(self, outcomes: Outcomes) -> None:
-        self._outcomes = outcomes
-        self._tables: dict[tuple[int, str, int], pa.Table] = {}
+    def __init__(self, outcomes: Outcomes, folder: ProbeFolder | None = None) -> None:
+        self._outcomes, self._folder = outcomes, folder
+        self._tables: dict[tuple[int, str, int, bool], pa.Table] = {}
 
-    def of(self, cell: Cell) -> pa.Table:
-        """The table of the cell's own first K samples of each prompt."""
-        return self.with_group(cell.probe, cell.batch.group_size)
+    @cached_property
+    def _wrong(self) -> WrongAnswers:
+        assert self._folder is not None, "only subsets need answers"
+        return self._folder.with_wrong_answers()[1]
 
-    def with_group(self, spec: ProbeSpec, group_size: int) -> pa.Table:
-        """The table of the first K samples of each prompt, K and the rest as in `spec`."""
+    def of(self, cell: Cell, *, answers: bool = False) -> pa.Table:
+        """The table of the cell's own first K samples of each prompt.
+
+        Its column `suspected` is filled with `answers`, and where the cell's subset depends on it.
+        """
+        answers |= reads_answers(build_policy(cell.rule))
+        answers |= any(reads_answers(build_policy(rule)) for rule in cell.match)
+        return self.with_group(cell.probe, cell.batch.group_size, answers=answers)
+
+    def with_group(self, spec: ProbeSpec, group_size: int, *, answers: bool = False) -> pa.Table:
+        """The table of the first K samples of each prompt, K and the rest as in `spec`.
+
+        With `answers`, its column `suspected` is filled.
+        """
         settings = spec.settings
-        key = settings.samples, settings.count_truncated, group_size
+        key = settings.samples, settings.count_truncated, group_size, answers
         if key not in self._tables:
             prompts = self._outcomes.prompts
-            self._tables[key] = difficulty_of_codes(
+            scores = self._outcomes.scores
+            table = difficulty_of_codes(
                 prompts.ids(prompts.order),
                 prompts.column("tier").combine_chunks().take(pa.array(prompts.order)),
                 self._outcomes.by_id[:, : settings.samples],
+                scores=None if scores is None else scores[prompts.order, : settings.samples],
                 count_truncated=settings.count_truncated,
                 group_size=group_size,
             )
+            if answers:
+                first = self._wrong.sample < settings.samples
+                texts = self._wrong.answers.filter(pa.array(first))
+                agreed = agreement_of_rows(self._wrong.row[first], texts, table)
+                table = with_suspected(table, agreed)
+            self._tables[key] = table
         return self._tables[key]

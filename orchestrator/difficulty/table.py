@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.difficulty.agreement import agreement, with_suspected
 from orchestrator.difficulty.estimates import (
     Prior,
     counts,
@@ -50,8 +51,9 @@ def difficulty(
 ) -> pa.Table:
     """One row per prompt, sorted by prompt_id: counts by outcome, pass rate, interval, estimates.
 
-    `samples` needs the columns prompt_id and outcome; without `sample`, `first` is null. `tiers`
-    maps prompt_id to tier; all its prompts are in the table, sampled or not. An error counts in `n`
+    `samples` needs the columns prompt_id and outcome; without `sample`, `first` is null, and
+    without `extracted`, the extracted answers, `suspected` is (see `agreement`). `tiers` maps
+    prompt_id to tier; all its prompts are in the table, sampled or not. An error counts in `n`
     and `error`, but not in `scorable` and the pass rate; so does a truncated sample with
     count_truncated="exclude". `posterior` and `learnability` (of groups of `group_size`) are based
     on the prior fitted to this pool. `short` marks prompts with fewer than `samples_per_prompt`
@@ -73,9 +75,18 @@ def difficulty(
         at = pc.equal(samples["sample"], 0).to_numpy()
         first[row[at]] = code[at]
     by_outcome = table.reshape(-1, len(OUTCOMES)).T
-    return _table(
-        ids, tier, by_outcome, first, count_truncated, group_size, samples_per_prompt or 0
+    sums = None
+    if "score" in samples.column_names:
+        counted = ~np.isin(code, [OUTCOMES.index(name) for name in UNSCORED[count_truncated]])
+        correct = pa.array((code == OUTCOMES.index("correct")).astype(float))
+        values = pc.coalesce(samples["score"], correct).to_numpy()[counted]
+        sums = np.array([np.bincount(row[counted], values**p, len(ids)) for p in (1, 2)])
+    rated = _table(
+        ids, tier, by_outcome, first, count_truncated, group_size, samples_per_prompt or 0, sums
     )
+    if "extracted" in samples.column_names:
+        rated = with_suspected(rated, agreement(samples, rated))
+    return rated
 
 
 def difficulty_of_codes(
@@ -83,18 +94,25 @@ def difficulty_of_codes(
     tiers: pa.Array,
     codes: np.ndarray,
     *,
+    scores: np.ndarray | None = None,
     count_truncated: Literal["wrong", "exclude"] = "wrong",
     group_size: int = 8,
 ) -> pa.Table:
     """The table of `difficulty` from outcomes as codes [prompts, K], for prompts sorted by id.
 
-    A code is a position in OUTCOMES; any other value is a sample that is not drawn.
+    A code is a position in OUTCOMES; any other value is a sample that is not drawn. `scores`:
+    [prompts, K], None where they are 1 for a correct sample and 0 for any other.
     """
     by_outcome = np.empty((len(OUTCOMES), len(codes)), dtype=np.int32)
     for code, counted in enumerate(by_outcome):
         counted[:] = np.count_nonzero(codes == code, axis=1)
     first = np.where(codes[:, 0] < len(OUTCOMES), codes[:, 0].astype(np.int8), -1)
-    return _table(ids, tiers, by_outcome, first, count_truncated, group_size, codes.shape[1])
+    sums = None
+    if scores is not None:
+        unscored = [OUTCOMES.index(name) for name in UNSCORED[count_truncated]]
+        scored = (codes < len(OUTCOMES)) & ~np.isin(codes, unscored)
+        sums = np.array([np.sum(scores**p, axis=1, where=scored) for p in (1, 2)])
+    return _table(ids, tiers, by_outcome, first, count_truncated, group_size, codes.shape[1], sums)
 
 
 def _table(
@@ -105,11 +123,19 @@ def _table(
     count_truncated: str,
     group_size: int,
     samples_per_prompt: int,
+    sums: np.ndarray | None = None,
 ) -> pa.Table:
-    """The table, from counts [outcomes, prompts] and the code of each prompt's sample 0 or -1."""
+    """The table, from counts [outcomes, prompts] and the code of each prompt's sample 0 or -1.
+
+    sums: [2, prompts], of the scores and of their squares; None where scores are correctness.
+    """
     by_outcome: dict[str, np.ndarray] = dict(zip(OUTCOMES, outcomes, strict=True))
     n = outcomes.sum(axis=0, dtype=np.int32)
     scorable = n - np.sum([by_outcome[name] for name in UNSCORED[count_truncated]], axis=0)
+    total, squares = (by_outcome["correct"],) * 2 if sums is None else sums
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.round(total / scorable, 12)  # equal means tie, in any order of summation
+        variance = np.maximum(0.0, np.round(squares - total * mean, 12)) / (scorable - 1)
     prior = fit_prior(by_outcome["correct"], scorable)
     columns: dict[str, Any] = {
         **by_outcome,
@@ -121,6 +147,9 @@ def _table(
         "scorable": scorable,
         "first": pa.array(OUTCOMES).take(pa.array(first, mask=first < 0)),
         "short": n < samples_per_prompt,
+        "suspected": pa.nulls(len(ids), pa.bool_()),
+        "score": pa.array(mean, mask=scorable < 1),
+        "score_sd": pa.array(np.sqrt(variance), mask=scorable < 2),
     }
     return pa.table({f.name: pa.array(columns[f.name]).cast(f.type) for f in DIFFICULTY})
 
@@ -154,6 +183,26 @@ def outcome_histogram(table: pa.Table, bins: int) -> np.ndarray:
     return histogram
 
 
+def weak_signal(successes: np.ndarray, scorable: np.ndarray, size: int) -> str:
+    """What to change where fewer than `size` prompts were solved in some samples only; else empty.
+
+    successes, scorable: [prompts], of a complete probe. Empty where prompts have one sample each
+    and not all are alike: one sample cannot show which prompts are solved sometimes.
+    """
+    if scorable.max(initial=0) < 2 and 0 < successes.sum() < scorable.sum():
+        return ""
+    mixed = int(np.count_nonzero((successes > 0) & (successes < scorable)))
+    if mixed >= size:
+        return ""
+    never, always = np.count_nonzero(successes == 0), np.count_nonzero(successes == scorable)
+    easier = "use a stronger model, easier data or more samples"
+    advice = easier if never >= always else "use harder data or more samples"
+    return (
+        f"only {mixed:,} of {len(successes):,} prompts can give a signal (solved in some samples, "
+        f"failed in others), fewer than a subset's {size:,}: {advice}"
+    )
+
+
 @dataclass(frozen=True)
 class Summary:
     """Summary of a probe and of the subset that a policy selects from it; plain values."""
@@ -168,6 +217,7 @@ class Summary:
     failures: dict[str, float]  # of the subset's samples: shares of FAILURES
     pass_rate: float | None  # the subset's mean
     unsolved: int  # prompts of the subset without a correct sample
+    suspected: int | None  # prompts of the subset; None where answers were not read
     learnable: float | None  # the subset's expected share of live groups, before training
     ties: Ties | None  # None for a policy without scores
     overlap: float  # expected share that a second probe would choose again, ties broken anew
@@ -221,6 +271,7 @@ def summarise(
         failures={o: count / max(1, sum(failed.values())) for o, count in failed.items()},
         pass_rate=pc.mean(subset["pass_rate"]).as_py(),
         unsolved=int(np.count_nonzero(counts(subset, "successes") == 0)),
+        suspected=pc.sum(subset["suspected"]).as_py(),
         learnable=pc.mean(subset["learnability"]).as_py(),
         ties=ties_of(rule, table, chosen),
         overlap=expected_overlap(again(same_ties=False), members),

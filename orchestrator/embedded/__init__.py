@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-EMBEDDED = ("tiny", "tiny-arithmetic")
+EMBEDDED = ("tiny", "tiny-arithmetic", "tiny-plus-minus")
 
 
 def embedded_path(name: str) -> Path:

@@ -1,7 +1,8 @@
 """Group outcomes while training -> learnable %, and why updates teach nothing. Pure.
 
 Counted from our own record of each group's correctness, never from the trainer's logs: those mix
-in shaped rewards, and report the spread of a batch as that of a group.
+in shaped rewards, and report the spread of a batch as that of a group. A group whose rewards differ
+while its correctness does not is a phantom: it moves the weights, and says nothing about answers.
 """
 
 from bisect import bisect_left
@@ -25,9 +26,14 @@ def is_live(rewards: Rewards) -> bool:
     return len(known) > 1
 
 
-def kind_of(rewards: Rewards) -> str:
+def correctness(outcomes: Sequence[str]) -> list[float | None]:
+    """1.0 for correct, 0.0 for any other outcome, None where marking failed."""
+    return [None if o == "error" else float(o == "correct") for o in outcomes]
+
+
+def kind_of(correct: Rewards) -> str:
     """live, all_right, all_wrong, or unmarked where no completion could be marked."""
-    known = [r for r in rewards if r is not None]
+    known = [r for r in correct if r is not None]
     if not known:
         return "unmarked"
     if is_live(known):
@@ -36,8 +42,10 @@ def kind_of(rewards: Rewards) -> str:
 
 
 class Tally(NamedTuple):
-    """Counts over some groups. live + all_right + all_wrong + unmarked = groups.
+    """Counts over some groups, by correctness. live + all_right + all_wrong + unmarked = groups.
 
+    `rewarded`: groups whose rewards differ, so that they have advantages; `phantom`: those of them
+    whose correctness does not differ; `shaped`: groups with a reward that is not correctness.
     `all_wrong_truncated`: all-wrong groups of which at least half of the completions were cut by
     the token limit without an answer. Tokens are generated ones. `marked`: completions whose
     marking did not fail. `other_…`: by the reading that rewards do not use.
@@ -57,11 +65,16 @@ class Tally(NamedTuple):
     marked: int = 0
     other_correct: int = 0
     other_marked: int = 0
+    rewarded: int = 0
+    phantom: int = 0
+    shaped: int = 0
 
 
 def tally(group: Mapping[str, Any]) -> Tally:
     """One row of `groups` (rewards, outcomes, other_outcomes and tokens of its G completions)."""
-    kind, outcomes, others = kind_of(group["rewards"]), group["outcomes"], group["other_outcomes"]
+    rewards, outcomes, others = group["rewards"], group["outcomes"], group["other_outcomes"]
+    correct = correctness(outcomes)
+    kind, rewarded = kind_of(correct), is_live(rewards)
     tokens, generated = group["tokens"], sum(group["tokens"])
     cut = [o == "truncated" for o in outcomes]
     return Tally(
@@ -76,6 +89,9 @@ def tally(group: Mapping[str, Any]) -> Tally:
         marked=len(outcomes) - outcomes.count("error"),
         other_correct=others.count("correct"),
         other_marked=len(others) - others.count("error"),
+        rewarded=int(rewarded),
+        phantom=int(rewarded and kind != "live"),
+        shaped=int(rewards != correct),
     )
 
 
@@ -165,7 +181,10 @@ def training_metrics(
     of its groups (`live`, `all_right`, `all_wrong`, of those `truncated`) and of its generated
     tokens (`live_tokens`, absent where there are none). `train/accuracy` is absent where no
     completion of the update could be marked, and `train/accuracy_other_reading` is what it would be
-    under the reading that rewards do not use.
+    under the reading that rewards do not use. Where rewards are not correctness,
+    `train/rewarded_pct` and `train/phantom_pct` are the percentages of groups whose rewards differ,
+    and of those among them whose correctness does not; `train/reward/<name>` is the mean of each
+    component of the reward.
 
     With the groups that were `discarded`: `train/learnable_drawn_pct` is the mean up to the update
     over all groups drawn, and `train/discarded_pct` the percentage of the update's rollouts that
@@ -184,6 +203,10 @@ def _metrics(counts: Tally, learnable: float) -> dict[str, float]:
         "train/accuracy": (counts.correct, counts.marked),
         "train/accuracy_other_reading": (counts.other_correct, counts.other_marked),
     }
+    shaped = {
+        "train/rewarded_pct": 100 * counts.rewarded / max(1, counts.groups),
+        "train/phantom_pct": 100 * counts.phantom / max(1, counts.groups),
+    }
     return {
         "train/learnable_pct": 100 * learnable,
         "train/live_pct": 100 * shares.live,
@@ -191,7 +214,7 @@ def _metrics(counts: Tally, learnable: float) -> dict[str, float]:
         "train/all_wrong_pct": 100 * shares.all_wrong,
         "train/truncated_pct": 100 * shares.truncated,
         **{name: part / whole for name, (part, whole) in parts.items() if whole},
-    }
+    } | (shaped if counts.shaped else {})
 
 
 class GroupRecorder:
@@ -212,6 +235,8 @@ class GroupRecorder:
         self.seen: Counter[str] = Counter()
         self.discarded: list[dict[str, Any]] | None = None if discarded is None else []
         self.discarded_tallies: dict[int, Tally] = {}
+        # update -> name of a component -> its sum and number of values, of groups trained on
+        self._components: dict[int, dict[str, tuple[float, int]]] = {}
         self._updates: list[int] = []  # those of `tallies`, in rising order
         # By position in `_updates`, as far as they are known: the sums up to there of the shares of
         # live groups, of those trained on and of those drawn.
@@ -227,6 +252,10 @@ class GroupRecorder:
         before = self.tallies.get(row["update"], Tally())
         self.tallies[row["update"]] = total([before, tally(row)])
         self._forget_sums(row["update"])
+        for name, values in row["components"] or []:
+            sums = self._components.setdefault(row["update"], {})
+            known, (value, count) = [v for v in values if v is not None], sums.get(name, (0.0, 0))
+            sums[name] = value + sum(known), count + len(known)
 
     def _discard(self, row: dict[str, Any]) -> None:
         assert self.discarded is not None, "this policy discards no groups"
@@ -253,14 +282,15 @@ class GroupRecorder:
     ) -> None:
         """Record some groups: completions in order, each prompt's group contiguous.
 
-        Each mapping holds prompt_id, tier, reward (None where marking failed), outcome,
-        other_outcome, tokens.
+        Each mapping holds prompt_id, tier, reward (None where it is unknown), score, outcome,
+        other_outcome, tokens, and by name the components of the reward.
         """
         for start in range(0, len(completions), group_size):
             group = completions[start : start + group_size]
             ids = {c["prompt_id"] for c in group}
             if len(ids) != 1:
                 raise RuntimeError(f"update {update}: one group holds the prompts {sorted(ids)}")
+            names = group[0]["components"]
             row = {
                 "update": update,
                 "prompt_id": group[0]["prompt_id"],
@@ -269,6 +299,8 @@ class GroupRecorder:
                 "outcomes": [c["outcome"] for c in group],
                 "other_outcomes": [c["other_outcome"] for c in group],
                 "tokens": [c["tokens"] for c in group],
+                "scores": [c["score"] for c in group],
+                "components": [(n, [c["components"][n] for c in group]) for n in names],
             }
             (self._discard if discarded else self._keep)(row)
 
@@ -294,6 +326,8 @@ class GroupRecorder:
             self._live_sums.append((before[0] + shares[0], before[1] + shares[1]))
         of_kept, of_drawn = (each / count for each in self._live_sums[count - 1])
         metrics = _metrics(self.tallies[update], of_kept)
+        for name, (value, number) in self._components.get(update, {}).items():
+            metrics |= {f"train/reward/{name}": value / number} if number else {}
         if self.discarded is None:
             return metrics
         lost_rollouts = self.discarded_tallies.get(update, Tally()).rollouts
@@ -318,7 +352,7 @@ HARDER = {
 }
 # Policies that take the easiest or hardest prompts already, or the most learnable ones.
 MIDDLING = ("middle", "learnable")
-EASIEST = (*MIDDLING, "easy", "base_right")
+EASIEST = ("easy", "base_right")
 HARDEST = ("hard", "hardest_nonzero", "base_wrong")
 
 ALL_DISCARDED = "every group drawn was discarded: raise max_draws, or choose from another subset"
@@ -327,13 +361,18 @@ ALL_DISCARDED = "every group drawn was discarded: raise max_draws, or choose fro
 RateChange = Callable[[str], float]
 
 
-def explain_dead_groups(cell: Cell, tally: Tally, rate_change: RateChange) -> str | None:
+def explain_dead_groups(
+    cell: Cell, tally: Tally, rate_change: RateChange, pass_rate: Callable[[], float]
+) -> str | None:
     """Why these groups teach nothing and what to change in this cell; None where enough are live.
 
     Other prompts are advised only where there are any: `rate_change` says how much easier (above
-    0) or harder those of another policy are. For people: "7 of 8 groups all wrong, 5 of them
-    truncated: raise grpo.max_completion_length (250)".
+    0) or harder those of another policy are. `pass_rate`: the mean of the cell's prompts in the
+    probe, nan if unknown; larger groups are not advised where it is 0 or 1. For people: "7 of 8
+    groups all wrong, 5 of them truncated: raise grpo.max_completion_length (250)".
     """
+    if {"random", "format"} & cell.reward.keys():  # these rewards differ in any group
+        return None
     if cell.online and tally.groups == 0:
         return ALL_DISCARDED
     if tally.groups == 0 or tally.live > HARDLY_ANY * tally.groups:
@@ -348,10 +387,12 @@ def explain_dead_groups(cell: Cell, tally: Tally, rate_change: RateChange) -> st
     parts[0] = f"{counts[kinds[0]]} of {tally.groups} groups {kinds[0]}"
     if cut := tally.all_wrong_truncated:
         parts[kinds.index("all wrong")] += f", {cut} of them truncated"
-    return f"{', '.join(parts)}: {_advice(cell, tally, kinds[0], rate_change)}"
+    return f"{', '.join(parts)}: {_advice(cell, tally, kinds[0], rate_change, pass_rate)}"
 
 
-def _advice(cell: Cell, tally: Tally, kind: str, rate_change: RateChange) -> str:
+def _advice(
+    cell: Cell, tally: Tally, kind: str, rate_change: RateChange, pass_rate: Callable[[], float]
+) -> str:
     temperature = float(cell.grpo["temperature"])
     if kind == "unmarked":
         return "the marker fails, run decile doctor"
@@ -363,7 +404,13 @@ def _advice(cell: Cell, tally: Tally, kind: str, rate_change: RateChange) -> str
     else:
         changes = _harder(cell, rate_change)
         changes += [f"raise grpo.temperature ({temperature:g})"] if temperature < 1 else []
-    changes.append(f"raise grpo.num_generations ({cell.grpo['num_generations']})")
+    rate = pass_rate()
+    if kind == "all wrong" and rate == 0:
+        changes.append("use a stronger model or easier data (the probe solved none of the prompts)")
+    elif kind == "all correct" and rate == 1:
+        changes.append("use harder data (the probe solved each of the prompts every time)")
+    else:
+        changes.append(f"raise grpo.num_generations ({cell.grpo['num_generations']})")
     return ", or ".join(changes)
 
 
@@ -373,7 +420,9 @@ def _easier(cell: Cell, rate_change: RateChange) -> list[str]:
         reordered = policy == "curriculum" and options.get("first") == "hard"
         change = "start with first: easy" if reordered else EASIER[policy]
         return [change] * (rate_change("easy") > 0)
-    return ["use policy middle"] * (policy not in EASIEST and rate_change("middle") > 0)
+    others = () if policy in EASIEST else ("easy",) if policy in MIDDLING else ("middle", "easy")
+    names = [other for other in others if rate_change(other) > 0]
+    return [f"use policy {' or '.join(names)}"] * bool(names)
 
 
 def _harder(cell: Cell, rate_change: RateChange) -> list[str]:

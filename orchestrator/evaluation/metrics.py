@@ -110,11 +110,18 @@ def evaluation_metrics(
 
 
 def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:
-    """Accuracy, pass@k for each k that every prompt has samples for, and lengths in tokens."""
+    """Accuracy, pass@k for each k that every prompt has samples for, and lengths in tokens.
+
+    Where scores are not correctness alone, also the mean over prompts of their mean score.
+    """
     counts = [(n, c) for n, c in per_prompt(rows).values() if n]
     most = min((n for n, _ in counts), default=0)
     tokens = rows["tokens"].to_numpy()
     metrics = {"accuracy": accuracy(rows)}
+    correct = pc.equal(rows["outcome"], "correct").cast(pa.float64())
+    if pc.any(pc.not_equal(rows["score"], correct)).as_py():  # the marker gives scores of its own
+        means = rows.group_by("prompt_id").aggregate([("score", "mean")])
+        metrics["score"] = float(pc.mean(means["score_mean"]).as_py())
     for k in (k for k in pass_at if k <= most):
         metrics[f"pass_at_{k}"] = float(np.mean([pass_at_k(n, c, k) for n, c in counts]))
     if len(tokens):

@@ -1,6 +1,5 @@
 """Tables of one question per row: completions, solve rates or plain pools, by named columns."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,11 +13,11 @@ from orchestrator.exchange.records import (
     Row,
     SolveRateRecord,
     SourceQuestion,
+    json_object,
     parse_count,
     source_question,
-    with_questions,
 )
-from orchestrator.sampling.base import FINISHES, Completion
+from orchestrator.sampling.base import FINISHES, Completion, Finish
 from tasks import TaskError
 from tasks.sources.files import (
     TURNS,
@@ -62,12 +61,13 @@ def read_big_math(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list
     shares from 0 to 1 (public code compares them as such), null where none was measured.
     """
     samples = hints.samples or BIG_MATH_SAMPLES
-    pairs = with_questions(rows, notes, _question_and_answer)
-    return [rate_record(row, source, BIG_MATH_RATE, samples) for row, source in pairs]
-
-
-def _question_and_answer(row: Row, place: str, notes: Notes) -> tuple[Any, Any]:
-    return next((row[name] for name in QUESTIONS if row.get(name)), None), row.get("answer")
+    records = []
+    for place, row in rows:
+        question = next((row[name] for name in QUESTIONS if row.get(name)), None)
+        source = source_question(row, place, question, row.get("answer"), notes)
+        if source is not None:
+            records.append(rate_record(row, source, BIG_MATH_RATE, samples))
+    return records
 
 
 def rate_record(
@@ -146,7 +146,8 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
     count, or a list), sample (a number, with one completion per row); of all rows: prompt_id, tier.
     Raises TaskError where a column has another form.
     """
-    rows = [PlacedRow(place, _with_info(row)) for place, row in rows]
+    # `info` is an object or JSON text in verifiers' data sets.
+    rows = [PlacedRow(place, {**json_object(row.get("info")), **row}) for place, row in rows]
     columns = _named(layout, hints, rows)
     if any(_first(row, columns.completions) is not None for _, row in rows):
         return [
@@ -157,17 +158,6 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
     rate = rate_column((name for _, row in rows for name in row), hints)
     pairs = _questions(rows, columns, hints, notes)
     return [rate_record(row, source, rate, hints.samples) for row, source in pairs]
-
-
-def _with_info(row: Row) -> Row:
-    """The row with the values of `info` (an object or JSON text, as in verifiers' data sets)."""
-    info = row.get("info")
-    if isinstance(info, str) and info.startswith("{"):
-        try:
-            info = json.loads(info)
-        except (ValueError, RecursionError):
-            return row
-    return {**info, **row} if isinstance(info, Mapping) else row
 
 
 def _named(layout: str, hints: Hints, rows: Sequence[PlacedRow]) -> Columns:
@@ -250,7 +240,7 @@ def _completions(
             raise TaskError(f"{source.place}: truncated {cut!r:.60}: write true or false")
         if end is not None and end not in FINISHES:
             raise TaskError(f"{source.place}: finish {end!r:.60}: write {or_list(FINISHES)}")
-        finish: Any = "length" if cut else end or "stop"
+        finish: Finish = "length" if cut else end or "stop"
         tokens = parse_count(count, source.place, "tokens")
         completion = Completion(text, tokens or 0, finish)
         yield CompletionRecord(source, completion, tokens, sample)

@@ -33,6 +33,7 @@ from orchestrator.storage.schema import DIFFICULTY, SAMPLES
 from orchestrator.storage.store import Store, check_output
 from tasks import Answer, Prompt, Task, TaskError, make_prompt
 from tasks.marking.marks import final_answer
+from tasks.question_file import QuestionFile
 from tasks.sources.files import INSTRUCTIONS, SOLUTIONS
 
 MAX_LINES = 64  # of a prompt that is searched for a question: the search is quadratic in lines
@@ -95,8 +96,9 @@ class PromptMatcher:
         """Note the source's answers that the task's marker does not mark correct."""
         places = {prompt: s.place for s, prompt in reversed(self._matched.items()) if prompt}
         prompts = [prompt for name, prompt in self.prompts.items() if name not in self._by_id]
-        golds = [Answer(self.task.format_answer(p.answer), p.answer) for p in prompts]
-        for prompt, mark in zip(prompts, self.task.mark_all(golds), strict=True):
+        solutions = [(p, text) for p in prompts if (text := self.task.solution(p)) is not None]
+        golds = [Answer.to(prompt, text) for prompt, text in solutions]
+        for (prompt, _), mark in zip(solutions, self.task.mark_all(golds), strict=True):
             if mark.outcome != "correct":
                 label = "answers are not marked correct themselves: choose another task or marker"
                 self.notes.count(label, places[prompt])
@@ -162,10 +164,11 @@ def samples_table(
     """One row per completion (SAMPLES), numbered per prompt as in the file, or in its order."""
     if not matcher.has_pool:
         _check_one_answer(records)
+        _check_columns(task)
     prompts = [matcher[record.source] for record in records]
     numbers = _sample_numbers(records, prompts)
     completions = [record.completion for record in records]
-    marks = mark_completions(task, completions, [prompt.answer for prompt in prompts])
+    marks = mark_completions(task, completions, prompts)
     rows = [
         {
             "prompt_id": prompt.prompt_id,
@@ -197,6 +200,17 @@ def uneven_difficulty(samples: pa.Table, matcher: PromptMatcher, notes: Notes) -
         "of completions"
     )
     return difficulty(samples, {name: prompt.tier for name, prompt in matcher.prompts.items()})
+
+
+def _check_columns(task: Task) -> None:
+    """Raise TaskError where the marker is a function of columns, which an import does not read."""
+    function = task.function if isinstance(task, QuestionFile) else None
+    if function and (needed := function.needed_columns([task.answer_name])):
+        raise TaskError(
+            f"reward function {function.reference!r} needs {', '.join(needed)}, which an import "
+            "does not read: write --pool, and --option path=FILE, for the columns of the task's "
+            "own file"
+        )
 
 
 def _check_one_answer(records: Sequence[CompletionRecord]) -> None:

@@ -111,8 +111,16 @@ def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
     name = None if layout is None else ALIASES.get(layout, layout)
     if name is not None and name not in REQUIRES:
         raise TaskError(f"layout {layout!r} is unknown: write {', '.join((*REQUIRES, *ALIASES))}")
-    if hints.columns:
-        return _column_layout(source, name, hints)
+    if hints.columns:  # the user names the columns
+        if source.layout or name not in (None, *LAYOUTS):
+            options = ", ".join(f"--{option.replace('_', '-')}" for option in hints.columns)
+            raise TaskError(
+                f"{source.file}: {options} cannot be used with the layout "
+                f"{source.layout or name}, which has its own columns: leave the options out, or "
+                "write --layout columns"
+            )
+        fits = [fit for fit in _fitting(source, hints) if fit in LAYOUTS]
+        return name or (fits[0] if len(fits) == 1 else "columns")
     fits = _fitting(source, hints)
     if name is None and len(fits) == 1:
         return fits[0]
@@ -134,18 +142,6 @@ def detect_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
         f"{source.file} is in no known layout; it has: {columns}. Name its columns with --question "
         f"and --answer (and --completions); layouts need {required}"
     )
-
-
-def _column_layout(source: SourceFile, layout: str | None, hints: Hints) -> str:
-    """The layout of a file whose columns the user names."""
-    if source.layout or layout not in (None, *LAYOUTS):
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in hints.columns)
-        raise TaskError(
-            f"{source.file}: {options} cannot be used with the layout {source.layout or layout}, "
-            f"which has its own columns: leave the options out, or write --layout columns"
-        )
-    fits = [name for name in _fitting(source, hints) if name in LAYOUTS]
-    return layout or (fits[0] if len(fits) == 1 else "columns")
 
 
 def _fitting(source: SourceFile, hints: Hints) -> list[str]:

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 
@@ -17,8 +17,9 @@ from orchestrator.probing.samples import mark_completions
 from orchestrator.sampling.base import Completion
 from orchestrator.storage import schema
 from orchestrator.storage.store import Store, check_output
-from tasks import OUTCOMES, Task, TaskError, get_task, is_shipped
-from tasks.sources.files import column_value, completion_texts, read_file
+from tasks import OUTCOMES, Task, TaskError, get_task, is_shipped, make_prompt
+from tasks.question_file import QuestionFile
+from tasks.sources.files import column_value, completion_texts, is_chat, json_text, read_file
 
 CHUNK = 2_000  # completions per call of a process
 _INPUT = {
@@ -46,9 +47,9 @@ def mark_file(
     Both are JSON lines or Parquet. Columns: `answer`; `completion` (a text) or `completions` (a
     list); optional `prompt_id`, and `truncated` (a bool, or a list like the completions). The first
     two can have other names, or be values inside a column (`messages.-1.content`); an answer may be
-    a worked solution, and a completion may be chat messages. The target has one row per completion
-    (OUTPUT). Raises TaskError where the input is wrong, and UserError where the target cannot be
-    written.
+    a worked solution, and a completion may be chat messages. A reward function also gets the other
+    columns. The target has one row per completion (OUTPUT). Raises TaskError where the input is
+    wrong, and UserError where the target cannot be written.
     """
     marker = get_task(task, **options)
     check_output(target, (".jsonl", ".parquet"))
@@ -56,7 +57,7 @@ def mark_file(
     if not rows:
         raise TaskError(f"{source} holds no completions: write one row per prompt")
     processes = processes or usable_cpus()
-    if is_shipped(marker):
+    if is_shipped(marker) and not _calls_function(marker):
         marked = _mark_all(task, dict(options), rows, processes)
     else:  # its marker has processes of its own
         marked = mark_rows(marker, rows, processes)
@@ -86,21 +87,33 @@ def _read_completions(
             raise TaskError(
                 f"{place}: truncated must be true or false, or a list of {len(texts)} of them"
             )
-        gold = task.read_answer(str(column_value(row, answer)))
+        own = column_value(row, answer)
+        is_json = isinstance(own, Mapping | list) and not is_chat(own)
+        gold = task.read_answer(json_text(own) if is_json else str(own))
         if gold is None:
             raise TaskError(
-                f"{place}: the marker {task.marker_id} cannot use the answer "
-                f"{column_value(row, answer)!r:.80}: choose another task or marker"
+                f"{place}: the marker {task.marker_id} cannot use the answer {own!r:.80}: "
+                "choose another task or marker"
             )
+        question = info = ""
+        if _calls_function(task):
+            unread = {"prompt_id", "truncated", "completion", "completions", completions or ""}
+            question, info = task.question_of(row), task.info_of(row, place, gold, unread)
         prompt_id = str(row.get("prompt_id", index))
         for sample, (text, truncated) in enumerate(zip(texts, cuts, strict=True)):
             yield {
                 "prompt_id": prompt_id,
                 "sample": sample,
+                "question": question,
                 "answer": gold,
+                "info": info,
                 "completion": text,
                 "truncated": truncated,
             }
+
+
+def _calls_function(task: Task) -> TypeGuard[QuestionFile]:
+    return isinstance(task, QuestionFile) and task.function is not None
 
 
 def _mark_all(task: str, options: dict[str, Any], rows: list[Row], processes: int) -> list[Row]:
@@ -123,8 +136,8 @@ def mark_rows(task: Task, rows: Sequence[Row], processes: int = 0) -> list[Row]:
     completions = [
         Completion(r["completion"], 0, "length" if r["truncated"] else "stop") for r in rows
     ]
-    golds = [row["answer"] for row in rows]
-    marks = mark_completions(task, completions, golds, processes=processes)
+    prompts = [make_prompt(task.name, r["question"], r["answer"], "", r["info"]) for r in rows]
+    marks = mark_completions(task, completions, prompts, processes=processes)
     return [
         {
             **{name: row[name] for name in _INPUT},

@@ -29,15 +29,15 @@ from orchestrator.exchange.records import (
     chat_question,
     count_dropped,
     first_answer,
+    json_object,
     last_message,
     nested,
     objects,
     parse_count,
     source_question,
     valid_count,
-    with_questions,
 )
-from orchestrator.sampling.base import Completion
+from orchestrator.sampling.base import Completion, Finish
 from tasks import TaskError
 from tasks.sources.files import is_chat, message_text, parse_json, read_chat
 
@@ -138,7 +138,10 @@ def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
         completion = Completion(
             text, tokens or 0, "error" if failed else "length" if cut else "stop"
         )
-        correct = None if failed else _grade(row)
+        # What the only scorer decided, where that is correct or incorrect.
+        scores = [score.get("value") for score in objects([*nested(row, "scores").values()])]
+        value = scores[0] if len(scores) == 1 and not failed else None
+        correct = _GRADES.get(value) if isinstance(value, str | int | float) else None
         records.append(CompletionRecord(source, completion, tokens, correct=correct))
     return records
 
@@ -162,15 +165,6 @@ def _attached(text: str, row: Row) -> str:
         return text
     value = nested(row, "attachments").get(text.removeprefix(_ATTACHMENT))
     return value if isinstance(value, str) else text
-
-
-def _grade(row: Row) -> bool | None:
-    """What the only scorer decided, where that is correct or incorrect."""
-    scores = [
-        score.get("value") for score in nested(row, "scores").values() if isinstance(score, Mapping)
-    ]
-    value = scores[0] if len(scores) == 1 else None
-    return _GRADES.get(value) if isinstance(value, str | int | float) else None
 
 
 QUESTIONS = ("question", "problem", "Question", "Problem", "input", "query", "prompt")
@@ -207,10 +201,14 @@ def read_lm_eval(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
             notes.count(
                 "questions are read without the evaluation's own prompt and examples", place
             )
-        correct = _correct(row) if len(texts) == 1 else None
         if not texts or not all(isinstance(text, str) for text in texts):
             notes.count("rows dropped: no completion", place)
             continue
+        names = row.get("metrics")
+        score = row.get(str(names[0]) if isinstance(names, list) and names else "exact_match")
+        # What the first metric decided, where it is 0 or 1, and of one text.
+        decided = len(texts) == 1 and isinstance(score, int | float) and score in (0, 1)
+        correct = bool(score) if decided else None
         for text in texts:
             completion = Completion(text, 0, "stop")
             records.append(CompletionRecord(source, completion, correct=correct))
@@ -235,13 +233,6 @@ def _prompt(row: Row) -> str | None:
     if not isinstance(values, list) or len(values) < 2 or not isinstance(values[1], Mapping):
         return None
     return str(values[0])
-
-
-def _correct(row: Row) -> bool | None:
-    """What the first metric decided, where it is 0 or 1."""
-    names = row.get("metrics")
-    score = row.get(str(names[0]) if isinstance(names, list) and names else "exact_match")
-    return bool(score) if isinstance(score, int | float) and score in (0, 1) else None
 
 
 ANSWERS = ("ground_truth", "answer", "final_answer")
@@ -308,7 +299,7 @@ def _completions(
         if source is None:
             continue
         reason = item.get("termination_reason") or episode.get("termination_reason")
-        finish: Any = (
+        finish: Finish = (
             "error" if item.get("error") else "length" if reason in RLLM_LIMITS else "stop"
         )
         completion = Completion(_reply(episode), 0, finish)
@@ -377,13 +368,7 @@ def read_verifiers(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> lis
 
 
 def _read_v0(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
-    info = row.get("info")
-    if isinstance(info, str):
-        try:
-            info = json.loads(info)
-        except ValueError:
-            info = None
-    info = info if isinstance(info, Mapping) else {}
+    info = json_object(row.get("info"))
     prompt = last_message(row.get("prompt"), "user")
     question = info.get("question") or row.get("question") or prompt
     answer = row.get("answer") or info.get("answer")
@@ -392,7 +377,9 @@ def _read_v0(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
         return None
     tokens = valid_count(nested(row, "token_usage").get("output_tokens"))
     text = last_message(row.get("completion"), "assistant")
-    finish = "error" if row.get("error") else "length" if row.get("is_truncated") else "stop"
+    finish: Finish = (
+        "error" if row.get("error") else "length" if row.get("is_truncated") else "stop"
+    )
     return _record(source, text, tokens, finish, row.get("reward"))
 
 
@@ -437,12 +424,12 @@ def _read_trace(trace: Row, source: SourceQuestion) -> CompletionRecord:
     ]
     numbers = all(isinstance(number, int | float) for pair in weighted for number in pair)
     reward = sum(map(prod, weighted)) if weighted and numbers else None
-    finish = "error" if failed else "length" if truncated else "stop"
+    finish: Finish = "error" if failed else "length" if truncated else "stop"
     return _record(source, reply, tokens, finish, reward)
 
 
 def _record(
-    source: SourceQuestion, text: str, tokens: int | None, finish: Any, reward: Any
+    source: SourceQuestion, text: str, tokens: int | None, finish: Finish, reward: Any
 ) -> CompletionRecord:
     # Only a plain 0 or 1 states what the source's grader decided; a weighted sum does not.
     correct = bool(reward) if reward in (0, 1) else None
@@ -475,18 +462,34 @@ def read_skywork(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
         problem = f"no difficulty for model {model!r}" if model else "several models are rated"
         raise TaskError(f"{problem}: write --model with one of {', '.join(models)}")
     records = []
-    for row, source in with_questions(rows, notes, _skywork_texts):
+    for place, row in rows:
+        question = chat_question(row.get("prompt"), place, notes)
+        source = source_question(row, place, question, _skywork_answer(row, place, notes), notes)
+        if source is None:
+            continue
         count = nested(row, "extra_info", "model_difficulty").get(model)
-        failures = parse_count(count, source.place, f"model_difficulty of {model}")
+        failures = parse_count(count, place, f"model_difficulty of {model}")
         if failures is None:
             records.append(SolveRateRecord(source, None))
             continue
         if failures > SKYWORK_SAMPLES:
-            raise TaskError(f"{source.place}: {failures} failures of {SKYWORK_SAMPLES} samples")
+            raise TaskError(f"{place}: {failures} failures of {SKYWORK_SAMPLES} samples")
         successes = SKYWORK_SAMPLES - failures
         rate = successes / SKYWORK_SAMPLES
         records.append(SolveRateRecord(source, rate, SKYWORK_SAMPLES, successes))
     return records
+
+
+def _skywork_answer(row: Row, place: str, notes: Notes) -> Any:
+    """The first of a JSON list of answers, or `ground_truth` as it is."""
+    truth = nested(row, "reward_model").get("ground_truth")
+    try:
+        answers = json.loads(truth) if isinstance(truth, str) else truth
+    except (ValueError, RecursionError):
+        return truth
+    if isinstance(answers, dict):  # a program's tests: there is no answer to mark
+        return None
+    return first_answer(answers, place, notes) if isinstance(answers, list) else truth
 
 
 def read_verl(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[SolveRateRecord]:
@@ -499,8 +502,19 @@ def read_verl(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[Sol
     """
     flat = [PlacedRow(place, {**nested(row, "extra_info"), **row}) for place, row in rows]
     column = hints.rate or next(iter(rate_columns(k for _, row in flat for k in row)), None)
-    pairs = with_questions(flat, notes, _verl_texts)
-    return [rate_record(row, source, column, hints.samples) for row, source in pairs]
+    records = []
+    for place, row in flat:
+        truth = nested(row, "reward_model").get("ground_truth")
+        truth = row.get("ground_truth", row.get("answer")) if truth is None else truth
+        answer = first_answer(truth, place, notes)
+        question = nested(row, "extra_info").get("question")
+        if not isinstance(question, str) or not question.strip():
+            question = chat_question(row.get("prompt"), place, notes)
+            question = None if question == PLACEHOLDER else question
+        source = source_question(row, place, question, answer, notes)
+        if source is not None:
+            records.append(rate_record(row, source, column, hints.samples))
+    return records
 
 
 def read_rollouts(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[CompletionRecord]:
@@ -543,26 +557,3 @@ def _decoded_question(text: str, place: str, notes: Notes) -> str:
     system = roles.count("system")
     count_dropped(system, len(roles) - system - 2, place, notes)
     return text[turns[last].end() : turns[last + 1].start()].strip("\n")
-
-
-def _verl_texts(row: Row, place: str, notes: Notes) -> tuple[Any, Any]:
-    truth = nested(row, "reward_model").get("ground_truth")
-    truth = row.get("ground_truth", row.get("answer")) if truth is None else truth
-    answer = first_answer(truth, place, notes)
-    question = nested(row, "extra_info").get("question")
-    if isinstance(question, str) and question.strip():
-        return question, answer
-    question = chat_question(row.get("prompt"), place, notes)
-    return (None if question == PLACEHOLDER else question), answer
-
-
-def _skywork_texts(row: Row, place: str, notes: Notes) -> tuple[Any, Any]:
-    question = chat_question(row.get("prompt"), place, notes)
-    truth = nested(row, "reward_model").get("ground_truth")
-    try:
-        answers = json.loads(truth) if isinstance(truth, str) else truth
-    except (ValueError, RecursionError):
-        return question, truth
-    if isinstance(answers, dict):  # a program's tests: there is no answer to mark
-        return question, None
-    return question, first_answer(answers, place, notes) if isinstance(answers, list) else truth

@@ -1,6 +1,7 @@
 """What every import reader returns: source questions with completions, or with solve rates."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -127,18 +128,6 @@ def source_question(
     return SourceQuestion(place, texts[0], answer, str(tier) if tier else "all", known_id)
 
 
-def with_questions(
-    rows: Sequence[PlacedRow],
-    notes: Notes,
-    texts_of: Callable[[Row, str, Notes], tuple[Any, Any]],
-) -> Iterator[tuple[Row, SourceQuestion]]:
-    """The rows that have a question, which `texts_of` reads; others are noted."""
-    for place, row in rows:
-        source = source_question(row, place, *texts_of(row, place, notes), notes)
-        if source is not None:
-            yield row, source
-
-
 def last_message(messages: Any, role: str) -> str:
     """The text of the last message of a role; a plain text counts as such a message."""
     if isinstance(messages, str):
@@ -195,6 +184,16 @@ def objects(value: Any) -> list[Row]:
     """The objects in a list; none for any other value."""
     entries = value if isinstance(value, list) else []
     return [entry for entry in entries if isinstance(entry, Mapping)]
+
+
+def json_object(value: Any) -> Row:
+    """The object that a value is, or that its JSON text describes; an empty one for any other."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def nested(row: Row, *names: str) -> Row:

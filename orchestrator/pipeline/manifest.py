@@ -32,7 +32,8 @@ def write_manifest(plan: Plan, store: Store) -> dict[str, Any]:
     manifest = {
         "experiment": plan.name,
         "cells": [{"cell_id": cell.cell_id, **cell.axes_json} for cell in plan.cells],
-        "claims": {text: claims.get(text, now) for text in plan.experiment.claims},
+        # One that the file no longer states may come back, and was declared then.
+        "claims": dict.fromkeys(plan.experiment.claims, now) | claims,
     }
     if "spent" in previous:
         manifest["spent"] = previous["spent"]
@@ -94,6 +95,7 @@ def id_settings(cell: Cell) -> dict[str, Any]:
         "budget": cell.size,
         "match_sizes": [rule.model_dump() for rule in cell.match],
         "mask_dead_groups": cell.mask_dead_groups,
+        "reward": cell.reward,
         "rollouts": cell.rollouts_by,
         "resources.workers": cell.resources.workers,
     }

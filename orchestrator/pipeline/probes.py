@@ -12,8 +12,9 @@ from cluster.actors import run_in_worker
 from orchestrator.config.entries import build_policy
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.throughput import gpu_type
+from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import CellTables
-from orchestrator.difficulty.table import summarise, summary_lines
+from orchestrator.difficulty.table import summarise, summary_lines, weak_signal
 from orchestrator.evaluation.groups import Tally, explain_dead_groups
 from orchestrator.pipeline.estimate import probe_labels, samples_text
 from orchestrator.pipeline.long_prompts import check_long_prompts
@@ -23,7 +24,13 @@ from orchestrator.probing.checks import EngineFails, MarkerFails, check_dataset,
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import needing_all, sample, sampler_groups
 from orchestrator.selection.candidates import check_candidates
-from orchestrator.selection.stored import pass_rate_change, read_subset, store_subset, subset_size
+from orchestrator.selection.stored import (
+    mean_pass_rate,
+    pass_rate_change,
+    read_subset,
+    store_subset,
+    subset_size,
+)
 from policies import PolicyError, policy_errors
 
 
@@ -81,7 +88,7 @@ def run_probes(run: Run) -> list[tuple[ProbeSpec, CellTables]]:
     for specs in sampler_groups(plan):
         for spec, outcomes in _draw(run, specs):
             if spec.split == "train":
-                tables.append((spec, CellTables(outcomes)))
+                tables.append((spec, CellTables(outcomes, run.folder(spec))))
     failures = []
     for spec, of_probe in tables:
         for cell in cells_of(plan.cells, spec):
@@ -146,6 +153,8 @@ def difficulty_lines(run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -
             summary = summarise(table, size, policy, cell.seed, samples, group_size=group)
         yield f"difficulty of {spec.dataset.title} for {spec.model.name}:"
         yield from (f"  {line}" for line in summary_lines(summary))
+        if weak := weak_signal(counts(table, "successes"), counts(table, "scorable"), size):
+            yield f"warning: {weak}"
 
 
 class OtherSubsets:
@@ -154,6 +163,7 @@ class OtherSubsets:
     def __init__(self, run: Run, probes: Sequence[tuple[ProbeSpec, CellTables]]) -> None:
         self._plan, self._store = run.plan, run.store
         self._changes: dict[tuple[str, str], float] = {}
+        self._pass_rates: dict[str, float] = {}
         self._tables = {
             cell.cell_id: tables
             for spec, tables in probes
@@ -167,8 +177,16 @@ class OtherSubsets:
         tally = Tally(**report["groups"])
         return {
             **report,
-            "explanation": explain_dead_groups(cell, tally, partial(self._change, cell)),
+            "explanation": explain_dead_groups(
+                cell, tally, partial(self._change, cell), partial(self._pass_rate, cell)
+            ),
         }
+
+    def _pass_rate(self, cell: Cell) -> float:
+        """The `mean_pass_rate` of the cell's prompts."""
+        if cell.subset_key not in self._pass_rates:
+            self._pass_rates[cell.subset_key] = mean_pass_rate(self._store, cell)
+        return self._pass_rates[cell.subset_key]
 
     def _change(self, cell: Cell, policy: str) -> float:
         """`pass_rate_change` of a policy that chooses as many prompts as the experiment says."""

@@ -287,7 +287,10 @@ class Totals(NamedTuple):
 def frame(
     phase: Phase | None, cells: Sequence[CellLine], totals: Totals, columns: int, lines: int
 ) -> RenderableType:
-    """At most this many lines of at most this many columns; what does not fit is counted."""
+    """At most this many lines of at most this many columns; what does not fit is counted.
+
+    Of the totals, the most important are shown, as many as fit.
+    """
     parts: list[RenderableType] = []
     if phase and lines > 1:
         parts.append(phase_row(phase))
@@ -298,7 +301,13 @@ def frame(
         if shown < len(cells):
             more = f"+ {len(cells) - shown} more running"
             parts.append(Text(more, style="dim", no_wrap=True, overflow="ellipsis"))
-    return Group(*parts, _totals(totals, columns))
+    texts = [f"{totals.done}/{totals.total} cells finished", f"ETA {time_left(totals.left)}"]
+    if totals.gpu_hours is not None:
+        texts.append(f"{totals.gpu_hours:,.2f} GPU-hours")
+    while len(texts) > 1 and len(", ".join(texts)) > columns:
+        texts.pop()
+    last = Text(", ".join(texts), style="bold", no_wrap=True, overflow="ellipsis")
+    return Group(*parts, last)
 
 
 def time_left(left: TimeLeft | None) -> str:
@@ -339,13 +348,3 @@ def _cell_table(cells: Sequence[CellLine], columns: int) -> Table:
         numbers = [update, *[shown] * learnable, accuracy, time_left(cell.left)]
         table.add_row(Text(cell.name), *[bar] * bars, *map(Text, numbers))
     return table
-
-
-def _totals(totals: Totals, columns: int) -> Text:
-    """As many of the totals as fit, the most important first."""
-    parts = [f"{totals.done}/{totals.total} cells finished", f"ETA {time_left(totals.left)}"]
-    if totals.gpu_hours is not None:
-        parts.append(f"{totals.gpu_hours:,.2f} GPU-hours")
-    while len(parts) > 1 and len(", ".join(parts)) > columns:
-        parts.pop()
-    return Text(", ".join(parts), style="bold", no_wrap=True, overflow="ellipsis")

@@ -26,13 +26,14 @@ from orchestrator.planning.cells import Cell
 from orchestrator.planning.load import check_models
 from orchestrator.report.analysis import SweepAnalysis, analyse
 from orchestrator.sampling import ENGINES
+from orchestrator.selection.stored import same_training
 from orchestrator.storage.faults import remote_fault
 from orchestrator.storage.lease import driver_lease
 from orchestrator.tracking import Tracker
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from orchestrator.training.deferred_eval import check_servers, evaluate_trained
 from orchestrator.training.early_stopping import stopped_lines
-from orchestrator.training.record import tidy_finished
+from orchestrator.training.record import finish_as, tidy_finished
 from orchestrator.training.settings_check import check_once, settings_of
 from orchestrator.training.trial import run_cell
 from orchestrator.training.tune_runner import Train, run_cells
@@ -179,6 +180,7 @@ class Sweep:
             started = [cell.cell_id for cell, state in states if state is CellState.RUNNING]
             self.updates = {i: CellFolder(self.store, i).last_update() for i in started}
             self._plan_queue(untrained)
+            same: dict[str, Cell] = {}
             if self.queue.is_open():
                 if train is run_cell and untrained:  # another trainer has settings of its own
                     models = [cell.probe.model for cell in untrained]
@@ -189,6 +191,8 @@ class Sweep:
                 for line in difficulty_lines(self.run, probes):
                     self.progress.say(line)
                 self.other_subsets = OtherSubsets(self.run, probes)
+                same = self._same_training(cells)
+                untrained = [cell for cell in untrained if cell.cell_id not in same]
                 # Completion lengths are known now, and how fast this cluster draws samples.
                 self._plan_queue(untrained, self.queue.forecast.probe_correction)
                 self.run.folders.clear()  # not read again; those of large pools take much memory
@@ -202,8 +206,27 @@ class Sweep:
             ):
                 self._finish(cell, cell_state(self.store, cell), failure or None)
             self.meter.add(time.monotonic() - start, floor(cluster.get("GPU", 0.0)))
+        for cell in cells:
+            if (other := same.get(cell.cell_id)) is None:
+                continue
+            if finish_as(self.store, cell, other):
+                self._finish(cell, CellState.FINISHED, None)
+            elif reason := self.outcome.failed.get(other.cell_id):
+                self.outcome.failed[cell.cell_id] = f"as {other.name}: {reason}"
         self._save()
         self.outcome.dropped = dropped_summary(self.manifest)
+
+    def _same_training(self, cells: list[Cell]) -> dict[str, Cell]:
+        """cell_id -> a cell on the same prompts, for those of `cells` that need no training."""
+        unsettled = {cell.cell_id for cell in cells}
+        finished = [cell for cell in self.plan.cells if cell.cell_id not in unsettled]
+        same = same_training(self.store, [*finished, *cells])
+        started = {i for i in unsettled & same.keys() if CellFolder(self.store, i).checkpoints()}
+        for cell in cells:
+            if cell.cell_id in same and cell.cell_id not in started:
+                other = same[cell.cell_id].name
+                self.progress.say(f"{cell.name}: the same prompts as {other}, trained once")
+        return {i: other for i, other in same.items() if i in unsettled - started}
 
     def _plan_queue(self, cells: list[Cell], correction: float = 1.0) -> None:
         """Set the queue and forecast of these cells. Raises ResourceError if no trial fits.

@@ -98,6 +98,7 @@ class Cell(Spec):
     train_hash: str
     test_hash: str
     mask_dead_groups: bool = False
+    reward: dict[str, float] = Field(default={}, exclude_if=operator.not_)  # empty: the score
     rollouts_by: Literal["decile", "trl"] = "decile"
     grpo: dict[str, Any]
     lora: dict[str, Any]
@@ -131,32 +132,36 @@ class Cell(Spec):
         """The name of the subset's file in the store."""
         return canonical_hash(self.subset_identity)
 
-    @cached_property
-    def cell_id(self) -> str:
-        """Hash of everything that can change the result. CPU and GPU shares cannot.
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that can change the result. CPU and GPU shares cannot.
 
-        The default of `rollouts_by` is not hashed: cells of earlier versions, whose rollouts TRL
-        drew, keep their ids. The distribution is the same, only the draws differ. Which of the two
-        drew a finished cell stands among the versions in its result.
+        The default of `rollouts_by` is not part of it: cells of earlier versions, whose rollouts
+        TRL drew, keep their ids. The distribution is the same, only the draws differ. Which of the
+        two drew a finished cell stands among the versions in its result.
         """
         added: dict[str, Any] = {}
         if self.rollouts_by != "decile":
             added["rollouts_by"] = self.rollouts_by
         if self.online:
             added["online"] = self.online.model_dump()
-        return canonical_hash(
-            added
-            | {
-                "subset": self.subset_identity,
-                "evaluation": [self.baseline.key, self.baseline.settings.samples, self.test_hash],
-                "also": [extra.identity for extra in self.extra_evals],
-                "every": self.evaluate_every,
-                "grpo": self.grpo,
-                "mask_dead_groups": self.mask_dead_groups,
-                "lora": self.lora,
-                "workers": self.resources.workers,
-            }
-        )
+        if self.reward:
+            added["reward"] = self.reward
+        return added | {
+            "subset": self.subset_identity,
+            "evaluation": [self.baseline.key, self.baseline.settings.samples, self.test_hash],
+            "also": [extra.identity for extra in self.extra_evals],
+            "every": self.evaluate_every,
+            "grpo": self.grpo,
+            "mask_dead_groups": self.mask_dead_groups,
+            "lora": self.lora,
+            "workers": self.resources.workers,
+        }
+
+    @cached_property
+    def cell_id(self) -> str:
+        """Hash of the identity."""
+        return canonical_hash(self.identity)
 
     @property
     def why_trl_draws(self) -> str:

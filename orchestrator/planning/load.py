@@ -35,9 +35,8 @@ def repositories(
     """
     names: dict[Repository, dict[str, None]] = {}
     for model in models:
-        if model.revision is not None:
-            repository = Repository("model", model.location, model.revision)
-            names.setdefault(repository, {})[model.name] = None
+        if model.repository:
+            names.setdefault(model.repository, {})[model.name] = None
     for name, task in tasks.items():
         for repository in task.downloads if isinstance(task, ReadTask) else []:
             names.setdefault(repository, {})[name] = None

@@ -308,15 +308,15 @@ class _Search:
     def __init__(self, evaluation: Sequence[list[str]], threshold: float) -> None:
         self.threshold = threshold
         self.same = {tuple(text): row for row, text in reversed(list(enumerate(evaluation)))}
-        self.vocabulary: dict[str, int] = {}
-        self.runs = _Runs([self._numbers(text) for text in evaluation])
+        vocabulary: dict[str, int] = {}
+        numbers = [
+            [vocabulary.setdefault(word, len(vocabulary) + 1) for word in text]
+            for text in evaluation
+        ]
+        self.vocabulary, self.runs = vocabulary, _Runs(numbers)
         self.sizes = np.diff(self.runs.starts)
         self.holders, self.holder_starts = self._index()
         self.member = np.zeros(self.runs.kinds, dtype=bool)
-
-    def _numbers(self, text: Sequence[str]) -> list[int]:
-        vocabulary = self.vocabulary
-        return [vocabulary.setdefault(word, len(vocabulary) + 1) for word in text]
 
     def _index(self) -> tuple[Ints, Ints]:
         """Evaluation rows grouped by shingle, and where each shingle's rows start."""

@@ -4,6 +4,7 @@ The last pass is here: every combination of the axes becomes a cell, and the nam
 looked up among the cells. Nothing runs.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,6 +31,7 @@ from orchestrator.planning.resolve import Resolved, resolve
 from orchestrator.sampling.model import ModelSource
 from policies import is_whole
 from tasks import TaskError
+from tasks.reward_functions import reward_function
 
 
 def load_claims(
@@ -160,6 +162,7 @@ def _cells(
                 grpo=experiment.full_grpo(),
                 lora=experiment.full_lora(model.target_modules),
                 mask_dead_groups=experiment.mask_dead_groups,
+                reward=experiment.reward_weights,
                 rollouts_by=experiment.rollouts,
                 evaluate_every=evaluate.every,
                 evaluate_engine=evaluate.engine,
@@ -279,11 +282,28 @@ def make_plan(loaded: LoadedConfig, name: str) -> Plan:
     path = ("experiments", name)
     resolved = resolve(loaded, experiment)
     pools = load_pools(loaded, experiment, resolved, (*path, "budget"))
+    _check_rewards(loaded, path, pools)
     noisy = _noisy_pools(loaded, path, pools)
     cells = expand(experiment, resolved, {**pools, **noisy})
     cells, shared = _distinct(loaded, path, cells)
     claims = load_claims(loaded, name, pools, cells)
     return Plan(name, loaded, experiment, pools, cells, shared, claims, noisy)
+
+
+def _check_rewards(loaded: LoadedConfig, path: tuple[str, ...], pools: Mapping[str, Pool]) -> None:
+    """Raise UserError where a reward function needs a column that a pool's prompts lack."""
+    for axes, variant in loaded.experiment(path[-1]).variants:
+        for name in variant.reward_functions:
+            for dataset in variant.grid.dataset:
+                first = pools[dataset].train[:1]
+                columns = json.loads(first[0].info or "{}") if len(first) else {}
+                try:
+                    reward_function(name).check_columns(
+                        (*columns, pools[dataset].task.answer_name), f"dataset {dataset}"
+                    )
+                except TaskError as error:
+                    message = f"{error}: name others in the dataset's option columns"
+                    raise loaded.error(message, *path, "reward", axes=axes) from error
 
 
 def _noisy_pools(

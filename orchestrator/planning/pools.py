@@ -1,18 +1,21 @@
 """The prompts of a dataset: its training pool and its test set, with content hashes."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.planning.overlap import Overlap, describe, find_overlap, without_overlap
-from orchestrator.storage.proof import canonical_hash, sequence_hash
+from orchestrator.storage.proof import Unsound, canonical_hash, read_parquet, sequence_hash
 from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
 from tasks.base import make_prompt
 from tasks.prompt_table import ROWS, PromptTable
@@ -30,7 +33,8 @@ class Dataset:
     `prompt` configures the chat around a question; `max_marking_errors` is the share of a batch on
     which the marker may fail. `drop_overlap` removes training prompts that are duplicates of
     questions in the test set, or in those of `apart_from`. `label_noise` replaces that share of the
-    training pool's gold answers by wrong ones: see `with_label_noise`.
+    training pool's gold answers by wrong ones: see `with_label_noise`. `without` is a table of
+    prompts that are left out.
     """
 
     name: str
@@ -43,6 +47,7 @@ class Dataset:
     apart_from: tuple["Dataset", ...] = ()
     label_noise: float = 0.0
     label_noise_seed: int = 0
+    without: str = ""
 
     @property
     def title(self) -> str:
@@ -115,19 +120,55 @@ def load_pool(dataset: Dataset) -> Pool:
                 train = without_overlap(train, overlaps)
                 dropped += len(overlaps)
     pool = Pool(dataset, task, train, test, tuple(notes), dropped)
-    return with_label_noise(pool, dataset.label_noise, dataset.label_noise_seed)
+    noisy = _with_wrong_golds(pool, dataset.label_noise, dataset.label_noise_seed)
+    return _without_listed(noisy) if dataset.without else noisy
+
+
+def _without_listed(pool: Pool) -> Pool:
+    """The pool without the training prompts of a table: with `suspected`, those that are."""
+    file = pool.dataset.without
+    try:
+        table = read_parquet(Path(file))
+    except (Unsound, OSError, pa.ArrowException) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        message = f"without: {file}: {reason}: write a Parquet file with the column prompt_id"
+        raise TaskError(message) from error
+    if "prompt_id" not in table.column_names or not pa.types.is_string(table["prompt_id"].type):
+        raise TaskError(f"without: {file}: has no column prompt_id of text: write one")
+    if "suspected" in table.column_names:
+        if table["suspected"].null_count or not pa.types.is_boolean(table["suspected"].type):
+            raise TaskError(
+                f"without: {file}: its column suspected is not known for every prompt: write the "
+                "table of decile probe, or prompt_id alone"
+            )
+        table = table.filter(table["suspected"])
+    ids = table["prompt_id"].combine_chunks()
+    kept = pc.invert(pc.is_in(pool.train.column("prompt_id"), value_set=ids)).to_numpy()
+    count, total = int(np.count_nonzero(~kept)), len(pool.train)
+    if not kept.any():
+        raise TaskError(f"without: {file}: lists every training prompt: leave some")
+    note = f"{count:,} of {total:,} training prompts are left out: they are listed in {file}"
+    return replace(pool, train=pool.train.filter(kept), notes=(*pool.notes, note))
 
 
 LISTED_ANSWERS = 26  # distinct gold answers of a pool, of which any other is a plausible mistake
 
 
 def with_label_noise(pool: Pool, share: float, seed: int) -> Pool:
+    """The same pool with label noise; the prompts that are left out are then those with noise."""
+    if pool.dataset.without:
+        return load_pool(replace(pool.dataset, label_noise=share, label_noise_seed=seed))
+    return _with_wrong_golds(pool, share, seed)
+
+
+def _with_wrong_golds(pool: Pool, share: float, seed: int) -> Pool:
     """The pool with wrong gold answers for a share of its training prompts; the test set stays.
 
     Which prompts and which answers depends on the seed and the prompts' ids alone; a larger share
     replaces the same answers and further ones. A prompt with another answer has another id: it is
     sampled again, and the samples of all others are kept. A gold is replaced by another gold of the
-    pool; by the next number where many golds are distinct and it is a number.
+    pool, which stands in the question if the gold does, as the options of a choice do; by the next
+    number where many golds are distinct and it is a number.
     """
     if not share:
         return pool
@@ -135,20 +176,26 @@ def with_label_noise(pool: Pool, share: float, seed: int) -> Pool:
     draws = _draws(train, seed)
     rows = np.argsort(draws, kind="stable")[: round(share * len(train))]
     golds = sorted(pc.unique(train.column("answer")).to_pylist())
-    place = {gold: number for number, gold in enumerate(golds)}
     if len(golds) == 1:
         raise TaskError("label_noise: all golds of the pool are equal: leave it out")
     wrong = []
     for prompt, draw in zip(train.take(rows), draws[rows].tolist(), strict=True):
-        other = draw % (len(golds) - 1)
-        answer = golds[other + (other >= place[prompt.answer])]
         if len(golds) > LISTED_ANSWERS and re.fullmatch(r"-?[\d,]+", prompt.answer):
             with task_errors(task, "perturb()"):
                 answer = task.perturb(prompt)
             if not isinstance(answer, str) or answer == prompt.answer:
                 form = f"for the gold {prompt.answer!r:.80}: return another answer"
                 raise TaskError(f"{title_of(task)}: perturb() returned {answer!r:.80} {form}")
-        wrong.append(make_prompt(task.name, prompt.question, answer, prompt.tier))
+        elif len(golds) > LISTED_ANSWERS:
+            other = draw % (len(golds) - 1)
+            answer = golds[other + (other >= bisect_left(golds, prompt.answer))]
+        else:
+            others = [gold for gold in golds if gold != prompt.answer]
+            options = [gold for gold in others if gold in prompt.question]
+            others = options if options and prompt.answer in prompt.question else others
+            answer = others[draw % len(others)]
+        _check_replaceable(task, prompt)
+        wrong.append(make_prompt(task.name, prompt.question, answer, prompt.tier, prompt.info))
     kept = np.ones(len(train), dtype=bool)
     kept[rows] = False
     batches = [*train.filter(kept).batches, *PromptTable.of(wrong).batches]
@@ -159,6 +206,18 @@ def with_label_noise(pool: Pool, share: float, seed: int) -> Pool:
         notes=(*pool.notes, f"{len(wrong):,} of {len(train):,} gold answers are replaced"),
         mislabeled=frozenset(prompt.prompt_id for prompt in wrong),
     )
+
+
+def _check_replaceable(task: Task, prompt: Prompt) -> None:
+    """Raise TaskError for a prompt whose marks depend on more than its gold answer."""
+    own = make_prompt(
+        task.name, prompt.question, prompt.answer, prompt.tier, prompt.info, info_in_id=True
+    )
+    if prompt.info and own.prompt_id == prompt.prompt_id:
+        raise TaskError(
+            "label_noise: marks depend on more columns than the answer, which alone can be "
+            "replaced: leave it out"
+        )
 
 
 def _draws(prompts: PromptTable, seed: int) -> npt.NDArray[np.uint64]:
@@ -187,7 +246,11 @@ def load_prompts(task: Task, split: Split) -> PromptTable:
         raise TaskError(f"{place} returned {type(prompts).__name__}: {_FORM}")
     ids: set[str] = set()
     for index, prompt in enumerate(prompts):
-        _check_prompt(prompt, f"{place}[{index}]")
+        if not isinstance(prompt, Prompt):
+            raise TaskError(f"{place}[{index}] is {type(prompt).__name__}: {_FORM}")
+        for name in Prompt.__slots__:
+            if not isinstance(value := getattr(prompt, name), str):
+                raise TaskError(f"{place}[{index}].{name} is {value!r:.80}: write a string")
         if prompt.prompt_id in ids:
             raise TaskError(f"{place}[{index}] repeats a prompt_id: return it once")
         ids.add(prompt.prompt_id)
@@ -195,15 +258,6 @@ def load_prompts(task: Task, split: Split) -> PromptTable:
         return PromptTable.of(prompts)
     except TaskError as error:
         raise TaskError(f"{place}: {error}") from error
-
-
-def _check_prompt(prompt: Any, place: str) -> None:
-    """Raise TaskError unless it is a prompt of four strings."""
-    if not isinstance(prompt, Prompt):
-        raise TaskError(f"{place} is {type(prompt).__name__}: {_FORM}")
-    for name in ("prompt_id", "question", "answer", "tier"):
-        if not isinstance(value := getattr(prompt, name), str):
-            raise TaskError(f"{place}.{name} is {value!r:.80}: write a string")
 
 
 def template_hash(task: Task) -> str:

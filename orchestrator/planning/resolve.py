@@ -64,6 +64,7 @@ def _dataset(loaded: LoadedConfig, experiment: Experiment, name: str, *, trainin
         experiment.max_marking_errors,
         drop_overlap,
         tuple(_dataset(loaded, experiment, other, training=False) for other in others),
+        without=entry.without if training else "",
     )
 
 

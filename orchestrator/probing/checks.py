@@ -15,9 +15,11 @@ from orchestrator.sampling import find_sampler
 from orchestrator.sampling.base import SamplingError
 from tasks import Answer, Mark, Prompt, Task, is_shipped, task_errors
 from tasks.prompt_table import PromptTable
+from tasks.question_file import QuestionFile
 
 BATCH = 50_000  # golds that are marked at once
 PERTURBED = 200
+CALLED = 20  # golds for which a reward function is called: it may take seconds for each
 TIME_LIMIT = 60.0  # seconds for answers built to hang, including the start of a verifier
 # Towers of powers, factorials, and unclosed or deep braces: these hung or crashed verifiers.
 BOMBS = (
@@ -46,25 +48,59 @@ class MarkerCheck(NamedTuple):
         )
 
 
-def check_marker(task: Task, prompts: Sequence[Prompt]) -> MarkerCheck:
+class FunctionCheck(NamedTuple):
+    """The scores that a reward function gave to gold answers, each alone; None: not applicable."""
+
+    name: str
+    marks: Sequence[Mark]
+
+    def __str__(self) -> str:
+        scores = [mark.score or 0.0 for mark in self.marks]
+        correct = sum(mark.outcome == "correct" for mark in self.marks)
+        return (
+            f"{self.name} called for {len(scores)} gold answers: {correct} correct, mean score "
+            f"{sum(scores) / len(scores):.2f}"
+        )
+
+
+def check_function(task: QuestionFile, prompts: Sequence[Prompt]) -> FunctionCheck:
+    """Call a function on some golds, evenly spread. Raises MarkerFails where it fails.
+
+    What it gives them is not judged: it may expect more of a completion than the answer.
+    """
+    some = prompts[:: -(-len(prompts) // CALLED)]
+    marks = mark_answers(task, [Answer.to(p, task.solution(p) or "") for p in some])
+    for prompt, mark in zip(some, marks, strict=True):
+        if mark.outcome == "error":
+            raise MarkerFails(
+                f"marker {task.marker} fails for the answer {prompt.answer!r:.80}: {mark.rule}"
+            )
+    return FunctionCheck(task.marker, marks)
+
+
+def check_marker(task: Task, prompts: Sequence[Prompt]) -> MarkerCheck | FunctionCheck:
     """Every gold must mark correct, a perturbed gold wrong, and a bomb not correct, in time.
 
-    Up to PERTURBED golds, evenly spread, are perturbed. Raises MarkerFails otherwise.
+    Up to PERTURBED golds, evenly spread, are perturbed. Raises MarkerFails otherwise. A reward
+    function is only called (`check_function`).
     """
     if not prompts:
         raise MarkerFails(f"task {task.name} has no prompts to check its marker on")
+    if isinstance(task, QuestionFile) and task.function is not None:
+        return check_function(task, prompts)
     remaining, checked = iter(prompts), 0
-    while batch := [prompt.answer for prompt in islice(remaining, BATCH)]:
-        with task_errors(task, "format_answer() or perturb()"):
-            golds = [Answer(task.format_answer(answer), answer) for answer in batch]
-        _check_outcomes(batch, mark_answers(task, golds, 0), "correct")
-        checked += len(batch)
+    while batch := [*islice(remaining, BATCH)]:
+        with task_errors(task, "solution() or format_answer()"):
+            pairs = [(prompt, task.solution(prompt)) for prompt in batch]
+        golds = [Answer.to(prompt, text) for prompt, text in pairs if text is not None]
+        _check_outcomes(golds, mark_answers(task, golds, 0), "correct")
+        checked += len(golds)
     some = prompts[:: -(-len(prompts) // PERTURBED)]
     with task_errors(task, "format_answer() or perturb()"):
-        perturbed = [Answer(task.format_answer(task.perturb(p)), p.answer) for p in some]
-    _check_outcomes([a.completion for a in perturbed], mark_answers(task, perturbed, 0), "wrong")
+        perturbed = [Answer.to(p, task.format_answer(task.perturb(p))) for p in some]
+    _check_outcomes(perturbed, mark_answers(task, perturbed, 0), "wrong")
     gold, started = prompts[0].answer, time.monotonic()
-    marks = mark_answers(task, [Answer(bomb, gold) for bomb in BOMBS])
+    marks = mark_answers(task, [Answer.to(prompts[0], bomb) for bomb in BOMBS])
     seconds = time.monotonic() - started
     for bomb, mark in zip(BOMBS, marks, strict=True):
         if mark.outcome == "correct":
@@ -81,12 +117,13 @@ def check_dataset(dataset: Dataset) -> str:
     return str(check_marker(pool.task, prompts))
 
 
-def _check_outcomes(texts: Sequence[str], marks: Sequence[Mark], outcome: str) -> None:
-    for text, mark in zip(texts, marks, strict=True):
+def _check_outcomes(answers: Sequence[Answer], marks: Sequence[Mark], outcome: str) -> None:
+    for answer, mark in zip(answers, marks, strict=True):
         if mark.outcome != outcome and mark.rule != NOT_TRIED:
             raise MarkerFails(
-                f"{text!r} should be {outcome}, but marks {mark.outcome} by "
-                f"{mark.rule}: its marker or this answer is wrong"
+                f"{answer.completion!r:.200} should be {outcome}, but marks {mark.outcome} by "
+                f"{mark.rule}: its marker or this answer is wrong "
+                f"(question {answer.question!r:.100})"
             )
 
 

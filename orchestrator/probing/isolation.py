@@ -23,11 +23,13 @@ from tasks import (
     title_of,
 )
 from tasks.children import ChildError, Children
+from tasks.question_file import QuestionFile
 
 NOT_TRIED = "not-tried"  # the rule of an answer that was not marked since too many before it failed
 FORM = (
-    "return tasks.Mark(outcome, extracted, rule) with the outcome correct, wrong, unparsed, "
-    "truncated or error, extracted a string or None, and rule a string"
+    "return tasks.Mark(outcome, extracted, rule, score) with the outcome correct, wrong, unparsed, "
+    "truncated or error, extracted a string or None, rule a string, and score a number from 0 to 1 "
+    "or left out"
 )
 _children: dict[tuple[Any, ...], Children] = {}  # of this process, by what they were built from
 
@@ -42,6 +44,8 @@ def mark_answers(
     TaskError where it returns anything but marks.
     """
     if is_shipped(task):
+        if isinstance(task, QuestionFile) and task.function is not None:
+            return task.function_marks(answers, tolerated, processes)
         return task.mark_all(answers)
     if not answers:
         return []

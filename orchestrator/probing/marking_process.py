@@ -2,14 +2,15 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 from orchestrator.plugins.project_modules import add_project
 from tasks import OUTCOMES, Answer, Mark, Task, TaskError, find_task
 
-# Called with a completion, its gold answer, whether it was truncated, and the reading. Returns the
-# fields of the mark, or what is wrong with it.
-MarkFunction = Callable[[str, str, bool, Any], Sequence[str | None] | str]
+# Called with the fields of an Answer and the reading. Returns the fields of the mark, or what is
+# wrong with it.
+MarkFunction = Callable[..., Sequence[str | float | None] | str]
 
 
 def marker(
@@ -42,11 +43,15 @@ def marker(
             "derive marker_id from the options alone"
         )
 
-    def mark(completion: str, answer: str, truncated: bool, reading: Any) -> Any:
-        marks = task_of(reading).mark_all([Answer(completion, answer, truncated)])
+    def mark(*arguments: Any) -> Any:
+        *answer, reading = arguments
+        marks = task_of(reading).mark_all([Answer(*answer)])
         if not isinstance(marks, list | tuple) or len(marks) != 1:
             return f"mark_all() of one answer returned {marks!r:.80}"
-        return [*marks[0]] if not (problem := check(marks[0])) else problem
+        if problem := check(marks[0]):
+            return problem
+        *parts, score = marks[0]
+        return [*parts, None if score is None else float(score)]
 
     return mark
 
@@ -59,6 +64,10 @@ def check(mark: Any) -> str:
         return f"mark() returned the outcome {mark.outcome!r:.80}"
     if not isinstance(mark.rule, str) or not isinstance(mark.extracted, str | None):
         return f"mark() returned {mark!r:.160}, whose extracted or rule is not a text"
+    score = mark.score
+    number = isinstance(score, Real) and not isinstance(score, bool)  # NumPy's scalars are Real
+    if score is not None and not (number and 0 <= score <= 1):
+        return f"mark() returned the score {score!r:.80}"
     try:
         f"{mark.extracted}{mark.rule}".encode()
     except UnicodeEncodeError:

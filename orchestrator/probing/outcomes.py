@@ -15,6 +15,7 @@ from tasks.prompt_table import PromptTable
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
 
 NONE = 255  # in place of an outcome: no sample is stored
 ROWS_PER_PART = 640  # enough to fill a batch, few enough that a kill costs seconds
@@ -26,10 +27,12 @@ class Outcomes:
     """The outcomes of the samples of a pool.
 
     codes: [prompts, K], positions in OUTCOMES, in the order of the pool; NONE without a sample.
+    scores: [prompts, K]; None where each is 1 for a correct sample and 0 for any other.
     """
 
     prompts: PromptTable
     codes: Codes
+    scores: Scores | None = None
 
     @cached_property
     def drawn(self) -> int:

@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 
 from orchestrator.planning.cells import ProbeSpec
 from orchestrator.planning.pools import Split
-from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes
+from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes, Scores
 from orchestrator.probing.samples import marks_are_current, update_marks
 from orchestrator.storage.proof import canonical_hash
-from orchestrator.storage.schema import MARKED, SAMPLES
+from orchestrator.storage.schema import ADDED, MARKED, SAMPLES, completed
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt, Task
 from tasks.prompt_table import PromptTable
@@ -41,9 +41,10 @@ PROBE = b"decile.probe"  # in a part's metadata: the key of its probe
 SPLIT = b"decile.split"  # in a part's metadata: train or test; parts of older versions have none
 ROWS_PER_FILE = 100_000  # of a compacted part; compaction holds no more per split in memory
 PAIR = ("prompt_id", "sample")  # identifies a row
-COUNTED = (*PAIR, "outcome")  # what difficulty is computed from
+COUNTED = (*PAIR, "outcome", "score")  # what difficulty is computed from
 KNOWN = (*COUNTED, "tokens")  # what a ProbeFolder keeps of a sample
 _CODES = pa.array(OUTCOMES)
+CORRECT = OUTCOMES.index("correct")
 _PLAIN_ID = "^[0-9A-Za-z]*$"  # is not escaped in JSON
 # What only sampling can produce; every other column is a mark, which can be computed again.
 _DRAWN = ("prompt_id", "sample", "completion", "tokens", "finish")
@@ -121,9 +122,13 @@ def read_part(store: Store, key: str, name: str, columns: Sequence[str] = SAMPLE
 
 def _as_samples(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
     """Columns of this version's schema; marks of another version are dropped, texts never."""
-    schema = file.schema_arrow
-    if schema.remove_metadata().equals(SAMPLES):
+    schema = file.schema_arrow.remove_metadata()
+    if schema.equals(SAMPLES):
         return file.read(columns=columns).select(columns).replace_schema_metadata(None)
+    own = pa.schema([SAMPLES.field(name) for name in {**dict.fromkeys(columns), "outcome": None}])
+    if schema.equals(pa.schema([f for f in SAMPLES if f.name not in ADDED])):
+        known = file.read(columns=[name for name in own.names if name not in ADDED])
+        return completed(known.replace_schema_metadata(None), own).select(columns)
     if any(
         name not in schema.names or schema.field(name).type != SAMPLES.field(name).type
         for name in _DRAWN
@@ -164,6 +169,14 @@ class PoolRows(NamedTuple):
     samples: pa.Table
 
 
+class WrongAnswers(NamedTuple):
+    """The wrong answers of a probe: row of the difficulty table, sample, and extracted answer."""
+
+    row: Ints
+    sample: Ints
+    answers: pa.ChunkedArray
+
+
 class ProbeFolder:
     """The stored samples of some prompts in one split of a probe.
 
@@ -171,6 +184,7 @@ class ProbeFolder:
     tokens: [prompts, K], -1 without a sample. codes: [prompts, K], the outcomes as they are stored,
     positions in OUTCOMES, NONE without one. An outcome takes a byte, whatever the length of prompts
     and completions, so a pool of ten million prompts with four samples each takes 40 MB.
+    scores: [prompts, K], None as long as each is 1 for a correct sample and 0 for any other.
     """
 
     def __init__(
@@ -184,6 +198,7 @@ class ProbeFolder:
         shape = len(self.prompts), self.spec.settings.samples
         self.tokens = np.full(shape, -1, dtype=np.int32)
         self.codes: Codes = np.full(shape, NONE, dtype=np.uint8)
+        self.scores: Scores | None = None
         self._stale = False  # whether some marks are of another marker than the task's
         self._names: set[str] = set()  # of the parts that were read
 
@@ -228,6 +243,12 @@ class ProbeFolder:
         self.tokens[places] = rows.samples["tokens"].to_numpy()[new][::-1]
         codes = pc.index_in(rows.samples["outcome"], value_set=_CODES).fill_null(NONE)
         self.codes[places] = codes.to_numpy().astype(np.uint8)[new][::-1]
+        scores = rows.samples["score"].to_numpy()[new][::-1]
+        correct = self.codes[places] == CORRECT
+        if self.scores is None and np.any((scores != correct) & ~np.isnan(scores)):
+            self.scores = (self.codes == CORRECT).astype(float)
+        if self.scores is not None:
+            self.scores[places] = scores
         return new
 
     def outcomes(self, *, partial: bool = True) -> Outcomes:
@@ -240,11 +261,35 @@ class ProbeFolder:
             current = ProbeFolder(self.store, self.spec, self.prompts, self.task)
             for rows in self.rows(KNOWN):
                 current.add(rows)
-            self.codes, self._stale = current.codes, False
-        outcomes = Outcomes(self.prompts, self.codes)
+            self.codes, self.scores, self._stale = current.codes, current.scores, False
+        outcomes = Outcomes(self.prompts, self.codes, self.scores)
         if not partial:
             self._check_complete(outcomes.drawn)
         return outcomes
+
+    def with_wrong_answers(self) -> tuple[Outcomes, WrongAnswers]:
+        """The outcomes by the task's current marker, and the wrong answers; reads each part once.
+
+        Rows of a difficulty table are in the order of the prompts' ids.
+        """
+        folder = ProbeFolder(self.store, self.spec, self.prompts, self.task)
+        rank = np.empty(len(self.prompts), dtype=np.int32)
+        rank[self.prompts.order] = np.arange(len(rank), dtype=np.int32)
+        rows, answers = [np.empty((0, 2), dtype=np.int32)], [pa.array([], pa.string())]
+        for part in folder.rows((*KNOWN, "extracted")):
+            new = folder.add(part)
+            wrong = pc.and_(
+                pc.equal(part.samples["outcome"], "wrong"), part.samples["extracted"].is_valid()
+            )
+            kept = new & wrong.to_numpy()
+            samples = part.samples.filter(pa.array(kept))
+            places = [rank[part.prompts[kept]], samples["sample"].to_numpy()]
+            rows.append(np.stack(places, axis=1).astype(np.int32))
+            answers += samples["extracted"].chunks
+        row, sample = np.concatenate(rows).T
+        return Outcomes(self.prompts, folder.codes, folder.scores), WrongAnswers(
+            row, sample, pa.chunked_array(answers, pa.string())
+        )
 
     def _check_complete(self, drawn: int) -> None:
         needed = len(self.prompts) * self.spec.settings.samples
@@ -280,8 +325,8 @@ class ProbeFolder:
         if cached is not None and cached.select(PAIR).equals(samples.select(PAIR)):
             marks = {f.name: cached[f.name] for f in MARKED}
             return pa.table({n: marks.get(n, samples[n]) for n in SAMPLES.names}, schema=SAMPLES)
-        golds = {p.prompt_id: p.answer for p in self.prompts.take(np.unique(rows.prompts))}
-        samples = update_marks(samples, self.task, golds, self.spec.dataset.max_marking_errors)
+        prompts = {p.prompt_id: p for p in self.prompts.take(np.unique(rows.prompts))}
+        samples = update_marks(samples, self.task, prompts, self.spec.dataset.max_marking_errors)
         self.store.write_table(samples.select(MARKED.names), *cache)
         return samples
 

@@ -71,8 +71,7 @@ def mark_samples(
             if completion is not None:
                 pairs.append((prompt, index))
                 completions.append(completion)
-    golds = [prompt.answer for prompt, _ in pairs]
-    marks = mark_completions(task, completions, golds, max_errors)
+    marks = mark_completions(task, completions, [prompt for prompt, _ in pairs], max_errors)
     rows = [
         {
             "prompt_id": prompt.prompt_id,
@@ -91,17 +90,18 @@ def mark_samples(
 def mark_completions(
     task: Task,
     completions: Sequence[Completion],
-    golds: Sequence[str],
+    prompts: Sequence[Prompt],
     max_errors: float = 1.0,
     processes: int = 0,
 ) -> list[MarkPair]:
-    """Both readings of each completion; one that was never generated is an error in both.
+    """Both readings of each completion of a prompt; one never generated is an error in both.
 
     Raises MarkingError where marking fails for more than the share `max_errors`.
     """
     generated = [i for i, completion in enumerate(completions) if completion.finish != "error"]
     answers = [
-        Answer(completions[i].text, golds[i], completions[i].finish == "length") for i in generated
+        Answer.to(prompts[i], completions[i].text, completions[i].finish == "length")
+        for i in generated
     ]
     tolerated = max(TOLERATED_FAILURES, max_errors * len(answers))
     marks = mark_answers(task, answers, tolerated, processes)
@@ -114,7 +114,8 @@ def mark_completions(
             f"{len(failed)} of {len(tried)} answers could not be marked ({why}), more than "
             f"max_marking_errors: {max_errors:g} allows: run decile doctor to check the marker"
         )
-    others = mark_answers(task.other_reading, answers, tolerated, processes)
+    reading = task.other_reading
+    others = marks if reading is task else mark_answers(reading, answers, tolerated, processes)
     missing = Mark("error", None, "not-generated")
     pairs = [MarkPair(missing, missing)] * len(completions)
     for i, mark, other in zip(generated, marks, others, strict=True):
@@ -128,18 +129,18 @@ def marks_are_current(samples: pa.Table, task: Task) -> bool:
 
 
 def update_marks(
-    samples: pa.Table, task: Task, golds: Mapping[str, str], max_errors: float = 1.0
+    samples: pa.Table, task: Task, prompts: Mapping[str, Prompt], max_errors: float = 1.0
 ) -> pa.Table:
     """The same samples under the task's current marker; marks of the current one are kept.
 
-    `golds` maps prompt_id to the gold answer. Raises MarkingError as `mark_completions` does.
+    `prompts` are by prompt_id. Raises MarkingError as `mark_completions` does.
     """
     marker = task.marker_id
     rows = samples.to_pylist()
     stale = [row for row in rows if row["marker"] != marker]
     completions = [Completion(row["completion"], row["tokens"], row["finish"]) for row in stale]
-    answers = [golds[row["prompt_id"]] for row in stale]
-    marks = mark_completions(task, completions, answers, max_errors)
+    own = [prompts[row["prompt_id"]] for row in stale]
+    marks = mark_completions(task, completions, own, max_errors)
     for row, mark in zip(stale, marks, strict=True):
         row |= {**mark.columns(), "marker": marker}
     return pa.Table.from_pylist(rows, schema=SAMPLES)

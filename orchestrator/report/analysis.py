@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from orchestrator.cost.caps import dropped_summary
 from orchestrator.planning.plan import Plan, tiers_of
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
-from orchestrator.report.compare import Family, families, read_spreads
+from orchestrator.report.compare import Control, Family, control_arms, families, read_spreads
 from orchestrator.report.probe_analysis import (
     PoolAnalysis,
     PoolOutcomes,
@@ -18,28 +18,35 @@ from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import stopped_lines
 
-FORM = 5  # increase to have the views of finished sweeps rendered again
+FORM = 7  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)
 class SweepAnalysis:
     """The rows of a sweep's finished cells and their comparisons.
 
-    dropped: what a cap left out, in a sentence; stopped: a sentence for each cell that was stopped
-    early. pools: of the training probes, until a cell is finished; then outcomes: the same pools
-    beside the subsets of the cells. digest: of all inputs, so that a view knows whether it is
-    current.
+    controls: in a grid over `reward`, what the score is worth beyond rewards without it. dropped:
+    what a cap left out, in a sentence; stopped: a sentence for each cell that was stopped early.
+    pools: of the training probes, until a cell is finished; then outcomes: the same pools beside
+    the subsets of the cells. digest: of all inputs, so that a view knows whether it is current.
     """
 
     plan: Plan
     rows: tuple[Row, ...]
     families: tuple[Family, ...]
+    controls: tuple[Control, ...]
     claims: tuple[ClaimResult, ...]
     dropped: str
     stopped: tuple[str, ...]
     pools: tuple[PoolAnalysis, ...]
     outcomes: tuple[PoolOutcomes, ...]
     digest: str
+
+    @property
+    def collapsed(self) -> frozenset[str]:
+        """The ids of the cells that ended below their base model beyond chance."""
+        policies = (rows for family in self.families for rows in family.collapsed.values())
+        return frozenset(row.cell.cell_id for rows in policies for row in rows)
 
     @property
     def last_result(self) -> str:
@@ -81,6 +88,7 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         plan,
         tuple(rows),
         tuple(compared),
+        tuple(control_arms(compared)),
         tuple(claim_results(plan.claims, compared, declared, tiers, spreads)),
         dropped_summary(manifest),
         tuple(stopped),

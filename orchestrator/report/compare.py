@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orchestrator.config.entries import build_policy
-from orchestrator.config.experiment import axes_text
+from orchestrator.config.experiment import CONTROLS, axes_text, value_text
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.report.rows import OWN, Row
 from orchestrator.stats.comparison import Comparison, adjust, compare_learnable, compare_policies
@@ -181,6 +181,7 @@ def settings_key(cell: Cell) -> str:
             "evaluation": [baseline.key, baseline.settings.samples, cell.test_hash],
             "grpo": cell.grpo,
             "mask_dead_groups": cell.mask_dead_groups,
+            "reward": cell.reward,
             "lora": cell.lora,
             "workers": cell.resources.workers,
         }
@@ -278,12 +279,39 @@ class Family:
         """Policy -> its rows by seed, policies in the order of the grid."""
         return _by_policy(self.rows)
 
+    @property
+    def copies(self) -> dict[str, str]:
+        """Policy -> another one that chose the same prompts with each of its seeds."""
+        return _copies(self.rows)
+
+    @property
+    def collapsed(self) -> dict[str, list[Row]]:
+        """Policy -> its cells that ended below their base model beyond chance.
+
+        Bonferroni's correction covers all cells of the family.
+        """
+        level = LEVEL / len(self.rows)
+        return _by_policy([row for row in self.rows if row.gain.mean < 0 and row.gain.p < level])
+
 
 def _by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.cell.policy, []).append(row)
     return {p: sorted(group, key=lambda row: row.cell.seed) for p, group in groups.items()}
+
+
+def _copies(rows: Sequence[Row]) -> dict[str, str]:
+    policies = {row.cell.cell_id: row.cell.policy for row in rows}
+    originals = {
+        policy: {policies.get(row.result.get("same_as", "")) for row in own}
+        for policy, own in _by_policy(rows).items()
+    }
+    return {
+        policy: original
+        for policy, others in originals.items()
+        if len(others) == 1 and (original := others.pop()) is not None
+    }
 
 
 def families(
@@ -295,7 +323,8 @@ def families(
 
     Every pair of policies of each family is one test of accuracy; Holm's correction covers all of
     them. Learnable %, claims, tiers and other test sets have intervals but no verdict by p. A
-    policy with a cell that was stopped early is not compared: its other seeds would favour it.
+    policy with a cell that was stopped early is not compared: its other seeds would favour it. Of
+    policies with the same prompts, one is compared: each comparison makes Holm's correction larger.
     `spreads` (by `settings_key`): how much results vary between seeds, for pairs with one seed.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
@@ -313,16 +342,15 @@ def families(
 def _family(rows: Sequence[Row], compare_at: Axis, spreads: Spreads) -> Family:
     cell = rows[0].cell
     points = reading_points(rows, compare_at)
-    unread = unread_policies(rows, points)
+    uncompared = {*unread_policies(rows, points), *_copies(rows)}
     scores: dict[str, dict[int, tuple[list[str], np.ndarray]]] = {}
     learnable: dict[str, dict[int, float]] = {}
     live_shares: dict[str, dict[int, dict[int, float]]] = {}
     for number, row in enumerate(rows):
         policy, seed = row.cell.policy, row.cell.seed
         by_question = row.scores(points[number].update)
-        run = (list(by_question), np.array(list(by_question.values())))
-        if policy not in unread:
-            scores.setdefault(policy, {})[seed] = run
+        if policy not in uncompared:
+            scores.setdefault(policy, {})[seed] = _run(by_question)
         learnable.setdefault(policy, {})[seed] = row.result["learnable_pct"]
         shares = {update: groups.live for update, groups in row.shares.items()}
         live_shares.setdefault(policy, {})[seed] = shares
@@ -381,6 +409,76 @@ def budget_mismatches(rows: Sequence[Row], compare_at: Axis) -> list[BudgetMisma
         BudgetMismatch(axis, {p: tuple(s) for p, s in by_policy.items()}, difference[axis])
         for axis, by_policy in seeds.items()
     ]
+
+
+@dataclass(frozen=True)
+class Control:
+    """A policy trained on the score and on a reward that says nothing about the answer.
+
+    `data`: model, dataset and other axes. `gain`: of the control over the base model, in points;
+    `comparison`: the score minus the control, both read within the common budget; None where a
+    first evaluation exceeds it. `policies`: the largest difference between policies with the score,
+    in points; None for a single policy.
+    """
+
+    data: str
+    policy: str
+    reward: str
+    gain: float
+    comparison: Comparison | None
+    policies: float | None
+
+
+def control_arms(families: Sequence[Family]) -> list[Control]:
+    """Every policy of a family with the score that also has a control, in a grid over `reward`."""
+    arms = []
+    for family in families:
+        if "reward" not in family.swept or family.rows[0].cell.reward:
+            continue
+        rest = {axis: value for axis, value in family.swept.items() if axis != "reward"}
+        differences = [abs(c.effect) for c in family.accuracy if isfinite(c.effect)]
+        others = [
+            other
+            for other in families
+            if other.rows[0].cell.reward
+            and CONTROLS.issuperset(other.rows[0].cell.reward)
+            and (other.model, other.dataset, other.probe_seed)
+            == (family.model, family.dataset, family.probe_seed)
+            and {a: v for a, v in other.swept.items() if a != "reward"} == rest
+        ]
+        arms += [
+            _control(family, other, policy, max(differences, default=None))
+            for other in others
+            for policy in other.by_policy()
+            if policy in family.by_policy()
+        ]
+    return arms
+
+
+def _control(family: Family, other: Family, policy: str, policies: float | None) -> Control:
+    """A policy of the family with the score, and of the other one with a control."""
+    rows = [*family.rows, *other.rows]
+    points = reading_points(rows, family.compare_at)
+    own = {n: row for n, row in enumerate(rows) if row.cell.policy == policy}
+    name = value_text(other.swept["reward"])
+    scores: dict[str, dict[int, tuple[list[str], np.ndarray]]] = {"score": {}, name: {}}
+    for n, row in own.items():
+        arm = name if row.cell.reward else "score"
+        scores[arm][row.cell.seed] = _run(row.scores(points[n].update))
+    gains = [points[n].value - row.curve[0] for n, row in own.items() if row.cell.reward]
+    read = all(points[n].update for n in own)
+    return Control(
+        replace(family, swept={a: v for a, v in family.swept.items() if a != "reward"}).title,
+        policy,
+        name,
+        100 * float(np.mean(gains)),
+        compare_policies(scores)[0] if read else None,
+        policies,
+    )
+
+
+def _run(scores: Mapping[str, float]) -> tuple[list[str], np.ndarray]:
+    return list(scores), np.array(list(scores.values()))
 
 
 class ProbeSpread(NamedTuple):

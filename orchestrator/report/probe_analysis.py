@@ -20,7 +20,12 @@ import pyarrow.compute as pc
 
 from orchestrator.config.entries import build_policy
 from orchestrator.config.experiment import axes_text
-from orchestrator.difficulty.agreement import Agreement, SuspectGold, agreement_of_rows
+from orchestrator.difficulty.agreement import (
+    Agreement,
+    SuspectGold,
+    agreement_of_rows,
+    with_suspected,
+)
 from orchestrator.difficulty.estimates import counts, fit_prior, reliability
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.difficulty.table import Summary, outcome_counts, summarise
@@ -29,11 +34,11 @@ from orchestrator.planning.plan import Plan
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import targets_of
-from orchestrator.probing.probe_folder import KNOWN, ProbeFolder
+from orchestrator.probing.probe_folder import ProbeFolder, WrongAnswers
 from orchestrator.selection.stored import read_subset, request_of
 from orchestrator.selection.subsets import select
 from orchestrator.storage.store import Store
-from policies import PolicyError
+from policies import PolicyError, reads_answers
 from tasks import OUTCOMES, Prompt
 from tasks.prompt_table import PromptTable
 
@@ -182,14 +187,16 @@ def analyse_pool(
     `table_file` is where the difficulty table will be written: commands select from it.
     """
     pool = plan.pool(spec)
-    outcomes, wrong = _read_outcomes(store, spec, pool)
+    folder = ProbeFolder(store, spec, pool.train, pool.task)
+    outcomes, wrong = folder.with_wrong_answers()
     if not outcomes.drawn:
         return None
     group_size = cells_of(plan.cells, spec)[0].batch.group_size
-    tables = CellTables(outcomes)
+    tables = CellTables(outcomes, folder)
     table = tables.with_group(spec, group_size)
     complete = outcomes.complete
     agreed = agreement_of_rows(wrong.row, wrong.answers, table)
+    table = with_suspected(table, agreed)
     pairs = {**_of_each_outcome(outcomes), AGREED: _agreeing(table, wrong, agreed.suspects)}
     del wrong  # of a large pool, it takes a quarter of the table's memory
     prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
@@ -201,7 +208,9 @@ def analyse_pool(
         stops_early=targets_of(plan, spec) is not None,
         group_size=group_size,
         reliability=None if prior.note else reliability(prior, spec.settings.samples),
-        policies=tuple(_policies(plan, store, spec, tables if complete else None, table_file)),
+        policies=tuple(
+            _policies(plan, store, spec, agreed, tables if complete else None, table_file)
+        ),
         agreement=agreed,
         unsolved=_rows(table, some="scorable", none=("successes",)),
         unfinished=_rows(table, some="truncated", none=("wrong", "unparsed")),
@@ -219,7 +228,12 @@ def _rows(table: pa.Table, some: str, none: Sequence[str]) -> np.ndarray:
 
 
 def _policies(
-    plan: Plan, store: Store, spec: ProbeSpec, tables: CellTables | None, table_file: Path | None
+    plan: Plan,
+    store: Store,
+    spec: ProbeSpec,
+    agreed: Agreement,
+    tables: CellTables | None,
+    table_file: Path | None,
 ) -> list[PolicyOutlook]:
     """Each policy of the grid, with its first seed; `tables` is None for an incomplete probe.
 
@@ -232,7 +246,7 @@ def _policies(
             if store.exists("subsets", f"{cell.subset_key}.parquet"):
                 outlooks.append(PolicyOutlook(policy, cell.seed, None, "", f"subset in {file}"))
             continue
-        table = tables.of(cell)
+        table = tables.of(cell, answers=True)
         try:
             size = select(table, request_of(cell))[0].num_rows
             summary = summarise(
@@ -249,8 +263,15 @@ def _policies(
             outlooks.append(PolicyOutlook(policy, cell.seed, None, "", str(error)))
             continue
         command, note = "", ""
+        if agreed.on_other and not agreed.credible and reads_answers(build_policy(cell.rule)):
+            note = (
+                f"leaves out the {agreed.on_other:,} suspected prompts of the pool, although "
+                f"completions agree on the gold answer of {agreed.on_gold:,} prompts only: the "
+                "model may be wrong on them"
+            )
         if cell.online:
-            note = "chooses the prompts of each update among these, during training"
+            online = "chooses the prompts of each update among these, during training"
+            note = "; ".join(filter(None, [note, online]))
         elif table_file and needed_samples(cell.probe) == needed_samples(spec):
             command = _select_command(policy, cell, size, table_file)
         outlooks.append(PolicyOutlook(policy, cell.seed, summary, command, note))
@@ -270,36 +291,6 @@ def _select_command(name: str, cell: Cell, size: int, table_file: Path) -> str:
         ("--out", str(out)),
     ]
     return " ".join(["decile", "select", *(f"{n} {shlex.quote(v)}" for n, v in arguments)])
-
-
-class WrongAnswers(NamedTuple):
-    """The wrong answers of a probe: row of the difficulty table, sample, and extracted answer."""
-
-    row: Ints
-    sample: Ints
-    answers: pa.ChunkedArray
-
-
-def _read_outcomes(store: Store, spec: ProbeSpec, pool: Pool) -> tuple[Outcomes, WrongAnswers]:
-    """The outcomes of a training probe, and its wrong answers; each part is read once."""
-    folder = ProbeFolder(store, spec, pool.train, pool.task)
-    rank = np.empty(len(pool.train), dtype=np.int32)
-    rank[pool.train.order] = np.arange(len(rank), dtype=np.int32)
-    rows, answers = [np.empty((0, 2), dtype=np.int32)], [pa.array([], pa.string())]
-    for part in folder.rows((*KNOWN, "extracted")):
-        new = folder.add(part)
-        wrong = pc.and_(
-            pc.equal(part.samples["outcome"], "wrong"), part.samples["extracted"].is_valid()
-        )
-        kept = new & wrong.to_numpy()
-        samples = part.samples.filter(pa.array(kept))
-        places = [rank[part.prompts[kept]], samples["sample"].to_numpy()]
-        rows.append(np.stack(places, axis=1).astype(np.int32))
-        answers += samples["extracted"].chunks
-    row, sample = np.concatenate(rows).T
-    return Outcomes(pool.train, folder.codes), WrongAnswers(
-        row, sample, pa.chunked_array(answers, pa.string())
-    )
 
 
 def _of_each_outcome(outcomes: Outcomes) -> dict[str, list[tuple[str, int]]]:

@@ -26,15 +26,18 @@ from orchestrator.report.sections import tables
 from orchestrator.report.sections.page import paper_a
 from orchestrator.report.sections.pool import (
     BANDS,
+    SUSPECTS,
     ProbeReport,
+    agreement_text,
     band_of,
     facts,
     policy_table,
     probe_report,
     suspect_lines,
     tier_table,
+    unlisted_suspects,
 )
-from orchestrator.report.sections.verdicts import family_verdict
+from orchestrator.report.sections.verdicts import control_lines, family_verdict
 from orchestrator.stats.sentences import NONE
 from orchestrator.storage.store import Store, check_output
 from tasks import OUTCOMES
@@ -128,6 +131,8 @@ def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
         title = spread.title[0].lower() + spread.title[1:]
         indented = [f"  {line}".rstrip() for line in lines]
         parts.append([title, *indented, *_indented(missing, width)])
+    if analysis.controls:
+        parts.append(["controls", *_indented(control_lines(analysis.controls), width)])
     if analysis.claims:
         parts.append(["claims"])
         for c in analysis.claims:
@@ -187,12 +192,17 @@ def terminal_probe(report: ProbeReport, width: int | None = None) -> str:
             parts.append(f"{tiers.title}, % of prompts\n{text}")
         if (policies := policy_table(pool)).body:
             parts.append(as_text(policies, width))
+        if unlisted := unlisted_suspects(pool):
+            parts.append(wrapped(unlisted, width))
         parts += [wrapped(f"{p.policy}: {p.note}", width) for p in pool.policies if p.note]
-        if pool.agreement.suspects:
-            lines = [f"suspected wrong gold answers: {pool.agreement.suspected:,}"]
+        if pool.agreement.suspects and pool.agreement.credible:
+            lines = [f"suspected wrong gold answers: {pool.agreement.on_other:,}"]
             for question, about in suspect_lines(pool, TERMINAL_SUSPECTS):
                 shown = (f"  {one_line(question, 72)}", f"    {about}")
                 lines += [wrapped(line, width) for line in shown]
+            lines += [
+                wrapped(f"  {text}", width) for text in (SUSPECTS, agreement_text(pool.agreement))
+            ]
             parts.append("\n".join(lines))
         if command := next((p.command for p in pool.policies if p.command), ""):
             parts.append(f"to select a subset:\n  {command}")

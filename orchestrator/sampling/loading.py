@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from orchestrator.sampling.model import ModelSource, check_hub_id
-from tasks.sources.hub import Repository, cached_folder
+from tasks.sources.hub import cached_folder
 
 
 def load_model(
@@ -65,9 +65,8 @@ def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
 
 def _pinned(source: ModelSource) -> dict[str, Any]:
     options: dict[str, Any] = {"revision": source.revision or "main", "trust_remote_code": False}
-    if source.revision is not None:
+    if repository := source.repository:
         # The hub would be asked for optional files that the model does not have, for minutes.
-        repository = Repository("model", source.location, source.revision)
         options["local_files_only"] = cached_folder(repository) is not None
     return options
 

@@ -26,11 +26,6 @@ def check_hub_id(hub_id: str) -> None:
         )
 
 
-def hub_cache(hub_id: str) -> Path:
-    """The folder of the local cache for a hub model, whether it exists or not."""
-    return Repository("model", hub_id, "").folder
-
-
 @dataclass(frozen=True)
 class ModelSource:
     """One base model, resolved.
@@ -54,11 +49,15 @@ class ModelSource:
     target_modules: tuple[str, ...] = ()
 
     @property
+    def repository(self) -> Repository | None:
+        """Its repository of the hub at its commit; None for a folder or a recording."""
+        return None if self.revision is None else Repository("model", self.location, self.revision)
+
+    @property
     def folder(self) -> Path:
         """Its files on this machine, or where they would be: a folder, or the hub's cache."""
-        if self.revision is None:
-            return Path(self.location)
-        return hub_cache(self.location) / "snapshots" / self.revision
+        repository = self.repository
+        return Path(self.location) if repository is None else repository.snapshot
 
     def key(self) -> dict[str, Any]:
         """What decides the model's completions; part of probe keys and cell ids.
@@ -84,10 +83,10 @@ def local_folder(source: ModelSource) -> Path:
     Raises ValueError where there is no folder, or none of its weights are safetensors.
     """
     folder = Path(source.location)
-    if source.revision is not None:
+    if repository := source.repository:
         check_hub_id(source.location)
         try:
-            folder = downloaded_folder(Repository("model", source.location, source.revision))
+            folder = downloaded_folder(repository)
         except TaskError as error:
             raise ValueError(f"model {source.name}: {error}") from error
     if not any(folder.glob("*.safetensors")):

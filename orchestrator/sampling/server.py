@@ -73,7 +73,18 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         """Read the key. Raises SamplingError where the environment has none."""
-        object.__setattr__(self, "_key", _read_key(self.api_key_env))
+        name = self.api_key_env
+        key = os.environ.get(name, "").strip() if name else ""
+        if name and not key:
+            raise SamplingError(
+                f"api_key_env: the environment variable {name} is not set in a worker of Ray: "
+                "export it before Ray starts, on every node"
+            )
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise SamplingError(
+                f"api_key_env: {name} holds characters that no key has: set it again"
+            )
+        object.__setattr__(self, "_key", key)
 
     def client(self, retries: int | None = None) -> AbstractAsyncContextManager[Any]:
         """A client, to be used in one event loop; retries 408, 409, 429, 5xx and lost connections.
@@ -204,21 +215,6 @@ class Endpoint:
             body = body.get("message") or body.get("detail") or body
         text = one_line(self.without_key(str(body or error.message)))
         return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
-
-
-def _read_key(name: str) -> str:
-    """The key in an environment variable; empty without a name. Raises SamplingError."""
-    if not name:
-        return ""
-    key = os.environ.get(name, "").strip()
-    if not key:
-        raise SamplingError(
-            f"api_key_env: the environment variable {name} is not set in a worker of Ray: export "
-            "it before Ray starts, on every node"
-        )
-    if not (key.isascii() and key.isprintable()) or " " in key:
-        raise SamplingError(f"api_key_env: {name} holds characters that no key has: set it again")
-    return key
 
 
 log = logging.getLogger(__name__)
@@ -366,6 +362,23 @@ class ServerSampler(TokenSampler):
         self, requests: Sequence[Request], settings: SamplingSettings, drawn: list[list[Any]]
     ) -> Iterator[_Job]:
         """The requests to send; a prompt that is too long is an error at once."""
+        settings_body: dict[str, Any] = {
+            "model": self.adapter or self.served,
+            "temperature": settings.temperature,
+            "top_p": settings.top_p,
+            "max_tokens": settings.max_completion_length,
+        }
+        if settings.stop:
+            settings_body["stop"] = list(settings.stop)
+        if self.api == "chat" and self.chat_template_kwargs:
+            settings_body["chat_template_kwargs"] = self.chat_template_kwargs
+        if self.api == "completions" or self.window is not None:
+            # vLLM takes what a request leaves out from the model's generation_config.json.
+            settings_body |= {
+                "top_k": settings.top_k or -1,
+                "min_p": 0.0,
+                "repetition_penalty": 1.0,
+            }
         for row, request in enumerate(requests):
             prompt: dict[str, Any] = {"messages": request.messages}
             if self.api == "completions":
@@ -376,24 +389,7 @@ class ServerSampler(TokenSampler):
                 prompt = {"prompt": ids}
             for column, sample in enumerate(request.samples):
                 seed = stream_key(settings.seed, request.prompt_id, sample) >> 65  # as engine vllm
-                yield _Job(row, column, prompt | self._parameters(settings) | {"seed": seed})
-
-    def _parameters(self, settings: SamplingSettings) -> dict[str, Any]:
-        """The body of a request but for prompt and seed."""
-        body: dict[str, Any] = {
-            "model": self.adapter or self.served,
-            "temperature": settings.temperature,
-            "top_p": settings.top_p,
-            "max_tokens": settings.max_completion_length,
-        }
-        if settings.stop:
-            body["stop"] = list(settings.stop)
-        if self.api == "chat" and self.chat_template_kwargs:
-            body["chat_template_kwargs"] = self.chat_template_kwargs
-        if self.api == "completions" or self.window is not None:
-            # vLLM takes what a request leaves out from the model's generation_config.json.
-            body |= {"top_k": settings.top_k or -1, "min_p": 0.0, "repetition_penalty": 1.0}
-        return body
+                yield _Job(row, column, prompt | settings_body | {"seed": seed})
 
     async def _draw(self, jobs: Iterator[_Job], drawn: list[list[Any]]) -> str:
         """Fill in the completions; returns why some are missing, or an empty text.

@@ -212,22 +212,7 @@ class TransformersSampler(TokenSampler):
         seed, limit, device = settings.seed, settings.max_completion_length, self._device()
         draws = [uniforms(seed, requests[r.request].prompt_id, r.sample, limit + 1) for r in rows]
         owner = torch.tensor([distinct[row.request] for row in rows]).to(device)
-        logits, cache = self._read_prompts([prompts[i] for i in distinct], owner)
-        return DecodeBatch(
-            prompts=cache,
-            logits=logits,
-            slots=torch.arange(len(rows), device=device),
-            draws=torch.from_numpy(np.stack(draws)).to(device),
-            tokens=torch.full((len(rows), limit + 1), self.eos[0], device=device),
-            steps=torch.zeros_like(owner),
-            ended=torch.zeros_like(owner, dtype=torch.bool),
-        )
-
-    def _read_prompts(
-        self, prompts: list[list[int]], owner: Tensor
-    ) -> tuple[Tensor, SharedPrefixCache | RepeatedPrefixCache]:
-        """First logits [B, V] of the rows of prompts `owner` [B], and their cache."""
-        ids, mask = (part.to(owner.device) for part in left_padded(prompts))
+        ids, mask = (part.to(device) for part in left_padded([prompts[i] for i in distinct]))
         cache = preallocated_cache(self.base)
         logits = self._forward(
             input_ids=ids,
@@ -236,7 +221,15 @@ class TransformersSampler(TokenSampler):
             past_key_values=cache,
         )
         kind = SharedPrefixCache if attends_plainly(self.base) else RepeatedPrefixCache
-        return logits[owner], kind(cache, mask, owner)
+        return DecodeBatch(
+            prompts=kind(cache, mask, owner),
+            logits=logits[owner],
+            slots=torch.arange(len(rows), device=device),
+            draws=torch.from_numpy(np.stack(draws)).to(device),
+            tokens=torch.full((len(rows), limit + 1), self.eos[0], device=device),
+            steps=torch.zeros_like(owner),
+            ended=torch.zeros_like(owner, dtype=torch.bool),
+        )
 
     def _forward(self, **inputs: Any) -> Tensor:
         """Logits [B, V] after the last of the new tokens."""

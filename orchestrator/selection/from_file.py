@@ -16,7 +16,7 @@ from orchestrator.selection.stored import subset_reasons
 from orchestrator.selection.subsets import SubsetRequest, select, with_reason
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.proof import Unsound, read_parquet, sequence_hash
-from orchestrator.storage.schema import MARKED
+from orchestrator.storage.schema import MARKED, SAMPLES, completed
 from orchestrator.storage.store import Store, check_output
 from policies import ScorePolicy, needs_of
 from tasks import OUTCOMES
@@ -50,11 +50,18 @@ def select_file(
         )
     if "prompt_id" in table.column_names and (missing := table["prompt_id"].null_count):
         raise UserError(f"{probes[0]}: {missing:,} rows have no prompt_id: write one in every row")
-    rated = "pass_rate" in table.column_names and "prompt_id" in table.column_names
-    if not rated:
+    samples = rows = None
+    if "pass_rate" in table.column_names and "prompt_id" in table.column_names:
+        rated = _rated(probes[0], table)
+    else:
         _check_one_pool(probes, key, table)
-    subset = _from_rates if rated else _from_samples
-    chosen, why = subset(probes[0], table, SubsetRequest(rule, 0, seed), budget)
+        rows = _sample_rows(probes[0], table)
+        samples = int(pc.max(rows["sample"]).as_py()) + 1
+        rated = difficulty(rows, samples_per_prompt=samples)
+    request = SubsetRequest(rule, _size(budget, rated.num_rows), seed, samples=samples)
+    if rows is not None and pc.any(rated["short"]).as_py():
+        _check_certain(probes[0], rows, rated, request)
+    chosen, why = select(rated, request)
     why |= {"source": [str(probe) for probe in probes], "probe_key": key}
     Store(str(out.parent)).write_table(with_reason(chosen, why), out.name)
     return why
@@ -78,7 +85,7 @@ def _tables(probe: Path) -> Iterator[pa.Table]:
         raise UserError(f"{probe}: no probe found: write a probe's folder or a Parquet file")
     for file in files:
         try:
-            yield read_parquet(file)
+            yield completed(read_parquet(file), SAMPLES)
         except Unsound as error:
             raise UserError(f"{file}: {error}: write an intact file") from error
         except (pa.ArrowInvalid, OSError) as error:
@@ -198,10 +205,8 @@ def _store_of(probe: Path) -> Store:
     return Store(str(folder.parent.parent))
 
 
-def _from_rates(
-    probe: Path, table: pa.Table, request: SubsetRequest, budget: str
-) -> tuple[pa.Table, dict[str, Any]]:
-    """A subset from a difficulty table: numeric pass rates, and a tier for every row."""
+def _rated(probe: Path, table: pa.Table) -> pa.Table:
+    """A difficulty table, with a tier for every row. Raises UserError for invalid pass rates."""
     kind = table["pass_rate"].type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
         raise UserError(f"{probe}: pass_rate holds {kind}: write numbers from 0 to 1")
@@ -220,27 +225,16 @@ def _from_rates(
         )
     if "tier" not in table.column_names:
         table = table.append_column("tier", pa.array([""] * table.num_rows, pa.string()))
-    return select(table, request._replace(size=_size(budget, table.num_rows)))
+    return table
 
 
-def _from_samples(
-    probe: Path, table: pa.Table, request: SubsetRequest, budget: str
-) -> tuple[pa.Table, dict[str, Any]]:
-    if not set(COUNTED) <= set(table.column_names):
+def _sample_rows(probe: Path, table: pa.Table) -> pa.Table:
+    """The samples of a probe, each once. Raises UserError where their columns are not valid."""
+    if not {*PAIR, "outcome"} <= set(table.column_names):
         raise UserError(f"{probe}: needs the columns prompt_id and pass_rate, or a probe's samples")
     if unknown := set(table["outcome"].to_pylist()) - set(OUTCOMES):
         raise UserError(f"{probe}: outcome {unknown.pop()!r}: write one of {', '.join(OUTCOMES)}")
-    _check_sample_numbers(probe, table["sample"])
-    rows = table.group_by(list(PAIR)).aggregate([("outcome", "min")]).rename_columns(list(COUNTED))
-    samples = int(pc.max(rows["sample"]).as_py()) + 1
-    rated = difficulty(rows, samples_per_prompt=samples)
-    request = request._replace(size=_size(budget, rated.num_rows), samples=samples)
-    if pc.any(rated["short"]).as_py():
-        _check_certain(probe, rows, rated, request)
-    return select(rated, request)
-
-
-def _check_sample_numbers(probe: Path, numbers: pa.ChunkedArray) -> None:
+    numbers = table["sample"]
     if not pa.types.is_integer(numbers.type) or numbers.null_count:
         kind = "null" if numbers.null_count else numbers.type
         raise UserError(f"{probe}: column sample holds {kind}: write integers from 0")
@@ -248,6 +242,11 @@ def _check_sample_numbers(probe: Path, numbers: pa.ChunkedArray) -> None:
     if least < 0 or most >= MAX_SAMPLES:
         number = least if least < 0 else most
         raise UserError(f"{probe}: sample {number}: write integers from 0 to {MAX_SAMPLES - 1:,}")
+    columns = [name for name in COUNTED[len(PAIR) :] if name in table.column_names]
+    if "extracted" in table.column_names and pa.types.is_string(table["extracted"].type):
+        columns.append("extracted")
+    grouped = table.group_by(list(PAIR)).aggregate([(name, "min") for name in columns])
+    return grouped.rename_columns([*PAIR, *columns])
 
 
 def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: SubsetRequest) -> None:

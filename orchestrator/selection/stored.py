@@ -1,14 +1,17 @@
 """The subsets of cells in the store."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.subsets import SubsetRequest, narrowest, reason, select, with_reason
+from orchestrator.storage.proof import canonical_hash, sequence_hash
 from orchestrator.storage.schema import SUBSET
 from orchestrator.storage.store import Store
 from policies import PolicyError
@@ -58,13 +61,21 @@ def subset_size(store: Store, cell: Cell) -> int:
     return cell.size if subset is None else subset.num_rows
 
 
+def mean_pass_rate(store: Store, cell: Cell) -> float:
+    """The mean pass rate of the cell's prompts in the probe, 0 to 1; nan where none is known."""
+    subset = read_subset(store, cell)
+    mean = None if subset is None else pc.mean(subset["pass_rate"]).as_py()
+    return float("nan") if mean is None else float(mean)
+
+
 def pass_rate_change(
     store: Store, cell: Cell, policy: str, size: int, difficulty: pa.Table
 ) -> float:
     """The mean pass rate of the prompts that a policy would choose, minus that of the cell's.
 
-    `policy` takes no options; it chooses `size` prompts with the cell's seed. 0 where both choose
-    the same prompts, where the policy cannot choose, and where no pass rate is known.
+    `policy` takes no options; it chooses `size` prompts with the cell's seed. 0 where rollouts of
+    its prompts would not disagree more often (mean of p(1 - p) of the pass rates), where it cannot
+    choose, and where no pass rate is known.
     """
     stored = read_subset(store, cell)
     request = request_of(cell)._replace(rule=PolicyEntry(policy=policy), size=size)
@@ -72,8 +83,12 @@ def pass_rate_change(
         other, _ = select(difficulty, request)
     except PolicyError:
         return 0.0
-    rates = [pc.mean(t["pass_rate"]).as_py() for t in (other, stored) if t is not None]
-    return round(rates[0] - rates[1], 9) if len(rates) == 2 and None not in rates else 0.0
+    if stored is None:
+        return 0.0
+    theirs, own = (t["pass_rate"].drop_null().to_numpy() for t in (other, stored))
+    if not (theirs.size and own.size) or np.mean(theirs * (1 - theirs)) <= np.mean(own * (1 - own)):
+        return 0.0
+    return round(float(theirs.mean() - own.mean()), 9)
 
 
 def read_subset(store: Store, cell: Cell) -> pa.Table | None:
@@ -88,6 +103,32 @@ def read_subset(store: Store, cell: Cell) -> pa.Table | None:
         store.warn_unsound("is the subset of another policy, seed or probe", *file)
         return None
     return table
+
+
+def same_training(store: Store, cells: Sequence[Cell]) -> dict[str, Cell]:
+    """cell_id -> the earlier cell that trains on the same prompts with the same settings.
+
+    Policies may choose the same prompts, for instance from a pool that is hardly ever solved. What
+    an online policy knows of its prompts, and what a cell may be stopped by, is not compared.
+    """
+    chosen: dict[str, str | None] = {}  # subset_key -> hash of the prompts
+    first: dict[str, Cell] = {}
+    same: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.online or cell.rivals:
+            continue
+        if cell.subset_key not in chosen:
+            subset = read_subset(store, cell)
+            ids = None if subset is None else [sorted(subset["prompt_id"].to_pylist())]
+            chosen[cell.subset_key] = None if ids is None else sequence_hash(ids)
+        if (prompts := chosen[cell.subset_key]) is None:
+            continue
+        names = ("probe_key", "marker", "pool", "seed")
+        subset_identity = [prompts, *(cell.subset_identity[name] for name in names)]
+        other = first.setdefault(canonical_hash(cell.identity | {"subset": subset_identity}), cell)
+        if other.cell_id != cell.cell_id:
+            same[cell.cell_id] = other
+    return same
 
 
 def subset_reasons(store: Store, probe_key: str) -> list[dict[str, Any]]:

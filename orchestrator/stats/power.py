@@ -5,7 +5,7 @@ true difference be for that interval to exclude zero in 80 % of all sweeps?
 """
 
 from collections.abc import Callable
-from math import ceil, inf, log2, sqrt
+from math import ceil, inf, log, log2, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from scipy.stats import binom
 from orchestrator.stats.inference import LEVEL, Variances
 
 POWER = 0.8
+COLLAPSING = 1 / 3  # share of the seeds of a policy that collapses
 # Assumptions about test questions before anything has been measured.
 ACCURACY = 0.5  # the worst case
 BETWEEN = 0.6  # share of an answer's variance that lies between questions
@@ -133,6 +134,21 @@ def resolution(
         strict = minimum_detectable(items, seeds, samples_per_item, level=LEVEL / comparisons)
         text += f"; {in_points(strict)} after Holm's correction for {comparisons:,} comparisons"
     return text + ")" + ("; one seed cannot decide between policies" if seeds == 1 else "")
+
+
+def collapse_seen(seeds: int) -> str:
+    """The line of `decile plan` on a policy that ends below its base model in some seeds.
+
+    A cell that does is found by itself (`report.compare.Family.collapsed`), so that one is enough.
+    """
+    missed = 1 - COLLAPSING
+    enough = ceil(log(1 - POWER) / log(missed))
+    return (
+        "a policy that ends below the base model in a third of its seeds: seen with a probability "
+        f"of {100 * (1 - missed**seeds):.0f} % ({seeds} seed{'s' * (seeds > 1)}"
+        + f"; {100 * POWER:.0f} % needs {enough}" * (seeds < enough)
+        + ")"
+    )
 
 
 def detectable(variances: Variances, seeds: int, items: int, level: float = LEVEL) -> float:

@@ -32,12 +32,9 @@ def fault_text(error: BaseException, store: Store | None = None) -> str:
     """What happened, where, and what to do; writes the traceback to a log file."""
     cause = root_cause(error)
     text = "".join(traceback.format_exception(error))
-    return f"{_sentence(cause)}{log_note(write_log(text, store))}"
-
-
-def log_note(file: str) -> str:
-    """How a sentence names its log file."""
-    return f" (traceback: {file})" if file else " (no traceback: its log could not be written)"
+    file = write_log(text, store)
+    note = f"traceback: {file}" if file else "no traceback: its log could not be written"
+    return f"{_sentence(cause)} ({note})"
 
 
 def root_cause(error: BaseException) -> BaseException:

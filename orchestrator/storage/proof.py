@@ -19,6 +19,8 @@ from typing import Any, NamedTuple, TypedDict
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from orchestrator.storage.schema import completed
+
 
 def canonical_hash(value: Any) -> str:
     """16 hex digits of the SHA-256 of a value's canonical JSON: equal content, equal hash."""
@@ -129,7 +131,7 @@ def open_table(
         table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise Unsound("is not valid Parquet" if data else "is empty") from error
-    if schema is not None and not table.schema.equals(schema):
+    if schema is not None and not (table := completed(table, schema)).schema.equals(schema):
         raise Unsound("has another schema")
     if listed is not None and file_proof(data) != listed:
         raise Unsound("is of another run")

@@ -1,6 +1,7 @@
 """Arrow schemas of all stored tables."""
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 # One row per sampled completion of a probe (training pool or test set).
 SAMPLES = pa.schema(
@@ -16,6 +17,7 @@ SAMPLES = pa.schema(
         "other_outcome": pa.string(),  # under the marking that rewards do not use
         "other_rule": pa.string(),
         "marker": pa.string(),  # task, marker version and marking
+        "score": pa.float64(),  # from 0 to 1, null for an error; 1 or 0 unless the marker says more
     }
 )
 
@@ -41,6 +43,9 @@ DIFFICULTY = pa.schema(
         "posterior": pa.float64(),  # posterior mean of the pass rate, under the pool's prior
         "learnability": pa.float64(),  # expected probability that a group of G completions is live
         "short": pa.bool_(),  # fewer samples than K: the adaptive probe stopped early
+        "suspected": pa.bool_(),  # samples agree on another answer; null where answers are not read
+        "score": pa.float64(),  # mean score of the scorable samples
+        "score_sd": pa.float64(),  # sample standard deviation; null for fewer than 2
     }
 )
 
@@ -63,11 +68,14 @@ GROUPS = pa.schema(
     {
         "update": pa.int32(),  # counted from 1
         "prompt_id": pa.string(),
-        "rewards": pa.list_(pa.float64()),  # correctness; null where marking failed
+        "rewards": pa.list_(pa.float64()),  # of training; null where marking or a reward failed
         "tier": pa.string(),
         "outcomes": pa.list_(pa.string()),
         "other_outcomes": pa.list_(pa.string()),  # under the marking that rewards do not use
         "tokens": pa.list_(pa.int32()),
+        "scores": pa.list_(pa.float64()),  # of the marks; null where marking failed
+        # Named rewards before weighting, null where one does not apply; none: the score is all.
+        "components": pa.map_(pa.string(), pa.list_(pa.float64())),
     }
 )
 
@@ -85,3 +93,25 @@ EVALUATIONS = pa.schema(
 
 # What the trainer logged, one number per row; names are TRL's own (loss, entropy, grad_norm, …).
 LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})
+
+ADDED = ("score", "scores", "components")  # columns that tables of earlier versions lack
+
+
+def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the columns of `schema` that earlier versions did not write.
+
+    They had no scores but 1 for a correct sample and 0 for any other, which were the rewards. A
+    table that lacks another column is returned as it is.
+    """
+    missing = [name for name in schema.names if name not in table.column_names]
+    if not missing or not {*missing} <= {*ADDED}:
+        return table
+    columns = {name: table[name] for name in table.column_names}
+    for name in missing:
+        kind = schema.field(name).type
+        columns[name] = table["rewards"] if name == "scores" else pa.nulls(table.num_rows, kind)
+        if name == "score":
+            marked = pc.not_equal(table["outcome"], "error")
+            correct = pc.equal(table["outcome"], "correct").cast(kind)
+            columns[name] = pc.if_else(marked, correct, pa.scalar(None, kind))
+    return pa.table({name: columns[name] for name in (*schema.names, *columns)})

@@ -16,11 +16,12 @@ import os
 import stat
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -42,6 +43,7 @@ from orchestrator.storage.proof import (
     verify,
 )
 
+T = TypeVar("T")
 NOT_UTF8 = "has a name that is not UTF-8"
 
 
@@ -255,15 +257,7 @@ class Store:
 
     def open_json(self, *parts: str) -> Json | None:
         """A JSON file with what it lists; None as for `read_json`."""
-        if not self.exists(*parts):
-            return None
-        try:
-            return open_json(self.read_bytes(*parts), "/".join(parts))
-        except FileNotFoundError:  # deleted since
-            return None
-        except Unsound as error:
-            self.warn_unsound(error, *parts)
-            return None
+        return self._opened(open_json, *parts)
 
     def read_json(self, *parts: str) -> Any:
         """The value of a JSON file, or None if it is absent or fails verification."""
@@ -291,15 +285,10 @@ class Store:
 
         Also None without a proof where it `needs_proof`, or for another file than that `listed`.
         """
-        if not self.exists(*parts):
+        opened = self._opened(partial(open_table, schema=schema, listed=listed), *parts)
+        if opened is None:
             return None
-        try:
-            table, proven = open_table(self.read_bytes(*parts), "/".join(parts), schema, listed)
-        except FileNotFoundError:  # deleted since
-            return None
-        except Unsound as error:
-            self.warn_unsound(error, *parts)
-            return None
+        table, proven = opened
         return table if proven or not needs_proof else None
 
     def verify(self, *parts: str, schema: pa.Schema | None = None) -> bool:
@@ -369,6 +358,18 @@ class Store:
         """Copy a folder of the store to a local one, which is created if needed."""
         folder.mkdir(parents=True, exist_ok=True)
         pafs.copy_files(self.path(*parts), str(folder), self.fs, pafs.LocalFileSystem())
+
+    def _opened(self, reader: Callable[[bytes, str], T], *parts: str) -> T | None:
+        """What `reader` makes of a file; None if it is absent or, which is logged, unsound."""
+        if not self.exists(*parts):
+            return None
+        try:
+            return reader(self.read_bytes(*parts), "/".join(parts))
+        except FileNotFoundError:  # deleted since
+            return None
+        except Unsound as error:
+            self.warn_unsound(error, *parts)
+            return None
 
     @contextmanager
     def _open(self, *parts: str) -> Iterator[Any]:

@@ -94,10 +94,11 @@ class Tracker:
         self._attempt(lambda: self._live_runs.fail(cell, reason, status="KILLED"))
 
     def show(self, analysis: SweepAnalysis) -> None:
-        """Bring the parent run up to date with the analysis, unless it shows it already."""
+        """Bring the runs up to date with the analysis, as far as they do not show it already."""
         if not self.enabled or not analysis.rows:
             return
-        if analysis.digest != self._live_runs.parent.digest:
+        self._attempt(lambda: self._live_runs.mark_collapsed(analysis.collapsed))
+        if self.enabled and analysis.digest != self._live_runs.parent.digest:
             view = sweep_view(analysis)  # outside of _attempt: its failures are not MLflow's
             self._attempt(lambda: self._live_runs.parent.show(view))
 

@@ -5,7 +5,7 @@ Imports mlflow inside functions. MLflow's exceptions propagate; `tracking.Tracke
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "mlflow.note.content"
 SYNCED = "decile.synced"  # digest of the inputs of what the run shows, written last
+COLLAPSED = "decile.collapsed"  # the cell ended below its base model beyond chance
 
 
 class ParentRun:
@@ -115,6 +116,7 @@ class CellRun:
     info: "RunInfo"
     synced: str = ""  # digest of the result that was completely written
     error: bool = False
+    collapsed: bool = False
     running: bool = True
     doubled: bool = False  # some point was logged twice
     unread: list[str] = field(default_factory=list)  # metrics with unread history
@@ -135,6 +137,7 @@ class CellRun:
             run.info,
             synced=tags.get("decile.synced", ""),
             error="decile.error" in tags,
+            collapsed=COLLAPSED in tags,
             running=run.info.status == "RUNNING",
             unread=list(run.data.metrics),
         )
@@ -237,6 +240,16 @@ class SweepRuns:
         run.synced, run.running = view.digest, False
         run.unread = list(run.points)
         run.points.clear()  # of a finished cell: read again if that is ever needed
+
+    def mark_collapsed(self, cell_ids: Collection[str]) -> None:
+        """Tag the runs of these cells only: a larger sweep may acquit a cell that was tagged."""
+        for cell_id, run in self._runs.items():
+            if run.collapsed != (cell_id in cell_ids):
+                run.collapsed = not run.collapsed
+                if run.collapsed:
+                    self._client.set_tag(run.run_id, COLLAPSED, "true")
+                else:
+                    self._client.delete_tag(run.run_id, COLLAPSED)
 
     def fail(self, cell: Cell, reason: str, status: str = "FAILED") -> None:
         """Mark the cell's run as failed, or killed."""

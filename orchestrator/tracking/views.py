@@ -135,6 +135,8 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
         del settings["rollouts"]
     if not settings.get("label_noise", True):  # added later
         del settings["label_noise"], settings["label_noise_seed"]
+    if settings.get("reward") == "score":
+        del settings["reward"]
     return flatten(settings | {"workers": experiment.resources.workers})
 
 

@@ -17,7 +17,7 @@ from orchestrator.config.entries import build_online_policy
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.candidates import kept_groups, next_ids, unknown_id
-from orchestrator.training.rollouts import MarkRollouts, fill_unmarked
+from orchestrator.training.rollouts import MarkRollouts, fill_unmarked, with_rewards
 from orchestrator.training.workers import Workers
 from policies import History, PolicyError, discards, max_draws_of
 from tasks.prompt_table import PromptTable
@@ -133,8 +133,9 @@ class Chooser:
         new.sort(key=lambda row: row["update"])  # all of an earlier execution come at once
         ids = pa.array([row["prompt_id"] for row in new], pa.string())
         for place, row in zip(self.prompts.rows_of(ids).tolist(), new, strict=True):
-            marked = [reward for reward in row["rewards"] if reward is not None]
-            self.history.add(row["update"], place, sum(r > 0 for r in marked), len(marked))
+            outcomes = row["outcomes"]
+            marked = len(outcomes) - outcomes.count("error")
+            self.history.add(row["update"], place, outcomes.count("correct"), marked)
 
     def _draw(
         self, update: int, prompts: PromptTable, generate: Generate
@@ -144,10 +145,12 @@ class Chooser:
         rollouts = generate(own)
         marks = self.mark([r.completion for r in rollouts], [r.ids for r in rollouts], own)
         drawn = gather_object([*map(Drawn, own, rollouts, marks)])
+        rewarded = with_rewards(self.cell, update, [each.mark for each in drawn], g)
+        drawn = [each._replace(mark=mark) for each, mark in zip(drawn, rewarded, strict=True)]
         groups = [drawn[start : start + g] for start in range(0, len(drawn), g)]
-        rewards = [[each.mark["reward"] for each in group] for group in groups]
-        marked = np.array([sum(r is not None for r in each) for each in rewards])
-        correct = np.array([sum(bool(r) for r in each) for each in rewards])
+        outcomes = [[each.mark["outcome"] for each in group] for group in groups]
+        marked = np.array([g - each.count("error") for each in outcomes])
+        correct = np.array([each.count("correct") for each in outcomes])
 
         def decide() -> list[bool]:
             assert discards(self.policy)

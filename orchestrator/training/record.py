@@ -29,10 +29,11 @@ from orchestrator.evaluation.groups import (
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell
 from orchestrator.selection.stored import subset_size
-from orchestrator.storage.proof import FileProof
+from orchestrator.storage.proof import FileProof, file_proof
 from orchestrator.storage.schema import EVALUATIONS, LOG
 from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import (
+    ADAPTER,
     DISCARDED,
     MANIFEST,
     RESULT,
@@ -62,6 +63,8 @@ def ledger(
     prompt_tokens, generated_tokens, live_tokens (generated in live groups), truncated_tokens (of
     completions cut without an answer); updates of the optimiser; live, all_right, all_wrong,
     unmarked: groups by kind; all_wrong_truncated: all-wrong groups of which at least half were cut;
+    rewarded, phantom: where rewards are not correctness, groups whose rewards differ, and those of
+    them whose correctness does not;
     kl_only_updates: those without a live group while beta > 0 pulls towards the base model;
     seconds of training without evaluations, gpu_seconds over all workers.
 
@@ -83,6 +86,7 @@ def running_ledger(
     processed = (int(row["value"]) for row in reversed(log) if row["name"] == "num_tokens")
     all_tokens = next(processed, generated)  # with those of prompts
     updates = max([logged, *groups.tallies])
+    shaped = {"rewarded": counts.rewarded, "phantom": counts.phantom} if counts.shaped else {}
     discarded = {
         "discarded": lost.groups,
         "discarded_live": lost.live,
@@ -106,7 +110,7 @@ def running_ledger(
         "kl_only_updates": _kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
         "seconds": round(seconds, 3),
         "gpu_seconds": round(seconds * cell.resources.gpus * cell.resources.workers, 3),
-    } | ({} if groups.discarded is None else discarded)
+    } | (shaped | ({} if groups.discarded is None else discarded))
 
 
 def pulls_to_base(cell: Cell) -> bool:
@@ -319,10 +323,11 @@ def finish(
     record: CellRecord,
     versions: dict[str, str],
     adapter: Mapping[str, FileProof] | None = None,
+    **more: str,
 ) -> None:
     """Move a finished cell's record to its folder, `result.json` last, and drop its checkpoints.
 
-    The result lists the tables and the files of the `adapter`.
+    The result lists the tables and the files of the `adapter`; `more` is added to it.
     """
     place = ("cells", cell.cell_id)
     written = {f"adapter/{name}": proof for name, proof in (adapter or {}).items()}
@@ -331,12 +336,45 @@ def finish(
     finished_at = {"finished_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
     drawn_by = {"rollouts": "trl" if cell.why_trl_draws else "decile"}
     result = summary(cell, record, cell.updates, subset_size(store, cell))
-    result |= {"versions": versions | drawn_by} | finished_at
+    result |= {"versions": versions | drawn_by} | finished_at | more
     _write_copies(store, cell, result, {LEDGER, README})
     store.write_json(result, *place, RESULT, files=written)
     store.delete(*place, STOPPED_EARLY)
     store.delete_folder(*place, SCORES)  # evaluations.parquet holds them, too
     CellFolder(store, cell.cell_id).drop_checkpoints()
+
+
+def finish_as(store: Store, cell: Cell, other: Cell) -> bool:
+    """Finish a cell with the files of another, which trained on the same prompts.
+
+    The result names that cell (`same_as`). False, and nothing is written, where the other is not
+    finished, its adapter is not sound, or a trial trains this cell.
+    """
+    own, source = CellFolder(store, cell.cell_id), CellFolder(store, other.cell_id)
+    finished, opened = source.finished(), store.open_json(source.place, RESULT)
+    if finished is None or opened is None or own.is_training():
+        return False
+    adapter = {}
+    for name in ADAPTER:
+        listed = (opened.files or {}).get(f"adapter/{name}")
+        if listed is not None:
+            data = store.read_bytes(source.place, "adapter", name)
+            if file_proof(data) != listed:
+                return False
+            store.write_bytes(data, own.place, "adapter", name)
+            adapter[name] = listed
+    result, tables = finished
+    lost = tables[DISCARDED].to_pylist() if DISCARDED in tables else None
+    record = CellRecord(
+        GroupRecorder(tables["groups"].to_pylist(), lost),
+        tables["evaluations"],
+        tables["log"].to_pylist(),
+        result["ledger"]["seconds"],
+        *(result["timing"][name] for name in ("evaluation_seconds", "peak_gib", "start_seconds")),
+    )
+    store.write_json(cell.model_dump(mode="json"), own.place, STARTED)
+    finish(store, cell, record, result["versions"], adapter, same_as=other.cell_id)
+    return True
 
 
 def _write_copies(store: Store, cell: Cell, result: dict[str, Any], names: set[str]) -> None:

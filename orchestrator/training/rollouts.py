@@ -6,6 +6,7 @@ the group) alone: a resumed cell draws what an undisturbed one draws, and neithe
 workers nor the memory at hand changes a rollout by more than rounding.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -13,25 +14,29 @@ from typing import Any
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
+from orchestrator.config.experiment import REWARDS
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
-from orchestrator.probing.samples import mark_completions
+from orchestrator.probing.samples import TOLERATED_FAILURES, MarkingError, mark_completions
 from orchestrator.sampling.base import Completion, Request, SamplingSettings, cut_at_stop
 from orchestrator.sampling.transformers import TransformersSampler
-from tasks import Task
+from tasks import Answer, Prompt, Task
+from tasks.reward_functions import reward_values
 
 # TRL's form of completions, their token ids, and the rows of their prompts -> their marks.
 MarkRollouts = Callable[
     [Sequence[Any], Sequence[Sequence[int]], Sequence[Mapping[str, Any]]], list[dict[str, Any]]
 ]
+FAILED = "failed"  # in place of a component whose function raised, hung or died
 
 
 def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
-    """Marks rollouts for the record of groups: prompt_id, tier, tokens, outcomes, reward.
+    """Marks rollouts for the record: prompt_id, tier, tokens, outcomes, score, components.
 
     A completion whose last token is not one of `ends` was cut by the limit.
     """
-    stop = cell.probe.settings.stop
+    stop, max_errors = cell.probe.settings.stop, cell.probe.dataset.max_marking_errors
+    functions = [name for name in cell.reward if name not in REWARDS]
 
     def mark(
         completions: Sequence[Any],
@@ -42,54 +47,110 @@ def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
             as_completion(message[0]["content"], ids, ends, stop)
             for message, ids in zip(completions, completion_ids, strict=True)
         ]
-        answers = [row["answer"] for row in rows]
-        marks = mark_completions(task, sampled, answers, cell.probe.dataset.max_marking_errors)
+        prompts = [Prompt(*(row[name] for name in Prompt.__slots__)) for row in rows]
+        marks = mark_completions(task, sampled, prompts, max_errors)
+        components: dict[str, list[Any]] = {}
+        answers = [
+            Answer.to(prompt, completion.text, completion.finish == "length")
+            for prompt, completion in zip(prompts, sampled, strict=True)
+        ]
+        tolerated = max(TOLERATED_FAILURES, max_errors * len(answers))
+        for name in functions:
+            values = reward_values(
+                *(name, answers, task.messages),
+                answer_name=task.answer_name,
+                completion_ids=completion_ids,
+                tolerated=tolerated,
+            )
+            failures = [value.failure for value in values if value.failure]
+            if len(failures) > tolerated:
+                raise MarkingError(
+                    f"reward {name} failed for {len(failures)} of {len(answers)} completions "
+                    f"({failures[0]}), more than max_marking_errors: {max_errors:g} allows"
+                )
+            components[name] = [FAILED if v.failure else v.value for v in values]
         return [
             {
                 "prompt_id": row["prompt_id"],
                 "tier": row["tier"],
                 "tokens": completion.tokens,
                 "outcome": mark.outcome,
-                "reward": mark.reward,
+                "score": mark.score,
                 "other_outcome": other.outcome,
+                "components": {name: values[i] for name, values in components.items()},
             }
-            for (mark, other), completion, row in zip(marks, sampled, rows, strict=True)
+            for i, ((mark, other), completion, row) in enumerate(
+                zip(marks, sampled, rows, strict=True)
+            )
         ]
 
     return mark
 
 
-def correctness(
-    mark: MarkRollouts, groups: GroupRecorder, group_size: int
+def with_rewards(
+    cell: Cell, update: int, marks: Sequence[Mapping[str, Any]], group_size: int
+) -> list[dict[str, Any]]:
+    """The marks of an update's rollouts, groups contiguous, with the `reward` of training.
+
+    It is the score, or the sum of weighted components, in which one that does not apply counts as
+    0. `random`, `format` and `flipped` are controls: `random` is a coin that depends on (seed,
+    update, prompt_id, number in the group) alone; `format` is 1 for any answer; `flipped` is 1 less
+    the score. A completion of which marking or a component failed has no reward (None).
+    """
+    if not cell.reward:
+        return [{**mark, "reward": mark["score"]} for mark in marks]
+    rewarded = []
+    for number, mark in enumerate(marks):
+        score, of_functions = mark["score"], mark["components"]
+        key = (cell.seed, update, mark["prompt_id"], number % group_size)
+        coin = hashlib.sha256("\x1f".join(map(str, key)).encode()).digest()[0] % 2
+        built_in = {
+            "score": score,
+            "random": float(coin),
+            "format": float(mark["outcome"] in ("correct", "wrong")),
+            "flipped": None if score is None else 1.0 - score,
+        }
+        each = {name: (built_in | of_functions)[name] for name in cell.reward}
+        failed = score is None or FAILED in each.values()
+        known = {name: None if value == FAILED else value for name, value in each.items()}
+        reward = sum(weight * (known[name] or 0.0) for name, weight in cell.reward.items())
+        rewarded.append({**mark, "components": known, "reward": None if failed else reward})
+    return rewarded
+
+
+def reward_function(
+    cell: Cell, mark: MarkRollouts, groups: GroupRecorder
 ) -> Callable[..., list[float | None]]:
-    """The reward: 1 for a correct completion, else 0; it also records every group.
+    """The reward of the loss; it also records every group.
 
     Workers see slices of the batch. In rank order they are the whole generation, with each prompt's
     group contiguous, so every worker records the same groups. Rollouts that an online policy has
     drawn are recorded already, and bring their `reward`.
     """
 
+    group_size = cell.batch.group_size
+
     def correctness_reward(
         completions: list[Any],
         completion_ids: list[list[int]],
-        prompt_id: list[str],
-        answer: list[str],
-        tier: list[str],
         trainer_state: Any,
         reward: list[float] | None = None,
-        **_: Any,
+        **columns: Any,
     ) -> list[float | None]:
         if reward is not None:
             return [*reward]
-        rows = [
-            {"prompt_id": i, "answer": a, "tier": t}
-            for i, a, t in zip(prompt_id, answer, tier, strict=True)
-        ]
-        gathered = gather_object(mark(completions, completion_ids, rows))
-        groups.add(trainer_state.global_step + 1, gathered, group_size)
-        filled = fill_unmarked([row["reward"] for row in gathered], group_size)
-        return [*filled[own_rows(len(rows))]]
+        fields = zip(*(columns[name] for name in Prompt.__slots__), strict=True)
+        rows = [dict(zip(Prompt.__slots__, values, strict=True)) for values in fields]
+        update = trainer_state.global_step + 1
+        marks = gather_object(mark(completions, completion_ids, rows))
+        rewarded = with_rewards(cell, update, marks, group_size)
+        groups.add(update, rewarded, group_size)
+        rewards = fill_unmarked([each["reward"] for each in rewarded], group_size)
+        return [*rewards[own_rows(len(rows))]]
 
+    if cell.reward:  # TRL logs the mean under the function's name
+        names = (name.rpartition(":")[2] for name in cell.reward)
+        correctness_reward.__name__ = f"{'_'.join(names)}_reward"
     return correctness_reward
 
 

@@ -18,7 +18,7 @@ from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import eos_ids
 from orchestrator.training.online import Chooser
 from orchestrator.training.record import CellRecord
-from orchestrator.training.rollouts import Decoder, correctness, marker
+from orchestrator.training.rollouts import Decoder, marker, reward_function
 from orchestrator.training.trl_internals import LiveGroupsTrainer
 from policies import History
 from tasks import Prompt, Task
@@ -89,7 +89,7 @@ def build_trainer(
         model=model,
         processing_class=tokenizer,
         args=grpo_config(cell.probe.model, cell.seed, folder, grpo or cell.grpo),
-        reward_funcs=[correctness(mark, record.groups, cell.batch.group_size)],
+        reward_funcs=[reward_function(cell, mark, record.groups)],
         train_dataset=Dataset.from_list([training_row(task, prompt) for prompt in loaded]),
         peft_config=LoraConfig(task_type="CAUSAL_LM", **cell.lora),
     )
@@ -125,9 +125,5 @@ def grpo_config(model: ModelSource, seed: int, folder: Path, grpo: dict[str, Any
 
 def training_row(task: Task, prompt: Prompt) -> dict[str, Any]:
     """A prompt as TRL's conversational row, with the columns that the reward needs."""
-    return {
-        "prompt": task.messages(prompt.question),
-        "prompt_id": prompt.prompt_id,
-        "answer": prompt.answer,
-        "tier": prompt.tier,
-    }
+    columns = {name: getattr(prompt, name) for name in Prompt.__slots__}
+    return {"prompt": task.messages(prompt.question), **columns}

@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import Sampler
 from trl import GRPOTrainer  # type: ignore[attr-defined]
 
-from orchestrator.evaluation.groups import GroupRecorder, is_live
+from orchestrator.evaluation.groups import GroupRecorder, correctness, is_live
 from orchestrator.sampling.transformers_internals import scales_with_length
 from orchestrator.training.online import Chooser, Rollout, TrainingRow
 from orchestrator.training.rollouts import Decoder, own_rows
@@ -199,7 +199,8 @@ class LiveGroupsTrainer(GRPOTrainer):
         output |= {"row": rows, "group": rows // group_size}
         if self.recorder is None:
             return output if kept is None or all(kept) else self.without_dead(output, kept)
-        live = [is_live(row["rewards"]) for row in self.recorder.rows[recorded:]]
+        outcomes = [row["outcomes"] for row in self.recorder.rows[recorded:]]
+        live = [is_live(correctness(each)) for each in outcomes]
         return self.without_dead(output, live + [False] * (len(kept or live) - len(live)))
 
     def _number(self, inputs: Sequence[TrainingRow]) -> int:

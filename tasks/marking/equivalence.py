@@ -66,7 +66,7 @@ def mark_expressions(answers: Sequence[Answer], marking: str) -> list[Mark]:
 
 def _mark_text(answer: Answer, marking: str) -> Mark | _Comparison:
     """The mark that the text alone gives, or the comparison that it needs."""
-    completion, gold, truncated = answer
+    completion, gold, truncated, *_ = answer
     if marking == "strict":
         box = last_box(completion)
         extracted = (box, "boxed") if box else None

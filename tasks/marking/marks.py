@@ -5,7 +5,7 @@ teacher would, outside of thinking blocks. Both see the completion alone.
 """
 
 import re
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from tasks.marking.numbers import (
     find_number,
@@ -73,17 +73,40 @@ OUTCOMES: tuple[Outcome, ...] = ("correct", "wrong", "unparsed", "truncated", "e
 _STRICT_LETTER = re.compile(r"\(?([A-Z])\)?")
 
 
-class Mark(NamedTuple):
-    """One mark: the outcome, the extracted answer (None without one), and the rule."""
-
+class _Mark(NamedTuple):
     outcome: Outcome
     extracted: str | None
     rule: str
+    score: float | None
+
+
+class Mark(_Mark):
+    """One mark: the outcome, the extracted answer (None without one), the rule, and the score.
+
+    The score is from 0 to 1: 1.0 for a correct answer and 0.0 for any other unless the marker gives
+    another one, and None where marking failed (`error`).
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, outcome: Outcome, extracted: str | None, rule: str, score: float | None = None
+    ) -> Self:
+        if outcome == "error":
+            score = None
+        elif score is None:
+            score = 1.0 if outcome == "correct" else 0.0
+        return super().__new__(cls, outcome, extracted, rule, score)
 
     @property
     def reward(self) -> float | None:
-        """1.0 for correct, 0.0 for wrong, unparsed or truncated, None where marking failed."""
-        return None if self.outcome == "error" else float(self.outcome == "correct")
+        """The score: what training rewards unless the experiment says otherwise."""
+        return self.score
+
+
+def score_mark(score: float, extracted: str | None, rule: str, threshold: float = 1.0) -> Mark:
+    """The mark of an answer with a score from 0 to 1: correct from the threshold on, else wrong."""
+    return Mark("correct" if score >= threshold else "wrong", extracted, rule, float(score))
 
 
 def answer_mark(correct: bool, extracted: str, rule: str) -> Mark:

@@ -6,9 +6,11 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
+from uuid import UUID
 
 from tasks.base import TaskError
 
@@ -164,6 +166,17 @@ def _plain(value: Any, column: str) -> str:
         f"column {column!r} holds {kind}: write a text or a list of messages "
         f'({{"role": …, "content": …}}), or name a value inside it{inside}'
     )
+
+
+def json_text(value: Any) -> str:
+    """A value of a file as JSON text; dates and decimals are texts. Raises TypeError for bytes."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=_as_text)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, date | time | timedelta | Decimal | UUID):
+        return str(value)
+    raise TypeError(f"a column holds {type(value).__name__}, which JSON does not have")
 
 
 Row = dict[str, Any]

@@ -4,10 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 from tasks.base import Answer, TaskError
-from tasks.marking.marks import Marker, final_answer, read_gold
+from tasks.marking.marks import Marker, final_answer
 from tasks.marking.numbers import normalize_number
 from tasks.question_file import QuestionFile
 from tasks.sources.files import Row, Rows, is_chat, read_texts
@@ -55,8 +56,9 @@ class FileSurvey:
     """What a file holds under one choice of columns and marker.
 
     `forms` counts the answers by form, `worked` those at the end of a worked solution. `invalid`
-    are rows without a question, or without an answer that the marker marks correct: their place,
-    the question and the answer. Questions count without a known tool's instructions.
+    are rows without a question, or without an answer that the marker marks correct (a function is
+    not called): their place, the question and the answer. Questions count without a known tool's
+    instructions.
     """
 
     rows: int
@@ -64,7 +66,7 @@ class FileSurvey:
     question: str
     answer: str
     tier: str | None
-    marker: Marker
+    marker: str
     forms: Mapping[str, int]
     worked: int
     instructed: int  # questions that mention a box, so that they say how to answer
@@ -84,7 +86,7 @@ def survey_rows(
     read: Rows,
     question: str | None = None,
     answer: str | None = None,
-    marker: Marker | None = None,
+    marker: str | None = None,
 ) -> FileSurvey:
     """Survey the rows of a file; what is None is derived from them.
 
@@ -98,13 +100,15 @@ def survey_rows(
     finals = [final_answer(gold) for _, gold in pairs]
     forms = Counter(answer_form(final) for final in finals if final)
     marker = marker or choose_marker(forms)
+    marked = QuestionFile(marker=marker)
     golds = [
-        read_gold(gold, marker) if question_text and gold else None for question_text, gold in pairs
+        marked.read_answer(gold) if question_text and gold else None
+        for question_text, gold in pairs
     ]
     # As the whole answer of a completion.
-    marked = QuestionFile(marker=marker)
     wholes = [Answer(marked.format_answer(gold), gold) for gold in golds if gold]
-    correct = (mark.outcome == "correct" for mark in marked.mark_all(wholes))
+    marks = [] if marked.function else marked.mark_all(wholes)
+    correct = repeat(True) if marked.function else (mark.outcome == "correct" for mark in marks)
     answers: dict[str, set[str]] = {}
     for (question_text, _), final in zip(pairs, finals, strict=True):
         answers.setdefault(question_text, set()).add(final)

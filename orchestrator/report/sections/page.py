@@ -9,7 +9,7 @@ from orchestrator.planning.cells import axis_names
 from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.claim_verdicts import ClaimResult
-from orchestrator.report.compare import Family
+from orchestrator.report.compare import Control, Family
 from orchestrator.report.content import (
     Block,
     Command,
@@ -33,7 +33,7 @@ from orchestrator.report.sections.figures import (
     training_curves,
 )
 from orchestrator.report.sections.pool import pool_section, pool_sections
-from orchestrator.report.sections.verdicts import family_verdict
+from orchestrator.report.sections.verdicts import control_lines, family_verdict
 from tasks import Prompt
 
 METHOD = (
@@ -66,7 +66,7 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
     styles = policy_styles(cell.policy for cell in plan.cells)
     cells = (tables.results(rows), tables.ledgers(rows))
     content: list[Section | None] = [
-        verdicts(compared, analysis.claims),
+        verdicts(compared, analysis.controls, analysis.claims),
         gains(compared, styles),
         learnable(compared, styles),
         training(compared, styles),
@@ -94,7 +94,9 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
     )
 
 
-def verdicts(families: Sequence[Family], claims: Sequence[ClaimResult]) -> Section:
+def verdicts(
+    families: Sequence[Family], controls: Sequence[Control], claims: Sequence[ClaimResult]
+) -> Section:
     """The conclusions, what limits them, and the claims."""
     pairs = sum(len(family.accuracy) for family in families)
     method = METHOD.format(count=f"{pairs:,} such comparison{'s' * (pairs != 1)}")
@@ -103,6 +105,7 @@ def verdicts(families: Sequence[Family], claims: Sequence[ClaimResult]) -> Secti
         "Verdicts",
         (
             *map(family_verdict, families),
+            *(Paragraph(f"{text}.") for text in control_lines(controls)),
             *([Paragraph(method, "note")] if pairs else []),
             *([tables.claims(claims, CLAIMS)] if claims else []),
         ),

@@ -11,7 +11,7 @@ import pyarrow as pa
 from orchestrator.difficulty.agreement import Agreement
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
-from orchestrator.difficulty.table import outcome_counts
+from orchestrator.difficulty.table import outcome_counts, weak_signal
 from orchestrator.planning.plan import Plan
 from orchestrator.report.content import (
     Block,
@@ -53,12 +53,14 @@ POLICIES = (
     "Each policy of the grid with its first seed. Pass rate: the subset's mean. Learnable %: the "
     "expected share of groups of {group} completions whose rewards differ, before any training. "
     "Unsolved: prompts without a correct sample. Tied at cutoff: prompts chosen at random among "
-    "those whose score equals that of the last chosen one. Retest overlap: the expected share of "
+    "those whose score equals that of the last chosen one. Suspected: prompts whose samples agree "
+    "on another answer than the gold one. Retest overlap: the expected share of "
     "the subset that is also in the subset of a second probe of the same size."
 )
 SUSPECTS = (
-    "Never solved, and at least two thirds of the completions (no fewer than three) agree on "
-    "another answer. A mistake that the model makes every time looks the same: read the prompts."
+    "At least two thirds of the completions with an answer (no fewer than three) agree on another "
+    "one. A mistake that the model often makes looks the same: read the prompts. exclude: "
+    "suspected leaves them out of a policy's subset."
 )
 EXAMPLES = (
     "For each outcome, the first such completion of the prompts whose ids come first. Ids are "
@@ -170,6 +172,9 @@ def facts(pool: PoolAnalysis) -> list[str]:
             f"{_count(len(pool.unfinished), table)}{never_text}; a larger "
             "probe.max_completion_length may solve them"
         )
+    sizes = [p.summary.size for p in pool.policies if p.summary]
+    if sizes and (weak := weak_signal(solved, scorable, min(sizes))):
+        lines.append(weak)
     if pool.complete and pool.reliability is not None:
         lines.append(
             f"reliability {pool.reliability:.2f}: the expected correlation of pass rates with "
@@ -234,6 +239,7 @@ def policy_table(pool: PoolAnalysis) -> Table:
                 NONE if s.pass_rate is None else f"{100 * s.pass_rate:.1f} %",
                 NONE if s.learnable is None else f"{100 * s.learnable:.1f}",
                 f"{s.unsolved:,}",
+                NONE if s.suspected is None else f"{s.suspected:,}",
                 f"{s.ties.chosen:,} of {s.ties.pool:,}" if s.ties and tied else NONE,
                 f"{100 * s.overlap:.0f} %",
             )
@@ -241,7 +247,7 @@ def policy_table(pool: PoolAnalysis) -> Table:
     return Table(
         "Subsets by policy",
         (
-            *("policy", "prompts", "pass rate", "learnable %", "unsolved"),
+            *("policy", "prompts", "pass rate", "learnable %", "unsolved", "suspected"),
             *("tied at cutoff", "retest overlap"),
         ),
         body,
@@ -249,8 +255,22 @@ def policy_table(pool: PoolAnalysis) -> Table:
     )
 
 
+def unlisted_suspects(pool: PoolAnalysis) -> str:
+    """Why no suspected prompt is listed although subsets have some; else empty."""
+    suspected = any(p.summary and p.summary.suspected for p in pool.policies)
+    if pool.agreement.credible or not suspected:
+        return ""
+    other, gold = pool.agreement.on_other, pool.agreement.on_gold
+    return (
+        "Suspected prompts are not listed: at least two thirds of the completions agree on another "
+        f"answer than the gold one on {other:,} prompts, and on the gold one on {gold:,}, so it is "
+        "the model that is wrong, or most gold answers are."
+    )
+
+
 def _policies(pool: PoolAnalysis) -> list[Block]:
     blocks: list[Block] = [policy_table(pool)] if any(p.summary for p in pool.policies) else []
+    blocks += [Paragraph(text, "note") for text in filter(None, [unlisted_suspects(pool)])]
     blocks += [Paragraph(f"{p.policy}: {p.note}") for p in pool.policies if p.note]
     commands = [Command(p.command) for p in pool.policies if p.command]
     if commands:
@@ -309,9 +329,9 @@ def suspect_lines(pool: PoolAnalysis, most: int) -> list[tuple[str, str]]:
 
 
 def _suspects(pool: PoolAnalysis) -> list[Block]:
-    if not pool.agreement.suspects:
+    if not (pool.agreement.suspects and pool.agreement.credible):
         return []
-    title = _title(pool.agreement.suspected, "suspected", f"the {LISTED} most unanimous")
+    title = _title(pool.agreement.on_other, "suspected", f"the {LISTED} most unanimous")
     items = tuple(
         (one_line(question, 2 * 160), f"{about[0].upper()}{about[1:]}")
         for question, about in suspect_lines(pool, LISTED)

@@ -84,9 +84,12 @@ def effect_text(effect: Effect) -> str:
 
 
 def gain_text(rows: Sequence[Row]) -> str:
-    """A policy's gain in accuracy with its interval, in points."""
-    gain = change(rows, OWN, correct_share)
-    return effect_text(gain.effect) if gain else NONE
+    """A policy's gain in accuracy with its interval, in points, and that of its worst seed."""
+    if (gain := change(rows, OWN, correct_share)) is None:
+        return NONE
+    worst = min(rows, key=lambda row: row.gain.mean)
+    beside = f"; worst {in_points(100 * worst.gain.mean)}, seed {worst.cell.seed}"
+    return effect_text(gain.effect) + beside * (len(rows) > 1)
 
 
 def learnable_text(rows: Sequence[Row]) -> str:
@@ -102,8 +105,8 @@ def gains(families: Sequence[Family]) -> Table:
     """Paper A, tables 1 and 3: the gain in accuracy of each policy."""
     caption = (
         "Final minus base accuracy on the same test questions, in points: mean over seeds with a "
-        "95 % interval. With two seeds or more the interval covers new seeds and new questions. "
-        "Where no answer changed, it covers the questions that might."
+        "95 % interval, and the worst seed. With two seeds or more the interval covers new seeds "
+        "and new questions. Where no answer changed, it covers the questions that might."
     )
     return _by_policy(families, "Gain in accuracy", gain_text, caption)
 
@@ -303,6 +306,8 @@ LEDGER = {  # column headings
     "live": "live",
     "all_right": "all correct",
     "all_wrong": "all wrong",
+    "rewarded": "rewards differ",
+    "phantom": "phantom",
     "kl_only_updates": "KL-only updates",
     "seconds": "seconds",
     "gpu_seconds": "GPU seconds",
@@ -377,10 +382,12 @@ def ledgers(rows: Sequence[Row]) -> Table:
         ("cell", *(LEDGER[name] for name in shown)),
         body,
         "What each cell consumed. live, all correct and all wrong count groups; truncated tokens "
-        "are those of answers cut off by the token limit. Rollouts and tokens include those that "
-        "an online policy drew and discarded; prompts and groups are those trained on. KL-only "
-        "updates had no live group, so that only the KL term changed the weights. Seconds are "
-        "training time without evaluations.",
+        "are those of answers cut off by the token limit. Where rewards are not correctness, "
+        "rewards differ counts the groups with advantages, and phantom those of them whose "
+        "correctness does not differ. Rollouts and tokens include those that an online policy drew "
+        "and discarded; prompts and groups are those trained on. KL-only updates had no live "
+        "group, so that only the KL term changed the weights. Seconds are training time without "
+        "evaluations.",
     )
 
 
@@ -388,6 +395,7 @@ def groups(families: Sequence[Family]) -> Table:
     """Live and dead groups, and the shares of tokens and updates with a learning signal."""
     body = []
     discards = any("discarded" in row.result["ledger"] for f in families for row in f.rows)
+    shaped = any("phantom" in row.result["ledger"] for f in families for row in f.rows)
     for family in families:
         for policy, rows in family.by_policy().items():
             ledgers = [row.result["ledger"] for row in rows]
@@ -400,6 +408,11 @@ def groups(families: Sequence[Family]) -> Table:
             live = [each["live_tokens"] / max(1, each["generated_tokens"]) for each in ledgers]
             drawn = [(e["live"] + e.get("discarded_live", 0)) / max(1, _groups(e)) for e in ledgers]
             lost = [e.get("discarded", 0) / max(1, _groups(e)) for e in ledgers]
+            trained = [max(1, _groups(e) - e.get("discarded", 0)) for e in ledgers]
+            phantoms = [e.get("phantom", 0) / n for e, n in zip(ledgers, trained, strict=True)]
+            rewarded = [
+                e.get("rewarded", e["live"]) / n for e, n in zip(ledgers, trained, strict=True)
+            ]
             dead = [[groups.live == 0 for groups in row.shares.values()] for row in rows]
             kl_only = NONE
             if any(pulls_to_base(row.cell) for row in rows):
@@ -409,6 +422,7 @@ def groups(families: Sequence[Family]) -> Table:
                     family.title,
                     policy,
                     *_split(shares),
+                    *((_percent(rewarded), _percent(phantoms)) if shaped else ()),
                     *((_percent(drawn), _percent(lost)) if discards else ()),
                     _percent(live),
                     _percent([float(np.mean(updates or [False])) for updates in dead]),
@@ -418,7 +432,8 @@ def groups(families: Sequence[Family]) -> Table:
     return Table(
         "Live and dead groups",
         (
-            *("model and data", "policy", *SPLIT, *(("live of drawn", "discarded") * discards)),
+            *("model and data", "policy", *SPLIT, *(("rewards differ", "phantom") * shaped)),
+            *(("live of drawn", "discarded") * discards),
             *("live tokens", "dead updates", "KL only"),
         ),
         body,
@@ -427,6 +442,9 @@ def groups(families: Sequence[Family]) -> Table:
         "of generated tokens with a nonzero advantage. Dead updates have no live group: only the "
         "KL term changes the weights where beta > 0 and dead groups are not masked; otherwise "
         "nothing does (–)."
+        + shaped
+        * " Live groups are counted by correctness. Rewards differ: groups with advantages. "
+        "Phantom: those of them whose correctness does not differ; they move the weights as well."
         + discards
         * " Kinds of groups are those of groups trained on; live of drawn and discarded are "
         "shares of all groups drawn, while learnable % averages over updates.",

@@ -1,11 +1,12 @@
 """The conclusions of each family in words: which policy is better, and what limits that."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from orchestrator.report.compare import (
     BudgetMismatch,
+    Control,
     Family,
     StepsToMatch,
     budget_mismatches,
@@ -14,8 +15,7 @@ from orchestrator.report.compare import (
 )
 from orchestrator.report.sections.tables import effect_text, span_text
 from orchestrator.stats.comparison import Comparison
-from orchestrator.stats.inference import LEVEL
-from orchestrator.stats.sentences import sentence
+from orchestrator.stats.sentences import in_points, sentence
 
 SINGLE_SEED = (
     "single seed: intervals cover test questions but not training seeds, so every verdict is "
@@ -99,29 +99,57 @@ def family_verdict(family: Family) -> FamilyVerdict:
         family.title,
         _read_at(family),
         tuple(pairs),
-        single=(
-            "fewer than two policies have an evaluation within the common budget"
-            if len(family.by_policy()) > 1
-            else f"only {family.rows[0].cell.policy} is finished: no policy to compare it with"
-        ),
+        single=_nothing_to_compare(family),
         below_base=tuple(_below_base(family)),
         matches=tuple(map(match_text, family.matches)),
         caveats=tuple(_caveats(family)),
     )
 
 
+def _nothing_to_compare(family: Family) -> str:
+    policies = family.by_policy()
+    if len(policies) == 1:
+        return f"only {family.rows[0].cell.policy} is finished: no policy to compare it with"
+    if len(policies) == len(family.copies) + 1:
+        return "all policies chose the same prompts"
+    return "fewer than two policies have an evaluation within the common budget"
+
+
+def control_lines(controls: Sequence[Control]) -> list[str]:
+    """What the score is worth beyond each control, and whether policies differ by more."""
+    lines = []
+    for control in controls:
+        if (c := control.comparison) is None:
+            lines.append(
+                f"{control.policy} on {control.data}: score and the reward {control.reward} are "
+                "not compared, because a first evaluation exceeds the common budget; set a smaller "
+                "evaluate.every"
+            )
+            continue
+        seeds = f"{c.seeds} seed{'s' * (c.seeds > 1)} × {c.items} questions"
+        text = (
+            f"{control.policy} on {control.data}: the score gains {in_points(c.effect)} points "
+            f"more than the reward {control.reward} [{in_points(c.low)}, {in_points(c.high)}] "
+            f"({seeds}), which gains {in_points(control.gain)}"
+        )
+        if control.policies is not None:
+            more = "more" if control.policies > abs(c.effect) else "no more"
+            most = in_points(control.policies, plus=False)
+            text += f"; policies differ by {more} than that (at most {most})"
+        lines.append(text)
+    return lines
+
+
 def _below_base(family: Family) -> Iterator[str]:
     """A sentence for each policy with cells that are below the base model beyond chance."""
     by_policy = family.by_policy()
-    for policy, rows in by_policy.items():
-        below = [row for row in rows if row.gain.mean < 0 and row.gain.p < LEVEL / len(family.rows)]
-        if below:
-            worst = min(below, key=lambda row: row.gain.mean)
-            yield (
-                f"{policy} ended below the base model in {len(below)} of {len(rows)} "
-                f"seed{'s' * (len(rows) > 1)}: {effect_text(worst.gain)} points with seed "
-                f"{worst.cell.seed}" + ", the worst" * (len(below) > 1)
-            )
+    for policy, below in family.collapsed.items():
+        rows, worst = by_policy[policy], min(below, key=lambda row: row.gain.mean)
+        yield (
+            f"{policy} ended below the base model in {len(below)} of {len(rows)} "
+            f"seed{'s' * (len(rows) > 1)}: {effect_text(worst.gain)} points with seed "
+            f"{worst.cell.seed}" + ", the worst" * (len(below) > 1)
+        )
 
 
 def _read_at(family: Family) -> str:
@@ -136,6 +164,20 @@ def _read_at(family: Family) -> str:
         f"accuracy at equal {family.compare_at}{drawn}: each cell's last evaluation within the "
         f"common budget (at most {budget:,.0f}), after {span} updates"
     )
+
+
+def _same_prompts(family: Family) -> Iterator[str]:
+    """Which policies chose the same prompts as another, so that one cell was trained for both."""
+    policies, copies = {row.cell.cell_id: row.cell.policy for row in family.rows}, family.copies
+    seeds: dict[tuple[str, str], list[str]] = {}
+    for row in family.rows:
+        if (other := policies.get(row.result.get("same_as", ""))) is not None:
+            seeds.setdefault((other, row.cell.policy), []).append(str(row.cell.seed))
+    for (other, policy), own in seeds.items():
+        yield (
+            f"{other} and {policy} chose the same prompts with seed{'s' * (len(own) > 1)} "
+            f"{', '.join(own)}: trained once" + " and compared once" * (policy in copies)
+        )
 
 
 def _caveats(family: Family) -> list[str]:
@@ -153,6 +195,7 @@ def _caveats(family: Family) -> list[str]:
     if len(set(seeds.values())) > 1:
         counts = ", ".join(f"{policy} {count}" for policy, count in seeds.items())
         caveats.append(f"policies have different numbers of finished seeds: {counts}")
+    caveats += _same_prompts(family)
     if left_out := max((c.left_out for c in family.accuracy), default=0):
         caveats.append(f"up to {left_out} questions are left out: not scored in every run")
     if any(not c.same_seeds for c in family.accuracy):

@@ -1,0 +1,317 @@
+"""Programs that a model writes, run on tests in a sandbox: questions from the user's own file."""
+
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing import parent_process
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from tasks.base import Answer, Marking, Prompt, TaskError, Template, make_prompt
+from tasks.marking.code_tests import FORMS, Unreadable, called_names, read_tests, run_tests
+from tasks.marking.marks import Mark, no_answer_mark, score_mark
+from tasks.marking.reading import without_thinking
+from tasks.marking.sandbox import Limits, SandboxError, problem
+from tasks.question_file import QuestionFile
+from tasks.sources.files import INSTRUCTIONS, Row, cell, column_value, read_texts
+
+if TYPE_CHECKING:
+    from tasks.prompt_table import PromptTable
+
+_FENCE = re.compile(
+    r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*\n(.*?)^[ \t]*\1`*[ \t]*$", re.M | re.S
+)
+_OPENED = re.compile(r"^[ \t]*```(\w*)[ \t]*\n", re.M)
+_PYTHON = ("python", "python3", "py")
+_STATEMENT = re.compile(
+    r"^(?:def|class|import|from|for|while|if|with|try|async def|print\(|@)|^\w[\w, .\[\]]*=[^=]",
+    re.M,
+)
+EXAMPLES = (
+    ("Write a function add(a, b).", ["assert add(1, 2) == 3", "assert add(-1, 1) == 0"],
+     "def add(a, b):\n    return a + b"),
+    ("Write a class Stack with push, pop and len().",
+     ["s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2 and len(s) == 1"],
+     "class Stack:\n    def __init__(self):\n        self.items = []\n"
+     "    def push(self, item):\n        self.items.append(item)\n"
+     "    def pop(self):\n        return self.items.pop()\n"
+     "    def __len__(self):\n        return len(self.items)"),
+    ("Read numbers, one per line, and print their sum.",
+     {"inputs": ["1\n2\n", "-5\n"], "outputs": ["3\n", "-5\n"]},
+     "import sys\nprint(sum(map(int, sys.stdin)))"),
+    ("Return the indices of two numbers with the sum target.",
+     {"inputs": ["[2, 7, 11]\n9", [[3, 3], 6]], "outputs": ["[0, 1]", [0, 1]], "fn_name": "twoSum"},
+     "class Solution:\n    def twoSum(self, nums: List[int], target: int) -> List[int]:\n"
+     "        return next([i, j] for j in range(len(nums)) for i in range(j)"
+     " if nums[i] + nums[j] == target)"),
+)  # fmt: skip
+
+
+class Code(QuestionFile):
+    """Programs on tests, from JSON lines or Parquet files, run in a sandbox.
+
+    `train`, `test`, `path`, `test_share`, `question`, `tier` and `skip_invalid` are as in the task
+    `file`. `tests` names the column of the tests: asserts, inputs and outputs of a program, or
+    arguments and results of a function. `solution` names a column with a program that passes them:
+    with it, each row is checked before anything is sampled. `entry_point` names a column with the
+    name of the function, where the tests do not say it.
+
+    The score is the share of tests that pass, and all must pass for a correct answer. A program may
+    use `seconds` of CPU time for all its tests, and `memory` GiB. It runs in bubblewrap, without a
+    network and without files; `sandbox: none` runs it with the limits alone, unprotected.
+    """
+
+    name: ClassVar[str] = "code"
+    version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "1"
+    templates: ClassVar[Mapping[str, Template]] = {
+        "plain": Template(
+            "{question}\nWrite a complete Python program in one block that begins with ```python "
+            "and ends with ```."
+        ),
+        "bare": Template("{question}"),
+    }
+
+    def __init__(
+        self,
+        *,
+        marking: Marking = "lenient",
+        prompt: Mapping[str, Any] | None = None,
+        train: str | None = None,
+        test: str | None = None,
+        path: str | None = None,
+        test_share: float | None = None,
+        question: str = "question",
+        tests: str = "tests",
+        solution: str | None = None,
+        entry_point: str = "entry_point",
+        tier: str | None = None,
+        skip_invalid: bool = False,
+        seconds: float = 5.0,
+        memory: float = 1.0,
+        sandbox: Literal["bubblewrap", "none"] = "bubblewrap",
+    ) -> None:
+        super().__init__(
+            marking=marking,
+            prompt=prompt,
+            train=train,
+            test=test,
+            path=path,
+            test_share=test_share,
+            question=question,
+            answer=tests,
+            tier=tier,
+            marker="text",
+            skip_invalid=skip_invalid,
+        )
+        self.solution_column, self.entry_point = solution, entry_point
+        if sandbox not in ("bubblewrap", "none"):
+            raise TaskError(f"sandbox {sandbox!r} is unknown: write bubblewrap or none")
+        for name, value in (("seconds", seconds), ("memory", memory)):
+            if type(value) not in (int, float) or not 0 < value < math.inf:
+                raise TaskError(f"invalid {name} {value!r:.80}: write a number above 0")
+        self.limits = Limits(seconds, memory, sandbox == "bubblewrap")
+
+    def read(self) -> "tuple[PromptTable, PromptTable]":
+        """The two files, or the two parts of one file, where their programs could be run."""
+        self._check_sandbox()
+        return super().read()
+
+    def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
+        """Run the program of a completion on the tests."""
+        return self.mark_all([Answer(completion, answer, truncated)])[0]
+
+    def mark_answer(self, answer: Answer) -> Mark:
+        """Run the program of an answer on the tests."""
+        return self.mark_all([answer])[0]
+
+    def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
+        """Run all programs, as many at once as there are CPUs."""
+        self._check_sandbox()
+        with ThreadPoolExecutor(min(_cpus(), len(answers)) or 1) as pool:
+            return list(pool.map(self._mark, answers))
+
+    def _mark(self, answer: Answer) -> Mark:
+        code, fenced = find_code(answer.completion, self.marking, answer.truncated) or ("", False)
+        if not code:
+            return no_answer_mark(answer.truncated)
+        try:
+            result = run_tests(code, answer.answer, self.limits)
+        except SandboxError as error:
+            return Mark("error", None, f"sandbox: {' '.join(str(error).split())}"[:200])
+        if result.end == "syntax-error" and not fenced:
+            return no_answer_mark(answer.truncated)  # prose that looks like a program
+        rule = f"tests:{result.end or f'{result.passed}/{result.tests}'}"
+        return score_mark(result.passed / result.tests, code, rule, self.threshold)
+
+    def _check_sandbox(self) -> None:
+        if self.limits.isolated and (reason := problem()):
+            raise TaskError(f"task code: {reason}")
+
+    @classmethod
+    def unusable(cls) -> str:
+        """Why no program can be run here with the default options."""
+        return problem()
+
+    @property
+    def marker_id(self) -> str:
+        """The limits can change a mark."""
+        limits = f"{self.limits.seconds:g}s/{self.limits.memory:g}GiB"
+        isolated = "" if self.limits.isolated else "/unprotected"
+        return f"{self.name}/{self.marker_version}/{self.marking}/{limits}{isolated}"
+
+    @classmethod
+    def marker_variants(cls) -> "list[Any]":
+        """One task, whose file is never read."""
+        return [cls()]
+
+    def check_prompts(self) -> list[Prompt]:
+        """A few questions with tests of each form."""
+        return [
+            make_prompt(self.name, question, read_tests(tests), "", _info(solution))
+            for question, tests, solution in EXAMPLES
+        ]
+
+    def solution(self, prompt: Prompt) -> str | None:
+        """The reference solution of the row; None where it has none."""
+        code = json.loads(prompt.info)["solution"] if prompt.info else None
+        return None if code is None else self.format_answer(code)
+
+    def format_answer(self, answer: str) -> str:
+        """A completion that consists of this program."""
+        return f"```python\n{answer}\n```"
+
+    def perturb(self, prompt: Prompt) -> str:
+        """A program that does nothing, and passes no test that tests something."""
+        return f"pass  # {prompt.prompt_id}"
+
+    def read_answer(self, text: str) -> str | None:
+        """Tests in the canonical form; None for any other text."""
+        try:
+            return read_tests(text)
+        except Unreadable:
+            return None
+
+    def _markable(self, prompts: "PromptTable") -> "PromptTable":
+        """With `skip_invalid`, the prompts whose solution passes their tests, or that have none.
+
+        Each process that reads the file must get the same prompts, so that a solution which runs
+        out of time is no reason to drop one: that depends on the load of the machine.
+        """
+        checked = [(row, self.solution(prompt), prompt) for row, prompt in enumerate(prompts)]
+        if unchecked := sum(solution is None for _, solution, _ in checked):
+            self.note(
+                f"{unchecked:,} of {len(prompts):,} rows have no solution to check tests with"
+            )
+        if not self.skip_invalid:
+            return prompts
+        solved = [(row, Answer.to(p, text)) for row, text, p in checked if text is not None]
+        kept = [True] * len(prompts)
+        marks = self.mark_all([answer for _, answer in solved])
+        for (row, _), mark in zip(solved, marks, strict=True):
+            kept[row] = mark.outcome in ("correct", "error") or mark.rule == "tests:time-limit"
+        return prompts.filter(kept)
+
+    def _check_columns(self, file: str, rows: Sequence[Row]) -> None:
+        """Raise TaskError for a named column that no row has; test files may lack solutions."""
+        names = [self.entry_point] if self.entry_point != "entry_point" else []
+        if self.solution_column and file != self.files["test"]:
+            names.append(self.solution_column)
+        objects = [row for row in rows if isinstance(row, Mapping)]
+        for name in names:
+            if not any(name in row or cell(row, name) is not None for row in objects):
+                known = ", ".join(dict.fromkeys(str(column) for row in objects for column in row))
+                raise TaskError(f"{file} has no column {name!r}: it has {known}")
+
+    def _prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
+        try:
+            texts = read_texts(
+                {"question": column_value(row, self.question), "": ""}, "question", ""
+            )
+        except TaskError as error:
+            raise TaskError(f"{place}: {error}") from error
+        if not texts.question.strip():
+            raise TaskError(f"{place}: column {self.question!r} is empty")
+        try:
+            tests = read_tests(column_value(row, str(self.answer)), self._function(row))
+        except Unreadable as error:
+            raise TaskError(
+                f"{place}: the tests in column {self.answer!r} cannot be read: {error}; {FORMS}, "
+                "or skip_invalid: true to drop such rows"
+            ) from error
+        dropped.update(texts.dropped)
+        question = self.bare_question(texts.question)
+        dropped[INSTRUCTIONS] += question != texts.question
+        missing = [name for name in called_names(tests) if name not in question]
+        if missing:
+            dropped["questions do not name what the tests call: the names were added"] += 1
+            question += f"\nDefine {', '.join(f'`{name}`' for name in missing)}."
+        tier = str(column_value(row, self.tier)) if self.tier else "all"
+        prompt = make_prompt(self.name, question, tests, tier)
+        return replace(prompt, info=_info(self._solution(row)))
+
+    def _function(self, row: Row) -> str:
+        """The name in the column of entry points, also in LiveCodeBench's metadata; or ""."""
+        value = _of_json(cell(row, self.entry_point))
+        if isinstance(value, Mapping):
+            value = value.get("func_name")
+        return value if isinstance(value, str) else ""
+
+    def _solution(self, row: Row) -> str | None:
+        """The program in the column of solutions: a text, or the first of a list."""
+        value = _of_json(cell(row, self.solution_column)) if self.solution_column else None
+        if isinstance(value, list):
+            value = value[0] if value else None
+        if not isinstance(value, str) or not value.strip():
+            return None
+        block = find_code(value, "strict", False)
+        return block[0] if block else value.strip("\n")
+
+
+def _of_json(value: Any) -> Any:
+    """The object or list of a JSON text; any other value as it is."""
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        with suppress(ValueError, RecursionError):
+            return json.loads(value)
+    return value
+
+
+def _info(solution: str | None) -> str:
+    return "" if solution is None else json.dumps({"solution": solution}, ensure_ascii=False)
+
+
+def find_code(completion: str, marking: str, truncated: bool) -> tuple[str, bool] | None:
+    """The program of a completion, and whether it was in a block; None where there is none.
+
+    It is the last closed block: strict takes blocks marked as Python alone; lenient ignores
+    thinking, takes blocks without a language and a block that the end of the text closes, and,
+    without any block, a text that looks like a program.
+    """
+    text = completion if marking == "strict" else without_thinking(completion)
+    languages = _PYTHON if marking == "strict" else (*_PYTHON, "")
+    blocks = [*_FENCE.finditer(text)]
+    rest = text[blocks[-1].end() :] if blocks else text
+    opened = _OPENED.search(rest) if marking == "lenient" else None
+    if opened and opened[1].lower() in languages:
+        return None if truncated else (rest[opened.end() :], True)
+    codes = [block[3] for block in blocks if block[2].lower() in languages and block[3].strip()]
+    if codes:
+        return codes[-1], True
+    if marking == "lenient" and not blocks and not truncated and _STATEMENT.search(text):
+        return text, False
+    return None
+
+
+def _cpus() -> int:
+    """The CPUs for this process: one in a process of a pool, those of its task in a Ray worker."""
+    if parent_process() is not None:
+        return 1
+    known = getattr(os, "sched_getaffinity", None)
+    cpus = len(known(0)) if known else os.cpu_count() or 1
+    of_ray = os.environ.get("OMP_NUM_THREADS", "")  # Ray sets it to the CPUs of a task
+    return min(cpus, int(of_ray)) if of_ray.isdecimal() and int(of_ray) else cpus

@@ -1,0 +1,496 @@
+"""Tests of programs: read in the forms that data sets have, and compared with what a program did.
+
+All forms become one JSON text: {"asserts": [scripts]}, {"stdin": [[input, output], …]} or
+{"calls": name, "tests": [[arguments, expected], …]}.
+"""
+
+import ast
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tasks.marking.sandbox import REPLY, SLACK, Limits, Run, free_names, run_asserts, run_program
+from tasks.marking.sandbox_guest import decode
+
+FORMS = (
+    "write asserts (a text, or a list of texts), {inputs: […], outputs: […]} with fn_name for "
+    "functions, or a list of {input, output, testtype: stdin or functional}"
+)
+NUMBER = 100  # characters of a number in an output that is compared as a number
+
+
+class Unreadable(ValueError):
+    """Tests of no known form; the message says what is wrong with them."""
+
+
+# --- Reading ---
+
+
+def read_tests(value: Any, function: str = "") -> str:
+    """The canonical JSON text of tests; `function` is the name that they call, if they say none.
+
+    Raises Unreadable.
+    """
+    tests = _read(value, function)
+    [first, *_] = tests.values()
+    if not tests.get("tests", first):
+        raise Unreadable("it holds no tests")
+    return json.dumps(tests, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _read(value: Any, function: str) -> dict[str, Any]:
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith(("{", "[")):
+            try:
+                return _read(json.loads(text), function)
+            except (ValueError, RecursionError) as error:
+                if isinstance(error, Unreadable):
+                    raise
+                raise Unreadable(f"it is not JSON: {error}") from error
+        return {"asserts": _scripts(value, function)}
+    if isinstance(value, Mapping):
+        return _read_object(value, function)
+    if not isinstance(value, Sequence):
+        raise Unreadable(f"{value!r:.60} is not a text, a list or an object")
+    if not value:
+        raise Unreadable("it is an empty list")
+    if all(isinstance(item, str) for item in value):
+        return {"asserts": [script for item in value for script in _scripts(item, function)]}
+    if all(isinstance(item, Mapping) for item in value):
+        return _read_pairs(value, function)
+    raise Unreadable("it is a list of neither texts nor objects")
+
+
+def _read_object(value: Mapping[str, Any], function: str) -> dict[str, Any]:
+    if _is_canonical(value):
+        return dict(value)
+    if "test_cases" in value:  # of SYNTHETIC-1
+        return _read(value["test_cases"], function)
+    if "inputs" not in value or "outputs" not in value:
+        if "input" in value and "output" in value:
+            return _read_pairs([value], function)
+        keys = f"the keys {', '.join(map(str, value))}" if value else "no keys"
+        raise Unreadable(f"it has {keys}")
+    inputs, outputs = value["inputs"], value["outputs"]
+    if not isinstance(inputs, list) or not isinstance(outputs, list):
+        raise Unreadable("inputs or outputs is not a list")
+    if len(inputs) != len(outputs):
+        raise Unreadable(f"it has {len(inputs)} inputs and {len(outputs)} outputs")
+    pairs = [*zip(inputs, outputs, strict=True)]
+    return _calls(value["fn_name"], pairs) if value.get("fn_name") else _stdin(pairs)
+
+
+def _is_canonical(value: Mapping[str, Any]) -> bool:
+    """Whether `read_tests` returned this."""
+    tests = value.get("tests", value.get("stdin"))
+    pairs = isinstance(tests, list) and all(isinstance(t, list) and len(t) == 2 for t in tests)
+    if value.keys() == {"calls", "tests"}:
+        return pairs and all(isinstance(given, list) for given, _ in value["tests"])
+    if value.keys() == {"stdin"}:
+        return pairs and all(isinstance(text, str) for pair in value["stdin"] for text in pair)
+    scripts = value["asserts"] if value.keys() == {"asserts"} else None
+    if not isinstance(scripts, list) or not all(isinstance(script, str) for script in scripts):
+        return False
+    for script in scripts:
+        _body(script)
+    return True
+
+
+def _read_pairs(items: Sequence[Mapping[str, Any]], function: str) -> dict[str, Any]:
+    kinds = {item.get("testtype") or item.get("type") or "" for item in items}
+    for item in items:
+        if "input" not in item or "output" not in item:
+            raise Unreadable(f"a test has the keys {', '.join(map(str, item))}")
+    pairs = [(item["input"], item["output"]) for item in items]
+    if kinds <= {"stdin", "stdin_stdout"} or (kinds == {""} and not function):
+        return _stdin(pairs)
+    if not kinds <= {"functional", "function_call", ""}:
+        raise Unreadable(f"a test has the type {sorted(kinds)[-1]!r:.40}")
+    metadata = items[0].get("metadata")
+    named = metadata.get("func_name") if isinstance(metadata, Mapping) else None
+    name = items[0].get("fn_name") or named or function
+    if not name:
+        raise Unreadable("its functional tests name no function: name the column entry_point")
+    return _calls(name, pairs)
+
+
+def _stdin(pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    return {"stdin": [[_text(given), _text(expected)] for given, expected in pairs]}
+
+
+def _text(value: Any) -> str:
+    """An input or output: a text, or a list of lines."""
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "\n".join(value)
+    if not isinstance(value, str):
+        raise Unreadable(f"the input or output {value!r:.40} is not a text")
+    return value
+
+
+def _calls(name: Any, pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    """Calls of a function: arguments and results as JSON, or as texts of JSON (one per line)."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise Unreadable(f"the function name {name!r:.40} is not a name")
+    tests = []
+    for given, expected in pairs:
+        try:
+            if isinstance(given, str):
+                given = [json.loads(line) for line in given.split("\n") if line.strip()]
+            if isinstance(expected, str):
+                expected = json.loads(expected)
+        except (ValueError, RecursionError) as error:
+            raise Unreadable(f"an argument or result of {name} is not JSON: {error}") from error
+        if not isinstance(given, list):
+            raise Unreadable(f"the input {given!r:.40} of {name} is not a list of arguments")
+        tests.append([given, expected])
+    return {"calls": name, "tests": tests}
+
+
+def _scripts(code: str, function: str) -> list[str]:
+    """One script per assert, with the other statements before it.
+
+    HumanEval's `check(candidate)` is called with the function; where it only asserts, each assert
+    is a test. Functions `test…` without asserts around them are called.
+    """
+    body = _body(code)
+    definitions = [node for node in body if isinstance(node, ast.FunctionDef)]
+    check = next((node for node in definitions if node.name == "check"), None)
+    if check is not None and function:
+        return _asserts_of_check(code, body, check, function)
+    if not any(isinstance(node, ast.Assert) for node in body):
+        tests = [node.name for node in definitions if node.name.startswith("test")]
+        if not tests and not any(
+            isinstance(node, ast.Assert) for node in ast.walk(ast.parse(code))
+        ):
+            raise Unreadable("its code has no assert")
+        if not tests and not _calls_something(body):
+            raise Unreadable(
+                "nothing calls the definitions that hold its asserts: add the call, or name the "
+                "function under test in the column entry_point"
+            )
+        return [f"{code.rstrip()}\n\n{name}()" for name in tests] or [code]
+    if len({node.lineno for node in body}) < len(body):  # several statements in a line
+        return [code]
+    before: list[str] = []
+    scripts: list[str] = []
+    for node in body:
+        text = _lines(code, node)
+        if isinstance(node, ast.Assert):
+            scripts.append("\n".join([*before, text]))
+        else:
+            before.append(text)
+    return scripts
+
+
+def _calls_something(body: Sequence[ast.stmt]) -> bool:
+    """Whether statements outside definitions have an assert or a call: others test nothing."""
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return any(
+        isinstance(node, ast.Assert | ast.Call)
+        for statement in body
+        if not isinstance(statement, definitions)
+        for node in ast.walk(statement)
+    )
+
+
+def _body(code: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(code).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Unreadable(f"it is neither JSON nor Python: {error}") from error
+
+
+def _asserts_of_check(
+    code: str, body: Sequence[ast.stmt], check: ast.FunctionDef, function: str
+) -> list[str]:
+    """The asserts of HumanEval's `check(candidate)`, if there is nothing else; else its call."""
+    asserts = [node for node in check.body if not isinstance(node, ast.Expr)]
+    others = [node for node in body if node is not check and "METADATA" not in _lines(code, node)]
+    if others or not all(isinstance(node, ast.Assert) for node in asserts):
+        return [f"{code.rstrip()}\n\ncheck({function})"]
+    name = check.args.args[0].arg
+    return [
+        f"{name} = {function}\n{ast.get_source_segment(code, node)}"
+        for node in asserts
+        if not (isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant))
+    ]
+
+
+def _lines(code: str, node: ast.stmt) -> str:
+    decorators = getattr(node, "decorator_list", [])
+    start = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+    return "\n".join(code.split("\n")[start - 1 : node.end_lineno])
+
+
+def called_names(answer: str) -> list[str]:
+    """The names that tests call and do not define: what a program has to define."""
+    tests = json.loads(answer)
+    if "asserts" not in tests:
+        return [tests["calls"]] if "calls" in tests else []
+    called: dict[str, None] = {}
+    for script in tests["asserts"]:
+        free = free_names(script)[0]
+        calls = (node for node in ast.walk(ast.parse(script)) if isinstance(node, ast.Call))
+        for call in calls:
+            if isinstance(call.func, ast.Name) and call.func.id in free:
+                called[call.func.id] = None
+    return [*called]
+
+
+# --- Running ---
+
+
+class Result(NamedTuple):
+    """How many of the tests passed; `end` is as in `sandbox.Run`."""
+
+    passed: int
+    tests: int
+    end: str
+
+
+def run_tests(code: str, answer: str, limits: Limits) -> Result:
+    """Run a program on the tests of a canonical text. Raises SandboxError."""
+    tests = _compiled(answer)
+    if tests.checks is None:
+        run = run_asserts(code, tests.scripts, limits)
+        passed = sum(reply.get("value") is True for reply in run.replies)
+        return Result(passed, len(tests.scripts), _end(run))
+    run = run_program(code, tests.requests, tests.header, limits)
+    passed = 0
+    for reply, check in zip(run.replies, tests.checks, strict=False):
+        with suppress(Exception):  # a value that cannot be compared is not the expected one
+            passed += bool(check(reply))
+    return Result(passed, len(tests.checks), _end(run))
+
+
+def _end(run: Run) -> str:
+    failed = [reply.get("failed") for reply in run.replies]
+    return run.end or ("time-limit" if "time-limit" in failed else "")
+
+
+class _Compiled(NamedTuple):
+    """Tests as requests, with a check of each reply; or scripts where there are no `checks`."""
+
+    requests: Sequence[Sequence[Any]]
+    checks: Sequence[Callable[[Any], object]] | None
+    scripts: Sequence[str] = ()
+    header: bool = False
+
+
+@lru_cache(maxsize=256)
+def _compiled(answer: str) -> _Compiled:
+    tests = json.loads(answer)
+    if "stdin" in tests:
+        return _Compiled(
+            [("script", _limit(expected), given) for given, expected in tests["stdin"]],
+            [_output_check(expected) for _, expected in tests["stdin"]],
+        )
+    if "calls" in tests:
+        calls = [_Call(tests["calls"], given, {}) for given, _ in tests["tests"]]
+        limits = [_limit(json.dumps(expected)) for _, expected in tests["tests"]]
+        checks = [_json_check(expected) for _, expected in tests["tests"]]
+        requests = [call.request(limit) for call, limit in zip(calls, limits, strict=True)]
+        return _Compiled(requests, checks, header=True)
+    calls_of = [_as_call(script) for script in tests["asserts"]]
+    if any(call is None for call in calls_of):
+        return _Compiled([], None, tests["asserts"])
+    converted = [call for call in calls_of if call is not None]
+    return _Compiled(
+        [call.request(limit) for call, _, limit in converted],
+        [_value_check(check) for _, check, _ in converted],
+    )
+
+
+def _limit(expected: str) -> int:
+    """The bytes of an output that may still be the expected one."""
+    return 2 * len(expected.encode("utf-8", "surrogatepass")) + SLACK
+
+
+def _output_check(expected: str) -> Callable[[Any], bool]:
+    return lambda reply: reply.get("status") == 0 and same_output(reply["output"], expected)
+
+
+def _json_check(expected: Any) -> Callable[[Any], bool]:
+    def check(reply: Any) -> bool:
+        value = _as_json(decode(reply["value"]))
+        if _close(value, expected):
+            return True
+        return isinstance(expected, list) and len(expected) == 1 and _close(value, expected[0])
+
+    return check
+
+
+def _value_check(check: Callable[[Any], object]) -> Callable[[Any], object]:
+    return lambda reply: check(decode(reply["value"], lambda _: object()))
+
+
+def same_output(output: str, expected: str) -> bool:
+    """Whether two outputs have the same words in each line, numbers compared by value.
+
+    Empty lines at the beginning and at the end are ignored.
+    """
+    lines, others = output.strip().split("\n"), expected.strip().split("\n")
+    if len(lines) != len(others):
+        return False
+    for line, other in zip(lines, others, strict=True):
+        words, expected_words = line.split(), other.split()
+        if len(words) != len(expected_words):
+            return False
+        if not all(map(_same_word, words, expected_words)):
+            return False
+    return True
+
+
+def _same_word(word: str, expected: str) -> bool:
+    if word == expected:
+        return True
+    if max(len(word), len(expected)) > NUMBER:
+        return False
+    try:
+        return Decimal(word) == Decimal(expected)
+    except InvalidOperation:
+        return False
+
+
+def _as_json(value: Any) -> Any:
+    """A value as JSON would have it: tuples as lists, keys as texts."""
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    if isinstance(value, dict):
+        return {k if isinstance(k, str) else str(k): _as_json(v) for k, v in value.items()}
+    return value
+
+
+def _close(value: Any, expected: Any) -> bool:
+    """Whether values are equal, floats within 1e-6 of each other."""
+    if isinstance(value, list) and isinstance(expected, list):
+        return len(value) == len(expected) and all(map(_close, value, expected))
+    if isinstance(value, dict) and isinstance(expected, dict):
+        return value.keys() == expected.keys() and all(_close(value[k], expected[k]) for k in value)
+    if isinstance(value, float) or isinstance(expected, float):
+        number = isinstance(value, int | float) and isinstance(expected, int | float)
+        return number and math.isclose(value, expected, rel_tol=1e-6, abs_tol=1e-6)
+    return bool(value == expected)
+
+
+# --- Asserts that compare one call with a literal, which need no second sandbox ---
+
+_WRAPPERS: Mapping[str, Callable[..., Any]] = {
+    "set": set, "sorted": sorted, "list": list, "tuple": tuple, "len": len, "bool": bool
+}  # fmt: skip
+_Check = Callable[[Any], object]
+
+
+class _Call(NamedTuple):
+    """A call of what a program defines, with plain arguments."""
+
+    name: str
+    arguments: Sequence[Any]
+    named: Mapping[str, Any]
+
+    def request(self, limit: int) -> list[Any]:
+        """The request for a new process of the program."""
+        arguments = [("name", self.name), *(("value", value) for value in self.arguments)]
+        named = {key: ("value", value) for key, value in self.named.items()}
+        return ["new", limit, "call", arguments, named]
+
+
+def _as_call(script: str) -> tuple[_Call, _Check, int] | None:
+    """The call, the check of its value and the limit of its size; None for any other script."""
+    body = [n for n in ast.parse(script).body if not isinstance(n, ast.Import | ast.ImportFrom)]
+    first = body[0] if body else None
+    if isinstance(first, ast.Assign) and isinstance(first.value, ast.Name):
+        body = body[1:]  # candidate = function
+        for node in (n for statement in body for n in ast.walk(statement)):
+            if isinstance(node, ast.Name) and node.id == ast.unparse(first.targets[0]):
+                node.id = first.value.id
+    if len(body) != 1 or not isinstance(body[0], ast.Assert):
+        return None
+    try:
+        return _test(body[0].test)
+    except (ValueError, TypeError, RecursionError, MemoryError, SyntaxError):
+        return None
+
+
+def _test(test: ast.expr) -> tuple[_Call, _Check, int] | None:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _test(test.operand)
+        if inner is None or not isinstance(test.operand, ast.Call):
+            return None
+        call, holds, limit = inner
+        return call, lambda value: not holds(value), limit
+    if isinstance(test, ast.Call):
+        if ast.unparse(test.func) in ("math.isclose", "isclose") and len(test.args) == 2:
+            left, right = test.args
+            options = {str(k.arg): ast.literal_eval(k.value) for k in test.keywords}
+            return _compared(left, right, lambda a, b: math.isclose(a, b, **options))
+        return _call(test), bool, REPLY
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return None
+    left, right, operator = test.left, test.comparators[0], test.ops[0]
+    if isinstance(operator, ast.Eq):
+        if not _is_call(left):
+            left, right = right, left
+        return _compared(left, right, lambda a, b: a == b)
+    if isinstance(operator, ast.Is) and ast.unparse(right) in ("None", "True", "False"):
+        return _compared(left, right, lambda a, b: a is b)
+    if isinstance(operator, ast.Lt | ast.LtE) and _is_call(left, "abs"):
+        [difference], most = left.args, ast.literal_eval(right)  # type: ignore[attr-defined]
+        if isinstance(difference, ast.BinOp) and isinstance(difference.op, ast.Sub):
+            one, other = difference.left, difference.right
+            if not _is_call(one):
+                one, other = other, one
+            strict = isinstance(operator, ast.Lt)
+            return _compared(
+                one, other, lambda a, b: abs(a - b) < most if strict else abs(a - b) <= most
+            )
+    return None
+
+
+def _compared(
+    left: ast.expr, right: ast.expr, same: Callable[[Any, Any], object]
+) -> tuple[_Call, _Check, int]:
+    """A call, or `set(call)` and the like, compared with a literal."""
+    wrap: Callable[[Any], Any] = lambda value: value  # noqa: E731
+    if (wrapped := _wrapped(left)) and len(wrapped[1]) == 1 and _is_call(wrapped[1][0]):
+        wrap, [left] = wrapped
+    expected = _literal(right)
+    call = _call(left)
+    return call, lambda value: same(wrap(value), expected), _limit(repr(expected))
+
+
+def _literal(node: ast.expr) -> Any:
+    """A literal, or `set(…)` and the like of one. Raises ValueError for anything else."""
+    if wrapped := _wrapped(node):
+        wrap, arguments = wrapped
+        return wrap(*map(ast.literal_eval, arguments))
+    return ast.literal_eval(node)
+
+
+def _wrapped(node: ast.expr) -> tuple[Callable[..., Any], list[ast.expr]] | None:
+    """The function and the arguments of a call of one of _WRAPPERS."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+        wrap = _WRAPPERS.get(node.func.id)
+        return None if wrap is None else (wrap, node.args)
+    return None
+
+
+def _is_call(node: ast.expr, name: str = "") -> bool:
+    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return named and (not name or node.func.id == name)  # type: ignore[attr-defined]
+
+
+def _call(node: ast.expr) -> _Call:
+    """A call of a plain name with literal arguments. Raises ValueError for any other."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise ValueError("not a call of a name")
+    if any(keyword.arg is None for keyword in node.keywords):
+        raise ValueError("a call with **")
+    arguments = [ast.literal_eval(argument) for argument in node.args]
+    named = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
+    return _Call(node.func.id, arguments, named)

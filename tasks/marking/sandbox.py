@@ -1,0 +1,263 @@
+"""Runs untrusted programs with bubblewrap: without a network, files, or a say in their own mark.
+
+What runs inside is `sandbox_guest`. A program gets arguments and inputs and never what is expected
+of it: results are compared here, or, for asserts in general, in a second sandbox that the program
+cannot reach. So a program that takes over its whole sandbox learns nothing and can report nothing
+but values.
+"""
+
+import ast
+import builtins
+import json
+import marshal
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from functools import cache
+from pathlib import Path
+from shutil import which
+from typing import Any, NamedTuple
+
+from tasks.marking import sandbox_guest
+
+START = 30.0  # seconds for the start of the interpreter, on a busy machine
+REPLY = 2**20  # bytes of a value that an assert gets
+SCRATCH = 64 * 2**20  # bytes of /tmp inside
+SLACK = 2**16  # bytes of an output beyond twice the expected one
+_ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # the same order of sets in every run
+_ERROR = 500  # characters of a message of bubblewrap
+
+
+class SandboxError(RuntimeError):
+    """The sandbox itself did not work; the program is not the cause."""
+
+
+class Limits(NamedTuple):
+    """What one completion may use; without `isolated`, these limits are all that is enforced."""
+
+    seconds: float = 5.0  # of CPU time; of wall time, four times as much and one more
+    memory: float = 1.0  # GiB of address space
+    isolated: bool = True
+
+    @property
+    def wall(self) -> float:
+        return 4 * self.seconds + 1
+
+    def job(self, **content: Any) -> dict[str, Any]:
+        return {**content, "seconds": self.seconds, "memory": int(self.memory * 2**30)}
+
+
+class Run(NamedTuple):
+    """The replies to requests, those that came, and how the run ended.
+
+    `end` is "" if all replies came, else `syntax-error`, `time-limit`, `output-limit` or `crashed`.
+    """
+
+    replies: list[Any]
+    end: str
+
+
+@cache
+def problem() -> str:
+    """Why no sandbox works on this machine, and what to do; "" if one works."""
+    if which("bwrap") is None:
+        return (
+            "bubblewrap (bwrap) is not installed: install the package bubblewrap (apt, dnf, apk), "
+            "or write sandbox: none, which runs the code of completions without any protection"
+        )
+    try:
+        run_program("x = 1\n", [["new", 999, "value", [("name", "x")], {}]], False, Limits())
+    except SandboxError as error:
+        return (
+            f"bubblewrap does not work here ({error}): allow user namespaces (in Docker, with "
+            "--security-opt seccomp=unconfined; on Ubuntu, sysctl "
+            "kernel.apparmor_restrict_unprivileged_userns=0), or write sandbox: none, which runs "
+            "the code of completions without any protection"
+        )
+    return ""
+
+
+def run_program(code: str, requests: Sequence[Sequence[Any]], header: bool, limits: Limits) -> Run:
+    """The replies of a program to requests, each [kind, limit of the reply in bytes, …].
+
+    `header`: it may use the usual modules without an import. Raises SandboxError.
+    """
+    job = limits.job(code=code, header=header, channel=None)
+    with ExitStack() as stack:
+        inner = _Inner(stack, [job, *requests], limits)
+        largest = sum(request[1] for request in requests) + (len(requests) + 2) * 1000
+        lines, end = _read(inner, len(requests) + 2, largest, limits.wall)
+    return _as_run(lines[1:], len(requests), end)
+
+
+def run_asserts(code: str, tests: Sequence[str], limits: Limits) -> Run:
+    """For each test, whether it passes with what the program defines. Raises SandboxError."""
+    scripts = [(test, *free_names(test)) for test in tests]
+    with ExitStack() as stack:
+        with ExitStack() as ends:
+            requests, replies = _pipe(ends), _pipe(ends)
+            program_job = limits.job(code=code, header=False, channel=[requests[0], replies[1]])
+            program = _Inner(stack, [program_job], limits)
+            job = limits.job(tests=scripts, channel=[replies[0], requests[1]])
+            asserts = _Inner(stack, [{**job, "limit": REPLY}], limits)
+        lines, end = _read(program, 2, SLACK, limits.wall)
+        if not end and "value" in lines[1]:
+            results, end = _read(asserts, len(tests) + 1, SLACK + 100 * len(tests), limits.wall)
+            lines = [lines[0], lines[1], *results[1:]]
+    return _as_run(lines[1:], len(tests), end)
+
+
+def free_names(code: str) -> tuple[list[str], list[str]]:
+    """The names that a test takes from the program, and the modules that it does not import."""
+    nodes = [*ast.walk(ast.parse(code))]
+    bound = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    bound |= {n.arg for n in nodes if isinstance(n, ast.arg)}
+    definitions = ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef
+    bound |= {n.name for n in nodes if isinstance(n, definitions)}
+    bound |= {n.name for n in nodes if isinstance(n, ast.ExceptHandler) and n.name}
+    aliases = (a for n in nodes if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names)
+    bound |= {(a.asname or a.name).partition(".")[0] for a in aliases}
+    loaded = {n.id for n in nodes if isinstance(n, ast.Name)} - bound - {*dir(builtins)}
+    of_modules = {
+        n.value.id for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+    }
+    modules = loaded & of_modules & sys.stdlib_module_names
+    return sorted(loaded - modules), sorted(modules)
+
+
+def _pipe(ends: ExitStack) -> tuple[int, int]:
+    """A pipe; this process's ends are closed with the stack."""
+    pipe = os.pipe()
+    for end in pipe:
+        ends.callback(os.close, end)
+    return pipe
+
+
+class _Inner:
+    """A started interpreter that runs `sandbox_guest`; killed with the stack."""
+
+    def __init__(self, stack: ExitStack, lines: Sequence[Any], limits: Limits) -> None:
+        stdin = sandbox_guest.file_of(b"".join(map(marshal.dumps, lines)))
+        try:
+            self.process = subprocess.Popen(
+                [*(_bubblewrap() if limits.isolated else []), *_interpreter()],
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=_ENVIRONMENT,  # also of bubblewrap itself, as what is inside might read it
+                cwd="/",
+                start_new_session=True,
+                pass_fds=lines[0]["channel"] or (),
+            )
+        except OSError as error:
+            raise SandboxError(str(error)) from error
+        finally:
+            os.close(stdin)
+        stack.callback(self.kill)
+
+    def kill(self) -> None:
+        """Kill it, with everything inside."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def error(self) -> str:
+        """What it wrote about its own failure, after it has ended or been killed."""
+        assert self.process.stderr is not None
+        os.set_blocking(self.process.stderr.fileno(), False)
+        with suppress(BlockingIOError):
+            return os.read(self.process.stderr.fileno(), _ERROR).decode(errors="replace").strip()
+        return ""
+
+
+def _read(inner: _Inner, count: int, largest: int, wall: float) -> tuple[list[Any], str]:
+    """The first `count` lines as JSON, in `largest` bytes, and why there are fewer.
+
+    Raises SandboxError where not even the first comes.
+    """
+    assert inner.process.stdout is not None
+    output, data, lines = inner.process.stdout.fileno(), b"", 0
+    chunks: list[bytes] = []
+    size, end = 0, ""
+    deadline = time.monotonic() + START
+    with selectors.DefaultSelector() as selector:
+        selector.register(output, selectors.EVENT_READ)
+        while lines < count and not end:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                end = "time-limit"
+                break
+            data = os.read(output, 1 << 16)
+            if data and not lines and b"\n" in data:
+                deadline = time.monotonic() + wall
+            chunks.append(data)
+            size += len(data)
+            lines += data.count(b"\n")
+            end = "crashed" if not data else "output-limit" if size > largest else ""
+    if not lines:
+        raise SandboxError(inner.error() or f"it did not start within {START:g} s")
+    return [_parsed(line) for line in b"".join(chunks).split(b"\n")[:-1]][:count], end
+
+
+def _parsed(line: bytes) -> Any:
+    """A reply; what is not JSON, or nested too deep, is a failure of the program."""
+    try:
+        reply = json.loads(line)
+    except (ValueError, RecursionError):
+        return {"failed": "crashed"}
+    return reply if isinstance(reply, dict) else {"failed": "crashed"}
+
+
+def _as_run(lines: Sequence[Any], count: int, end: str) -> Run:
+    """The run of a program that said first whether it compiles."""
+    if lines and "value" not in lines[0]:
+        return Run([], "syntax-error")
+    replies = [*lines[1:]]
+    return Run(replies, end if len(replies) < count else "")
+
+
+@cache
+def _interpreter() -> list[str]:
+    """The command that runs `sandbox_guest`."""
+    source = Path(sandbox_guest.__file__).read_text()
+    compiled = marshal.dumps(compile(source, "<sandbox>", "exec", dont_inherit=True))
+    start = f"import marshal; exec(marshal.loads(bytes.fromhex({compiled.hex()!r})))"
+    return [executable(), "-P", "-s", "-S", "-B", "-X", "utf8", "-c", start]
+
+
+def executable() -> str:
+    """The interpreter below any virtual environment."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
+@cache
+def _bubblewrap() -> list[str]:
+    """The command that isolates another: read-only /usr and interpreter, a scratch /tmp.
+
+    There is no /proc inside, which not every container may mount, and which would show the command
+    and the environment of bubblewrap.
+    """
+    command = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+    command += ["--setenv", "PYTHONHASHSEED", "0"]
+    command += ["--cap-drop", "ALL", "--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
+    command += ["--ro-bind", "/usr", "/usr"]
+    for folder in ("/lib", "/lib64", "/lib32", "/bin"):
+        if os.path.islink(folder):
+            command += ["--symlink", os.readlink(folder), folder]
+        elif os.path.isdir(folder):
+            command += ["--ro-bind", folder, folder]
+    prefixes = {os.path.realpath(sys.base_prefix), str(Path(executable()).parents[1])}
+    for prefix in sorted(prefixes):
+        if prefix not in ("/", "/usr") and not prefix.startswith("/usr/"):
+            command += ["--ro-bind", prefix, prefix]
+    if os.path.exists("/etc/ld.so.cache"):  # for libpython in /usr/local
+        command += ["--ro-bind", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    command += ["--dev", "/dev", "--size", str(SCRATCH), "--tmpfs", "/tmp"]
+    return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]

@@ -1,0 +1,450 @@
+r"""The procedural data sets of reasoning_gym, and its own scores of answers.
+
+reasoning_gym draws items and scores answers in child processes (`tasks.sources.gym`): what a
+configuration or an answer makes hang or crash concerns that configuration or answer alone.
+"""
+
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, ClassVar, NamedTuple, Self
+
+from tasks.base import (
+    MAX_PROMPTS,
+    TEST_SHARE,
+    Answer,
+    Marking,
+    Prompt,
+    Task,
+    TaskError,
+    Template,
+    check_integer,
+    in_test_split,
+    make_prompt,
+)
+from tasks.children import ChildError, Children
+from tasks.marking.marks import Mark, no_answer_mark, score_mark
+from tasks.marking.reading import (
+    find_statement,
+    first_sentence,
+    last_box,
+    last_filled_box,
+    without_thinking,
+)
+from tasks.sources.cached_rows import load_rows, save_rows
+from tasks.sources.gym import ENVIRONMENT
+
+EXCLUDED: Mapping[str, str] = {
+    "boxnet": "an item has no reference answer, and a full score needs all boxes lifted at once",
+    "composite": "write a mapping of data sets and their weights instead",
+    "game_of_life_halting": "its score_answer accepts any text",
+    "rush_hour": "an item has no reference answer",
+}
+CHILDREN = 2
+DRAW_LIMIT = 60.0  # seconds for one item
+SCORE_LIMIT = 10.0  # seconds for one answer; wrong integrals take sympy seconds
+MAX_ANSWER = 100_000  # characters that are scored
+PATIENCE = 200  # items in a row without a new question, after which there is none
+ROUND = 100  # items that are drawn at once, at most: what an interruption loses
+STORE_EVERY = 30.0  # seconds after which what was drawn is stored before all is
+_SPLITS = ("train", "test")
+_NAME = "reasoning_gym"
+_WRAPPED = re.compile(r"\\text\s*\{([^{}]*)\}")
+
+Splits = dict[str, list[Prompt]]
+
+
+class _Extracted(NamedTuple):
+    """The answer of a completion, and the kind of place it is in."""
+
+    text: str
+    place: str
+
+
+class ReasoningGym(Task):
+    r"""Generated items of reasoning_gym, scored by its own `score_answer`.
+
+    `dataset` is the name of a data set, or a mapping of names to weights; `config` holds the
+    parameters of its configuration, or for a mapping those of some of its data sets by name. An
+    answer is correct from a score of `threshold` on. Items are drawn from `seed`; neither split
+    depends on the size of the other, and no seed's test questions are another's training questions.
+    The tier is the item's value of the first parameter of difficulty, after the name of its data
+    set in a mix.
+
+    The preset `tags` asks for the answer between `<answer>` and `</answer>`, as reasoning_gym does.
+    """
+
+    name: ClassVar[str] = _NAME
+    version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "1"
+    templates: ClassVar[Mapping[str, Template]] = {
+        "plain": Template("{question}\nPut the final answer within \\boxed{}."),
+        "tags": Template("{question}\nWrite the final answer as <answer>…</answer>."),
+    }
+
+    def __init__(
+        self,
+        *,
+        marking: Marking = "lenient",
+        prompt: Mapping[str, Any] | None = None,
+        dataset: str | Mapping[str, float] | None = None,
+        config: Mapping[str, Any] | None = None,
+        train: int = 800,
+        test: int = 200,
+        seed: int = 0,
+        threshold: float = 1.0,
+    ) -> None:
+        super().__init__(marking=marking, prompt=prompt)
+        self.library = _library_version()
+        self.weights = _check_weights(dataset)
+        self.mixed = not isinstance(dataset, str)
+        self.configs = _check_configs(self.weights, config, self.mixed)
+        self.sizes = {
+            "train": check_integer("train", train, 0, MAX_PROMPTS),
+            "test": check_integer("test", test, 0, MAX_PROMPTS),
+        }
+        self.seed = check_integer("seed", seed)
+        if not _is_number(threshold) or not 0 < threshold <= 1:
+            raise TaskError(f"invalid threshold {threshold!r:.80}: write a number above 0, up to 1")
+        self.threshold = float(threshold)
+        self._splits: Splits = {}
+        self._golds: dict[str, list[str]] = {}  # the different answers of each data set, sorted
+
+    def train(self) -> list[Prompt]:
+        """The training pool. Raises TaskError if there are not enough different questions."""
+        return self._prompts("train")
+
+    def test(self) -> list[Prompt]:
+        """The test questions. Raises TaskError if there are not enough different ones."""
+        return self._prompts("test")
+
+    def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
+        """Without the item, an answer scores 1 if it is the reference answer's text, else 0.
+
+        `mark_answer` and `mark_all` know the item of a prompt and use the library's score.
+        """
+        return self.mark_answer(Answer(completion, answer, truncated))
+
+    def mark_answer(self, answer: Answer) -> Mark:
+        """The library's score of the answer in a completion."""
+        return self.mark_all([answer])[0]
+
+    def mark_all(self, answers: Sequence[Answer]) -> list[Mark]:
+        """All at once; scores come from child processes that can be killed."""
+        marks = [self._mark_text(answer) for answer in answers]
+        waiting = [(a, m) for a, m in zip(answers, marks, strict=True) if isinstance(m, _Extracted)]
+        scores = iter(self._scores([(answer, extracted.text) for answer, extracted in waiting]))
+        return [self._scored(m, next(scores)) if isinstance(m, _Extracted) else m for m in marks]
+
+    @property
+    def marker_id(self) -> str:
+        """The library's version and the threshold decide a mark, too."""
+        return f"{super().marker_id}/{self.library}/{self.threshold:g}"
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """The version of reasoning_gym and the seed."""
+        return dict.fromkeys(_SPLITS, f"reasoning-gym {self.library} seed {self.seed}")
+
+    def format_answer(self, answer: str) -> str:
+        """The answer in a box, or between tags with that preset."""
+        return f"<answer>{answer}</answer>" if self._tags else super().format_answer(answer)
+
+    @classmethod
+    def marker_variants(cls) -> list[Task]:
+        """A mix with a number, a text and a grid, in both forms of answers; [] if not installed."""
+        try:
+            _library_version()
+        except TaskError:
+            return []
+        mix = {"chain_sum": 1, "spell_backward": 1, "spiral_matrix": 1}
+        presets = ({"preset": preset} for preset in cls.templates)
+        return [cls(dataset=mix, train=0, test=30, prompt=preset) for preset in presets]
+
+    def check_prompts(self) -> list[Prompt]:
+        """The test questions, or the training pool where there are none."""
+        return self.test() or self.train()
+
+    def perturb(self, prompt: Prompt) -> str:
+        """Another answer that the library scores below the threshold: the next number, or a gold.
+
+        A gold of another item may be right for this one.
+        """
+        self.check_prompts()
+        own = json.loads(prompt.info)["dataset"] if prompt.info else ""
+        golds = [answer for answer in self._golds.get(own, []) if answer != prompt.answer]
+        start = int(prompt.prompt_id, 16) % len(golds) if golds else 0
+        candidates = [*(golds[start:] + golds[:start])[:8], f"{prompt.answer} no"]
+        if prompt.answer.lstrip("-").isdigit():
+            candidates.insert(0, str(int(prompt.answer) + 1))
+        for text in candidates:
+            [(score, _)] = self._scores([(Answer.to(prompt, ""), text)])
+            if score is not None and score < self.threshold:
+                return text
+        return candidates[-1]
+
+    @property
+    def _tags(self) -> bool:
+        return self.prompt_settings.preset == "tags"
+
+    def _mark_text(self, answer: Answer) -> Mark | _Extracted:
+        """The answer of a completion, or the mark where it has none to score."""
+        text = answer.completion
+        if self.marking == "strict":
+            inner = _last_tag(text) if self._tags else last_box(text)
+            extracted = _Extracted(inner, "tag" if self._tags else "boxed") if inner else None
+        else:
+            extracted = _extract_lenient(without_thinking(text), answer.truncated, self._tags)
+        if extracted is None:
+            return no_answer_mark(answer.truncated)
+        if len(extracted.text) > max(MAX_ANSWER, 10 * len(answer.answer)):
+            return Mark("wrong", extracted.text, f"{self.marking}:{extracted.place}-too-long")
+        return extracted
+
+    def _scores(self, answers: Sequence[tuple[Answer, str]]) -> list[tuple[float | None, str]]:
+        """The score of each answer's text, and what gave it; None, and why, where it failed."""
+        items = [(text, a.answer, a.question, a.info) for a, text in answers if a.info]
+        calls = [["score", self.configs, *item] for item in items]
+        replies = iter(_scorers(os.getpid()).map(calls) if calls else [])
+        scores: list[tuple[float | None, str]] = []
+        for answer, text in answers:
+            if not answer.info:
+                scores.append((float(text == answer.answer), "text"))
+                continue
+            reply = next(replies)
+            scores.append((None, reply.failure) if reply.failure else tuple(reply.value))
+        return scores
+
+    def _scored(self, extracted: _Extracted, score: tuple[float | None, str]) -> Mark:
+        value, source = score
+        rule = f"{self.marking}:{extracted.place}-{source}"
+        if value is None:
+            return Mark("error", extracted.text, rule)
+        return score_mark(value, extracted.text, rule, self.threshold)
+
+    def _prompts(self, split: str) -> list[Prompt]:
+        if not self._splits:
+            try:
+                parts = {name: self._fill(name) for name in self.weights}
+            finally:
+                _drawers(os.getpid()).close()
+            for name, part in parts.items():
+                self._golds[name] = sorted({p.answer for s in _SPLITS for p in part[s]})
+            self._splits = {s: [p for part in parts.values() for p in part[s]] for s in _SPLITS}
+        return list(self._splits[split])
+
+    def _fill(self, name: str) -> Splits:
+        """The prompts of one data set: of each split the first ones that are drawn."""
+        needed = {split: _shares(self.sizes[split], self.weights)[name] for split in _SPLITS}
+        kept: Splits = {split: [] for split in _SPLITS}
+        if not any(needed.values()):
+            return kept
+        seen: set[str] = set()
+        without_new, unusable = 0, ""
+        train_share = 1 - 1 / TEST_SHARE
+        expected = max(needed["train"] / train_share, needed["test"] * TEST_SHARE)
+        with _Draws(name, self.configs[name], self.seed, self.library) as draws:
+            for item in draws.items(round(1.05 * expected) + 10):
+                if isinstance(item, str):
+                    unusable = item
+                # By the question alone: one that comes with two answers must not be in both splits.
+                key = None if isinstance(item, str) else make_prompt(_NAME, item[0], "", "")
+                new = key is not None and key.prompt_id not in seen
+                without_new = 0 if new else without_new + 1
+                if without_new > PATIENCE:
+                    raise TaskError(_too_few(name, needed, kept, unusable))
+                if key is not None and new:
+                    seen.add(key.prompt_id)
+                    split = _SPLITS[in_test_split(key)]
+                    if len(kept[split]) < needed[split]:
+                        kept[split].append(self._prompt(name, *item))
+                if all(len(kept[split]) == needed[split] for split in _SPLITS):
+                    break
+        return kept
+
+    def _prompt(self, name: str, question: str, answer: str, tier: str, info: str) -> Prompt:
+        if self.mixed:
+            tier = f"{name} {tier}".rstrip()
+        return make_prompt(_NAME, question, answer, tier or "all", info)
+
+
+class _Draws:
+    """The items of one data set in the order of their numbers: stored ones, then drawn ones.
+
+    An item is [question, answer, tier, info], or the reason why it cannot be used. What was drawn
+    is stored when the block ends, and from time to time before.
+    """
+
+    def __init__(self, name: str, config: str, seed: int, library: str) -> None:
+        self.name, self.config, self.seed = name, config, seed
+        self.key = [name, json.loads(config), seed, library, ReasoningGym.version]
+        self._checked = False
+
+    def __enter__(self) -> Self:
+        self.known = load_rows(self.key)
+        self._stored, self._time = len(self.known), time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store()
+
+    def items(self, expected: int) -> Iterator[Any]:
+        """All items, without an end; as many as `expected` are drawn without a pause."""
+        yield from self.known
+        while True:
+            few = max(10, expected // 20)
+            drawn = self._draw(min(ROUND, max(few, expected - len(self.known))))
+            self.known += drawn
+            if time.monotonic() > self._time + STORE_EVERY:
+                self._store()
+            yield from drawn
+
+    def _draw(self, count: int) -> list[Any]:
+        if not self._checked:
+            [problem] = self._call([["check", self.name, json.loads(self.config)]])
+            if problem:
+                raise TaskError(problem)
+            self._checked = True
+        numbers = range(len(self.known), len(self.known) + count)
+        return self._call([["draw", self.name, self.config, self.seed, n] for n in numbers])
+
+    def _call(self, calls: Sequence[Sequence[Any]]) -> list[Any]:
+        """The values of all calls. Raises TaskError if one hangs or crashes."""
+        try:
+            replies = _drawers(os.getpid()).map(calls, tolerated=0)
+        except ChildError as error:
+            raise TaskError(f"reasoning_gym {error.reason}") from error
+        if failed := next((r for r in replies if r.failure not in (None, "not-tried")), None):
+            limits = {
+                "time-limit": f"takes more than {DRAW_LIMIT:g} s",
+                "MemoryError": "needs too much memory",
+            }
+            reason = limits.get(str(failed.failure), f"ends with {failed.failure} {failed.detail}")
+            raise TaskError(
+                f"{self.name}: drawing an item {reason.rstrip()}: write other values in its config"
+            )
+        return [reply.value for reply in replies]
+
+    def _store(self) -> None:
+        if len(self.known) > self._stored:
+            save_rows(self.key, self.known)
+            self._stored, self._time = len(self.known), time.monotonic()
+
+
+def _children(limit: float) -> Children:
+    target = "tasks.sources.gym:functions"
+    return Children(target, CHILDREN, limit, setup=[], environment=ENVIRONMENT)
+
+
+@cache
+def _drawers(pid: int) -> Children:
+    """This process's children that draw items."""
+    return _children(DRAW_LIMIT)
+
+
+@cache
+def _scorers(pid: int) -> Children:
+    """This process's scorers, started when first needed; a forked process starts its own."""
+    return _children(SCORE_LIMIT)
+
+
+def _library_version() -> str:
+    try:
+        return version("reasoning-gym")
+    except PackageNotFoundError as error:
+        raise TaskError(
+            "task reasoning_gym needs a library that is not installed: "
+            "pip install 'decile[reasoning-gym]'"
+        ) from error
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_weights(dataset: Any) -> dict[str, float]:
+    """The weight of each data set. Raises TaskError."""
+    weights = {dataset: 1} if isinstance(dataset, str) else dataset
+    if not isinstance(weights, Mapping) or not weights:
+        raise TaskError(
+            "option dataset is missing: write the name of a data set of reasoning_gym, such as "
+            "chain_sum, or several with their weights: {chain_sum: 2, gcd: 1}"
+        )
+    for name, weight in weights.items():
+        if not isinstance(name, str):
+            raise TaskError(f"dataset names {name!r:.80}: write the name of a data set")
+        if name in EXCLUDED:
+            raise TaskError(f"data set {name} cannot be used: {EXCLUDED[name]}")
+        if not _is_number(weight) or weight <= 0:
+            raise TaskError(
+                f"invalid weight {weight!r:.80} of {name}: write a number above 0, or leave "
+                f"{name} out"
+            )
+    return {name: float(weight) for name, weight in weights.items()}
+
+
+def _check_configs(weights: Mapping[str, float], config: Any, mixed: bool) -> dict[str, str]:
+    """The configuration of each data set, as JSON. Raises TaskError."""
+    config = config or {}
+    configs = config if mixed else {next(iter(weights)): config}
+    form = "parameters, such as {min_terms: 2}"
+    if not isinstance(configs, Mapping):
+        raise TaskError(f"invalid config {config!r:.80}: write a mapping of data sets to {form}")
+    for name, values in configs.items():
+        if name not in weights:
+            raise TaskError(
+                f"config has {name!r:.80}, which is not in dataset: with a mapping of data sets, "
+                f"write {{{next(iter(weights))}: {{…}}}}"
+            )
+        if not isinstance(values, Mapping):
+            raise TaskError(f"invalid config of {name} {values!r:.80}: write a mapping of {form}")
+    try:
+        return {name: json.dumps(configs.get(name, {}), sort_keys=True) for name in weights}
+    except (TypeError, ValueError) as error:
+        raise TaskError(f"config holds a value that JSON has not ({error})") from error
+
+
+def _shares(size: int, weights: Mapping[str, float]) -> dict[str, int]:
+    """The size in parts by weight, which add up: the largest remainders are rounded up."""
+    total = sum(weights.values())
+    exact = {name: size * weight / total for name, weight in weights.items()}
+    shares = {name: int(part) for name, part in exact.items()}
+    by_remainder = sorted(exact, key=lambda name: (shares[name] - exact[name], name))
+    for name in by_remainder[: size - sum(shares.values())]:
+        shares[name] += 1
+    return shares
+
+
+def _too_few(name: str, needed: Mapping[str, int], kept: Splits, unusable: str) -> str:
+    if unusable and not any(kept.values()):
+        return f"{name}: none of its items can be used with this config: {unusable}"
+    most = " and ".join(f"{split}: {len(kept[split]):,}" for split in _SPLITS)
+    return (
+        f"{name}: with this config there are not {needed['train']:,} different training and "
+        f"{needed['test']:,} test questions: write at most {most} of it, or a config with more"
+    )
+
+
+def _last_tag(text: str) -> str | None:
+    """What the last closed `<answer>` holds."""
+    end = text.rfind("</answer>")
+    start = text.rfind("<answer>", 0, max(end, 0))
+    return text[start + len("<answer>") : end].strip() if start >= 0 else None
+
+
+def _extract_lenient(text: str, truncated: bool, tags: bool) -> _Extracted | None:
+    """The answer in the requested form, else in the other form, else stated in a sentence."""
+    forms = [("boxed", last_filled_box), ("tag", _last_tag)]
+    for place, find in reversed(forms) if tags else forms:
+        if inner := find(text):
+            wrapped = _WRAPPED.fullmatch(inner)
+            return _Extracted(wrapped[1].strip() if wrapped else inner, place)
+    rest = find_statement(text)
+    sentence = None if rest is None else first_sentence(rest, truncated)
+    stated = (sentence or "").strip(" \t\n*")
+    return _Extracted(stated, "stated") if stated else None

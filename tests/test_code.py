@@ -1,0 +1,341 @@
+"""The task `code`: forms of tests, programs in completions, rows of files, and its page."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweeps import decile
+
+import tasks.code
+from orchestrator.cli.doctor import try_task
+from orchestrator.config.catalog import load_config
+from orchestrator.probing.checks import check_marker
+from tasks import Answer, TaskError, get_task
+from tasks.code import Code, find_code
+from tasks.marking.code_tests import Unreadable, _as_call, called_names, read_tests, same_output
+from tasks.marking.sandbox import free_names, problem
+
+PAGE = (Path(__file__).parents[1] / "docs" / "tasks.md").read_text()
+needs_sandbox = pytest.mark.skipif(bool(problem()), reason=problem())
+
+
+def written(folder: Path, *rows: dict[str, Any]) -> str:
+    file = folder / "programs.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("value", "function", "expected"),
+    [
+        (["assert f(1) == 2"], "", {"asserts": ["assert f(1) == 2"]}),
+        ("import math\nassert f(1)\nx = 2\nassert f(x)", "", {
+            "asserts": ["import math\nassert f(1)", "import math\nx = 2\nassert f(x)"]}),
+        ('["assert f(1)"]', "", {"asserts": ["assert f(1)"]}),
+        ("def g():\n    assert f(1)\ng()", "", {"asserts": ["def g():\n    assert f(1)\ng()"]}),
+        ("x = 1; assert f(x)", "", {"asserts": ["x = 1; assert f(x)"]}),
+        ("def test_a():\n    assert f(1)\n", "", {
+            "asserts": ["def test_a():\n    assert f(1)\n\ntest_a()"]}),
+        ("METADATA = {}\ndef check(g):\n    assert g(1) == 1\n    assert True\n", "f", {
+            "asserts": ["g = f\nassert g(1) == 1"]}),
+        ("def check(g):\n    for i in (1, 2):\n        assert g(i)", "f", {
+            "asserts": ["def check(g):\n    for i in (1, 2):\n        assert g(i)\n\ncheck(f)"]}),
+        ({"inputs": ["1\n", ["a", "b"]], "outputs": ["2", "c"]}, "", {
+            "stdin": [["1\n", "2"], ["a\nb", "c"]]}),
+        ('{"inputs": [[1, 2], "3\\n4"], "outputs": [[3], "7"], "fn_name": "add"}', "", {
+            "calls": "add", "tests": [[[1, 2], [3]], [[3, 4], 7]]}),
+        ([{"input": "1", "output": "2", "testtype": "stdin"}], "f", {"stdin": [["1", "2"]]}),
+        ([{"input": "[1]\n2", "output": "true", "testtype": "functional"}], "f", {
+            "calls": "f", "tests": [[[[1], 2], True]]}),
+        ([{"input": "1", "output": "2", "testtype": "functional",
+           "metadata": {"func_name": "g"}}], "", {"calls": "g", "tests": [[[1], 2]]}),
+    ],
+)  # fmt: skip
+def test_tests_are_read_in_the_forms_of_data_sets(
+    value: Any, function: str, expected: dict[str, Any]
+) -> None:
+    text = read_tests(value, function)
+    assert json.loads(text) == expected
+    assert read_tests(text) == text  # as `decile export` writes it
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ([], "an empty list"),
+        ({}, "it has no keys"),
+        (3, "3 is not a text"),
+        ("f(1) ==", "neither JSON nor Python"),
+        ("f(1)", "no assert"),
+        ("METADATA = {}\ndef check(g):\n    assert g(1) == 1", "nothing calls the definitions"),
+        (
+            "class Case:\n    def test_f(self):\n        assert f(1)",
+            "nothing calls the definitions",
+        ),
+        ("[1", "not JSON"),
+        ([1, "a"], "neither texts nor objects"),
+        ({"in": 1}, "it has the keys in"),
+        ({"inputs": ["a"], "outputs": []}, "1 inputs and 0 outputs"),
+        ({"inputs": [], "outputs": []}, "no tests"),
+        ({"inputs": [1], "outputs": ["a"]}, "the input or output 1 is not a text"),
+        ({"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}, "is not JSON"),
+        ({"inputs": [3], "outputs": ["1"], "fn_name": "f"}, "not a list of arguments"),
+        ([{"input": "1", "output": "1", "testtype": "functional"}], "name no function"),
+        ([{"input": "1", "output": "1", "testtype": "judge"}], "the type 'judge'"),
+        ([{"input": "1"}], "a test has the keys input"),
+        ({"asserts": 7}, "it has the keys asserts"),
+        ({"asserts": ["f("]}, "neither JSON nor Python"),
+        ({"stdin": [["1"]]}, "it has the keys stdin"),
+        ({"calls": "f", "tests": [[1, 2]]}, "it has the keys calls, tests"),
+    ],
+)
+def test_other_values_are_refused(value: Any, problem: str) -> None:
+    with pytest.raises(Unreadable, match=re.escape(problem)):
+        read_tests(value)
+
+
+@pytest.mark.parametrize(
+    ("assertion", "right", "wrong"),
+    [
+        ("f(1, x=[2]) == (3, None)", (3, None), [3, None]),
+        ("-3 == f()", -3, 3),
+        ("f() is None", None, 0),
+        ("f() is True", True, 1),
+        ("f()", [0], []),
+        ("not f()", [], [0]),
+        ("set(f()) == set([1, 2])", [2, 1], [1]),
+        ("sorted(f()) == [1, 2]", [2, 1], [1]),
+        ("math.isclose(f(), 0.3, rel_tol=0.01)", 0.301, 0.31),
+        ("abs(f() - 0.3) < 0.01", 0.301, 0.32),
+        ("abs(0.3 - f()) <= 0.01", 0.301, 0.32),
+    ],
+)
+def test_an_assert_about_one_call_is_compared_outside(
+    assertion: str, right: Any, wrong: Any
+) -> None:
+    converted = _as_call(f"import math\nassert {assertion}, 'message'")
+    assert converted is not None
+    _, check, _ = converted
+    assert check(right) and not check(wrong)
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["assert f(g(1)) == 2", "x = 1\nassert f(x) == 2", "assert f(1) == g(1)", "assert f(1) < 3",
+     "assert f(*[1]) == 2", "assert f(1) == 2 == 2", "assert a.f(1) == 2", "assert x"],
+)  # fmt: skip
+def test_other_asserts_are_not(script: str) -> None:
+    assert _as_call(script) is None
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "same"),
+    [
+        ("1 2\n3\n", "1 2\n3", True),
+        ("\n1  2 \n3", "1 2\n3\n\n", True),
+        ("1.50", "1.5", True),
+        ("1.5001", "1.5", False),
+        ("1 2 3", "1 2\n3", False),
+        ("Yes", "yes", False),
+        ("nan", "NaN", False),
+        ("", "", True),
+        ("0" * 200 + "1", "1", False),
+    ],
+)
+def test_outputs_are_compared_by_lines_and_words(output: str, expected: str, same: bool) -> None:
+    assert same_output(output, expected) is same
+
+
+@pytest.mark.parametrize(
+    ("completion", "strict", "lenient"),
+    [
+        ("```python\na\n```\ntext\n```py\nb\n```", "b\n", "b\n"),
+        ("```python\na\n```\n```\nb\n```", "a\n", "b\n"),
+        ("```python\na\n```\n```text\n3\n```", "a\n", "a\n"),
+        ("~~~python\na\n~~~", "a\n", "a\n"),
+        ("````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''\n", "s = '''\n```\n'''\n"),
+        ("```python\na\n```\n```python\nb", "a\n", "b"),
+        ("<think>\n```python\na\n```\n</think> no", "a\n", None),
+        ("def f(): pass", None, "def f(): pass"),
+        ("x = 1", None, "x = 1"),
+        ("I would use a loop.", None, None),
+        ("```python\n\n```", None, None),
+        ("```cpp\nint x;\n```", None, None),
+    ],
+)
+def test_the_program_of_a_completion(
+    completion: str, strict: str | None, lenient: str | None
+) -> None:
+    assert (find_code(completion, "strict", False) or (None,))[0] == strict
+    assert (find_code(completion, "lenient", False) or (None,))[0] == lenient
+
+
+def test_a_program_that_the_token_limit_cuts_is_none() -> None:
+    assert find_code("```python\na\n```\n```python\nb", "lenient", True) is None
+    assert find_code("def f():\n    return", "lenient", True) is None
+    assert Code.name and find_code("```python\na\n```\nThis", "lenient", True) == ("a\n", True)
+
+
+def test_names_that_tests_take_from_the_program() -> None:
+    script = "import re as r\ndef g(x): return h(x)\nassert [f(i) for i in r.x(math.pi)] == abs(A)"
+    assert free_names(script) == (["A", "f", "h"], ["math"])
+    assert called_names(read_tests([script, "assert f(2)"])) == ["h", "f"]
+
+
+# --- Rows of files ---
+
+
+@needs_sandbox
+def test_a_row_becomes_a_prompt_with_its_solution(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        {"q": "Double it.", "t": ["assert double(1) == 2"], "s": ["```python\ndouble = 2\n```"]},
+        {"q": "Call f.", "t": "def check(c):\n    assert c(1) == 1", "entry_point": "f"},
+    )
+    task = Code(train=file, question="q", tests="t", solution="s")
+    first, second = task.train()
+    assert first.question == "Double it.\nDefine `double`."
+    assert json.loads(first.info) == {"solution": "double = 2\n"}
+    assert task.solution(first) == "```python\ndouble = 2\n\n```"
+    assert (second.question, second.info, task.solution(second)) == ("Call f.", "", None)
+    assert "train: 1 questions do not name what the tests call: the names were added" in task.notes
+    assert "1 of 2 rows have no solution to check tests with" in task.notes
+    others = Code(train=file, question="q", tests="t").train()
+    assert [p.prompt_id for p in others] == [first.prompt_id, second.prompt_id]
+
+
+@needs_sandbox
+def test_values_may_be_texts_of_json(tmp_path: Path) -> None:
+    cases = [{"input": "[1]", "output": "1", "testtype": "functional"}]
+    row = {
+        "question": "Write first.",
+        "tests": json.dumps({"language": "python", "test_cases": json.dumps(cases)}),
+        "metadata": json.dumps({"func_name": "first"}),
+        "solutions": json.dumps(["def first(x): return x[0]", "other"]),
+    }
+    file = written(tmp_path, row)
+    [prompt] = Code(train=file, entry_point="metadata", solution="solutions").train()
+    assert json.loads(prompt.answer) == {"calls": "first", "tests": [[[[1]], 1]]}
+    assert json.loads(prompt.info) == {"solution": "def first(x): return x[0]"}
+
+
+@needs_sandbox
+def test_skip_invalid_drops_unreadable_tests_and_failing_solutions(tmp_path: Path) -> None:
+    solutions = ("def f(x): return 0", "def f(x): return 1", "while True: pass")
+    rows = [
+        {"question": f"f {i}?", "tests": ["assert f(1) == 1"], "solution": solution}
+        for i, solution in enumerate(solutions)
+    ]
+    file = written(tmp_path, *rows, {"question": "g?", "tests": 7, "solution": "x"})
+    with pytest.raises(TaskError, match=r"jsonl:4: the tests in column 'tests' cannot be read: 7"):
+        Code(train=file, solution="solution").train()
+    task = Code(train=file, solution="solution", skip_invalid=True, seconds=1)
+    assert [prompt.question for prompt in task.train()] == ["f 1?", "f 2?"]  # 2: out of time
+    assert "train: 2 of 4 rows dropped as invalid" in task.notes
+
+
+@pytest.mark.parametrize("option", ["solution", "entry_point"])
+def test_a_named_column_that_no_row_has_is_refused(tmp_path: Path, option: str) -> None:
+    file = written(tmp_path, {"question": "f?", "tests": ["assert f(1) == 1"]})
+    with pytest.raises(TaskError, match="jsonl has no column 'sol': it has question, tests"):
+        Code(train=file, sandbox="none", **{option: "sol"}).train()  # type: ignore[arg-type]
+
+
+def test_a_test_file_may_lack_solutions(tmp_path: Path) -> None:
+    file = written(tmp_path, {"question": "f?", "tests": ["assert f(1) == 1"]})
+    assert len(Code(test=file, sandbox="none", solution="sol").test()) == 1
+
+
+@needs_sandbox
+def test_the_examples_pass_the_marker_check() -> None:
+    for marking in ("strict", "lenient"):
+        task = Code(marking=marking)  # type: ignore[arg-type]
+        assert "4 gold answers" in str(check_marker(task, task.check_prompts()))
+
+
+@needs_sandbox
+def test_no_program_is_not_a_wrong_one() -> None:
+    tests = read_tests(["assert f(1) == 1"])
+    assert Code().mark("I do not know.", tests).outcome == "unparsed"
+    assert Code().mark("x = is what I want", tests).outcome == "unparsed"
+    assert Code().mark("```python\nx", tests, True).outcome == "truncated"
+    assert Code().mark("```python\nx =\n```", tests)[:3:2] == ("wrong", "tests:syntax-error")
+
+
+def test_without_bubblewrap_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks.code, "problem", lambda: "bubblewrap is missing: install it")
+    file = written(tmp_path, {"question": "f?", "tests": ["assert f(1) == 1"]})
+    for call in (Code(path=file).train, lambda: Code().mark("x = 1", "{}")):
+        with pytest.raises(TaskError, match="task code: bubblewrap is missing: install it"):
+            call()
+    assert try_task("code") == "not checked: bubblewrap is missing: install it"
+    unprotected = Code(path=file, sandbox="none")
+    [prompt] = [*unprotected.train(), *unprotected.test()]
+    answer = Answer.to(prompt, "```python\ndef f(x): return x\n```")
+    assert unprotected.mark_all([answer])[0].outcome == "correct"
+
+
+def test_the_reason_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem.cache_clear()
+    monkeypatch.setenv("PATH", "/nowhere")
+    try:
+        assert "install the package bubblewrap" in problem() and "sandbox: none" in problem()
+    finally:
+        problem.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sandbox": "docker"}, "write bubblewrap or none"),
+        ({"seconds": 0}, "invalid seconds 0: write a number above 0"),
+        ({"seconds": float("inf")}, "invalid seconds inf"),
+        ({"memory": True}, "invalid memory True"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        get_task("code", **options)
+
+
+def test_limits_are_part_of_the_marker_id() -> None:
+    assert Code().marker_id == "code/1/lenient/5s/1GiB"
+    assert Code(seconds=0.5, sandbox="none").marker_id == "code/1/lenient/0.5s/1GiB/unprotected"
+
+
+# --- The page ---
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    section = PAGE[PAGE.index("## Programs with tests") : PAGE.index("## Prompts")]
+    rows, settings = re.findall(r"```(?:json|yaml)\n(.*?)```", section, re.DOTALL)
+    (tmp_path / "programs.jsonl").write_text(rows)
+    (tmp_path / "programs.yaml").write_text(settings)
+    return tmp_path
+
+
+@needs_sandbox
+def test_the_example_of_the_page_is_marked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    dataset = load_config(folder / "programs.yaml").config.datasets["programs"]
+    task = get_task(dataset.task, **dataset.options)
+    prompts = [*task.train(), *task.test()]
+    assert len(prompts) == 4 and task.train() and task.test()
+    assert "4 gold answers marked correct, 4 altered" in str(check_marker(task, prompts))
+
+
+@pytest.mark.slow
+@needs_sandbox
+def test_the_example_of_the_page_is_planned(folder: Path) -> None:
+    process = decile("plan", "programs.yaml", "-e", "programs", folder=folder)
+    assert process.returncode == 0, process.stderr
+
+
+@pytest.mark.slow
+def test_plan_says_that_there_is_no_sandbox(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    process = decile("plan", "programs.yaml", "-e", "programs", folder=folder)
+    assert process.returncode == 2 and "bubblewrap (bwrap) is not installed" in process.stderr

@@ -1,0 +1,421 @@
+"""Escapes from the sandbox of the task `code`, forged results, and programs that must pass."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks import Answer
+from tasks.code import Code
+from tasks.marking.code_tests import read_tests, run_tests
+from tasks.marking.sandbox import Limits, problem, run_program
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(problem()), reason=problem())]
+
+LIMITS = Limits(seconds=1)
+SECRET = "424242"
+ASSERTS = [
+    f"assert f(1) == {SECRET}",
+    "assert abs(f(2) - 42.4242) < 1e-6",
+    "assert sorted(f(3)) == [2, 4242]",
+]
+# None of these compares one call with a literal, so they run in a second sandbox.
+SCRIPTS = [
+    f"assert f(1) + 0 == {SECRET}",
+    "import math\nassert math.isclose(f(2) * 1, 42.4242)",
+    "assert [v for v in sorted(f(3))] == [4, 2]",
+    f"assert {SECRET} in f(4) and len(f(4)) == 1",
+    "assert isinstance(f(5), list) and str(f(5)) == '[42]'",
+]
+FORMS: dict[str, Any] = {
+    "asserts": ASSERTS,
+    "scripts": SCRIPTS,
+    "stdin": {"inputs": ["1\n"], "outputs": [f"{SECRET}\n"]},
+    "calls": {"fn_name": "f", "inputs": ["[1]"], "outputs": [SECRET]},
+}
+EQUAL = """
+class Always:
+    def __init__(self, *a): pass
+    def __getattr__(self, name): return Always()
+    def __call__(self, *a, **k): return Always()
+    def __bool__(self): return True
+    def __len__(self): return 1
+    def __iter__(self): return iter([Always()])
+    def __contains__(self, other): return True
+    def __float__(self): return 1.0
+    def __hash__(self): return 0
+    def __str__(self): return "x"
+for name in "eq ne lt le gt ge".split():
+    setattr(Always, f"__{name}__", lambda self, other: True)
+for name in "add radd sub rsub mul rmul abs neg getitem".split():
+    setattr(Always, f"__{name}__", lambda self, *others: self)
+def f(x): return Always()
+"""
+SEARCH = """
+import gc, os, re, sys
+def texts():
+    frame = sys._getframe()
+    while frame:
+        yield repr(frame.f_locals) + repr(frame.f_globals)
+        frame = frame.f_back
+    yield from (repr(o) for o in gc.get_objects() if isinstance(o, (dict, list, tuple, str, bytes)))
+    yield repr(sys.argv) + repr(os.environ)
+    for folder, _, names in os.walk("/"):
+        if folder.startswith(("/usr", "/root", "/opt", "/sys", "/lib", "/bin")): continue
+        for name in names:
+            try: yield open(os.path.join(folder, name), "rb").read(10**6).decode("latin-1")
+            except Exception: pass
+    for fd in range(256):
+        try: os.lseek(fd, 0, 0); yield os.read(fd, 10**6).decode("latin-1")
+        except Exception: pass
+def f(x):
+    for text in texts():
+        if found := re.search("(?:42){3}", text): return int(found[0])
+    return None
+print(f(0))
+"""
+REPORTS = """
+import os
+for fd in range(3, 256):
+    for text in (b'{"value": true}\\n', b'{"output": "1", "status": 0}\\n'):
+        try: os.write(fd, text * 9)
+        except OSError: pass
+os._exit(0)
+"""
+PATCHES = """
+import builtins, sys, json, math, operator
+def f(x): return 0
+main = sys.modules["__main__"]
+for name in ("encode", "raised", "_write", "quoted", "decode"):
+    setattr(main, name, lambda *a, **k: "true")
+for module in (json, math, operator):
+    for name in ("dumps", "loads", "isclose", "eq"):
+        setattr(module, name, lambda *a, **k: True)
+for name in ("abs", "sorted", "str", "isinstance", "len", "set", "list"):
+    setattr(builtins, name, lambda *a, **k: True)
+builtins.AssertionError = type("Quiet", (BaseException,), {})
+"""
+FORGERIES = {
+    "os._exit(0)": "import os\nos._exit(0)",
+    "sys.exit(0)": "import sys\nsys.exit(0)",
+    "exit in the call": "import os\ndef f(x): os._exit(0)",
+    "SystemExit in the call": "def f(x): raise SystemExit(0)",
+    "equal to everything": EQUAL,
+    "equal to everything and a list": EQUAL.replace("class Always:", "class Always(list):"),
+    "equal to everything and called a list": f"{EQUAL}\nAlways.__class__ = list",
+    "int with its own __eq__": (
+        "class I(int):\n    __eq__ = __le__ = __lt__ = lambda s, o: True\n"
+        "    __add__ = __mul__ = __sub__ = lambda s, o: s\n    __hash__ = int.__hash__\n"
+        "    __contains__ = lambda s, o: True\n    __len__ = lambda s: 1\n"
+        "    __abs__ = lambda s: s\n    __iter__ = lambda s: iter([s])\ndef f(x): return I(7)"
+    ),
+    "list with its own __eq__": (
+        "class L(list):\n    __eq__ = lambda s, o: True\n    __contains__ = lambda s, o: True\n"
+        "    __len__ = lambda s: 1\n    __str__ = lambda s: '[4]'\ndef f(x): return L([7])"
+    ),
+    "patched builtins and harness": PATCHES,
+    "reads tests from memory and files": SEARCH,
+    "writes results to every file": REPORTS,
+    "prints at exit": "import atexit\ndef f(x): return 0\natexit.register(print, 'true')",
+    "a thread that reports later": (
+        "import threading, time, os\ndef later():\n    time.sleep(.2)\n"
+        "    for fd in range(256):\n        try: os.write(fd, b'{\"value\": true}\\n')\n"
+        "        except OSError: pass\n"
+        "threading.Thread(target=later).start()\ndef f(x): return 0"
+    ),
+    "a child that reports later": (
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(.2)\n"
+        "    os.write(1, b'true')\n    os._exit(0)\ndef f(x): return 0"
+    ),
+    "raises what tests catch": "def f(x): raise AssertionError('passed')",
+    "kills its parents": (
+        "import os\nfor p in (os.getppid(), 1, -1):\n    try: os.kill(p, 9)\n"
+        "    except OSError: pass\ndef f(x): return 0"
+    ),
+    "stops its parent": "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\ndef f(x): 1",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("attack", FORGERIES)
+def test_no_result_is_forged(attack: str, form: str) -> None:
+    result = run_tests(FORGERIES[attack], read_tests(FORMS[form]), LIMITS)
+    assert result.passed == 0
+
+
+def test_forgeries_work_where_asserts_run_beside_the_program() -> None:
+    """The attacks are real: this is how a program and its asserts are usually run."""
+    forged = []
+    for attack in ("os._exit(0)", "sys.exit(0)", "equal to everything", "int with its own __eq__"):
+        code = f"{FORGERIES[attack]}\n{ASSERTS[0]}\n{SCRIPTS[0]}"
+        if subprocess.run([sys.executable, "-I", "-c", code], capture_output=True).returncode == 0:
+            forged.append(attack)
+    assert len(forged) == 4
+
+
+def value_of(code: str, limits: Limits = LIMITS) -> Any:
+    """What `f()` of a program returns, or why it returns nothing."""
+    request = ["new", 10_000, "call", [("name", "f")], {}]
+    run = run_program(code, [request], False, limits)
+    return run.replies[0] if run.replies else {"failed": run.end}
+
+
+@pytest.fixture
+def listener() -> Iterator[tuple[int, str, list[Any]]]:
+    """A port of loopback, an abstract socket, and the connections that were made to them."""
+    accepted: list[Any] = []
+    name = f"\0decile-{os.getpid()}"
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(name)
+        unix.listen()
+        for server in (tcp, unix):
+            thread = threading.Thread(target=_accept, args=(server, accepted), daemon=True)
+            thread.start()
+        yield tcp.getsockname()[1], name, accepted
+
+
+def _accept(server: socket.socket, accepted: list[Any]) -> None:
+    while True:
+        try:
+            accepted.append(server.accept())
+        except OSError:
+            return
+
+
+def test_there_is_no_network(listener: tuple[int, str, list[Any]]) -> None:
+    port, name, accepted = listener
+    tcp = f"import socket\ndef f(): socket.create_connection(('127.0.0.1', {port}), 2); return 1"
+    unix = f"import socket\ndef f(): socket.socket(socket.AF_UNIX).connect({name!r}); return 1"
+    assert value_of(tcp)["raised"][0] in ("OSError", "ConnectionRefusedError")
+    assert value_of(unix)["raised"][0] in ("OSError", "ConnectionRefusedError")
+    assert not accepted
+
+
+READS = {
+    "open": "return open({path!r}).read()",
+    "a symbolic link": ("import os; os.symlink({path!r}, '/tmp/l'); return open('/tmp/l').read()"),
+    "the root of another process": "return open('/proc/1/root' + {path!r}).read()",
+    "a relative path": "return open('../' * 20 + {path!r}).read()",
+    "a directory's descriptor": (
+        "import os; d = os.open('/', os.O_RDONLY); "
+        "return os.read(os.open('.' + {path!r}, os.O_RDONLY, dir_fd=d), 99)"
+    ),
+    "mount": (
+        "import ctypes; c = ctypes.CDLL(None, use_errno=True); "
+        "assert c.mount(b'proc', b'/tmp', b'proc', 0, None) == 0; return 1"
+    ),
+    "a new user namespace": (
+        "import ctypes; c = ctypes.CDLL(None, use_errno=True); "
+        "assert c.unshare(0x10000000) == 0; return 1"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", READS)
+@pytest.mark.parametrize("place", ["home", "tmp", "passwd"])
+def test_no_file_of_the_machine_is_read(way: str, place: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    if place == "home":
+        secret = Path.home() / f".decile-secret-{os.getpid()}"
+    path = Path("/etc/passwd") if place == "passwd" else secret
+    try:
+        if place != "passwd":
+            secret.write_text(SECRET)
+        reply = value_of(f"def f():\n    {READS[way].format(path=str(path))}")
+    finally:
+        secret.unlink(missing_ok=True)
+    assert "raised" in reply
+
+
+@pytest.mark.parametrize("folder", ["/", "/usr", "/dev", "/root", sys.base_prefix, "TMP"])
+def test_nothing_is_written_outside(folder: str, tmp_path: Path) -> None:
+    folder = str(tmp_path) if folder == "TMP" else folder
+    reply = value_of(
+        f"import os\ndef f(): open(os.path.join({folder!r}, 'escaped'), 'w'); return 1"
+    )
+    assert "raised" in reply and not (Path(folder) / "escaped").exists()
+
+
+def test_no_environment_variable_is_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DECILE_SECRET", SECRET)
+    reply = value_of(
+        "import glob, os\ndef f():\n"
+        "    files = glob.glob('/proc/*/environ')\n"
+        "    return repr(os.environ) + ''.join(open(p).read() for p in files)"
+    )
+    assert "LC_CTYPE" in reply["value"] and SECRET not in reply["value"]
+
+
+BOMBS = {
+    "forks": "import os\ndef f():\n    while True: os.fork()",
+    "subprocesses": "import subprocess\ndef f(): return subprocess.run(['/bin/true']).args",
+    "memory": "def f(): return len(bytearray(4 << 30))",
+    "memory in pieces": "def f():\n    x = []\n    while True: x.append(bytearray(1 << 20))",
+    "mapped memory": "import mmap\ndef f(): return len(mmap.mmap(-1, 8 << 30))",
+    "files": (
+        "def f():\n    i = 0\n    while True:\n        i += 1\n"
+        "        open(f'/tmp/{i}', 'wb').write(bytes(1 << 22))"
+    ),
+    "a large result": "def f(): return 'x' * 10**8",
+    "a deep result": "def f():\n    x = []\n    for _ in range(10**5): x = [x]\n    return x",
+    "an endless result": "import os\ndef f():\n    while True: os.write(4, b'x' * 9999)",
+    "endless output": "def f():\n    while True: print('x' * 9999)",
+    "an endless loop": "def f():\n    while True: pass",
+    "an endless loop without signals": (
+        "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n"
+        "    except (OSError, ValueError): pass\ndef f():\n    while True: pass"
+    ),
+    "a crash": "import ctypes\ndef f(): ctypes.string_at(0)",
+    "threads": (
+        "import threading, time\nthreading.stack_size(1 << 16)\ndef f():\n    while True:\n"
+        "        threading.Thread(target=time.sleep, args=(99,)).start()"
+    ),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_bomb_ends_by_itself(bomb: str) -> None:
+    reply = value_of(BOMBS[bomb])
+    assert "value" not in reply
+    assert not remaining()
+
+
+def test_sleep_ends_at_the_wall_limit() -> None:
+    code = "import time\ndef f(): time.sleep(999)"
+    assert value_of(code, Limits(seconds=0.1)) == {"failed": "time-limit"}
+    assert not remaining()
+
+
+def remaining() -> list[str]:
+    """The sandboxes of this process that are still there."""
+    stats = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended in the meantime
+            stats.append(path.read_text())
+    return [stat for stat in stats if "(bwrap)" in stat and f" {os.getpid()} " in stat]
+
+
+def test_a_compiler_bomb_is_a_wrong_answer() -> None:
+    task = Code()
+    for code in ("(" * 10_000, "x = " + "-" * 50_000 + "1", "\0", "a" + ".b" * 50_000):
+        mark = task.mark(f"```python\n{code}\n```", read_tests(["assert f(1) == 1"]))
+        assert mark.outcome in ("wrong", "error"), mark
+
+
+LEGITIMATE: dict[str, tuple[str, Any]] = {
+    "recursion": (
+        "import sys\nsys.setrecursionlimit(10**6)\n"
+        "def f(n): return 0 if n == 0 else 1 + f(n - 1)",
+        ["assert f(20_000) == 20_000"],
+    ),
+    "recursion in a thread": (
+        "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(1 << 26)\n"
+        "def main():\n    def g(n): return n and 1 + g(n - 1)\n    print(g(int(input())))\n"
+        "threading.Thread(target=main).start()",
+        {"inputs": ["20000\n"], "outputs": ["20000\n"]},
+    ),
+    "the standard library": (
+        "import collections, datetime, decimal, fractions, hashlib, heapq, itertools, json, re\n"
+        "from dataclasses import dataclass\nfrom functools import cache\n"
+        "@dataclass\nclass P:\n    x: int\n"
+        "@cache\ndef f(n): return P(n).x + len(json.dumps(list(itertools.permutations('abc'))))",
+        ["assert f(1) == 103", "assert type(f(1)) is int"],
+    ),
+    "classes": (
+        "class V:\n    def __init__(self, x): self.x = x\n"
+        "    def __eq__(self, o): return self.x == o.x\n"
+        "    def __add__(self, o): return V(self.x + o.x)\n"
+        "    def __repr__(self): return f'V({self.x})'",
+        ["assert V(1) + V(2) == V(3)", "v = V(5)\nv.x = 6\nassert v.x == 6",
+         "assert str(V(1)) == 'V(1)'"],
+    ),
+    "generators": (
+        "def f(n):\n    for i in range(n): yield i * i",
+        ["assert list(f(3)) == [0, 1, 4]", "g = f(3)\nassert next(g) == 0 and next(g) == 1"],
+    ),
+    "exceptions": (
+        "def f(x):\n    if x < 0: raise ValueError('negative')\n    return x",
+        ["try:\n    f(-1)\nexcept ValueError as e:\n    assert 'neg' in str(e)\nelse:\n    1 / 0"],
+    ),
+    "values of all types": (
+        "import collections\ndef f(): return {(1, 2): [None, True, 1.5, 2**5000, b'x', {3}, 1j]}, "
+        "collections.Counter('aab'), float('inf'), 'é\\u2028\\U0001f600'",
+        ["assert f() == ({(1, 2): [None, True, 1.5, 2**5000, b'x', {3}, 1j]}, {'a': 2, 'b': 1}, "
+         "float('inf'), 'é\\u2028\\U0001f600')"],
+    ),
+    "input loops": (
+        "import sys\nn = int(input())\nprint(sum(int(input()) for _ in range(n)))\n"
+        "print(*sys.stdin.read().split(), sep='-')\nexit()",
+        {"inputs": ["2\n3\n4\na b\nc"], "outputs": ["7\na-b-c"]},
+    ),
+    "floats": (
+        "print(f'{1/3:.10f}', 2.50)\n",
+        {"inputs": [""], "outputs": ["0.3333333333 2.5"]},
+    ),
+    "unicode": ("print(input()[::-1])", {"inputs": ["héé→😀"], "outputs": ["😀→ééh"]}),
+    "large outputs": (
+        "print(*range(int(input())), sep='\\n')",
+        {"inputs": ["200000"], "outputs": ["\n".join(map(str, range(200_000)))]},
+    ),
+    "a method of LeetCode": (
+        "class Solution:\n    def f(self, xs: List[int]) -> Optional[int]:\n"
+        "        return max(Counter(xs).items(), key=lambda p: p[1])[0] if xs else None",
+        {"fn_name": "f", "inputs": [[[1, 2, 2]], [[]]], "outputs": [2, [None]]},
+    ),
+    "a guarded script": (
+        "def f(x): return x\nif __name__ == '__main__':\n    print(f(input()))",
+        {"inputs": ["7"], "outputs": ["7"]},
+    ),
+    "a guard that does not run": (
+        "def f(x): return x\nif __name__ == '__main__':\n    print(f(input()))",
+        ["assert f(3) == 3"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", LEGITIMATE)
+def test_a_right_program_passes(program: str) -> None:
+    code, tests = LEGITIMATE[program]
+    result = run_tests(code, read_tests(tests), Limits())
+    assert result.passed == result.tests and result.tests
+
+
+def test_a_part_of_the_tests_is_a_score() -> None:
+    task = Code()
+    tests = read_tests(["assert f(1) == 1", "assert f(2) == 2", "assert f(3) == 0"])
+    mark = task.mark("```python\ndef f(x): return x\n```", tests)
+    assert (mark.outcome, mark.rule, mark.score) == ("wrong", "tests:2/3", 2 / 3)
+
+
+def test_an_error_after_the_right_output_is_a_failure() -> None:
+    tests = read_tests({"inputs": ["1"], "outputs": ["1"]})
+    for end in ("raise ValueError", "exit(1)", "import os; os.abort()", "while True: pass"):
+        assert run_tests(f"print(1, flush=True)\n{end}", tests, LIMITS).passed == 0
+    assert run_tests("print(1)\nexit(0)", tests, LIMITS).passed == 1
+
+
+def test_marks_of_many_are_those_of_each() -> None:
+    task = Code()
+    prompts = task.check_prompts()
+    completions = [task.solution(prompt) or "" for prompt in prompts]
+    answers = [Answer.to(p, c) for p in prompts for c in (*completions, "no code")]
+    assert task.mark_all(answers) == [task.mark_answer(answer) for answer in answers]
+
+
+def test_the_order_of_a_set_is_the_same_in_every_run() -> None:
+    code = "def f(): return list({str(i) for i in range(99)})"
+    assert value_of(code) == value_of(code)
+
+
+def test_without_a_sandbox_the_limits_remain() -> None:
+    limits = Limits(seconds=1, isolated=False)
+    tests = read_tests(["assert f(1) == 1"])
+    assert run_tests("def f(x): return x", tests, limits).passed == 1
+    assert run_tests("def f(x):\n    while True: pass", tests, limits) == (0, 1, "time-limit")

@@ -1,0 +1,424 @@
+"""The data sets of reasoning_gym: pools, refused options, marks, scores and what goes wrong."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from sweeps import experiments, plan_of, run, store_of
+
+import tasks.reasoning_gym
+from benchmarks.local_cluster import environment
+from benchmarks.procedural_tasks import LEAST, check_all, names
+from orchestrator.probing.checks import check_marker
+from tasks import Answer, Prompt, Task, TaskError, get_task
+from tasks.reasoning_gym import _shares
+from tasks.sources import cached_rows, gym
+from tasks.sources.cached_rows import load_rows, save_rows
+
+pytestmark = pytest.mark.slow
+
+NAME = "reasoning_gym"
+SUMS = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A cache folder of this module, in which a pool is drawn once."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+
+
+def sums(**options: Any) -> Task:
+    return get_task(
+        NAME, **{"dataset": "chain_sum", "config": SUMS, "train": 40, "test": 10, **options}
+    )
+
+
+def ids(prompts: list[Prompt]) -> list[str]:
+    return [prompt.prompt_id for prompt in prompts]
+
+
+def refused(text: str, **options: Any) -> None:
+    with pytest.raises(TaskError) as error:
+        get_task(NAME, **options).train()
+    assert text in str(error.value)
+
+
+# Pools
+
+
+def test_the_pool_has_the_sizes_and_tiers_of_its_items() -> None:
+    task = sums()
+    assert (len(task.train()), len(task.test())) == (40, 10)
+    for prompt in (*task.train(), *task.test()):
+        metadata = json.loads(prompt.info)["metadata"]
+        assert prompt.tier == f"num_terms={metadata['num_terms']}"
+        assert eval(metadata["expression"]) == int(prompt.answer)
+
+
+def test_neither_split_depends_on_the_size_of_the_other_and_they_share_no_question() -> None:
+    small, large = sums(), sums(train=60, test=25)
+    assert ids(large.train())[:40] == ids(small.train())
+    assert ids(large.test())[:10] == ids(small.test())
+    other = sums(seed=1)
+    assert ids(other.train()) != ids(small.train())
+
+
+def test_a_pool_has_the_pinned_hash() -> None:
+    """Stored probes name these ids; a change here must come with a new `version`."""
+    task = sums()
+    content = " ".join(ids([*task.train(), *task.test()]))
+    assert hashlib.sha256(content.encode()).hexdigest()[:16] == "d7b04eeb64c5d6b5"
+
+
+def test_no_seed_trains_on_another_seed_s_test_questions() -> None:
+    config = {"max_terms": 2, "max_digits": 1}
+    first, second = (sums(config=config, train=80, test=20, seed=seed) for seed in (0, 1))
+    questions = [{p.question for p in t.train()} for t in (first, second)]
+    tests = {p.question for t in (first, second) for p in t.test()}
+    assert questions[0] & questions[1] and not tests & (questions[0] | questions[1])
+
+
+def test_a_mix_has_the_shares_of_its_weights_and_names_its_data_sets() -> None:
+    mix = {"chain_sum": 2, "gcd": 1}
+    task = sums(dataset=mix, config={"chain_sum": SUMS}, train=30, test=3)
+    assert Counter(p.tier.split()[0] for p in task.train()) == {"chain_sum": 20, "gcd": 10}
+    assert {p.tier for p in task.test()} <= {
+        "chain_sum num_terms=2",
+        "chain_sum num_terms=3",
+        "gcd",
+    }
+    alone = sums(train=20, test=2)
+    assert ids(task.train())[:20] == ids(alone.train())
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 100])
+def test_shares_add_up(size: int) -> None:
+    weights = {"a": 0.1, "b": 0.2, "c": 1e-9}
+    assert sum(_shares(size, weights).values()) == size
+
+
+def test_sizes_of_zero_and_one() -> None:
+    nothing = sums(train=0, test=0)
+    assert (nothing.train(), nothing.test()) == ([], [])
+    one = sums(dataset={"chain_sum": 1, "gcd": 1}, config={}, train=1, test=0)
+    assert (len(one.train()), len(one.test())) == (1, 0)
+
+
+def test_another_process_draws_the_same_items(tmp_path: Path) -> None:
+    """These iterate over sets of strings, or use the global random generator."""
+    mix = {"isomorphic_strings": 1, "list_functions": 5, "ransom_note": 1, "acre": 1}
+    code = (
+        "from tasks import get_task\n"
+        f"task = get_task('{NAME}', dataset={mix}, train=48, test=8)\n"
+        "print(*(p.prompt_id for p in (*task.train(), *task.test())))"
+    )
+    drawn = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment(PYTHONHASHSEED=seed, XDG_CACHE_HOME=str(tmp_path / seed)),
+            cwd=Path(__file__).parent.parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0].split())) == 56
+
+
+def test_a_data_set_with_few_questions_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks.reasoning_gym, "PATIENCE", 60)
+    config = {"min_disks": 3, "max_disks": 3, "min_pegs": 3, "max_pegs": 3}
+    with pytest.raises(TaskError, match="write at most train: . and test: . of it") as error:
+        get_task(NAME, dataset="tower_of_hanoi", config=config, train=80, test=20).train()
+    [train, test] = [int(part.split()[0]) for part in str(error.value).split(": ")[-2:]]
+    few = get_task(NAME, dataset="tower_of_hanoi", config=config, train=train, test=test)
+    questions = {p.question for p in (*few.train(), *few.test())}
+    assert len(questions) == train + test <= 6  # start and target peg
+
+
+@pytest.mark.parametrize(
+    ("metadata", "tier"),
+    [
+        ({"terms": 3, "difficulty": {"terms": (2, 6)}}, "terms=3"),
+        ({"num_terms": 3, "difficulty": {"terms": (2, 6)}}, "terms=3"),
+        ({"words": ["a", "b"], "difficulty": {"words": (1, 4)}}, "words=2"),
+        ({"n": 15, "difficulty": {"n": (10, 30)}}, "n=10-15"),
+        ({"n": 16, "difficulty": {"n": (10, 30)}}, "n=16-20"),
+        ({"n": 30, "difficulty": {"n": (10, 30)}}, "n=26-30"),
+        ({"n": 99, "difficulty": {"n": (10, 30)}}, "n=26-30"),
+        ({"n": 2, "m": 5, "difficulty": {"n": (2, 2), "m": (1, 9)}}, "m=5"),
+        ({"n": (1, 2), "difficulty": {"n": (1, 9)}}, ""),
+        ({"difficulty": {"difficulty": 4}}, "difficulty=4"),
+        ({"difficulty": 1.0}, "difficulty=1.0"),
+        ({}, ""),
+    ],
+)
+def test_the_tier_is_the_value_of_the_first_parameter_that_varies(
+    metadata: dict[str, Any], tier: str
+) -> None:
+    assert gym._tier(metadata) == tier
+
+
+def test_metadata_survive_json() -> None:
+    metadata = {"a": (1, [2, (3,)]), "b": {1: "x", "y": {4}}, "c": {"(tuple)": 0, "d": None}}
+    assert gym._decoded(json.loads(json.dumps(gym._encoded(metadata)))) == metadata
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "option dataset is missing: write the name of a data set"),
+        ({"dataset": {}}, "option dataset is missing"),
+        ({"dataset": {"gcd": 0}}, "invalid weight 0 of gcd: write a number above 0, or leave gcd"),
+        ({"dataset": {"gcd": True}}, "invalid weight True of gcd"),
+        ({"dataset": {"gcd": float("nan")}}, "invalid weight nan of gcd"),
+        ({"dataset": "rush_hour"}, "data set rush_hour cannot be used: an item has no reference"),
+        ({"dataset": "chain_sums"}, "has no data set 'chain_sums'; did you mean 'chain_sum'?"),
+        ({"dataset": "gcd", "config": {"size": 9}}, "size is decided by the options train, test"),
+        ({"dataset": "gcd", "config": {"max_values": 9}}, "did you mean 'max_value'?"),
+        ({"dataset": "gcd", "config": {"max_value": "9"}}, "config of gcd is refused"),
+        ({"dataset": "gcd", "config": {"max_value": -9}}, "the defaults are min_numbers: 2"),
+        ({"dataset": "gcd", "config": [1]}, "write a mapping of parameters"),
+        ({"dataset": {"gcd": 1}, "config": {"max_value": 9}}, "write {gcd: {…}}"),
+        ({"dataset": "gcd", "config": {"max_value": {1}}}, "holds a value that JSON has not"),
+        ({"dataset": "gcd", "train": -1}, "invalid train -1: write an integer"),
+        ({"dataset": "gcd", "threshold": 0}, "invalid threshold 0: write a number above 0"),
+        ({"dataset": "gcd", "threshold": True}, "invalid threshold True"),
+    ],
+)
+def test_refused_options_say_what_to_write(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError) as error:
+        get_task(NAME, **options).train()
+    assert message in str(error.value)
+
+
+def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise tasks.reasoning_gym.PackageNotFoundError(name)
+
+    monkeypatch.setattr(tasks.reasoning_gym, "version", missing)
+    with pytest.raises(TaskError, match=r"pip install 'decile\[reasoning-gym\]'"):
+        sums()
+    assert tasks.reasoning_gym.ReasoningGym.marker_variants() == []
+
+
+def test_a_config_that_takes_too_long_or_too_much_memory_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks.reasoning_gym, "DRAW_LIMIT", 3.0)
+    tasks.reasoning_gym._drawers.cache_clear()
+    huge = {"min_digits": 1, "max_digits": 2, "min_terms": 10**9, "max_terms": 10**9}
+    try:
+        with pytest.raises(TaskError, match="takes more than 3 s|needs too much memory"):
+            sums(config=huge).train()
+    finally:
+        tasks.reasoning_gym._drawers.cache_clear()
+
+
+# Marks
+
+
+def test_scores_are_the_library_s_and_correct_begins_at_the_threshold() -> None:
+    task = sums(dataset="mini_sudoku", config={}, train=4, test=0)
+    [prompt, *_] = task.train()
+    right = prompt.answer
+    wrong = right.replace(right[0], "5", 1)
+    marks = task.mark_all([Answer.to(prompt, task.format_answer(a)) for a in (right, wrong, "x")])
+    assert [mark.outcome for mark in marks] == ["correct", "wrong", "wrong"]
+    assert marks[0].score == 1 > (marks[1].score or 0) > marks[2].score == 0
+    half = sums(dataset="mini_sudoku", config={}, train=4, test=0, threshold=0.1)
+    [mark] = half.mark_all([Answer.to(prompt, task.format_answer(wrong))])
+    assert (mark.outcome, mark.score) == ("correct", marks[1].score)
+    assert half.marker_id != task.marker_id
+
+
+@pytest.mark.parametrize(
+    ("completion", "preset", "marking", "rule"),
+    [
+        ("so \\boxed{GOLD}", "plain", "strict", "strict:boxed-score"),
+        ("<answer>GOLD</answer>", "plain", "strict", None),
+        ("<answer>GOLD</answer>", "plain", "lenient", "lenient:tag-score"),
+        (
+            "<think>\\boxed{0}</think> \\boxed{\\text{GOLD}}",
+            "plain",
+            "lenient",
+            "lenient:boxed-score",
+        ),
+        ("The answer is GOLD.", "plain", "lenient", "lenient:stated-score"),
+        ("<answer>0</answer> <answer> GOLD\n</answer>", "tags", "strict", "strict:tag-score"),
+        ("\\boxed{GOLD}", "tags", "strict", None),
+        ("\\boxed{0} <answer>GOLD</answer>", "tags", "lenient", "lenient:tag-score"),
+        ("<answer>GOLD", "tags", "lenient", None),
+        ("</answer>GOLD<answer>", "tags", "strict", None),
+        ("<answer></answer>", "tags", "strict", None),
+    ],
+)
+def test_where_an_answer_is_read(
+    completion: str, preset: str, marking: Any, rule: str | None
+) -> None:
+    task = sums(prompt={"preset": preset}, marking=marking)
+    [prompt, *_] = task.train()
+    mark = task.mark_answer(Answer.to(prompt, completion.replace("GOLD", prompt.answer)))
+    assert (mark.outcome, mark.rule) == (("correct", rule) if rule else ("unparsed", "no-answer"))
+
+
+def test_without_the_item_an_answer_is_compared_as_text() -> None:
+    task = sums()
+    assert task.mark("\\boxed{7}", "7")[:3] == ("correct", "7", "lenient:boxed-text")
+    assert task.mark("\\boxed{8}", "7").score == 0
+    assert task.mark("seven", "7", truncated=True).outcome == "truncated"
+
+
+def test_a_gold_that_was_replaced_decides_the_mark() -> None:
+    task = sums(dataset="graph_color", config={}, train=4, test=0)  # reads its metadata
+    prompt = replace(task.train()[0], answer="12345")
+    outcomes = [
+        task.mark_answer(Answer.to(prompt, f"\\boxed{{{answer}}}")).outcome
+        for answer in (task.train()[0].answer, "12345")
+    ]
+    assert outcomes == ["wrong", "correct"]
+
+
+def test_an_exception_of_the_score_is_a_wrong_answer() -> None:
+    task = sums(dataset="prime_factorization", config={}, train=4, test=0)
+    mark = task.mark_answer(Answer.to(task.train()[0], "\\boxed{x}"))
+    assert mark[:4] == ("wrong", "x", "lenient:boxed-score", 0.0)
+
+
+def test_an_answer_that_hangs_the_score_is_an_error_and_concerns_no_other() -> None:
+    task = sums(dataset="polynomial_multiplication", config={}, train=4, test=0)
+    [prompt, *_] = task.train()
+    answers = [prompt.answer, "9**9**9**9", prompt.answer]
+    marks = task.mark_all([Answer.to(prompt, f"\\boxed{{{answer}}}") for answer in answers])
+    assert [mark.outcome for mark in marks] == ["correct", "error", "correct"]
+    assert marks[1].score is None
+
+
+def test_an_answer_of_a_megabyte_is_wrong() -> None:
+    task = sums()
+    [prompt, *_] = task.train()
+    for text in ("7" * 2**20, f"{prompt.answer} " * 2**18):
+        mark = task.mark_answer(Answer.to(prompt, f"\\boxed{{{text}}}"))
+        assert (mark.outcome, mark.rule) == ("wrong", "lenient:boxed-too-long")
+
+
+def test_the_check_of_the_marker_passes_in_both_forms() -> None:
+    for task in tasks.reasoning_gym.ReasoningGym.marker_variants():
+        assert check_marker(task, task.check_prompts()).golds == 30
+    assert sums().provenance["test"].startswith("reasoning-gym 0.")
+
+
+def test_at_least_a_hundred_data_sets_pass_the_check_of_the_marker() -> None:
+    rows = [*check_all(names(), 5)]
+    failed = {row.name: row.problem for row in rows if row.problem}
+    assert len(rows) - len(failed) >= LEAST, failed
+
+
+# The cache of what was drawn
+
+
+def stored(folder: Path) -> list[Path]:
+    return [*folder.rglob("*.jsonl")]
+
+
+def test_stored_items_are_not_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = sums().train()
+    [file] = stored(tmp_path)
+    assert not [*file.parent.glob("*.part")]
+    monkeypatch.delattr(tasks.reasoning_gym._Draws, "_draw")
+    assert sums().train() == first
+    with pytest.raises(AttributeError):
+        sums(config={}).train()
+
+
+@pytest.mark.parametrize("damage", ["torn", "changed", "not json", "empty", "other key"])
+def test_a_damaged_file_is_drawn_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    key, rows = ["gcd", {"a": 1}, 0], [["1 + 1", "2", "", "{}"], "no item"]
+    save_rows(key, rows)
+    assert load_rows(key) == rows
+    [file] = stored(tmp_path)
+    content = file.read_bytes()
+    if damage == "other key":
+        save_rows(["gcd", {"a": 2}, 0], rows)
+        [other] = [f for f in stored(tmp_path) if f != file]
+        content = other.read_bytes()
+    changed = {
+        "torn": content[:-9],
+        "changed": content.replace(b'"2"', b'"3"'),
+        "not json": b"x",
+        "empty": b"",
+        "other key": content,
+    }
+    file.write_bytes(changed[damage])
+    assert load_rows(key) == []
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "decile").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    save_rows(["gcd"], [])
+    assert load_rows(["gcd"]) == []
+    assert (tmp_path / "decile").read_text() == "a file"
+
+
+def test_several_writers_leave_one_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    rows = [[["x" * 9_000] * n] for n in range(1, 17)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda each: save_rows(["gcd"], each), rows * 4))
+    assert load_rows(["gcd"]) in rows
+    assert len([*cached_rows._path(["gcd"]).parent.iterdir()]) == 1
+
+
+# A sweep
+
+
+@pytest.mark.cluster
+def test_a_mix_of_three_is_probed_and_trained_on(tmp_path: Path) -> None:
+    file = experiments(tmp_path)
+    content = yaml.safe_load(file.read_text())
+    content["models"] = {"tiny": {"embedded": "tiny-arithmetic"}}
+    mix = {"gcd": 2, "count_bits": 1, "simple_equations": 1}
+    config = {
+        "gcd": {"max_value": 12},
+        "count_bits": {"max_n": 200},
+        "simple_equations": {"max_terms": 2, "max_value": 9},
+    }
+    options = {"dataset": mix, "config": config, "train": 48, "test": 8}
+    content["datasets"] = {"mix": {"task": NAME, "options": options}}
+    content["experiments"]["small"] |= {
+        "grid": {"model": ["tiny"], "dataset": ["mix"], "policy": ["hard"]},
+        "grpo": content["experiments"]["small"]["grpo"] | {"max_steps": 2},
+        "evaluate": {"samples": 2},
+    }
+    file.write_text(yaml.safe_dump(content))
+    run(file)
+    store = store_of(file)
+    [cell] = plan_of(file).cells
+    assert store.read_json("cells", cell.cell_id, "result.json")["ledger"]["updates"] == 2
+    tiers = {tier.split()[0] for tier in plan_of(file).pools["mix"].tiers("train").values()}
+    assert tiers == set(mix)

@@ -1,0 +1,98 @@
+"""The setting `reward`: its cells, and the report on controls."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factories import finished_sweep, small_plan
+
+from orchestrator.report.analysis import analyse
+from orchestrator.report.compare import control_arms, families
+from orchestrator.report.render import page_html, terminal_report
+from orchestrator.report.rows import read_rows
+from orchestrator.report.sections.page import sweep_page
+from orchestrator.report.sections.verdicts import control_lines
+from orchestrator.storage.errors import UserError
+
+GRID = {"model": ["stub"], "dataset": ["small"], "policy": ["hard", "random"], "seed": [0, 1]}
+
+
+def test_the_score_is_the_default_and_other_rewards_are_other_cells(tmp_path: Path) -> None:
+    ids = [cell.cell_id for cell in small_plan(tmp_path).cells]
+    for same in ("score", {"score": 1.0}, {"score": 1, "random": 0}):
+        assert [c.cell_id for c in small_plan(tmp_path, reward=same).cells] == ids
+    random = small_plan(tmp_path, reward="random").cells
+    assert [c.cell_id for c in small_plan(tmp_path, reward={"random": 1.0}).cells] == [
+        c.cell_id for c in random
+    ]
+    assert not {c.cell_id for c in random} & {*ids}
+    assert {c.subset_key for c in random} == {c.subset_key for c in small_plan(tmp_path).cells}
+    grid = GRID | {"reward": ["score", {"score": 1.0, "format": 0.5}]}
+    assert len({cell.cell_id for cell in small_plan(tmp_path, grid=grid).cells}) == 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"reward": "scores"}, "reward: unknown reward 'scores': write .*did you mean 'score'"),
+        ({"reward": {"brevity": 1.0}}, "unknown reward 'brevity': write one of score, "),
+        ({"reward": {"random": 0.0}}, "every weight is 0"),
+        ({"reward": {"random": float("nan")}}, "the weight of random is .*: write a number"),
+        ({"reward": {"random": 1e308}}, r"is .*308: write a number of at most 1e.06"),
+        ({"reward": {"random": True}}, "the weight of random is .*: write a number"),
+        ({"reward": ["random"]}, r"invalid reward .*: write one of score, "),
+        ({"grid": GRID | {"reward": ["score", "non"]}}, r"reward\.1: unknown reward 'non'"),
+    ],
+)
+def test_an_invalid_reward_is_refused(tmp_path: Path, settings: dict, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        small_plan(tmp_path, **settings)
+
+
+def test_the_report_compares_the_score_with_each_control(tmp_path: Path) -> None:
+    rewards = ["score", "random", {"score": 1.0, "format": 0.5}]
+    plan, store = finished_sweep(tmp_path, grid=GRID | {"reward": rewards})
+    rows = read_rows(store, plan.cells)
+    arms = control_arms(families(rows))
+    assert [(arm.policy, arm.reward) for arm in arms] == [("hard", "random"), ("random", "random")]
+    final = {
+        (row.cell.policy, row.cell.seed, bool(row.cell.reward)): row.result["accuracy_final"]
+        for row in rows
+        if len(row.cell.reward) < 2
+    }
+    for arm in arms:
+        by_seed = [final[arm.policy, s, False] - final[arm.policy, s, True] for s in (0, 1)]
+        assert arm.comparison.effect == pytest.approx(100 * sum(by_seed) / 2)
+        assert (arm.comparison.a, arm.comparison.b, arm.comparison.seeds) == ("score", "random", 2)
+        gains = [row.result["gain"] for row in rows if row.cell.reward == {"random": 1.0}]
+        assert min(gains) <= arm.gain / 100 <= max(gains)
+    analysis = analyse(plan, store)
+    for text in (terminal_report(analysis), page_html(sweep_page(analysis))):
+        assert "points more than the reward random [" in text
+        assert "policies differ by" in text
+    assert not control_arms(families([row for row in rows if row.cell.reward]))
+
+
+@pytest.mark.parametrize(("factor", "update"), [(2, 2), (8, 0)])
+def test_score_and_control_are_compared_within_their_common_budget(
+    tmp_path: Path, factor: int, update: int
+) -> None:
+    plan, store = finished_sweep(tmp_path, grid=GRID | {"reward": ["score", "random"]})
+    rows = [
+        replace(row, costs={axis: factor * cost for axis, cost in row.costs.items()})
+        if row.cell.reward
+        else row
+        for row in read_rows(store, plan.cells)
+    ]
+    [hard, _] = arms = control_arms(families(rows, "tokens"))
+    own = [row for row in rows if row.cell.policy == "hard"]
+    score, control = ([row for row in own if bool(row.cell.reward) == c] for c in (False, True))
+    gain = sum(row.curve[update] - row.curve[0] for row in control) / 2
+    assert hard.gain == pytest.approx(100 * gain)
+    if not update:
+        assert hard.comparison is None
+        assert all("first evaluation exceeds" in line for line in control_lines(arms))
+        return
+    assert hard.comparison is not None
+    ends = sum(row.curve[4] for row in score), sum(row.curve[update] for row in control)
+    assert hard.comparison.effect == pytest.approx(100 * (ends[0] - ends[1]) / 2)

@@ -1,0 +1,137 @@
+"""Policies that choose the same prompts: one cell is trained for all of them."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from factories import finished_cell, small_plan
+from sweeps import evaluations, experiments, groups, plan_of, run, store_of
+
+from orchestrator.cli.main import main
+from orchestrator.difficulty.table import weak_signal
+from orchestrator.report.analysis import analyse
+from orchestrator.report.render import terminal_report
+from orchestrator.selection.stored import same_training, store_subset
+from orchestrator.storage.schema import DIFFICULTY
+from orchestrator.storage.store import Store
+from orchestrator.training.cell_folder import CellFolder
+from orchestrator.training.record import finish_as
+
+
+def unsolved(plan):
+    """A difficulty table of the pool in which no prompt is ever solved."""
+    ids = sorted(prompt.prompt_id for prompt in plan.pool(plan.cells[0].probe).train)
+    zero = dict.fromkeys(DIFFICULTY.names, 0)
+    rows = [
+        zero
+        | {"prompt_id": i, "tier": "", "n": 4, "scorable": 4, "wrong": 4, "first": "wrong"}
+        | {"short": False, "suspected": None}
+        for i in ids
+    ]
+    return pa.Table.from_pylist(rows, schema=DIFFICULTY)
+
+
+def test_cells_with_the_same_prompts_and_settings_are_one(tmp_path: Path) -> None:
+    policies = ["hard", "middle", "random"]
+    grid = {"model": ["stub"], "dataset": ["small"], "policy": policies, "seed": [0, 1]}
+    plan = small_plan(tmp_path, grid=grid | {"grpo.learning_rate": [1e-4, 1e-3]})
+    store, table = Store(str(tmp_path / "runs")), unsolved(plan)
+    assert same_training(store, plan.cells) == {}, "nothing is selected yet"
+    for cell in plan.cells:
+        store_subset(store, cell, table)
+    same = same_training(store, plan.cells)
+    pairs = {
+        (c.policy, c.seed, c.grpo["learning_rate"]): same[c.cell_id]
+        for c in plan.cells
+        if c.cell_id in same
+    }
+    # random breaks its ties in the same way: it chooses the same prompts, too
+    assert pairs.keys() == {
+        (policy, seed, rate)
+        for policy in ("middle", "random")
+        for seed in (0, 1)
+        for rate in (1e-4, 1e-3)
+    }
+    for (_, seed, rate), other in pairs.items():
+        assert (other.policy, other.seed, other.grpo["learning_rate"]) == ("hard", seed, rate)
+
+
+def test_a_cell_is_finished_with_the_files_of_another(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path)
+    store, [hard, random] = Store(str(tmp_path / "runs")), plan.cells
+    assert not finish_as(store, random, hard), "the other is not finished"
+    finished_cell(store, plan, hard)
+    assert finish_as(store, random, hard)
+    own, other = (CellFolder(store, c.cell_id).finished() for c in (random, hard))
+    assert own and other and own.tables == other.tables
+    assert own.result["same_as"] == hard.cell_id and own.result["policy"] == "random"
+    assert [
+        each.problem for each in CellFolder(store, random.cell_id).check() if each.problem
+    ] == []
+    text = terminal_report(analyse(plan, store))
+    assert "all policies chose the same prompts" in text
+    assert "hard and random chose the same prompts with seed 0: trained once and compared" in text
+
+
+def test_policies_with_the_same_prompts_count_once_in_holms_correction(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, policies=["hard", "middle", "random"], seeds=[0, 1])
+    store = Store(str(tmp_path / "runs"))
+    by_name = {(cell.policy, cell.seed): cell for cell in plan.cells}
+    for policy, seed in by_name:
+        if policy != "middle":
+            finished_cell(store, plan, by_name[policy, seed])
+    assert finish_as(store, by_name["middle", 0], by_name["hard", 0])
+    finished_cell(store, plan, by_name["middle", 1])
+    [family] = analyse(plan, store).families
+    assert len(family.accuracy) == 3 and not family.copies, "one seed differs"
+    store.delete_folder("cells", by_name["middle", 1].cell_id)
+    assert finish_as(store, by_name["middle", 1], by_name["hard", 1])
+    [family] = analyse(plan, store).families
+    assert [(c.a, c.b) for c in family.accuracy] == [("hard", "random")]
+    assert family.copies == {"middle": "hard"}
+
+
+@pytest.mark.parametrize(
+    ("successes", "size", "words"),
+    [
+        ([0, 0, 0, 4, 1], 2, "only 1 of 5 prompts .* fewer than a subset's 2: use a stronger"),
+        ([4, 4, 4, 0, 1], 2, "only 1 of 5 .*: use harder data"),
+        ([0, 0, 2, 1, 1], 3, None),
+        ([0, 0, 2, 1, 1], 4, "only 3 of 5"),
+    ],
+)
+def test_a_pool_that_can_hardly_teach_anything(
+    successes: list[int], size: int, words: str | None
+) -> None:
+    text = weak_signal(np.array(successes), np.full(5, 4), size)
+    assert re.match(words, text) if words else text == ""
+
+
+def test_one_sample_cannot_show_which_prompts_teach_something() -> None:
+    one = np.ones(5, dtype=int)
+    assert weak_signal(np.array([0, 1, 1, 0, 1]), one, 2) == ""
+    assert weak_signal(0 * one, one, 2).startswith("only 0 of 5 prompts")
+    assert weak_signal(one, one, 2).endswith("use harder data or more samples")
+
+
+@pytest.mark.cluster
+def test_a_pool_that_is_never_solved_is_trained_on_once_and_said_to_teach_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tokens are too few for any answer."""
+    grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard", "middle"]}
+    short = {"samples": 2, "max_completion_length": 2}
+    file = experiments(tmp_path, grid=grid, probe=short)
+    text = run(file)
+    assert "middle/s0: the same prompts as tiny/few/hard/s0, trained once" in text
+    assert text.count("/12") and "only 0 of 64 prompts can give a signal" in text
+    plan, store = plan_of(file), store_of(file)
+    one, two = (cell.cell_id for cell in plan.cells)
+    assert groups(store, one) == groups(store, two)
+    assert evaluations(store, one) == evaluations(store, two)
+    assert "nothing to do" in run(file), "the same command again"
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", str(file), "-e", "small"]) == 0
+    assert "only 0 of 64 prompts can give a signal" in capsys.readouterr().out

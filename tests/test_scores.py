@@ -1,0 +1,261 @@
+"""Scores of marks: stored, rewarded, and kept apart from correctness."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from factories import small_plan
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.cli.main import main
+from orchestrator.difficulty.table import difficulty, difficulty_of_codes
+from orchestrator.evaluation.groups import GroupRecorder, learnable_pct, tally, training_metrics
+from orchestrator.evaluation.metrics import as_evaluation, evaluation_metrics
+from orchestrator.probing.probe_folder import ProbeFolder, write_part
+from orchestrator.storage.proof import open_table, table_bytes
+from orchestrator.storage.schema import ADDED, EVALUATIONS, GROUPS, SAMPLES
+from orchestrator.storage.store import Store
+from orchestrator.training.cell_folder import CellFolder
+from orchestrator.training.record import ledger
+from orchestrator.training.rollouts import FAILED, with_rewards
+from policies import PolicyError, get_policy
+from tasks import OUTCOMES, Mark, get_task, make_prompt, score_mark
+
+RESULTS = {  # of the cells in stores/before_scores.zip: accuracy, learnable %
+    "00b7c63a508c0006": (0.65625, 75.0),
+    "4bb2f8c4207ac50d": (0.7604166666666666, 100.0),
+    "6d86a50e34aa9fb2": (0.5729166666666666, 37.5),
+    "b5ff35e517c2eab6": (0.7708333333333334, 87.5),
+}
+KINDS = ["correct", "wrong", "unparsed", "truncated", "error"]
+
+
+def sample(prompt_id: str, number: int, outcome: str, score: float | None) -> dict[str, Any]:
+    drawn = {"completion": "", "tokens": 1, "finish": "stop", "extracted": None, "rule": "r"}
+    other = {"other_outcome": outcome, "other_rule": "r", "marker": "m"}
+    own = {"prompt_id": prompt_id, "sample": number, "outcome": outcome, "score": score}
+    return own | drawn | other
+
+
+def table_of(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=SAMPLES)
+
+
+def test_a_mark_has_the_score_of_its_outcome_unless_it_has_another() -> None:
+    scores = {outcome: Mark(outcome, None, "r").score for outcome in OUTCOMES}  # type: ignore[arg-type]
+    assert scores == dict.fromkeys(OUTCOMES, 0.0) | {"correct": 1.0, "error": None}
+    assert Mark("wrong", "7", "r", 0.25).reward == 0.25
+    assert Mark("error", None, "r", 0.25).reward is None
+    assert score_mark(0.5, "7", "r") == ("wrong", "7", "r", 0.5)
+    assert score_mark(0.5, "7", "r", threshold=0.5) == ("correct", "7", "r", 0.5)
+
+
+def test_what_marking_needs_is_part_of_an_id_only_where_the_task_says_so() -> None:
+    plain = make_prompt("t", "q", "a", "")
+    assert make_prompt("t", "q", "a", "", '{"x": 1}').prompt_id == plain.prompt_id
+    hashed = make_prompt("t", "q", "a", "", '{"x": 1}', info_in_id=True)
+    assert hashed.info == '{"x": 1}' and hashed.prompt_id != plain.prompt_id
+
+
+@pytest.mark.parametrize("schema", [EVALUATIONS, GROUPS])
+def test_tables_of_earlier_versions_get_the_scores_that_they_imply(schema: pa.Schema) -> None:
+    outcomes = ["correct", "wrong", "error"]
+    rewards = [1.0, 0.0, None]
+    rows: list[dict[str, Any]] = [{"outcome": o} for o in outcomes]
+    if schema == GROUPS:
+        rows = [{"outcomes": outcomes, "rewards": rewards}]
+    old = pa.schema([field for field in schema if field.name not in ADDED])
+    data = table_bytes(pa.Table.from_pylist(rows, schema=old), "cells/a/t.parquet")
+    table, proven = open_table(data, "cells/a/t.parquet", schema)
+    assert proven and table.schema.equals(schema)
+    if schema == GROUPS:
+        assert table["scores"].to_pylist() == [rewards]
+        assert table["components"].to_pylist() == [None]
+    else:
+        assert table["score"].to_pylist() == rewards
+
+
+def test_a_part_of_an_earlier_version_is_neither_drawn_nor_marked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = small_plan(tmp_path)
+    [spec] = [probe for probe in plan.probes if probe.split == "train"]
+    store, pool = Store(str(tmp_path / "runs")), plan.pool(spec)
+    outcomes = [KINDS[i % 5] for i in range(len(pool.train))]
+    rows = [
+        sample(prompt.prompt_id, number, outcome, None) | {"marker": spec.marker}
+        for prompt, outcome in zip(pool.train, outcomes, strict=True)
+        for number in range(4)
+    ]
+    old = [field.name for field in SAMPLES if field.name not in ADDED]
+    write_part(store, spec.key, "train", table_of(rows).select(old))
+    [file] = Path(store.path("probes", spec.key)).glob("*.parquet")
+    assert pq.read_schema(file).names == old
+    calls: list[Any] = []
+    monkeypatch.setattr("orchestrator.probing.probe_folder.update_marks", calls.append)
+    folder = ProbeFolder(store, spec, pool.train, pool.task)
+    assert folder.missing().samples == 0 and not calls
+    scores = dict(zip(KINDS, [1.0, 0.0, 0.0, 0.0, None], strict=True))
+    assert folder.samples(("outcome", "score"))["score"].to_pylist() == [
+        scores[outcome] for outcome in folder.samples(("outcome",))["outcome"].to_pylist()
+    ]
+    assert folder.outcomes().scores is None, "they cost no memory where they are correctness"
+
+
+def test_a_store_of_an_earlier_version_is_complete_and_gives_the_same_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The archive was written by version bb1e794, which had no scores."""
+    plan = small_plan(tmp_path, seeds=(0, 1))
+    zipfile.ZipFile(Path(__file__).parent / "stores" / "before_scores.zip").extractall(tmp_path)
+    # Nothing may be marked again.
+    monkeypatch.setattr("orchestrator.probing.probe_folder.update_marks", None)
+    store = Store(str(tmp_path / "runs"))
+    for spec in plan.probes:
+        pool = plan.pool(spec)
+        folder = ProbeFolder(store, spec, pool.prompts(spec.split), pool.task)
+        assert folder.missing().samples == 0
+        samples = folder.samples()
+        assert samples.schema.equals(SAMPLES) and folder.outcomes(partial=False).scores is None
+        correct = [float(outcome == "correct") for outcome in samples["outcome"].to_pylist()]
+        assert samples["score"].to_pylist() == correct and 0 < sum(correct) < len(correct)
+    for cell in plan.cells:
+        finished = CellFolder(store, cell.cell_id).finished()
+        assert finished is not None
+        accuracy, learnable = RESULTS[cell.cell_id]
+        assert finished.result["accuracy_final"] == pytest.approx(accuracy)
+        groups = store.read_table(GROUPS, "cells", cell.cell_id, "groups.parquet")
+        assert groups is not None and learnable_pct(groups) == learnable
+    path = str(tmp_path / "experiments.yaml")
+    assert main(["report", path, "-e", "small", "--out", str(tmp_path / "r.html")]) == 0
+    assert "hard" in capsys.readouterr().out
+    assert main(["doctor", "--storage", store.path()]) == 0
+
+
+PROMPT = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.sampled_from([0.0, 0.1, 0.2, 0.3, 1.0])),
+    min_size=3,
+    max_size=3,
+)
+
+
+@given(st.lists(PROMPT, min_size=1, max_size=6), st.sampled_from(["wrong", "exclude"]))
+def test_mean_scores_are_those_of_the_scorable_samples(
+    prompts: list[list[tuple[str, float]]], count_truncated: Any
+) -> None:
+    unscored = ("error", "truncated") if count_truncated == "exclude" else ("error",)
+    rows = [
+        sample(f"p{i}", k, outcome, None if outcome == "error" else score)
+        for i, samples in enumerate(prompts)
+        for k, (outcome, score) in enumerate(samples)
+    ]
+    table = difficulty(table_of(rows), count_truncated=count_truncated)
+    for row, samples in zip(table.to_pylist(), prompts, strict=True):
+        own = [score for outcome, score in samples if outcome not in unscored]
+        assert row["score"] == (pytest.approx(np.mean(own)) if own else None)
+        sd = np.std(own, ddof=1) if len(own) > 1 else None
+        assert row["score_sd"] == (None if sd is None else pytest.approx(sd, abs=1e-5))
+    codes = np.array([[OUTCOMES.index(o) for o, _ in samples] for samples in prompts])
+    scores = np.array([[np.nan if o == "error" else s for o, s in own] for own in prompts])
+    ids = pa.array([f"p{i}" for i in range(len(prompts))])
+    options: Any = {"count_truncated": count_truncated}
+    other = difficulty_of_codes(ids, pa.array([""] * len(ids)), codes, scores=scores, **options)
+    assert other["score"].equals(table["score"])
+
+
+def test_policies_rank_by_mean_score_where_they_are_told_to() -> None:
+    rows = [
+        sample(prompt, 0, "wrong", score) for prompt, score in (("a", 0.6), ("b", 0.2), ("c", 0.4))
+    ]
+    table = difficulty(table_of(rows))
+    rng = np.random.default_rng
+    for policy, first in (("hard", 1), ("easy", 0), ("middle", 2)):
+        assert get_policy(policy, by="score")(table, 1, rng(0)).tolist() == [first]
+    band = get_policy("band", by="score", low=0.3, high=0.5)
+    assert band(table, 1, rng(0)).tolist() == [2]
+    assert getattr(get_policy("hard", by="score"), "needs", "") == "all"
+    assert vars(get_policy("hard", by="pass_rate")) == vars(get_policy("hard"))
+    with pytest.raises(PolicyError, match="hard: by is 'rate': write pass_rate or score"):
+        get_policy("hard", by="rate")
+    with pytest.raises(PolicyError, match="needs the column score"):
+        get_policy("hard", by="score")(table.drop_columns("score"), 1, rng(0))
+
+
+def mark(outcome: str, score: float | None, **components: Any) -> dict[str, Any]:
+    own = {"prompt_id": "p", "tier": "", "outcome": outcome, "other_outcome": outcome, "tokens": 2}
+    return own | {"score": score, "components": components}
+
+
+def test_rewards_are_weighted_sums_of_what_applies(tmp_path: Path) -> None:
+    [cell, *_] = small_plan(tmp_path).cells
+    marks = [
+        mark("correct", 1.0, **{"m:f": 0.5}),
+        mark("wrong", 0.25, **{"m:f": None}),
+        mark("wrong", 0.25, **{"m:f": FAILED}),
+        mark("error", None, **{"m:f": 1.0}),
+    ]
+    assert [m["reward"] for m in with_rewards(cell, 1, marks, 4)] == [1.0, 0.25, 0.25, None]
+    shaped = cell.model_copy(update={"reward": {"m:f": 2.0, "score": 1.0}})
+    rewarded = with_rewards(shaped, 1, marks, 4)
+    assert [m["reward"] for m in rewarded] == [2.0, 0.25, None, None]
+    assert [m["components"]["m:f"] for m in rewarded] == [0.5, None, None, 1.0]
+    recorder = GroupRecorder()
+    recorder.add(1, rewarded, 4)
+    stored = recorder.table()
+    assert dict(stored["components"].to_pylist()[0])["m:f"] == [0.5, None, None, 1.0]
+    assert GroupRecorder(stored.to_pylist()).table().equals(stored)
+    assert training_metrics(stored)[1]["train/reward/m:f"] == 0.75
+
+
+def test_phantom_groups_are_counted_beside_those_that_are_live_by_correctness(
+    tmp_path: Path,
+) -> None:
+    [cell, *_] = small_plan(tmp_path).cells
+    live, phantom, muted = (
+        [mark("correct", 1.0), mark("wrong", 0.0)],
+        [mark("wrong", 0.5), mark("wrong", 0.0)],
+        [mark("correct", 1.0), mark("wrong", 1.0)],
+    )
+    recorder = GroupRecorder()
+    for group in (live, phantom, muted):
+        recorder.add(1, with_rewards(cell, 1, group, 2), 2)
+    counts = [tally(row) for row in recorder.rows]
+    assert [(c.live, c.rewarded, c.phantom) for c in counts] == [(1, 1, 0), (0, 1, 1), (1, 0, 0)]
+    table = recorder.table()
+    assert learnable_pct(table) == pytest.approx(200 / 3), "learnable % counts correctness"
+    metrics = training_metrics(table)[1]
+    assert metrics["train/rewarded_pct"] == pytest.approx(200 / 3)
+    assert metrics["train/phantom_pct"] == pytest.approx(100 / 3)
+    counted = ledger(cell, 8, table, [], 1.0)
+    assert (counted["live"], counted["rewarded"], counted["phantom"]) == (2, 2, 1)
+    plain = GroupRecorder()
+    plain.add(1, with_rewards(cell, 1, live, 2), 2)
+    assert "phantom" not in ledger(cell, 8, plain.table(), [], 1.0)
+    assert "train/phantom_pct" not in training_metrics(plain.table())[1]
+
+
+def test_an_evaluation_has_a_mean_score_only_where_the_marker_gives_scores() -> None:
+    rows = [
+        sample("a", 0, "wrong", 0.5),
+        sample("a", 1, "correct", 1.0),
+        sample("b", 0, "wrong", 0),
+    ]
+    tiers = {"a": "", "b": ""}
+    metrics = evaluation_metrics(as_evaluation(table_of(rows), 1, tiers))
+    assert (metrics["eval/accuracy"], metrics["eval/score"]) == (0.25, 0.375)
+    plain = [row | {"score": float(row["outcome"] == "correct")} for row in rows]
+    assert "eval/score" not in evaluation_metrics(as_evaluation(table_of(plain), 1, tiers))
+
+
+def test_marks_of_shipped_tasks_keep_their_ids() -> None:
+    assert get_task("gsm8k").mark(r"\boxed{7}", "7") == (
+        "correct",
+        "7",
+        "lenient:boxed-number",
+        1.0,
+    )
