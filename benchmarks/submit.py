@@ -17,7 +17,7 @@ import yaml
 from benchmarks.command_line import benchmark_parser
 from benchmarks.local_cluster import BIN, ROOT, token_head
 
-PACKAGES = ("orchestrator", "tasks", "policies", "cluster")
+PACKAGES = ("decile", "orchestrator", "tasks", "policies", "cluster")
 
 
 def main() -> None:

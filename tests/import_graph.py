@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-TOPS = ("orchestrator", "tasks", "policies", "cluster")
+TOPS = ("decile", "orchestrator", "tasks", "policies", "cluster")
 
 
 class Import(NamedTuple):

@@ -98,6 +98,11 @@ def test_other_top_level_packages_are_independent(top: str) -> None:
             assert bottom or each.name.partition(".")[0] not in others, each
 
 
+def test_the_api_is_imported_by_no_other_package() -> None:
+    for each in all_imports():
+        assert package(each.name) != "decile" or package(each.module) == "decile", each
+
+
 def test_no_import_points_upward() -> None:
     rank = {f"orchestrator.{name}": place for place, name in enumerate(ORDER)}
     packages = {package(m) for m in source_modules() if m.startswith("orchestrator.")}

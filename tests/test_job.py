@@ -39,7 +39,7 @@ def test_a_stopped_job_is_resumed_by_the_next_and_keeps_its_results(
 ) -> None:
     project = tmp_path / "project"
     project.mkdir()
-    for package in ("orchestrator", "tasks", "policies", "cluster"):
+    for package in ("decile", "orchestrator", "tasks", "policies", "cluster"):
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, project / package, ignore=ignore)
     file = experiments(

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-PACKAGES = ("orchestrator", "tasks", "policies", "cluster")
+PACKAGES = ("decile", "orchestrator", "tasks", "policies", "cluster")
 _IMPORT_SYSTEM = ("importlib", "_frozen_importlib")
 # Ray imports the modules of what a driver pickled for its workers.
 _UNPICKLERS = ("ray._private.serialization", "ray._private.function_manager")

@@ -1,0 +1,25 @@
+"""The Python API of Decile: which tenth of your prompts should GRPO train on?
+
+The names load on first use: `import decile` imports neither torch nor Ray.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from orchestrator import __version__
+
+# Where each public name is defined.
+_MODULES: dict[str, str] = {}
+
+__all__ = ["__version__", *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'decile' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
