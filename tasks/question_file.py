@@ -1,6 +1,7 @@
 """The user's own questions, from a file and without code."""
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -434,6 +435,12 @@ def _check_share(path: str | None, share: float | None, files: Mapping[str, str 
         raise TaskError("path already gives both splits: leave it out, or leave train and test out")
     if path is None and share is not None:
         raise TaskError("test_share is only read with path: write that, or leave test_share out")
+    train, test = files["train"], files["test"]
+    if train and test and os.path.realpath(train) == os.path.realpath(test):
+        raise TaskError(
+            f"train and test are the same file: write path: {train} to hold out a part of it as "
+            "test questions, or another file"
+        )
     share = 0.2 if share is None else share
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise TaskError(f"invalid test_share {share!r}: write a number between 0 and 1")

@@ -301,7 +301,7 @@ def test_an_existing_file_is_kept_unless_forced(capsys: pytest.CaptureFixture[st
     train, file = jsonl(rows_of(range(40))), Path("experiments.yaml")
     file.write_text("mine")
     assert main(["init", "--train", train, "--model", "tiny"]) == 2
-    assert "exists: write --output with another name, or --force" in capsys.readouterr().err
+    assert "exists: write --out with another name, or --force" in capsys.readouterr().err
     assert file.read_text() == "mine"
     assert main(["init", "--train", "none.jsonl", "--model", "tiny", "--force"]) == 2
     assert file.read_text() == "mine"

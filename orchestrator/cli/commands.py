@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,15 +110,13 @@ def probe(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """Print the results table and write the HTML page."""
-    from orchestrator.storage.store import check_output
+    from orchestrator.report.analysis import analyse
+    from orchestrator.report.render import check_page, terminal_report, write_page
+    from orchestrator.report.sections.page import sweep_page
 
     plan, store = _open(arguments)
     page = arguments.out or Path(f"report-{plan.name}.html")
-    check_output(page)
-    from orchestrator.report.analysis import analyse
-    from orchestrator.report.render import terminal_report, write_page
-    from orchestrator.report.sections.page import sweep_page
-
+    check_page(plan, page)
     analysis = analyse(plan, store)
     print(terminal_report(analysis, output_width(), arguments.paper))
     write_page(sweep_page(analysis, arguments.paper), page)
@@ -147,13 +146,13 @@ def mark(arguments: argparse.Namespace) -> int:
         arguments.task,
         options,
         arguments.input,
-        arguments.output,
+        arguments.out,
         answer=arguments.answer,
         completions=arguments.completions,
     )
     total = max(1, sum(counts.values()))
     lines = [f"{name:<10} {count:>9,}  {count / total:6.1%}" for name, count in counts.items()]
-    print(json.dumps(counts) if arguments.json else "\n".join([*lines, str(arguments.output)]))
+    print(json.dumps(counts) if arguments.json else "\n".join([*lines, str(arguments.out)]))
     return 0
 
 
@@ -281,7 +280,8 @@ def _open(arguments: argparse.Namespace) -> "tuple[Plan, Store]":
     storage = source.config.storage
     relative = "://" not in storage and not Path(storage).expanduser().is_absolute()
     if relative and in_ray_job():  # the job's working directory is deleted when it ends
-        storage = str(Path.home() / "decile" / storage)
+        relative_to_file = os.path.relpath(storage, source.file.parent)
+        storage = str(Path.home() / "decile" / relative_to_file)
     store = arguments.store = Store(arguments.storage or storage)  # errors are logged there
     return plan, store
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 from cluster.session import this_machine
 from orchestrator.config.catalog import load_config
-from orchestrator.config.starter import EXPERIMENT, GROUP, Starter
+from orchestrator.config.starter import GROUP, Starter
 from orchestrator.cost.memory import ModelShape, Sizing, fit_training, shape_of
 from orchestrator.cost.throughput import (
     CHARACTERS_PER_TOKEN,
@@ -397,8 +397,8 @@ def _gpu_lines(starter: Starter, site: Machine, sizing: Sizing | None) -> list[s
 
 def next_lines(file: Path, plan: Plan) -> list[str]:
     """The commands that follow."""
-    name = f"{shlex.quote(str(file))} -e {EXPERIMENT}"
-    table = table_file(plan, plan.cells[0].probe, Path(f"probe-{EXPERIMENT}.html"))
+    name = f"{shlex.quote(str(file))} -e {shlex.quote(plan.name)}"
+    table = table_file(plan, plan.cells[0].probe, Path(f"probe-{plan.name}.html"))
     return [
         "",
         f"Wrote {_name(str(file))}. Next:",
@@ -466,10 +466,10 @@ class QuestionRows(NamedTuple):
 
 def init(arguments: argparse.Namespace) -> int:
     """Survey the data, print it, and write a file that `decile plan` accepts."""
-    check_output(arguments.output, (".yaml", ".yml"))
-    if os.path.lexists(arguments.output) and not arguments.force:
+    check_output(arguments.out, (".yaml", ".yml"))
+    if os.path.lexists(arguments.out) and not arguments.force:
         raise UserError(
-            f"output {arguments.output} exists: write --output with another name, or --force to "
+            f"output {arguments.out} exists: write --out with another name, or --force to "
             "replace it"
         )
     answers, site = Answers(arguments.yes), Machine.of(this_machine())
@@ -491,6 +491,11 @@ def init(arguments: argparse.Namespace) -> int:
     survey = _survey(arguments, train, answers)
     print("\n".join(survey_lines(train.path, survey)))
     data = Data(_dataset_name(train.path), train.path, survey)
+    if test and os.path.realpath(test.path) == os.path.realpath(train.path):
+        raise UserError(
+            f"--train and --test are the same file, {train.path}: leave out --test, so that a part "
+            "of the questions is held out, or write another file"
+        )
     if test:
         held_out = test.survey(survey.question, survey.answer, survey.marker)
         print("\n".join(survey_lines(test.path, held_out)))
@@ -500,10 +505,26 @@ def init(arguments: argparse.Namespace) -> int:
         question = "model: a Hub id, a folder or an embedded name"
         model = answers.get(question, default, choose_model)
     starter, sizing = make_starter(data, model, site)
-    plan = write_planned(arguments.output, starter.render())
+    starter = replace(
+        starter,
+        options=_relative_to(arguments.out, starter.options, "path", "train", "test"),
+        source=_relative_to(arguments.out, starter.source, "path"),
+    )
+    plan = write_planned(arguments.out, starter)
     print("\n".join(plan_lines(plan, starter, model, site, sizing)))
-    print("\n".join(next_lines(arguments.output, plan)))
+    print("\n".join(next_lines(arguments.out, plan)))
     return 0
+
+
+def _relative_to(file: Path, settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The settings with relative paths as they are written in the file: relative to its folder."""
+    folder = os.path.realpath(file.parent)
+    return {
+        name: os.path.relpath(os.path.realpath(value), folder)
+        if name in names and folder != os.getcwd() and not os.path.isabs(value)
+        else value
+        for name, value in settings.items()
+    }
 
 
 def _test(arguments: argparse.Namespace, answers: Answers) -> QuestionRows | None:
@@ -572,13 +593,14 @@ def _dataset_name(path: str) -> str:
     return f"my-{name}" if name in task_names() else name
 
 
-def write_planned(output: Path, text: str) -> Plan:
+def write_planned(output: Path, starter: Starter) -> Plan:
     """Write the file, replacing what is there, if `decile plan` accepts it. Raises UserError."""
+    text = starter.render()
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / output.name
         draft.write_text(text, encoding="utf-8")
         try:
-            plan = make_plan(load_config(draft), EXPERIMENT)
+            plan = make_plan(load_config(draft, output.parent), starter.dataset)
         except UserError as error:
             raise UserError(str(error).replace(str(draft), str(output))) from error
     Store(str(output.resolve().parent)).write_bytes(text.encode(), output.name)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
 from orchestrator.cli import commands
-from orchestrator.config.corrections import suggest
+from orchestrator.config.corrections import replacement
+from orchestrator.plugins.registry import suggest
 from orchestrator.storage.errors import UserError, shortened
 
 
@@ -38,16 +39,16 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             name = next((text for text in unknown if text.startswith("-")), unknown[0])
             option = name.partition("=")[0]
-            near = suggest(option, self._option_string_actions)
+            advice = replacement(option, self._option_string_actions)
             raise UserError(
-                f"unknown argument {shortened(name)}: remove it{near} "
+                f"unknown argument {shortened(name)}: {advice} "
                 f"({self.prog} --help lists the options)"
             )
         return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError with what to write instead of argparse's words."""
-        message = message.removeprefix("argument ")
+        message = message.removeprefix("argument ").replace("--out/--output", "--out")
         name, _, problem = message.partition(": ")
         example = f", for example {self.example}"
         if missing := re.match("the following arguments are required: (.*)", message, re.DOTALL):
@@ -104,7 +105,7 @@ if TYPE_CHECKING:
 Command = Callable[[argparse.Namespace], int]
 _MAX_RESOURCES = 100_000  # as in the file; its module is heavy to import
 _MAX_PRICE = 1_000_000  # of a GPU-hour
-_MARK_EXAMPLE = "--task gsm8k --input completions.jsonl --output marked.parquet"
+_MARK_EXAMPLE = "--task gsm8k --input completions.jsonl --out marked.parquet"
 
 
 def marker(text: str) -> str:
@@ -204,13 +205,7 @@ def _add_init(subparsers: "Subparsers") -> None:
         help="number, letter, expression, text or a function, package.module:function "
         "(default: what fits the answers)",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("experiments.yaml"),
-        metavar="FILE",
-        help="file to write (default: experiments.yaml)",
-    )
+    _add_out(parser, "file to write (default: experiments.yaml)", default=Path("experiments.yaml"))
     parser.add_argument("--yes", action="store_true", help="take defaults instead of asking")
     parser.add_argument("--force", action="store_true", help="replace an existing file")
 
@@ -258,9 +253,7 @@ def _add_experiment_commands(subparsers: "Subparsers") -> None:
                 "--tracking-uri", help="MLflow server (default: SQLite in the storage)"
             )
         if name in ("probe", "report"):
-            parser.add_argument(
-                "--out", type=Path, help=f"the page to write (default: {name}-EXPERIMENT.html)"
-            )
+            _add_out(parser, f"the page to write (default: {name}-EXPERIMENT.html)")
         if name == "report":
             parser.add_argument(
                 "--paper",
@@ -290,7 +283,7 @@ def _add_select(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--seed", type=integer(0, 2**32 - 1), default=0, help="seed for breaking ties (default: 0)"
     )
-    parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
+    _add_out(parser, "Parquet file to write", required=True)
     parser.add_argument("--json", action="store_true", help="print the selection's record as JSON")
 
 
@@ -317,7 +310,7 @@ def _add_mark(subparsers: "Subparsers") -> None:
         metavar="COLUMN",
         help="completions (default: completions, else completion); a.b is a value inside a",
     )
-    parser.add_argument("--output", type=Path, required=True, help="JSONL or Parquet to write")
+    _add_out(parser, "JSONL or Parquet to write", required=True)
     parser.add_argument("--json", action="store_true", help="print the counts as JSON")
 
 
@@ -368,8 +361,12 @@ def _add_exchange(subparsers: "Subparsers") -> None:
     )
     for parser in (importer, exporter):
         _add_task(parser, "marker=number")
-        parser.add_argument("--out", type=Path, required=True, help="file to write")
+        _add_out(parser, "file to write", required=True)
         parser.add_argument("--json", action="store_true", help="print a summary as JSON")
+
+
+def _add_out(parser: argparse.ArgumentParser, text: str, **settings: Any) -> None:
+    parser.add_argument("--out", "--output", type=Path, metavar="FILE", help=text, **settings)
 
 
 def _add_task(parser: argparse.ArgumentParser, example: str) -> None:

@@ -22,6 +22,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.report.layout import wrapped
 from orchestrator.selection.stored import same_training
 from orchestrator.stats.power import collapse_seen, minimum_detectable, resolution
+from orchestrator.storage.store import StoreError
 from orchestrator.training.cell_folder import CellFolder, CellState, cell_state
 from tasks import OUTCOMES
 from tasks.sources.hub import cached_folder
@@ -55,6 +56,7 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
         "notes": [
             *plan.source.warnings(plan.name),
             *_engine_notes(plan),
+            *_place_notes(run, site),
             *(
                 f"{title}: {note}"
                 for title, pool in plan.noisy_pools.items()
@@ -121,6 +123,23 @@ def _engine_notes(plan: Plan) -> list[str]:
         if (names := unchecked_args(engine, engine_args, python))
     )
     return list(dict.fromkeys(notes))
+
+
+def _place_notes(run: Run, site: Site) -> list[str]:
+    """What the storage and this machine lack for a run."""
+    notes = []
+    try:
+        run.store.check_writable()
+    except StoreError as error:
+        notes.append(f"warning: {error}")
+    resources = run.plan.experiment.resources
+    if resources.gpus and not site.gpus_given and site.cluster.get("GPU", 0) < 1:
+        needed = site.for_trials(run.plan.experiment)[0].cluster["GPU"]
+        notes.append(
+            f"warning: a trial needs GPUs, and this machine has none: estimates are for a cluster "
+            f"with {needed:g} (--gpus and --gpu say what yours has)"
+        )
+    return notes
 
 
 def _dataset(plan: Plan, name: str) -> dict[str, Any]:

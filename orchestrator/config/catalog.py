@@ -4,8 +4,9 @@ Every model forbids unknown keys, and every message says what is wrong and what 
 `load_config` adds file and line.
 """
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -168,8 +169,14 @@ class Config(Settings):
 class LoadedConfig:
     """A validated file: its settings, and the line of each of them."""
 
-    def __init__(self, file: Path, config: Config, lines: dict[YamlPath, int]) -> None:
-        self.file, self.config, self._lines = file, config, lines
+    def __init__(
+        self,
+        file: Path,
+        config: Config,
+        lines: dict[YamlPath, int],
+        notes: Mapping[YamlPath, str] = MappingProxyType({}),
+    ) -> None:
+        self.file, self.config, self._lines, self._notes = file, config, lines, notes
 
     def error(
         self, message: str, *path: str | int, axes: Mapping[str, Any] = MappingProxyType({})
@@ -194,24 +201,40 @@ class LoadedConfig:
         return self.config.experiments[name]
 
     def warnings(self, name: str) -> list[str]:
-        """Valid settings of an experiment that are probably mistakes, each with its line."""
-        return list(
-            dict.fromkeys(
-                f"warning: {self.error(text, 'experiments', name, 'grpo', setting, axes=axes)}"
-                for axes, variant in self.experiment(name).variants
+        """Valid settings that are probably mistakes, each with its line.
+
+        Those of an experiment, and paths that are not relative to the file.
+        """
+        notes = [f"note: {self.error(text, *path)}" for path, text in self._notes.items()]
+        for axes, variant in self.experiment(name).variants:
+            unusual = [
+                (f"grpo.{setting}", text)
                 for setting, value in variant.grpo.items()
                 if (text := settings.unusual(setting, value))
-            )
-        )
+            ]
+            every, updates = variant.evaluate.every, variant.full_grpo()["max_steps"]
+            if every > updates:
+                text = f"every is {every}, but there are {updates} updates: only the base model"
+                unusual.append(("evaluate.every", f"{text} and the last update are evaluated"))
+            notes += [
+                f"warning: {self.error(text, 'experiments', name, *setting.split('.'), axes=axes)}"
+                for setting, text in unusual
+            ]
+        return list(dict.fromkeys(notes))
 
 
-def load_config(file: Path) -> LoadedConfig:
-    """Read and validate a file of experiments. Raises UserError for the first mistake."""
+def load_config(file: str | Path, folder: Path | None = None) -> LoadedConfig:
+    """Read and validate a file of experiments. Raises UserError for the first mistake.
+
+    Relative paths in it are relative to `folder`, by default the file's.
+    """
+    file = Path(file)
     content, lines = load(file)
     if not isinstance(content, dict):
         raise UserError(f"{file}:1: not a mapping: write storage, models and experiments")
+    notes = _resolve_paths(content, file.parent if folder is None else folder)
     try:
-        return LoadedConfig(file, Config.model_validate(content), lines)
+        return LoadedConfig(file, Config.model_validate(content), lines, notes)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = (*first["loc"], *first.get("ctx", {}).get("below", ()))
@@ -219,6 +242,58 @@ def load_config(file: Path) -> LoadedConfig:
         if first["type"] != "decile":
             message = correction(json_schema(), path, first["type"], first["input"])
         raise _error_at(file, lines, path, message) from error
+
+
+# Options of the tasks that ship with Decile which may be paths.
+_PATH_OPTIONS = ("path", "train", "test", "math500_path")
+
+
+def _resolve_paths(content: dict[str, Any], folder: Path) -> dict[YamlPath, str]:
+    """Make relative paths relative to the folder, in place, before anything is validated.
+
+    One that exists in the current folder only is kept, with a note at its place in the file.
+    """
+    notes: dict[YamlPath, str] = {}
+    visited = set()  # an alias of YAML is the same mapping again
+
+    def visit(block: Any, path: YamlPath, *names: str) -> None:
+        for name in names if isinstance(block, dict) else ():
+            text = block.get(name)
+            if (id(block), name) in visited:
+                continue
+            visited.add((id(block), name))
+            if not isinstance(text, str) or not text or "\0" in text or "://" in text:
+                continue
+            if text.startswith("~") or Path(text) == folder / text:  # absolute, or the folder is .
+                continue
+            if os.path.lexists(text) and not os.path.lexists(folder / text):
+                notes[(*path, name)] = (
+                    f"paths are relative to this file, but {shortened(text)} exists in the current "
+                    "folder only, where it is read from: move it, or write its absolute path"
+                )
+            else:
+                block[name] = str(folder / text)
+
+    def entries(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        block = content.get(name)
+        for key, entry in block.items() if isinstance(block, dict) else ():
+            if isinstance(entry, dict):
+                yield key, entry
+
+    content.setdefault("storage", Config.model_fields["storage"].default)
+    visit(content, (), "storage")
+    for name, model in entries("models"):
+        visit(model, ("models", name), "path", "recorded")
+    for name, dataset in entries("datasets"):
+        visit(dataset, ("datasets", name), "without")
+        if ":" not in str(dataset.get("task")):
+            visit(dataset.get("options"), ("datasets", name, "options"), *_PATH_OPTIONS)
+    for name, experiment in entries("experiments"):
+        for block in ("probe", "evaluate"):
+            settings = experiment.get(block)
+            if isinstance(settings, dict) and os.sep in str(settings.get("engine_python")):
+                visit(settings, ("experiments", name, block), "engine_python")
+    return notes
 
 
 def _error_at(file: Path, lines: dict[YamlPath, int], path: YamlPath, message: str) -> UserError:

@@ -1,11 +1,11 @@
 """What to write where a value does not fit its setting, read from the file's JSON schema. Pure."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import yaml
 
+from orchestrator.plugins.registry import suggest
 from orchestrator.storage.errors import shortened
 
 Schema = dict[str, Any]
@@ -63,10 +63,9 @@ def one_of(words: Sequence[str], name: str) -> str:
     return f"one of {', '.join(words[:_MAX_WORDS])}{more}{suggest(name, words)}"
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or an empty string if no known name is close."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+def replacement(name: str, known: Iterable[str]) -> str:
+    """What to do with an unknown name: `did you mean 'x'?`, or to remove it."""
+    return suggest(name, known).removeprefix("; ") or "remove it"
 
 
 def _schema_at(root: Schema, path: Path) -> tuple[Schema, bool]:

@@ -130,7 +130,7 @@ class DatasetEntry(Settings):
     """The chat around a question: preset, system, few_shot (a list of {question, answer})."""
     drop_overlap: bool = False
     """Remove training prompts that are exact or near duplicates of test questions."""
-    without: str = Field(default="", examples=["probe-compare-1a2b3c4d.parquet"])
+    without: str = Field(default="", examples=["probe-mine-1a2b3c4d.parquet"])
     """A Parquet file of training prompts to leave out, by prompt_id. Of a table that decile probe
     writes, the suspected ones: those of a better model, for instance."""
 

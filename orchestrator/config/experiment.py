@@ -24,7 +24,7 @@ from pydantic import (
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.batch import GrpoBatch
-from orchestrator.config.corrections import correction, shown, suggest
+from orchestrator.config.corrections import correction, shown
 from orchestrator.config.entries import (
     MAX_LISTED,
     MAX_RESOURCES,
@@ -34,6 +34,7 @@ from orchestrator.config.entries import (
 )
 from orchestrator.config.library_settings import check_name, declared
 from orchestrator.config.probe import Evaluate, Probe
+from orchestrator.plugins.registry import suggest
 from orchestrator.storage.errors import shortened
 from tasks import TaskError
 from tasks.reward_functions import reward_function

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.corrections import one_of, shown, suggest
+from orchestrator.config.corrections import one_of, replacement, shown
 from orchestrator.storage.errors import shortened
 
 # Where each setting is declared: package, file inside it, class. Later classes override earlier.
@@ -326,6 +326,16 @@ ROLLOUTS_OF_TRL: dict[str, tuple[Any, ...]] = {
     "fsdp": (None, False, "", []),
     "deepspeed": (None, ""),
 }
+# Other tools' names, which are not close to TRL's or PEFT's.
+_SYNONYMS = {
+    "rank": "r",
+    "lora_rank": "r",
+    "lr": "learning_rate",
+    "steps": "max_steps",
+    "group_size": "num_generations",
+    "batch_size": "per_device_train_batch_size",
+    "kl_coef": "beta",
+}
 LORA_DEFAULTS: dict[str, Any] = {
     "r": 32,
     "lora_alpha": 32,
@@ -341,8 +351,9 @@ def check_name(section: str, name: str) -> str | None:
     fields = declared(section)
     if name not in fields:
         library = "TRL's GRPOConfig" if section == "grpo" else "PEFT's LoraConfig"
-        reason = f"{library} does not have it: remove it{suggest(name, fields)}"
-        return f"unknown setting {shortened(name)}: {reason}"
+        synonym = _SYNONYMS.get(name, name)
+        advice = replacement(synonym if synonym in fields else name, fields)
+        return f"unknown setting {shortened(name)}: {library} does not have it: {advice}"
     return None
 
 

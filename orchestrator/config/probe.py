@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from orchestrator.config.corrections import shown, suggest
+from orchestrator.config.corrections import replacement, shown
 from orchestrator.config.entries import (
     MAX_RESOURCES,
     MAX_SAMPLES,
@@ -24,6 +24,7 @@ from orchestrator.config.library_settings import (
     is_installed,
     site_packages,
 )
+from orchestrator.plugins.registry import suggest
 from orchestrator.sampling import ENGINES, Sampler, SamplingSettings, find_sampler
 from orchestrator.sampling.engine_args import ENGINE_ARGS, EngineArgs
 from orchestrator.storage.errors import shortened
@@ -127,8 +128,8 @@ def _wrong_name(
     if not known:
         return f"engine {engine} takes no engine_args: remove {shortened(name)}{instead}"
     owner = spec.library or f"engine {engine}"
-    advice = instead or suggest(name, known)
-    return f"unknown setting {shortened(name)}: {owner} does not have it: remove it{advice}"
+    advice = f"remove it{instead}" if instead else replacement(name, known)
+    return f"unknown setting {shortened(name)}: {owner} does not have it: {advice}"
 
 
 def _expected(

@@ -8,7 +8,6 @@ from typing import Any
 import yaml
 
 GROUP = 8  # completions of a prompt in an update
-EXPERIMENT = "compare"
 _PLAIN = re.compile(r"[A-Za-z_./][\w./@+-]*", re.ASCII)
 _COMMENT_COLUMN = 38
 # {setting} is a line with a remark; other braces are doubled.
@@ -58,7 +57,10 @@ experiments:
 
 @dataclass(frozen=True)
 class Starter:
-    """What the file says; `remarks` are comments by the setting that they explain."""
+    """What the file says; `remarks` are comments by the setting that they explain.
+
+    The experiment has the name of the dataset.
+    """
 
     dataset: str
     options: Mapping[str, Any]
@@ -91,7 +93,7 @@ class Starter:
             dataset=scalar(self.dataset),
             options=self._lines(6, self.options),
             prompt=prompt,
-            experiment=EXPERIMENT,
+            experiment=scalar(self.dataset),
             about=scalar(f"Four policies on {self.dataset}."),
             policies=_line(
                 6, "policy", ["hard", "easy", "middle", "random"], "more: decile ls policies"

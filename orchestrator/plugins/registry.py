@@ -1,7 +1,8 @@
 """Tasks, policies and engines by name: built in, installed, or a reference to a user's own."""
 
+import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -9,6 +10,12 @@ from typing import Any
 
 from orchestrator.plugins.project_modules import PACKAGES
 from orchestrator.plugins.user_code import describe
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or an empty string if no known name is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Registry:
             if not installed:
                 raise self.refused(
                     f"unknown {self.kind} {name!r:.80}: write one of {', '.join(self.names())}, "
-                    f"or {self.form}"
+                    f"or {self.form}{suggest(name, self.names())}"
                 )
             target = installed[0].value
         if not all(part.isidentifier() for part in target.replace(":", ".", 1).split(".")):

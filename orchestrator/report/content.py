@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
 
 COMPLETION_LIMIT = 1_500  # characters of a completion or question on a page
@@ -187,13 +188,17 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page, of a sweep or of its probes; `last_result`: when the newest result was written."""
+    """A page, of a sweep or of its probes.
+
+    `last_result`: when the newest result was written; `file`: the experiments file.
+    """
 
     name: str
     about: str
     status: str
     sections: tuple[Section, ...]
     last_result: str = ""
+    file: Path | None = None
 
     @cached_property
     def tables(self) -> dict[str, Table]:

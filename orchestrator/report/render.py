@@ -4,7 +4,11 @@ A page is one HTML file without scripts or network; see templates/. In the termi
 table comes first, then the conclusions.
 """
 
+import html
+import os
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -39,6 +43,7 @@ from orchestrator.report.sections.pool import (
 )
 from orchestrator.report.sections.verdicts import control_lines, family_verdict
 from orchestrator.stats.sentences import NONE
+from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store, check_output
 from tasks import OUTCOMES
 
@@ -53,12 +58,30 @@ TERMINAL_SUSPECTS = 3
 
 def write_page(page: Page, file: Path) -> None:
     """Write the page; the file is replaced atomically."""
-    Store(str(file.resolve().parent)).write_bytes(page_html(page).encode(), file.name)
+    source = _relative(page.file, file) if page.file else ""
+    Store(str(file.resolve().parent)).write_bytes(page_html(page, source).encode(), file.name)
 
 
-def page_html(page: Page) -> str:
-    """The page."""
-    return render("page.html", page=page, version=__version__)
+def page_html(page: Page, source: str = "") -> str:
+    """The page; `source`: the path of its experiments file from the page's folder."""
+    return render("page.html", page=page, version=__version__, source=source)
+
+
+def check_page(plan: Plan, page: Path) -> None:
+    """Raise UserError unless the page can be written, and replaces none of another file."""
+    check_output(page)
+    with suppress(OSError):
+        head = page.read_bytes()[:4_000].decode(errors="replace")
+        source = re.search(r'<meta name="decile-experiments" content="([^"]*)">', head)
+        if source and html.unescape(source[1]) != _relative(plan.source.file, page):
+            raise UserError(
+                f"{page} is the page of {source[1]}: write --out with another name, or delete it"
+            )
+
+
+def _relative(file: Path, page: Path) -> str:
+    """The path from the page's folder, so that a project that is moved keeps its pages."""
+    return os.path.relpath(os.path.realpath(file), os.path.realpath(page.parent))
 
 
 def section_html(section: Section) -> str:
@@ -154,8 +177,9 @@ def as_text(table: Table, width: int | None = None) -> str:
 
 def check_outputs(plan: Plan, page: Path) -> None:
     """Raise UserError unless the page and the tables beside it can be written."""
-    for file in (page, *(table_file(plan, spec, page) for spec in training_probes(plan))):
-        check_output(file)
+    check_page(plan, page)
+    for spec in training_probes(plan):
+        check_output(table_file(plan, spec, page))
 
 
 def save_report(plan: Plan, store: Store, page: Path, width: int | None = None) -> str:

@@ -4,7 +4,6 @@ Everything here runs in child processes with PYTHONHASHSEED=0: some data sets it
 strings, so that another process would draw other items, and a configuration or an answer may hang.
 """
 
-import difflib
 import hashlib
 import importlib
 import json
@@ -15,6 +14,7 @@ from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import Any
 
+from orchestrator.plugins.registry import suggest
 from tasks.marking.reading import last_box
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
@@ -43,15 +43,15 @@ def check(name: str, config: Mapping[str, Any]) -> str:
     from reasoning_gym.factory import DATASETS
 
     if name not in DATASETS:
-        return f"reasoning_gym has no data set {name!r:.80}{_suggestion(name, DATASETS)}"
+        return f"reasoning_gym has no data set {name!r:.80}{suggest(name, DATASETS)}"
     defaults = _defaults(name)
     shown = ", ".join(f"{key}: {value!r}" for key, value in defaults.items())
     for key in config:
         if key in OPTIONS:
             return f"config of {name}: {key} is decided by the options train, test and seed"
         if key not in defaults:
-            suggestion = _suggestion(key, defaults)
-            return f"config of {name} has no {key!r:.80}{suggestion}; it takes {shown}"
+            near = suggest(key, defaults)
+            return f"config of {name} has no {key!r:.80}{near}; it takes {shown}"
     try:
         _dataset(name, json.dumps(config), 0)
     except (MemoryError, RecursionError):
@@ -137,11 +137,6 @@ def _dataset(name: str, config: str, seed: int) -> Any:
         if isinstance(value, list) and isinstance(defaults[key], tuple):
             values[key] = tuple(value)
     return create_dataset(name, **values, seed=seed, size=BLOCK)
-
-
-def _suggestion(name: str, known: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(name, [*known], n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _tier(metadata: Mapping[str, Any]) -> str:

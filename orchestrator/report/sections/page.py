@@ -91,6 +91,7 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
             reproduce(plan, rows),
         ),
         analysis.last_result,
+        plan.source.file,
     )
 
 

@@ -90,7 +90,8 @@ def probe_report(plan: Plan, store: Store, page: Path | None = None) -> ProbeRep
     status = f"{drawn} in {len(pools)} of {len(specs)} probe{'s' * (len(specs) != 1)}."
     empty = Section("difficulty", "Difficulty", (Paragraph("No sample is stored yet."),))
     sections = tuple(pool_sections(pools)) or (empty,)
-    return ProbeReport(plan.name, plan.experiment.about, status, sections, pools=pools)
+    about, file = plan.experiment.about, plan.source.file
+    return ProbeReport(plan.name, about, status, sections, file=file, pools=pools)
 
 
 def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
