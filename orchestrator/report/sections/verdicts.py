@@ -1,6 +1,6 @@
 """The conclusions of each family in words: which policy is better, and what limits that."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -188,18 +188,26 @@ def _caveats(family: Family) -> list[str]:
             f"{', '.join(unread)}; set a smaller evaluate.every"
         )
     by_policy = family.by_policy()
-    seeds = {policy: len(rows) for policy, rows in by_policy.items()}
-    if min(seeds.values()) == 1:
-        unknown = any(not c.covers_seeds for c in family.accuracy)
-        caveats.append(SINGLE_SEED if unknown else KNOWN_SPREAD)
-    if len(set(seeds.values())) > 1:
-        counts = ", ".join(f"{policy} {count}" for policy, count in seeds.items())
-        caveats.append(f"policies have different numbers of finished seeds: {counts}")
+    caveats += pairing_caveats({p: len(rows) for p, rows in by_policy.items()}, family.accuracy)
     caveats += _same_prompts(family)
-    if left_out := max((c.left_out for c in family.accuracy), default=0):
-        caveats.append(f"up to {left_out} questions are left out: not scored in every run")
-    if any(not c.same_seeds for c in family.accuracy):
-        caveats.append("some runs are paired by the rank of their seeds: too few seeds are shared")
     if len(by_policy) > 1 and whole_pool_policy(by_policy) and not family.matches:
         caveats.append("steps to match need evaluations during training: set evaluate.every")
+    return caveats
+
+
+def pairing_caveats(
+    seeds: Mapping[str, int], comparisons: Sequence[Comparison], names: str = "policies"
+) -> list[str]:
+    """What limits comparisons of `names` with these numbers of finished seeds."""
+    caveats = []
+    if min(seeds.values()) == 1:
+        unknown = any(not c.covers_seeds for c in comparisons)
+        caveats.append(SINGLE_SEED if unknown else KNOWN_SPREAD)
+    if len(set(seeds.values())) > 1:
+        counts = ", ".join(f"{name} {count}" for name, count in seeds.items())
+        caveats.append(f"{names} have different numbers of finished seeds: {counts}")
+    if left_out := max((c.left_out for c in comparisons), default=0):
+        caveats.append(f"up to {left_out:,} questions are left out: not scored in every run")
+    if any(not c.same_seeds for c in comparisons):
+        caveats.append("some runs are paired by the rank of their seeds: too few seeds are shared")
     return caveats
