@@ -77,7 +77,7 @@ def _sources(name: str, value: Any) -> list[Source]:
     values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     sources: list[Source] = []
     for each in values:
-        if hasattr(each, "__dataframe__"):  # pandas is not imported for those who do not use it
+        if type(each).__name__ == "DataFrame":  # of pandas, which is not imported for this
             each = pa.Table.from_pandas(each, preserve_index=False)
         if not isinstance(each, str | Path | pa.Table):
             raise UserError(

@@ -289,7 +289,10 @@ def _verl(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColum
     seen: Counter[str] = Counter()
     read = []
     for place, row in rows:
-        question = decoded_question(_text(row.get("input")), place, Notes()).strip()
+        prompt = row.get("input")
+        if not isinstance(prompt, str):
+            raise located(file, TaskError(f"{place}: input is {prompt!r:.60}: expected a text"))
+        question = decoded_question(prompt, place, Notes()).strip()
         try:
             score = share(row.get(metric), place, metric)
         except TaskError as error:
@@ -348,7 +351,9 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
             raise located(file, error) from error
     models = sorted({_text(row["model"]) for _, row in rows if row.get("model") is not None})
     if len(models) > 1:
-        raise UserError(f"{file} mixes models {', '.join(models[:5])}: write a file for each")
+        raise UserError(
+            f"{file} has several models ({', '.join(models[:5])}): write a file for each"
+        )
     about = {"model": models[0]} if models else {}
     return ResultFile(str(file), "table", digest, score, read, about)
 

@@ -103,18 +103,23 @@ def _read(name: str, sources: Sequence[Source], columns: ItemColumns) -> list[Re
 
 
 def _check_copies(files: Mapping[str, Sequence[ResultFile]]) -> None:
-    """Raise UserError where a file, or a copy of it, occurs twice."""
+    """Raise UserError where a file occurs twice, or a copy of a log.
+
+    Small tables of different runs may be equal, which is only noted.
+    """
     first: dict[str, tuple[str, str]] = {}
     for name, own in files.items():
         for file in own:
-            if file.sha256 in first:
-                arm, path = first[file.sha256]
+            if not file.sha256:  # a table in memory
+                continue
+            key = os.path.realpath(file.path) if file.format == "table" else file.sha256
+            if key in first:
+                arm, path = first[key]
                 raise UserError(
                     f"{file.path} (arm {name}) is the same file as {path} (arm {arm}): write each "
                     "result once"
                 )
-            if file.sha256:  # a table in memory has none
-                first[file.sha256] = (name, file.path)
+            first[key] = (name, file.path)
 
 
 def _check_mixed(name: str, files: Sequence[ResultFile], models_are_seeds: bool) -> None:
@@ -130,7 +135,9 @@ def _check_mixed(name: str, files: Sequence[ResultFile], models_are_seeds: bool)
             remedy = "write an arm for each"
             if kind == "model":
                 remedy += ", or --models-are-seeds if they are training seeds of one recipe"
-            raise UserError(f"arm {name} mixes {kind}s ({', '.join(values[:5])}): {remedy}")
+            raise UserError(
+                f"arm {name} has more than one {kind} ({', '.join(values[:5])}): {remedy}"
+            )
 
 
 def _check_data(files: Mapping[str, Sequence[ResultFile]], columns: ItemColumns) -> dict[str, str]:

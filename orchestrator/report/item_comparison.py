@@ -57,9 +57,15 @@ class Arm:
 
     @cached_property
     def accuracy(self) -> Effect | None:
-        """Mean score over runs and `shared`, as shares; None without a shared question."""
+        """Mean score over runs and `shared`, with an interval that is cut off at 0 and 1.
+
+        None without a shared question; the interval is that of `mean_effect`.
+        """
         values = np.array([[run.scores[i] for i in self.shared] for run in self.runs])
-        return mean_effect(values) if values.size else None
+        if not values.size:
+            return None
+        mean = mean_effect(values)
+        return mean._replace(low=max(0.0, mean.low), high=min(1.0, mean.high))
 
     @property
     def samples(self) -> tuple[int, int]:

@@ -82,7 +82,7 @@ def _arm(arm: Arm) -> tuple[str, ...]:
     level = NONE
     if arm.accuracy:
         mean, least, most, _ = arm.accuracy
-        level = f"{100 * mean:.1f} [{max(0.0, 100 * least):.1f}, {min(100.0, 100 * most):.1f}]"
+        level = f"{100 * mean:.1f} [{100 * least:.1f}, {100 * most:.1f}]"
     samples = str(low) if low == high else f"{low}–{high}"
     counts = (f"{len(arm.shared):,}", samples, str(len(arm.runs)), f"{arm.missing:,}")
     return arm.name, arm.metric, level, *counts
