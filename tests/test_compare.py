@@ -27,8 +27,9 @@ from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
 from orchestrator.report.item_comparison import ItemAnalysis, comparison_values
 from orchestrator.report.sections.items import item_page, item_verdict, questions_table
-from orchestrator.report.sections.verdicts import KNOWN_SPREAD, SINGLE_SEED, family_verdict
+from orchestrator.report.sections.verdicts import family_verdict
 from orchestrator.stats.inference import mcnemar_p
+from orchestrator.stats.sentences import KNOWN_SPREAD, SINGLE_SEED
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 

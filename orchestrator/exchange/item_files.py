@@ -104,7 +104,7 @@ def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
         if isinstance(source, pa.Table):
             rows = [PlacedRow(f"row {n}", row) for n, row in enumerate(source.to_pylist(), 1)]
             return _table(Path("table"), rows, "", columns)
-        if source.is_dir():
+        if os.path.isdir(source):  # False, too, where the name is too long
             return _cell(source)
         digest = _sha256(source)
         if source.name.endswith(".csv"):
@@ -415,7 +415,7 @@ def files_of(path: str) -> list[Path]:
             raise UserError(f"{path} matches no file: write the path of a log, a table or a cell")
         return [file for match in matches for file in files_of(match)]
     folder = Path(path)
-    if not folder.is_dir() or (folder / RESULT).is_file():
+    if not os.path.isdir(path) or (folder / RESULT).is_file():
         return [folder]
     below = sorted(file for file in folder.rglob("*") if file.is_file())
     kinds = (

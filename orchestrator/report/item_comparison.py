@@ -10,6 +10,7 @@ import numpy as np
 
 from orchestrator.stats.comparison import Comparison, compare_policies
 from orchestrator.stats.inference import Effect, SeedSpread, mean_effect
+from orchestrator.stats.sentences import pairing_caveats
 
 
 class ItemFile(NamedTuple):
@@ -105,6 +106,11 @@ class ItemAnalysis:
         """Arm -> number of runs."""
         return {arm.name: len(arm.runs) for arm in self.arms}
 
+    @property
+    def caveats(self) -> list[str]:
+        """What limits the comparisons, and the notes."""
+        return [*pairing_caveats(self.seeds, self.comparisons, "arms"), *self.notes]
+
     @cached_property
     def differing(self) -> list[Differing]:
         """The shared questions, those on which arms differ most first, then by id."""
@@ -122,7 +128,7 @@ class ItemAnalysis:
         return {
             "arms": [_arm_values(arm) for arm in self.arms],
             "comparisons": [comparison_values(c) for c in self.comparisons],
-            "notes": list(self.notes),
+            "caveats": self.caveats,
         }
 
 

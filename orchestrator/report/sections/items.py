@@ -6,7 +6,7 @@ from orchestrator.report.content import Figure, FigureRow, Page, Paragraph, Sect
 from orchestrator.report.item_comparison import Arm, ItemAnalysis
 from orchestrator.report.sections.figures import difference_intervals
 from orchestrator.report.sections.tables import effect_text
-from orchestrator.report.sections.verdicts import FamilyVerdict, PairVerdict, pairing_caveats
+from orchestrator.report.sections.verdicts import FamilyVerdict, PairVerdict
 from orchestrator.stats.inference import Effect
 from orchestrator.stats.sentences import NONE, in_points, sentence
 
@@ -58,10 +58,7 @@ def item_verdict(analysis: ItemAnalysis) -> FamilyVerdict:
         single="",
         below_base=(),
         matches=(),
-        caveats=(
-            *pairing_caveats(analysis.seeds, analysis.comparisons, "arms"),
-            *analysis.notes,
-        ),
+        caveats=tuple(analysis.caveats),
     )
 
 

@@ -1,6 +1,6 @@
 """The conclusions of each family in words: which policy is better, and what limits that."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,13 +15,7 @@ from orchestrator.report.compare import (
 )
 from orchestrator.report.sections.tables import effect_text, span_text
 from orchestrator.stats.comparison import Comparison
-from orchestrator.stats.sentences import in_points, sentence
-
-SINGLE_SEED = (
-    "single seed: intervals cover test questions but not training seeds, so every verdict is "
-    "inconclusive"
-)
-KNOWN_SPREAD = "single seed: the spread between seeds is that of other cells with these settings"
+from orchestrator.stats.sentences import in_points, pairing_caveats, sentence
 
 
 @dataclass(frozen=True)
@@ -192,22 +186,4 @@ def _caveats(family: Family) -> list[str]:
     caveats += _same_prompts(family)
     if len(by_policy) > 1 and whole_pool_policy(by_policy) and not family.matches:
         caveats.append("steps to match need evaluations during training: set evaluate.every")
-    return caveats
-
-
-def pairing_caveats(
-    seeds: Mapping[str, int], comparisons: Sequence[Comparison], names: str = "policies"
-) -> list[str]:
-    """What limits comparisons of `names` with these numbers of finished seeds."""
-    caveats = []
-    if min(seeds.values()) == 1:
-        unknown = any(not c.covers_seeds for c in comparisons)
-        caveats.append(SINGLE_SEED if unknown else KNOWN_SPREAD)
-    if len(set(seeds.values())) > 1:
-        counts = ", ".join(f"{name} {count}" for name, count in seeds.items())
-        caveats.append(f"{names} have different numbers of finished seeds: {counts}")
-    if left_out := max((c.left_out for c in comparisons), default=0):
-        caveats.append(f"up to {left_out:,} questions are left out: not scored in every run")
-    if any(not c.same_seeds for c in comparisons):
-        caveats.append("some runs are paired by the rank of their seeds: too few seeds are shared")
     return caveats
