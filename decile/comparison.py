@@ -32,7 +32,7 @@ class ItemComparison:
 
     def _repr_html_(self) -> str:
         sections: tuple[Section, ...] = item_page(self.analysis).sections
-        return "".join(map(section_html, sections[:3]))
+        return "".join(map(section_html, sections[:2]))
 
     def to_dict(self) -> dict[str, Any]:
         """What `decile compare --json` prints."""

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -84,7 +85,10 @@ def check_agreement(plan: Plan, store: Store, folder: Path, *, exports: bool = T
     analysis = compared(arms)
     assert list(analysis.comparisons) == list(family.accuracy)
     verdict = family_verdict(family)
-    texts = [each.text.replace(f" on {family.dataset}", "") for each in verdict.pairs]
+    texts = [  # budgets are the report's
+        each.text.replace(f" on {family.dataset}", "").partition("; not at equal")[0]
+        for each in verdict.pairs
+    ]
     assert [each.text for each in item_verdict(analysis).pairs] == texts
     if exports:
         files = {p: exported(store, own, folder / f"{p}.jsonl") for p, own in by_policy.items()}
@@ -308,6 +312,8 @@ def test_arguments_become_arms(tmp_path: Path) -> None:
         "x=y": [str(tmp_path / "x=y.jsonl")],
     }
     assert list(parse_arms(["a/r.csv", "b/r.csv"])) == ["a/r.csv", "b/r.csv"]
+    with pytest.raises(UserError, match="an arm r is there already"):
+        parse_arms(["a/r.csv", "r=b.csv"])
     for bad in (["=x"], ["a="], ["a.csv", "a.csv"]):
         with pytest.raises(UserError, match="write"):
             parse_arms(bad)
@@ -394,7 +400,8 @@ def test_cells_that_are_not_finished_and_storages_are_refused(tmp_path: Path) ->
     pq.write_table(table.slice(1), b / "evaluations.parquet")
     assert "fails verification" in refused({"a": a, "b": b})
     (b / "result.json").unlink()
-    assert refused({"a": a, "b": b})
+    for path in (b, f"{b.parent}/{b.name[:8]}*"):
+        assert "is not the folder of a finished cell" in refused({"a": a, "b": path})
 
 
 def test_questions_that_are_left_out_and_copies_are_said(tmp_path: Path) -> None:
@@ -427,7 +434,7 @@ def test_the_page_names_what_differs_most(tmp_path: Path) -> None:
     text = page.read_text()
     assert "&lt;b&gt;3&lt;" in text and "<script" not in text and "http" not in text
     assert {section.anchor for section in item_page(analysis).sections} == {
-        "verdicts", "arms", "pairs", "questions", "files",
+        "verdicts", "results", "questions", "files",
     }  # fmt: skip
 
 
@@ -449,6 +456,19 @@ def test_the_command_prints_what_the_api_holds(
     assert "a vs. b: inconclusive" in out and "mean score, % [95 %]" in out
     assert main(["compare", *arguments, "--out", str(tmp_path)]) == 2
     assert "is a folder" in capsys.readouterr().err
+
+
+def test_the_documented_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("logs").mkdir()
+    shutil.copy(LOGS / "inspect.eval", "logs/hard.eval")
+    for n in (1, 2):
+        lines = [f"{item},{value}\n" for item, value in (("1", 1), ("b/2", 0), ("3", n % 2))]
+        Path(f"random-{n}.csv").write_text("id,correct\n" + "".join(lines))
+    page = Path(__file__).parents[1] / "docs" / "comparing.md"
+    [code] = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+    exec(code, {})
+    assert Path("compare.html").exists()
 
 
 def test_values_that_are_not_finite_are_null(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from glob import glob, has_magic
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -175,7 +176,7 @@ def share(value: Any, place: str, name: str) -> float | None:
     return float(value)
 
 
-def _text(value: Any, row: Row = {}) -> str:  # noqa: B006 (never changed)
+def _text(value: Any, row: Row = MappingProxyType({})) -> str:
     """A question's or an answer's text, the same for the same content."""
     if is_chat(value):
         value = read_chat(value).question
@@ -415,7 +416,7 @@ def files_of(path: str) -> list[Path]:
             raise UserError(f"{path} matches no file: write the path of a log, a table or a cell")
         return [file for match in matches for file in files_of(match)]
     folder = Path(path)
-    if not os.path.isdir(path) or (folder / RESULT).is_file():
+    if not os.path.isdir(path) or folder.resolve().parent.name == "cells":
         return [folder]
     below = sorted(file for file in folder.rglob("*") if file.is_file())
     kinds = (

@@ -38,8 +38,11 @@ def item_page(analysis: ItemAnalysis) -> Page:
         f"{len(names)} arms, {sum(analysis.seeds.values())} runs.",
         (
             Section("verdicts", "Verdicts", verdicts),
-            Section("arms", "Arms", (arms_table(analysis),)),
-            Section("pairs", "Pairs", (pairs_table(analysis), FigureRow((figure,)))),
+            Section(
+                "results",
+                "Results",
+                (arms_table(analysis), pairs_table(analysis), FigureRow((figure,))),
+            ),
             Section("questions", "Questions", (questions_table(analysis),)),
             Section("files", "Files", (files_table(analysis),)),
         ),
@@ -52,7 +55,7 @@ def item_verdict(analysis: ItemAnalysis) -> FamilyVerdict:
         analysis.comparisons, key=lambda c: (c.verdict == "inconclusive", c.spans_zero)
     )
     return FamilyVerdict(
-        " and ".join(arm.name for arm in analysis.arms),
+        ", ".join(arm.name for arm in analysis.arms),
         "mean score of each question's samples",
         tuple(PairVerdict(c, sentence(c)) for c in ordered),
         single="",
