@@ -5,9 +5,12 @@ import json
 import re
 import shutil
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import factories
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -95,8 +98,22 @@ def check_agreement(plan: Plan, store: Store, folder: Path, *, exports: bool = T
         assert list(compared(files).comparisons) == list(family.accuracy)
 
 
+def evaluation_with_errors(evaluation: Callable[..., pa.Table], *arguments: Any) -> pa.Table:
+    """The marker failed for every fifth sample, and for all of the first question."""
+    table = evaluation(*arguments)
+    samples = table.to_pylist()
+    for n, row in enumerate(samples):
+        if n % 5 == 0 or row["prompt_id"] == samples[0]["prompt_id"]:
+            row |= {"outcome": "error", "score": None}
+    return pa.Table.from_pylist(samples, schema=table.schema)
+
+
 @pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
-def test_cells_and_their_exports_agree_with_the_report(tmp_path: Path, seeds: tuple) -> None:
+def test_cells_and_their_exports_agree_with_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple
+) -> None:
+    with_errors = partial(evaluation_with_errors, factories.evaluation)
+    monkeypatch.setattr(factories, "evaluation", with_errors)
     plan, store = finished_sweep(tmp_path, policies=("hard", "easy", "random"), seeds=seeds)
     check_agreement(plan, store, tmp_path)
 
@@ -333,6 +350,9 @@ def test_results_that_cannot_be_paired_are_refused(tmp_path: Path) -> None:
     assert "question 0 is there twice" in against(rows("1100") + rows("0"))
     large = [*rows("1"), {"id": 1, "correct": 1.5}]
     assert "b.jsonl:2: correct is 1.5, outside [0, 1]" in against(large)
+    twice = rows("11", sample=0) + rows("1", sample=1) + rows("0", sample=1)
+    assert "question 0 is there twice" in against(twice)
+    assert "question 0 is there twice" in against(rows("1", sample=0) + rows("1", sample=None))
     assert "b.jsonl:1: correct is 'maybe'" in against([{"id": 1, "correct": "maybe"}])
     assert "b.jsonl:1: id is empty" in against([{"id": None, "correct": True}])
     assert "no question has a score" in against(rows("----"))
