@@ -9,7 +9,9 @@ from typing import Any
 from orchestrator import __version__
 
 # Where each public name is defined.
-_MODULES: dict[str, str] = {}
+_MODULES: dict[str, str] = {
+    "compare": "decile.comparison",
+}
 
 __all__ = ["__version__", *_MODULES]
 

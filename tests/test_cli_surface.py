@@ -27,6 +27,7 @@ CALLS = {
     "mark": "mark --task gsm8k --marking strict --input in.jsonl --output out.jsonl",
     "import": "import in.jsonl --task gsm8k --out p.parquet --layout completions --samples 4",
     "export": "export --subset s.parquet --task arithmetic --layout jsonl --out o.jsonl",
+    "compare": "compare in.jsonl b=b.jsonl --out page.html --metric m --id question",
     "init": "init --train in.jsonl --model tiny --yes --marker number --output new.yaml",
     "ls": "ls models e.yaml",
     "ui": "ui --storage runs --port 5000",
@@ -35,7 +36,7 @@ CALLS = {
 # Files that a command reads, and options whose values have limits.
 INPUTS = {
     **dict.fromkeys(("plan", "fetch", "run", "probe", "report", "ls", "doctor"), "e.yaml"),
-    **dict.fromkeys(("mark", "import", "init"), "in.jsonl"),
+    **dict.fromkeys(("mark", "import", "init", "compare"), "in.jsonl"),
     "select": "t.parquet",
     "export": "s.parquet",
 }
@@ -46,6 +47,7 @@ OUTPUTS = {
     "mark": "out.jsonl",
     "import": "p.parquet",
     "export": "o.jsonl",
+    "compare": "page.html",
     "init": "new.yaml",
 }
 NUMBERS = ("--cpus", "--gpus", "--gpu-price", "--seed", "--samples", "--port", "--budget")
@@ -65,6 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     text = SMALL.replace("storage: ./runs", f"storage: {tmp_path / 'runs'}")
     (tmp_path / "e.yaml").write_text(text)
     (tmp_path / "in.jsonl").write_text('{"question": "1+1", "answer": "2", "completion": "2"}\n')
+    (tmp_path / "b.jsonl").write_text('{"question": "1+1", "correct": true}\n')
     table = pa.table({"prompt_id": ["a", "b"], "pass_rate": [0.1, 0.9]})
     pq.write_table(table, tmp_path / "t.parquet")
     pq.write_table(table, tmp_path / "s.parquet")

@@ -67,7 +67,7 @@ def jsonl(rows: Sequence[Row], name: str = "mine.jsonl") -> str:
 def written(*arguments: str, model: str = "tiny-arithmetic") -> Experiment:
     """The experiment in the file that these arguments give."""
     assert main(["init", "--model", model, *arguments]) == 0
-    return load_config(Path("experiments.yaml")).experiment("compare")
+    return load_config(Path("experiments.yaml")).experiment("mine")
 
 
 def dataset_options() -> dict[str, Any]:
@@ -87,7 +87,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_an_embedded_model_gets_the_updates_that_it_learns_in(name: str) -> None:
     written("--train", jsonl([{"question": f"Q{i}", "answer": i} for i in range(60)]), model=name)
-    grpo = load_config(Path("experiments.yaml")).experiment("compare").grpo
+    grpo = load_config(Path("experiments.yaml")).experiment("mine").grpo
     assert grpo["max_steps"] <= 50 and grpo["learning_rate"] >= 3e-4
 
 
@@ -126,7 +126,7 @@ def test_every_form_of_answers_gets_its_marker(
 
 def test_the_written_dataset_passes_the_check_before_a_probe() -> None:
     written("--train", jsonl(rows_of([*range(60), "many", None, "9" * 5_000])))
-    plan = make_plan(load_config(Path("experiments.yaml")), "compare")
+    plan = make_plan(load_config(Path("experiments.yaml")), "mine")
     assert check_dataset(plan.cells[0].probe.dataset).startswith("60 gold answers marked correct")
 
 
@@ -368,7 +368,7 @@ def test_the_end_of_the_input_ends_the_questions(
 )
 def test_any_name_of_a_file_can_be_written(name: str) -> None:
     written("--train", jsonl(rows_of(range(40)), name))
-    assert main(["plan", "experiments.yaml", "-e", "compare"]) == 0
+    assert main(["plan", "experiments.yaml", "-e", "mine"]) == 0
     assert dataset_options()["path"] == name
     [dataset] = load_config(Path("experiments.yaml")).config.datasets
     assert dataset != "gsm8k"
@@ -411,7 +411,7 @@ def test_a_written_file_always_loads_and_plans(
     code = main(["init", "--train", train, "--model", "tiny", *arguments])
     assert code == 0 if Path("experiments.yaml").exists() else code == 2
     if code == 0:
-        assert main(["plan", "experiments.yaml", "-e", "compare"]) == 0
+        assert main(["plan", "experiments.yaml", "-e", "mine"]) == 0
         task = QuestionFile(**dataset_options())
         golds = [Answer(task.format_answer(p.answer), p.answer) for p in task.train()]
         assert {mark.outcome for mark in task.mark_all(golds)} == {"correct"}
@@ -421,7 +421,7 @@ def test_a_written_file_always_loads_and_plans(
 def test_a_hub_model_plans_offline(capsys: pytest.CaptureFixture[str]) -> None:
     train = jsonl(rows_of(range(200)))
     experiment = written("--train", train, model="Qwen/Qwen3-4B")
-    assert main(["plan", "experiments.yaml", "-e", "compare"]) == 0
+    assert main(["plan", "experiments.yaml", "-e", "mine"]) == 0
     assert experiment.resources.gpus == 1
     text = Path("experiments.yaml").read_text()
     assert "enable_thinking: false" in text and "load_in_4bit" not in text
@@ -458,7 +458,7 @@ def test_the_plan_fits_the_gpus_of_the_machine(
     assert (experiment.resources.cpus, experiment.resources.gpus) == (3, 1)
     text = " ".join(capsys.readouterr().out.split())
     assert words in text
-    assert main(["plan", "experiments.yaml", "-e", "compare", "--gpu", "h100", "--json"]) == 0
+    assert main(["plan", "experiments.yaml", "-e", "mine", "--gpu", "h100", "--json"]) == 0
     [fit] = json.loads(capsys.readouterr().out)["memory"].values()
     assert f"about {fit['peak_gib']:.0f} GiB" in text  # the estimate of the plan
 
@@ -494,7 +494,7 @@ def test_a_folder_is_a_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [24, 25, 30, 40, 81, 160, 400])
 def test_small_pools_get_a_larger_share(rows: int) -> None:
     experiment = written("--train", jsonl(rows_of(range(rows))))
-    size = make_plan(load_config(Path("experiments.yaml")), "compare").cells[0].size
+    size = make_plan(load_config(Path("experiments.yaml")), "mine").cells[0].size
     assert size >= 8
     assert len(QuestionFile(**dataset_options()).test()) >= 4
     assert experiment.budget == (0.1 if rows >= 200 else experiment.budget)
@@ -553,11 +553,11 @@ def test_the_printed_select_command_takes_prompts_of_its_own_file(
         assert main(["init", *arguments]) == 0
         lines = capsys.readouterr().out.replace("\\\n", "")
         [commands[name]] = [line for line in lines.split("\n") if "decile select" in line]
-    plans = {name: make_plan(load_config(Path(f"{name}.yaml")), "compare") for name in commands}
+    plans = {name: make_plan(load_config(Path(f"{name}.yaml")), "mine") for name in commands}
     assert len({plan.cells[0].probe.key for plan in plans.values()}) == 1
     for name, plan in plans.items():
         store_probes(plan, Store("runs"))
-        assert main(["probe", f"{name}.yaml", "-e", "compare"]) == 0
+        assert main(["probe", f"{name}.yaml", "-e", "mine"]) == 0
     for name, command in commands.items():
         assert main(shlex.split(command)[1:]) == 0
         pool = plans[name].pools["mine"].train

@@ -38,8 +38,9 @@ from orchestrator.report.render import (
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections import figures, tables
 from orchestrator.report.sections.page import sweep_page
-from orchestrator.report.sections.verdicts import SINGLE_SEED, FamilyVerdict, family_verdict
+from orchestrator.report.sections.verdicts import FamilyVerdict, family_verdict
 from orchestrator.stats.inference import Effect, pooled_spread
+from orchestrator.stats.sentences import SINGLE_SEED
 from orchestrator.storage.schema import EVALUATIONS, SAMPLES
 from orchestrator.storage.store import Store
 from orchestrator.tracking.views import description

@@ -200,6 +200,35 @@ def export(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def compare(arguments: argparse.Namespace) -> int:
+    """Compare item-level results, and write a page where one is named."""
+    from orchestrator.storage.store import check_output
+
+    if arguments.out:
+        check_output(arguments.out)
+    from orchestrator.exchange.item_files import ItemColumns
+    from orchestrator.exchange.item_results import compare_items, parse_arms
+    from orchestrator.report.render import terminal_items, write_page
+    from orchestrator.report.sections.items import item_page
+
+    analysis = compare_items(
+        parse_arms(arguments.arms),
+        ItemColumns(
+            arguments.id, arguments.score, arguments.seed, arguments.sample, arguments.metric
+        ),
+        models_are_seeds=arguments.models_are_seeds,
+    )
+    if arguments.out:
+        write_page(item_page(analysis), arguments.out)
+    if arguments.json:
+        print(json.dumps(analysis.to_dict(), indent=2, allow_nan=False))
+    else:
+        print(terminal_items(analysis, output_width()))
+        if arguments.out:
+            print(f"\npage: {arguments.out}")
+    return 0
+
+
 def ls(arguments: argparse.Namespace) -> int:
     """List names with a one-line description; `models` and `experiments` are read from the file."""
     from orchestrator.config.catalog import load_config

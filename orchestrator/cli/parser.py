@@ -132,6 +132,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_select(subparsers)
     _add_mark(subparsers)
     _add_exchange(subparsers)
+    _add_compare(subparsers)
     ls = _add(
         subparsers, "ls", commands.ls, "list tasks, policies, models or experiments", "policies"
     )
@@ -367,6 +368,40 @@ def _add_exchange(subparsers: "Subparsers") -> None:
 
 def _add_out(parser: argparse.ArgumentParser, text: str, **settings: Any) -> None:
     parser.add_argument("--out", "--output", type=Path, metavar="FILE", help=text, **settings)
+
+
+def _add_compare(subparsers: "Subparsers") -> None:
+    parser = _add(
+        subparsers,
+        "compare",
+        commands.compare,
+        "compare item-level results of any tool, paired by question",
+        "hard='logs/hard*.eval' random='logs/random*.eval' --out compare.html",
+    )
+    parser.add_argument(
+        "arms",
+        nargs="+",
+        metavar="NAME=FILES",
+        help="a log of Inspect, samples of lm-eval, a dump of verl, JSONL, JSON, CSV or Parquet, "
+        "a cell's folder, a folder, or a glob; without NAME= the file's name is the arm's",
+    )
+    for option, text in (
+        ("id", "the question's id (for logs: question, to pair by its text)"),
+        ("score", "correctness, or a score from 0 to 1"),
+        ("seed", "the run's seed"),
+        ("sample", "the sample's number"),
+    ):
+        parser.add_argument(f"--{option}", metavar="COLUMN", help=f"column of {text}")
+    parser.add_argument(
+        "--metric", help="scorer of Inspect or metric of lm-eval, if logs have several"
+    )
+    parser.add_argument(
+        "--models-are-seeds",
+        action="store_true",
+        help="an arm may have several models: training seeds of one recipe",
+    )
+    _add_out(parser, "HTML page to write")
+    parser.add_argument("--json", action="store_true", help="print all values as JSON")
 
 
 def _add_task(parser: argparse.ArgumentParser, example: str) -> None:

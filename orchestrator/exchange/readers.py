@@ -11,6 +11,7 @@ import re
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -43,6 +44,7 @@ from tasks.sources.files import is_chat, message_text, parse_json, read_chat
 
 MEMBER_LIMIT = 256 * 2**20  # bytes of one sample, decompressed
 TOTAL_LIMIT = 8 * 2**30  # bytes of all samples
+HEADER = "header.json"
 ZSTANDARD = 93  # the zip method that inspect_ai uses ; zipfile reads it from 3.14
 CUT = ("max_tokens", "model_length")
 _READ = 2**20
@@ -58,7 +60,7 @@ def read_log(file: Path, log: Any) -> list[PlacedRow] | None:
     Raises TaskError if the log is damaged.
     """
     if file.name.endswith(".eval"):
-        return list(_zipped_samples(file))
+        return list(zipped_samples(file))
     if not isinstance(log, dict) or "eval" not in log or "samples" not in log:
         return None
     samples = log["samples"] or []
@@ -67,22 +69,39 @@ def read_log(file: Path, log: Any) -> list[PlacedRow] | None:
     return [_sample(sample, f"sample {n}", file) for n, sample in enumerate(samples, 1)]
 
 
-def _zipped_samples(file: Path) -> Iterator[PlacedRow]:
+def zipped_samples(file: Path) -> Iterator[PlacedRow]:
+    """The samples of a .eval file, one after the other. Raises TaskError for a damaged file."""
     total = 0
+    with _opened(file) as (archive, raw):
+        for member in archive.infolist():
+            if not member.filename.startswith("samples/"):
+                continue
+            text = _member_bytes(archive, member, raw)
+            total += len(text)
+            if len(text) > MEMBER_LIMIT or total > TOTAL_LIMIT:
+                raise TaskError(
+                    f"{file}: {member.filename} is larger than {MEMBER_LIMIT // 2**20} MiB, "
+                    f"or all samples than {TOTAL_LIMIT // 2**30} GiB: export fewer samples"
+                )
+            place = member.filename.removesuffix(".json")
+            yield _sample(parse_json(text, f"{file}: {member.filename}"), place, file)
+
+
+def zipped_header(file: Path) -> Row | None:
+    """header.json of a .eval file, which inspect_ai writes last; None where it is missing."""
+    with _opened(file) as (archive, raw):
+        if HEADER not in archive.namelist():
+            return None
+        text = _member_bytes(archive, archive.getinfo(HEADER), raw)
+        header = parse_json(text, f"{file}: {HEADER}")
+        return header if isinstance(header, dict) else None
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[zipfile.ZipFile, IO[bytes]]]:
     try:
         with zipfile.ZipFile(file) as archive, file.open("rb") as raw:
-            for member in archive.infolist():
-                if not member.filename.startswith("samples/"):
-                    continue
-                text = _member_bytes(archive, member, raw)
-                total += len(text)
-                if len(text) > MEMBER_LIMIT or total > TOTAL_LIMIT:
-                    raise TaskError(
-                        f"{file}: {member.filename} is larger than {MEMBER_LIMIT // 2**20} MiB, "
-                        f"or all samples than {TOTAL_LIMIT // 2**30} GiB: export fewer samples"
-                    )
-                place = member.filename.removesuffix(".json")
-                yield _sample(parse_json(text, f"{file}: {member.filename}"), place, file)
+            yield archive, raw
     except (OSError, EOFError, zipfile.BadZipFile, pa.ArrowException, struct.error) as error:
         raise TaskError(f"{file} cannot be read as a log of inspect_ai: {error}") from error
     except (NotImplementedError, RuntimeError, ValueError) as error:  # methods, passwords, offsets
@@ -131,7 +150,7 @@ def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
         if source is None:
             continue
         choice = next(iter(objects(nested(row, "output").get("choices"))), {})
-        text = _attached(message_text(nested(choice, "message").get("content")), row)
+        text = attached(message_text(nested(choice, "message").get("content")), row)
         failed = bool(row.get("error")) or not choice
         cut = choice.get("stop_reason") in CUT
         tokens = valid_count(nested(row, "output", "usage").get("output_tokens"))
@@ -154,12 +173,12 @@ def _question(row: Row, place: str, notes: Notes) -> Any:
         if row.get("choices"):
             notes.count("questions with choices are read as the solver worded them", place)
             users = (m.get("content") for m in messages if m.get("role") == "user")
-            return _attached(message_text(next(users, "")), row)
+            return attached(message_text(next(users, "")), row)
     question = read_chat(prompt).question if is_chat(prompt) else prompt
-    return _attached(question, row) if isinstance(question, str) else question
+    return attached(question, row) if isinstance(question, str) else question
 
 
-def _attached(text: str, row: Row) -> str:
+def attached(text: str, row: Row) -> str:
     """A text, which a log may hold apart from its messages."""
     if not text.startswith(_ATTACHMENT):
         return text
@@ -529,7 +548,7 @@ def read_rollouts(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list
             if not isinstance(row.get(name), str):
                 raise TaskError(f"{place}: {name} is {row.get(name)!r:.60}: expected a text")
             texts[name] = row[name]
-        question = _decoded_question(texts["input"], place, notes)
+        question = decoded_question(texts["input"], place, notes)
         answer = first_answer(row.get("gts"), place, notes)
         source = source_question(row, place, question, answer, notes)
         if source is None:
@@ -545,7 +564,7 @@ def read_rollouts(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list
     return records
 
 
-def _decoded_question(text: str, place: str, notes: Notes) -> str:
+def decoded_question(text: str, place: str, notes: Notes) -> str:
     """The last user turn of a decoded chat prompt; a text in no known template as it is."""
     text = _THINKING.sub("", text)
     turns = list(_TURN.finditer(text))

@@ -24,9 +24,10 @@ from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe_folder import PROBE, SPLIT
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.content import Page, Paragraph, Section, Table, one_line
+from orchestrator.report.item_comparison import ItemAnalysis
 from orchestrator.report.layout import table_text, wrapped
 from orchestrator.report.probe_analysis import PoolAnalysis, training_probes
-from orchestrator.report.sections import tables
+from orchestrator.report.sections import items, tables
 from orchestrator.report.sections.page import paper_a
 from orchestrator.report.sections.pool import (
     BANDS,
@@ -41,7 +42,7 @@ from orchestrator.report.sections.pool import (
     tier_table,
     unlisted_suspects,
 )
-from orchestrator.report.sections.verdicts import control_lines, family_verdict
+from orchestrator.report.sections.verdicts import FamilyVerdict, control_lines, family_verdict
 from orchestrator.stats.sentences import NONE
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store, check_output
@@ -140,11 +141,7 @@ def terminal_report(
 
 def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
     """The conclusions of every family, the variance between probes, and the claims."""
-    parts = []
-    for verdict in map(family_verdict, analysis.families):
-        caveats = [f"caveat: {text}" for text in verdict.caveats]
-        title = f"{verdict.title} ({verdict.read_at})"
-        parts.append([title, *_indented([*verdict.lines, *caveats], width)])
+    parts = [_verdict_lines(family_verdict(family), width) for family in analysis.families]
     spread, missing = (
         tables.probe_spread(analysis.families),
         tables.missing_seeds(analysis.families),
@@ -164,6 +161,19 @@ def verdict_text(analysis: SweepAnalysis, width: int | None = None) -> str:
             text = f"{c.text}: {c.verdict}{where} ({c.reason}; {paper}{c.declared})"
             parts[-1] += _indented([text], width)
     return "\n\n".join("\n".join([wrapped(lines[0], width), *lines[1:]]) for lines in parts)
+
+
+def _verdict_lines(verdict: FamilyVerdict, width: int | None) -> list[str]:
+    caveats = [f"caveat: {text}" for text in verdict.caveats]
+    title = f"{verdict.title} ({verdict.read_at})"
+    return [title, *_indented([*verdict.lines, *caveats], width)]
+
+
+def terminal_items(analysis: ItemAnalysis, width: int | None = None) -> str:
+    """The arms, and the conclusions of every pair. Lines fit `width` columns."""
+    lines = _verdict_lines(items.item_verdict(analysis), width)
+    arms = as_text(items.arms_table(analysis), width)
+    return "\n".join([arms, "", wrapped(lines[0], width), *lines[1:]])
 
 
 def _indented(lines: Iterable[str], width: int | None) -> list[str]:

@@ -1,5 +1,6 @@
 """A comparison in words. Pure."""
 
+from collections.abc import Mapping, Sequence
 from math import floor, isfinite, log10, sqrt
 
 from orchestrator.stats.comparison import Comparison
@@ -11,6 +12,11 @@ REALISTIC_SEEDS, REALISTIC_ITEMS, TIMES_CURRENT = 100, 10_000, 10
 NONE = "–"  # in place of a number
 NEGLIGIBLE = 1.0  # points
 NO_DIFFERENCE = "practically no difference was observed"
+SINGLE_SEED = (
+    "single seed: intervals cover test questions but not training seeds, so every verdict is "
+    "inconclusive"
+)
+KNOWN_SPREAD = "single seed: the spread between seeds is that of other cells with these settings"
 
 
 def sentence(comparison: Comparison, dataset: str = "") -> str:
@@ -46,6 +52,24 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
         f"{better} is ahead of {worse} by {size}{on}, but not significantly {obstacle}: "
         f"inconclusive ({sample}); {_required_sample(c)}"
     )
+
+
+def pairing_caveats(
+    seeds: Mapping[str, int], comparisons: Sequence[Comparison], names: str = "policies"
+) -> list[str]:
+    """What limits comparisons of `names` with these numbers of finished seeds."""
+    caveats = []
+    if min(seeds.values()) == 1:
+        unknown = any(not c.covers_seeds for c in comparisons)
+        caveats.append(SINGLE_SEED if unknown else KNOWN_SPREAD)
+    if len(set(seeds.values())) > 1:
+        counts = ", ".join(f"{name} {count}" for name, count in seeds.items())
+        caveats.append(f"{names} have different numbers of finished seeds: {counts}")
+    if left_out := max((c.left_out for c in comparisons), default=0):
+        caveats.append(f"up to {left_out:,} questions are left out: not scored in every run")
+    if any(not c.same_seeds for c in comparisons):
+        caveats.append("some runs are paired by the rank of their seeds: too few seeds are shared")
+    return caveats
 
 
 def _required_sample(c: Comparison) -> str:

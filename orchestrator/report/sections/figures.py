@@ -175,6 +175,22 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) 
     return svg(figure)
 
 
+def difference_intervals(pairs: Mapping[str, tuple[float, float, float]]) -> str:
+    """Differences in points with their intervals, one line per pair: name -> effect, low, high."""
+    figure, axes = new_axes(SMALL[0], 0.9 + 0.4 * len(pairs))
+    axes.axvline(0, color="#000000", lw=0.8)
+    names = [fill(name, LABEL) for name in pairs]
+    for name, colour, (effect, low, high) in zip(
+        names, (COLOURS[n % len(COLOURS)] for n in range(len(pairs))), pairs.values(), strict=True
+    ):
+        if np.isfinite([low, high]).all():
+            axes.plot([low, high], [name, name], color=colour, lw=1.6)
+        axes.plot([effect], [name], "o", color=colour, ms=5)
+    axes.invert_yaxis()
+    axes.set_xlabel("difference, points")
+    return svg(figure)
+
+
 def failure_histogram(table: pa.Table, samples: int) -> str:
     """Prompts of the pool by correct completions out of K, each bar divided by outcome.
 

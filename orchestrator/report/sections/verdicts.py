@@ -15,13 +15,7 @@ from orchestrator.report.compare import (
 )
 from orchestrator.report.sections.tables import effect_text, span_text
 from orchestrator.stats.comparison import Comparison
-from orchestrator.stats.sentences import in_points, sentence
-
-SINGLE_SEED = (
-    "single seed: intervals cover test questions but not training seeds, so every verdict is "
-    "inconclusive"
-)
-KNOWN_SPREAD = "single seed: the spread between seeds is that of other cells with these settings"
+from orchestrator.stats.sentences import in_points, pairing_caveats, sentence
 
 
 @dataclass(frozen=True)
@@ -188,18 +182,8 @@ def _caveats(family: Family) -> list[str]:
             f"{', '.join(unread)}; set a smaller evaluate.every"
         )
     by_policy = family.by_policy()
-    seeds = {policy: len(rows) for policy, rows in by_policy.items()}
-    if min(seeds.values()) == 1:
-        unknown = any(not c.covers_seeds for c in family.accuracy)
-        caveats.append(SINGLE_SEED if unknown else KNOWN_SPREAD)
-    if len(set(seeds.values())) > 1:
-        counts = ", ".join(f"{policy} {count}" for policy, count in seeds.items())
-        caveats.append(f"policies have different numbers of finished seeds: {counts}")
+    caveats += pairing_caveats({p: len(rows) for p, rows in by_policy.items()}, family.accuracy)
     caveats += _same_prompts(family)
-    if left_out := max((c.left_out for c in family.accuracy), default=0):
-        caveats.append(f"up to {left_out} questions are left out: not scored in every run")
-    if any(not c.same_seeds for c in family.accuracy):
-        caveats.append("some runs are paired by the rank of their seeds: too few seeds are shared")
     if len(by_policy) > 1 and whole_pool_policy(by_policy) and not family.matches:
         caveats.append("steps to match need evaluations during training: set evaluate.every")
     return caveats

@@ -1,0 +1,88 @@
+"""`decile.compare`: item-level results of any tool, compared as `decile compare` does."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from orchestrator.exchange.item_files import ItemColumns
+from orchestrator.exchange.item_results import Source, compare_items
+from orchestrator.report.item_comparison import ItemAnalysis, comparison_values
+from orchestrator.report.render import section_html, terminal_items, write_page
+from orchestrator.report.sections.items import item_page
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.store import check_output
+
+if TYPE_CHECKING:
+    from orchestrator.report.content import Section
+
+
+class ItemComparison:
+    """Arms compared pair by pair; differences are in points, scores are shares.
+
+    `analysis` holds the arms with their runs, and the comparisons.
+    """
+
+    def __init__(self, analysis: ItemAnalysis) -> None:
+        self.analysis = analysis
+
+    def __repr__(self) -> str:
+        return terminal_items(self.analysis)
+
+    def _repr_html_(self) -> str:
+        sections: tuple[Section, ...] = item_page(self.analysis).sections
+        return "".join(map(section_html, sections[:2]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `decile compare --json` prints."""
+        return self.analysis.to_dict()
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with one row per pair; its columns are the fields of `comparisons`."""
+        rows = [comparison_values(c) for c in self.analysis.comparisons]
+        return pa.Table.from_pylist(rows).to_pandas()
+
+    def save(self, page: str | Path) -> Path:
+        """Write the HTML page. Raises UserError where it cannot be written."""
+        check_output(Path(page))
+        write_page(item_page(self.analysis), Path(page))
+        return Path(page)
+
+
+def compare(
+    arms: Mapping[str, Any],
+    *,
+    id: str | None = None,
+    score: str | None = None,
+    seed: str | None = None,
+    sample: str | None = None,
+    metric: str | None = None,
+    models_are_seeds: bool = False,
+) -> ItemComparison:
+    """Compare item-level results, paired by question and seed.
+
+    arms: name -> a path (file, folder, cell or glob), an Arrow table, a pandas DataFrame, or a list
+    of them. The options are those of `decile compare`. Raises UserError where the arms cannot be
+    paired.
+    """
+    if not isinstance(arms, Mapping):
+        raise UserError('arms: write a dictionary such as {"hard": "hard*.eval", "random": …}')
+    columns = ItemColumns(id, score, seed, sample, metric)
+    sources = {str(name): _sources(name, value) for name, value in arms.items()}
+    return ItemComparison(compare_items(sources, columns, models_are_seeds=models_are_seeds))
+
+
+def _sources(name: str, value: Any) -> list[Source]:
+    values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    sources: list[Source] = []
+    for each in values:
+        if type(each).__name__ == "DataFrame":  # of pandas, which is not imported for this
+            each = pa.Table.from_pandas(each, preserve_index=False)
+        if not isinstance(each, str | Path | pa.Table):
+            raise UserError(
+                f"arm {name!r:.80}: {type(each).__name__}: write a path, an Arrow table or a "
+                "DataFrame"
+            )
+        sources.append(each)
+    return sources

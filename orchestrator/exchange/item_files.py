@@ -1,0 +1,439 @@
+"""Reads one file of item-level results: which question, which sample, which score.
+
+Logs of Inspect, samples of lm-eval, rollouts that verl dumps, tables (JSONL, JSON, CSV, Parquet,
+or Arrow in memory), and cells of a storage.
+"""
+
+import csv
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from glob import glob, has_magic
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from orchestrator.evaluation.metrics import by_update, main
+from orchestrator.exchange.columns import QUESTIONS
+from orchestrator.exchange.layouts import located, read_source
+from orchestrator.exchange.readers import QUESTIONS as LM_EVAL_QUESTIONS
+from orchestrator.exchange.readers import (
+    attached,
+    decoded_question,
+    read_log,
+    zipped_header,
+    zipped_samples,
+)
+from orchestrator.exchange.records import Notes, PlacedRow, Row, nested, parse_count
+from orchestrator.storage.errors import UserError, shortened
+from orchestrator.storage.store import Store
+from orchestrator.training.cell_folder import RESULT, CellFolder
+from tasks import TaskError
+from tasks.sources.files import cell, check_columns, is_chat, json_text, parse_json, read_chat
+
+# Columns of a table, where no option names one; of each the first that a row has.
+IDS = ("question_id", "prompt_id", "item_id", "doc_id", "example_id", "id", "task_id", "idx")
+TEXTS = (*QUESTIONS, "prompt", "input")  # identify a question that has no id
+GOLDS = ("target", "gold", "gold_answer", "ground_truth", "reference")
+SCORES = ("correct", "is_correct", "score")
+BY_TEXT = "question"  # --id for logs: pair by the question's text
+# As inspect_ai's value_to_float reads them.
+GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+_WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+_LM_EVAL = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[^/]*")
+_LM_EVAL_FIELDS = {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter"}
+_SEED = re.compile(r"seed[-_=]?(\d{1,9})(?!\d)", re.IGNORECASE)
+TABLES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".csv", ".parquet")
+
+
+class ItemRow(NamedTuple):
+    """One score: None where the sample has none; `sample`, `seed`: None where the file has none.
+
+    `data` are the texts that identify the question's content: equal ids need equal texts.
+    """
+
+    place: str
+    item: str
+    score: float | None
+    sample: str | None = None
+    seed: int | None = None
+    question: str = ""
+    data: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    """The rows of a file. about: "model", "task" and the like; `seed`: of all rows, if it is known.
+
+    cell: of a storage, for a cell.
+    """
+
+    path: str
+    format: str
+    sha256: str
+    metric: str
+    rows: Sequence[ItemRow]
+    about: Mapping[str, str]
+    seed: int | None = None
+    cell: CellFolder | None = None
+
+
+@dataclass(frozen=True)
+class ItemColumns:
+    """Which columns of tables to read, and which metric of logs.
+
+    `item`: the column of the question's id, or "question" for logs: pair by the question's text.
+    """
+
+    item: str | None = None
+    score: str | None = None
+    seed: str | None = None
+    sample: str | None = None
+    metric: str | None = None
+
+
+def read_results(source: Path | pa.Table, columns: ItemColumns) -> ResultFile:
+    """A file, a cell's folder, or a table. Raises UserError where it is no such thing."""
+    try:
+        if isinstance(source, pa.Table):
+            rows = [PlacedRow(f"row {n}", row) for n, row in enumerate(source.to_pylist(), 1)]
+            return _table(Path("table"), rows, "", columns)
+        if os.path.isdir(source):  # False, too, where the name is too long
+            return _cell(source)
+        digest = _sha256(source)
+        if source.name.endswith(".csv"):
+            return _table(source, _csv_rows(source), digest, columns)
+        if source.name.endswith(".eval"):
+            header = zipped_header(source)
+            _check_log(source, header)
+            return _inspect(source, zipped_samples(source), header or {}, digest, columns)
+        if source.name.endswith(".json"):
+            content = parse_json(source.read_bytes(), str(source))
+            if isinstance(content, dict) and "eval" in content:
+                _check_log(source, content)
+                samples = read_log(source, {"samples": [], **content}) or []
+                return _inspect(source, samples, content, digest, columns)
+        rows = list(read_source(source).rows)
+        if not rows:
+            raise UserError(f"{source} is a run of rLLM: write its items as JSONL")
+        for place, row in rows:
+            check_columns(place, row, [])
+        names = set().union(*(row for _, row in rows))
+        if {"doc", "resps", "target"} <= names:
+            return _lm_eval(source, rows, digest, columns)
+        if {"input", "output", "score"} <= names and names & {"step", "gts"}:
+            return _verl(source, rows, digest, columns)
+        return _table(source, rows, digest, columns)
+    except TaskError as error:
+        raise UserError(str(error)) from error
+
+
+def _sha256(file: Path) -> str:
+    if not os.path.isfile(file):  # also where the name is too long
+        raise UserError(f"{file} does not exist: write the path of a log, a table or a cell")
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _csv_rows(file: Path) -> list[PlacedRow]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream, strict=True, restkey="")
+            rows = [PlacedRow(f"line {reader.line_num}", row) for row in reader]
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"{file} cannot be read as CSV: {error}: write it as UTF-8 CSV") from error
+    for place, row in rows:
+        if "" in row or None in row.values():
+            raise located(file, TaskError(f"{place}: has another number of values than columns"))
+    return rows
+
+
+def share(value: Any, place: str, name: str) -> float | None:
+    """A score from 0 to 1; None for null, NaN and an empty text. Raises TaskError for any other."""
+    if isinstance(value, str):
+        text = value.strip()
+        number = GRADES.get(text, _WORDS.get(text.lower()))
+        with suppress(ValueError):
+            value = number if number is not None or not text else float(text)
+    if value is None or value != value:
+        return None
+    if not isinstance(value, bool | int | float | Decimal):
+        raise TaskError(
+            f"{place}: {name} is {shortened(value, 60)}: write true, false or a number from 0 to 1"
+        )
+    if not 0 <= value <= 1:
+        raise TaskError(
+            f"{place}: {name} is {value}, outside [0, 1]: divide by the largest possible score, or "
+            "name another one"
+        )
+    return float(value)
+
+
+def _text(value: Any, row: Row = MappingProxyType({})) -> str:
+    """A question's or an answer's text, the same for the same content."""
+    if is_chat(value):
+        value = read_chat(value).question
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if value is None or value != value:
+        return ""
+    text = value if isinstance(value, str) else json_text(value)
+    return attached(text, row).strip()
+
+
+def _chosen(file: Path, choices: Iterable[str], metric: str | None, kind: str) -> str:
+    """The metric among the choices, or the only one of its name before the comma."""
+    names = list(dict.fromkeys(choices))
+    fits = [n for n in names if n == metric] or [
+        n for n in names if metric in (None, n.partition(",")[0])
+    ]
+    if len(fits) == 1:
+        return fits[0]
+    if not names:
+        raise UserError(f"{file} has no scores: score the log first")
+    problem = f"has several {kind}" if fits else f"has no {kind[:-1]} {metric}"
+    raise UserError(f"{file} {problem}: write --metric with one of {'; '.join(fits or names)}")
+
+
+def _check_log(file: Path, header: Row | None) -> None:
+    """Raise UserError for a log of an evaluation that did not end well."""
+    status = "started" if header is None else header.get("status")
+    if status != "success":
+        raise UserError(
+            f"{file} is a log of an unfinished evaluation (status {status}): its questions are not "
+            "those of the whole test set; finish it (inspect eval-retry) or leave it out"
+        )
+    if header is not None and header.get("invalidated"):
+        raise UserError(f"{file} was invalidated in Inspect: leave it out, or evaluate again")
+
+
+def _inspect(
+    file: Path, samples: Iterable[PlacedRow], header: Row, digest: str, columns: ItemColumns
+) -> ResultFile:
+    """A log of Inspect; its epochs are samples of a question."""
+    values: list[Mapping[str, Any]] = []
+    rows: list[ItemRow] = []
+    for place, sample in samples:
+        scores: dict[str, Any] = {}
+        for name, score in nested(sample, "scores").items():
+            value = score.get("value") if isinstance(score, Mapping) else None
+            parts = value if isinstance(value, Mapping) else {"": value}
+            scores |= {f"{name}.{part}".rstrip("."): v for part, v in parts.items()}
+        values.append({} if sample.get("error") else scores)
+        question = _text(sample.get("input"), sample)
+        data = (question, json_text(sample.get("choices") or []), _text(sample.get("target")))
+        item = question if columns.item == BY_TEXT else str(sample.get("id"))
+        epoch = str(sample.get("epoch", 1))
+        rows.append(ItemRow(place, item, None, epoch, question=question, data=data))
+    if not rows:
+        raise UserError(f"{file} holds no samples: write a log with samples")
+    metric = _chosen(file, (n for each in values for n in each), columns.metric, "scorers")
+    try:
+        rows = [
+            row._replace(score=share(each.get(metric), row.place, metric))
+            for row, each in zip(rows, values, strict=True)
+        ]
+    except TaskError as error:
+        raise located(file, error) from error
+    about = {name: str(nested(header, "eval").get(name, "")) for name in ("task", "model")}
+    return ResultFile(str(file), "Inspect", digest, metric, rows, about)
+
+
+def _lm_eval(
+    file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColumns
+) -> ResultFile:
+    """Samples of lm-eval: a row per document and filter; a choice is "metric,filter" as there."""
+
+    def metrics(row: Row) -> list[str]:
+        listed = row.get("metrics")
+        if isinstance(listed, list):
+            return [str(name) for name in listed]
+        return [n for n, v in row.items() if n not in _LM_EVAL_FIELDS and not isinstance(v, str)]
+
+    choices = (f"{name},{row.get('filter', 'none')}" for _, row in rows for name in metrics(row))
+    chosen = _chosen(file, choices, columns.metric, "metrics")
+    metric, _, wanted = chosen.rpartition(",")
+    read = []
+    for place, row in rows:
+        if str(row.get("filter", "none")) != wanted:
+            continue
+        document = nested(row, "doc")
+        named = next((document[n] for n in LM_EVAL_QUESTIONS if document.get(n)), row.get("doc"))
+        question = _text(named)
+        item = question if columns.item == BY_TEXT else _text(row.get("doc_id"))
+        data = (question, json_text(document.get("choices") or []), _text(row.get("target")))
+        try:
+            score = share(row.get(metric), place, metric)
+        except TaskError as error:
+            raise located(file, error) from error
+        read.append(ItemRow(place, item, score, question=question, data=data))
+    task = _LM_EVAL.fullmatch(file.name)
+    about = {"task": task[1]} if task else {}
+    return ResultFile(str(file), "lm-eval", digest, chosen, read, about)
+
+
+def _verl(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColumns) -> ResultFile:
+    """Rollouts of verl, which number neither questions nor samples: equal questions are samples."""
+    names = {name for _, row in rows for name in row}
+    metric = columns.metric or ("acc" if "acc" in names else "score")
+    if metric not in names:
+        raise UserError(f"{file} has no metric {metric}: write --metric acc, score or another")
+    seen: Counter[str] = Counter()
+    read = []
+    for place, row in rows:
+        prompt = row.get("input")
+        if not isinstance(prompt, str):
+            raise located(file, TaskError(f"{place}: input is {prompt!r:.60}: expected a text"))
+        question = decoded_question(prompt, place, Notes()).strip()
+        try:
+            score = share(row.get(metric), place, metric)
+        except TaskError as error:
+            raise located(file, error) from error
+        sample = str(seen[question])
+        seen[question] += 1
+        data = (question, _text(row.get("gts")))
+        read.append(ItemRow(place, question, score, sample, question=question, data=data))
+    steps = sorted({str(row.get("step", "")) for _, row in rows})
+    if len(steps) > 1:
+        raise UserError(f"{file} holds steps {', '.join(steps[:5])}: keep the rows of one step")
+    return ResultFile(str(file), "verl", digest, metric, read, {"training step": steps[0]})
+
+
+def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColumns) -> ResultFile:
+    """One row per question, or per question and sample."""
+    names = list(dict.fromkeys(name for _, row in rows for name in row))
+    if not rows:
+        raise UserError(f"{file} holds no rows: write one row per question")
+    known = ", ".join(map(str, names))
+
+    def column(option: str, named: str | None, among: Sequence[str], needed: str = "") -> str:
+        found = named or next((name for name in among if name in names), "")
+        if named and all(cell(row, named) is None for _, row in rows):
+            raise UserError(f"{file}: --{option} {named}: no row has a value; columns are: {known}")
+        if needed and not found:
+            raise UserError(f"{file} has no {needed}: write --{option} COLUMN; it has: {known}")
+        return found
+
+    item = column("id", columns.item, (*IDS, *TEXTS), "id or text of the question")
+    score = column("score", columns.score, SCORES, "column correct or score")
+    seed = column("seed", columns.seed, ("seed",))
+    sample = column("sample", columns.sample, ("sample",))
+    question = next((name for name in QUESTIONS if name in names), "")
+    gold = next((name for name in GOLDS if name in names), "")
+    read = []
+    for place, row in rows:
+        try:
+            identity = _text(cell(row, item))
+            if not identity:
+                raise TaskError(f"{place}: {item} is empty: write the question's id")
+            texts = tuple(_text(cell(row, name)) if name else "" for name in (question, gold))
+            number = cell(row, sample) if sample else None
+            read.append(
+                ItemRow(
+                    place,
+                    identity,
+                    share(cell(row, score), place, score),
+                    None if number in (None, "") or number != number else _text(number),
+                    _seed(cell(row, seed), place, seed) if seed else None,
+                    texts[0] or (identity if item in TEXTS else ""),
+                    texts,
+                )
+            )
+        except TaskError as error:
+            raise located(file, error) from error
+    models = sorted({_text(row["model"]) for _, row in rows if row.get("model") is not None})
+    if len(models) > 1:
+        raise UserError(
+            f"{file} has several models ({', '.join(models[:5])}): write a file for each"
+        )
+    about = {"model": models[0]} if models else {}
+    return ResultFile(str(file), "table", digest, score, read, about)
+
+
+def _seed(value: Any, place: str, name: str) -> int:
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value.strip()):
+        value = int(value)
+    seed = parse_count(value, place, name)
+    if seed is None:
+        raise TaskError(f"{place}: {name} is empty: write the run's seed, an integer")
+    return seed
+
+
+def _cell(folder: Path) -> ResultFile:
+    """The evaluation of a cell after its last update, on its own test set, as the report reads."""
+    path = folder.resolve()
+    if path.parent.name != "cells" or not (path / RESULT).is_file():
+        raise UserError(
+            f"{folder} is not the folder of a finished cell: write STORAGE/cells/ID, where "
+            f"{RESULT} is, or a folder with logs or tables"
+        )
+    stored = CellFolder(Store(str(path.parents[1])), path.name)
+    finished = stored.finished()
+    if finished is None:
+        raise UserError(f"{folder} fails verification: see decile doctor --storage")
+    result, tables = finished
+    evaluation = main(by_update(tables["evaluations"])[result["updates"]])
+    names = ("prompt_id", "outcome", "sample")
+    columns = (evaluation[name].to_pylist() for name in names)
+    rows = [
+        ItemRow(
+            f"row {n}",
+            item,
+            None if outcome == "error" else float(outcome == "correct"),
+            str(sample),
+        )
+        for n, (item, outcome, sample) in enumerate(zip(*columns, strict=True), 1)
+    ]
+    about = {name: str(result[name]) for name in ("model", "dataset", "policy")}
+    digest = _sha256(path / "evaluations.parquet")
+    return ResultFile(str(folder), "cell", digest, "correct", rows, about, result["seed"], stored)
+
+
+def seed_in(path: str) -> int | None:
+    """The seed that a file's name states ("hard-seed3.jsonl"), or the folder's that holds it."""
+    parts = Path(path).parts[-2:]
+    found = [match for part in reversed(parts) for match in _SEED.findall(part)]
+    return int(found[0]) if found else None
+
+
+def files_of(path: str) -> list[Path]:
+    """The files of an arm: a file, a cell's folder, a glob of them, or a folder's logs or tables.
+
+    Of a folder: every .eval below it, else samples_*.jsonl of lm-eval, else tables.
+    """
+    if has_magic(path) and not os.path.lexists(path):
+        matches = sorted(glob(path, recursive=True))
+        if not matches:
+            raise UserError(f"{path} matches no file: write the path of a log, a table or a cell")
+        return [file for match in matches for file in files_of(match)]
+    folder = Path(path)
+    if not os.path.isdir(path) or folder.resolve().parent.name == "cells":
+        return [folder]
+    below = sorted(file for file in folder.rglob("*") if file.is_file())
+    kinds = (
+        [file for file in below if file.suffix == ".eval"],
+        [file for file in below if _LM_EVAL.match(file.name)],
+        [file for file in below if file.name.endswith(TABLES[2:])],
+        [file for file in below if file.suffix == ".json" and _is_log(file)],
+    )
+    if (folder / "cells").is_dir():
+        raise UserError(f"{path} is a storage: write the folders of its cells, {path}/cells/ID")
+    files = next(filter(None, kinds), None)
+    if files is None:
+        raise UserError(f"{path} holds no logs and no tables: write a {', '.join(TABLES)} file")
+    return files
+
+
+def _is_log(file: Path) -> bool:
+    """Whether a .json file begins as a log of Inspect does; others in its folder are settings."""
+    with file.open("rb") as stream:
+        return b'"eval"' in stream.read(2**16)

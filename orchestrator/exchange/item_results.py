@@ -1,0 +1,268 @@
+"""Arms of item-level results: their files grouped into runs, and refused where they do not pair."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from orchestrator.exchange.item_files import (
+    BY_TEXT,
+    ItemColumns,
+    ItemRow,
+    ResultFile,
+    files_of,
+    read_results,
+    seed_in,
+)
+from orchestrator.report.compare import Spreads, read_spreads, settings_key
+from orchestrator.report.content import one_line
+from orchestrator.report.item_comparison import (
+    Arm,
+    ArmRun,
+    ItemAnalysis,
+    ItemFile,
+    Rated,
+    compare_arms,
+)
+from orchestrator.stats.inference import SeedSpread
+from orchestrator.storage.errors import UserError
+
+Source: TypeAlias = str | Path | pa.Table
+# In names of models that are training seeds of one recipe.
+_SEED_PART = re.compile(r"(?:seed|run)[-_=]?\d+", re.IGNORECASE)
+SHOWN = 60  # characters of a question in an error
+
+
+def compare_items(
+    arms: Mapping[str, Sequence[Source]],
+    columns: ItemColumns,
+    *,
+    models_are_seeds: bool = False,
+) -> ItemAnalysis:
+    """Read the files of every arm and compare all pairs.
+
+    arms: name -> files, globs, folders or Arrow tables. models_are_seeds: an arm may have several
+    models, which are training seeds. Raises UserError where the arms cannot be paired.
+    """
+    if len(arms) < 2:
+        raise UserError("a comparison needs two arms or more: write A B, or NAME=FILES NAME=FILES")
+    files = {name: _read(name, sources, columns) for name, sources in arms.items()}
+    _check_copies(files)
+    for name, own in files.items():
+        _check_mixed(name, own, models_are_seeds)
+    texts = _check_data(files, columns)
+    notes = [*_metric_notes(files)]
+    read = []
+    for name, own in files.items():
+        runs, ordered = _runs(name, own)
+        read.append(Arm(name, own[0].metric, runs))
+        if ordered:
+            notes.append(f"the files of {name} state no seed: seeds are numbered in their order")
+    _check_shared(read, texts, columns)
+    missing = {arm.name: arm.missing for arm in read if arm.missing}
+    if missing:
+        counts = ", ".join(f"{name} {count:,}" for name, count in missing.items())
+        notes.append(f"samples without a score are left out, not counted as wrong: {counts}")
+    return compare_arms(read, texts, _spread(files), notes)
+
+
+def parse_arms(arguments: Sequence[str]) -> dict[str, list[Source]]:
+    """Command-line arguments -> arms: NAME=PATH, which may be repeated, or PATH, named by its file.
+
+    Paths whose file names are equal are named by the whole path.
+    """
+    arms: dict[str, list[Source]] = {}
+    unnamed: set[str] = set()
+    plain = [a for a in arguments if "=" not in a or os.path.lexists(a)]
+    stems = [re.sub(r"\.(jsonl|json|csv|parquet|eval)(\.gz)?$", "", Path(a).name) for a in plain]
+    for argument in arguments:
+        if argument in plain:
+            stem = stems[plain.index(argument)]
+            name, path = stem if stems.count(stem) == 1 and stem else argument, argument
+            unnamed.add(name)
+        else:
+            name, _, path = argument.partition("=")
+        if not name.strip() or not path:
+            raise UserError(f"arm {argument!r:.80}: write NAME=FILE, NAME=FOLDER or NAME='GLOB'")
+        if name in arms and name in unnamed:
+            raise UserError(f"{argument}: an arm {name} is there already: write OTHER={path}")
+        arms.setdefault(name, []).append(path)
+    return arms
+
+
+def _read(name: str, sources: Sequence[Source], columns: ItemColumns) -> list[ResultFile]:
+    read = [
+        read_results(file, columns)
+        for source in sources
+        for file in ([source] if isinstance(source, pa.Table) else files_of(str(source)))
+    ]
+    if not read:
+        raise UserError(f"arm {name} has no files: write a file, a folder or a glob")
+    return read
+
+
+def _check_copies(files: Mapping[str, Sequence[ResultFile]]) -> None:
+    """Raise UserError where a file occurs twice, or a copy of a log.
+
+    Small tables of different runs may be equal, which is only noted.
+    """
+    first: dict[str, tuple[str, str]] = {}
+    for name, own in files.items():
+        for file in own:
+            if not file.sha256:  # a table in memory
+                continue
+            key = os.path.realpath(file.path) if file.format == "table" else file.sha256
+            if key in first:
+                arm, path = first[key]
+                raise UserError(
+                    f"{file.path} (arm {name}) is the same file as {path} (arm {arm}): write each "
+                    "result once"
+                )
+            first[key] = (name, file.path)
+
+
+def _check_mixed(name: str, files: Sequence[ResultFile], models_are_seeds: bool) -> None:
+    """Raise UserError where the files of an arm are of several models, tasks or metrics."""
+    about = [{"metric": file.metric, **file.about} for file in files]
+    for kind in dict.fromkeys(key for each in about for key in each):
+        values = sorted({each[kind] for each in about if kind in each})
+        if kind == "model" and (
+            models_are_seeds or len({_SEED_PART.sub("", value) for value in values}) == 1
+        ):
+            continue
+        if len(values) > 1:
+            remedy = "write an arm for each"
+            if kind == "model":
+                remedy += ", or --models-are-seeds if they are training seeds of one recipe"
+            raise UserError(
+                f"arm {name} has more than one {kind} ({', '.join(values[:5])}): {remedy}"
+            )
+
+
+def _check_data(files: Mapping[str, Sequence[ResultFile]], columns: ItemColumns) -> dict[str, str]:
+    """Question -> its text. Raises UserError where an id has other texts in another place."""
+    first: dict[str, tuple[ItemRow, ResultFile]] = {}
+    texts: dict[str, str] = {}
+    other: dict[str, str] = {}
+    for own in files.values():
+        for file in own:
+            for row in file.rows:
+                if row.question:
+                    texts.setdefault(row.item, row.question)
+                known, where = first.setdefault(row.item, (row, file))
+                if known is row or file.format != where.format:
+                    pairs = zip(known.data[:1], row.data[:1], strict=False)
+                else:
+                    pairs = zip(known.data, row.data, strict=False)
+                if row.item not in other and (
+                    differing := next(((a, b) for a, b in pairs if a != b and a and b), None)
+                ):
+                    places = (f"{f.path} ({r.place})" for f, r in ((where, known), (file, row)))
+                    shown = (repr(one_line(text, SHOWN)) for text in differing)
+                    parts = (f"{text} in {p}" for text, p in zip(shown, places, strict=True))
+                    other[row.item] = " and ".join(parts)
+    if other:
+        item, difference = next(iter(other.items()))
+        by_text = "" if columns.item == BY_TEXT else f", or pair by text with --id {BY_TEXT}"
+        raise UserError(
+            f"the same ids have other questions or answers ({len(other):,} of {len(first):,}): "
+            f"{one_line(item, SHOWN)} is {difference}: compare results on the same data{by_text}"
+        )
+    return texts
+
+
+def _metric_notes(files: Mapping[str, Sequence[ResultFile]]) -> Iterator[str]:
+    metrics = {name: own[0].metric for name, own in files.items()}
+    formats = {own[0].format for own in files.values()}
+    if len(set(metrics.values())) > 1 and len(formats) == 1:
+        shown = ", ".join(f"{name} {metric}" for name, metric in metrics.items())
+        yield f"arms are scored by different metrics: {shown}"
+
+
+def _runs(name: str, files: Sequence[ResultFile]) -> tuple[tuple[ArmRun, ...], bool]:
+    """The runs of an arm by seed, and whether seeds are only numbers of files.
+
+    A seed is that of the rows, else the cell's, else the one in all files' names, else the file's
+    number. Files with equal seeds are parts of one run. Raises UserError where a run has a question
+    twice that is not numbered as samples.
+    """
+    stated = {row.seed is not None for file in files for row in file.rows}
+    if len(stated) > 1:
+        raise UserError(f"arm {name}: some of its files have a column seed, others do not: add it")
+    seeds: list[int | None] = [
+        seed_in(file.path) if file.seed is None else file.seed for file in files
+    ]
+    own_cells = all(file.cell for file in files)
+    ordered = None in seeds or (len(set(seeds)) < len(seeds) and not own_cells)
+    parts: dict[int, dict[str, dict[str | None, tuple[ItemRow, ResultFile]]]] = {}
+    origin: dict[int, list[ItemFile]] = {}
+    for number, file in enumerate(files):
+        of_file = number if ordered else seeds[number]
+        for row in file.rows:
+            seed = of_file if row.seed is None else row.seed
+            assert seed is not None
+            samples = parts.setdefault(seed, {}).setdefault(row.item, {})
+            earlier = next(iter(samples.values()), None) if row.sample is None else None
+            if earlier := earlier or samples.get(row.sample) or samples.get(None):
+                places = " and ".join(f"{f.path} ({r.place})" for r, f in (earlier, (row, file)))
+                raise UserError(
+                    f"arm {name}, seed {seed}: question {one_line(row.item, SHOWN)} is there twice "
+                    f"(in {places}): number its samples in a column sample, or its runs in a "
+                    "column seed (or a file for each)"
+                )
+            samples[row.sample] = (row, file)
+            item_file = ItemFile(file.path, file.format, file.sha256)
+            if item_file not in origin.setdefault(seed, []):
+                origin[seed].append(item_file)
+    runs = [
+        ArmRun(seed, {item: _rated(samples.values()) for item, samples in items.items()}, tuple(f))
+        for (seed, items), f in ((each, origin[each[0]]) for each in sorted(parts.items()))
+    ]
+    return tuple(runs), ordered and len(files) > 1 and stated == {False}
+
+
+def _rated(samples: Iterable[tuple[ItemRow, ResultFile]]) -> Rated:
+    scores = [row.score for row, _ in samples]
+    scored = [score for score in scores if score is not None]
+    return Rated(len(scored), sum(scored), len(scores) - len(scored))
+
+
+def _check_shared(arms: Sequence[Arm], texts: Mapping[str, str], columns: ItemColumns) -> None:
+    """Raise UserError where an arm has no score, or two arms share no question."""
+    for arm in arms:
+        if not arm.shared:
+            scored = any(run.scores for run in arm.runs)
+            raise UserError(
+                f"arm {arm.name}: "
+                + ("its runs share no question" if scored else "no question has a score")
+                + ": compare runs on the same test set"
+            )
+    for n, arm in enumerate(arms):
+        for other in arms[:n]:
+            if set(arm.shared) & set(other.shared):
+                continue
+            ids = [one_line(a.shared[0], SHOWN) for a in (other, arm)]
+            text = (
+                f"{other.name} and {arm.name} share no question with a score in all their runs: "
+                f"ids are such as {ids[0]} and {ids[1]}"
+            )
+            words = [{texts.get(i) for i in a.shared} - {None} for a in (other, arm)]
+            if columns.item is None and (same := words[0] & words[1]):
+                raise UserError(f"{text}; {len(same):,} have the same text: write --id {BY_TEXT}")
+            raise UserError(f"{text}: name the column of the question's id with --id")
+
+
+def _spread(files: Mapping[str, Sequence[ResultFile]]) -> SeedSpread | None:
+    """Between training seeds, as the report has it, where all arms are cells of one storage."""
+    cells = [file.cell for own in files.values() for file in own]
+    if None in cells or len({each.store.uri for each in cells if each}) != 1:
+        return None
+    settings = [each.settings() for each in cells if each]
+    known = [cell for cell in settings if cell is not None]
+    if len(known) < len(cells) or len({settings_key(cell) for cell in known}) != 1:
+        return None
+    spreads = read_spreads(cells[0].store, known) if cells[0] else {}
+    return spreads.get(settings_key(known[0]), Spreads()).accuracy

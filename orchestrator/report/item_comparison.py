@@ -1,0 +1,201 @@
+"""Arms of item-level results, compared: `compare_policies` for results that no sweep made. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orchestrator.stats.comparison import Comparison, compare_policies
+from orchestrator.stats.inference import Effect, SeedSpread, mean_effect
+from orchestrator.stats.sentences import pairing_caveats
+
+
+class ItemFile(NamedTuple):
+    """A file of an arm: where it is, its format and SHA-256 ("" for a table in memory)."""
+
+    path: str
+    format: str
+    sha256: str
+
+
+class Rated(NamedTuple):
+    """A question's samples in one run: how many have a score, their sum, and how many have none."""
+
+    samples: int
+    total: float
+    missing: int
+
+
+@dataclass(frozen=True)
+class ArmRun:
+    """One run (training seed) of an arm: question id -> its samples."""
+
+    seed: int
+    items: Mapping[str, Rated]
+    files: tuple[ItemFile, ...]
+
+    @cached_property
+    def scores(self) -> dict[str, float]:
+        """Question -> mean score of its samples; without those of which no sample has a score."""
+        return {i: each.total / each.samples for i, each in self.items.items() if each.samples}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The runs of one model or policy; `metric` names what their scores are."""
+
+    name: str
+    metric: str
+    runs: tuple[ArmRun, ...]
+
+    @cached_property
+    def shared(self) -> list[str]:
+        """The questions that have a score in every run, sorted."""
+        return sorted(set.intersection(*(set(run.scores) for run in self.runs)))
+
+    @cached_property
+    def accuracy(self) -> Effect | None:
+        """Mean score over runs and `shared`, with an interval that is cut off at 0 and 1.
+
+        None without a shared question; the interval is that of `mean_effect`.
+        """
+        values = np.array([[run.scores[i] for i in self.shared] for run in self.runs])
+        if not values.size:
+            return None
+        mean = mean_effect(values)
+        return mean._replace(low=max(0.0, mean.low), high=min(1.0, mean.high))
+
+    @property
+    def samples(self) -> tuple[int, int]:
+        """Fewest and most samples of a question with a score."""
+        counts = [each.samples for run in self.runs for each in run.items.values() if each.samples]
+        return min(counts, default=0), max(counts, default=0)
+
+    @property
+    def missing(self) -> int:
+        """Samples without a score."""
+        return sum(each.missing for run in self.runs for each in run.items.values())
+
+
+class Differing(NamedTuple):
+    """A question that has a score in every run of every arm: each arm's mean over its runs."""
+
+    item: str
+    means: tuple[float, ...]
+
+    @property
+    def range(self) -> float:
+        """Largest minus smallest mean."""
+        return max(self.means) - min(self.means)
+
+
+@dataclass(frozen=True)
+class ItemAnalysis:
+    """Compared arms. questions: id -> text, where files hold it; notes: remarks of the readers."""
+
+    arms: tuple[Arm, ...]
+    comparisons: tuple[Comparison, ...]
+    questions: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def seeds(self) -> dict[str, int]:
+        """Arm -> number of runs."""
+        return {arm.name: len(arm.runs) for arm in self.arms}
+
+    @property
+    def caveats(self) -> list[str]:
+        """What limits the comparisons, and the notes."""
+        return [*pairing_caveats(self.seeds, self.comparisons, "arms"), *self.notes]
+
+    @cached_property
+    def differing(self) -> list[Differing]:
+        """The shared questions, those on which arms differ most first, then by id."""
+        shared = set.intersection(*(set(arm.shared) for arm in self.arms))
+        means = (
+            Differing(
+                i, tuple(sum(r.scores[i] for r in arm.runs) / len(arm.runs) for arm in self.arms)
+            )
+            for i in shared
+        )
+        return sorted(means, key=lambda each: (-each.range, each.item))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All values as JSON has them (docs/comparing.md); what is not finite is None."""
+        return {
+            "arms": [_arm_values(arm) for arm in self.arms],
+            "comparisons": [comparison_values(c) for c in self.comparisons],
+            "caveats": self.caveats,
+        }
+
+
+def compare_arms(
+    arms: Sequence[Arm],
+    questions: Mapping[str, str],
+    spread: SeedSpread | None = None,
+    notes: Sequence[str] = (),
+) -> ItemAnalysis:
+    """Every pair of arms, Holm-corrected together; `spread` as in `compare_policies`."""
+    scores = {
+        arm.name: {
+            run.seed: (list(run.scores), np.array(list(run.scores.values()))) for run in arm.runs
+        }
+        for arm in arms
+    }
+    comparisons = tuple(compare_policies(scores, spread))
+    return ItemAnalysis(tuple(arms), comparisons, questions, (*notes, *_same_scores(arms)))
+
+
+def _same_scores(arms: Sequence[Arm]) -> Iterator[str]:
+    """Runs with the same score on every question, which are hardly independent."""
+    runs = [(arm.name, run) for arm in arms for run in arm.runs if len(run.scores) > 1]
+    first: dict[frozenset[tuple[str, float]], tuple[str, ArmRun]] = {}
+    for name, run in runs:
+        other, earlier = first.setdefault(frozenset(run.scores.items()), (name, run))
+        if earlier is not run and len({*run.scores.values()}) > 1:
+            yield (
+                f"{other} (seed {earlier.seed}) and {name} (seed {run.seed}) have the same score "
+                "on every question: a copy, or the same run evaluated again, is no further seed"
+            )
+
+
+def comparison_values(c: Comparison) -> dict[str, Any]:
+    """A comparison in plain values: points, p values, and the sample sizes needed."""
+    needed = c.needed
+    values = {
+        **{"a": c.a, "b": c.b, "effect": c.effect, "low": c.low, "high": c.high},
+        **{"p": c.p, "p_holm": c.p_holm, "p_runs": c.p_runs, "test": c.test, "tests": c.tests},
+        **{"seeds": c.seeds, "questions": c.items, "left_out": c.left_out},
+        **{"same_seeds": c.same_seeds, "covers_seeds": c.covers_seeds},
+        **{"significant": c.significant, "verdict": c.verdict},
+        **{"needed_seeds": needed.seeds, "needed_questions": needed.items},
+        "needed_both": None if needed.both is None else list(needed.both),
+    }
+    return {name: _finite(value) for name, value in values.items()}
+
+
+def _arm_values(arm: Arm) -> dict[str, Any]:
+    mean, low, high = arm.accuracy[:3] if arm.accuracy else (None, None, None)
+    return {
+        "name": arm.name,
+        "metric": arm.metric,
+        **{name: _finite(v) for name, v in (("score", mean), ("low", low), ("high", high))},
+        "questions": len(arm.shared),
+        "samples_per_question": list(arm.samples),
+        "missing_samples": arm.missing,
+        "runs": [
+            {
+                "seed": run.seed,
+                "questions": len(run.scores),
+                "files": [file._asdict() for file in run.files],
+            }
+            for run in arm.runs
+        ],
+    }
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not isfinite(value) else value

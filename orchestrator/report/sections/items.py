@@ -1,0 +1,144 @@
+"""The page of a comparison of item-level results."""
+
+from functools import partial
+
+from orchestrator.report.content import Figure, FigureRow, Page, Paragraph, Section, Table, one_line
+from orchestrator.report.item_comparison import Arm, ItemAnalysis
+from orchestrator.report.sections.figures import difference_intervals
+from orchestrator.report.sections.tables import effect_text
+from orchestrator.report.sections.verdicts import FamilyVerdict, PairVerdict
+from orchestrator.stats.inference import Effect
+from orchestrator.stats.sentences import NONE, in_points, sentence
+
+MOST_QUESTIONS = 20
+MOST_PAIRS = 45  # of a figure: ten arms
+METHOD = (
+    "Each pair is compared on the questions that have a score in all runs of both; a question's "
+    "samples are averaged within a run, and runs are paired by seed. In brackets: the 95 % "
+    "interval, for new questions and, with several runs, for new seeds; p is two-sided. Holm's "
+    "correction covers all pairs of this page. One arm beats another where the interval excludes "
+    "zero and the corrected p is at most .05. The comparison of a single run is inconclusive, "
+    "because its interval covers questions only. The sample size stated as needed detects a "
+    "difference of the observed size with 80 % power at the strictest level of Holm's correction."
+)
+
+
+def item_page(analysis: ItemAnalysis) -> Page:
+    """The page: verdicts, arms, pairs, the questions on which arms differ most, files."""
+    names = [arm.name for arm in analysis.arms]
+    verdicts = (item_verdict(analysis), Paragraph(METHOD, "note"))
+    pairs = {f"{c.a} − {c.b}": (c.effect, c.low, c.high) for c in analysis.comparisons[:MOST_PAIRS]}
+    figure = Figure(
+        "Differences in points with their 95 % intervals, not corrected for the number of pairs",
+        partial(difference_intervals, pairs),
+    )
+    return Page(
+        f"Comparison: {', '.join(names)}" if len(names) < 5 else f"Comparison of {len(names)} arms",
+        "Item-level results, paired by question.",
+        f"{len(names)} arms, {sum(analysis.seeds.values())} runs.",
+        (
+            Section("verdicts", "Verdicts", verdicts),
+            Section(
+                "results",
+                "Results",
+                (arms_table(analysis), pairs_table(analysis), FigureRow((figure,))),
+            ),
+            Section("questions", "Questions", (questions_table(analysis),)),
+            Section("files", "Files", (files_table(analysis),)),
+        ),
+    )
+
+
+def item_verdict(analysis: ItemAnalysis) -> FamilyVerdict:
+    """The conclusions in words, as the report of a sweep has them, and what limits them."""
+    ordered = sorted(
+        analysis.comparisons, key=lambda c: (c.verdict == "inconclusive", c.spans_zero)
+    )
+    return FamilyVerdict(
+        ", ".join(arm.name for arm in analysis.arms),
+        "mean score of each question's samples",
+        tuple(PairVerdict(c, sentence(c)) for c in ordered),
+        single="",
+        below_base=(),
+        matches=(),
+        caveats=tuple(analysis.caveats),
+    )
+
+
+def arms_table(analysis: ItemAnalysis) -> Table:
+    """Mean score of every arm, and on how many questions, samples and seeds."""
+    return Table(
+        "Arms",
+        ("arm", "metric", "mean score, % [95 %]", "questions", "samples", "seeds", "no score"),
+        [_arm(arm) for arm in analysis.arms],
+        "The mean over the questions that have a score in every run of the arm, with its 95 % "
+        "interval for new questions and, with several runs, new seeds. Samples: per question. No "
+        "score: samples with an error, which are left out.",
+    )
+
+
+def _arm(arm: Arm) -> tuple[str, ...]:
+    low, high = arm.samples
+    level = NONE
+    if arm.accuracy:
+        mean, least, most, _ = arm.accuracy
+        level = f"{100 * mean:.1f} [{100 * least:.1f}, {100 * most:.1f}]"
+    samples = str(low) if low == high else f"{low}–{high}"
+    counts = (f"{len(arm.shared):,}", samples, str(len(arm.runs)), f"{arm.missing:,}")
+    return arm.name, arm.metric, level, *counts
+
+
+def pairs_table(analysis: ItemAnalysis) -> Table:
+    """Every pair: difference, test, p, verdict and needed sample."""
+    body = []
+    for c in analysis.comparisons:
+        winner = {"a": c.a, "b": c.b}.get(c.verdict, "inconclusive")
+        effect = Effect(c.effect / 100, c.low / 100, c.high / 100, c.p)
+        needed = (f"{n:,}" if n else NONE for n in (c.needed.seeds, c.needed.items))
+        counts = (f"{c.items:,}", f"{c.left_out:,}", str(c.seeds))
+        p_values = (f"{c.p:.3g}", f"{c.p_holm:.3g}")
+        pair = f"{c.a} − {c.b}"
+        body.append((pair, effect_text(effect), *counts, c.test, *p_values, winner, *needed))
+    return Table(
+        "Pairs",
+        (
+            *("pair", "points [95 %]", "questions", "left out", "seeds", "test", "p"),
+            *("Holm's p", "better", "seeds needed", "questions needed"),
+        ),
+        body,
+        "Left out: questions without a score in some run of the two. Needed: seeds with these "
+        "questions, or questions with these seeds, that would detect a difference of this size.",
+    )
+
+
+def questions_table(analysis: ItemAnalysis) -> Table:
+    """The questions on which the arms differ most."""
+    shown = [each for each in analysis.differing if each.range > 0][:MOST_QUESTIONS]
+    body = []
+    for each in shown:
+        text = analysis.questions.get(each.item, "")
+        named = "" if text == each.item else one_line(text)
+        means = (f"{100 * mean:.0f}" for mean in each.means)
+        body.append((one_line(each.item), named, *means, in_points(100 * each.range, plus=False)))
+    names = (arm.name for arm in analysis.arms)
+    return Table(
+        "Questions on which the arms differ most",
+        ("question", "text", *names, "range"),
+        body,
+        f"Mean score in % over runs and samples, and the largest difference in points; "
+        f"{len(shown)} of {len(analysis.differing):,} questions that have a score in every run.",
+    )
+
+
+def files_table(analysis: ItemAnalysis) -> Table:
+    """The files of every run and their hashes."""
+    return Table(
+        "Files",
+        ("arm", "seed", "file", "format", "questions", "SHA-256"),
+        [
+            (a.name, str(r.seed), f.path, f.format, f"{len(r.scores):,}", f.sha256[:16] or NONE)
+            for a in analysis.arms
+            for r in a.runs
+            for f in r.files
+        ],
+    )
