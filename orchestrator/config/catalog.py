@@ -288,11 +288,6 @@ def _resolve_paths(content: dict[str, Any], folder: Path) -> dict[YamlPath, str]
         visit(dataset, ("datasets", name), "without")
         if ":" not in str(dataset.get("task")):
             visit(dataset.get("options"), ("datasets", name, "options"), *_PATH_OPTIONS)
-    for name, experiment in entries("experiments"):
-        for block in ("probe", "evaluate"):
-            settings = experiment.get(block)
-            if isinstance(settings, dict) and os.sep in str(settings.get("engine_python")):
-                visit(settings, ("experiments", name, block), "engine_python")
     return notes
 
 
