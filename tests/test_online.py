@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,9 @@ def chooser_of(cell: Cell, answers: Sequence[str], recorder: GroupRecorder) -> C
             )
         return marks
 
-    return Chooser(cell, known(cell, prompts), prompts, recorder, row, mark)
+    assert cell.online is not None
+    history, reward = known(cell, prompts), partial(with_rewards, cell)
+    return Chooser(cell.online, history, prompts, recorder, row, mark, reward)
 
 
 def generate(rows: Sequence[dict[str, Any]]) -> list[Rollout]:
