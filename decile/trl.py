@@ -11,7 +11,6 @@ rewards so far. Both choose what a cell of a sweep chooses, and checkpoints hold
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
