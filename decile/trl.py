@@ -32,6 +32,7 @@ from orchestrator.storage.store import replace_file
 from orchestrator.training.online import Chooser, TrainingRow
 from orchestrator.training.trainer import training_row
 from orchestrator.training.trl_internals import SelectedTrainer
+from orchestrator.training.workers import Workers
 from policies import History, discards, needs_of, policy_parts
 from tasks.prompt_table import SCHEMA, PromptTable
 
@@ -209,8 +210,12 @@ class PromptSelector(TrainerCallback):
         assert self._online
         args, name = trainer.args, self.policy.policy
         why = f"policy {name!r} chooses prompts during training"
-        if trainer.accelerator.num_processes > 1:
-            raise UserError(f"{why}, in one process: write a static policy, such as 'hard'")
+        processes = trainer.accelerator.num_processes
+        if self._discards and trainer.num_generations % processes:
+            raise UserError(
+                f"policy {name!r} shares every group among the processes: write a num_generations "
+                f"that is a multiple of {processes}"
+            )
         shared = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
         if shared != int(shared):
             raise UserError(
@@ -267,6 +272,7 @@ class PromptSelector(TrainerCallback):
             row=lambda prompt: trainer.train_dataset[place[prompt.prompt_id]],
             mark=trainer.mark,
             reward=lambda update, marks, group_size: [*marks],
+            workers=Workers(args.process_index, args.world_size),
         )
 
     def marks(
@@ -334,11 +340,11 @@ class PromptSelector(TrainerCallback):
             problem = "is missing" if isinstance(error, FileNotFoundError) else str(error)
             raise UserError(f"{file} {problem}: {remedy}") from error
         state, here = reason(table), json.loads(json.dumps(self._settings))
-        for name, value in state["settings"].items():
-            if value != here[name]:
+        for name, value in here.items():
+            if (there := state["settings"].get(name)) != value:
                 raise UserError(
-                    f"{file} is of another run: its {name} is {shortened(value)}, here it is "
-                    f"{shortened(here[name])}: write the same, or {remedy}"
+                    f"{file} is of another run: its {name} is {shortened(there)}, here it is "
+                    f"{shortened(value)}: write the same, or {remedy}"
                 )
         if state["update"] != update:
             raise UserError(f"{file} is of update {state['update']}, not of {update}: {remedy}")
