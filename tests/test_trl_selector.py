@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,7 +27,9 @@ from transformers import PrinterCallback, set_seed
 from trl import GRPOTrainer
 
 from decile.trl import STATE, PromptSelector
+from orchestrator.cli.main import main
 from orchestrator.config.entries import PolicyEntry
+from orchestrator.embedded import embedded_path
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
 from orchestrator.sampling.loading import load_model
@@ -301,6 +305,26 @@ def test_discarded_groups_are_paid_once_and_have_no_gradient(tmp_path: Path, cel
     assert float(batch["live_share"]) == 0.25
 
 
+@pytest.mark.slow
+def test_rollouts_keep_the_log_probabilities_of_what_drew_them(tmp_path: Path, cell: Cell) -> None:
+    """As vLLM returns them: here, each is the last id of its prompt's own text."""
+
+    class Drawing(GRPOTrainer):
+        def _generate_single_turn(self, prompt_ids: Any, *rest: Any) -> Any:
+            ids = [[prompt[len(prompt) // 2], *self.eos_token_ids] for prompt in prompt_ids]
+            return ids, [[-float(row[0])] * len(row) for row in ids]
+
+    selector = selector_of(cell, "dynamic")
+    trainer = trainer_of(cell, tmp_path, selector, kind=Drawing, max_steps=1)
+    selector.attach(trainer)
+    trainer.train()
+    assert selector.groups.discarded
+    batch = trainer._buffered_inputs[0]
+    drawn = batch["completion_ids"] * batch["completion_mask"]
+    assert torch.equal(batch["sampling_per_token_logps"][:, 0], -drawn[:, 0].float())
+    assert len({*drawn[:, 0].tolist()}) > 1
+
+
 PROCESS = """
 import sys
 from pathlib import Path
@@ -547,3 +571,28 @@ def test_a_probe_a_file_and_a_table_give_the_same_subset(tmp_path: Path, cell: C
     (tmp_path / "torn.parquet").write_bytes(data[:200] + b"x" + data[201:])
     with pytest.raises(UserError, match="does not match its hash"):
         PromptSelector("hard", table=tmp_path / "torn.parquet", dataset=rows_of(cell))
+
+
+@pytest.mark.slow
+def test_the_example_of_the_page_runs_and_is_short(
+    tmp_path: Path, cell: Cell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "trainers.md").read_text()
+    [code] = re.findall(r"```python\n(# train.py\n.*?)```", page, re.DOTALL)
+    lines = [line for line in code.split("\n") if line.strip() and not line.startswith("#")]
+    assert len(lines) <= 15 and max(map(len, lines)) <= 100
+    [commands] = re.findall(r"```\n(decile select.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(rated_pool(cell), "rates.parquet")
+    for command in commands.strip().split("\n"):
+        assert main(shlex.split(command)[1:]) == 0, capsys.readouterr().err
+    sizes = "max_steps=2, save_steps=2, max_completion_length=8, use_cpu=True, bf16=False"
+    model = str(embedded_path("tiny"))
+    for written, here in (("max_steps=200, save_steps=50", sizes), ("Qwen/Qwen3-0.6B", model)):
+        assert code.count(written) == 1
+        code = code.replace(written, here)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert len(names["selector"].table()) == 2 and len(names["pool"]) == 64
+    assert (tmp_path / "out" / "checkpoint-2" / STATE).exists()
