@@ -11,6 +11,7 @@ rewards so far. Both choose what a cell of a sweep chooses, and checkpoints hold
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -200,13 +201,19 @@ class PromptSelector(TrainerCallback):
             self.dataset
         ):
             raise UserError("train_dataset has other prompts: write train_dataset=selector.dataset")
+        prompts = trainer.args.generation_batch_size // trainer.num_generations
+        if prompts > self.subset.num_rows:  # TRL would train nothing, silently
+            raise UserError(
+                f"a generation takes {prompts} prompts, and policy {self.policy.policy!r} selects "
+                f"{self.subset.num_rows}: write a smaller batch or a larger budget"
+            )
         if self._online:
-            self._check_online(trainer, columns)
+            self._check_online(trainer, columns, prompts)
         SelectedTrainer.adopt(trainer, self)
         if self not in trainer.callback_handler.callbacks:
             trainer.add_callback(self)
 
-    def _check_online(self, trainer: Any, columns: Sequence[str]) -> None:
+    def _check_online(self, trainer: Any, columns: Sequence[str], prompts: int) -> None:
         assert self._online
         args, name = trainer.args, self.policy.policy
         why = f"policy {name!r} chooses prompts during training"
@@ -242,13 +249,7 @@ class PromptSelector(TrainerCallback):
                     f"policy {name!r} discards groups, which needs rollouts of text alone: leave "
                     f"out {used}, or write a policy that discards none, such as 'predicted'"
                 )
-        size = args.generation_batch_size // trainer.num_generations
-        if size > self.subset.num_rows:
-            raise UserError(
-                f"{why}, {size} per generation, from {self.subset.num_rows}: write a smaller batch "
-                "or a larger budget"
-            )
-        check_choices(self._online, self._history(1), size)
+        check_choices(self._online, self._history(1), prompts)
 
     def _history(self, updates: int) -> History:
         group_size = self._trainer.num_generations
@@ -369,10 +370,11 @@ def _ids(dataset: Any) -> list[str]:
             raise UserError(
                 f"dataset has no column {name}: add it; decile export --layout trl writes both"
             )
-    ids = [str(value) for value in dataset["prompt_id"]]
+    values = dataset["prompt_id"][:]
+    if None in values:
+        raise UserError("dataset has a row without prompt_id: write one in every row")
+    ids = [str(value) for value in values]
     if len({*ids}) < len(ids):
-        repeated = next(i for i, value in enumerate(ids) if value in ids[:i])
-        raise UserError(
-            f"dataset has the prompt_id {shortened(ids[repeated])} twice: write it once"
-        )
+        [(repeated, _)] = Counter(ids).most_common(1)
+        raise UserError(f"dataset has the prompt_id {shortened(repeated)} twice: write it once")
     return ids

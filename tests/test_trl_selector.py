@@ -158,9 +158,9 @@ def test_the_prompts_are_those_of_a_cell_with_the_same_history(
 @pytest.mark.parametrize("policy", ["random", "dynamic", "predicted"])
 def test_a_killed_run_continues_as_an_undisturbed_one(tmp_path: Path, policy: str) -> None:
     """Also in a later epoch of the 24 prompts of `random`, of which an update takes 4."""
-    cell = small_cell(tmp_path, policy, {}, save_steps=4, max_steps=10)
+    cell = small_cell(tmp_path, policy, {}, save_steps=4, max_steps=11)
     runs = []
-    for kill in (0, 7):
+    for kill in (0, 10):
         folder = tmp_path / f"kill{kill}"
         for stop in [kill, 0] if kill else [0]:
             selector = selector_of(cell, policy)
@@ -170,7 +170,7 @@ def test_a_killed_run_continues_as_an_undisturbed_one(tmp_path: Path, policy: st
             if stop:
                 with pytest.raises(Killed):
                     trainer.train()
-                assert max(selector.table()["update"].to_pylist()) >= 6
+                assert max(selector.table()["update"].to_pylist()) >= 9
             else:
                 trainer.train(resume_from_checkpoint=bool(kill) or None)
         weights = [p.detach().clone() for p in trainer.model.parameters() if p.requires_grad]
@@ -303,6 +303,8 @@ def test_discarded_groups_are_paid_once_and_have_no_gradient(tmp_path: Path, cel
     batch = trainer._buffered_inputs[0]
     assert int((batch["tool_mask"].sum(1) > 0).sum()) == G
     assert float(batch["live_share"]) == 0.25
+    assert len(trainer._logs["prompt"]) == 16 and not trainer._logs["extra"]
+    assert [*tmp_path.glob("completions/*.parquet")]
 
 
 @pytest.mark.slow
@@ -480,6 +482,11 @@ def test_a_state_of_another_selector_is_refused(
         ("hard", {"dataset": Dataset.from_dict({"prompt_id": ["a"]})}, "has no column prompt"),
         (
             "hard",
+            {"dataset": Dataset.from_dict({"prompt_id": ["a", None], "prompt": ["x", "y"]})},
+            "dataset has a row without prompt_id",
+        ),
+        (
+            "hard",
             {"dataset": Dataset.from_dict({"prompt_id": ["a", "a"], "prompt": ["x", "y"]})},
             "has the prompt_id 'a' twice",
         ),
@@ -499,13 +506,15 @@ def test_settings_of_the_trainer_that_do_not_fit_are_refused(
     tmp_path: Path, cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     selector, wide = selector_of(cell, "predicted"), selector_of(cell, "dynamic")
+    few = selector_of(cell, "hard", budget=8)
     trainer = trainer_of(cell, tmp_path, selector)
     wrong: list[tuple[PromptSelector, Any, str, Any, str]] = [
         (selector, trainer.args, "gradient_accumulation_steps", 2, "serves 0.5 updates"),
         (selector, trainer.args, "num_iterations", 3, r"save_steps \(2\) as a multiple of 3"),
         (selector, trainer.args, "remove_unused_columns", True, "drops prompt_id"),
-        (selector, trainer.args, "generation_batch_size", 65 * G, "65 per generation, from 64"),
+        (selector, trainer.args, "generation_batch_size", 65 * G, "takes 65 prompts, and .* 64"),
         (selector, trainer, "train_dataset", selector.dataset.select([1, 0]), "other prompts"),
+        (few, trainer, "reward_func_names", ["reward"], "train_dataset has other prompts"),
         (selector, trainer, "train_dataset", None, "other prompts"),
         (selector, trainer, "reward_func_names", ["a", "b"], "several reward functions: write"),
         (wide, trainer, "tools", [print], "'dynamic' discards groups, .* leave out tools"),
@@ -525,6 +534,10 @@ def test_settings_of_the_trainer_that_do_not_fit_are_refused(
         patch.setattr(type(trainer.accelerator), "num_processes", 3)
         with pytest.raises(UserError, match="write a num_generations that is a multiple of 3"):
             wide.attach(trainer)
+    few_rows = trainer_of(cell, tmp_path, few)
+    few_rows.args.generation_batch_size = 9 * G
+    with pytest.raises(UserError, match="takes 9 prompts, and policy 'hard' selects 8: write a"):
+        few.attach(few_rows)
     with pytest.raises(UserError, match="correct_by 'none': no such reward functions: .*'reward'"):
         selector_of(cell, "predicted", correct_by="none").attach(trainer)
     with pytest.raises(UserError, match="this object is no trl.GRPOTrainer"):
@@ -565,6 +578,10 @@ def test_a_probe_a_file_and_a_table_give_the_same_subset(tmp_path: Path, cell: C
         and {*selectors[0].dataset["prompt_id"]} < {*rows_of(cell)["prompt_id"]}
     )
     assert set(pc.unique(selectors[0].subset["pass_rate"]).to_pylist()) == {0.0, 0.25}
+    numbers = {"prompt_id": [3, 1, 20], "prompt": ["c", "a", "t"]}
+    rated = pa.table({"prompt_id": [20, 3, 1], "pass_rate": [0.1, 0.2, 0.9]})
+    of_numbers = PromptSelector("hard", table=rated, dataset=Dataset.from_dict(numbers), budget=2)
+    assert of_numbers.dataset["prompt"][:] == ["t", "c"]
     free = PromptSelector("random", dataset=rows_of(cell), budget=8)
     assert len(free.dataset) == 8
     data = table_bytes(table, "a.parquet")
