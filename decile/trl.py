@@ -12,7 +12,7 @@ rewards so far. Both choose what a cell of a sweep chooses, and checkpoints hold
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +71,16 @@ class PromptSelector(TrainerCallback):
         probe: Any = None,
         table: pa.Table | str | Path | None = None,
         dataset: Dataset | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: dict[str, Any] | None = None,
         budget: float | int = 0.1,
         seed: int = 0,
         correct_by: str | None = None,
         correct_from: float = 1.0,
     ) -> None:
         self._check_values(policy, options, budget, seed, correct_by, correct_from)
-        (name, own), online = policy_parts(policy, dict(options or {}))
-        static = PolicyEntry(policy=name, options=own)
+        policy_parts(policy, dict(options or {}))  # its errors are single sentences
         self.policy, self.seed = PolicyEntry(policy=policy, options=dict(options or {})), seed
-        self._online = PolicyEntry(policy=online[0], options=online[1]) if online else None
+        static, self._online = self.policy.parts
         chooses = build_online_policy(self._online) if self._online else None
         self._discards = discards(chooses)
         self._correct_by, self._correct_from = correct_by, correct_from
@@ -92,7 +91,10 @@ class PromptSelector(TrainerCallback):
         size = budget if isinstance(budget, int) else int(budget * total + 1e-9)
         if not size:
             raise UserError(f"budget {budget} selects none of {total} prompts: write a larger one")
-        subset, self.reason = select(rated, SubsetRequest(static, size, seed))
+        try:
+            subset, self.reason = select(rated, SubsetRequest(static, size, seed))
+        except pa.ArrowException as error:
+            raise UserError(f"table: {error}: write numbers in pass_rate, n, successes") from error
         self.subset: pa.Table = subset.sort_by("prompt_id")
         """The prompts to train on, or to choose from, with the reason for each (Arrow)."""
         self.dataset = self._dataset(probe, dataset)
@@ -112,7 +114,11 @@ class PromptSelector(TrainerCallback):
             raise UserError(f"seed {shortened(seed)}: write a whole number from 0")
         if not isinstance(policy, str):
             raise UserError(f"policy {shortened(policy)}: write its name, such as 'hard'")
-        if not isinstance(options, Mapping | None):
+        try:
+            valid = json.loads(json.dumps(options)) == options  # checkpoints hold them as JSON
+        except (TypeError, ValueError):
+            valid = False
+        if not valid or not isinstance(options, dict | None):
             raise UserError(f"options {shortened(options)}: write a dict, such as {{'low': 0.2}}")
         if not isinstance(correct_by, str | None):
             raise UserError(f"correct_by {shortened(correct_by)}: write a reward function's name")

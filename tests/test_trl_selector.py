@@ -23,7 +23,7 @@ from accelerate import PartialState
 from datasets import Dataset
 from grpo import Killed, one_thread, rated_pool, trained_cell  # noqa: F401 (fixture)
 from peft import LoraConfig
-from transformers import PrinterCallback, set_seed
+from transformers import IntervalStrategy, PrinterCallback, set_seed
 from trl import GRPOTrainer
 
 from decile.trl import STATE, PromptSelector
@@ -259,8 +259,12 @@ def test_some_rewards_decide_what_is_correct_and_none_is_no_mark(
 
     selector = selector_of(cell, "predicted", correct_by="graded", correct_from=0.6)
     trainer = trainer_of(cell, tmp_path, selector, [length, graded], reward_weights=[0.01, 2.0])
+    trainer.args.eval_strategy, trainer.args.eval_steps = IntervalStrategy.STEPS, 1
+    trainer.eval_dataset = rows_of(cell).select(range(4)).remove_columns("prompt_id")
     selector.attach(trainer)
     trainer.train()
+    assert len(selector.table()) == 8, "an evaluation is no part of the history"
+    assert any("eval_reward" in logged for logged in trainer.state.log_history)
     for row in selector.table().to_pylist():
         assert row["outcomes"] == ["wrong", "wrong", "correct", "error"]
         assert row["rewards"] == pytest.approx([1.0, 1.6, 2.2, 1.0])
@@ -457,6 +461,12 @@ def test_a_state_of_another_selector_is_refused(
         ("predicted", {"seed": 1.0}, "seed 1.0"),
         ("predicted", {"options": ["of"]}, "options .* write a dict"),
         ("predicted", {"options": {"off": "hard"}}, "has no option 'off'"),
+        ("predicted", {"options": {"of": object()}}, "options .* write a dict"),
+        (
+            "hard",
+            {"table": rates([0.5]).append_column("n", pa.array(["x"])), "budget": 1},
+            "table: .*'x'.*: write numbers in pass_rate, n, successes",
+        ),
         ("predicted", {"correct_from": float("nan")}, "correct_from nan"),
         ("predicted", {"correct_by": 3}, "correct_by 3"),
         ("predikted", {}, "predikted"),
