@@ -166,7 +166,7 @@ def test_trl_overrides_have_the_signatures_of_the_originals() -> None:
         else:
             assert ours == trls
     added = {"recorder", "max_batch", "without_dead", "independent_rows"}
-    added |= {"chooser", "rollouts", "drawn_now", "_number", "drawn", "live_groups", "recorded"}
+    added |= {"chooser", "rollouts", "drawn_now", "_number", "drawn", "live_groups", "before"}
     added |= {"selector", "adopt", "check", "mark"}
     assert not added & set(dir(GRPOTrainer))
 

@@ -268,7 +268,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
         super().__init__(**kwargs)
         self.recorder = recorder
         self.decoder: Decoder | None = None  # None: TRL draws the rollouts
-        self.recorded = 0  # groups of the record before this generation
+        self.before = 0  # groups of the record when this generation began
         self.why_padded: str | None = None  # why rows do not share prompts; None: not yet known
         self.notes: list[str] = []  # for the user: what is left to TRL, and why
         self.max_batch = sys.maxsize  # completions generated at once
@@ -361,7 +361,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
         ]
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        self.recorded = len(self.recorder.rows) if self.recorder else 0
+        self.before = len(self.recorder.rows) if self.recorder else 0
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         model: Any = self.model
         if not model.training:
@@ -375,7 +375,7 @@ class LiveGroupsTrainer(ChoosingTrainer):
         """Given a recorder, those whose correctness differs."""
         if self.recorder is None:
             return super().live_groups(kept)
-        outcomes = [row["outcomes"] for row in self.recorder.rows[self.recorded :]]
+        outcomes = [row["outcomes"] for row in self.recorder.rows[self.before :]]
         live = [is_live(correctness(each)) for each in outcomes]
         return live + [False] * (len(kept or live) - len(live))
 
