@@ -364,7 +364,12 @@ def test_several_processes_choose_as_one(tmp_path: Path, policy: str) -> None:
         paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
         variables = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
-            [*command, *arguments], env=variables, capture_output=True, text=True, timeout=400
+            [*command, *arguments],
+            cwd=tmp_path,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=400,
         )
         assert done.returncode == 0, done.stderr[-3000:]
         files = sorted((tmp_path / name).glob("groups-*.parquet"))
