@@ -1,16 +1,26 @@
 """Real GRPO trainers of the embedded model for tests, with marks that a test chooses."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import sweeps
 import torch
+from factories import evaluation
 
+from orchestrator.difficulty.table import difficulty
+from orchestrator.evaluation.evaluator import Evaluator
+from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
+from orchestrator.selection.stored import store_subset
+from orchestrator.storage.store import Store
 from orchestrator.training.record import CellRecord
 from orchestrator.training.trainer import build_trainer
+from orchestrator.training.trial import run_cell
 from orchestrator.training.trl_internals import LiveGroupsTrainer
 from tasks import Prompt
 from tasks.marking.marks import Mark
@@ -112,3 +122,47 @@ def gradient(trainer: Any, batches: list[dict[str, Any]], loss: Any) -> torch.Te
         assert torch.isfinite(value)
         value.backward()
     return torch.cat([p.grad.flatten() for p in trained(trainer)])
+
+
+class Killed(BaseException):
+    """Ends a trial as a kill would, as far as the store can tell."""
+
+
+def rated_pool(cell: Cell) -> pa.Table:
+    """Pass rates from 0 to 1 of a cell's pool, from four samples each, by prompt_id."""
+    rows = [
+        {"prompt_id": p.prompt_id, "sample": k, "outcome": "correct" if k < i % 5 else "wrong"}
+        for i, p in enumerate(load_pool(cell.probe.dataset).train)
+        for k in range(4)
+    ]
+    tiers = {p.prompt_id: p.tier for p in load_pool(cell.probe.dataset).train}
+    return difficulty(pa.Table.from_pylist(rows), tiers, samples_per_prompt=4)
+
+
+def trained_cell(folder: Path, cell: Cell, stops: Sequence[int], monkeypatch: Any) -> Store:
+    """Run a cell of the embedded model to its end, from a new trial after each of `stops`.
+
+    Its subset is selected from `rated_pool`.
+    """
+    store = Store(str(folder / "runs"))
+    pool = load_pool(cell.probe.dataset)
+    store_subset(store, cell, rated_pool(cell))
+    rng = np.random.default_rng(0)
+    base = evaluation(cell, [*pool.test], 0, rng)
+    monkeypatch.setattr(Evaluator, "base", lambda *_: base)
+    monkeypatch.setattr(Evaluator, "evaluate", lambda self, sampler, update: empty_at(base, update))
+    for stop in (*stops, 0):
+
+        def report(values: dict[str, Any], stop: int = stop) -> None:
+            if stop and values["update"] == stop:
+                raise Killed
+
+        with pytest.raises(Killed) if stop else nullcontext():
+            run_cell(cell, store.uri, report)
+    return store
+
+
+def empty_at(base: pa.Table, update: int) -> pa.Table:
+    """The same evaluation after an update."""
+    column = pa.array([update] * base.num_rows, pa.int32())
+    return base.set_column(base.schema.get_field_index("update"), "update", column)

@@ -136,7 +136,7 @@ def refusal(folder: Path, engine: str, args: dict[str, Any], block: str = "probe
             "gpu_memory_utilisation",
             0.5,
             "unknown setting 'gpu_memory_utilisation': vLLM's EngineArgs does not have it: "
-            "remove it; did you mean 'gpu_memory_utilization'?",
+            "did you mean 'gpu_memory_utilization'?",
         ),
         ("_api_process_count", 2, "vLLM's EngineArgs does not have it"),
         ("model", "gpt2", "remove it (set hub, path or embedded on the model)"),
@@ -249,7 +249,7 @@ def test_engine_args_of_evaluate_need_an_engine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "args", "message"),
     [
-        ("Scaled", {"scale": 2, "sclae": 3}, "does not have it: remove it; did you mean 'scale'?"),
+        ("Scaled", {"scale": 2, "sclae": 3}, "does not have it: did you mean 'scale'?"),
         ("Scaled", {"device": "cpu"}, "remove it (set gpus beside engine)"),
         ("Plain", {"scale": 2}, "takes no engine_args: remove 'scale'"),
         ("Open", {"lora_rank": 2}, "remove it (set lora.r)"),

@@ -29,6 +29,7 @@ from transformers import (
     DynamicCache,
     PretrainedConfig,
     PreTrainedModel,
+    Trainer,
 )
 from transformers.cache_utils import DynamicLayer
 from trl import GRPOTrainer
@@ -37,7 +38,13 @@ from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 from cluster.ray_internals import forget_metrics
 from orchestrator.sampling.transformers_internals import PreallocatedLayer
 from orchestrator.tracking import mlflow_internals
-from orchestrator.training.trl_internals import BY_TOKENS, LiveGroupsTrainer
+from orchestrator.training.trl_internals import (
+    BROUGHT,
+    BY_TOKENS,
+    ChoosingTrainer,
+    LiveGroupsTrainer,
+    SelectedTrainer,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -144,18 +151,23 @@ def test_private_methods_take_the_parameters_that_are_passed(
 
 
 def test_trl_overrides_have_the_signatures_of_the_originals() -> None:
-    overrides = [name for name in vars(LiveGroupsTrainer) if hasattr(GRPOTrainer, name)]
-    private = [name for name in overrides if name.startswith("_") and not name.startswith("__")]
-    assert len(private) == 7
-    for name in private:
-        ours = parameters(getattr(LiveGroupsTrainer, name))
+    private = [
+        (owner, name)
+        for owner in (ChoosingTrainer, SelectedTrainer, LiveGroupsTrainer)
+        for name in vars(owner)
+        if hasattr(GRPOTrainer, name) and name.startswith("_") and not name.startswith("__")
+    ]
+    assert len(private) == 12
+    for owner, name in private:
+        ours = parameters(getattr(owner, name))
         trls = parameters(getattr(GRPOTrainer, name))
         if "of_images" in ours:  # all further ones, passed on
             assert ours[:-1] == trls[: len(ours) - 1] and trls[len(ours) - 1] == "pixel_values"
         else:
             assert ours == trls
     added = {"recorder", "max_batch", "without_dead", "independent_rows"}
-    added |= {"chooser", "rollouts", "drawn_now", "_number"}
+    added |= {"chooser", "rollouts", "drawn_now", "_number", "drawn", "live_groups", "before"}
+    added |= {"selector", "adopt", "check", "mark"}
     assert not added & set(dir(GRPOTrainer))
 
 
@@ -169,6 +181,26 @@ def test_trl_takes_drawn_rollouts_as_its_own() -> None:
     rewards = inspect.getsource(GRPOTrainer._calculate_rewards)
     assert "reward_kwargs = {key: [example[key] for example in inputs] for key in keys}" in rewards
     assert "**reward_kwargs" in rewards and '"reward"' not in rewards
+
+
+def test_trl_reads_and_writes_checkpoints_where_the_selector_adds_its_state() -> None:
+    """The state is written before the trainer's, and read when the trainer's update is known."""
+    saving = inspect.getsource(Trainer._save_checkpoint)
+    assert 'checkpoint_folder = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"' in saving
+    assert "run_dir = self._get_output_dir(trial=trial)" in saving
+    loop = inspect.getsource(Trainer._inner_training_loop)
+    assert loop.index("self._init_training_state(") < loop.index("self._prepare_for_training(")
+    assert loop.index("self._prepare_for_training(") < loop.index("on_train_begin(")
+    loading = inspect.getsource(Trainer._prepare_for_training)
+    assert "self._load_optimizer_and_scheduler(resume_from_checkpoint)" in loading
+    rewards = inspect.getsource(GRPOTrainer._calculate_rewards)
+    assert "rewards_per_func = gather(rewards_per_func)\n        return rewards_per_func" in rewards
+    source = inspect.getsource(GRPOTrainer)
+    for name in ("reward_func_names", "reward_weights", "rollout_func", "tools"):
+        assert f"self.{name} = " in source, name
+    for name in ("environment_factories", "_pending_extra_logs"):
+        assert f"self.{name} = " in source, name
+    assert BROUGHT not in source
 
 
 def test_trl_has_the_attributes_and_batch_keys_that_are_read() -> None:

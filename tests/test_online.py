@@ -2,16 +2,15 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
-from factories import evaluation, small_plan
+from factories import small_plan
 from grpo import (  # noqa: F401 (fixtures)
     GROUP,
     LIVE,
@@ -20,24 +19,21 @@ from grpo import (  # noqa: F401 (fixtures)
     gradient,
     marks_in_this_process,
     one_thread,
+    trained_cell,
 )
 from safetensors.torch import load_file
 
 from orchestrator.config.entries import PolicyEntry, build_online_policy
-from orchestrator.evaluation.evaluator import Evaluator
 from orchestrator.evaluation.groups import GroupRecorder, is_live
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.pools import load_pool
 from orchestrator.selection.candidates import history_of, next_ids
 from orchestrator.selection.stored import read_subset
-from orchestrator.selection.subsets import with_reason
-from orchestrator.storage.schema import GROUPS, SUBSET
-from orchestrator.storage.store import Store
+from orchestrator.storage.schema import GROUPS
 from orchestrator.training.online import Chooser, Rollout
 from orchestrator.training.record import CellRecord
 from orchestrator.training.rollouts import with_rewards
 from orchestrator.training.trainer import build_trainer
-from orchestrator.training.trial import run_cell
 from orchestrator.training.workers import Workers
 from policies import History, PolicyError
 from tasks import Prompt
@@ -82,7 +78,9 @@ def chooser_of(cell: Cell, answers: Sequence[str], recorder: GroupRecorder) -> C
             )
         return marks
 
-    return Chooser(cell, known(cell, prompts), prompts, recorder, row, mark)
+    assert cell.online is not None
+    history, reward = known(cell, prompts), partial(with_rewards, cell)
+    return Chooser(cell.online, history, prompts, recorder, row, mark, reward)
 
 
 def generate(rows: Sequence[dict[str, Any]]) -> list[Rollout]:
@@ -305,42 +303,6 @@ def test_groups_that_fill_a_batch_have_no_gradient(
     ]
     assert gradients[0].abs().max() > 0
     assert torch.allclose(*gradients, rtol=1e-4, atol=1e-7)
-
-
-class Killed(BaseException):
-    """Ends a trial as a kill would, as far as the store can tell."""
-
-
-def trained_cell(folder: Path, cell: Cell, stops: Sequence[int], monkeypatch: Any) -> Store:
-    """Run a cell of the embedded model to its end, from a new trial after each of `stops`."""
-    store = Store(str(folder / "runs"))
-    pool = load_pool(cell.probe.dataset)
-    rows = [
-        {"rank": i, "prompt_id": p.prompt_id, "tier": p.tier, "pass_rate": i % 5 / 4}
-        | {"n": 4, "successes": i % 5, "tied": False, "why": ""}
-        for i, p in enumerate(pool.train)
-    ]
-    subset = with_reason(pa.Table.from_pylist(rows, schema=SUBSET), cell.subset_identity)
-    store.write_table(subset, "subsets", f"{cell.subset_key}.parquet")
-    rng = np.random.default_rng(0)
-    base = evaluation(cell, [*pool.test], 0, rng)
-    monkeypatch.setattr(Evaluator, "base", lambda *_: base)
-    monkeypatch.setattr(Evaluator, "evaluate", lambda self, sampler, update: empty_at(base, update))
-    for stop in (*stops, 0):
-
-        def report(values: dict[str, Any], stop: int = stop) -> None:
-            if stop and values["update"] == stop:
-                raise Killed
-
-        with pytest.raises(Killed) if stop else nullcontext():
-            run_cell(cell, store.uri, report)
-    return store
-
-
-def empty_at(base: pa.Table, update: int) -> pa.Table:
-    """The same evaluation after an update."""
-    column = pa.array([update] * base.num_rows, pa.int32())
-    return base.set_column(base.schema.get_field_index("update"), "update", column)
 
 
 def chosen_again(cell: Cell, subset: pa.Table, groups: pa.Table) -> list[set[str]]:

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.config.entries import build_online_policy
+from orchestrator.config.entries import PolicyEntry, build_online_policy
 from orchestrator.planning.cells import Cell
 from policies import (
     History,
@@ -20,6 +20,12 @@ from policies.online import Discards
 
 
 def history_of(cell: Cell, subset: pa.Table) -> History:
+    """What is known before a cell trains: see `probed_history`."""
+    group_size = cell.batch.group_size
+    return probed_history(subset, seed=cell.seed, updates=cell.updates, group_size=group_size)
+
+
+def probed_history(subset: pa.Table, *, seed: int, updates: int, group_size: int) -> History:
     """What is known before training: the probe's counts of a subset, a row per prompt."""
     successes = pc.fill_null(subset["successes"], 0).to_numpy()
     rates = pc.fill_null(subset["pass_rate"], float("nan")).to_numpy()
@@ -32,9 +38,9 @@ def history_of(cell: Cell, subset: pa.Table) -> History:
         ids,
         np.where(unknown, 0, scorable),
         np.where(unknown, 0, successes),
-        seed=cell.seed,
-        updates=cell.updates,
-        group_size=cell.batch.group_size,
+        seed=seed,
+        updates=updates,
+        group_size=group_size,
     )
 
 
@@ -60,15 +66,19 @@ def kept_groups(policy: Discards, name: str, correct: Rows, marked: Rows) -> Boo
 
 
 def check_candidates(cell: Cell, subset: pa.Table) -> None:
-    """Let a cell's online policy choose its first prompts, and judge a group of each pass rate.
+    """As `check_choices`, of a cell's online policy if it has one."""
+    if cell.online is not None:
+        history = history_of(cell, subset.sort_by("prompt_id"))
+        check_choices(cell.online, history, cell.prompts_per_update)
+
+
+def check_choices(online: PolicyEntry, history: History, size: int) -> None:
+    """Let a policy choose the `size` first prompts, and judge a group of each pass rate.
 
     Raises PolicyError where it cannot.
     """
-    if cell.online is None:
-        return
-    name, history = cell.online.policy, history_of(cell, subset.sort_by("prompt_id"))
-    policy = build_online_policy(cell.online)
-    ids = next_ids(policy, name, history, 1, cell.prompts_per_update)
+    name, policy = online.policy, build_online_policy(online)
+    ids = next_ids(policy, name, history, 1, size)
     unknown = ids.filter(pc.invert(pc.is_in(ids, value_set=history.prompt_ids)))
     if len(unknown):
         raise PolicyError(unknown_id(name, str(unknown[0]), len(history.prompt_ids)))

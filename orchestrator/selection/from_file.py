@@ -52,7 +52,7 @@ def select_file(
         raise UserError(f"{probes[0]}: {missing:,} rows have no prompt_id: write one in every row")
     samples = rows = None
     if "pass_rate" in table.column_names and "prompt_id" in table.column_names:
-        rated = _rated(probes[0], table)
+        rated = rated_table(probes[0], table)
     else:
         _check_one_pool(probes, key, table)
         rows = _sample_rows(probes[0], table)
@@ -205,7 +205,7 @@ def _store_of(probe: Path) -> Store:
     return Store(str(folder.parent.parent))
 
 
-def _rated(probe: Path, table: pa.Table) -> pa.Table:
+def rated_table(probe: Path | str, table: pa.Table) -> pa.Table:
     """A difficulty table, with a tier for every row. Raises UserError for invalid pass rates."""
     kind = table["pass_rate"].type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):

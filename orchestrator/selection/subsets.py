@@ -128,7 +128,7 @@ def _counts(rows: pa.Table) -> Iterator[dict[str, Any]]:
 def _why(row: dict[str, Any], tied: bool) -> str:
     """The reason for one prompt, for people."""
     reason = "chosen at random among ties" if tied else "chosen by its score"
-    if row.get("n") is None:
+    if row.get("n") is None or row.get("successes") is None:
         return reason
     early = ", decided before all samples were drawn" if row.get("short") else ""
     return f"{reason}; {row['successes']} of {row['n']} samples correct{early}"

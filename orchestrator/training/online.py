@@ -6,18 +6,17 @@ drawn by Decile's decoder, and marked, before TRL sees the rest.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from accelerate.utils import gather_object
 
-from orchestrator.config.entries import build_online_policy
+from orchestrator.config.entries import PolicyEntry, build_online_policy
 from orchestrator.evaluation.groups import GroupRecorder
-from orchestrator.planning.cells import Cell
 from orchestrator.selection.candidates import kept_groups, next_ids, unknown_id
-from orchestrator.training.rollouts import MarkRollouts, fill_unmarked, with_rewards
+from orchestrator.training.rollouts import MarkRollouts, fill_unmarked
 from orchestrator.training.workers import Workers
 from policies import History, PolicyError, discards, max_draws_of
 from tasks.prompt_table import PromptTable
@@ -26,11 +25,15 @@ TrainingRow = dict[str, Any]  # of TRL's data set
 
 
 class Rollout(NamedTuple):
-    """One rollout: token ids of its prompt and of itself, and TRL's form of its text."""
+    """One rollout: token ids of its prompt and of itself, and TRL's form of its text.
+
+    `logprobs` are those of its tokens where vLLM drew it.
+    """
 
     prompt: list[int]
     ids: list[int]
     completion: Any
+    logprobs: list[float] | None = None
 
 
 class Drawn(NamedTuple):
@@ -42,6 +45,8 @@ class Drawn(NamedTuple):
 
 
 Generate = Callable[[Sequence[TrainingRow]], list[Rollout]]  # one rollout for each row
+# An update, the marks of its rollouts, groups contiguous, and G -> the marks with their `reward`.
+Reward = Callable[[int, Sequence[dict[str, Any]], int], list[dict[str, Any]]]
 
 
 class Generation(NamedTuple):
@@ -58,24 +63,24 @@ class Generation(NamedTuple):
 
 @dataclass
 class Chooser:
-    """Chooses the prompts of every update of a cell.
+    """Chooses the prompts of every update.
 
     `prompts` are those of `history`, in its order; `row` makes a prompt a row of TRL's data set;
-    `mark` marks the rollouts that are drawn here.
+    `mark` marks the rollouts that are drawn here, and `reward` adds what training rewards.
     """
 
-    cell: Cell
+    online: PolicyEntry
     history: History
     prompts: PromptTable
     groups: GroupRecorder
     row: Callable[[Any], TrainingRow]
     mark: MarkRollouts
+    reward: Reward
+    workers: Workers = field(default_factory=Workers)
 
     def __post_init__(self) -> None:
-        assert self.cell.online is not None
-        self.name = self.cell.online.policy
-        self.policy = build_online_policy(self.cell.online)
-        self.workers = Workers.of(self.cell)
+        self.name = self.online.policy
+        self.policy = build_online_policy(self.online)
         self._known = [0, 0]  # groups of the record that the history has
 
     def batch(self, update: int, rows: int, generate: Generate) -> Generation:
@@ -145,7 +150,7 @@ class Chooser:
         rollouts = generate(own)
         marks = self.mark([r.completion for r in rollouts], [r.ids for r in rollouts], own)
         drawn = gather_object([*map(Drawn, own, rollouts, marks)])
-        rewarded = with_rewards(self.cell, update, [each.mark for each in drawn], g)
+        rewarded = self.reward(update, [each.mark for each in drawn], g)
         drawn = [each._replace(mark=mark) for each, mark in zip(drawn, rewarded, strict=True)]
         groups = [drawn[start : start + g] for start in range(0, len(drawn), g)]
         outcomes = [[each.mark["outcome"] for each in group] for group in groups]

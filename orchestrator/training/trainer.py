@@ -18,8 +18,9 @@ from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import eos_ids
 from orchestrator.training.online import Chooser
 from orchestrator.training.record import CellRecord
-from orchestrator.training.rollouts import Decoder, marker, reward_function
+from orchestrator.training.rollouts import Decoder, marker, reward_function, with_rewards
 from orchestrator.training.trl_internals import LiveGroupsTrainer
+from orchestrator.training.workers import Workers
 from policies import History
 from tasks import Prompt, Task
 from tasks.prompt_table import PromptTable
@@ -100,7 +101,11 @@ def build_trainer(
         trainer.decoder = Decoder(trainer.model, tokenizer, trainer.eos_token_ids, cell)
     if history is not None:
         row, prompts = partial(training_row, task), PromptTable.of(subset)
-        trainer.chooser = Chooser(cell, history, prompts, record.groups, row, mark)
+        assert cell.online is not None
+        reward, workers = partial(with_rewards, cell), Workers.of(cell)
+        trainer.chooser = Chooser(
+            cell.online, history, prompts, record.groups, row, mark, reward, workers
+        )
     return trainer
 
 

@@ -11,17 +11,22 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 # TRL imports mlflow for a profile that Decile does not log: a second at the start of every cell.
 os.environ.setdefault("DISABLE_MLFLOW_INTEGRATION", "TRUE")
 
 import torch
+from accelerate.utils import gather_object
 from torch.utils.data import Sampler
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer  # type: ignore[attr-defined]
+from trl.trainer.utils import RepeatSampler
 
 from orchestrator.evaluation.groups import GroupRecorder, correctness, is_live
 from orchestrator.sampling.transformers_internals import scales_with_length
+from orchestrator.storage.errors import UserError
 from orchestrator.training.online import Chooser, Rollout, TrainingRow
 from orchestrator.training.rollouts import Decoder, own_rows
 from orchestrator.training.shortcuts import (
@@ -66,7 +71,184 @@ class EpochOrder(Sampler[int]):
 log = logging.getLogger(__name__)
 
 
-class LiveGroupsTrainer(GRPOTrainer):
+class ChoosingTrainer(GRPOTrainer):
+    """TRL's GRPO on the prompts that a chooser chooses when a generation begins.
+
+    TRL's sampler cannot choose them: the loader and the trainer read ahead, before the groups of
+    the last update have their rewards.
+    """
+
+    chooser: Chooser | None = None  # None: TRL's loader orders the prompts
+    rollouts: list[Rollout] | None = None  # drawn before TRL asks for them
+    drawn: Sequence[tuple[str, int]] = ()  # prompt_id and number in the group of each
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        inner = super()._get_train_sampler(dataset)
+        ordered = isinstance(inner, RepeatSampler) and inner.shuffle
+        return EpochOrder(inner) if ordered else inner
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        model: Any = self.model
+        if not model.training:
+            return super()._generate_and_score_completions(inputs)
+        kept: list[bool] | None = None
+        if self.chooser:
+            update = self.state.global_step + 1
+            inputs, self.rollouts, kept = self.chooser.batch(update, len(inputs), self.drawn_now)
+        self._number(inputs)
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        live = self.live_groups(kept)
+        return output if live is None else self.without_dead(output, live)
+
+    def live_groups(self, kept: list[bool] | None) -> list[bool] | None:
+        """Which groups of all workers to train on; None for all. `kept`: what the chooser keeps."""
+        return None if kept is None or all(kept) else kept
+
+    def _number(self, inputs: Sequence[TrainingRow]) -> None:
+        """Number this worker's rows in their groups."""
+        first: int = self.accelerator.process_index * len(inputs)
+        group_size: Any = self.num_generations
+        self.drawn = [(row["prompt_id"], i % group_size) for i, row in enumerate(inputs, first)]
+
+    def drawn_now(self, inputs: Sequence[TrainingRow]) -> list[Rollout]:
+        """One rollout for each of this worker's rows."""
+        self._number(inputs)
+        drawn = super()._generate([row["prompt"] for row in inputs])
+        prompts, ids, _, completions, logprobs, *_ = drawn
+        logprobs = logprobs or [None] * len(ids)
+        return [Rollout(*each) for each in zip(prompts, ids, completions, logprobs, strict=True)]
+
+    def _generate(self, prompts: Any) -> Any:
+        """The rollouts that were drawn already, or as in TRL."""
+        drawn, self.rollouts = self.rollouts, None
+        if drawn is None:
+            return super()._generate(prompts)
+        prompt_ids, ids, completions, logprobs = (list(part) for part in zip(*drawn, strict=True))
+        of_tokens = None if None in logprobs else logprobs
+        return prompt_ids, ids, None, completions, of_tokens, {}, None, []
+
+    def without_dead(self, output: dict[str, Any], live: Sequence[bool]) -> dict[str, Any]:
+        """A scored generation with the tokens of dead groups masked out of the loss.
+
+        `live` holds one entry per group of all workers. The mask is TRL's for tokens that a tool
+        wrote: the model still reads them, so no log-probability changes.
+        """
+        completion_mask = output["completion_mask"]
+        group_size: Any = self.num_generations
+        rows = torch.tensor(live, device=completion_mask.device).repeat_interleave(group_size)
+        own = rows[own_rows(len(completion_mask))]
+        mask = own.unsqueeze(1) * output.get("tool_mask", completion_mask)
+        tokens = self.accelerator.gather((completion_mask * mask).sum()).sum()
+        share = torch.tensor(sum(live) / len(live))
+        return output | {"tool_mask": mask, "num_items_in_batch": tokens, "live_share": share}
+
+    def _compute_loss(self, model: Any, inputs: Inputs) -> torch.Tensor:
+        """TRL's loss of the groups to train on."""
+        share = float(inputs.get("live_share", 1.0))
+        if share in (0.0, 1.0) or self.loss_type in BY_TOKENS:
+            return super()._compute_loss(model, inputs)
+        beta, advantages = self.beta, inputs["advantages"]
+        # The loss is linear in both; scaling them leaves an entropy bonus alone.
+        self.beta = beta / share
+        try:
+            return super()._compute_loss(model, inputs | {"advantages": advantages / share})
+        finally:
+            self.beta = beta
+
+
+BROUGHT = "decile_rewards"  # the column of rows whose rollouts were drawn, and rewarded, before
+
+
+class Selector(Protocol):
+    """What chooses the prompts of a trainer that is not Decile's own."""
+
+    groups: GroupRecorder
+
+    def marks(
+        self,
+        rows: Sequence[TrainingRow],
+        rewards: Sequence[Sequence[float]],
+        ids: Sequence[Sequence[int]],
+    ) -> list[dict[str, Any]]:
+        """Marks of rollouts for the record, by their rewards per function (nan: None)."""
+
+    def save(self, folder: Path) -> None:
+        """Write the state to a checkpoint."""
+
+    def load(self, folder: Path) -> None:
+        """Read the state of a checkpoint. Raises UserError where that is impossible."""
+
+
+class SelectedTrainer(ChoosingTrainer):
+    """A trainer of the user's own that a selector was attached to.
+
+    Its groups are recorded with the rewards of its own functions. A checkpoint has the selector's
+    state before it has the trainer's, so that one that can be resumed has both.
+    """
+
+    selector: Selector
+
+    @classmethod
+    def check(cls, trainer: Any) -> None:
+        """Raise UserError for what is no GRPOTrainer, or has a selector."""
+        if not isinstance(trainer, GRPOTrainer) or isinstance(trainer, ChoosingTrainer):
+            reason = "has a selector" if isinstance(trainer, cls) else "is no trl.GRPOTrainer"
+            name = type(trainer).__name__
+            raise UserError(f"attach: this {name} {reason}: pass a new GRPOTrainer")
+
+    @classmethod
+    def adopt(cls, trainer: Any, selector: Selector) -> None:
+        """Give an existing trainer this class in front of its own."""
+        own = type(trainer)
+        trainer.__class__ = type(own.__name__, (cls, own), {})
+        trainer.selector = selector
+
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
+    ) -> torch.Tensor:
+        """As in TRL, recorded; those of rollouts that were rewarded already are not paid twice."""
+        model: Any = self.model
+        if model.training and BROUGHT in inputs[0]:
+            self._pending_extra_logs.clear()  # with the rows of discarded groups
+            brought = torch.tensor([row[BROUGHT] for row in inputs], device=self.accelerator.device)
+            return self.accelerator.gather(brought)
+        rewards: torch.Tensor = super()._calculate_rewards(
+            inputs, prompts, completions, completion_ids_list
+        )
+        if model.training:
+            own = rewards[own_rows(len(inputs))].tolist()
+            marks = gather_object(self.selector.marks(inputs, own, completion_ids_list))
+            group_size: Any = self.num_generations
+            self.selector.groups.add(self.state.global_step + 1, marks, group_size)
+        return rewards
+
+    def mark(
+        self,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]],
+        rows: Sequence[Any],
+    ) -> list[dict[str, Any]]:
+        """Marks of rollouts that the chooser drew; the rows then bring their rewards."""
+        prompts = [row["prompt"] for row in rows]
+        every = super()._calculate_rewards(rows, prompts, completions, completion_ids)
+        own = every[own_rows(len(rows))].tolist()
+        for row, rewards in zip(rows, own, strict=True):
+            row[BROUGHT] = rewards
+        return self.selector.marks(rows, own, completion_ids)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial))
+            self.selector.save(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        super()._save_checkpoint(model, trial)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+        if checkpoint is not None:
+            self.selector.load(Path(checkpoint))
+        super()._load_optimizer_and_scheduler(checkpoint)
+
+
+class LiveGroupsTrainer(ChoosingTrainer):
     """TRL's GRPO in less time, with its gradients to rounding.
 
     Decile's decoder draws the rollouts, rows that cannot move the weights are not computed, and a
@@ -86,9 +268,7 @@ class LiveGroupsTrainer(GRPOTrainer):
         super().__init__(**kwargs)
         self.recorder = recorder
         self.decoder: Decoder | None = None  # None: TRL draws the rollouts
-        self.drawn: list[tuple[str, int]] = []  # prompt_id and number in the group of each
-        self.chooser: Chooser | None = None  # None: TRL's loader orders the prompts
-        self.rollouts: list[Rollout] | None = None  # drawn before TRL asks for them
+        self.before = 0  # groups of the record when this generation began
         self.why_padded: str | None = None  # why rows do not share prompts; None: not yet known
         self.notes: list[str] = []  # for the user: what is left to TRL, and why
         self.max_batch = sys.maxsize  # completions generated at once
@@ -100,9 +280,6 @@ class LiveGroupsTrainer(GRPOTrainer):
         tags: str | list[str] | None = None,
     ) -> None:
         """Nothing: a finished cell gets its own README.md (`training.model_card`)."""
-
-    def _get_train_sampler(self, dataset: Any = None) -> EpochOrder:
-        return EpochOrder(super()._get_train_sampler(dataset))
 
     def _generate_single_turn(
         self,
@@ -184,60 +361,23 @@ class LiveGroupsTrainer(GRPOTrainer):
         ]
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        recorded = len(self.recorder.rows) if self.recorder else 0
-        group_size: Any = self.num_generations
-        model: Any = self.model
-        kept: list[bool] | None = None
-        if self.chooser and model.training:
-            update = self.state.global_step + 1
-            inputs, self.rollouts, kept = self.chooser.batch(update, len(inputs), self.drawn_now)
-        first = self._number(inputs)
+        self.before = len(self.recorder.rows) if self.recorder else 0
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        model: Any = self.model
         if not model.training:
             return output
+        group_size: Any = self.num_generations
+        first = self.accelerator.process_index * len(inputs)
         rows = torch.arange(first, first + len(inputs), device=output["advantages"].device)
-        output |= {"row": rows, "group": rows // group_size}
+        return output | {"row": rows, "group": rows // group_size}
+
+    def live_groups(self, kept: list[bool] | None) -> list[bool] | None:
+        """Given a recorder, those whose correctness differs."""
         if self.recorder is None:
-            return output if kept is None or all(kept) else self.without_dead(output, kept)
-        outcomes = [row["outcomes"] for row in self.recorder.rows[recorded:]]
+            return super().live_groups(kept)
+        outcomes = [row["outcomes"] for row in self.recorder.rows[self.before :]]
         live = [is_live(correctness(each)) for each in outcomes]
-        return self.without_dead(output, live + [False] * (len(kept or live) - len(live)))
-
-    def _number(self, inputs: Sequence[TrainingRow]) -> int:
-        """Number this worker's rows in their groups; returns its first among those of all."""
-        first: int = self.accelerator.process_index * len(inputs)
-        group_size: Any = self.num_generations
-        self.drawn = [(row["prompt_id"], i % group_size) for i, row in enumerate(inputs, first)]
-        return first
-
-    def drawn_now(self, inputs: Sequence[TrainingRow]) -> list[Rollout]:
-        """One rollout for each of this worker's rows."""
-        self._number(inputs)
-        prompts, ids, _, completions, *_ = super()._generate([row["prompt"] for row in inputs])
-        return [Rollout(*each) for each in zip(prompts, ids, completions, strict=True)]
-
-    def _generate(self, prompts: Any) -> Any:
-        """The rollouts that were drawn already, or as in TRL."""
-        drawn, self.rollouts = self.rollouts, None
-        if drawn is None:
-            return super()._generate(prompts)
-        prompt_ids, ids, completions = (list(part) for part in zip(*drawn, strict=True))
-        return prompt_ids, ids, None, completions, None, {}, None, []
-
-    def without_dead(self, output: dict[str, Any], live: Sequence[bool]) -> dict[str, Any]:
-        """A scored generation with the tokens of dead groups masked out of the loss.
-
-        `live` holds one entry per group of all workers. The mask is TRL's for tokens that a tool
-        wrote: the model still reads them, so no log-probability changes.
-        """
-        completion_mask = output["completion_mask"]
-        group_size: Any = self.num_generations
-        rows = torch.tensor(live, device=completion_mask.device).repeat_interleave(group_size)
-        own = rows[own_rows(len(completion_mask))]
-        mask = own.unsqueeze(1) * output.get("tool_mask", completion_mask)
-        tokens = self.accelerator.gather((completion_mask * mask).sum()).sum()
-        share = torch.tensor(sum(live) / len(live))
-        return output | {"tool_mask": mask, "num_items_in_batch": tokens, "live_share": share}
+        return live + [False] * (len(kept or live) - len(live))
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -301,7 +441,7 @@ class LiveGroupsTrainer(GRPOTrainer):
         What TRL logs of a part of the rows is logged as `live_rows/…`.
         """
         if "row" not in inputs:
-            return self._loss_of_live_groups(model, inputs)
+            return super()._compute_loss(model, inputs)
         rows = rows_of(inputs, inputs["kept"]) if "kept" in inputs else inputs
         if not len(rows["row"]):
             # An optimizer skips weights without gradients; here they are 0, as in TRL.
@@ -310,24 +450,12 @@ class LiveGroupsTrainer(GRPOTrainer):
         if self.pad_to_multiple_of is None and not scales_with_length(self.model):
             rows = cut(rows)
         if self.beta or not self.independent_rows:
-            return self._loss_of_live_groups(model, rows) * share_of(rows, inputs, self.loss_type)
+            return super()._compute_loss(model, rows) * share_of(rows, inputs, self.loss_type)
         every, self._metrics["train"] = self._metrics["train"], defaultdict(list)
         try:
-            loss = self._loss_of_live_groups(model, rows)
+            loss = super()._compute_loss(model, rows)
         finally:
             ours, self._metrics["train"] = self._metrics["train"], every
         for name, values in ours.items():
             every[f"live_rows/{name}"] += values
         return loss * share_of(rows, inputs, self.loss_type)
-
-    def _loss_of_live_groups(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        share = float(inputs.get("live_share", 1.0))
-        if share in (0.0, 1.0) or self.loss_type in BY_TOKENS:
-            return super()._compute_loss(model, inputs)
-        beta, advantages = self.beta, inputs["advantages"]
-        # The loss is linear in both; scaling them leaves an entropy bonus alone.
-        self.beta = beta / share
-        try:
-            return super()._compute_loss(model, inputs | {"advantages": advantages / share})
-        finally:
-            self.beta = beta
