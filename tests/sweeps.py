@@ -184,8 +184,7 @@ def plan_of(file: Path) -> Plan:
 
 def store_of(file: Path) -> Store:
     """The store of a file's sweep."""
-    storage = load_config(file).config.storage
-    return Store(storage if "://" in storage else str(file.parent / storage))
+    return Store(load_config(file).config.storage)
 
 
 def groups(store: Store, cell_id: str) -> pa.Table:

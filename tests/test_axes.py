@@ -63,7 +63,7 @@ def refusal(folder: Path, axes: str) -> str:
     [
         ("grpo.beta: [0, x]", 9, "grid.grpo.beta.1: beta is 'x': write a number, such as 0.0"),
         ("grpo.beta:\n        - 0\n        - -1", 11, "beta is -1: write at least 0"),
-        ("grpo.bta: [0]", 9, "TRL's GRPOConfig does not have it: remove it; did you mean 'beta'?"),
+        ("grpo.bta: [0]", 9, "TRL's GRPOConfig does not have it: did you mean 'beta'?"),
         ("beta: [0]", 9, "unknown axis 'beta': write one of model,"),
         ("beta: [0]", 9, "did you mean 'grpo.beta'?"),
         ("polcy: [hard]", 9, "did you mean 'policy'?"),

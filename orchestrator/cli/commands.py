@@ -111,12 +111,11 @@ def probe(arguments: argparse.Namespace) -> int:
 def report(arguments: argparse.Namespace) -> int:
     """Print the results table and write the HTML page."""
     from orchestrator.report.analysis import analyse
-    from orchestrator.report.render import check_page, terminal_report, write_page
+    from orchestrator.report.render import own_page, terminal_report, write_page
     from orchestrator.report.sections.page import sweep_page
 
     plan, store = _open(arguments)
-    page = arguments.out or Path(f"report-{plan.name}.html")
-    check_page(plan, page)
+    page = own_page(plan, arguments.out or Path(f"report-{plan.name}.html"))
     analysis = analyse(plan, store)
     print(terminal_report(analysis, output_width(), arguments.paper))
     write_page(sweep_page(analysis, arguments.paper), page)

@@ -68,16 +68,21 @@ def page_html(page: Page, source: str = "") -> str:
     return render("page.html", page=page, version=__version__, source=source)
 
 
-def check_page(plan: Plan, page: Path) -> None:
-    """Raise UserError unless the page can be written, and replaces none of another file."""
-    check_output(page)
-    with suppress(OSError):
-        head = page.read_bytes()[:4_000].decode(errors="replace")
-        source = re.search(r'<meta name="decile-experiments" content="([^"]*)">', head)
-        if source and html.unescape(source[1]) != _relative(plan.source.file, page):
-            raise UserError(
-                f"{page} is the page of {source[1]}: write --out with another name, or delete it"
-            )
+def own_page(plan: Plan, page: Path) -> Path:
+    """The page, or one named after the experiments file, too, where it is that of another file.
+
+    Raises UserError where it cannot be written, or both are pages of other files.
+    """
+    for file in (page, page.with_stem(f"{page.stem}-{plan.source.file.stem}")):
+        check_output(file)
+        head = b""
+        with suppress(OSError):
+            head = file.read_bytes()[:4_000]
+        source = re.search(rb'<meta name="decile-experiments" content="([^"]*)">', head)
+        name = html.unescape(source[1].decode(errors="replace")) if source else ""
+        if name in ("", _relative(plan.source.file, file)):
+            return file
+    raise UserError(f"{page} is the page of another file: write --out with another name")
 
 
 def _relative(file: Path, page: Path) -> str:
@@ -187,7 +192,7 @@ def as_text(table: Table, width: int | None = None) -> str:
 
 def check_outputs(plan: Plan, page: Path) -> None:
     """Raise UserError unless the page and the tables beside it can be written."""
-    check_page(plan, page)
+    own_page(plan, page)
     for spec in training_probes(plan):
         check_output(table_file(plan, spec, page))
 
@@ -195,8 +200,8 @@ def check_outputs(plan: Plan, page: Path) -> None:
 def save_report(plan: Plan, store: Store, page: Path, width: int | None = None) -> str:
     """Write the page and the difficulty tables; returns the report in short."""
     report = probe_report(plan, store, page)
-    write_page(report, page)
-    files = [page]
+    files = [own_page(plan, page)]
+    write_page(report, files[0])
     for pool in report.pools:
         if pool.complete:
             file = table_file(plan, pool.spec, page)

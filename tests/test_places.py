@@ -1,0 +1,101 @@
+"""Where files are: paths of experiments.yaml, pages of several files in one folder, the storage."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from sweeps import NAME, experiments
+
+from orchestrator.cli.main import main
+from orchestrator.config.catalog import load_config
+from orchestrator.planning.plan import make_plan
+from orchestrator.report.content import Page
+from orchestrator.report.render import own_page, write_page
+from orchestrator.storage.errors import UserError
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder `sub` with an experiments file and its questions; the current folder is above."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    file = experiments(tmp_path / "sub")
+    content = yaml.safe_load(file.read_text())
+    options = {"train": "train.jsonl", "test": "test.jsonl"}
+    content["datasets"]["few"] = {"task": "file", "options": options}
+    file.write_text(yaml.safe_dump(content))
+    for split, numbers in (("train", range(64)), ("test", range(64, 80))):
+        rows = [json.dumps({"question": f"What is {n} + 1?", "answer": n + 1}) for n in numbers]
+        (file.parent / f"{split}.jsonl").write_text("\n".join(rows))
+    return file.relative_to(tmp_path)
+
+
+def test_paths_are_relative_to_the_file(project: Path) -> None:
+    source = load_config(project)
+    assert source.config.storage == "sub/runs"
+    assert len(make_plan(source, NAME).pools["few"].train) == 64
+    assert source.warnings(NAME) == []
+    ids = [cell.cell_id for cell in make_plan(source, NAME).cells]
+    absolute = load_config(project.resolve())
+    assert [cell.cell_id for cell in make_plan(absolute, NAME).cells] == ids
+
+
+def test_a_path_that_exists_in_the_current_folder_only_is_read_there_with_a_note(
+    project: Path,
+) -> None:
+    project.with_name("train.jsonl").rename("train.jsonl")
+    project.with_name("runs").rename("runs")
+    source = load_config(project)
+    assert source.config.storage == "./runs"
+    assert len(make_plan(source, NAME).pools["few"].train) == 64
+    storage, train = source.warnings(NAME)
+    assert storage.startswith(f"note: {project}:") and "storage: paths are relative to" in storage
+    assert "datasets.few.options.train" in train and "'train.jsonl' exists in the current" in train
+    project.with_name("runs").mkdir()
+    assert load_config(project).config.storage == "sub/runs", "the file's own folder comes first"
+
+
+def test_options_shared_by_an_alias_are_resolved_once(project: Path) -> None:
+    content = yaml.safe_load(project.read_text())
+    content["datasets"]["two"] = content["datasets"]["few"]  # dumped as an alias
+    project.write_text(yaml.safe_dump(content))
+    assert "*id" in project.read_text()
+    options = [load_config(project).config.datasets[name].options for name in ("few", "two")]
+    assert options == [{"train": "sub/train.jsonl", "test": "sub/test.jsonl"}] * 2
+
+
+@pytest.mark.parametrize("path", ["~/runs", "s3://bucket/runs", "/data/runs"])
+def test_other_paths_stay_as_they_are(project: Path, path: str) -> None:
+    project.write_text(project.read_text().replace("storage: ./runs", f"storage: {path}"))
+    assert load_config(project).config.storage == path
+
+
+def test_a_page_of_another_file_is_not_replaced(project: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(project.read_text().replace("train.jsonl", "sub/train.jsonl"))
+    other.write_text(other.read_text().replace(": test.jsonl", ": sub/test.jsonl"))
+    one, two = (make_plan(load_config(file), NAME) for file in (project, other))
+    page = Path("report-x.html")
+    assert own_page(one, page) == page
+    write_page(Page("x", "", "", (), file=one.source.file), page)
+    assert own_page(one, page) == page, "its own page is replaced"
+    assert own_page(two, page) == Path("report-x-other.html")
+    write_page(Page("x", "", "", (), file=tmp_path / "third.yaml"), Path("report-x-other.html"))
+    with pytest.raises(UserError, match="report-x.html is the page of another file: write --out"):
+        own_page(two, page)
+
+
+def test_plan_says_what_a_run_would_lack(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = yaml.safe_load(project.read_text())
+    content["experiments"][NAME] |= {"resources": {"gpus": 1}}
+    content["experiments"][NAME]["evaluate"]["every"] = 13
+    project.write_text(yaml.safe_dump(content))
+    arguments = ["plan", str(project), "-e", NAME, "--storage", "/proc/none", "--json"]
+    assert main(arguments) == 0
+    every, storage, gpus = json.loads(capsys.readouterr().out)["notes"]
+    assert "every is 13, but there are 12 updates: only the base model and the last" in every
+    assert "storage /proc/none cannot be written" in storage
+    assert "a trial needs GPUs, and this machine has none" in gpus
+    assert main([*arguments, "--gpus", "1"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["notes"]) == 2
