@@ -9,7 +9,15 @@ from typing import Any
 from orchestrator import __version__
 
 # Where each public name is defined.
-_MODULES: dict[str, str] = {}
+_MODULES = {
+    "Experiment": "decile.experiments",
+    "Probe": "decile.probes",
+    "Results": "decile.results",
+    "Subset": "decile.probes",
+    "UserError": "decile.errors",
+    "load": "decile.experiments",
+    "probe": "decile.experiments",
+}
 
 __all__ = ["__version__", *_MODULES]
 

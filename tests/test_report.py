@@ -37,6 +37,7 @@ from orchestrator.report.render import (
 )
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections import figures, tables
+from orchestrator.report.sections.figures import new_axes
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import SINGLE_SEED, FamilyVerdict, family_verdict
 from orchestrator.stats.inference import Effect, pooled_spread
@@ -429,7 +430,7 @@ def test_a_long_table_is_folded_with_its_length() -> None:
 def test_tables_and_figures_are_files_with_unique_names() -> None:
     table = Table("A <b> %", ("x, y",), [('"a/b" [<1]',)])
     assert list(csv.reader(table.csv.splitlines())) == [["x, y"], ['"a/b" [<1]']]
-    figure = Figure("Model 1.5B & more: what it is", lambda: '<svg viewBox="0 0 1 1"></svg>')
+    figure = Figure("Model 1.5B & more: what it is", lambda: new_axes()[0])
     assert list(by_file_name([table, table])) == ["a_b_pct", "a_b_pct_2"]
     assert list(by_file_name([figure])) == ["model_1_5b_more"]
     svg = ET.fromstring(figure.file)

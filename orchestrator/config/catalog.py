@@ -205,9 +205,16 @@ class LoadedConfig:
         )
 
 
-def load_config(file: Path) -> LoadedConfig:
+def load_config(file: str | Path) -> LoadedConfig:
     """Read and validate a file of experiments. Raises UserError for the first mistake."""
-    content, lines = load(file)
+    return validated(Path(file), *load(Path(file)))
+
+
+def validated(file: Path, content: Any, lines: dict[YamlPath, int]) -> LoadedConfig:
+    """Validate what a file contains; `lines` are empty for one that was not written.
+
+    Raises UserError for the first mistake.
+    """
     if not isinstance(content, dict):
         raise UserError(f"{file}:1: not a mapping: write storage, models and experiments")
     try:
@@ -223,7 +230,8 @@ def load_config(file: Path) -> LoadedConfig:
 
 def _error_at(file: Path, lines: dict[YamlPath, int], path: YamlPath, message: str) -> UserError:
     place = ".".join(shortened(str(part))[1:-1] for part in path)
-    return UserError(f"{file}:{line_of(path, lines)}: {place}: {message}")
+    where = f"{file}:{line_of(path, lines)}" if lines else file
+    return UserError(f"{where}: {place}: {message}")
 
 
 def json_schema() -> dict[str, Any]:

@@ -45,6 +45,12 @@ VERL = pa.schema(
         ),
     }
 )
+OPENRLHF = pa.schema(
+    {"datasource": pa.string(), "input": _MESSAGES, "label": pa.string(), **_COMMON}
+)
+PRIME_RL = pa.schema(
+    {"example_id": pa.int64(), "task": pa.string(), **{f.name: f.type for f in VERIFIERS}}
+)
 Row = dict[str, Any]
 
 
@@ -110,11 +116,25 @@ def _verl(item: ExportedPrompt, task: str) -> Row:
     }
 
 
+def _openrlhf(item: ExportedPrompt, task: str) -> Row:
+    """With its options --input_key input --label_key label --apply_chat_template, which takes chat
+    messages. `datasource` reaches the reward function; no built-in reward has that name."""
+    label = {"datasource": f"decile/{task}", "label": item.prompt.answer}
+    return {**label, "input": item.messages, **item.common()}
+
+
+def _prime_rl(item: ExportedPrompt, task: str) -> Row:
+    """The rows of a verifiers environment, which prime-rl trains on, with what it adds otherwise."""
+    return {"example_id": item.rank, "task": f"decile/{task}", **_verifiers(item, task)}
+
+
 LAYOUTS: Mapping[str, Layout] = {
     "jsonl": Layout(JSONL, (".jsonl",), _jsonl),
     "trl": Layout(TRL, (".jsonl", ".parquet"), _trl),
     "verl": Layout(VERL, (".parquet",), _verl),
     "verifiers": Layout(VERIFIERS, (".jsonl", ".parquet"), _verifiers),
+    "openrlhf": Layout(OPENRLHF, (".jsonl", ".parquet"), _openrlhf),
+    "prime-rl": Layout(PRIME_RL, (".jsonl", ".parquet"), _prime_rl),
 }
 
 
@@ -127,28 +147,30 @@ def export_layout(name: str, out: Path) -> Layout:
 
 
 def export_subset(
-    subset: pa.Table | Path,
+    subset: pa.Table | str | Path,
     prompts: Iterable[Prompt],
     task: Task,
     layout: str,
-    out: Path,
+    out: str | Path,
     provenance: Mapping[str, Any] | None = None,
+    card: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> dict[str, Any]:
     """Write the subset (schema SUBSET, or its file) in a trainer's layout; returns its provenance.
 
     `prompts` has the texts: a task's pool, or `prompts_of` an import. Rows are ordered by rank.
     `out`.provenance.json is written too: the subset's reason (policy, size, seed, ties, probe),
     task, marker, prompt template, `provenance`, and the sha256 of `out` and of the subset's file.
-    The texts are `task.messages`, so that training uses the prompts of the probe. Raises TaskError,
+    `card`, given this, is the text of `out`.card.md. The texts are `task.messages`, so that training uses the prompts of the probe. Raises TaskError,
     and UserError where `out` cannot be written.
     """
-    shape = export_layout(layout, out)
+    out = Path(out)
+    export_layout(layout, out)
     file = {}
-    if isinstance(subset, Path):
-        path, subset = subset, read_subset_file(subset)
+    if not isinstance(subset, pa.Table):
+        path, subset = Path(subset), read_subset_file(Path(subset))
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         file = {"file": f"{path.name} sha256:{digest}"}
-    exported = _exported_prompts(subset, prompts, task)
+    table = exported_table(subset, prompts, task, layout)
     origin = {
         "layout": layout,
         "rows": subset.num_rows,
@@ -163,15 +185,25 @@ def export_subset(
         **file,
         **(provenance or {}),
     }
-    table = pa.Table.from_pylist([shape.row(item, task.name) for item in exported], shape.schema)
     data = _bytes(table, origin, out)
     origin["sha256"] = hashlib.sha256(data).hexdigest()
     store = Store(str(out.parent))
     # The provenance first, so that no exported file is ever without one.
     text = json.dumps(origin, indent=2, sort_keys=True)
     store.write_bytes(text.encode(), f"{out.name}.provenance.json")
+    if card:
+        store.write_bytes(card(origin).encode(), f"{out.name}.card.md")
     store.write_bytes(data, out.name)
     return origin
+
+
+def exported_table(
+    subset: pa.Table, prompts: Iterable[Prompt], task: Task, layout: str
+) -> pa.Table:
+    """The rows of `export_subset` in a layout. Raises TaskError."""
+    shape = LAYOUTS[layout]
+    exported = _exported_prompts(subset, prompts, task)
+    return pa.Table.from_pylist([shape.row(item, task.name) for item in exported], shape.schema)
 
 
 def read_subset_file(file: Path) -> pa.Table:

@@ -16,12 +16,12 @@ import pyarrow as pa
 from orchestrator import __version__
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import outcome_counts
-from orchestrator.planning.plan import Plan
+from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.probing.probe_folder import PROBE, SPLIT
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.content import Page, Paragraph, Section, Table, one_line
 from orchestrator.report.layout import table_text, wrapped
-from orchestrator.report.probe_analysis import PoolAnalysis, training_probes
+from orchestrator.report.probe_analysis import PoolAnalysis
 from orchestrator.report.sections import tables
 from orchestrator.report.sections.page import paper_a
 from orchestrator.report.sections.pool import (

@@ -58,7 +58,7 @@ def select_file(
         rows = _sample_rows(probes[0], table)
         samples = int(pc.max(rows["sample"]).as_py()) + 1
         rated = difficulty(rows, samples_per_prompt=samples)
-    request = SubsetRequest(rule, _size(budget, rated.num_rows), seed, samples=samples)
+    request = SubsetRequest(rule, size_of(budget, rated.num_rows), seed, samples=samples)
     if rows is not None and pc.any(rated["short"]).as_py():
         _check_certain(probes[0], rows, rated, request)
     chosen, why = select(rated, request)
@@ -269,7 +269,7 @@ def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: Subset
         )
 
 
-def _size(budget: str, pool: int) -> int:
+def size_of(budget: str, pool: int) -> int:
     """`0.1` is a share of the pool, `80` a count."""
     try:
         return int(budget) if budget.isdigit() else int(float(budget) * pool + 1e-9)
