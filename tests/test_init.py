@@ -16,13 +16,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cli.init import REVISIONS, choose_model, slug
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.yaml_lines import load
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.embedded import EMBEDDED
+from orchestrator.pipeline.own_data import REVISIONS, choose_model, slug
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import cells_of
 from orchestrator.planning.plan import Plan, make_plan
@@ -283,7 +283,7 @@ def test_a_hundred_columns_need_names(capsys: pytest.CaptureFixture[str]) -> Non
         (("--output", "/proc/x.yaml"), "cannot be written"),
         (("--model", "no model"), "is not a model: write a Hub id such as"),
         (("--model", "."), "the folder has no config.json"),
-        (("--model", "owner/unknown"), "write --model owner/unknown@COMMIT"),
+        (("--model", "owner/unknown"), "write owner/unknown@COMMIT"),
         (("--model", "owner/unknown@main"), "is not a model"),
         (("--model", "x" * 5_000), "is not a model"),
     ],

@@ -41,7 +41,7 @@ def export_selected(
     ]
     command = shlex.join(["decile", "export", str(probe.plan.source.file), *arguments])
 
-    def text(origin: Mapping[str, Any]) -> str:
+    def text(origin: Mapping[str, Any], subset: pa.Table) -> str:
         return data_card(origin, subset, pool_table, probe.spec, command)
 
     return export_subset(

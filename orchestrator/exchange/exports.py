@@ -124,7 +124,7 @@ def _openrlhf(item: ExportedPrompt, task: str) -> Row:
 
 
 def _prime_rl(item: ExportedPrompt, task: str) -> Row:
-    """The rows of a verifiers environment, which prime-rl trains on, with what it adds otherwise."""
+    """The rows of a verifiers environment, as prime-rl reads them, with its own ids."""
     return {"example_id": item.rank, "task": f"decile/{task}", **_verifiers(item, task)}
 
 
@@ -153,15 +153,16 @@ def export_subset(
     layout: str,
     out: str | Path,
     provenance: Mapping[str, Any] | None = None,
-    card: Callable[[Mapping[str, Any]], str] | None = None,
+    card: Callable[[Mapping[str, Any], pa.Table], str] | None = None,
 ) -> dict[str, Any]:
     """Write the subset (schema SUBSET, or its file) in a trainer's layout; returns its provenance.
 
     `prompts` has the texts: a task's pool, or `prompts_of` an import. Rows are ordered by rank.
     `out`.provenance.json is written too: the subset's reason (policy, size, seed, ties, probe),
     task, marker, prompt template, `provenance`, and the sha256 of `out` and of the subset's file.
-    `card`, given this, is the text of `out`.card.md. The texts are `task.messages`, so that training uses the prompts of the probe. Raises TaskError,
-    and UserError where `out` cannot be written.
+    `card`, given this and the subset, is the text of `out`.card.md. The texts are `task.messages`, so that
+    training uses the prompts of the probe. Raises TaskError, and UserError where `out` cannot be
+    written.
     """
     out = Path(out)
     export_layout(layout, out)
@@ -192,7 +193,7 @@ def export_subset(
     text = json.dumps(origin, indent=2, sort_keys=True)
     store.write_bytes(text.encode(), f"{out.name}.provenance.json")
     if card:
-        store.write_bytes(card(origin).encode(), f"{out.name}.card.md")
+        store.write_bytes(card(origin, subset).encode(), f"{out.name}.card.md")
     store.write_bytes(data, out.name)
     return origin
 

@@ -239,6 +239,7 @@ class Plan:
     shared: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
     noisy_pools: Mapping[str, Pool] = field(default_factory=dict)  # by title
+    trains: bool = True  # False: only the training pools are probed, no test set
 
     @property
     def compare_at(self) -> Axis:
@@ -260,6 +261,8 @@ class Plan:
         for spec in self._specs:
             if spec.model.recorded and spec.split == "test":
                 continue  # nothing is trained on a recording, so nothing is evaluated
+            if spec.split == "test" and not self.trains:
+                continue
             key: tuple[Any, ...] = (spec.key, spec.dataset.title, spec.split)
             if spec.split == "train" and spec.settings.adaptive:
                 key += needed_samples(spec)
