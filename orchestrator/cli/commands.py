@@ -240,7 +240,12 @@ def _reads_experiment(
         others |= {"policy", "budget"}
     options = {name: "FILE" if name == "file" else f"--{name}" for name in vars(arguments)}
     if missing := [options[name] for name in needed if name not in given]:
-        raise UserError(f"missing {', '.join(missing)}: write {arguments.example}")
+        example = arguments.example
+        if from_experiment:
+            out = " --layout trl --out train.jsonl" * ("layout" in of_experiment)
+            words = example.split()[:2]
+            example = f"{' '.join(words)} experiments.yaml -e quickstart --policy hard{out}"
+        raise UserError(f"missing {', '.join(missing)}: write {example}")
     if unwanted := sorted(others & given):
         form = "FILE -e NAME" if from_experiment else options[of_files[0]]
         raise UserError(f"{options[unwanted[0]]} does not go with {form}: remove one of them")

@@ -19,7 +19,6 @@ from orchestrator.config.catalog import load_config
 from orchestrator.config.starter import EXPERIMENT, Starter
 from orchestrator.cost.memory import Sizing
 from orchestrator.cost.throughput import GIB
-from orchestrator.difficulty.probe_table import table_file
 from orchestrator.pipeline.own_data import (
     Data,
     Machine,
@@ -130,17 +129,15 @@ def _gpu_lines(starter: Starter, site: Machine, sizing: Sizing | None) -> list[s
     return lines
 
 
-def next_lines(file: Path, plan: Plan) -> list[str]:
+def next_lines(file: Path) -> list[str]:
     """The commands that follow."""
     name = f"{shlex.quote(str(file))} -e {EXPERIMENT}"
-    table = table_file(plan, plan.cells[0].probe, Path(f"probe-{EXPERIMENT}.html"))
     return [
         "",
         f"Wrote {_name(str(file))}. Next:",
         f"  decile plan {name}   # what would run, and how long it takes",
         f"  decile probe {name}  # how hard each prompt is",
-        f"  decile select --probe {table} \\",
-        f"      --policy hard --budget {plan.experiment.budget:g} --out hard.parquet",
+        f"  decile export {name} --policy hard --layout trl --out hard.jsonl",
         f"  decile run {name}    # train with every policy and compare",
     ]
 
@@ -221,7 +218,7 @@ def init(arguments: argparse.Namespace) -> int:
     starter, sizing = make_starter(data, model, site)
     plan = write_planned(arguments.output, starter.render())
     print("\n".join(plan_lines(plan, starter, model, site, sizing)))
-    print("\n".join(next_lines(arguments.output, plan)))
+    print("\n".join(next_lines(arguments.output)))
     return 0
 
 

@@ -29,17 +29,8 @@ def export_selected(
     """`export_subset` of the subset of a plan's probe; with `card`, `out`.card.md, too."""
     pool, pool_table = probe.plan.pool(probe.spec), probe.tables.of(cell)
     provenance = {"data": pool.task.provenance, "probe": probe.spec.identity}
-    arguments = ["-e", probe.plan.name, "--policy", cell.policy, "--budget", str(cell.size)]
-    arguments += ["--seed", str(cell.seed), "--model", probe.spec.model.name]
-    arguments += [
-        "--dataset",
-        probe.spec.dataset.title,
-        "--layout",
-        layout,
-        "--out",
-        Path(out).name,
-    ]
-    command = shlex.join(["decile", "export", str(probe.plan.source.file), *arguments])
+    write = _command if probe.plan.trains else _python
+    command = write(probe, cell, layout, Path(out).name)
 
     def text(origin: Mapping[str, Any], subset: pa.Table) -> str:
         return data_card(origin, subset, pool_table, probe.spec, command)
@@ -117,6 +108,33 @@ def _facts(origin: Mapping[str, Any], spec: ProbeSpec | None) -> list[str]:
             "chosen one's, drawn with the seed"
         )
     return [f"* {fact}" for fact in facts]
+
+
+def _command(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
+    """The command line that exports the subset of an experiment."""
+    source = probe.plan.source
+    arguments = ["decile", "export", str(source.file), "-e", probe.plan.name]
+    arguments += ["--policy", cell.policy, "--budget", str(cell.size), "--seed", str(cell.seed)]
+    if cell.policy not in source.config.policies:
+        for option, value in cell.rule.options.items():
+            arguments += ["--option", f"{option}={json.dumps(value)}"]
+    arguments += ["--model", probe.spec.model.name, "--dataset", probe.spec.dataset.title]
+    return shlex.join([*arguments, "--layout", layout, "--out", name, "--card"])
+
+
+def _python(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
+    """The call for a probe of a file of questions, which has no experiments file."""
+    spec, options = probe.spec, probe.spec.dataset.options
+    entry = probe.plan.source.config.models[spec.model.name]
+    model = f"{entry.hub}@{entry.revision}" if entry.hub else entry.embedded or spec.model.name
+    own = probe.plan.experiment.probe.model_dump(exclude_unset=True)
+    texts = {name: options[name] for name in ("question", "answer", "marker")}
+    data = Path(options.get("path") or options["train"]).name
+    settings = "".join(f", {name}={value!r}" for name, value in {**own, **texts}.items())
+    call = f"decile.probe({data!r}, {model!r}{settings})"
+    chosen = "".join(f", {name}={value!r}" for name, value in cell.rule.options.items())
+    select = f".select({cell.policy!r}, {cell.size}, seed={cell.seed}{chosen})"
+    return f"{call}{select}.export({layout!r}, {name!r})"
 
 
 def _mean(table: pa.Table) -> str:

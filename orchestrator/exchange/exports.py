@@ -160,9 +160,9 @@ def export_subset(
     `prompts` has the texts: a task's pool, or `prompts_of` an import. Rows are ordered by rank.
     `out`.provenance.json is written too: the subset's reason (policy, size, seed, ties, probe),
     task, marker, prompt template, `provenance`, and the sha256 of `out` and of the subset's file.
-    `card`, given this and the subset, is the text of `out`.card.md. The texts are `task.messages`, so that
-    training uses the prompts of the probe. Raises TaskError, and UserError where `out` cannot be
-    written.
+    `card`, given this and the subset, is the text of `out`.card.md. The texts are `task.messages`,
+    so that training uses the prompts of the probe. Raises TaskError, and UserError where `out`
+    cannot be written.
     """
     out = Path(out)
     export_layout(layout, out)

@@ -269,9 +269,9 @@ def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: Subset
         )
 
 
-def size_of(budget: str, pool: int) -> int:
+def size_of(budget: str, pool: int, name: str = "--budget") -> int:
     """`0.1` is a share of the pool, `80` a count."""
     try:
         return int(budget) if budget.isdigit() else int(float(budget) * pool + 1e-9)
     except (ValueError, OverflowError) as error:
-        raise UserError(f"--budget {budget[:40]}: write a share (0.1) or a count (80)") from error
+        raise UserError(f"{name} {budget[:40]}: write a share (0.1) or a count (80)") from error

@@ -76,6 +76,8 @@ class PlanProbe:
         outcomes = self.folder.outcomes()
         if not outcomes.complete and not self._stopped_early():
             command = ["decile", "probe", str(self.plan.source.file), "-e", self.plan.name]
+            if self.store.uri != Store(self.plan.source.config.storage).uri:
+                command += ["--storage", self.store.uri]
             expected = len(outcomes.prompts) * self.spec.settings.samples
             raise UserError(
                 f"the probe of {self.title} is not finished: "
@@ -123,7 +125,7 @@ class PlanProbe:
             variants = self.plan.experiment.variants
             size = next(v for axes, v in variants if axes == first.swept).subset_size(total)
         else:
-            size = size_of(str(budget), total)
+            size = size_of(str(budget), total, "budget")
         if not 0 < size <= total:
             raise UserError(
                 f"budget {budget} selects {size} prompts from a pool of {total:,}: "
