@@ -60,7 +60,7 @@ def probe(
     """
     add_project([os.getcwd()])
     texts = {"question": question, "answer": answer, "marker": marker}
-    store = Store(os.fspath(storage))
+    store = Store(storage)
     plan = planned_probe(data, model, texts, test, {"samples": samples, **settings})
     return Experiment(plan, store).probe()
 

@@ -326,12 +326,13 @@ def _python(file: str, folder: Path) -> Any:
 @pytest.mark.cluster
 def test_a_ray_that_runs_already_is_used_and_left_running(tmp_path: Path) -> None:
     pool()
-    Path("statistics.py").write_text("raise RuntimeError('the user has a module of this name')")
+    for name in ("tasks.py", "cluster.py"):  # named as packages of Decile
+        Path(name).write_text("raise RuntimeError('a module of the user')")
     Path("my_marks.py").write_text(
         "def mark(completion, answer):\n    return answer.strip('()') in completion\n"
     )
     Path("script.py").write_text(
-        "import ray, decile\n"
+        "import decile, ray\n"
         "ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)\n"
         "for samples in (1, 2):\n"
         "    probe = decile.probe('pool.jsonl', 'tiny', samples, marker='my_marks:mark',\n"

@@ -65,7 +65,11 @@ def test_an_export_comes_back_as_the_same_prompts(tmp_path: Path, layout: str, n
     pool = OBJECTS.train()
     out = tmp_path / name
     export_subset(subset_of(pool, [3, 1, 2]), pool, OBJECTS, layout, out)
-    if layout in ("trl", "verifiers", "prime-rl"):  # trainers' inputs: their rollouts come back as results
+    if layout in (
+        "trl",
+        "verifiers",
+        "prime-rl",
+    ):  # their rollouts come back
         rows = (
             pq.read_table(out).to_pylist()
             if layout == "trl"

@@ -136,7 +136,9 @@ def select(arguments: argparse.Namespace) -> int:
     if _reads_experiment(arguments, ("policy",), ("probe", "policy", "budget", "out")):
         probe, cell, subset = _selected(arguments)
         store, place = probe.store, ["subsets", f"{cell.subset_key}.parquet"]  # as a run does
-        if arguments.out is not None:
+        if arguments.out is None:
+            store.check_writable()
+        else:
             store, place = Store(str(arguments.out.absolute().parent)), [arguments.out.name]
         store.write_table(subset, *place)
         why, file = reason(subset), arguments.out or store.path(*place)

@@ -138,7 +138,7 @@ LAYOUTS: Mapping[str, Layout] = {
 }
 
 
-def export_layout(name: str, out: Path) -> Layout:
+def export_layout(name: str, out: str | Path) -> Layout:
     """The layout. Raises TaskError if it is unknown, and UserError if `out` cannot be written."""
     if name not in LAYOUTS:
         raise TaskError(f"layout {name!r} is unknown: write {', '.join(LAYOUTS)}")
@@ -168,7 +168,7 @@ def export_subset(
     export_layout(layout, out)
     file = {}
     if not isinstance(subset, pa.Table):
-        path, subset = Path(subset), read_subset_file(Path(subset))
+        path, subset = Path(subset), read_subset_file(subset)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         file = {"file": f"{path.name} sha256:{digest}"}
     table = exported_table(subset, prompts, task, layout)
@@ -207,7 +207,7 @@ def exported_table(
     return pa.Table.from_pylist([shape.row(item, task.name) for item in exported], shape.schema)
 
 
-def read_subset_file(file: Path) -> pa.Table:
+def read_subset_file(file: str | Path) -> pa.Table:
     """A subset that `decile select` or a sweep wrote. Raises TaskError for any other file."""
     table = _parquet(file)
     missing = [name for name in REQUIRED if name not in table.column_names]
@@ -225,7 +225,7 @@ def read_subset_file(file: Path) -> pa.Table:
     return table
 
 
-def prompts_of(file: Path) -> list[Prompt]:
+def prompts_of(file: str | Path) -> list[Prompt]:
     """The prompts of an import (`write_import`) that have texts, each once."""
     table = _parquet(file)
     names = ("prompt_id", "question", "answer", "tier")
@@ -237,16 +237,16 @@ def prompts_of(file: Path) -> list[Prompt]:
     return [Prompt(**row) for row in rows if row["question"]]
 
 
-def summary_of(file: Path) -> dict[str, Any]:
+def summary_of(file: str | Path) -> dict[str, Any]:
     """The summary stored in an import, for the provenance of a subset selected from it."""
     return reason(_parquet(file))
 
 
-def _parquet(file: Path) -> pa.Table:
+def _parquet(file: str | Path) -> pa.Table:
     if not os.path.isfile(file):  # also where the name is too long
         raise TaskError(f"{file} is not there: write the path of a .parquet file")
     try:
-        return read_parquet(file)
+        return read_parquet(Path(file))
     except Unsound as error:
         raise TaskError(f"{file} {error}: write an intact file") from error
     except (pa.ArrowException, OSError) as error:

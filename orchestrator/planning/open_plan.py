@@ -1,6 +1,5 @@
 """A file's experiment and its storage, as every command and the Python API open them."""
 
-import os
 from pathlib import Path
 
 from cluster.session import in_ray_job
@@ -21,7 +20,7 @@ def open_plan(file: str | Path, experiment: str, storage: str | Path | None) -> 
     relative = "://" not in own and not Path(own).expanduser().is_absolute()
     if relative and in_ray_job():  # the job's working directory is deleted when it ends
         own = str(Path.home() / "decile" / own)
-    return plan, Store(os.fspath(storage) if storage else own)
+    return plan, Store(storage or own)
 
 
 def check_trainable(plan: Plan) -> None:

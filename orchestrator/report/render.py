@@ -51,8 +51,9 @@ TERMINAL_TIERS = 8
 TERMINAL_SUSPECTS = 3
 
 
-def write_page(page: Page, file: Path) -> None:
+def write_page(page: Page, file: str | Path) -> None:
     """Write the page; the file is replaced atomically."""
+    file = Path(file)
     Store(str(file.resolve().parent)).write_bytes(page_html(page).encode(), file.name)
 
 
