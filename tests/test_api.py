@@ -329,7 +329,8 @@ def test_a_ray_that_runs_already_is_used_and_left_running(tmp_path: Path) -> Non
     for name in ("tasks.py", "cluster.py"):  # named as packages of Decile
         Path(name).write_text("raise RuntimeError('a module of the user')")
     Path("my_marks.py").write_text(
-        "def mark(completion, answer):\n    return answer.strip('()') in completion\n"
+        "def mark(completions, answer, **columns):\n"
+        "    return [float(a in c[-1]['content']) for c, a in zip(completions, answer)]\n"
     )
     Path("script.py").write_text(
         "import decile, ray\n"
