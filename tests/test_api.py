@@ -68,13 +68,14 @@ def test_importing_loads_no_heavy_library() -> None:
 
 
 def test_a_subset_is_that_of_a_cell_and_of_the_command(tmp_path: Path) -> None:
-    file = experiments(tmp_path, storage=str(tmp_path / "runs"))
+    grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard", "random"], "seed": [3, 4]}
+    file = experiments(tmp_path, storage=str(tmp_path / "runs"), grid=grid)
     experiment = api.load(str(file), NAME)
     filled(experiment)
     probe = experiment.probe(sample=False)
     cell = next(cell for cell in experiment.cells if cell.policy == "hard")
     subset = probe.select("hard")
-    assert len(subset) == cell.size and subset.reason["seed"] == cell.seed == 0
+    assert len(subset) == cell.size and subset.reason["seed"] == cell.seed == 3
     assert {n: subset.reason[n] for n in ("probe_key", "pool", "marker", "size")} == {
         n: cell.subset_identity[n] for n in ("probe_key", "pool", "marker", "size")
     }
@@ -86,6 +87,9 @@ def test_a_subset_is_that_of_a_cell_and_of_the_command(tmp_path: Path) -> None:
         table = pq.read_table(more[1] if more else file_name)
         assert table.equals(subset.table) and reason(table) == subset.reason
     assert probe.select("easy", 5, seed=7).table["pass_rate"].to_pylist() == [1.0] * 5
+    for seed in (-1, "x", 1.5):
+        with pytest.raises(api.UserError, match="write an integer from 0"):
+            probe.select("random", seed=seed)
     assert [p.prompt_id for p in subset.prompts] == subset.table["prompt_id"].to_pylist()
     assert len(probe.prompts) == probe.table.num_rows == 64
     assert probe.samples.num_rows == 64 * 4
@@ -102,6 +106,7 @@ def test_a_subset_is_that_of_a_cell_and_of_the_command(tmp_path: Path) -> None:
         (("hrad",), "unknown policy 'hrad'"),
         (("hard", 0), "selects 0 prompts"),
         (("band", 5), "needs low"),
+        ((None,), "write a policy's name"),
     ],
 )
 def test_what_cannot_be_selected_is_refused(
@@ -189,7 +194,7 @@ def test_an_export_from_the_file_has_a_card(
     assert own.read_bytes() == written and why["sha256"] in card
     assert Path(f"{own}.card.md").read_text() == card
     [line] = re.findall(r"^\| mean \| (.*) \|$", card, re.M)
-    print(line)
+    assert line == "4.7 % [1.6, 12.9] | 49.2 % [43.2, 55.3]"
     for words in (
         "K = 4 completions",
         "folder:",

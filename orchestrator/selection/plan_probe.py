@@ -110,6 +110,10 @@ class PlanProbe:
         prompts, and `seed`: those of the experiment if None. Of several values of another axis,
         such as the budget, the first counts. Raises UserError and PolicyError.
         """
+        if not isinstance(policy, str):
+            raise UserError(f"policy {shortened(policy)}: write a policy's name")
+        if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**32):
+            raise UserError(f"seed {shortened(seed)}: write an integer from 0 to {2**32 - 1:,}")
         own = cells_of(self.plan.cells, self.spec)
         first = next((cell for cell in own if cell.policy == policy), own[0])
         entry = (
