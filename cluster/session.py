@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -151,9 +152,15 @@ def ray_session(grows_to: Mapping[str, float] | None = None) -> Iterator[Mapping
 
     `RAY_ADDRESS` (set inside a job) is the cluster's address, or "auto" for one on this machine.
     Without it, a local cluster runs for the duration of the block, on loopback, without dashboard.
+    A Ray that this process has connected to already, as in a notebook, is used and left running.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    own = sys.modules.get("ray")
+    if own is not None and own.is_initialized():
+        quiet_logs()
+        yield capacity(own.cluster_resources(), autoscaler_limit(), grows_to)
+        return
     local = {} if os.environ.get("RAY_ADDRESS") else _local()
     if local:
         _check_limits()

@@ -9,8 +9,16 @@ from typing import Any
 from orchestrator import __version__
 
 # Where each public name is defined.
-_MODULES: dict[str, str] = {
+_MODULES = {
+    "Experiment": "decile.experiments",
+    "ItemComparison": "decile.comparison",
+    "Probe": "decile.probes",
+    "Results": "decile.results",
+    "Subset": "decile.probes",
+    "UserError": "decile.errors",
     "compare": "decile.comparison",
+    "load": "decile.experiments",
+    "probe": "decile.experiments",
 }
 
 __all__ = ["__version__", *_MODULES]

@@ -24,6 +24,7 @@ from orchestrator.difficulty.table import (
     summary_lines,
     wilson,
 )
+from orchestrator.report.content import svg_of
 from orchestrator.report.sections.figures import failure_histogram
 from orchestrator.storage.schema import DIFFICULTY
 from policies import PolicyError, Ties
@@ -235,7 +236,7 @@ def test_the_outcome_histogram_divides_a_prompt_as_its_samples_are() -> None:
 
 def test_the_failure_histogram_names_every_outcome_and_sets_unknown_prompts_apart() -> None:
     for outcomes, apart in ((MIXED, True), ({"a": ["correct", "wrong"]}, False)):
-        svg = failure_histogram(difficulty(samples(outcomes)), 4)
+        svg = svg_of(failure_histogram(difficulty(samples(outcomes)), 4))
         assert svg.startswith("<svg")
         assert all(f"<!-- {name} -->" in svg for name in OUTCOMES)
         assert ("<!-- scorable -->" in svg) == apart

@@ -58,13 +58,18 @@ def test_a_jsonl_export_has_texts_by_rank_and_provenance(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("layout", "name"),
-    [("jsonl", "o.jsonl"), ("verl", "o.parquet"), ("verifiers", "o.jsonl"), ("trl", "o.parquet")],
+    [("jsonl", "o.jsonl"), ("verl", "o.parquet"), ("verifiers", "o.jsonl"), ("trl", "o.parquet")]
+    + [("openrlhf", "o.jsonl"), ("prime-rl", "o.jsonl")],
 )
 def test_an_export_comes_back_as_the_same_prompts(tmp_path: Path, layout: str, name: str) -> None:
     pool = OBJECTS.train()
     out = tmp_path / name
     export_subset(subset_of(pool, [3, 1, 2]), pool, OBJECTS, layout, out)
-    if layout in ("trl", "verifiers"):  # trainers' inputs: their rollouts come back as results
+    if layout in (
+        "trl",
+        "verifiers",
+        "prime-rl",
+    ):  # their rollouts come back
         rows = (
             pq.read_table(out).to_pylist()
             if layout == "trl"
@@ -79,7 +84,7 @@ def test_an_export_comes_back_as_the_same_prompts(tmp_path: Path, layout: str, n
     probe = import_probe(out, None, OBJECTS, **more)
     assert {p.prompt_id for p in probe.prompts} == {pool[i].prompt_id for i in (1, 2, 3)}
     assert {p.prompt_id: p for p in probe.prompts} == {p.prompt_id: p for p in pool[1:4]}
-    if layout in ("jsonl", "verl"):
+    if layout in ("jsonl", "verl", "openrlhf"):
         assert rates(probe) == {pool[i].question: i / 32 for i in (1, 2, 3)}
     else:
         assert outcomes(probe) == ["correct"] * 3

@@ -16,13 +16,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cli.init import REVISIONS, choose_model, slug
 from orchestrator.cli.main import main
 from orchestrator.config.catalog import load_config
 from orchestrator.config.experiment import Experiment
 from orchestrator.config.yaml_lines import load
 from orchestrator.difficulty.probe_table import difficulty_of
 from orchestrator.embedded import EMBEDDED
+from orchestrator.pipeline.own_data import REVISIONS, choose_model, slug
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import cells_of
 from orchestrator.planning.plan import Plan, make_plan
@@ -284,7 +284,7 @@ def test_a_hundred_columns_need_names(capsys: pytest.CaptureFixture[str]) -> Non
         (("--output", "/proc/x.yaml"), "cannot be written"),
         (("--model", "no model"), "is not a model: write a Hub id such as"),
         (("--model", "."), "the folder has no config.json"),
-        (("--model", "owner/unknown"), "write --model owner/unknown@COMMIT"),
+        (("--model", "owner/unknown"), "write owner/unknown@COMMIT"),
         (("--model", "owner/unknown@main"), "is not a model"),
         (("--model", "x" * 5_000), "is not a model"),
     ],
@@ -542,7 +542,7 @@ def test_the_shipped_example_needs_no_options() -> None:
 
 
 @pytest.mark.slow
-def test_the_printed_select_command_takes_prompts_of_its_own_file(
+def test_the_printed_export_command_takes_prompts_of_its_own_file(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Both datasets have the same name, and one folder holds the samples of both."""
@@ -553,7 +553,7 @@ def test_the_printed_select_command_takes_prompts_of_its_own_file(
         arguments = ["--train", file, "--model", "tiny-arithmetic", "--output", f"{name}.yaml"]
         assert main(["init", *arguments]) == 0
         lines = capsys.readouterr().out.replace("\\\n", "")
-        [commands[name]] = [line for line in lines.split("\n") if "decile select" in line]
+        [commands[name]] = [line for line in lines.split("\n") if "decile export" in line]
     plans = {name: make_plan(load_config(Path(f"{name}.yaml")), "mine") for name in commands}
     assert len({plan.cells[0].probe.key for plan in plans.values()}) == 1
     for name, plan in plans.items():
@@ -562,9 +562,9 @@ def test_the_printed_select_command_takes_prompts_of_its_own_file(
     for name, command in commands.items():
         assert main(shlex.split(command)[1:]) == 0
         pool = plans[name].pools["mine"].train
-        subset = pq.read_table("hard.parquet")
-        assert subset.num_rows == plans[name].cells[0].size
-        assert (pool.rows_of(subset["prompt_id"]) >= 0).all()
+        rows = [json.loads(line) for line in Path("hard.jsonl").read_text().splitlines()]
+        assert len(rows) == plans[name].cells[0].size
+        assert (pool.rows_of(pa.array([row["prompt_id"] for row in rows])) >= 0).all()
 
 
 def store_probes(plan: Plan, store: Store) -> None:

@@ -13,7 +13,7 @@ from benchmarks.local_cluster import ROOT, environment
 from orchestrator.plugins.project_modules import PACKAGES, _folders_from_driver
 
 BROKEN = "raise SystemExit('a module of the user was imported')\n"
-HIDING = (*PACKAGES[1:], "statistics", "json", "argparse", "mlflow", "transformers", "ray", "torch")
+HIDING = (*PACKAGES[2:], "statistics", "json", "argparse", "mlflow", "transformers", "ray", "torch")
 TASK = """
 import helper
 from tasks.shuffled_objects import ShuffledObjects

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from factories import cell_record, finished_cell, finished_sweep, small_plan
+from matplotlib.figure import Figure as MplFigure
 
 from orchestrator import __version__
 from orchestrator.evaluation.groups import GroupRecorder
@@ -27,7 +28,15 @@ from orchestrator.probing.probe_folder import write_part
 from orchestrator.report.analysis import analyse
 from orchestrator.report.claim_verdicts import claim_results
 from orchestrator.report.compare import families, read_spreads, settings_key
-from orchestrator.report.content import Completions, Figure, FigureRow, Section, Table, by_file_name
+from orchestrator.report.content import (
+    Completions,
+    Figure,
+    FigureRow,
+    Section,
+    Table,
+    by_file_name,
+    svg_of,
+)
 from orchestrator.report.render import (
     page_html,
     section_html,
@@ -384,9 +393,9 @@ def test_training_curves_show_what_the_trainer_logged(rows: list[Row]) -> None:
     assert "completion length, tokens" not in plain
 
 
-def svg_text(svg: str) -> list[str]:
+def svg_text(figure: MplFigure) -> list[str]:
     """The texts of a figure, which stand in it as comments."""
-    return re.findall(r"<!-- (.*?) -->", svg)
+    return re.findall(r"<!-- (.*?) -->", svg_of(figure))
 
 
 def test_completions_before_and_after_stand_side_by_side(plan: Plan, store: Store) -> None:
@@ -430,7 +439,7 @@ def test_a_long_table_is_folded_with_its_length() -> None:
 def test_tables_and_figures_are_files_with_unique_names() -> None:
     table = Table("A <b> %", ("x, y",), [('"a/b" [<1]',)])
     assert list(csv.reader(table.csv.splitlines())) == [["x, y"], ['"a/b" [<1]']]
-    figure = Figure("Model 1.5B & more: what it is", lambda: '<svg viewBox="0 0 1 1"></svg>')
+    figure = Figure("Model 1.5B & more: what it is", lambda: figures.new_axes()[0])
     assert list(by_file_name([table, table])) == ["a_b_pct", "a_b_pct_2"]
     assert list(by_file_name([figure])) == ["model_1_5b_more"]
     svg = ET.fromstring(figure.file)
@@ -469,9 +478,9 @@ def test_an_empty_store_gives_a_page(plan: Plan, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_figure_uses_the_text_colour_of_the_page(rows: list[Row]) -> None:
     for svg in (
-        figures.accuracy_curves(rows, STYLES),
-        figures.learnable_against_gain({"a": rows, "b": rows[:2]}, STYLES),
-        figures.group_areas(families(rows)[0].by_policy()),
+        svg_of(figures.accuracy_curves(rows, STYLES)),
+        svg_of(figures.learnable_against_gain({"a": rows, "b": rows[:2]}, STYLES)),
+        svg_of(figures.group_areas(families(rows)[0].by_policy())),
     ):
         assert svg.startswith('<svg fill="currentColor"')
         assert "currentColor" in svg[30:] and "#000000" not in svg and "http" not in svg
@@ -484,14 +493,14 @@ def test_more_policies_than_colours_are_all_drawn(rows: list[Row]) -> None:
         many.append(dataclasses.replace(rows[0], cell=cell))
     assert len({*figures.policy_styles(f"p{n}" for n in range(44)).values()}) == 44
     styles = figures.policy_styles(row.cell.policy for row in many)
-    nine, seven = (figures.accuracy_curves(some, styles) for some in (many, many[:7]))
+    nine, seven = (svg_of(figures.accuracy_curves(some, styles)) for some in (many, many[:7]))
     assert nine.count("<use") > seven.count("<use")
 
 
 def test_r_squared_needs_eight_cells(rows: list[Row]) -> None:
-    few = figures.learnable_against_gain({"a": rows[:7]}, STYLES)
+    few = svg_of(figures.learnable_against_gain({"a": rows[:7]}, STYLES))
     assert "stroke-dasharray" not in few and "R²" not in few
-    many = figures.learnable_against_gain({"a": rows}, STYLES)
+    many = svg_of(figures.learnable_against_gain({"a": rows}, STYLES))
     assert "stroke-dasharray" in many and "R²" in many
 
 
@@ -543,8 +552,8 @@ def test_a_policy_has_the_same_colour_in_every_figure_and_sweep() -> None:
 def test_figures_draw_a_policy_in_its_colour(rows: list[Row]) -> None:
     random = [row for row in rows if row.cell.policy == "random"]
     for svg in (
-        figures.accuracy_curves(random, STYLES),
-        figures.learnable_against_gain({"a": random}, STYLES),
+        svg_of(figures.accuracy_curves(random, STYLES)),
+        svg_of(figures.learnable_against_gain({"a": random}, STYLES)),
     ):
         assert figures.COLOURS[3].lower() in svg.lower()
         assert figures.COLOURS[0].lower() not in svg.lower()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from factories import finished_sweep
+from matplotlib.figure import Figure
 
 from orchestrator.config.entries import PolicyEntry
 from orchestrator.report.analysis import analyse
@@ -18,7 +19,7 @@ from orchestrator.report.compare import (
     families,
     probe_spreads,
 )
-from orchestrator.report.content import Paragraph
+from orchestrator.report.content import Paragraph, svg_of
 from orchestrator.report.rows import OWN, Row, read_rows
 from orchestrator.report.sections import figures, page, tables
 from orchestrator.report.sections.verdicts import (
@@ -136,9 +137,9 @@ def test_the_views_are_written_again_once_claims_are_declared(tmp_path: Path) ->
     assert analyse(plan, store).digest != before
 
 
-def labels(svg: str) -> str:
+def labels(figure: Figure) -> str:
     """The texts of a figure, which its SVG contains as comments."""
-    return "\n".join(re.findall(r"<!-- (.*?) -->", svg))
+    return "\n".join(re.findall(r"<!-- (.*?) -->", svg_of(figure)))
 
 
 # ---- several families: one family of tests, steps to match, probes

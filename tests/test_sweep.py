@@ -199,7 +199,7 @@ def test_the_notebook_draws_the_finished_sweep(
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), names)
-    assert len(names["analysis"].rows) == 2  # type: ignore[attr-defined]
+    assert names["results"].table.num_rows == 2  # type: ignore[attr-defined]
 
 
 def test_the_report_is_one_page_that_needs_no_network(finished: Path, tmp_path: Path) -> None:

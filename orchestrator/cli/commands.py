@@ -3,16 +3,20 @@
 import argparse
 import inspect
 import json
-import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.layout import described, output_width, wrapped
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from orchestrator.config.entries import ModelEntry
+    from orchestrator.planning.cells import Cell
     from orchestrator.planning.plan import Plan
+    from orchestrator.selection.plan_probe import PlanProbe
     from orchestrator.storage.store import Store
     from tasks import Task
 
@@ -52,14 +56,10 @@ def fetch(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run a sweep, then print its table and where the results are."""
-    from orchestrator.storage.errors import UserError
+    from orchestrator.planning.open_plan import check_trainable
 
     plan, store = _open(arguments)
-    for model in {cell.probe.model.name for cell in plan.cells if cell.probe.model.recorded}:
-        raise UserError(
-            f"model {model} is recorded, so it cannot be trained: "
-            "run decile probe instead, or remove it from the grid"
-        )
+    check_trainable(plan)
     store.check_writable()
     from orchestrator.pipeline.run import Run
     from orchestrator.pipeline.sweep import run_experiment
@@ -124,14 +124,26 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def select(arguments: argparse.Namespace) -> int:
-    """Select a subset from a probe or difficulty table."""
+    """Select a subset from the probe of an experiment, or from a probe or difficulty table."""
     from orchestrator.config.yaml_lines import named_values
     from orchestrator.selection.from_file import select_file
-    from orchestrator.selection.subsets import policy_entry
+    from orchestrator.selection.subsets import policy_entry, reason
+    from orchestrator.storage.store import Store
 
-    policy = policy_entry(arguments.policy, named_values(arguments.option))
-    reason = select_file(arguments.probe, policy, arguments.budget, arguments.seed, arguments.out)
-    _print_result(reason, f"{reason['size']} prompts: {arguments.out}", arguments.json)
+    if _reads_experiment(arguments, ("policy",), ("probe", "policy", "budget", "out")):
+        probe, cell, subset = _selected(arguments)
+        store, place = probe.store, ["subsets", f"{cell.subset_key}.parquet"]  # as a run does
+        if arguments.out is None:
+            store.check_writable()
+        else:
+            store, place = Store(str(arguments.out.absolute().parent)), [arguments.out.name]
+        store.write_table(subset, *place)
+        why, file = reason(subset), arguments.out or store.path(*place)
+    else:
+        policy, file = policy_entry(arguments.policy, named_values(arguments.option)), arguments.out
+        seed = arguments.seed or 0
+        why = select_file(arguments.probe, policy, arguments.budget, seed, arguments.out)
+    _print_result(why, f"{why['size']} prompts: {file}", arguments.json)
     return 0
 
 
@@ -185,17 +197,22 @@ def import_(arguments: argparse.Namespace) -> int:
 def export(arguments: argparse.Namespace) -> int:
     """Export a subset in another trainer's format."""
     from orchestrator.exchange import export_layout, export_subset, prompts_of, summary_of
+    from orchestrator.exchange.card import data_card, export_selected
     from orchestrator.planning.pools import load_prompts
 
-    export_layout(arguments.layout, arguments.out)  # before the texts are loaded
-    task, texts = _task(arguments), arguments.texts
-    prompts = prompts_of(texts) if texts else load_prompts(task, "train")
-    provenance = {"import": summary_of(texts)} if texts else {"data": task.provenance}
-    summary = export_subset(
-        arguments.subset, prompts, task, arguments.layout, arguments.out, provenance
-    )
-    text = f"subset: {arguments.out}\nprovenance: {arguments.out}.provenance.json"
-    _print_result(summary, text, arguments.json)
+    both, layout, out = ("layout", "out"), arguments.layout, arguments.out
+    of_file = _reads_experiment(arguments, ("policy", *both), ("subset", "task", *both))
+    export_layout(layout, out)  # before the probe or the texts are read
+    if of_file:
+        summary = export_selected(*_selected(arguments), layout, out, card=arguments.card)
+    else:
+        task, texts = _task(arguments), arguments.texts
+        prompts = prompts_of(texts) if texts else load_prompts(task, "train")
+        provenance = {"import": summary_of(texts)} if texts else {"data": task.provenance}
+        card = data_card if arguments.card else None
+        summary = export_subset(arguments.subset, prompts, task, layout, out, provenance, card)
+    text = f"subset: {out}\nprovenance: {out}.provenance.json"
+    _print_result(summary, text + f"\ncard: {out}.card.md" * arguments.card, arguments.json)
     return 0
 
 
@@ -226,6 +243,56 @@ def compare(arguments: argparse.Namespace) -> int:
         if arguments.out:
             print(f"\npage: {arguments.out}")
     return 0
+
+
+_OF_EXPERIMENT = ("experiment", "policy", "budget", "seed", "model", "dataset", "storage")
+_OF_FILES = ("probe", "subset", "task", "texts")
+
+
+def _reads_experiment(
+    arguments: argparse.Namespace, of_experiment: Sequence[str], of_files: Sequence[str]
+) -> bool:
+    """Whether FILE -e NAME is given instead of a probe or a subset.
+
+    Raises UserError where an option that this form needs is missing, or is of the other form.
+    """
+    from orchestrator.storage.errors import UserError
+
+    given = {name for name, value in vars(arguments).items() if value not in (None, [])}
+    from_experiment = arguments.file is not None or "experiment" in given
+    needed = ("file", "experiment", *of_experiment) if from_experiment else of_files
+    others = set(_OF_FILES) if from_experiment else set(_OF_EXPERIMENT) - {"policy", "budget"}
+    if not from_experiment and "probe" in of_files:
+        others -= {"seed"}
+    elif not from_experiment:
+        others |= {"policy", "budget"}
+    options = {name: "FILE" if name == "file" else f"--{name}" for name in vars(arguments)}
+    if missing := [options[name] for name in needed if name not in given]:
+        example = arguments.example
+        if from_experiment:
+            out = " --layout trl --out train.jsonl" * ("layout" in of_experiment)
+            words = example.split()[:2]
+            example = f"{' '.join(words)} experiments.yaml -e quickstart --policy hard{out}"
+        raise UserError(f"missing {', '.join(missing)}: write {example}")
+    if unwanted := sorted(others & given):
+        form = "FILE -e NAME" if from_experiment else options[of_files[0]]
+        raise UserError(f"{options[unwanted[0]]} does not go with {form}: remove one of them")
+    return from_experiment
+
+
+def _selected(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell, pa.Table]":
+    """The probe, the cell and the subset that the options of an experiment name."""
+    from orchestrator.config.yaml_lines import named_values
+    from orchestrator.selection.plan_probe import PlanProbe, choose_probe
+    from orchestrator.storage.store import check_output
+
+    if arguments.out is not None:
+        check_output(arguments.out)
+    plan, store = _open(arguments)
+    probe = PlanProbe(plan, store, choose_probe(plan, arguments.model, arguments.dataset))
+    options = named_values(arguments.option)
+    cell = probe.cell(arguments.policy, arguments.budget, arguments.seed, options)
+    return probe, cell, probe.select(cell)
 
 
 def ls(arguments: argparse.Namespace) -> int:
@@ -298,19 +365,10 @@ def _print_result(summary: dict[str, Any], text: str, as_json: bool) -> None:
 
 def _open(arguments: argparse.Namespace) -> "tuple[Plan, Store]":
     """The plan and the store that a command names. Raises UserError for every invalid input."""
-    from cluster.session import in_ray_job
-    from orchestrator.config.catalog import load_config
-    from orchestrator.planning.plan import make_plan
-    from orchestrator.storage.store import Store
+    from orchestrator.planning.open_plan import open_plan
 
-    source = load_config(arguments.file)
-    plan = make_plan(source, arguments.experiment)
-    storage = source.config.storage
-    relative = "://" not in storage and not Path(storage).expanduser().is_absolute()
-    if relative and in_ray_job():  # the job's working directory is deleted when it ends
-        relative_to_file = os.path.relpath(storage, source.file.parent)
-        storage = str(Path.home() / "decile" / relative_to_file)
-    store = arguments.store = Store(arguments.storage or storage)  # errors are logged there
+    plan, store = open_plan(arguments.file, arguments.experiment, arguments.storage)
+    arguments.store = store  # errors are logged there
     return plan, store
 
 

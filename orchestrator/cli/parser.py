@@ -268,24 +268,38 @@ def _add_select(subparsers: "Subparsers") -> None:
         subparsers,
         "select",
         commands.select,
-        "select a subset from a probe or difficulty table",
+        "select a subset from an experiment's probe, or from a difficulty table",
         "--probe probe-NAME-KEY.parquet --policy hard --budget 0.1 --out subset.parquet",
     )
+    _add_probed(parser)
     parser.add_argument(
         "--probe",
         type=Path,
-        required=True,
         action="append",
         help="difficulty table, Parquet file of samples, or folder of a probe; repeat for several",
     )
-    parser.add_argument("--policy", required=True, help="see decile ls policies")
     _add_options(parser, "policy", "low=0.2")
-    parser.add_argument("--budget", required=True, help="share (0.1) or number (80) of the prompts")
-    parser.add_argument(
-        "--seed", type=integer(0, 2**32 - 1), default=0, help="seed for breaking ties (default: 0)"
-    )
-    _add_out(parser, "Parquet file to write", required=True)
+    _add_out(parser, "Parquet file to write (of an experiment: default in its storage)")
     parser.add_argument("--json", action="store_true", help="print the selection's record as JSON")
+
+
+def _add_probed(parser: Parser) -> None:
+    """The options that select from the probe of an experiment."""
+    parser.set_defaults(example=parser.example)
+    parser.add_argument("file", nargs="?", type=Path, help="YAML file of the experiment")
+    parser.add_argument("-e", "--experiment", help="name of the experiment")
+    parser.add_argument("--policy", help="of the file, or see decile ls policies")
+    parser.add_argument(
+        "--budget", help="share (0.1) or number (80) of the prompts (default: the experiment's)"
+    )
+    parser.add_argument(
+        "--seed",
+        type=integer(0, 2**32 - 1),
+        help="seed for breaking ties (default: the experiment's first; with --probe 0)",
+    )
+    parser.add_argument("--model", help="which of the experiment's models")
+    parser.add_argument("--dataset", help="which of the experiment's datasets")
+    parser.add_argument("--storage", help="folder or URI (default: the file's `storage`)")
 
 
 def _add_mark(subparsers: "Subparsers") -> None:
@@ -355,14 +369,19 @@ def _add_exchange(subparsers: "Subparsers") -> None:
         "export a subset in another trainer's format",
         "--subset subset.parquet --task gsm8k --layout verl --out train.parquet",
     )
-    exporter.add_argument("--subset", type=Path, required=True, help="file from decile select")
-    exporter.add_argument("--layout", required=True, help="jsonl, trl, verl or verifiers")
+    _add_probed(exporter)
+    exporter.add_argument("--subset", type=Path, help="file from decile select")
+    exporter.add_argument("--layout", help="jsonl, trl, verl, verifiers, openrlhf or prime-rl")
+    exporter.add_argument(
+        "--card", action="store_true", help="also write OUT.card.md, which describes the data set"
+    )
     exporter.add_argument(
         "--texts", type=Path, help="import that holds the questions (default: the task's own)"
     )
     for parser in (importer, exporter):
-        _add_task(parser, "marker=number")
-        _add_out(parser, "file to write", required=True)
+        required = parser is importer  # an export of an experiment needs others
+        _add_task(parser, "marker=number", required=required)
+        _add_out(parser, "file to write", required=required)
         parser.add_argument("--json", action="store_true", help="print a summary as JSON")
 
 
@@ -404,9 +423,9 @@ def _add_compare(subparsers: "Subparsers") -> None:
     parser.add_argument("--json", action="store_true", help="print all values as JSON")
 
 
-def _add_task(parser: argparse.ArgumentParser, example: str) -> None:
+def _add_task(parser: argparse.ArgumentParser, example: str, *, required: bool = True) -> None:
     parser.add_argument(
-        "--task", required=True, help="see decile ls tasks, or package.module:Class"
+        "--task", required=required, help="see decile ls tasks, or package.module:Class"
     )
     _add_options(parser, "task", example)
 

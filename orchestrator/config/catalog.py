@@ -230,9 +230,22 @@ def load_config(file: str | Path, folder: Path | None = None) -> LoadedConfig:
     """
     file = Path(file)
     content, lines = load(file)
+    notes = _resolve_paths(content, file.parent if folder is None else folder)
+    return validated(file, content, lines, notes)
+
+
+def validated(
+    file: Path,
+    content: Any,
+    lines: dict[YamlPath, int],
+    notes: Mapping[YamlPath, str] = MappingProxyType({}),
+) -> LoadedConfig:
+    """Validate what a file contains; `lines` are empty for one that was not written.
+
+    Raises UserError for the first mistake.
+    """
     if not isinstance(content, dict):
         raise UserError(f"{file}:1: not a mapping: write storage, models and experiments")
-    notes = _resolve_paths(content, file.parent if folder is None else folder)
     try:
         return LoadedConfig(file, Config.model_validate(content), lines, notes)
     except ValidationError as error:
@@ -248,12 +261,14 @@ def load_config(file: str | Path, folder: Path | None = None) -> LoadedConfig:
 _PATH_OPTIONS = ("path", "train", "test", "math500_path")
 
 
-def _resolve_paths(content: dict[str, Any], folder: Path) -> dict[YamlPath, str]:
+def _resolve_paths(content: Any, folder: Path) -> dict[YamlPath, str]:
     """Make relative paths relative to the folder, in place, before anything is validated.
 
     One that exists in the current folder only is kept, with a note at its place in the file.
     """
     notes: dict[YamlPath, str] = {}
+    if not isinstance(content, dict):
+        return notes
     visited = set()  # an alias of YAML is the same mapping again
 
     def visit(block: Any, path: YamlPath, *names: str) -> None:
@@ -293,7 +308,8 @@ def _resolve_paths(content: dict[str, Any], folder: Path) -> dict[YamlPath, str]
 
 def _error_at(file: Path, lines: dict[YamlPath, int], path: YamlPath, message: str) -> UserError:
     place = ".".join(shortened(str(part))[1:-1] for part in path)
-    return UserError(f"{file}:{line_of(path, lines)}: {place}: {message}")
+    where = f"{file}:{line_of(path, lines)}" if lines else file
+    return UserError(f"{where}: {place}: {message}")
 
 
 def json_schema() -> dict[str, Any]:

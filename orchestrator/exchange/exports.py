@@ -45,6 +45,12 @@ VERL = pa.schema(
         ),
     }
 )
+OPENRLHF = pa.schema(
+    {"datasource": pa.string(), "input": _MESSAGES, "label": pa.string(), **_COMMON}
+)
+PRIME_RL = pa.schema(
+    {"example_id": pa.int64(), "task": pa.string(), **{f.name: f.type for f in VERIFIERS}}
+)
 Row = dict[str, Any]
 
 
@@ -110,15 +116,29 @@ def _verl(item: ExportedPrompt, task: str) -> Row:
     }
 
 
+def _openrlhf(item: ExportedPrompt, task: str) -> Row:
+    """With its options --input_key input --label_key label --apply_chat_template, which takes chat
+    messages. `datasource` reaches the reward function; no built-in reward has that name."""
+    label = {"datasource": f"decile/{task}", "label": item.prompt.answer}
+    return {**label, "input": item.messages, **item.common()}
+
+
+def _prime_rl(item: ExportedPrompt, task: str) -> Row:
+    """The rows of a verifiers environment, as prime-rl reads them, with its own ids."""
+    return {"example_id": item.rank, "task": f"decile/{task}", **_verifiers(item, task)}
+
+
 LAYOUTS: Mapping[str, Layout] = {
     "jsonl": Layout(JSONL, (".jsonl",), _jsonl),
     "trl": Layout(TRL, (".jsonl", ".parquet"), _trl),
     "verl": Layout(VERL, (".parquet",), _verl),
     "verifiers": Layout(VERIFIERS, (".jsonl", ".parquet"), _verifiers),
+    "openrlhf": Layout(OPENRLHF, (".jsonl", ".parquet"), _openrlhf),
+    "prime-rl": Layout(PRIME_RL, (".jsonl", ".parquet"), _prime_rl),
 }
 
 
-def export_layout(name: str, out: Path) -> Layout:
+def export_layout(name: str, out: str | Path) -> Layout:
     """The layout. Raises TaskError if it is unknown, and UserError if `out` cannot be written."""
     if name not in LAYOUTS:
         raise TaskError(f"layout {name!r} is unknown: write {', '.join(LAYOUTS)}")
@@ -127,28 +147,31 @@ def export_layout(name: str, out: Path) -> Layout:
 
 
 def export_subset(
-    subset: pa.Table | Path,
+    subset: pa.Table | str | Path,
     prompts: Iterable[Prompt],
     task: Task,
     layout: str,
-    out: Path,
+    out: str | Path,
     provenance: Mapping[str, Any] | None = None,
+    card: Callable[[Mapping[str, Any], pa.Table], str] | None = None,
 ) -> dict[str, Any]:
     """Write the subset (schema SUBSET, or its file) in a trainer's layout; returns its provenance.
 
     `prompts` has the texts: a task's pool, or `prompts_of` an import. Rows are ordered by rank.
     `out`.provenance.json is written too: the subset's reason (policy, size, seed, ties, probe),
     task, marker, prompt template, `provenance`, and the sha256 of `out` and of the subset's file.
-    The texts are `task.messages`, so that training uses the prompts of the probe. Raises TaskError,
-    and UserError where `out` cannot be written.
+    `card`, given this and the subset, is the text of `out`.card.md. The texts are `task.messages`,
+    so that training uses the prompts of the probe. Raises TaskError, and UserError where `out`
+    cannot be written.
     """
-    shape = export_layout(layout, out)
+    out = Path(out)
+    export_layout(layout, out)
     file = {}
-    if isinstance(subset, Path):
-        path, subset = subset, read_subset_file(subset)
+    if not isinstance(subset, pa.Table):
+        path, subset = Path(subset), read_subset_file(subset)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         file = {"file": f"{path.name} sha256:{digest}"}
-    exported = _exported_prompts(subset, prompts, task)
+    table = exported_table(subset, prompts, task, layout)
     origin = {
         "layout": layout,
         "rows": subset.num_rows,
@@ -163,18 +186,28 @@ def export_subset(
         **file,
         **(provenance or {}),
     }
-    table = pa.Table.from_pylist([shape.row(item, task.name) for item in exported], shape.schema)
     data = _bytes(table, origin, out)
     origin["sha256"] = hashlib.sha256(data).hexdigest()
     store = Store(str(out.parent))
     # The provenance first, so that no exported file is ever without one.
     text = json.dumps(origin, indent=2, sort_keys=True)
     store.write_bytes(text.encode(), f"{out.name}.provenance.json")
+    if card:
+        store.write_bytes(card(origin, subset).encode(), f"{out.name}.card.md")
     store.write_bytes(data, out.name)
     return origin
 
 
-def read_subset_file(file: Path) -> pa.Table:
+def exported_table(
+    subset: pa.Table, prompts: Iterable[Prompt], task: Task, layout: str
+) -> pa.Table:
+    """The rows of `export_subset` in a layout. Raises TaskError."""
+    shape = LAYOUTS[layout]
+    exported = _exported_prompts(subset, prompts, task)
+    return pa.Table.from_pylist([shape.row(item, task.name) for item in exported], shape.schema)
+
+
+def read_subset_file(file: str | Path) -> pa.Table:
     """A subset that `decile select` or a sweep wrote. Raises TaskError for any other file."""
     table = _parquet(file)
     missing = [name for name in REQUIRED if name not in table.column_names]
@@ -192,7 +225,7 @@ def read_subset_file(file: Path) -> pa.Table:
     return table
 
 
-def prompts_of(file: Path) -> list[Prompt]:
+def prompts_of(file: str | Path) -> list[Prompt]:
     """The prompts of an import (`write_import`) that have texts, each once."""
     table = _parquet(file)
     names = ("prompt_id", "question", "answer", "tier")
@@ -204,16 +237,16 @@ def prompts_of(file: Path) -> list[Prompt]:
     return [Prompt(**row) for row in rows if row["question"]]
 
 
-def summary_of(file: Path) -> dict[str, Any]:
+def summary_of(file: str | Path) -> dict[str, Any]:
     """The summary stored in an import, for the provenance of a subset selected from it."""
     return reason(_parquet(file))
 
 
-def _parquet(file: Path) -> pa.Table:
+def _parquet(file: str | Path) -> pa.Table:
     if not os.path.isfile(file):  # also where the name is too long
         raise TaskError(f"{file} is not there: write the path of a .parquet file")
     try:
-        return read_parquet(file)
+        return read_parquet(Path(file))
     except Unsound as error:
         raise TaskError(f"{file} {error}: write an intact file") from error
     except (pa.ArrowException, OSError) as error:

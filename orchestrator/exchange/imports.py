@@ -366,9 +366,9 @@ class Imported:
 
 
 def import_file(
-    source: Path,
+    source: str | Path,
     task: Task,
-    out: Path,
+    out: str | Path,
     *,
     layout: str | None = None,
     pool: Iterable[Prompt] | None = None,
@@ -378,6 +378,7 @@ def import_file(
 
     Raises TaskError as `import_probe` does, and UserError where `out` cannot be written.
     """
+    source, out = Path(source), Path(out)
     check_output(out, (".parquet",))
     imported = import_probe(source, layout, task, pool=pool, hints=hints)
     write_import(imported, out)
@@ -385,7 +386,7 @@ def import_file(
 
 
 def import_probe(
-    source: Path,
+    source: str | Path,
     layout: str | None,
     task: Task,
     *,
@@ -402,7 +403,7 @@ def import_probe(
     if hints.samples is not None and not 1 <= hints.samples <= MAX_SAMPLES:
         raise TaskError(f"--samples {hints.samples}: expected an integer from 1 to {MAX_SAMPLES:,}")
     notes = Notes()
-    opened = read_source(source)
+    opened = read_source(Path(source))
     name = detect_layout(opened, layout, hints)
     records = read_layout(opened, name, hints, notes)
     matcher = PromptMatcher(task, pool, notes)
@@ -461,12 +462,13 @@ def _usable(
     return completions, rated
 
 
-def write_import(imported: Imported, out: Path) -> None:
+def write_import(imported: Imported, out: str | Path) -> None:
     """Write a Parquet file that `decile select --probe` reads, atomically.
 
     It has the columns of samples or difficulty, then question and answer (and tier); the summary is
     in the metadata under `decile`, as JSON. A pool without rates is a table of prompts only.
     """
+    out = Path(out)
     check_output(out, (".parquet",))
     table = imported.table
     by_id = {prompt.prompt_id: prompt for prompt in imported.prompts}

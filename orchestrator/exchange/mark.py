@@ -35,8 +35,8 @@ Row = dict[str, Any]
 def mark_file(
     task: str,
     options: Mapping[str, Any],
-    source: Path,
-    target: Path,
+    source: str | Path,
+    target: str | Path,
     processes: int | None = None,
     *,
     answer: str = "answer",
@@ -51,7 +51,7 @@ def mark_file(
     columns. The target has one row per completion (OUTPUT). Raises TaskError where the input is
     wrong, and UserError where the target cannot be written.
     """
-    marker = get_task(task, **options)
+    marker, source, target = get_task(task, **options), Path(source), Path(target)
     check_output(target, (".jsonl", ".parquet"))
     rows = list(_read_completions(source, marker, answer, completions))
     if not rows:

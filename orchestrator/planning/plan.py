@@ -22,9 +22,16 @@ from orchestrator.config.claims import (
 )
 from orchestrator.config.corrections import one_of
 from orchestrator.config.entries import PolicyEntry, build_policy
-from orchestrator.config.experiment import Axis, Experiment, path_of, value_text
+from orchestrator.config.experiment import Axis, Experiment, axes_text, path_of, value_text
 from orchestrator.config.probe import Evaluate, Probe
-from orchestrator.planning.cells import Cell, ExtraEval, ProbeSpec, needed_samples, with_rivals
+from orchestrator.planning.cells import (
+    Cell,
+    ExtraEval,
+    ProbeSpec,
+    cells_of,
+    needed_samples,
+    with_rivals,
+)
 from orchestrator.planning.load import load_pools
 from orchestrator.planning.pools import Dataset, Pool, Split, template_hash, with_label_noise
 from orchestrator.planning.resolve import Resolved, resolve
@@ -232,6 +239,7 @@ class Plan:
     shared: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
     noisy_pools: Mapping[str, Pool] = field(default_factory=dict)  # by title
+    trains: bool = True  # False: only the training pools are probed, no test set
 
     @property
     def compare_at(self) -> Axis:
@@ -253,6 +261,8 @@ class Plan:
         for spec in self._specs:
             if spec.model.recorded and spec.split == "test":
                 continue  # nothing is trained on a recording, so nothing is evaluated
+            if spec.split == "test" and not self.trains:
+                continue
             key: tuple[Any, ...] = (spec.key, spec.dataset.title, spec.split)
             if spec.split == "train" and spec.settings.adaptive:
                 key += needed_samples(spec)
@@ -354,3 +364,18 @@ def _distinct(
                 message = f"{names} give the same cells: remove one of the values, or the axis"
                 raise loaded.error(message, *path, *path_of(axis), axes={axis: value})
     return [*by_id.values()], shared
+
+
+def training_probes(plan: Plan) -> list[ProbeSpec]:
+    """The probes of training pools: test questions are never candidates for a subset."""
+    return [spec for spec in plan.probes if spec.split == "train"]
+
+
+def pool_title(plan: Plan, spec: ProbeSpec) -> str:
+    """Model and dataset of a probe, its seed if it is not 0, and its settings that are axes."""
+    cells = cells_of(plan.cells, spec)
+    swept = {axis: value for axis, value in cells[0].swept.items() if axis.startswith("probe.")}
+    same = {a: v for a, v in swept.items() if all(cell.swept[a] == v for cell in cells)}
+    seed = f"probe {spec.settings.seed}" if spec.settings.seed else ""
+    name = f"{spec.model.name} on {spec.dataset.title}"
+    return ", ".join(filter(None, [name, seed, axes_text(same)]))

@@ -69,8 +69,16 @@ _OWN, _PROJECT = _OwnPackages(), _ProjectModules()
 def pin_own_packages() -> None:
     """Import Decile's packages from this installation; in a Ray worker, also put the user's last.
 
-    Called when `orchestrator` is imported, hence before any other package of Decile.
+    Called when `orchestrator` is imported, hence before any other package of Decile. Raises
+    ImportError where a script or notebook has imported a module of the same name before.
     """
+    for name in PACKAGES:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parents[1] != ROOT:
+            raise ImportError(
+                f"{name} is {file}, and Decile has a package of that name: "
+                "import decile first, or rename that file"
+            )
     if _OWN not in sys.meta_path:
         sys.meta_path.insert(0, _OWN)
     if Path(sys.argv[0]).name == "default_worker.py":

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from orchestrator.cost.caps import dropped_summary
-from orchestrator.planning.plan import Plan, tiers_of
+from orchestrator.planning.plan import Plan, tiers_of, training_probes
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.compare import Control, Family, control_arms, families, read_spreads
 from orchestrator.report.probe_analysis import (
@@ -11,7 +11,6 @@ from orchestrator.report.probe_analysis import (
     PoolOutcomes,
     analyse_pool,
     pool_outcomes,
-    training_probes,
 )
 from orchestrator.report.rows import Row, read_rows
 from orchestrator.storage.proof import canonical_hash

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MplFigure
 
 COMPLETION_LIMIT = 1_500  # characters of a completion or question on a page
 LINE_LIMIT = 160  # characters of a text in one line
@@ -68,22 +71,49 @@ class Claims(Table):
     kind: ClassVar[str] = "claims"
 
 
+def svg_of(figure: "MplFigure") -> str:
+    """A figure as an SVG element, byte-for-byte reproducible.
+
+    Transparent, with black replaced by the page's text colour, for light and dark mode.
+    """
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # no URLs
+    with rc_context({"svg.hashsalt": "decile"}):
+        figure.savefig(buffer, format="svg", metadata=metadata, transparent=True)
+    text = buffer.getvalue()
+    text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text[text.index("<svg") :])  # implied in HTML
+    return text.replace("#000000", "currentColor").replace("<svg", '<svg fill="currentColor"', 1)
+
+
+def shown_figure(**settings: Any) -> "MplFigure":
+    """A figure of matplotlib that a notebook shows as on the page; `settings` as of `Figure`."""
+    from matplotlib.figure import Figure as Base
+
+    class Figure(Base):
+        def _repr_html_(self) -> str:
+            return svg_of(self)
+
+    return Figure(**settings)
+
+
 @dataclass(frozen=True)
 class Figure:
     """A figure that is drawn once, when it is first rendered. The caption is its alternative text.
 
-    `draw` returns an SVG element.
+    `draw` returns a figure of matplotlib.
     """
 
     caption: str
-    draw: Callable[[], str]
+    draw: Callable[[], "MplFigure"]
     kind: ClassVar[str] = "figure"
 
     @cached_property
     def svg(self) -> str:
         """For a page: an SVG element that screen readers announce by its caption."""
         label = escape(self.caption)
-        return self.draw().replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+        return svg_of(self.draw()).replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
 
     @property
     def file(self) -> str:

@@ -30,7 +30,7 @@ from orchestrator.difficulty.estimates import counts, fit_prior, reliability
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
 from orchestrator.difficulty.table import Summary, outcome_counts, summarise
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, needed_samples
-from orchestrator.planning.plan import Plan
+from orchestrator.planning.plan import Plan, pool_title
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import targets_of
@@ -53,16 +53,6 @@ UNSAFE = re.compile(r"[^\w.+-]")  # in a file name
 _OF_SUBSETS = ("budget", "match_sizes", "grpo.num_generations")
 
 
-def pool_title(plan: Plan, spec: ProbeSpec) -> str:
-    """Model and dataset of a probe, its seed if it is not 0, and its settings that are axes."""
-    cells = cells_of(plan.cells, spec)
-    swept = {axis: value for axis, value in cells[0].swept.items() if axis.startswith("probe.")}
-    same = {a: v for a, v in swept.items() if all(cell.swept[a] == v for cell in cells)}
-    seed = f"probe {spec.settings.seed}" if spec.settings.seed else ""
-    name = f"{spec.model.name} on {spec.dataset.title}"
-    return ", ".join(filter(None, [name, seed, axes_text(same)]))
-
-
 def subset_cells(plan: Plan, spec: ProbeSpec) -> dict[str, Cell]:
     """Each subset that a probe's cells train on, with its first seed: name -> the first such cell.
 
@@ -75,11 +65,6 @@ def subset_cells(plan: Plan, spec: ProbeSpec) -> dict[str, Cell]:
         text = axes_text({axis: cell.swept[axis] for axis in varying})
         first.setdefault(", ".join(filter(None, [cell.policy, text])), cell)
     return first
-
-
-def training_probes(plan: Plan) -> list[ProbeSpec]:
-    """The probes of training pools: test questions are never candidates for a subset."""
-    return [spec for spec in plan.probes if spec.split == "train"]
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ import pyarrow as pa
 from orchestrator import __version__
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import outcome_counts
-from orchestrator.planning.plan import Plan
+from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.probing.probe_folder import PROBE, SPLIT
 from orchestrator.report.analysis import SweepAnalysis
 from orchestrator.report.content import Page, Paragraph, Section, Table, one_line
 from orchestrator.report.item_comparison import ItemAnalysis
 from orchestrator.report.layout import table_text, wrapped
-from orchestrator.report.probe_analysis import PoolAnalysis, training_probes
+from orchestrator.report.probe_analysis import PoolAnalysis
 from orchestrator.report.sections import items, tables
 from orchestrator.report.sections.page import paper_a
 from orchestrator.report.sections.pool import (
@@ -57,8 +57,9 @@ TERMINAL_TIERS = 8
 TERMINAL_SUSPECTS = 3
 
 
-def write_page(page: Page, file: Path) -> None:
+def write_page(page: Page, file: str | Path) -> None:
     """Write the page; the file is replaced atomically."""
+    file = Path(file)
     source = _relative(page.file, file) if page.file else ""
     Store(str(file.resolve().parent)).write_bytes(page_html(page, source).encode(), file.name)
 

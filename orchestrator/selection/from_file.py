@@ -28,7 +28,7 @@ _OWN_TABLE = (
 
 
 def select_file(
-    probes: Sequence[Path], rule: PolicyEntry, budget: str, seed: int, out: Path
+    probes: Sequence[str | Path], rule: PolicyEntry, budget: str, seed: int, out: str | Path
 ) -> dict[str, Any]:
     """Select from probes of one key (folders or Parquet of samples), or from a difficulty table.
 
@@ -36,33 +36,34 @@ def select_file(
     of exactly one pool, under one marker. Writes the subset to `out` and returns the reason for it.
     Raises UserError or PolicyError.
     """
+    out, paths = Path(out), [*map(Path, probes)]
     check_output(out)
-    files = [(probe, table) for probe in probes for table in _tables(probe)]
+    files = [(probe, table) for probe in paths for table in _tables(probe)]
     key = _common_key(files)
     tables = [table.replace_schema_metadata(None) for table in _training_tables(files)]
     try:
         table = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
-        raise UserError(f"{probes[0]}: its tables cannot be merged: {error}") from error
+        raise UserError(f"{paths[0]}: its tables cannot be merged: {error}") from error
     if not table.num_rows:
         raise UserError(
-            f"{probes[0]}: holds no rows: write one row per prompt, or a probe's samples"
+            f"{paths[0]}: holds no rows: write one row per prompt, or a probe's samples"
         )
     if "prompt_id" in table.column_names and (missing := table["prompt_id"].null_count):
-        raise UserError(f"{probes[0]}: {missing:,} rows have no prompt_id: write one in every row")
+        raise UserError(f"{paths[0]}: {missing:,} rows have no prompt_id: write one in every row")
     samples = rows = None
     if "pass_rate" in table.column_names and "prompt_id" in table.column_names:
-        rated = rated_table(probes[0], table)
+        rated = rated_table(paths[0], table)
     else:
-        _check_one_pool(probes, key, table)
-        rows = _sample_rows(probes[0], table)
+        _check_one_pool(paths, key, table)
+        rows = _sample_rows(paths[0], table)
         samples = int(pc.max(rows["sample"]).as_py()) + 1
         rated = difficulty(rows, samples_per_prompt=samples)
-    request = SubsetRequest(rule, _size(budget, rated.num_rows), seed, samples=samples)
+    request = SubsetRequest(rule, size_of(budget, rated.num_rows), seed, samples=samples)
     if rows is not None and pc.any(rated["short"]).as_py():
-        _check_certain(probes[0], rows, rated, request)
+        _check_certain(paths[0], rows, rated, request)
     chosen, why = select(rated, request)
-    why |= {"source": [str(probe) for probe in probes], "probe_key": key}
+    why |= {"source": [str(probe) for probe in paths], "probe_key": key}
     Store(str(out.parent)).write_table(with_reason(chosen, why), out.name)
     return why
 
@@ -269,9 +270,9 @@ def _check_certain(probe: Path, rows: pa.Table, rated: pa.Table, request: Subset
         )
 
 
-def _size(budget: str, pool: int) -> int:
+def size_of(budget: str, pool: int, name: str = "--budget") -> int:
     """`0.1` is a share of the pool, `80` a count."""
     try:
         return int(budget) if budget.isdigit() else int(float(budget) * pool + 1e-9)
     except (ValueError, OverflowError) as error:
-        raise UserError(f"--budget {budget[:40]}: write a share (0.1) or a count (80)") from error
+        raise UserError(f"{name} {budget[:40]}: write a share (0.1) or a count (80)") from error

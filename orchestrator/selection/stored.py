@@ -30,13 +30,18 @@ def store_subset(store: Store, cell: Cell, difficulty: pa.Table) -> pa.Table:
     if store.exists(*file):
         store.set_aside(*file)
     try:
-        table, why = select(difficulty, request_of(cell))
+        table = select_for(cell, difficulty)
     except PolicyError as error:
         raise PolicyError(f"cell {cell.name}: {error}") from error
     _check_size(cell, table.num_rows, difficulty)
-    table = with_reason(table, {**cell.subset_identity, **why})
     store.write_table(table, *file)
     return table
+
+
+def select_for(cell: Cell, difficulty: pa.Table) -> pa.Table:
+    """The cell's subset with its identity and the reason for it. Raises PolicyError."""
+    table, why = select(difficulty, request_of(cell))
+    return with_reason(table, {**cell.subset_identity, **why})
 
 
 def _check_size(cell: Cell, size: int, difficulty: pa.Table) -> None:

@@ -124,11 +124,12 @@ def replace_file(target: Path, data: bytes | pa.Buffer) -> None:
 MAX_NAME_BYTES = 200  # file systems allow 255, and files are written under longer temporary names
 
 
-def check_output(file: Path, suffixes: Sequence[str] = ("",)) -> None:
+def check_output(file: str | Path, suffixes: Sequence[str] = ("",)) -> None:
     """Raise UserError unless a regular file with one of these suffixes can be written there.
 
     Folders that do not exist yet are created when the file is written.
     """
+    file = Path(file)
     shown = shortened(str(file))[1:-1] if len(str(file)) > MAX_NAME_BYTES else str(file)
     if not file.name.endswith(tuple(suffixes)):
         raise UserError(f"output {shown}: unknown file type: write a {' or '.join(suffixes)} file")
@@ -170,8 +171,8 @@ class StoreError(ValueError):
 class Store:
     """Results under one root, on a file system that pyarrow supports (path, file://, s3://, gs://)."""
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
+    def __init__(self, uri: str | Path) -> None:
+        self.uri = uri = os.fspath(uri)
         if not uri.strip():
             raise StoreError("the storage is empty: write a folder, s3://… or gs://…")
         _refuse_credentials(uri)

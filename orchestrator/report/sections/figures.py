@@ -1,10 +1,5 @@
-"""The report's figures as SVG elements: accuracy, gain, tiers, groups and training by update.
+"""The report's figures: accuracy, gain, tiers, groups and training by update."""
 
-The only module that loads matplotlib.
-"""
-
-import io
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -13,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.difficulty.table import outcome_histogram
+from orchestrator.report.content import shown_figure
 from orchestrator.report.rows import Row, learnable_gain_points
 from orchestrator.stats.inference import r_squared
 from tasks import OUTCOMES
@@ -27,22 +23,6 @@ FREQUENT = ("hard", "easy", "middle", "random", "full")
 MARKERS = "os^DvPX"  # in addition to colours, for greyscale print
 LABEL = 26  # characters of a line of a name
 SMALL = (5.4, 3.3)  # inches: at phone width the text is still about 9 pixels high
-
-
-def svg(figure: "Figure") -> str:
-    """A figure as an SVG element, byte-for-byte reproducible.
-
-    Transparent, with black replaced by the page's text colour, for light and dark mode.
-    """
-    from matplotlib import rc_context
-
-    buffer = io.StringIO()
-    metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # no URLs
-    with rc_context({"svg.hashsalt": "decile"}):
-        figure.savefig(buffer, format="svg", metadata=metadata, transparent=True)
-    text = buffer.getvalue()
-    text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text[text.index("<svg") :])  # implied in HTML
-    return text.replace("#000000", "currentColor").replace("<svg", '<svg fill="currentColor"', 1)
 
 
 def policy_styles(policies: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -61,9 +41,7 @@ def policy_styles(policies: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 def new_axes(width: float = 6.4, height: float = 3.6) -> "tuple[Figure, Axes]":
     """A figure of that size in inches with one pair of axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = shown_figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
@@ -98,11 +76,9 @@ def legend_above(axes: "Axes", columns: int) -> None:
 
 def new_panels(count: int, same_scale: bool = True) -> "tuple[Figure, list[Axes]]":
     """That many panels, two in a row; `same_scale`: with the same y axis."""
-    from matplotlib.figure import Figure
-
     columns = min(2, count)
     lines = -(-count // columns)
-    figure = Figure(figsize=(SMALL[0], 0.9 + 1.7 * lines), layout="constrained")
+    figure = shown_figure(figsize=(SMALL[0], 0.9 + 1.7 * lines), layout="constrained")
     panels = figure.subplots(lines, columns, sharex=True, sharey=same_scale, squeeze=False).ravel()
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
@@ -122,7 +98,7 @@ MAX_BARS = 40
 Styles = Mapping[str, tuple[str, str]]  # policy -> colour, marker
 
 
-def accuracy_curves(rows: Sequence[Row], styles: Styles) -> str:
+def accuracy_curves(rows: Sequence[Row], styles: Styles) -> "Figure":
     """Accuracy on the test set by update, one line per policy: the mean over its seeds.
 
     The band spans the seeds. Only updates at which all of them were evaluated are shown.
@@ -141,10 +117,10 @@ def accuracy_curves(rows: Sequence[Row], styles: Styles) -> str:
     axes.set_xlabel("update")
     axes.set_ylabel("test accuracy, %")
     legend_above(axes, 4)
-    return svg(figure)
+    return figure
 
 
-def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) -> str:
+def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) -> "Figure":
     """Learnable % against gain in points, one mark per cell (paper A, figure 3), and R².
 
     `groups`: model and data -> rows. Each group has its own marker, each policy its colour. The
@@ -172,10 +148,10 @@ def learnable_against_gain(groups: Mapping[str, Sequence[Row]], styles: Styles) 
         axes.set_xlabel(f"learnable % ({text})")
     axes.set_ylabel("gain, points")
     legend_above(axes, 4 if len(groups) == 1 else 3)
-    return svg(figure)
+    return figure
 
 
-def difference_intervals(pairs: Mapping[str, tuple[float, float, float]]) -> str:
+def difference_intervals(pairs: Mapping[str, tuple[float, float, float]]) -> "Figure":
     """Differences in points with their intervals, one line per pair: name -> effect, low, high."""
     figure, axes = new_axes(SMALL[0], 0.9 + 0.4 * len(pairs))
     axes.axvline(0, color="#000000", lw=0.8)
@@ -188,10 +164,10 @@ def difference_intervals(pairs: Mapping[str, tuple[float, float, float]]) -> str
         axes.plot([effect], [name], "o", color=colour, ms=5)
     axes.invert_yaxis()
     axes.set_xlabel("difference, points")
-    return svg(figure)
+    return figure
 
 
-def failure_histogram(table: pa.Table, samples: int) -> str:
+def failure_histogram(table: pa.Table, samples: int) -> "Figure":
     """Prompts of the pool by correct completions out of K, each bar divided by outcome.
 
     Prompts without a scorable sample have a bar of their own. From MAX_BARS samples on, the bars
@@ -215,10 +191,10 @@ def failure_histogram(table: pa.Table, samples: int) -> str:
     axes.set_xlabel(whole if bins == samples else f"pass rate in %, {samples:,} samples")
     axes.set_ylabel("prompts")
     legend_above(axes, len(OUTCOMES))
-    return svg(figure)
+    return figure
 
 
-def outcome_bars(outcomes: Mapping[str, Mapping[str, int]]) -> str:
+def outcome_bars(outcomes: Mapping[str, Mapping[str, int]]) -> "Figure":
     """Share of each outcome among samples, one bar per group (the pool, each subset).
 
     `outcomes`: group -> outcome -> number of samples.
@@ -234,7 +210,7 @@ def outcome_bars(outcomes: Mapping[str, Mapping[str, int]]) -> str:
     axes.invert_yaxis()
     axes.set_xlabel("% of samples")
     legend_above(axes, len(OUTCOMES))
-    return svg(figure)
+    return figure
 
 
 # Kind -> colour; truncated groups are all wrong too, but drawn separately.
@@ -247,7 +223,7 @@ KINDS = {
 }
 
 
-def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> str:
+def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> "Figure":
     """Share of groups by kind over updates, one panel per policy, mean over its seeds.
 
     A moving mean over a twentieth of the updates, since one update has few groups. The legend lists
@@ -285,7 +261,7 @@ def group_areas(by_policy: Mapping[str, Sequence[Row]]) -> str:
         )
     figure.supxlabel("update", size=10)
     figure.supylabel("% of groups", size=10)
-    return svg(figure)
+    return figure
 
 
 # Title -> update -> value, of one cell; a measure that no cell has is not drawn.
@@ -297,7 +273,7 @@ MEASURES: Mapping[str, Callable[[Row], Mapping[int, float]]] = {
 }
 
 
-def training_curves(by_policy: Mapping[str, Sequence[Row]], styles: Styles) -> str:
+def training_curves(by_policy: Mapping[str, Sequence[Row]], styles: Styles) -> "Figure":
     """One panel per measure, one line per policy: the mean over its seeds.
 
     A moving mean over a tenth of the updates, since one update has few groups.
@@ -325,4 +301,4 @@ def training_curves(by_policy: Mapping[str, Sequence[Row]], styles: Styles) -> s
         handles, labels, frameon=False, ncols=columns, loc="outside upper center", fontsize=9
     )
     figure.supxlabel("update", size=10)
-    return svg(figure)
+    return figure

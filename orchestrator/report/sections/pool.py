@@ -12,7 +12,7 @@ from orchestrator.difficulty.agreement import Agreement
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
 from orchestrator.difficulty.table import outcome_counts, weak_signal
-from orchestrator.planning.plan import Plan
+from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.report.content import (
     Block,
     Command,
@@ -34,12 +34,11 @@ from orchestrator.report.probe_analysis import (
     PoolAnalysis,
     PoolOutcomes,
     analyse_pool,
-    training_probes,
 )
 from orchestrator.report.sections.figures import failure_histogram, outcome_bars
 from orchestrator.stats.sentences import NONE
 from orchestrator.storage.store import Store
-from tasks import OUTCOMES
+from tasks import OUTCOMES, Prompt
 
 ADAPTIVE = (
     "The probe was adaptive: prompts that could no longer change the subset were sampled less, so "
@@ -267,6 +266,19 @@ def unlisted_suspects(pool: PoolAnalysis) -> str:
         f"answer than the gold one on {other:,} prompts, and on the gold one on {gold:,}, so it is "
         "the model that is wrong, or most gold answers are."
     )
+
+
+def subset_section(policy: str, subset: pa.Table, prompts: Sequence[Prompt]) -> Section:
+    """The first prompts of a subset with their pass rates, by rank."""
+    rates = subset["pass_rate"].to_pylist()
+    body = [
+        (str(rank), one_line(prompt.question), one_line(prompt.answer, 40), percent)
+        for rank, (prompt, rate) in enumerate(zip(prompts[:LISTED], rates, strict=False))
+        for percent in [NONE if rate is None else f"{100 * rate:.0f} %"]
+    ]
+    title = _title(len(prompts), f"by {policy}", f"the first {LISTED}")
+    table = Table(title, ("rank", "question", "answer", "pass rate"), body)
+    return Section("subset", "Subset", (table,))
 
 
 def _policies(pool: PoolAnalysis) -> list[Block]:

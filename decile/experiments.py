@@ -1,0 +1,121 @@
+"""Experiments of a YAML file, and probes of a file of questions."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from decile.errors import as_user_error
+from decile.probes import Probe
+from decile.results import Results
+from orchestrator.pipeline.own_data import planned_probe
+from orchestrator.pipeline.run import Run
+from orchestrator.pipeline.sweep import probe_experiment, run_experiment
+from orchestrator.planning.cells import Cell, cells_of
+from orchestrator.planning.open_plan import check_trainable, open_plan
+from orchestrator.planning.plan import Plan
+from orchestrator.plugins.project_modules import add_project
+from orchestrator.report.analysis import analyse
+from orchestrator.selection.plan_probe import PlanProbe, choose_probe
+from orchestrator.storage.store import Store
+from orchestrator.tracking import default_tracking_uri
+from policies import PolicyError
+
+
+@as_user_error()
+def load(file: str | Path, experiment: str, storage: str | Path | None = None) -> "Experiment":
+    """An experiment of a YAML file, as `decile plan FILE -e NAME` reads it. Nothing runs.
+
+    storage: a folder or URI in place of the file's. Raises UserError with the file's line.
+    """
+    add_project([os.getcwd()])  # where package.module:attribute is found
+    return Experiment(*open_plan(file, experiment, storage))
+
+
+@as_user_error()
+def probe(
+    data: str | Path,
+    model: str,
+    samples: int = 10,
+    *,
+    marker: str | None = None,
+    question: str | None = None,
+    answer: str | None = None,
+    test: str | Path | None = None,
+    storage: str | Path = "./runs",
+    **settings: Any,
+) -> Probe:
+    """Probe a file of questions: draw and mark the missing completions of each prompt.
+
+    data: JSONL, JSON or Parquet with questions and answers. model: a Hub id, OWNER/NAME@COMMIT, a
+    folder, or an embedded name such as tiny. samples: completions per prompt. question, answer,
+    marker: the columns, and how answers are compared; recognized if None. test: a file of test
+    questions; None: a part of `data` is held out, as by `decile init`. settings: others of the
+    block `probe`, such as temperature, max_completion_length or engine.
+
+    The samples are those of `decile init`'s file with these settings: nothing is drawn twice.
+    Raises UserError for invalid input, before anything is sampled.
+    """
+    add_project([os.getcwd()])
+    texts = {"question": question, "answer": answer, "marker": marker}
+    store = Store(storage)
+    plan = planned_probe(data, model, texts, test, {"samples": samples, **settings})
+    return Experiment(plan, store).probe()
+
+
+class Experiment:
+    """An experiment and its storage. `decile.load` returns one."""
+
+    def __init__(self, plan: Plan, store: Store) -> None:
+        self.plan, self.store = plan, store
+
+    @property
+    def cells(self) -> Sequence[Cell]:
+        """Every (model, dataset, policy, seed, …) with its settings."""
+        return self.plan.cells
+
+    @as_user_error()
+    def probe(
+        self, model: str | None = None, dataset: str | None = None, *, sample: bool = True
+    ) -> Probe:
+        """The probe of a training pool, as of `decile probe`; missing samples are drawn.
+
+        model, dataset: which one, where the experiment has several. sample: False reads what the
+        storage holds. Raises UserError where the choice is not clear, and, without `sample`, where
+        samples are missing. A subset of the grid that cannot be filled gives a warning.
+        """
+        spec = choose_probe(self.plan, model, dataset)
+        if sample:
+            self.store.check_writable()
+            own = replace(self.plan, cells=cells_of(self.plan.cells, spec))  # no other probe
+            try:
+                probe_experiment(Run.of(own, self.store))
+            except PolicyError as error:  # every sample is drawn
+                warnings.warn(str(error), stacklevel=3)
+        return Probe(PlanProbe(self.plan, self.store, spec))
+
+    @as_user_error()
+    def run(self, tracking_uri: str | None = None) -> Results:
+        """Run what is not finished, as `decile run`: probes, training, evaluation.
+
+        tracking_uri: an MLflow server; None: SQLite in the storage. `Results.failed` has the cells
+        that failed. Raises UserError for invalid input, before anything runs.
+        """
+        check_trainable(self.plan)
+        self.store.check_writable()
+        run = Run.of(self.plan, self.store)
+        with run.progress:
+            outcome = run_experiment(run, tracking_uri or default_tracking_uri(self.store))
+        assert outcome.analysis is not None, "a run ends with an analysis"
+        return Results(outcome.analysis, outcome.failed, outcome.dropped)
+
+    @as_user_error()
+    def results(self) -> Results:
+        """The results of the finished cells that the storage holds, as `decile report`."""
+
+        return Results(analyse(self.plan, self.store))
+
+    def __repr__(self) -> str:
+        return f"<Experiment {self.plan.name}: {len(self.cells):,} cells, {self.store.uri}>"

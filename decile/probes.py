@@ -1,0 +1,179 @@
+"""The probe of a pool: how hard each prompt is for a model, and the subsets of policies."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from decile.errors import UserError, as_user_error
+from orchestrator.config.corrections import one_of
+from orchestrator.exchange.card import export_selected
+from orchestrator.exchange.exports import exported_table
+from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
+from orchestrator.report.content import Figure
+from orchestrator.report.probe_analysis import PoolAnalysis, analyse_pool
+from orchestrator.report.render import section_html
+from orchestrator.report.sections.pool import facts, pool_figures, pool_sections, subset_section
+from orchestrator.selection.plan_probe import PlanProbe
+from orchestrator.selection.subsets import reason
+from tasks import Prompt, Task
+
+if TYPE_CHECKING:
+    import datasets
+    import pandas as pd
+    from matplotlib.figure import Figure as MplFigure
+
+
+class Probe:
+    """A finished probe of a training pool. `decile.probe` and `Experiment.probe` return one.
+
+    What it reads from the storage is kept in memory, once it is first needed.
+    """
+
+    def __init__(self, stored: PlanProbe) -> None:
+        self._stored = stored
+        with as_user_error():
+            self._outcomes = stored.outcomes  # UserError while samples are missing
+
+    @property
+    def spec(self) -> ProbeSpec:
+        """The model, the data set and the sampling settings; `spec.key` names the samples."""
+        return self._stored.spec
+
+    @property
+    def task(self) -> Task:
+        """The task, with the prompt around a question and the marker of completions."""
+        return self._stored.plan.pool(self.spec).task
+
+    @cached_property
+    def prompts(self) -> list[Prompt]:
+        """The prompts of the pool, in the order of the data."""
+        return list(self._stored.plan.pool(self.spec).train)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The difficulty table: a row per prompt, ordered by prompt_id (docs/extending.md).
+
+        The columns count the completions by outcome; `pass_rate`, `low` and `high` are shares.
+        """
+        group = cells_of(self._stored.plan.cells, self.spec)[0].batch.group_size
+        return self._stored.tables.with_group(self.spec, group, answers=True)
+
+    @property
+    def samples(self) -> pa.Table:
+        """Every marked completion: prompt_id, sample, completion, tokens, finish, outcome, ….
+
+        Read from the storage at each use: those of a large pool take much memory.
+        """
+        return self._stored.folder.samples(partial=True)
+
+    @cached_property
+    def analysis(self) -> PoolAnalysis:
+        """The values behind the probe's page."""
+        analysis = analyse_pool(self._stored.plan, self._stored.store, self.spec)
+        assert analysis is not None, "a finished probe has samples"
+        return analysis
+
+    def summary(self) -> str:
+        """What the probe shows, a sentence per line."""
+        return "\n".join(facts(self.analysis))
+
+    def plot(self, figure: str = "difficulty") -> "MplFigure":
+        """A figure of the page, which a notebook shows as it is.
+
+        difficulty: prompts by correct completions; outcomes: shares of outcomes in the pool and in
+        the subsets of the grid.
+        """
+        return chosen_figure(self._figures(), figure).draw()
+
+    def _figures(self) -> dict[str, Figure]:
+        subsets = {p.policy: p.summary.outcomes for p in self.analysis.policies if p.summary}
+        k = self.spec.settings.samples
+        row = pool_figures(self._stored.title, self.table, k, subsets)
+        return dict(zip(("difficulty", "outcomes"), row.figures, strict=True))
+
+    @as_user_error()
+    def select(
+        self,
+        policy: str,
+        budget: float | None = None,
+        *,
+        seed: int | None = None,
+        **options: Any,
+    ) -> "Subset":
+        """The prompts that a policy chooses: the subset of a cell with these settings.
+
+        budget: a share of the prompts (0.1) or a count (80); seed: breaks ties. None: as in the
+        experiment. options: those of the policy. Raises UserError where the policy is unknown, or
+        cannot fill the subset.
+        """
+        cell = self._stored.cell(policy, budget, seed, options)
+        return Subset(self, cell, self._stored.select(cell))
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The difficulty table."""
+        return self.table.to_pandas()
+
+    def _repr_html_(self) -> str:
+        return "".join(map(section_html, list(pool_sections([self.analysis]))[:2]))
+
+    def __repr__(self) -> str:
+        k = self.spec.settings.samples
+        return f"<Probe of {self._stored.title}: {len(self._outcomes.prompts):,} prompts × {k}>"
+
+
+class Subset:
+    """Prompts that a policy has chosen, by rank. `Probe.select` returns one."""
+
+    def __init__(self, probe: Probe, cell: Cell, table: pa.Table) -> None:
+        self.probe, self.table, self._cell = probe, table, cell
+
+    @property
+    def reason(self) -> dict[str, Any]:
+        """Why these prompts: policy, options, size, seed, ties, and the probe's key."""
+        return reason(self.table)
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """The prompts, by rank."""
+        ids: Sequence[str] = self.table["prompt_id"].to_pylist()
+        by_id = {prompt.prompt_id: prompt for prompt in self.probe.prompts}
+        return [by_id[i] for i in ids]
+
+    def to_dataset(self) -> "datasets.Dataset":
+        """A data set for TRL: `prompt` (chat messages), `answer`, prompt_id, pass_rate, …."""
+        from datasets import Dataset
+
+        return Dataset(exported_table(self.table, self.prompts, self.probe.task, "trl"))
+
+    @as_user_error()
+    def export(self, layout: str, file: str | Path, *, card: bool = False) -> dict[str, Any]:
+        """Write the prompts in a trainer's layout, and `file`.provenance.json, which it returns.
+
+        layout: jsonl, trl, verl, verifiers, openrlhf or prime-rl. card: write the data set card
+        `file`.card.md, too. Raises UserError.
+        """
+        stored = self.probe._stored
+        return export_selected(stored, self._cell, self.table, layout, file, card=card)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The rows: rank, prompt_id, tier, pass_rate, n, successes, tied, why."""
+        return self.table.to_pandas()
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def _repr_html_(self) -> str:
+        return section_html(subset_section(self._cell.policy, self.table, self.prompts))
+
+    def __repr__(self) -> str:
+        return f"<Subset: {len(self):,} prompts, {self._cell.policy}, seed {self._cell.seed}>"
+
+
+def chosen_figure(figures: dict[str, Figure], name: str) -> Figure:
+    """The figure of that name. Raises UserError, which lists them."""
+    if name not in figures:
+        raise UserError(f"no figure {name!r}: write {one_of([*figures], name)}")
+    return figures[name]

@@ -1,0 +1,148 @@
+"""Exports from a plan's probe, and the data set card: which model chose the prompts, and how."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator import __version__
+from orchestrator.difficulty.estimates import wilson
+from orchestrator.exchange.exports import export_subset
+from orchestrator.planning.cells import Cell, ProbeSpec
+from orchestrator.report.sections.pool import BANDS, band_of
+from orchestrator.selection.plan_probe import PlanProbe
+
+_BIAS = (
+    "Intervals (95 %, Wilson) cover which completions were sampled. The prompts were selected by "
+    "these same completions, so the pass rates of a new probe will be closer to the pool's mean."
+)
+
+
+def export_selected(
+    probe: PlanProbe, cell: Cell, subset: pa.Table, layout: str, out: str | Path, *, card: bool
+) -> dict[str, Any]:
+    """`export_subset` of the subset of a plan's probe; with `card`, `out`.card.md, too."""
+    pool, pool_table = probe.plan.pool(probe.spec), probe.tables.of(cell)
+    provenance = {"data": pool.task.provenance, "probe": probe.spec.identity}
+    write = _command if probe.plan.trains else _python
+    command = write(probe, cell, layout, Path(out).name)
+
+    def text(origin: Mapping[str, Any], subset: pa.Table) -> str:
+        return data_card(origin, subset, pool_table, probe.spec, command)
+
+    return export_subset(
+        subset, pool.train, pool.task, layout, out, provenance, text if card else None
+    )
+
+
+def data_card(
+    origin: Mapping[str, Any],
+    subset: pa.Table,
+    pool: pa.Table | None = None,
+    spec: ProbeSpec | None = None,
+    command: str = "",
+) -> str:
+    """The card as Markdown. `origin`: what `export_subset` returns.
+
+    `pool` is the difficulty table, and `spec` its probe; of a subset from a file, neither is known.
+    """
+    why, task = origin["subset"], origin["task"]
+    tables = {"subset": subset}
+    if pool is not None:  # which counts the scorable samples, too
+        chosen = pc.is_in(pool["prompt_id"], value_set=subset["prompt_id"].combine_chunks())
+        tables = {"subset": pool.filter(chosen), "pool": pool}
+    lines = [f"# {why.get('policy', 'subset')}: {subset.num_rows:,} prompts of {task['name']}", ""]
+    if pool is not None and spec is not None:
+        lines[0] = (
+            f"# {why['policy']}: {subset.num_rows:,} of {pool.num_rows:,} prompts of "
+            f"{spec.dataset.title}"
+        )
+    lines += ["## Selection", "", *_facts(origin, spec), "", "## Pass rates", ""]
+    lines += [f"| pass rate | {' | '.join(tables)} |", f"|---|{'---:|' * len(tables)}"]
+    bands = {name: np.bincount(band_of(t), minlength=len(BANDS)) for name, t in tables.items()}
+    for number, band in enumerate(BANDS):
+        if number < len(BANDS) - 1 or any(of[number] for of in bands.values()):
+            lines.append(f"| {band} | {' | '.join(f'{of[number]:,}' for of in bands.values())} |")
+    means = [_mean(table) for table in tables.values()]
+    lines += [f"| mean | {' | '.join(means)} |", "", _BIAS, ""]
+    lines += ["## Provenance", ""]
+    hashes = {"file sha256": origin["sha256"], "subset file": origin.get("file")}
+    hashes |= {"probe": why.get("probe_key"), "pool": why.get("pool")}
+    lines += [f"* {name}: `{value}`" for name, value in hashes.items() if value]
+    source = origin.get("data") or origin.get("import")
+    lines += [f"* source: `{json.dumps(source, sort_keys=True)}`"] if source else []
+    lines += [f"* written by Decile {__version__}"]
+    if command:
+        lines += ["", "## How to reproduce", "", "```", command, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(origin: Mapping[str, Any], spec: ProbeSpec | None) -> list[str]:
+    """The model, the sampling, the task and the policy, one line each."""
+    why, task = origin["subset"], origin["task"]
+    facts = []
+    if spec is not None:
+        model, settings = spec.model, spec.settings
+        revision = f", revision {model.revision}" if model.revision else ""
+        facts.append(f"model: {model.name} ({model.identity or model.location}{revision})")
+        sampling = spec.identity["sampling"]
+        facts.append(f"samples: K = {settings.samples} completions per prompt")
+        facts.append(
+            "sampling: " + ", ".join(f"{n} {v}" for n, v in sampling.items() if v is not None)
+        )
+    facts += [
+        f"task: {task['name']}, version {task['version']}, prompt {task['prompt']}",
+        f"marker: {task['marker']}",
+    ]
+    options = why.get("options")
+    chosen = f"{why.get('policy')}{f' with {options}' if options else ''}"
+    facts.append(f"policy: {chosen}; {origin['rows']:,} prompts, seed {why.get('seed')}")
+    if ties := why.get("ties"):
+        facts.append(
+            f"ties: {ties['chosen']:,} of the {ties['pool']:,} prompts whose score equals the last "
+            "chosen one's, drawn with the seed"
+        )
+    return [f"* {fact}" for fact in facts]
+
+
+def _command(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
+    """The command line that exports the subset of an experiment."""
+    source = probe.plan.source
+    arguments = ["decile", "export", str(source.file), "-e", probe.plan.name]
+    arguments += ["--policy", cell.policy, "--budget", str(cell.size), "--seed", str(cell.seed)]
+    if cell.policy not in source.config.policies:
+        for option, value in cell.rule.options.items():
+            arguments += ["--option", f"{option}={json.dumps(value)}"]
+    arguments += ["--model", probe.spec.model.name, "--dataset", probe.spec.dataset.title]
+    return shlex.join([*arguments, "--layout", layout, "--out", name, "--card"])
+
+
+def _python(probe: PlanProbe, cell: Cell, layout: str, name: str) -> str:
+    """The call for a probe of a file of questions, which has no experiments file."""
+    spec, options = probe.spec, probe.spec.dataset.options
+    entry = probe.plan.source.config.models[spec.model.name]
+    model = f"{entry.hub}@{entry.revision}" if entry.hub else entry.embedded or spec.model.name
+    own = probe.plan.experiment.probe.model_dump(exclude_unset=True)
+    texts = {name: options[name] for name in ("question", "answer", "marker")}
+    data = Path(options.get("path") or options["train"]).name
+    settings = "".join(f", {name}={value!r}" for name, value in {**own, **texts}.items())
+    call = f"decile.probe({data!r}, {model!r}{settings})"
+    chosen = "".join(f", {name}={value!r}" for name, value in cell.rule.options.items())
+    select = f".select({cell.policy!r}, {cell.size}, seed={cell.seed}{chosen})"
+    return f"{call}{select}.export({layout!r}, {name!r})"
+
+
+def _mean(table: pa.Table) -> str:
+    """The mean pass rate with its interval; a dash where no counts are known."""
+    marked = "scorable" if "scorable" in table.column_names else "n"
+    successes, n = (pc.sum(table[name]).as_py() or 0 for name in ("successes", marked))
+    if not n:
+        return "–"
+    (low,), (high,) = wilson(np.array([successes]), np.array([n]))
+    mean = successes / n
+    return f"{100 * mean:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"

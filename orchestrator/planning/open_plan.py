@@ -1,0 +1,33 @@
+"""A file's experiment and its storage, as every command and the Python API open them."""
+
+import os
+from pathlib import Path
+
+from cluster.session import in_ray_job
+from orchestrator.config.catalog import load_config
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.storage.errors import UserError
+from orchestrator.storage.store import Store
+
+
+def open_plan(file: str | Path, experiment: str, storage: str | Path | None) -> tuple[Plan, Store]:
+    """The plan of an experiment, and its storage: the file's unless another one is given.
+
+    Raises UserError for every invalid input.
+    """
+    source = load_config(file)
+    plan = make_plan(source, experiment)
+    own = source.config.storage
+    relative = "://" not in own and not Path(own).expanduser().is_absolute()
+    if relative and in_ray_job():  # the job's working directory is deleted when it ends
+        own = str(Path.home() / "decile" / os.path.relpath(own, source.file.parent))
+    return plan, Store(storage or own)
+
+
+def check_trainable(plan: Plan) -> None:
+    """Raise UserError where a model of the plan is a recording, which cannot be trained."""
+    for model in {cell.probe.model.name for cell in plan.cells if cell.probe.model.recorded}:
+        raise UserError(
+            f"model {model} is recorded, so it cannot be trained: "
+            "run decile probe instead, or remove it from the grid"
+        )

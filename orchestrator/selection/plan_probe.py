@@ -1,0 +1,155 @@
+"""A training probe of a plan and the subsets that policies select from it, without a sweep."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.config.entries import build_policy
+from orchestrator.difficulty.probe_table import CellTables
+from orchestrator.planning.cells import Cell, ProbeSpec, cells_of
+from orchestrator.planning.plan import Plan, pool_title, training_probes
+from orchestrator.probing.outcomes import Outcomes
+from orchestrator.probing.probe import pending_samples, targets_of
+from orchestrator.probing.probe_folder import ProbeFolder
+from orchestrator.selection.from_file import size_of
+from orchestrator.selection.stored import select_for
+from orchestrator.selection.subsets import policy_entry
+from orchestrator.storage.errors import UserError, shortened
+from orchestrator.storage.store import Store
+from policies import is_whole
+
+
+def choose_probe(plan: Plan, model: str | None = None, dataset: str | None = None) -> ProbeSpec:
+    """The training probe of this model and dataset; None: any, if there is one only.
+
+    Raises UserError, which lists the plan's probes, unless exactly one matches.
+    """
+    probes = training_probes(plan)
+    matching = [
+        spec
+        for spec in probes
+        if model in (None, spec.model.name)
+        and dataset in (None, spec.dataset.name, spec.dataset.title)
+    ]
+    if len(matching) == 1:
+        return matching[0]
+    names = "; ".join(pool_title(plan, spec) for spec in matching or probes)
+    if not matching:
+        given = " and ".join(
+            f"{k} {shortened(v)}" for k, v in (("model", model), ("dataset", dataset)) if v
+        )
+        raise UserError(f"{plan.name}: no training probe has {given}: choose one of {names}")
+    if len({(spec.model.name, spec.dataset.title) for spec in matching}) == 1:
+        advice = "they differ in other axes: write an experiment with one value of these"
+    else:
+        advice = "choose a model and a dataset"
+    raise UserError(f"{plan.name} has {len(matching)} training probes ({names}): {advice}")
+
+
+@dataclass(frozen=True)
+class PlanProbe:
+    """The stored samples of a training probe of a plan."""
+
+    plan: Plan
+    store: Store
+    spec: ProbeSpec
+
+    @cached_property
+    def folder(self) -> ProbeFolder:
+        """The stored samples of the pool."""
+        pool = self.plan.pool(self.spec)
+        return ProbeFolder(self.store, self.spec, pool.train, pool.task)
+
+    @property
+    def title(self) -> str:
+        """Its model and dataset, and what else distinguishes it in the plan."""
+        return pool_title(self.plan, self.spec)
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """The outcomes of all samples. Raises UserError while some are missing."""
+        outcomes = self.folder.outcomes()
+        if not outcomes.complete and not self._stopped_early():
+            command = ["decile", "probe", str(self.plan.source.file), "-e", self.plan.name]
+            if self.store.uri != Store(self.plan.source.config.storage).uri:
+                command += ["--storage", self.store.uri]
+            expected = len(outcomes.prompts) * self.spec.settings.samples
+            raise UserError(
+                f"the probe of {self.title} is not finished: "
+                f"{outcomes.drawn:,} of {expected:,} samples are stored in {self.store.uri}: "
+                f"run: {shlex.join(command)}"
+            )
+        return outcomes
+
+    def _stopped_early(self) -> bool:
+        """Whether the probe is adaptive and no missing sample could change a subset."""
+        if targets_of(self.plan, self.spec) is None:
+            return False
+        return not pending_samples(self.plan, self.spec, self.folder).samples
+
+    @cached_property
+    def tables(self) -> CellTables:
+        """The difficulty tables of the probe's cells."""
+        return CellTables(self.outcomes, self.folder)
+
+    def cell(
+        self,
+        policy: str,
+        budget: float | str | None = None,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Cell:
+        """The cell that would train on a subset: one of the plan, or one like them.
+
+        `policy`: a name of the file or a known policy. `budget`: a share (0.1) or count (80) of the
+        prompts, and `seed`: those of the experiment if None. Of several values of another axis,
+        such as the budget, the first counts. Raises UserError and PolicyError.
+        """
+        if not isinstance(policy, str):
+            raise UserError(f"policy {shortened(policy)}: write a policy's name")
+        if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**32):
+            raise UserError(f"seed {shortened(seed)}: write an integer from 0 to {2**32 - 1:,}")
+        own = cells_of(self.plan.cells, self.spec)
+        first = next((cell for cell in own if cell.policy == policy), own[0])
+        entry = (
+            policy_entry(policy, dict(options))
+            if options
+            else self.plan.source.config.policy(policy)
+        )
+        rule, online = entry.parts
+        total = len(self.plan.pool(self.spec).train)
+        if is_whole(build_policy(rule)):
+            size = total
+        elif budget is None:
+            variants = self.plan.experiment.variants
+            size = next(v for axes, v in variants if axes == first.swept).subset_size(total)
+        else:
+            size = size_of(str(budget), total, "budget")
+        if not 0 < size <= total:
+            raise UserError(
+                f"budget {budget} selects {size} prompts from a pool of {total:,}: "
+                f"write a share up to 1.0 or a count up to {total}"
+            )
+        changes = {"policy": policy, "rule": rule, "online": online, "size": size}
+        changes["seed"] = self.plan.experiment.grid.seed[0] if seed is None else seed
+        return Cell.model_validate({n: getattr(first, n) for n in Cell.model_fields} | changes)
+
+    def select(self, cell: Cell) -> pa.Table:
+        """The cell's subset (schema SUBSET), with its identity and the reason for it.
+
+        Raises PolicyError where it cannot be filled, and UserError where samples are missing.
+        """
+        table = self.tables.of(cell)
+        in_grid = {own.subset_key for own in cells_of(self.plan.cells, self.spec)}
+        if pc.any(table["short"]).as_py() and cell.subset_key not in in_grid:
+            raise UserError(
+                f"the probe of {self.title} stopped early, so only the subsets "
+                f"of the grid are certain: probe with adaptive: false, or with a grid that has "
+                f"policy {cell.policy}, this budget and seed {cell.seed}"
+            )
+        return select_for(cell, table)

@@ -1,0 +1,350 @@
+"""`import decile`: the same stores and numbers as the commands."""
+
+import ast
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from processes import loaded_libraries
+from sweeps import NAME, experiments, store_of
+from test_architecture import HEAVY
+
+import decile as api
+from orchestrator.cli.main import main
+from orchestrator.planning.plan import Plan
+from orchestrator.probing.probe_folder import write_part
+from orchestrator.report.render import verdict_text
+from orchestrator.selection.subsets import reason
+from orchestrator.storage.schema import SAMPLES
+from tasks.shuffled_objects import ShuffledObjects
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "python.md").read_text()
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def pool(name: str = "pool.jsonl", prompts: int = 40) -> None:
+    rows = [
+        {"question": p.question, "answer": p.answer} for p in ShuffledObjects(train=prompts).train()
+    ]
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def filled(experiment: Any, spec: Any = None) -> None:
+    """Store samples of every training probe: of prompt i, i % 5 of 4 are correct."""
+    import pyarrow as pa
+
+    for each in [spec] if spec else [s for s in experiment.plan.probes if s.split == "train"]:
+        loaded = experiment.plan.pool(each)
+        rows = [
+            {
+                "prompt_id": prompt.prompt_id,
+                "sample": sample,
+                "completion": loaded.task.format_answer(prompt.answer) if sample < i % 5 else "(Z)",
+                "tokens": 3,
+                "finish": "stop",
+            }
+            for i, prompt in enumerate(loaded.train)
+            for sample in range(each.settings.samples)
+        ]
+        part = pa.Table.from_pylist(rows, schema=SAMPLES)
+        write_part(experiment.store, each.key, each.split, part)
+
+
+def test_importing_loads_no_heavy_library() -> None:
+    assert not loaded_libraries("import decile") & (HEAVY | {"pyarrow", "numpy"})
+    assert set(api.__all__) <= set(dir(api))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        api.nothing  # noqa: B018
+
+
+def test_a_subset_is_that_of_a_cell_and_of_the_command(tmp_path: Path) -> None:
+    grid = {"model": ["tiny"], "dataset": ["few"], "policy": ["hard", "random"], "seed": [3, 4]}
+    file = experiments(tmp_path, storage=str(tmp_path / "runs"), grid=grid)
+    experiment = api.load(str(file), NAME)
+    filled(experiment)
+    probe = experiment.probe(sample=False)
+    cell = next(cell for cell in experiment.cells if cell.policy == "hard")
+    subset = probe.select("hard")
+    assert len(subset) == cell.size and subset.reason["seed"] == cell.seed == 3
+    assert {n: subset.reason[n] for n in ("probe_key", "pool", "marker", "size")} == {
+        n: cell.subset_identity[n] for n in ("probe_key", "pool", "marker", "size")
+    }
+    for more, file_name in (
+        ([], f"runs/subsets/{cell.subset_key}.parquet"),
+        (["--out", "s.parquet"],) * 2,
+    ):
+        assert main(["select", str(file), "-e", NAME, "--policy", "hard", *more]) == 0
+        table = pq.read_table(more[1] if more else file_name)
+        assert table.equals(subset.table) and reason(table) == subset.reason
+    assert probe.select("easy", 5, seed=7).table["pass_rate"].to_pylist() == [1.0] * 5
+    for seed in (-1, "x", 1.5):
+        with pytest.raises(api.UserError, match="write an integer from 0"):
+            probe.select("random", seed=seed)
+    assert [p.prompt_id for p in subset.prompts] == subset.table["prompt_id"].to_pylist()
+    assert len(probe.prompts) == probe.table.num_rows == 64
+    assert probe.samples.num_rows == 64 * 4
+    assert "64 prompts × 4 samples" in probe.summary()
+    assert "<svg" in probe._repr_html_() and "<svg" in probe.plot()._repr_html_()
+    assert "prompts by hard" in subset._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("hard", 65), "write a share up to 1.0 or a count up to 64"),
+        (("hard", "x"), "budget x: write a share"),
+        (("hrad",), "unknown policy 'hrad'"),
+        (("hard", 0), "selects 0 prompts"),
+        (("band", 5), "needs low"),
+        ((None,), "write a policy's name"),
+    ],
+)
+def test_what_cannot_be_selected_is_refused(
+    tmp_path: Path, arguments: Sequence[Any], words: str
+) -> None:
+    experiment = api.load(experiments(tmp_path, storage=str(tmp_path / "runs")), NAME)
+    filled(experiment)
+    with pytest.raises(api.UserError, match=words):
+        experiment.probe(sample=False).select(*arguments)
+
+
+def test_a_probe_that_is_not_finished_names_the_command(tmp_path: Path, capsys: Any) -> None:
+    file = experiments(tmp_path, storage=str(tmp_path / "runs"))
+    experiment = api.load(file, NAME)
+    words = f"0 of 256 samples are stored in .*: run: decile probe {file} -e {NAME}$"
+    with pytest.raises(api.UserError, match=words):
+        experiment.probe(sample=False)
+    assert main(["select", str(file), "-e", NAME, "--policy", "hard", "--storage", "other"]) == 2
+    assert re.search(rf"run: decile probe .* --storage {tmp_path}/other", capsys.readouterr().err)
+
+
+def test_one_of_several_probes_has_to_be_chosen(tmp_path: Path) -> None:
+    grid = {"model": ["tiny"], "dataset": ["few", "shuffled_objects"], "policy": ["hard"]}
+    experiment = api.load(experiments(tmp_path, storage=str(tmp_path / "runs"), grid=grid), NAME)
+    with pytest.raises(
+        api.UserError, match=r"2 training probes \(tiny on few; tiny on shuffled_obj"
+    ):
+        experiment.probe()
+    with pytest.raises(api.UserError, match="no training probe has dataset 'fwe': choose one of"):
+        experiment.probe(dataset="fwe")
+    filled(experiment, next(s for s in experiment.plan.probes if s.dataset.name == "few"))
+    assert len(experiment.probe(dataset="few", sample=False).prompts) == 64
+
+
+def test_a_probe_that_stopped_early_knows_the_subsets_of_the_grid_only(tmp_path: Path) -> None:
+    changes = {
+        "grid": {"model": ["tiny"], "dataset": ["few"], "policy": ["hard"]},
+        "probe": {"samples": 4, "max_completion_length": 48, "adaptive": True},
+    }
+    experiment = api.load(experiments(tmp_path, storage=str(tmp_path / "runs"), **changes), NAME)
+    import pyarrow as pa
+
+    spec = next(s for s in experiment.plan.probes if s.split == "train")
+    loaded = experiment.plan.pool(spec)
+    rows = [
+        {
+            "prompt_id": prompt.prompt_id,
+            "sample": sample,
+            "completion": "(Z)" if i < 16 else loaded.task.format_answer(prompt.answer),
+            "tokens": 3,
+            "finish": "stop",
+        }
+        for i, prompt in enumerate(loaded.train)
+        for sample in range(4 if i < 16 else 2)
+    ]
+    part = pa.Table.from_pylist(rows, schema=SAMPLES)
+    write_part(experiment.store, spec.key, spec.split, part)
+    probe = experiment.probe(sample=False)
+    assert sorted(probe.select("hard").table["prompt_id"].to_pylist()) == sorted(
+        prompt.prompt_id for prompt in probe.prompts[:16]
+    )
+    with pytest.raises(api.UserError, match="stopped early, so only the subsets of the grid"):
+        probe.select("easy")
+
+
+@pytest.mark.parametrize(
+    ("layout", "name", "columns"),
+    [
+        ("openrlhf", "o.jsonl", {"input", "label", "datasource"}),
+        ("prime-rl", "p.parquet", {"example_id", "task", "prompt", "answer", "info"}),
+        ("verl", "v.parquet", {"data_source", "reward_model"}),
+    ],
+)
+def test_an_export_from_the_file_has_a_card(
+    tmp_path: Path, layout: str, name: str, columns: set[str]
+) -> None:
+    file = experiments(tmp_path, storage=str(tmp_path / "runs"))
+    experiment = api.load(file, NAME)
+    filled(experiment)
+    arguments = ["-e", NAME, "--policy", "hard", "--layout", layout, "--out", name, "--card"]
+    assert main(["export", str(file), *arguments]) == 0
+    written, card = Path(name).read_bytes(), Path(f"{name}.card.md").read_text()
+    own = Path("own") / name
+    why = experiment.probe(sample=False).select("hard").export(layout, own, card=True)
+    assert own.read_bytes() == written and why["sha256"] in card
+    assert Path(f"{own}.card.md").read_text() == card
+    [line] = re.findall(r"^\| mean \| (.*) \|$", card, re.M)
+    assert line == "4.7 % [1.6, 12.9] | 49.2 % [43.2, 55.3]"
+    for words in (
+        "K = 4 completions",
+        "folder:",
+        "temperature 1.0",
+        "policy: hard; 16 prompts, seed 0",
+    ):
+        assert words in card
+    [command] = re.findall(r"^decile (export .*)$", card, re.M)
+    assert main(command.replace(f"--out {name} --card", "--out again-" + name).split()) == 0
+    assert Path(f"again-{name}").read_bytes() == written
+    table = (
+        pq.read_table(name).to_pylist()
+        if "parquet" in name
+        else list(map(json.loads, written.splitlines()))
+    )
+    assert columns <= set(table[0]) and len(table) == 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            "select mine.yaml --policy hard",
+            "missing --experiment: write decile select experiments.",
+        ),
+        ("select mine.yaml -e small", "missing --policy"),
+        ("select -e small --policy hard", "missing FILE"),
+        ("select", "missing --probe, --policy, --budget, --out: write decile select --probe"),
+        (
+            "select mine.yaml -e small --policy hard --probe p",
+            "--probe does not go with FILE -e NAME",
+        ),
+        (
+            "select --probe p --policy hard --budget 1 --out s --model tiny",
+            "--model does not go with",
+        ),
+        ("export mine.yaml -e small --policy hard", "missing --layout, --out"),
+        ("export", "missing --subset, --task, --layout, --out: write decile export --subset"),
+        ("export --subset s --task file --layout trl --out o.jsonl --seed 0", "--seed does not go"),
+    ],
+)
+def test_the_two_forms_of_a_command_are_not_mixed(arguments: str, words: str, capsys: Any) -> None:
+    assert main(arguments.split()) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_file_of_questions_has_the_probe_of_the_file_that_init_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from decile import experiments as module
+
+    pool()
+    assert main(["init", "--train", "pool.jsonl", "--model", "tiny", "--yes"]) == 0
+    written = api.load("experiments.yaml", "compare")
+    plans: list[Plan] = []
+    monkeypatch.setattr(module, "probe_experiment", lambda run: plans.append(run.plan))
+    [spec] = (s for s in written.plan.probes if s.split == "train")
+    filled(written, spec)
+    probe = api.probe("pool.jsonl", "tiny", storage="runs")
+    assert (probe.spec.key, probe.spec.marker) == (spec.key, spec.marker)
+    assert probe.select("hard").reason == written.probe(sample=False).select("hard").reason
+    assert [each.split for each in plans[0].probes] == ["train"]  # no test question is sampled
+    with pytest.raises(api.UserError, match="unknown setting 'temprature'.*did you mean"):
+        api.probe("pool.jsonl", "tiny", temprature=1.0)
+    with pytest.raises(api.UserError, match=r"none.jsonl does not exist"):
+        api.probe("none.jsonl", "tiny")
+    with pytest.raises(api.UserError, match=r"model 'tinny' is not a model"):
+        api.probe(Path("pool.jsonl"), "tinny")
+
+
+def test_results_are_those_of_the_report(finished: Path, tmp_path: Path) -> None:
+    results = api.load(finished, NAME, storage=store_of(finished).uri).results()
+    assert results.table.num_rows == 2 and {"policy", "gain", "rollouts"} <= {
+        *results.table.column_names
+    }
+    comparisons = results.compare()
+    assert str(comparisons) == verdict_text(results.analysis)
+    [row] = (r for r in comparisons.table.to_pylist() if r["measure"] == "accuracy")
+    [family] = results.analysis.families
+    assert (row["effect"], row["p_holm"]) == (family.accuracy[0].effect, family.accuracy[0].p_holm)
+    assert "<svg" in results._repr_html_() and "2 of 2 cells" in repr(results)
+    with pytest.raises(api.UserError, match="no figure 'nothing': write one of test_accuracy"):
+        results.plot("nothing")
+
+
+def code(page: str) -> str:
+    return "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S))
+
+
+@pytest.mark.cluster
+def test_every_line_of_the_page_runs(tmp_path: Path) -> None:
+    pool()
+    content = yaml.safe_load(experiments(tmp_path, grpo=_TRAINING).read_text())
+    content["experiments"] = {"compare": content["experiments"][NAME]}
+    Path("mine.yaml").write_text(yaml.safe_dump(content))
+    lines = [line for line in code(PAGE).split("\n") if line.strip()]
+    assert len(lines) > 25
+    tree = ast.parse(code(PAGE))
+    for index, node in enumerate(tree.body):  # a notebook shows each of these
+        if isinstance(node, ast.Expr):
+            tree.body[index] = ast.parse(f"shown({ast.unparse(node)})").body[0]
+    show = "def shown(v):\n    getattr(v, '_repr_html_', v.__repr__)()\n"
+    Path("page.py").write_text(show + ast.unparse(tree))
+    process = _python("page.py", tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert Path("outcomes.png").exists() and Path("train.parquet.card.md").exists()
+    assert "unknown policy 'hardest'" in process.stdout
+
+
+_TRAINING = {
+    "max_steps": 2,
+    "num_generations": 4,
+    "per_device_train_batch_size": 16,
+    "max_completion_length": 16,
+}
+
+
+def _python(file: str, folder: Path) -> Any:
+    import subprocess
+    import sys
+
+    from benchmarks.local_cluster import environment
+
+    return subprocess.run(
+        [sys.executable, file],
+        cwd=folder,
+        env=environment(PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.mark.cluster
+def test_a_ray_that_runs_already_is_used_and_left_running(tmp_path: Path) -> None:
+    pool()
+    for name in ("tasks.py", "cluster.py"):  # named as packages of Decile
+        Path(name).write_text("raise RuntimeError('a module of the user')")
+    Path("my_marks.py").write_text(
+        "def mark(completions, answer, **columns):\n"
+        "    return [float(a in c[-1]['content']) for c, a in zip(completions, answer)]\n"
+    )
+    Path("script.py").write_text(
+        "import decile, ray\n"
+        "ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)\n"
+        "for samples in (1, 2):\n"
+        "    probe = decile.probe('pool.jsonl', 'tiny', samples, marker='my_marks:mark',\n"
+        "                         max_completion_length=16)\n"
+        "    print(probe, ray.is_initialized())\n"
+    )
+    process = _python("script.py", tmp_path)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert process.stdout.count("True") == 2 and "× 2> True" in process.stdout
