@@ -13,6 +13,7 @@ _MODULES = {
     "Experiment": "decile.experiments",
     "ItemComparison": "decile.comparison",
     "Probe": "decile.probes",
+    "PromptSelector": "decile.trl",
     "Results": "decile.results",
     "Subset": "decile.probes",
     "UserError": "decile.errors",
@@ -21,10 +22,14 @@ _MODULES = {
     "probe": "decile.experiments",
 }
 
-__all__ = ["__version__", *_MODULES]
+_SUBMODULES = ("trl",)
+
+__all__ = ["__version__", *_MODULES, *_SUBMODULES]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"decile.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'decile' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)

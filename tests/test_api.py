@@ -96,6 +96,11 @@ def test_a_subset_is_that_of_a_cell_and_of_the_command(tmp_path: Path) -> None:
     assert "64 prompts × 4 samples" in probe.summary()
     assert "<svg" in probe._repr_html_() and "<svg" in probe.plot()._repr_html_()
     assert "prompts by hard" in subset._repr_html_()
+    selector = api.trl.PromptSelector("hard", probe=probe, budget=0.25, seed=3)
+    assert sorted(selector.subset["prompt_id"].to_pylist()) == sorted(
+        subset.table["prompt_id"].to_pylist()
+    )
+    assert selector.dataset["prompt_id"] == selector.subset["prompt_id"].to_pylist()
 
 
 @pytest.mark.parametrize(
