@@ -99,3 +99,20 @@ def test_plan_says_what_a_run_would_lack(project: Path, capsys: pytest.CaptureFi
     assert "a trial needs GPUs, and this machine has none" in gpus
     assert main([*arguments, "--gpus", "1"]) == 0
     assert len(json.loads(capsys.readouterr().out)["notes"]) == 2
+
+
+@pytest.mark.parametrize(("every", "warning"), [(12, "any group"), (8, "more than 33% of")])
+def test_plan_says_when_an_online_policy_may_not_be_compared(
+    project: Path, capsys: pytest.CaptureFixture[str], every: int, warning: str
+) -> None:
+    content = yaml.safe_load(project.read_text())
+    content["experiments"][NAME]["grid"]["policy"] = ["hard", "dynamic", "predicted"]
+    content["experiments"][NAME]["evaluate"]["every"] = every
+    project.write_text(yaml.safe_dump(content))
+    assert main(["plan", str(project), "-e", NAME, "--json"]) == 0
+    [note] = json.loads(capsys.readouterr().out)["notes"]
+    assert f"at equal rollouts, dynamic is not compared if it discards {warning}" in note
+    content["experiments"][NAME]["evaluate"]["every"] = 6
+    project.write_text(yaml.safe_dump(content))
+    assert main(["plan", str(project), "-e", NAME, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == []

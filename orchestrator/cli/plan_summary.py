@@ -15,7 +15,7 @@ from orchestrator.pipeline.estimate import probe_labels, samples_text
 from orchestrator.pipeline.manifest import changed_settings
 from orchestrator.pipeline.run import Run, probe_id
 from orchestrator.pipeline.timetable import Site, time_lines, timetable
-from orchestrator.planning.cells import Cell, cells_of
+from orchestrator.planning.cells import Cell, axes_without, cells_of
 from orchestrator.planning.load import fetch_command, repositories
 from orchestrator.planning.overlap import describe
 from orchestrator.planning.plan import Plan
@@ -28,6 +28,8 @@ from tasks import OUTCOMES
 from tasks.sources.hub import cached_folder
 
 CHART_LABELS = 14  # columns of a schedule's labels and borders
+# Where policies that discard groups kept half of what they drew (docs/results.md).
+LIKELY_DISCARDED = 0.5
 SCORED = ("correct", "error")
 HASH = re.compile(r"[0-9a-f]{16}")
 
@@ -56,6 +58,7 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
         "notes": [
             *plan.source.warnings(plan.name),
             *_engine_notes(plan),
+            *_budget_notes(plan),
             *_place_notes(run, site),
             *(
                 f"{title}: {note}"
@@ -122,6 +125,30 @@ def _engine_notes(plan: Plan) -> list[str]:
         for block, engine, engine_args, python in blocks
         if (names := unchecked_args(engine, engine_args, python))
     )
+    return list(dict.fromkeys(notes))
+
+
+def _budget_notes(plan: Plan) -> list[str]:
+    """At equal rollouts: the share of discarded groups above which a policy is not compared."""
+    if plan.compare_at != "rollouts":
+        return []
+    notes, budgets = [], dict[tuple[str, ...], int]()
+    for cell in plan.cells:
+        axes = axes_without(cell, "policy")
+        budgets[axes] = min(cell.rollouts, budgets.get(axes, cell.rollouts))
+    for cell in plan.cells:
+        if cell.max_rollouts == cell.rollouts:
+            continue
+        budget = budgets[axes_without(cell, "policy")]
+        first = next(u for u in range(1, cell.updates + 1) if cell.evaluates_after(u))
+        most = max(0.0, 1 - cell.rollouts / cell.updates * first / budget)
+        if most < LIKELY_DISCARDED:
+            discards = f"more than {most:.0%} of its groups" if most else "any group"
+            notes.append(
+                f"warning: at equal rollouts, {cell.policy} is not compared if it discards "
+                f"{discards} before its first evaluation, after update {first} of {cell.updates}: "
+                f"evaluate.every: {max(1, first // 4)} would allow more"
+            )
     return list(dict.fromkeys(notes))
 
 

@@ -123,7 +123,9 @@ def at_equal_cost(families: Sequence[Family]) -> Table:
             counts = [row.counts[OWN] for row in rows]
             sides = [(each[0], each[u]) for each, u in zip(counts, updates, strict=True)]
             span = "–".join(map(str, dict.fromkeys((min(updates), max(updates)))))
-            if change := paired_change(sides, correct_share):
+            if not min(updates):
+                entries[policy] = "not compared"
+            elif change := paired_change(sides, correct_share):
                 level = f"{100 * change.final:.1f} after {span} updates"
                 entries[policy] = f"{level} ({effect_text(change.effect)})"
         body.append((family.title, *(entries.get(policy, NONE) for policy in policies)))
@@ -134,7 +136,7 @@ def at_equal_cost(families: Sequence[Family]) -> Table:
         body,
         "In %, mean over seeds; in parentheses the difference to the base model in points with its "
         f"95 % interval. Each cell is read at its last evaluation within the number of {axis} that "
-        "every cell reached.",
+        "every cell reached; a policy is not compared if a first evaluation exceeds it.",
     )
 
 
