@@ -103,6 +103,7 @@ BUILTIN = {
     "curriculum": "policies.scheduled:Curriculum",
     "pools": "policies.scheduled:Pools",
     "predicted": "policies.scheduled:Predicted",
+    "adarft": "policies.published:Adarft",
 }
 POLICIES = Registry("policy", "decile.policies", BUILTIN, "package.module:attribute", PolicyError)
 _CALL = 3  # a function's own arguments: table, size, generator
