@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from policies.base import Bools, Needs, Rows, check_band, check_count
+from policies.base import Bools, Rows, check_band, check_count
 from policies.online import MAX_DRAWS, History, OnlinePolicy, least_drawn
 from policies.pass_rate import NEAR
 
@@ -20,7 +20,7 @@ class Dynamic(OnlinePolicy):
     """
 
     name: ClassVar[str] = "dynamic"
-    needs: ClassVar[Needs] = "nothing"
+    needs = "nothing"
     cost: ClassVar[str] = "the rollouts of discarded groups"
 
     max_draws: int = MAX_DRAWS

@@ -139,7 +139,7 @@ class OnlinePolicy(ABC):
     A policy that discards groups also has `keep` (see `Discards`).
     """
 
-    needs: ClassVar[Needs] = "all"
+    needs: Needs = "all"
     """What of the probe it uses."""
     cost: ClassVar[str] = "no further rollouts"
 

@@ -104,6 +104,9 @@ BUILTIN = {
     "pools": "policies.scheduled:Pools",
     "predicted": "policies.scheduled:Predicted",
     "adarft": "policies.published:Adarft",
+    "e2h": "policies.published:E2h",
+    "sec": "policies.published:Sec",
+    "mopps": "policies.published:Mopps",
 }
 POLICIES = Registry("policy", "decile.policies", BUILTIN, "package.module:attribute", PolicyError)
 _CALL = 3  # a function's own arguments: table, size, generator

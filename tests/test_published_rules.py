@@ -8,7 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from policies import History, PolicyError, checked_ids, discards, get_online_policy
+from policies import (
+    History,
+    PolicyError,
+    checked_ids,
+    discards,
+    get_online_policy,
+    needs_of,
+    policy_cost,
+)
 
 GROUP, UPDATES, SIZE, POOL = 8, 12, 6, 40
 
@@ -56,6 +64,9 @@ def choices(
 
 RULES = {
     "adarft": [{}, {"eta": 20, "alpha": 1.5, "beta": 0.3}],
+    "e2h": [{}, {"tiers": 3, "schedule": "gaussian"}, {"schedule": "gaussian", "min_prob": False}],
+    "sec": [{"tau": 0.05}, {"tiers": 5, "tau": 0.1, "lr": 0.5, "normalized": True}],
+    "mopps": [{}, {"ratio": 2, "lam": 0.5}, {"ratio": 3, "lam": 0.7, "warm_start": 3}],
 }
 CASES = [(name, options) for name, cases in RULES.items() for options in cases]
 
@@ -104,6 +115,99 @@ def test_an_update_without_marks_leaves_the_target_of_adarft() -> None:
     assert before == policy.target(history) == pytest.approx(50 * math.tanh(1))  # type: ignore[attr-defined]
 
 
+def tiers_of(history: History, count: int) -> list[list[int]]:
+    """The tiers in the orders of the seed."""
+    rng = np.random.default_rng(history.seed)
+    ranks = rng.permutation(POOL)
+    pairs = zip(history.successes.tolist(), history.samples.tolist(), strict=True)
+    rates = [c / n if n else -1 for c, n in pairs]
+    order = sorted(range(POOL), key=lambda row: (-rates[row], ranks[row]))
+    return [rng.permutation(part).tolist() for part in np.array_split(order, count)]
+
+
+def walk(tiers: list[list[int]], places: list[int], probabilities: Any, update: int) -> list[int]:
+    """The prompts of an update: a pointer for each tier, which wraps."""
+    rows = []
+    drawn = np.random.default_rng([0, update, 0]).choice(len(tiers), SIZE, p=probabilities)
+    for tier in sorted(drawn.tolist()):
+        rows.append(tiers[tier][places[tier] % len(tiers[tier])])
+        places[tier] += 1
+    return rows
+
+
+@pytest.mark.parametrize("options", RULES["e2h"])
+def test_e2h_walks_through_tiers_by_its_schedule(options: dict[str, Any]) -> None:
+    k, history = options.get("tiers", 4), history_of()
+    tiers, places = tiers_of(history, k), [0] * k
+    chosen = choices(get_online_policy("e2h", **options), history)
+    for update, rows in enumerate(chosen, 1):
+        t = (update - 1) / UPDATES
+        if "schedule" in options:
+            q = [math.exp(-((i - math.sqrt(t) * (k - 1)) ** 2) / 0.5) for i in range(k)]
+            f = 2 / (k * (k + 1)) if options.get("min_prob", True) else 0
+            p = [f + (1 - k * f) * each / sum(q) for each in q]
+        else:
+            w, s = 0.5 * (1 + math.cos(math.pi * t)), k * (k + 1) / 2
+            p = [w * (k - i) / s + (1 - w) * (i + 1) / s for i in range(k)]
+        assert rows == walk(tiers, places, p, update)
+    assert max(places) > POOL / k  # a tier began again
+
+
+@pytest.mark.parametrize("options", RULES["sec"])
+def test_sec_follows_the_advantages_of_the_tiers_it_drew(options: dict[str, Any]) -> None:
+    k, lr = options.get("tiers", 4), options.get("lr", 0.1)
+    history, q = history_of(), np.zeros(options.get("tiers", 4))
+    tiers, places = tiers_of(history, k), [0] * k
+    chosen = choices(get_online_policy("sec", **options), history)
+    for update, rows in enumerate(chosen, 1):
+        weights = np.exp(q / options["tau"])
+        assert rows == walk(tiers, places, weights / weights.sum(), update)
+        for tier in range(k):
+            advantages: list[float] = []
+            for row in {*rows} & {*tiers[tier]}:
+                correct, marked = outcome(update, row)
+                rewards = np.array([1.0] * correct + [0.0] * (marked - correct))
+                a = rewards - rewards.mean() if marked else rewards
+                deviation = rewards.std() if options.get("normalized") and a.any() else 1
+                advantages += np.abs(a / deviation).tolist()
+            if advantages:
+                q[tier] = (1 - lr) * q[tier] + lr * np.mean(advantages)
+    assert q.max() > 2 * q.min()
+
+
+def test_a_tier_with_too_few_prompts_is_made_up_for() -> None:
+    history = history_of()
+    policy = get_online_policy("e2h", schedule="gaussian", sigma=1e-3, min_prob=False)
+    history.start(1, 15)
+    chosen = policy.next(1, history).to_pylist()
+    easiest = {f"p{row:04}" for row in tiers_of(history, 4)[0]}
+    assert len({*chosen}) == 15 and easiest < {*chosen}
+
+
+@pytest.mark.parametrize("options", RULES["mopps"])
+def test_mopps_is_closest_to_half_in_draws_from_posteriors(options: dict[str, Any]) -> None:
+    lam, weight = options.get("lam", 1), options.get("warm_start", 0)
+    history = history_of()
+    chosen = choices(get_online_policy("mopps", **options), history)
+    a = [1 + weight * int(c) for c in history.successes]
+    b = [1 + weight * int(n - c) for c, n in zip(history.successes, history.samples, strict=True)]
+    for update, rows in enumerate(chosen, 1):
+        rng = np.random.default_rng([0, update, 0])
+        candidates = sorted(rng.choice(POOL, min(POOL, options.get("ratio", 16) * SIZE), False))
+        draws = {row: rng.beta(a[row], b[row]) for row in candidates}
+        assert rows == sorted(draws, key=lambda row: abs(draws[row] - 0.5))[:SIZE]
+        for row in rows:
+            correct, marked = outcome(update, row)
+            a[row] = lam * a[row] + (1 - lam) * 1 + correct
+            b[row] = lam * b[row] + (1 - lam) * 1 + marked - correct
+
+
+def test_mopps_reads_the_probe_only_for_a_warm_start() -> None:
+    assert needs_of(get_online_policy("mopps")) == "nothing"
+    assert needs_of(get_online_policy("mopps", warm_start=1)) == "all"
+    assert policy_cost("mopps") == "no further rollouts"
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -113,6 +217,20 @@ def test_an_update_without_marks_leaves_the_target_of_adarft() -> None:
         ("adarft", {"alpha": math.inf}, "adarft: alpha is inf"),
         ("adarft", {"alpha": math.nan}, "adarft: alpha is nan"),
         ("adarft", {"beta": 50}, "adarft: beta is 50: write a mean reward from 0 to 1"),
+        ("e2h", {"tiers": 0}, "e2h: tiers is 0: write a whole number of at least 1"),
+        ("e2h", {"schedule": "linear"}, "schedule is 'linear': write cosine or gaussian"),
+        ("e2h", {"sigma": 0}, "e2h: sigma is 0: write a number above 0"),
+        ("e2h", {"mu_exp": -1}, "e2h: mu_exp is -1: write a number above 0"),
+        ("e2h", {"min_prob": 0.1}, "e2h: min_prob is 0.1: write true or false"),
+        ("sec", {"tiers": 2.0}, "sec: tiers is 2.0: write a whole number"),
+        ("sec", {"tau": 0}, "sec: tau is 0: write a number above 0"),
+        ("sec", {"lr": 1.5}, "sec: lr is 1.5: write a number from 0 to 1"),
+        ("sec", {"lr": 0}, "sec: lr is 0: write a number above 0"),
+        ("sec", {"normalized": 1}, "sec: normalized is 1: write true or false"),
+        ("mopps", {"lam": 2}, "mopps: lam is 2: write a number from 0 to 1"),
+        ("mopps", {"ratio": 0}, "mopps: ratio is 0: write a whole number of at least 1"),
+        ("mopps", {"warm_start": -1}, "mopps: warm_start is -1: write a number above 0"),
+        ("mopps", {"warm_start": "x"}, "mopps: warm_start is 'x': write a number above 0"),
         ("adarft", {"target": 1}, "no option 'target': it takes eta, alpha, beta"),
     ],
 )
