@@ -7,13 +7,14 @@ otherwise.
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
 
 from policies.base import (
     Floats,
+    Needs,
     PolicyError,
     Rows,
     check_count,
@@ -236,7 +237,7 @@ class Mopps(OnlinePolicy):
     """
 
     name: ClassVar[str] = "mopps"
-    needs = "nothing"
+    needs = cast(Needs, "nothing")
 
     lam: float = 1.0
     ratio: int = 16
@@ -272,4 +273,5 @@ class Mopps(OnlinePolicy):
         successes, samples = history.successes[rows], history.samples[rows]
         a = np.bincount(place, weight * correct, len(rows)) + of_probe * successes
         b = np.bincount(place, weight * (marked - correct), len(rows))
-        return 1 + a, 1 + b + of_probe * (samples - successes)
+        b = b + of_probe * (samples - successes)
+        return np.asarray(1 + a, np.float64), np.asarray(1 + b, np.float64)

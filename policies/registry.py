@@ -107,6 +107,7 @@ BUILTIN = {
     "e2h": "policies.published:E2h",
     "sec": "policies.published:Sec",
     "mopps": "policies.published:Mopps",
+    "greso": "policies.discarding:Greso",
 }
 POLICIES = Registry("policy", "decile.policies", BUILTIN, "package.module:attribute", PolicyError)
 _CALL = 3  # a function's own arguments: table, size, generator

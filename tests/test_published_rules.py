@@ -67,6 +67,7 @@ RULES = {
     "e2h": [{}, {"tiers": 3, "schedule": "gaussian"}, {"schedule": "gaussian", "min_prob": False}],
     "sec": [{"tau": 0.05}, {"tiers": 5, "tau": 0.1, "lr": 0.5, "normalized": True}],
     "mopps": [{}, {"ratio": 2, "lam": 0.5}, {"ratio": 3, "lam": 0.7, "warm_start": 3}],
+    "greso": [{}, {"p_easy": 0.9, "p_hard": 0.2, "target_easy": 0.5, "max_draws": 2}],
 }
 CASES = [(name, options) for name, cases in RULES.items() for options in cases]
 
@@ -208,6 +209,56 @@ def test_mopps_reads_the_probe_only_for_a_warm_start() -> None:
     assert policy_cost("mopps") == "no further rollouts"
 
 
+@pytest.mark.parametrize("options", RULES["greso"])
+def test_greso_skips_by_streaks_and_adapts_its_chances(options: dict[str, Any]) -> None:
+    history = history_of()
+    chosen = choices(get_online_policy("greso", **options), history)
+    chances = {"easy": options.get("p_easy", 0.5), "hard": options.get("p_hard", 0.5)}
+    targets = {"easy": options.get("target_easy", 1 / 12), "hard": 1 / 6}
+    seen: list[list[str]] = [[] for _ in range(POOL)]
+
+    def epochs() -> Any:
+        for epoch in range(1000):
+            rng = np.random.default_rng([0, epoch])
+            order, luck = rng.permutation(POOL), rng.random(POOL)
+            yield from zip([epoch] * POOL, order, luck, strict=True)
+
+    loader, skipped, epoch = epochs(), 0, 0
+    for update, rows in enumerate(chosen, 1):
+        expected: list[int] = []
+        while len(expected) < len(rows):
+            epoch, row, luck = next(loader)
+            chance = 1.0
+            for kind, p in chances.items():
+                streak = 0
+                while streak < len(seen[row]) and seen[row][-1 - streak] == kind:
+                    streak += 1
+                chance *= max(p**streak, 0.01)
+            if luck < chance and row not in expected:
+                expected.append(int(row))
+            skipped += luck >= chance
+        assert rows == expected
+        kinds = []
+        for row in rows:
+            correct, marked = outcome(update, row)
+            kinds.append("easy" if correct == marked else "hard" if correct == 0 else "live")
+            kinds[-1] = kinds[-1] if marked else "unmarked"
+            seen[row] += [kinds[-1]] if marked else []
+        for kind in chances if epoch else ():
+            lower = kinds.count(kind) / len(kinds) >= targets[kind]
+            chances[kind] = min(0.95, max(0.05, chances[kind] + (-0.01 if lower else 0.01)))
+    assert skipped > 5 and epoch > 1
+
+
+def test_greso_submits_solved_prompts_even_if_there_are_no_others() -> None:
+    history, policy = history_of(pool=3), get_online_policy("greso")
+    for update in range(1, 30):
+        history.start(update, 3)
+        assert sorted(policy.next(update, history).to_pylist()) == ["p0000", "p0001", "p0002"]
+        for row in range(3):
+            history.add(update, row, GROUP if row else 0, GROUP)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -231,6 +282,9 @@ def test_mopps_reads_the_probe_only_for_a_warm_start() -> None:
         ("mopps", {"ratio": 0}, "mopps: ratio is 0: write a whole number of at least 1"),
         ("mopps", {"warm_start": -1}, "mopps: warm_start is -1: write a number above 0"),
         ("mopps", {"warm_start": "x"}, "mopps: warm_start is 'x': write a number above 0"),
+        ("greso", {"p_easy": 2}, "greso: p_easy is 2: write a probability from 0 to 1"),
+        ("greso", {"target_hard": "x"}, "greso: target_hard is 'x': write a share from 0 to 1"),
+        ("greso", {"max_draws": 0}, "max_draws is 0: write a whole number of at least 1"),
         ("adarft", {"target": 1}, "no option 'target': it takes eta, alpha, beta"),
     ],
 )
