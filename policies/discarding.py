@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from policies.base import Bools, Floats, Rows, check_band, check_count, check_share
-from policies.online import MAX_DRAWS, History, OnlinePolicy, least_drawn
+from policies.base import Bools, Floats, Needs, Rows, check_band, check_count, check_share
+from policies.online import MAX_DRAWS, History, OnlinePolicy, least_drawn, some
 from policies.pass_rate import NEAR
 
 
@@ -21,7 +21,7 @@ class Dynamic(OnlinePolicy):
     """
 
     name: ClassVar[str] = "dynamic"
-    needs = "nothing"
+    needs: ClassVar[Needs] = "nothing"
     cost: ClassVar[str] = "the rollouts of discarded groups"
 
     max_draws: int = MAX_DRAWS
@@ -140,3 +140,49 @@ class Greso(Dynamic):
             place += int(submitted[-1]) + 1 if full else len(order)
             rows = np.concatenate([rows, order[submitted]])
         return rows, epoch, place
+
+
+@dataclass(kw_only=True)
+class Lilo(OnlinePolicy):
+    """Draws `ratio` times an update's prompts, and trains on the most varied (arXiv 2502.12272).
+
+    Prompts are drawn at random. Of their groups, an update has those with the largest p·(1 − p),
+    where p is the share correct; of equal ones, those drawn first, an order by the seed. Groups
+    that are all correct or all wrong are among them if there are too few others. All groups drawn
+    count as rollouts. An update trains on the group that it chose by, so that its p is nearer to
+    0.5 than the prompt's own. Built from the paper's description; its text leaves ties open.
+    """
+
+    name: ClassVar[str] = "lilo"
+    needs: ClassVar[Needs] = "nothing"
+    cost: ClassVar[str] = "the rollouts of discarded groups"
+
+    ratio: int = 4
+
+    def __post_init__(self) -> None:
+        check_count(self.name, "ratio", self.ratio)
+        self._missing: int | None = None
+
+    @property
+    def max_draws(self) -> int:
+        """Times an update's prompts that are drawn for it."""
+        return self.ratio
+
+    @property
+    def at_once(self) -> int:
+        """All of them are drawn before any is discarded."""
+        return self.ratio
+
+    def next(self, update: int, history: History) -> pa.Array:
+        """Random prompts."""
+        self._missing = history.missing
+        fresh = np.flatnonzero(history.fresh(update))
+        return history.ids(history.rng.permutation(some(fresh, history.size, history.rng)))
+
+    def keep(self, correct: Rows, marked: Rows) -> Bools:
+        """As many of the groups as the update lacks."""
+        rate = correct / np.maximum(marked, 1)
+        score = np.where(marked > 0, (rate * (1 - rate)).round(12), -1)
+        kept = np.zeros(len(correct), dtype=bool)
+        kept[np.argsort(-score, kind="stable")[: self._missing]] = True
+        return kept

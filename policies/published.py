@@ -7,7 +7,7 @@ otherwise.
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -237,7 +237,7 @@ class Mopps(OnlinePolicy):
     """
 
     name: ClassVar[str] = "mopps"
-    needs = cast(Needs, "nothing")
+    needs: ClassVar[Needs] = "nothing"
 
     lam: float = 1.0
     ratio: int = 16
@@ -248,7 +248,7 @@ class Mopps(OnlinePolicy):
         check_count(self.name, "ratio", self.ratio)
         if self.warm_start != 0:
             check_positive(self.name, "warm_start", self.warm_start)
-            self.needs = "all"
+            vars(self)["needs"] = "all"
 
     def next(self, update: int, history: History) -> pa.Array:
         """The candidates whose Thompson draws are closest to 0.5."""

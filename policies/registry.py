@@ -108,6 +108,7 @@ BUILTIN = {
     "sec": "policies.published:Sec",
     "mopps": "policies.published:Mopps",
     "greso": "policies.discarding:Greso",
+    "lilo": "policies.discarding:Lilo",
 }
 POLICIES = Registry("policy", "decile.policies", BUILTIN, "package.module:attribute", PolicyError)
 _CALL = 3  # a function's own arguments: table, size, generator

@@ -328,7 +328,7 @@ def test_static_and_online_policies_are_not_confused() -> None:
     with pytest.raises(PolicyError, match="has no method next"):
         get_online_policy("hard")
     discarding = {name for name in ONLINE if discards(get_online_policy(name))}
-    assert discarding == {"dynamic", "balanced", "greso"}
+    assert discarding == {"dynamic", "balanced", "greso", "lilo"}
     assert max_draws_of(get_online_policy("predicted")) == 1
     assert policy_cost("random") == "nothing" and policy_cost("hard") == "a probe"
     assert "discarded" in policy_cost("dynamic") and "a probe" in policy_cost("predicted")

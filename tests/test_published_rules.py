@@ -11,6 +11,7 @@ import pytest
 from policies import (
     History,
     PolicyError,
+    at_once_of,
     checked_ids,
     discards,
     get_online_policy,
@@ -47,16 +48,16 @@ def choices(
     for update in updates:
         rows: list[int] = []
         missing, left = SIZE, SIZE * getattr(policy, "max_draws", 1)
-        while missing := min(missing, left):
-            history.start(update, missing)
-            ids = checked_ids(policy.next(update, history), "policy", missing)
+        while count := min(missing * at_once_of(policy), left):
+            history.start(update, count, missing)
+            ids = checked_ids(policy.next(update, history), "policy", count)
             new = [int(prompt_id[1:]) for prompt_id in ids.to_pylist()]
             groups = [outcome(update, row) for row in new]
             for row, (correct, marked) in zip(new, groups, strict=True):
                 history.add(update, row, correct, marked)
-            rows, left = rows + new, left - missing
+            rows, left = rows + new, left - count
             correct, marked = np.array(groups).T
-            kept = policy.keep(correct, marked) if discards(policy) else np.ones(missing, bool)
+            kept = policy.keep(correct, marked) if discards(policy) else np.ones(count, bool)
             missing -= int(np.count_nonzero(kept))
         chosen.append(rows)
     return chosen
@@ -68,6 +69,7 @@ RULES = {
     "sec": [{"tau": 0.05}, {"tiers": 5, "tau": 0.1, "lr": 0.5, "normalized": True}],
     "mopps": [{}, {"ratio": 2, "lam": 0.5}, {"ratio": 3, "lam": 0.7, "warm_start": 3}],
     "greso": [{}, {"p_easy": 0.9, "p_hard": 0.2, "target_easy": 0.5, "max_draws": 2}],
+    "lilo": [{}, {"ratio": 2}],
 }
 CASES = [(name, options) for name, cases in RULES.items() for options in cases]
 
@@ -259,6 +261,24 @@ def test_greso_submits_solved_prompts_even_if_there_are_no_others() -> None:
             history.add(update, row, GROUP if row else 0, GROUP)
 
 
+@pytest.mark.parametrize("ratio", [4, 2])
+def test_lilo_trains_on_the_most_even_of_all_groups_drawn(ratio: int) -> None:
+    policy: Any = get_online_policy("lilo", ratio=ratio)
+    history = history_of()
+    for update in range(1, UPDATES + 1):
+        history.start(update, ratio * SIZE, SIZE)
+        rows = [int(i[1:]) for i in policy.next(update, history).to_pylist()]
+        assert len({*rows}) == ratio * SIZE
+        groups = [outcome(update, row) for row in rows]
+        kept = np.flatnonzero(policy.keep(*np.array(groups).T))
+        scores = [c / m * (1 - c / m) if m else -1 for c, m in groups]
+        best = sorted(range(len(rows)), key=lambda i: (-round(scores[i], 9), i))[:SIZE]
+        assert kept.tolist() == sorted(best)
+        for row, (correct, marked) in zip(rows, groups, strict=True):
+            history.add(update, row, correct, marked)
+    assert (history.groups > 0).all()
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -285,6 +305,8 @@ def test_greso_submits_solved_prompts_even_if_there_are_no_others() -> None:
         ("greso", {"p_easy": 2}, "greso: p_easy is 2: write a probability from 0 to 1"),
         ("greso", {"target_hard": "x"}, "greso: target_hard is 'x': write a share from 0 to 1"),
         ("greso", {"max_draws": 0}, "max_draws is 0: write a whole number of at least 1"),
+        ("lilo", {"ratio": 0}, "lilo: ratio is 0: write a whole number of at least 1"),
+        ("lilo", {"max_draws": 3}, "no option 'max_draws': it takes ratio"),
         ("adarft", {"target": 1}, "no option 'target': it takes eta, alpha, beta"),
     ],
 )
