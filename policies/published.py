@@ -275,3 +275,42 @@ class Mopps(OnlinePolicy):
         b = np.bincount(place, weight * (marked - correct), len(rows))
         b = b + of_probe * (samples - successes)
         return np.asarray(1 + a, np.float64), np.asarray(1 + b, np.float64)
+
+
+@dataclass(kw_only=True)
+class Pairs(OnlinePolicy):
+    """Half the lowest pass rates above 0, half the highest below 1 (arXiv 2602.03452).
+
+    By the latest known pass rate, of a prompt's last group or else the probe, half of an update
+    (one more of an odd number) are the prompts that are hardest but were solved, the other half
+    those that are easiest but not always solved. Of equal rates, those with the fewest groups come
+    first, and then the seed decides. A prompt whose last group was all wrong, or all correct, is
+    left out until there are too few others: then come prompts of unknown rates, those at 0, and
+    those at 1.
+
+    Built from the paper's abstract, which pairs two prompts for an update. Its weights of rare
+    outcomes are not part of this policy.
+    """
+
+    name: ClassVar[str] = "pairs"
+
+    def __post_init__(self) -> None:
+        self._ranks: Rows | None = None
+
+    def next(self, update: int, history: History) -> pa.Array:
+        """The hardest and the easiest of the prompts that are solved sometimes."""
+        rates, size, count = history.pass_rate, history.size, len(history.prompt_ids)
+        if self._ranks is None:
+            self._ranks = tie_breakers(count, np.random.default_rng(history.seed))
+        ranks = history.groups.astype(np.int64) * count + self._ranks
+        known = ~np.isnan(rates)
+        live = known & (rates > 0) & (rates < 1)
+        chosen, free = np.empty(0, np.int64), np.ones(count, dtype=bool)
+        steps = ((rates, live, (size + 1) // 2), (-rates, live, size))
+        others = ((rates, rows, size) for rows in (~known, known & (rates == 0), known))
+        for score, allowed, total in (*steps, *others):
+            free[chosen] = False
+            open_rows = allowed & free
+            if take := min(total - len(chosen), int(np.count_nonzero(open_rows))):
+                chosen = np.concatenate([chosen, lowest(score, ranks, open_rows, take)])
+        return history.ids(chosen)

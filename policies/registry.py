@@ -109,6 +109,7 @@ BUILTIN = {
     "mopps": "policies.published:Mopps",
     "greso": "policies.discarding:Greso",
     "lilo": "policies.discarding:Lilo",
+    "pairs": "policies.published:Pairs",
 }
 POLICIES = Registry("policy", "decile.policies", BUILTIN, "package.module:attribute", PolicyError)
 _CALL = 3  # a function's own arguments: table, size, generator

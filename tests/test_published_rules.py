@@ -70,6 +70,7 @@ RULES = {
     "mopps": [{}, {"ratio": 2, "lam": 0.5}, {"ratio": 3, "lam": 0.7, "warm_start": 3}],
     "greso": [{}, {"p_easy": 0.9, "p_hard": 0.2, "target_easy": 0.5, "max_draws": 2}],
     "lilo": [{}, {"ratio": 2}],
+    "pairs": [{}],
 }
 CASES = [(name, options) for name, cases in RULES.items() for options in cases]
 
@@ -279,6 +280,32 @@ def test_lilo_trains_on_the_most_even_of_all_groups_drawn(ratio: int) -> None:
     assert (history.groups > 0).all()
 
 
+@pytest.mark.parametrize("size", [6, 5, 1, 14, POOL])
+def test_pairs_are_hard_but_solved_or_easy_but_missed(size: int) -> None:
+    history, policy = history_of(), get_online_policy("pairs")
+    ranks = np.random.default_rng(0).permutation(POOL)
+    pairs = zip(history.successes.tolist(), history.samples.tolist(), strict=True)
+    rates = [c / n if n else None for c, n in pairs]
+    drawn, filled = [0] * POOL, 0
+    for update in range(1, UPDATES + 1):
+        history.start(update, size)
+        rows = [int(i[1:]) for i in policy.next(update, history).to_pylist()]
+        order = sorted(range(POOL), key=lambda row: (drawn[row], ranks[row]))
+        rising = sorted((r for r in order if rates[r] not in (None, 0, 1)), key=rates.__getitem__)
+        hard = rising[: (size + 1) // 2]
+        rest = [r for r in order if r in rising and r not in hard]
+        expected = hard + sorted(rest, key=lambda r: -rates[r])[: size - len(hard)]  # type: ignore[operator]
+        dead = [r for rate in (None, 0, 1) for r in order if rates[r] == rate]
+        filled += len(expected) < size
+        assert rows == (expected + dead)[:size]
+        for row in rows:
+            correct, marked = outcome(update, row)
+            history.add(update, row, correct, marked)
+            rates[row] = correct / marked if marked else rates[row]
+            drawn[row] += 1
+    assert filled == 0 if size == 1 else filled or size < 14
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -307,6 +334,7 @@ def test_lilo_trains_on_the_most_even_of_all_groups_drawn(ratio: int) -> None:
         ("greso", {"max_draws": 0}, "max_draws is 0: write a whole number of at least 1"),
         ("lilo", {"ratio": 0}, "lilo: ratio is 0: write a whole number of at least 1"),
         ("lilo", {"max_draws": 3}, "no option 'max_draws': it takes ratio"),
+        ("pairs", {"low": 0.1}, "no option 'low': it takes no options"),
         ("adarft", {"target": 1}, "no option 'target': it takes eta, alpha, beta"),
     ],
 )

@@ -341,7 +341,7 @@ HARDLY_ANY = 1 / 8
 # What to change in the choice of prompts, by the cell's policy; of all others, the policy itself.
 SUBSET = (
     *("dynamic", "balanced", "pools", "predicted", "curriculum"),
-    *("adarft", "e2h", "sec", "mopps", "greso", "lilo"),
+    *("adarft", "e2h", "sec", "mopps", "greso", "lilo", "pairs"),
 )
 EASIER = {
     "tiers": "choose easier tiers",
