@@ -50,21 +50,29 @@ class Adarft(OnlinePolicy):
         check_positive(self.name, "eta", self.eta)
         check_positive(self.name, "alpha", self.alpha)
         check_share(self.name, "beta", self.beta, "a mean reward")
-        self._pool: tuple[Rows, Floats, Rows] | None = None
+        self._pool: tuple[Floats, Rows, list[Rows]] | None = None
 
     def next(self, update: int, history: History) -> pa.Array:
         """The prompts closest to the target of this update."""
-        count = len(history.prompt_ids)
         if self._pool is None:
             levels, level = np.unique(100 * (1 - rates_of(history)), return_inverse=True)
-            ranks = tie_breakers(count, np.random.default_rng(history.seed))
-            self._pool = (level, levels, ranks)
-        level, levels, ranks = self._pool
+            ranks = tie_breakers(len(level), np.random.default_rng(history.seed))
+            ends = np.bincount(level).cumsum()[:-1]
+            self._pool = (levels, ranks, np.split(np.argsort(level, kind="stable"), ends))
+        levels, ranks, rows_of_level = self._pool
         # Distances to either side of the target may differ by rounding alone.
         distance = np.abs(levels - self.target(history)).round(9)
-        ranks = history.groups.astype(np.int64) * count + ranks
-        every = np.ones(count, dtype=bool)
-        return history.ids(lowest(distance[level], ranks, every, history.size))
+        distance[np.isnan(distance)] = np.inf
+        chosen = np.empty(0, np.int64)
+        for nearest in np.unique(distance):
+            rows = np.concatenate([rows_of_level[i] for i in np.flatnonzero(distance == nearest)])
+            take = min(history.size - len(chosen), len(rows))
+            every = np.ones(len(rows), dtype=bool)
+            first = lowest(history.groups[rows], ranks[rows], every, take)
+            chosen = np.concatenate([chosen, rows[first]])
+            if len(chosen) == history.size:
+                break
+        return history.ids(chosen)
 
     def target(self, history: History) -> float:
         """The target after the updates of the history, 0 to 100."""
@@ -302,15 +310,18 @@ class Pairs(OnlinePolicy):
         rates, size, count = history.pass_rate, history.size, len(history.prompt_ids)
         if self._ranks is None:
             self._ranks = tie_breakers(count, np.random.default_rng(history.seed))
-        ranks = history.groups.astype(np.int64) * count + self._ranks
-        known = ~np.isnan(rates)
-        live = known & (rates > 0) & (rates < 1)
+        live = (rates > 0) & (rates < 1)
+        dead = np.where(np.isnan(rates), -1, rates)
+        parts = ((live, rates, (size + 1) // 2), (live, -rates, size), (~live, dead, size))
         chosen, free = np.empty(0, np.int64), np.ones(count, dtype=bool)
-        steps = ((rates, live, (size + 1) // 2), (-rates, live, size))
-        others = ((rates, rows, size) for rows in (~known, known & (rates == 0), known))
-        for score, allowed, total in (*steps, *others):
-            free[chosen] = False
-            open_rows = allowed & free
-            if take := min(total - len(chosen), int(np.count_nonzero(open_rows))):
-                chosen = np.concatenate([chosen, lowest(score, ranks, open_rows, take)])
+        for allowed, score, until in parts:
+            if len(chosen) == until:
+                continue
+            rows = np.flatnonzero(allowed & free)
+            if take := min(until - len(chosen), len(rows)):
+                ranks = history.groups[rows].astype(np.int64) * count + self._ranks[rows]
+                every = np.ones(len(rows), dtype=bool)
+                new = rows[lowest(score[rows], ranks, every, take)]
+                free[new] = False
+                chosen = np.concatenate([chosen, new])
         return history.ids(chosen)
