@@ -58,7 +58,7 @@ def measure(name: str, prompts: int, size: int, updates: int) -> list[float]:
     keys = np.sort(generator.integers(0, 2**63, prompts).astype(np.uint64))
     ids = hex_ids(keys)
     texts = pa.array(["a question"]).take(pa.array(np.zeros(prompts, np.int64)))
-    pool = PromptTable([pa.record_batch([ids, texts, texts, texts], SCHEMA)])
+    pool = PromptTable([pa.record_batch([ids, *[texts] * (len(SCHEMA) - 1)], SCHEMA)])
     rates = generator.beta(0.24, 0.21, prompts)
     successes = generator.binomial(SAMPLES, rates)
     history = History(

@@ -4,6 +4,7 @@ from policies.base import Needs, Policy, PolicyError, ScorePolicy, Ties, checked
 from policies.online import (
     History,
     OnlinePolicy,
+    at_once_of,
     checked_ids,
     checked_keep,
     discards,
@@ -36,6 +37,7 @@ __all__ = [
     "PolicyError",
     "ScorePolicy",
     "Ties",
+    "at_once_of",
     "capacity_of",
     "capacity_text",
     "checked_ids",

@@ -252,6 +252,13 @@ def check_share(policy: str, option: str, value: Any, meaning: str) -> None:
         raise PolicyError(f"{policy}: {option} is {value!r}: write {meaning} from 0 to 1")
 
 
+def check_positive(policy: str, option: str, value: Any) -> None:
+    """PolicyError unless the option is a finite number above 0."""
+    number = not isinstance(value, bool) and isinstance(value, int | float)
+    if not number or not 0 < value < float("inf"):
+        raise PolicyError(f"{policy}: {option} is {value!r}: write a number above 0")
+
+
 def check_band(policy: str, low: Any, high: Any) -> None:
     """PolicyError unless both are pass rates and `low` is at most `high`."""
     check_share(policy, "low", low, "a pass rate")

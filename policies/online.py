@@ -46,6 +46,8 @@ class History:
         self.seed, self.updates, self.group_size = seed, updates, group_size
         self.size = 0
         """The number of prompts to choose now."""
+        self.missing = 0
+        """The number of groups that the update lacks: `size`, or less (see `Discards.at_once`)."""
         self.rng = np.random.default_rng(seed)
         """A generator that depends only on the seed, the update, and what it has already drawn."""
         with np.errstate(invalid="ignore"):
@@ -85,8 +87,12 @@ class History:
         order = np.lexsort((row, update))
         return update[order], row[order], correct[order], marked[order]
 
-    def start(self, update: int, size: int) -> None:
-        """Prepare the choice of `size` prompts for an update, or of further ones for it."""
+    def start(self, update: int, size: int, missing: int | None = None) -> None:
+        """Prepare the choice of `size` prompts for an update, or of further ones for it.
+
+        `missing`: the number of groups that it lacks, if that is not `size`.
+        """
+        self.missing = size if missing is None else missing
         self._set_writeable(False)
         drawn = int(np.count_nonzero(self.last_update == update))
         self.size, self.rng = size, np.random.default_rng([self.seed, update, drawn])
@@ -152,7 +158,8 @@ class OnlinePolicy(ABC):
 class Discards(Protocol):
     """An online policy that draws further groups in place of those that it does not keep.
 
-    `max_draws`: at most so many times the prompts of an update are drawn for it.
+    `max_draws`: at most so many times the prompts of an update are drawn for it. `at_once`, an
+    optional attribute: so many times the prompts that it lacks are drawn before `keep` is called.
     """
 
     max_draws: int
@@ -169,6 +176,11 @@ def discards(policy: Any) -> TypeGuard[Discards]:
 def max_draws_of(policy: Any) -> int:
     """How many times the prompts of an update are drawn at most."""
     return int(getattr(policy, "max_draws", MAX_DRAWS)) if discards(policy) else 1
+
+
+def at_once_of(policy: Any) -> int:
+    """How many times the prompts that an update lacks are drawn at once."""
+    return int(getattr(policy, "at_once", 1)) if discards(policy) else 1
 
 
 def is_online(policy: Any) -> bool:

@@ -103,6 +103,13 @@ BUILTIN = {
     "curriculum": "policies.scheduled:Curriculum",
     "pools": "policies.scheduled:Pools",
     "predicted": "policies.scheduled:Predicted",
+    "adarft": "policies.published:Adarft",
+    "e2h": "policies.published:E2h",
+    "sec": "policies.published:Sec",
+    "mopps": "policies.published:Mopps",
+    "greso": "policies.discarding:Greso",
+    "lilo": "policies.discarding:Lilo",
+    "pairs": "policies.published:Pairs",
 }
 POLICIES = Registry("policy", "decile.policies", BUILTIN, "package.module:attribute", PolicyError)
 _CALL = 3  # a function's own arguments: table, size, generator

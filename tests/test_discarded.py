@@ -298,6 +298,8 @@ def test_expected_draws_follow_the_pass_rates() -> None:
 
     dynamic, balanced = get_online_policy("dynamic"), get_online_policy("balanced")
     assert expected_draws(get_online_policy("predicted"), None, 8) == 1
+    assert expected_draws(get_online_policy("lilo", ratio=3), None, 8) == 3
+    assert expected_draws(get_online_policy("lilo", ratio=1), np.array([0.5]), 8) == 1
     assert expected_draws(dynamic, None, 8) == 2
     assert expected_draws(dynamic, np.array([0.5]), 8) == pytest.approx(1 / (1 - 2 / 2**8))
     assert expected_draws(dynamic, np.array([0.5, 1.0]), 8) == pytest.approx(2, abs=0.02)

@@ -131,6 +131,25 @@ def test_a_small_pool_ends_the_draws_too(dynamic: Cell) -> None:
     assert recorder.metrics(1)["train/discarded_pct"] == 100
 
 
+@pytest.mark.parametrize("pool", [COUNT, 6])
+def test_groups_that_are_judged_together_are_drawn_at_once(tmp_path: Path, pool: int) -> None:
+    """Also where the pool has fewer prompts than would be drawn."""
+    cell = online_cell(tmp_path, "lilo", {"ratio": 4})
+    answers = ["correct", LIVE, "wrong", "correct or wrong or wrong or wrong", "error", LIVE]
+    recorder, calls = GroupRecorder(discarded=[]), []
+
+    def counted(rows: Sequence[dict[str, Any]]) -> list[Rollout]:
+        calls.append(len(rows))
+        return generate(rows)
+
+    chooser = chooser_of(cell, answers * (pool // 6), recorder)
+    batch = chooser.batch(1, 2 * GROUP, counted)
+    drawn = min(8, pool)
+    assert calls == [drawn * GROUP] and batch.kept == [True, True]
+    assert len(recorder.rows) == 2 and len(recorder.discarded or []) == drawn - 2
+    assert {row["answer"] for row in batch.rows} == {LIVE}
+
+
 def test_a_rebuilt_chooser_continues_as_the_first_would_have(dynamic: Cell) -> None:
     answers = ["correct", LIVE, "wrong", "error", f"error or {LIVE}", LIVE] * 2
     recorder = GroupRecorder(discarded=[])

@@ -119,8 +119,9 @@ def test_every_prompt_is_drawn_once_before_any_is_drawn_again(name: str) -> None
     assert drawn[:10] != [*range(10)] and drawn[:10] != drawn[10:]
 
 
-def test_further_draws_for_an_update_leave_out_what_it_has() -> None:
-    history, policy = history_of([5] * 6), get_online_policy("dynamic")
+@pytest.mark.parametrize("name", ["dynamic", "balanced", "greso"])
+def test_further_draws_for_an_update_leave_out_what_it_has(name: str) -> None:
+    history, policy = history_of([5] * 6), get_online_policy(name)
     for _ in range(3):
         train(policy, history, 1, 2)
     assert sorted(history.groups.tolist()) == [1] * 6
@@ -326,7 +327,8 @@ def test_static_and_online_policies_are_not_confused() -> None:
         get_policy("dynamic", of="hard")
     with pytest.raises(PolicyError, match="has no method next"):
         get_online_policy("hard")
-    assert {name for name in ONLINE if discards(get_online_policy(name))} == {"dynamic", "balanced"}
+    discarding = {name for name in ONLINE if discards(get_online_policy(name))}
+    assert discarding == {"dynamic", "balanced", "greso", "lilo"}
     assert max_draws_of(get_online_policy("predicted")) == 1
     assert policy_cost("random") == "nothing" and policy_cost("hard") == "a probe"
     assert "discarded" in policy_cost("dynamic") and "a probe" in policy_cost("predicted")

@@ -37,7 +37,7 @@ from orchestrator.cost.memory import (
 )
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.planning.plan import Plan
-from policies import OnlinePolicy, discards, max_draws_of
+from policies import OnlinePolicy, at_once_of, discards, max_draws_of
 from tasks.prompt_table import PromptTable
 
 
@@ -485,6 +485,8 @@ def expected_draws(
     if not discards(policy):
         return 1.0
     most = max_draws_of(policy)
+    if (at_once := at_once_of(policy)) > 1:
+        return min(at_once, most)
     known = np.empty(0) if rates is None else rates[~np.isnan(rates)]
     if not len(known):
         return min(UNKNOWN, most)

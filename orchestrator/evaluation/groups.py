@@ -339,7 +339,10 @@ class GroupRecorder:
 # An update is explained when at most this share of its groups is live.
 HARDLY_ANY = 1 / 8
 # What to change in the choice of prompts, by the cell's policy; of all others, the policy itself.
-SUBSET = ("dynamic", "balanced", "pools", "predicted", "curriculum")
+SUBSET = (
+    *("dynamic", "balanced", "pools", "predicted", "curriculum"),
+    *("adarft", "e2h", "sec", "mopps", "greso", "lilo", "pairs"),
+)
 EASIER = {
     "tiers": "choose easier tiers",
     "band": "choose a band of higher pass rates",

@@ -44,12 +44,20 @@ def probed_history(subset: pa.Table, *, seed: int, updates: int, group_size: int
     )
 
 
-def next_ids(policy: OnlinePolicy, name: str, history: History, update: int, size: int) -> pa.Array:
+def next_ids(
+    policy: OnlinePolicy,
+    name: str,
+    history: History,
+    update: int,
+    size: int,
+    missing: int | None = None,
+) -> pa.Array:
     """The prompt_ids that a policy chooses for an update, or further ones for it.
 
+    `missing`: the number of groups that the update lacks, if that is not `size`.
     Raises PolicyError where it fails, with its place, and where they are not `size` distinct ids.
     """
-    history.start(update, size)
+    history.start(update, size, missing)
     with policy_errors(policy, name):
         chosen = policy.next(update, history)
     return checked_ids(chosen, name, size)

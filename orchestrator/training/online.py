@@ -18,7 +18,7 @@ from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.selection.candidates import kept_groups, next_ids, unknown_id
 from orchestrator.training.rollouts import MarkRollouts, fill_unmarked
 from orchestrator.training.workers import Workers
-from policies import History, PolicyError, discards, max_draws_of
+from policies import History, PolicyError, at_once_of, discards, max_draws_of
 from tasks.prompt_table import PromptTable
 
 TrainingRow = dict[str, Any]  # of TRL's data set
@@ -94,10 +94,14 @@ class Chooser:
         kept: list[Drawn] = []
         rest: list[Drawn] = []
         left, g = size * max_draws_of(self.policy), self.history.group_size
-        while missing := min(size - len(kept) // g, left, self._fresh(update)):
-            for group, keep in self._draw(update, self.choose(update, missing), generate):
+        at_once = at_once_of(self.policy)
+        while missing := size - len(kept) // g:
+            if not (count := min(missing * at_once, left, self._fresh(update))):
+                break
+            prompts = self.choose(update, count, missing)
+            for group, keep in self._draw(update, prompts, generate):
                 (kept if keep else rest).extend(group)
-            left -= missing
+            left -= count
         # TRL's batches have one size: groups that are not trained on fill it, and are masked.
         batch = [*kept, *rest][: size * g]
         rewards = fill_unmarked([each.mark["reward"] for each in batch], g)
@@ -105,12 +109,12 @@ class Chooser:
         flags = [number < len(kept) // g for number in range(size)]
         return Generation(self._own(rows_of_all), self._own([d.rollout for d in batch]), flags)
 
-    def choose(self, update: int, size: int) -> PromptTable:
-        """`size` prompts for an update, or further ones for it."""
+    def choose(self, update: int, size: int, missing: int | None = None) -> PromptTable:
+        """`size` prompts for an update, or further ones for it, which lacks `missing` (or size)."""
         self._learn()
 
         def decide() -> list[str]:  # by one worker: a user's policy may not be deterministic
-            ids = next_ids(self.policy, self.name, self.history, update, size)
+            ids = next_ids(self.policy, self.name, self.history, update, size, missing)
             return [str(prompt_id) for prompt_id in ids.to_pylist()]
 
         ids = self.workers.from_first(decide)
