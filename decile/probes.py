@@ -33,24 +33,24 @@ class Probe:
     """
 
     def __init__(self, stored: PlanProbe) -> None:
-        self._stored = stored
+        self.stored = stored
         with as_user_error():
             self._outcomes = stored.outcomes  # UserError while samples are missing
 
     @property
     def spec(self) -> ProbeSpec:
         """The model, the data set and the sampling settings; `spec.key` names the samples."""
-        return self._stored.spec
+        return self.stored.spec
 
     @property
     def task(self) -> Task:
         """The task, with the prompt around a question and the marker of completions."""
-        return self._stored.plan.pool(self.spec).task
+        return self.stored.plan.pool(self.spec).task
 
     @cached_property
     def prompts(self) -> list[Prompt]:
         """The prompts of the pool, in the order of the data."""
-        return list(self._stored.plan.pool(self.spec).train)
+        return list(self.stored.plan.pool(self.spec).train)
 
     @cached_property
     def table(self) -> pa.Table:
@@ -58,8 +58,8 @@ class Probe:
 
         The columns count the completions by outcome; `pass_rate`, `low` and `high` are shares.
         """
-        group = cells_of(self._stored.plan.cells, self.spec)[0].batch.group_size
-        return self._stored.tables.with_group(self.spec, group, answers=True)
+        group = cells_of(self.stored.plan.cells, self.spec)[0].batch.group_size
+        return self.stored.tables.with_group(self.spec, group, answers=True)
 
     @property
     def samples(self) -> pa.Table:
@@ -67,12 +67,12 @@ class Probe:
 
         Read from the storage at each use: those of a large pool take much memory.
         """
-        return self._stored.folder.samples(partial=True)
+        return self.stored.folder.samples(partial=True)
 
     @cached_property
     def analysis(self) -> PoolAnalysis:
         """The values behind the probe's page."""
-        analysis = analyse_pool(self._stored.plan, self._stored.store, self.spec)
+        analysis = analyse_pool(self.stored.plan, self.stored.store, self.spec)
         assert analysis is not None, "a finished probe has samples"
         return analysis
 
@@ -91,7 +91,7 @@ class Probe:
     def _figures(self) -> dict[str, Figure]:
         subsets = {p.policy: p.summary.outcomes for p in self.analysis.policies if p.summary}
         k = self.spec.settings.samples
-        row = pool_figures(self._stored.title, self.table, k, subsets)
+        row = pool_figures(self.stored.title, self.table, k, subsets)
         return dict(zip(("difficulty", "outcomes"), row.figures, strict=True))
 
     @as_user_error()
@@ -109,8 +109,8 @@ class Probe:
         experiment. options: those of the policy. Raises UserError where the policy is unknown, or
         cannot fill the subset.
         """
-        cell = self._stored.cell(policy, budget, seed, options)
-        return Subset(self, cell, self._stored.select(cell))
+        cell = self.stored.cell(policy, budget, seed, options)
+        return Subset(self, cell, self.stored.select(cell))
 
     def to_pandas(self) -> "pd.DataFrame":
         """The difficulty table."""
@@ -121,7 +121,7 @@ class Probe:
 
     def __repr__(self) -> str:
         k = self.spec.settings.samples
-        return f"<Probe of {self._stored.title}: {len(self._outcomes.prompts):,} prompts × {k}>"
+        return f"<Probe of {self.stored.title}: {len(self._outcomes.prompts):,} prompts × {k}>"
 
 
 class Subset:
@@ -155,7 +155,7 @@ class Subset:
         layout: jsonl, trl, verl, verifiers, openrlhf or prime-rl. card: write the data set card
         `file`.card.md, too. Raises UserError.
         """
-        stored = self.probe._stored
+        stored = self.probe.stored
         return export_selected(stored, self._cell, self.table, layout, file, card=card)
 
     def to_pandas(self) -> "pd.DataFrame":

@@ -253,7 +253,7 @@ def test_a_file_of_questions_has_the_probe_of_the_file_that_init_writes(
 
     pool()
     assert main(["init", "--train", "pool.jsonl", "--model", "tiny", "--yes"]) == 0
-    written = api.load("experiments.yaml", "compare")
+    written = api.load("experiments.yaml", "pool")
     plans: list[Plan] = []
     monkeypatch.setattr(module, "probe_experiment", lambda run: plans.append(run.plan))
     [spec] = (s for s in written.plan.probes if s.split == "train")

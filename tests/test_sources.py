@@ -255,6 +255,6 @@ def test_plain_numbers_are_normalized(text: str, number: str | None) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = tmp_path / "train.jsonl"
     file.symlink_to("/proc/self/mem")  # opens, and fails when it is read
-    task = get_task("file", train=str(file), test=str(file), marker="number")
+    task = get_task("file", path=str(file), marker="number")
     with pytest.raises(TaskError, match=r"train\.jsonl cannot be read: .*Input/output error"):
         task.train()
