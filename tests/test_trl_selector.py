@@ -49,6 +49,8 @@ ONLINE: dict[str, dict[str, Any]] = {
     "curriculum": {"of": {"band": {"low": 0.2, "high": 0.8}}},
     "pools": {"retire": 1},
     "predicted": {},
+    "greso": {"max_draws": 2},
+    "lilo": {"ratio": 2},
 }
 
 
@@ -148,7 +150,7 @@ def test_the_prompts_are_those_of_a_cell_with_the_same_history(
     assert kept["rewards"] == expected["rewards"] and kept["tier"] == expected["tier"]
     if lost := store.read_table(GROUPS, *place, "discarded.parquet"):
         assert by_update(table.filter(table["discarded"])) == by_update(lost)
-    assert (policy in ("dynamic", "balanced")) == (kept.num_rows < table.num_rows)
+    assert (policy in ("dynamic", "balanced", "greso", "lilo")) == (kept.num_rows < table.num_rows)
     assert {*table["update"].to_pylist()} == {*range(1, UPDATES + 1)}
     outcomes = {outcome for row in table["outcomes"].to_pylist() for outcome in row}
     assert {"correct", "wrong"} <= outcomes
