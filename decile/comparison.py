@@ -9,7 +9,7 @@ import pyarrow as pa
 from orchestrator.exchange.item_files import ItemColumns
 from orchestrator.exchange.item_results import Source, compare_items
 from orchestrator.report.item_comparison import ItemAnalysis, comparison_values
-from orchestrator.report.render import section_html, terminal_items, write_page
+from orchestrator.report.render import PAGES, section_html, terminal_items, write_page
 from orchestrator.report.sections.items import item_page
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import check_output
@@ -45,7 +45,7 @@ class ItemComparison:
 
     def save(self, page: str | Path) -> Path:
         """Write the HTML page. Raises UserError where it cannot be written."""
-        check_output(Path(page))
+        check_output(page, PAGES)
         write_page(item_page(self.analysis), Path(page))
         return Path(page)
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from decile.errors import as_user_error
+from decile.errors import UserError, as_user_error
 from decile.probes import Probe
 from decile.results import Results
+from orchestrator.config.catalog import load_config
 from orchestrator.pipeline.own_data import planned_probe
 from orchestrator.pipeline.run import Run
 from orchestrator.pipeline.sweep import probe_experiment, run_experiment
@@ -25,12 +26,20 @@ from policies import PolicyError
 
 
 @as_user_error()
-def load(file: str | Path, experiment: str, storage: str | Path | None = None) -> "Experiment":
+def load(
+    file: str | Path, experiment: str | None = None, storage: str | Path | None = None
+) -> "Experiment":
     """An experiment of a YAML file, as `decile plan FILE -e NAME` reads it. Nothing runs.
 
-    storage: a folder or URI in place of the file's. Raises UserError with the file's line.
+    experiment: its name; None: the only one of the file. storage: a folder or URI in place of the
+    file's. Raises UserError with the file's line.
     """
     add_project([os.getcwd()])  # where package.module:attribute is found
+    if experiment is None:
+        names = [*load_config(file).config.experiments]
+        if len(names) > 1:
+            raise UserError(f"{file} has several experiments: write one of {', '.join(names)}")
+        experiment = names[0]
     return Experiment(*open_plan(file, experiment, storage))
 
 
@@ -45,6 +54,7 @@ def probe(
     answer: str | None = None,
     test: str | Path | None = None,
     storage: str | Path = "./runs",
+    wait: bool = False,
     **settings: Any,
 ) -> Probe:
     """Probe a file of questions: draw and mark the missing completions of each prompt.
@@ -52,7 +62,8 @@ def probe(
     data: JSONL, JSON or Parquet with questions and answers. model: a Hub id, OWNER/NAME@COMMIT, a
     folder, or an embedded name such as tiny. samples: completions per prompt. question, answer,
     marker: the columns, and how answers are compared; recognized if None. test: a file of test
-    questions; None: a part of `data` is held out, as by `decile init`. settings: others of the
+    questions; None: a part of `data` is held out, as by `decile init`. wait: for the end of another
+    process that probes the same data in this storage. settings: others of the
     block `probe`, such as temperature, max_completion_length or engine.
 
     The samples are those of `decile init`'s file with these settings: nothing is drawn twice.
@@ -62,7 +73,7 @@ def probe(
     texts = {"question": question, "answer": answer, "marker": marker}
     store = Store(storage)
     plan = planned_probe(data, model, texts, test, {"samples": samples, **settings})
-    return Experiment(plan, store).probe()
+    return Experiment(plan, store).probe(wait=wait)
 
 
 class Experiment:
@@ -78,12 +89,18 @@ class Experiment:
 
     @as_user_error()
     def probe(
-        self, model: str | None = None, dataset: str | None = None, *, sample: bool = True
+        self,
+        model: str | None = None,
+        dataset: str | None = None,
+        *,
+        sample: bool = True,
+        wait: bool = False,
     ) -> Probe:
         """The probe of a training pool, as of `decile probe`; missing samples are drawn.
 
         model, dataset: which one, where the experiment has several. sample: False reads what the
-        storage holds. Raises UserError where the choice is not clear, and, without `sample`, where
+        storage holds. wait: for the end of another process that runs the experiment in this
+        storage. Raises UserError where the choice is not clear, and, without `sample`, where
         samples are missing. A subset of the grid that cannot be filled gives a warning.
         """
         spec = choose_probe(self.plan, model, dataset)
@@ -91,23 +108,25 @@ class Experiment:
             self.store.check_writable()
             own = replace(self.plan, cells=cells_of(self.plan.cells, spec))  # no other probe
             try:
-                probe_experiment(Run.of(own, self.store))
+                probe_experiment(Run.of(own, self.store), wait=wait)
             except PolicyError as error:  # every sample is drawn
                 warnings.warn(str(error), stacklevel=3)
         return Probe(PlanProbe(self.plan, self.store, spec))
 
     @as_user_error()
-    def run(self, tracking_uri: str | None = None) -> Results:
+    def run(self, tracking_uri: str | None = None, *, wait: bool = False) -> Results:
         """Run what is not finished, as `decile run`: probes, training, evaluation.
 
-        tracking_uri: an MLflow server; None: SQLite in the storage. `Results.failed` has the cells
-        that failed. Raises UserError for invalid input, before anything runs.
+        tracking_uri: an MLflow server; None: SQLite in the storage. wait: as of `probe`.
+        `Results.failed` has the cells that failed. Raises UserError for invalid input, before
+        anything runs.
         """
         check_trainable(self.plan)
         self.store.check_writable()
         run = Run.of(self.plan, self.store)
         with run.progress:
-            outcome = run_experiment(run, tracking_uri or default_tracking_uri(self.store))
+            tracking_uri = tracking_uri or default_tracking_uri(self.store)
+            outcome = run_experiment(run, tracking_uri, wait=wait)
         assert outcome.analysis is not None, "a run ends with an analysis"
         return Results(outcome.analysis, outcome.failed, outcome.dropped)
 

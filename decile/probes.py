@@ -77,8 +77,8 @@ class Probe:
         return analysis
 
     def summary(self) -> str:
-        """What the probe shows, a sentence per line."""
-        return "\n".join(facts(self.analysis))
+        """What the probe shows, and what was left out of the data, a sentence per line."""
+        return "\n".join([*facts(self.analysis), *self.stored.plan.pool(self.spec).notes])
 
     def plot(self, figure: str = "difficulty") -> "MplFigure":
         """A figure of the page, which a notebook shows as it is.
@@ -174,6 +174,8 @@ class Subset:
 
 def chosen_figure(figures: dict[str, Figure], name: str) -> Figure:
     """The figure of that name. Raises UserError, which lists them."""
+    if not figures:
+        raise UserError("there is no figure yet: no cell has a result")
     if name not in figures:
         raise UserError(f"no figure {name!r}: write {one_of([*figures], name)}")
     return figures[name]

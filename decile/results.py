@@ -94,7 +94,7 @@ class Comparisons:
         return "".join(section_html(s) for s in sections if s.anchor == "verdicts")
 
     def __str__(self) -> str:
-        return verdict_text(self.analysis)
+        return verdict_text(self.analysis) or "no cell has a result yet"
 
     def __repr__(self) -> str:
         return f"<Comparisons of {self.analysis.plan.name}: {self.table.num_rows} pairs>"

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from datasets import Dataset
 from transformers import TrainerCallback
 
+from decile.errors import as_user_error
 from orchestrator.config.entries import PolicyEntry, build_online_policy, build_policy
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.selection.candidates import check_choices, probed_history
@@ -61,9 +62,10 @@ class PromptSelector(TrainerCallback):
     What an online policy learns from: a completion is correct if its reward is at least
     `correct_from`. With several reward functions, `correct_by` names the one that decides.
 
-    Raises UserError and PolicyError where the values do not fit together.
+    A selector belongs to one trainer. Raises UserError where the values do not fit together.
     """
 
+    @as_user_error()
     def __init__(
         self,
         policy: str,
@@ -102,6 +104,7 @@ class PromptSelector(TrainerCallback):
         self.groups = GroupRecorder()
         """The groups of the run: which prompts were trained on, with which rewards."""
         self._resumed: GroupRecorder | None = None
+        self._trainer: Any = None
 
     @staticmethod
     def _check_values(
@@ -130,6 +133,8 @@ class PromptSelector(TrainerCallback):
         """The difficulty table, sorted by prompt_id; only ids where none is given or needed."""
         if probe is not None and table is not None:
             raise UserError("probe and table: write one of them, a probe has its own table")
+        if probe is not None and not hasattr(probe, "table"):
+            raise UserError(f"probe is {type(probe).__name__}: write what decile.probe returns")
         if probe is None and dataset is None:
             raise UserError("no prompts: write probe=…, or dataset=… with table=…")
         where = "probe.table" if probe is not None else "table"
@@ -187,12 +192,15 @@ class PromptSelector(TrainerCallback):
         rows += [row | {"discarded": True} for row in lost]
         return pa.Table.from_pylist(rows, _GROUPS)
 
+    @as_user_error()
     def attach(self, trainer: Any) -> None:
         """Select the prompts of this trainer, before `trainer.train()`.
 
-        Raises UserError for settings of the trainer under which that is impossible, and PolicyError
-        where the policy cannot choose the first prompts.
+        Raises UserError for settings of the trainer under which that is impossible, and where the
+        policy cannot choose the first prompts.
         """
+        if self._trainer not in (None, trainer):
+            raise UserError("this selector has a trainer already: make a new selector for another")
         SelectedTrainer.check(trainer)
         self._trainer = trainer
         names = [*trainer.reward_func_names]

@@ -20,6 +20,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.probing.probe_folder import write_part
 from orchestrator.report.render import verdict_text
 from orchestrator.selection.subsets import reason
+from orchestrator.storage.lease import driver_lease
 from orchestrator.storage.schema import SAMPLES
 from tasks.shuffled_objects import ShuffledObjects
 
@@ -255,7 +256,7 @@ def test_a_file_of_questions_has_the_probe_of_the_file_that_init_writes(
     assert main(["init", "--train", "pool.jsonl", "--model", "tiny", "--yes"]) == 0
     written = api.load("experiments.yaml", "pool")
     plans: list[Plan] = []
-    monkeypatch.setattr(module, "probe_experiment", lambda run: plans.append(run.plan))
+    monkeypatch.setattr(module, "probe_experiment", lambda run, wait: plans.append(run.plan))
     [spec] = (s for s in written.plan.probes if s.split == "train")
     filled(written, spec)
     probe = api.probe("pool.jsonl", "tiny", storage="runs")
@@ -353,3 +354,29 @@ def test_a_ray_that_runs_already_is_used_and_left_running(tmp_path: Path) -> Non
     process = _python("script.py", tmp_path)
     assert process.returncode == 0, process.stdout + process.stderr
     assert process.stdout.count("True") == 2 and "× 2> True" in process.stdout
+
+
+def test_the_only_experiment_of_a_file_needs_no_name(tmp_path: Path) -> None:
+    file = experiments(tmp_path)
+    assert api.load(file).plan.name == NAME
+    content = yaml.safe_load(file.read_text())
+    content["experiments"]["other"] = content["experiments"][NAME]
+    file.write_text(yaml.safe_dump(content))
+    with pytest.raises(api.UserError, match=f"several experiments: write one of other, {NAME}"):
+        api.load(file)
+
+
+def test_results_without_a_finished_cell_say_so(tmp_path: Path) -> None:
+    results = api.load(experiments(tmp_path)).results()
+    assert str(results.compare()) == "no cell has a result yet"
+    with pytest.raises(api.UserError, match="no figure yet"):
+        results.plot()
+
+
+def test_another_process_of_the_same_experiment_is_named(tmp_path: Path) -> None:
+    experiment = api.load(experiments(tmp_path))
+    with (
+        driver_lease(experiment.store, NAME, print),
+        pytest.raises(api.UserError, match=r"another driver runs .* \(in Python wait=True\)"),
+    ):
+        experiment.probe()

@@ -116,3 +116,49 @@ def test_plan_says_when_an_online_policy_may_not_be_compared(
     project.write_text(yaml.safe_dump(content))
     assert main(["plan", str(project), "-e", NAME, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["export", "own.yaml", "-e", "mine", "--policy", "hard", "--layout", "trl"],
+        ["select", "own.yaml", "-e", "mine", "--policy", "hard"],
+        ["mark", "--task", "file", "--input", "mine.jsonl"],
+        ["select", "--probe", "mine.jsonl", "--policy", "hard", "--budget", "2"],
+        ["export", "--subset", "s", "--task", "file", "--option", "path=mine.jsonl"]
+        + ["--layout", "trl"],
+    ],
+)
+def test_no_command_writes_over_what_it_reads(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [json.dumps({"question": f"What is {n} + 1?", "answer": n + 1}) for n in range(60)]
+    Path("mine.jsonl").write_text("\n".join(rows))
+    init = ["init", "--train", "mine.jsonl", "--model", "tiny", "--out", "own.yaml"]
+    assert main(init) == 0
+    Path("link.jsonl").symlink_to("mine.jsonl")
+    for out in ("mine.jsonl", "link.jsonl"):
+        assert main([*arguments, "--out", out]) == 2
+        assert f"output {out} is read by this command: write the" in capsys.readouterr().err
+    assert Path("mine.jsonl").read_text() == "\n".join(rows)
+
+
+@pytest.mark.parametrize("command", ["report", "probe"])
+def test_a_page_is_an_html_file(
+    project: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert main([command, str(project), "-e", NAME, "--out", str(project)]) == 2
+    assert "unknown file type: write a .html or .htm file" in capsys.readouterr().err
+
+
+def test_init_writes_into_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [json.dumps({"question": f"What is {n} + 1?", "answer": n + 1}) for n in range(60)]
+    Path("mine.jsonl").write_text("\n".join(rows))
+    assert main(["init", "--train", "mine.jsonl", "--model", "tiny", "--out", "new/e.yaml"]) == 0
+    assert load_config("new/e.yaml").config.datasets["mine"].options["path"] == "new/../mine.jsonl"
+    assert main(["plan", "new/e.yaml", "-e", "mine"]) == 0

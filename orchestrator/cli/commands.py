@@ -196,9 +196,11 @@ def import_(arguments: argparse.Namespace) -> int:
 
 def export(arguments: argparse.Namespace) -> int:
     """Export a subset in another trainer's format."""
+    from orchestrator.config.yaml_lines import named_values
     from orchestrator.exchange import export_layout, export_subset, prompts_of, summary_of
     from orchestrator.exchange.card import data_card, export_selected
     from orchestrator.planning.pools import load_prompts
+    from orchestrator.storage.store import check_output
 
     both, layout, out = ("layout", "out"), arguments.layout, arguments.out
     of_file = _reads_experiment(arguments, ("policy", *both), ("subset", "task", *both))
@@ -210,6 +212,8 @@ def export(arguments: argparse.Namespace) -> int:
         prompts = prompts_of(texts) if texts else load_prompts(task, "train")
         provenance = {"import": summary_of(texts)} if texts else {"data": task.provenance}
         card = data_card if arguments.card else None
+        options = map(str, named_values(arguments.option).values())
+        check_output(out, inputs=[arguments.subset, *filter(None, [texts]), *options])
         summary = export_subset(arguments.subset, prompts, task, layout, out, provenance, card)
     text = f"subset: {out}\nprovenance: {out}.provenance.json"
     _print_result(summary, text + f"\ncard: {out}.card.md" * arguments.card, arguments.json)
@@ -218,15 +222,14 @@ def export(arguments: argparse.Namespace) -> int:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Compare item-level results, and write a page where one is named."""
+    from orchestrator.exchange.item_files import ItemColumns
+    from orchestrator.exchange.item_results import compare_items, parse_arms
+    from orchestrator.report.render import PAGES, terminal_items, write_page
+    from orchestrator.report.sections.items import item_page
     from orchestrator.storage.store import check_output
 
     if arguments.out:
-        check_output(arguments.out)
-    from orchestrator.exchange.item_files import ItemColumns
-    from orchestrator.exchange.item_results import compare_items, parse_arms
-    from orchestrator.report.render import terminal_items, write_page
-    from orchestrator.report.sections.items import item_page
-
+        check_output(arguments.out, PAGES)
     analysis = compare_items(
         parse_arms(arguments.arms),
         ItemColumns(
@@ -286,9 +289,9 @@ def _selected(arguments: argparse.Namespace) -> "tuple[PlanProbe, Cell, pa.Table
     from orchestrator.selection.plan_probe import PlanProbe, choose_probe
     from orchestrator.storage.store import check_output
 
-    if arguments.out is not None:
-        check_output(arguments.out)
     plan, store = _open(arguments)
+    if arguments.out is not None:
+        check_output(arguments.out, inputs=plan.files)
     probe = PlanProbe(plan, store, choose_probe(plan, arguments.model, arguments.dataset))
     options = named_values(arguments.option)
     cell = probe.cell(arguments.policy, arguments.budget, arguments.seed, options)

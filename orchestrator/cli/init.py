@@ -222,11 +222,6 @@ def init(arguments: argparse.Namespace) -> int:
         question = "model: a Hub id, a folder or an embedded name"
         model = answers.get(question, default, choose_model)
     starter, sizing = make_starter(data, model, site)
-    starter = replace(
-        starter,
-        options=_relative_to(arguments.out, starter.options, "path", "train", "test"),
-        source=_relative_to(arguments.out, starter.source, "path"),
-    )
     plan = write_planned(arguments.out, starter)
     print("\n".join(plan_lines(plan, starter, model, site, sizing)))
     print("\n".join(next_lines(arguments.out, plan)))
@@ -286,13 +281,19 @@ def _survey(arguments: argparse.Namespace, train: QuestionRows, answers: Answers
 
 def write_planned(output: Path, starter: Starter) -> Plan:
     """Write the file, replacing what is there, if `decile plan` accepts it. Raises UserError."""
-    text = starter.render()
+    text = starter.render()  # with paths from the current folder
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / output.name
         draft.write_text(text, encoding="utf-8")
         try:
-            plan = make_plan(load_config(draft, output.parent), starter.dataset)
+            plan = make_plan(load_config(draft, Path()), starter.dataset)
         except UserError as error:
             raise UserError(str(error).replace(str(draft), str(output))) from error
+    starter = replace(
+        starter,
+        options=_relative_to(output, starter.options, "path", "train", "test"),
+        source=_relative_to(output, starter.source, "path"),
+    )
+    text = starter.render()
     Store(str(output.resolve().parent)).write_bytes(text.encode(), output.name)
     return plan

@@ -16,6 +16,7 @@ from orchestrator.exchange.exports import export_subset
 from orchestrator.planning.cells import Cell, ProbeSpec
 from orchestrator.report.sections.pool import BANDS, band_of
 from orchestrator.selection.plan_probe import PlanProbe
+from orchestrator.storage.store import check_output
 
 _BIAS = (
     "Intervals (95 %, Wilson) cover which completions were sampled. The prompts were selected by "
@@ -27,6 +28,7 @@ def export_selected(
     probe: PlanProbe, cell: Cell, subset: pa.Table, layout: str, out: str | Path, *, card: bool
 ) -> dict[str, Any]:
     """`export_subset` of the subset of a plan's probe; with `card`, `out`.card.md, too."""
+    check_output(out, inputs=probe.plan.files)
     pool, pool_table = probe.plan.pool(probe.spec), probe.tables.of(cell)
     provenance = {"data": pool.task.provenance, "probe": probe.spec.identity}
     write = _command if probe.plan.trains else _python

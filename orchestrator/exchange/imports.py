@@ -379,7 +379,7 @@ def import_file(
     Raises TaskError as `import_probe` does, and UserError where `out` cannot be written.
     """
     source, out = Path(source), Path(out)
-    check_output(out, (".parquet",))
+    check_output(out, (".parquet",), [source])
     imported = import_probe(source, layout, task, pool=pool, hints=hints)
     write_import(imported, out)
     return imported.summary()

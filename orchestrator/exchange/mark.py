@@ -52,7 +52,7 @@ def mark_file(
     wrong, and UserError where the target cannot be written.
     """
     marker, source, target = get_task(task, **options), Path(source), Path(target)
-    check_output(target, (".jsonl", ".parquet"))
+    check_output(target, (".jsonl", ".parquet"), [source])
     rows = list(_read_completions(source, marker, answer, completions))
     if not rows:
         raise TaskError(f"{source} holds no completions: write one row per prompt")

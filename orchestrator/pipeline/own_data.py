@@ -351,7 +351,7 @@ def planned_probe(
     block `probe`. Raises UserError and TaskError.
     """
     for name, value in (("data", data), ("model", model)):
-        if not isinstance(value, str | Path):
+        if not isinstance(value, str | Path) or not str(value):
             raise UserError(f"{name} {shortened(value)}: write a path or a name")
     chosen = choose_model(str(model))
     # Absolute, because the plan is of no file whose folder a path could be relative to.

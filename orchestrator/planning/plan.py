@@ -242,6 +242,13 @@ class Plan:
     trains: bool = True  # False: only the training pools are probed, no test set
 
     @property
+    def files(self) -> list[str]:
+        """The experiments file, and the files that its data sets are read from."""
+        entries = self.source.config.datasets.values()
+        values = [v for entry in entries for v in (*entry.options.values(), entry.without) if v]
+        return [str(self.source.file), *(v for v in values if isinstance(v, str))]
+
+    @property
     def compare_at(self) -> Axis:
         """What the comparison keeps equal; with online policies rollouts, unless it is set."""
         experiment = self.experiment

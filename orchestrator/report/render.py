@@ -51,6 +51,7 @@ from tasks import OUTCOMES
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+PAGES = (".html", ".htm")
 CONTINUED = 4  # more spaces before the other lines of a conclusion
 BAR = 14  # characters of the longest bar of a histogram
 TERMINAL_TIERS = 8
@@ -75,7 +76,7 @@ def own_page(plan: Plan, page: Path) -> Path:
     Raises UserError where it cannot be written, or both are pages of other files.
     """
     for file in (page, page.with_stem(f"{page.stem}-{plan.source.file.stem}")):
-        check_output(file)
+        check_output(file, PAGES)
         head = b""
         with suppress(OSError):
             head = file.read_bytes()[:4_000]

@@ -37,7 +37,7 @@ def select_file(
     Raises UserError or PolicyError.
     """
     out, paths = Path(out), [*map(Path, probes)]
-    check_output(out)
+    check_output(out, inputs=paths)
     files = [(probe, table) for probe in paths for table in _tables(probe)]
     key = _common_key(files)
     tables = [table.replace_schema_metadata(None) for table in _training_tables(files)]

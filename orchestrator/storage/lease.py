@@ -55,7 +55,7 @@ def driver_lease(store: Store, experiment: str, say: Say, *, wait: bool = False)
             f"process {holder.get('pid', '?')}, since {holder.get('since', '?')})"
         )
         if not wait:
-            raise LeaseHeld(f"{text}: wait until it ends, or pass --wait")
+            raise LeaseHeld(f"{text}: wait until it ends, or pass --wait (in Python wait=True)")
         if text != announced:
             say(f"{text}; waiting until it ends")
             announced = text

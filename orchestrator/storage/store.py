@@ -16,7 +16,7 @@ import os
 import stat
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
@@ -124,10 +124,13 @@ def replace_file(target: Path, data: bytes | pa.Buffer) -> None:
 MAX_NAME_BYTES = 200  # file systems allow 255, and files are written under longer temporary names
 
 
-def check_output(file: str | Path, suffixes: Sequence[str] = ("",)) -> None:
+def check_output(
+    file: str | Path, suffixes: Sequence[str] = ("",), inputs: Iterable[str | Path] = ()
+) -> None:
     """Raise UserError unless a regular file with one of these suffixes can be written there.
 
-    Folders that do not exist yet are created when the file is written.
+    It must be none of the `inputs`. Folders that do not exist yet are created when the file is
+    written.
     """
     file = Path(file)
     shown = shortened(str(file))[1:-1] if len(str(file)) > MAX_NAME_BYTES else str(file)
@@ -136,6 +139,9 @@ def check_output(file: str | Path, suffixes: Sequence[str] = ("",)) -> None:
     reason = _problem(file)
     if reason:
         raise UserError(f"output {shown} {reason}: write the name of a new file")
+    real = os.path.realpath(file)
+    if any("\0" not in str(each) and os.path.realpath(each) == real for each in inputs):
+        raise UserError(f"output {shown} is read by this command: write the name of another file")
 
 
 def _problem(file: Path) -> str | None:
