@@ -199,7 +199,8 @@ class PromptSelector(TrainerCallback):
         Raises UserError for settings of the trainer under which that is impossible, and where the
         policy cannot choose the first prompts.
         """
-        if self._trainer not in (None, trainer):
+        other = self._trainer if self._trainer is not trainer else None
+        if other is not None and self in other.callback_handler.callbacks:
             raise UserError("this selector has a trainer already: make a new selector for another")
         SelectedTrainer.check(trainer)
         self._trainer = trainer

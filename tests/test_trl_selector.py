@@ -38,7 +38,7 @@ from orchestrator.storage.errors import UserError
 from orchestrator.storage.proof import table_bytes
 from orchestrator.storage.schema import GROUPS
 from orchestrator.training.trainer import grpo_config, training_row
-from policies import History, PolicyError
+from policies import History
 from policies.scheduled import Predicted
 from tasks.marking.marks import Mark
 
@@ -513,7 +513,7 @@ def test_a_state_of_another_selector_is_refused(
 def test_wrong_values_are_refused(
     cell: Cell, policy: Any, changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises((UserError, PolicyError), match=message) as raised:
+    with pytest.raises(UserError, match=message) as raised:
         selector_of(cell, policy, **changes)
     assert "\n" not in str(raised.value)
 
@@ -559,12 +559,14 @@ def test_settings_of_the_trainer_that_do_not_fit_are_refused(
         selector_of(cell, "predicted", correct_by="none").attach(trainer)
     with pytest.raises(UserError, match="this object is no trl.GRPOTrainer"):
         selector.attach(object())
-    with pytest.raises(PolicyError, match="returned the prompt_id 'other'"):
+    with pytest.raises(UserError, match="returned the prompt_id 'other'"):
         selector_of(cell, f"{__name__}:Elsewhere").attach(trainer)
     selector.attach(trainer)
     assert trainer.callback_handler.callbacks.count(selector) == 1
     with pytest.raises(UserError, match="this GRPOTrainer has a selector: pass a new"):
         selector.attach(trainer)
+    with pytest.raises(UserError, match="this selector has a trainer already: make a new selector"):
+        selector.attach(trainer_of(cell, tmp_path / "other", selector))
 
 
 class Elsewhere:

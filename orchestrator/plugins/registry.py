@@ -59,9 +59,11 @@ class Registry:
             return EntryPoint(name, target, self.group).load()
         except (Exception, SystemExit) as error:  # a custom module may raise anything
             advice = f"; correct the module, or write another {self.kind}"
-            module = target.partition(":")[0]
-            if isinstance(error, ModuleNotFoundError) and str(error.name) in module:
-                advice = f"; run the command in the folder of {module}, or install it"
+            if isinstance(error, ModuleNotFoundError) and str(error.name) in target:
+                advice = (
+                    "; run the command in the module's folder, install it, or write another "
+                    f"{self.kind}"
+                )
             raise self.refused(
                 f"{self.kind} {name!r} cannot be imported: {describe(error)}"
                 f"{_hidden_module(target) or advice}"

@@ -134,11 +134,11 @@ def check_output(
     """
     file = Path(file)
     shown = shortened(str(file))[1:-1] if len(str(file)) > MAX_NAME_BYTES else str(file)
-    if not file.name.endswith(tuple(suffixes)):
-        raise UserError(f"output {shown}: unknown file type: write a {' or '.join(suffixes)} file")
     reason = _problem(file)
     if reason:
         raise UserError(f"output {shown} {reason}: write the name of a new file")
+    if not file.name.endswith(tuple(suffixes)):
+        raise UserError(f"output {shown}: unknown file type: write a {' or '.join(suffixes)} file")
     real = os.path.realpath(file)
     if any("\0" not in str(each) and os.path.realpath(each) == real for each in inputs):
         raise UserError(f"output {shown} is read by this command: write the name of another file")
