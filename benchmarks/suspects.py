@@ -45,11 +45,11 @@ def main() -> None:
             for share in SHARES:
                 suspected = agreement(first, table, share=share).suspected.tolist()
                 ids = table["prompt_id"].to_pylist()
-                found = {i for i, doubtful in zip(ids, suspected, strict=True) if doubtful}
-                hits = len(found & planted)
-                precision = f"{hits / len(found):.2f}" if found else "–"
+                doubted = {i for i, doubtful in zip(ids, suspected, strict=True) if doubtful}
+                hits = len(doubted & planted)
+                precision = f"{hits / len(doubted):.2f}" if doubted else "–"
                 recall = f"{hits / len(planted):.2f}"
-                print(f"{k:>4}{share:>7.2f}{len(found):>11}{hits:>9}{precision:>11}{recall:>8}")
+                print(f"{k:>4}{share:>7.2f}{len(doubted):>11}{hits:>9}{precision:>11}{recall:>8}")
 
 
 if __name__ == "__main__":

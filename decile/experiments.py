@@ -133,7 +133,6 @@ class Experiment:
     @as_user_error()
     def results(self) -> Results:
         """The results of the finished cells that the storage holds, as `decile report`."""
-
         return Results(analyse(self.plan, self.store))
 
     def __repr__(self) -> str:

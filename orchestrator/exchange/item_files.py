@@ -316,12 +316,12 @@ def _table(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColu
     known = ", ".join(map(str, names))
 
     def column(option: str, named: str | None, among: Sequence[str], needed: str = "") -> str:
-        found = named or next((name for name in among if name in names), "")
+        name_of_column = named or next((name for name in among if name in names), "")
         if named and all(cell(row, named) is None for _, row in rows):
             raise UserError(f"{file}: --{option} {named}: no row has a value; columns are: {known}")
-        if needed and not found:
+        if needed and not name_of_column:
             raise UserError(f"{file} has no {needed}: write --{option} COLUMN; it has: {known}")
-        return found
+        return name_of_column
 
     item = column("id", columns.item, (*IDS, *TEXTS), "id or text of the question")
     score = column("score", columns.score, SCORES, "column correct or score")
@@ -401,8 +401,8 @@ def _cell(folder: Path) -> ResultFile:
 def seed_in(path: str) -> int | None:
     """The seed that a file's name states ("hard-seed3.jsonl"), or the folder's that holds it."""
     parts = Path(path).parts[-2:]
-    found = [match for part in reversed(parts) for match in _SEED.findall(part)]
-    return int(found[0]) if found else None
+    numbers = [match for part in reversed(parts) for match in _SEED.findall(part)]
+    return int(numbers[0]) if numbers else None
 
 
 def files_of(path: str) -> list[Path]:
