@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -64,7 +64,7 @@ def mark_file(
     else:
         # Spawned, not forked: a fork would copy locks held by threads that it does not copy.
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            parts = pool.map(partial(_mark_chunk, task, dict(options)), chunks)
+            parts = pool.map(partial(mark_rows, marker), chunks)
             marked = [row for part in parts for row in part]
     store = Store(str(target.parent))
     if target.name.endswith(".parquet"):
@@ -121,10 +121,6 @@ def _calls_function(task: Task) -> TypeGuard[QuestionFile]:
     return isinstance(task, QuestionFile) and task.function is not None
 
 
-def _mark_chunk(task: str, options: dict[str, Any], rows: Sequence[Row]) -> list[Row]:
-    return mark_rows(_task(task, json.dumps(options, sort_keys=True)), rows)
-
-
 def mark_rows(task: Task, rows: Sequence[Row], processes: int = 0) -> list[Row]:
     """The rows with their marks (schema OUTPUT)."""
     completions = [
@@ -140,8 +136,3 @@ def mark_rows(task: Task, rows: Sequence[Row], processes: int = 0) -> list[Row]:
         }
         for row, mark in zip(rows, marks, strict=True)
     ]
-
-
-@cache
-def _task(name: str, options: str) -> Task:
-    return get_task(name, **json.loads(options))
