@@ -29,6 +29,7 @@ from orchestrator.pipeline.audit import KINDS, audit, remedy, set_aside
 from orchestrator.planning.pools import Dataset
 from orchestrator.planning.resolve import datasets_of, model_source
 from orchestrator.probing.checks import check_dataset, check_marker
+from orchestrator.stats.sentences import counted
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.settings_check import check_in_worker, settings_of
@@ -157,9 +158,8 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
     for kind in KINDS:
         files = [path for path in result.unverified if path.startswith(f"{kind}/")]
         old = f", {len(files):,} of an older version without a proof ({_paths(files)})"
-        sound = result.sound[kind]
-        plural = "" if sound == 1 else "s"
-        lines.append(f"ok    {kind}: {sound:,} file{plural} verified{old if files else ''}")
+        sound = counted(result.sound[kind], "file")
+        lines.append(f"ok    {kind}: {sound} verified{old if files else ''}")
     lines += [f"FAIL  {line}" for line in unsound]
     if result.in_training:
         lines.append(f"note  not checked, in training: {_paths(result.in_training)}")

@@ -27,9 +27,9 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
     on = f" on {dataset}" if dataset else ""
     if not c.items:
         return f"{c.a} vs. {c.b}{on}: inconclusive (no question was scored in every run of both)"
-    sample = _count(c.seeds, "seed")
+    sample = counted(c.seeds, "seed")
     if c.items > 1:
-        sample += f" × {_count(c.items, c.item)}"
+        sample += f" × {counted(c.items, c.item)}"
     if c.spread is not None:
         deviation = in_points(100 * sqrt(c.spread.variance), plus=False)
         sample += f", sd between seeds {deviation} points from {c.spread.cells} cells"
@@ -103,7 +103,8 @@ def _required_sample(c: Comparison) -> str:
     return NO_DIFFERENCE if negligible else too_few
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """`1 seed`, `2 seeds`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
