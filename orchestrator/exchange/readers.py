@@ -164,15 +164,17 @@ def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
         failed = bool(row.get("error")) or not choice
         cut = choice.get("stop_reason") in CUT
         tokens = valid_count(nested(row, "output", "usage").get("output_tokens"))
-        completion = Completion(
-            text, tokens or 0, "error" if failed else "length" if cut else "stop"
-        )
+        completion = Completion(text, tokens or 0, _finish(failed, cut))
         # What the only scorer decided, where that is correct or incorrect.
         scores = [score.get("value") for score in objects([*nested(row, "scores").values()])]
         value = scores[0] if len(scores) == 1 and not failed else None
         correct = _GRADES.get(value) if isinstance(value, str | int | float) else None
         records.append(CompletionRecord(source, completion, tokens, correct=correct))
     return records
+
+
+def _finish(failed: object, truncated: object) -> Finish:
+    return "error" if failed else "length" if truncated else "stop"
 
 
 def attached(text: str, row: Row) -> str:
@@ -317,9 +319,7 @@ def _completions(
         if source is None:
             continue
         reason = item.get("termination_reason") or episode.get("termination_reason")
-        finish: Finish = (
-            "error" if item.get("error") else "length" if reason in RLLM_LIMITS else "stop"
-        )
+        finish = _finish(item.get("error"), reason in RLLM_LIMITS)
         # The model's last message: of the last step's chat, or the step's or the run's output.
         trajectory: Row = next(iter(objects(episode.get("trajectories"))), {})
         step: Row = next(reversed(objects(trajectory.get("steps"))), {})
@@ -376,9 +376,7 @@ def _read_v0(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
         return None
     tokens = valid_count(nested(row, "token_usage").get("output_tokens"))
     text = last_message(row.get("completion"), "assistant")
-    finish: Finish = (
-        "error" if row.get("error") else "length" if row.get("is_truncated") else "stop"
-    )
+    finish = _finish(row.get("error"), row.get("is_truncated"))
     return _record(source, text, tokens, finish, row.get("reward"))
 
 
@@ -420,8 +418,7 @@ def _read_v1(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
     ]
     numbers = all(isinstance(number, int | float) for pair in weighted for number in pair)
     reward = sum(map(prod, weighted)) if weighted and numbers else None
-    finish: Finish = "error" if failed else "length" if truncated else "stop"
-    return _record(source, reply, tokens, finish, reward)
+    return _record(source, reply, tokens, _finish(failed, truncated), reward)
 
 
 def _record(
