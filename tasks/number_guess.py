@@ -1,16 +1,22 @@
 """A game of several turns: a hidden number is found by guesses, answered "higher" or "lower"."""
 
+import json
 import random
+import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from tasks.base import Prompt, in_test_split, make_prompt
+from tasks.base import Marking, Prompt, Task, check_integer, in_test_split, make_prompt
+from tasks.marking.marks import Mark, answer_mark, no_answer_mark
 
 LARGEST = 99  # of every number
 WIDTHS = (5, 10, 20, 40, 80)  # how many numbers a range has
 GUESSES = 5  # enough for each of 31 numbers
 THINGS = ("page", "house", "seat", "room", "locker")
+MAX_TRAIN, MAX_TEST = 8000, 1500  # what the narrowest range has room for
 _NAME = "number_guess"
+_CALL = re.compile(r'"name": "guess", "arguments": \{"number": (\d+)\}')
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,8 @@ class Game:
         return f"Find the {self.thing} from {self.low} to {self.high} in {self.guesses} guesses."
 
     def row(self) -> dict[str, Any]:
-        """A row of TRL's data set: the prompt, and the arguments of `NumberGuess.reset`."""
-        return {"prompt": [{"role": "user", "content": self.question()}], **asdict(self)}
+        """The arguments of `NumberGuess.reset`."""
+        return asdict(self)
 
 
 class NumberGuess:
@@ -75,7 +81,7 @@ def draw(rng: random.Random, width: int, guesses: int = GUESSES) -> Game:
 def prompt_of(game: Game) -> Prompt:
     """The game as a prompt; its tier is the number of numbers in the range."""
     tier = str(game.high - game.low + 1)
-    return make_prompt(_NAME, game.question(), str(game.number), tier)
+    return make_prompt(_NAME, game.question(), str(game.number), tier, json.dumps(game.row()))
 
 
 def is_test(game: Game) -> bool:
@@ -83,15 +89,62 @@ def is_test(game: Game) -> bool:
     return in_test_split(make_prompt(_NAME, game.question(), "", ""))
 
 
-def games(split: str, size: int, seed: int = 0, guesses: int = GUESSES) -> list[Game]:
-    """`size` different games of the split `train` or `test`, each width equally often.
+class NumberGuessTask(Task):
+    """Games of several turns: find a number by guesses that are answered "higher" or "lower".
 
-    No question occurs in both splits, of any seeds.
+    `train` and `test` games are generated from `seed`, each width of the range equally often, and
+    the limit of each is `guesses`. No question occurs in both splits, of any seeds. A prompt's
+    `info` is its row as JSON: the arguments of `NumberGuess.reset`.
     """
-    rng = random.Random(f"{_NAME}/{seed}/{split}")
-    kept: dict[Game, None] = {}
-    while len(kept) < size:
-        game = draw(rng, WIDTHS[len(kept) % len(WIDTHS)], guesses)
-        if is_test(game) == (split == "test"):
-            kept[game] = None
-    return list(kept)
+
+    name: ClassVar[str] = _NAME
+    version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "1"
+    environment: ClassVar[type] = NumberGuess
+
+    def __init__(
+        self,
+        *,
+        marking: Marking = "lenient",
+        prompt: Mapping[str, Any] | None = None,
+        train: int = 800,
+        test: int = 200,
+        seed: int = 0,
+        guesses: int = GUESSES,
+    ) -> None:
+        super().__init__(marking=marking, prompt=prompt)
+        self.sizes = (
+            check_integer("train", train, 0, MAX_TRAIN),
+            check_integer("test", test, 0, MAX_TEST),
+        )
+        self.seed = check_integer("seed", seed)
+        self.guesses = check_integer("guesses", guesses, 1, LARGEST)
+
+    def train(self) -> list[Prompt]:
+        """The training pool."""
+        return self._generated("train", self.sizes[0])
+
+    def test(self) -> list[Prompt]:
+        """The test questions."""
+        return self._generated("test", self.sizes[1])
+
+    def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
+        """The last call's number against the hidden number."""
+        if calls := _CALL.findall(completion):
+            return answer_mark(calls[-1] == answer, calls[-1], "last-call")
+        return no_answer_mark(truncated)
+
+    def format_answer(self, answer: str) -> str:
+        """A call with this number."""
+        return (
+            f'<tool_call>\n{{"name": "guess", "arguments": {{"number": {answer}}}}}\n</tool_call>'
+        )
+
+    def _generated(self, split: str, size: int) -> list[Prompt]:
+        rng = random.Random(f"{_NAME}/{self.seed}/{split}")
+        kept: dict[Game, None] = {}
+        while len(kept) < size:
+            game = draw(rng, WIDTHS[len(kept) % len(WIDTHS)], self.guesses)
+            if is_test(game) == (split == "test"):
+                kept[game] = None
+        return [prompt_of(game) for game in kept]

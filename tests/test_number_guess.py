@@ -1,11 +1,14 @@
 """The game of guesses: its answers, limit and reward, and the questions of its splits."""
 
+import json
 from collections import Counter
 from typing import Any
 
 import pytest
+from pools import pool_hash
 
-from tasks.number_guess import GUESSES, LARGEST, WIDTHS, NumberGuess, games, is_test
+from tasks import TaskError, get_task
+from tasks.number_guess import LARGEST, MAX_TEST, MAX_TRAIN, WIDTHS, NumberGuess
 
 
 def started(number: int = 7, low: int = 1, high: int = 10, guesses: int = 3) -> NumberGuess:
@@ -44,17 +47,43 @@ def test_a_guess_that_cannot_be_right_is_an_error_and_counts(number: Any) -> Non
 
 
 def test_games_are_valid_and_of_every_width_equally_often() -> None:
-    for split in ("train", "test"):
-        drawn = games(split, 100)
-        assert len(set(drawn)) == 100
-        assert all(1 <= g.low <= g.number <= g.high <= LARGEST for g in drawn)
-        assert Counter(g.high - g.low + 1 for g in drawn) == dict.fromkeys(WIDTHS, 20)
-        assert {g.guesses for g in drawn} == {GUESSES}
+    task = get_task("number_guess", train=100, test=100, guesses=4)
+    for prompts in (task.train(), task.test()):
+        assert len({p.prompt_id for p in prompts}) == 100
+        assert Counter(p.tier for p in prompts) == {str(width): 20 for width in WIDTHS}
+        for prompt in prompts:
+            row = json.loads(prompt.info)
+            assert 1 <= row["low"] <= row["number"] <= row["high"] <= LARGEST
+            assert row["high"] - row["low"] + 1 == int(prompt.tier)
+            wording = f"Find the {row['thing']} from {row['low']} to {row['high']} in 4 guesses."
+            assert (prompt.question, prompt.answer) == (wording, str(row["number"]))
+            started(**{key: row[key] for key in ("number", "low", "high", "guesses")})
 
 
 def test_the_splits_share_no_question_and_each_seed_has_its_own_games() -> None:
-    train = [*games("train", 300), *games("train", 300, seed=1)]
-    test = [*games("test", 100), *games("test", 100, seed=1)]
-    assert not any(map(is_test, train))
-    assert not {g.question() for g in train} & {g.question() for g in test}
-    assert games("train", 20) == games("train", 300)[:20] != games("train", 20, seed=1)
+    first, second = (get_task("number_guess", train=300, seed=seed) for seed in (0, 1))
+    train = {p.question for p in (*first.train(), *second.train())}
+    assert not train & {p.question for p in (*first.test(), *second.test())}
+    assert first.train()[:20] == get_task("number_guess", train=20).train() != second.train()[:20]
+
+
+def test_the_largest_splits_can_be_drawn_from_any_seed() -> None:
+    for seed in range(3):
+        task = get_task("number_guess", train=MAX_TRAIN, test=MAX_TEST, seed=seed)
+        assert (len(task.train()), len(task.test())) == (MAX_TRAIN, MAX_TEST)
+    with pytest.raises(TaskError, match="write at most 8,000"):
+        get_task("number_guess", train=MAX_TRAIN + 1)
+
+
+def test_the_default_pool_has_the_pinned_hash() -> None:
+    """Stored probes name these ids; a change here must come with a new `version`."""
+    assert pool_hash("number_guess") == "0a8c5e56138f34b2"
+
+
+def test_the_last_call_of_a_game_is_marked() -> None:
+    task = get_task("number_guess")
+    call = task.format_answer
+    assert task.mark(f"1-9\n{call('5')}\nhigher\n6-9\n{call('7')}\ncorrect\nFound it.", "7").reward
+    assert task.mark(f"{call('7')}\nhigher\n{call('5')}", "7").outcome == "wrong"
+    assert task.mark("I give up.", "7").outcome == "unparsed"
+    assert task.mark("1-9\n<tool_call>", "7", truncated=True).outcome == "truncated"

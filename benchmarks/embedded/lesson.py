@@ -58,7 +58,8 @@ class Lesson(Generic[S]):
     trained on `vocabulary` and keeps each match of the pattern `phrases` as one piece. `page` and
     `figures` (a prefix of file names) are where the measurements go, `about` describes the training
     on that page, `tiers` names the task's tiers, and `chance` is the accuracy of a random guess in
-    a tier, if known.
+    a tier, if known. With `tools`, a completion is a whole conversation with calls of tools and
+    their answers, and only the assistant's turns are learned.
     """
 
     task: Task
@@ -72,6 +73,7 @@ class Lesson(Generic[S]):
     tiers: str
     mixture: Mixture[S] | None = None
     chance: Callable[[str], float] | None = None
+    tools: bool = False
 
     def styled(self, scenario: S, rng: random.Random) -> tuple[Style, str]:
         """One completion in a random style; 3 in 10 of those that are not careful never answer."""
