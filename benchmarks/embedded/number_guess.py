@@ -121,4 +121,5 @@ LESSON = Lesson(
     ),
     tiers="width",
     tools=True,
+    offsets=(2, 4, 12, 17),  # the bounds of this turn, and the guess and bounds of the last one
 )

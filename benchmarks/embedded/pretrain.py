@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.embedded.lesson import Lesson, Stage
+from benchmarks.embedded.lesson import OFFSETS, Lesson, Stage
 from benchmarks.embedded.vocabulary import CLOSE, OPEN
 from orchestrator.sampling.base import render
 
@@ -20,7 +20,6 @@ BATCH = 32
 POOL = 8 * BATCH  # drawn at once and batched by length, to limit padding
 LEARNING_RATE = 3e-3
 WARM_UP = 100
-OFFSETS = (1, 2, 3, 5)  # how many tokens back each head of the first layer looks initially
 Example = tuple[list[int], list[bool]]  # token ids of a chat, and which of them are learned
 
 
@@ -34,7 +33,7 @@ class Point:
     seconds: float
 
 
-def make_model(tokenizer: Any, seed: int) -> LlamaForCausalLM:
+def make_model(tokenizer: Any, seed: int, offsets: Sequence[int] = OFFSETS) -> LlamaForCausalLM:
     """A decoder of about 0.5 M parameters, in float32; see `aim_first_layer`.
 
     Heads of 32 because vLLM's attention on CPUs serves no smaller ones.
@@ -56,13 +55,13 @@ def make_model(tokenizer: Any, seed: int) -> LlamaForCausalLM:
         eos_token_id=tokenizer.eos_token_id,
     )
     model = LlamaForCausalLM(config)
-    aim_first_layer(model)
+    aim_first_layer(model, offsets)
     return model
 
 
 @torch.no_grad()
-def aim_first_layer(model: LlamaForCausalLM) -> None:
-    """Initialize head h of the first layer to attend OFFSETS[h] tokens back.
+def aim_first_layer(model: LlamaForCausalLM, offsets: Sequence[int]) -> None:
+    """Initialize head h of the first layer to attend offsets[h] tokens back.
 
     Copying (what followed this name?) relies on such heads, and a model this small may need
     thousands of steps to learn them. Biases of query and key, rotated against each other by that
@@ -73,7 +72,7 @@ def aim_first_layer(model: LlamaForCausalLM) -> None:
     theta = model.config.rope_parameters["rope_theta"]  # type: ignore[index]
     turn = theta ** (-torch.arange(0, size, 2) / size)
     fast = 5.0 * (turn > theta ** (-1 / 3))  # slower rotations barely tell neighbours apart
-    for head, offset in enumerate(OFFSETS):
+    for head, offset in enumerate(offsets):
         rows = slice(head * size, (head + 1) * size)
         attention.k_proj.bias[rows] = torch.cat([fast, 0 * fast])
         attention.q_proj.bias[rows] = torch.cat(
