@@ -4,9 +4,11 @@ import random
 import re
 from collections import Counter
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoTokenizer
 from trl.chat_template_utils import (
     is_chat_template_prefix_preserving,

@@ -106,8 +106,8 @@ LESSON = Lesson(
     careful=careful,
     mixture=Mixture(guess, ramble, careful_share),
     stages=(
-        Stage("careful games", _SOURCE, 1600),
-        Stage("mixed styles", _SOURCE, 800, mixed=True),
+        Stage("careful games", _SOURCE, 1000),
+        Stage("mixed styles", _SOURCE, 500, mixed=True),
     ),
     page="embedded-guess.md",
     figures="embedded-guess",
