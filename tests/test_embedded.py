@@ -36,6 +36,7 @@ LIMIT = 96  # new tokens of the quickstart's probe
 WEIGHTS = {
     "tiny": "626c0c28cee58a2f39e730c3a6fc0027f78603b361177e01b01e14e361aad1a1",
     "tiny-plus-minus": "153d72ca13fd4e51cd48c2d3fa062e2443f6affdc4fa5d5deb3c0a6ff43a34eb",
+    "tiny-guess": "65cf74c202f99cb2d2fd18a3470ea0e6f7a3132189d8d44518771566f8eafc36",
     "tiny-arithmetic": "28d5fcf022c0f0be3aeee9bd1f806d4ea6ddf3b2aac27fc014072e11eaeb4afa",
 }
 
