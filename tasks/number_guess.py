@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from tasks.base import Marking, Prompt, Task, check_integer, in_test_split, make_prompt
 from tasks.marking.marks import Mark, answer_mark, no_answer_mark
@@ -100,7 +100,7 @@ class NumberGuessTask(Task):
     name: ClassVar[str] = _NAME
     version: ClassVar[str] = "1"
     marker_version: ClassVar[str] = "1"
-    environment: ClassVar[type] = NumberGuess
+    environment = NumberGuess
 
     def __init__(
         self,
@@ -133,6 +133,11 @@ class NumberGuessTask(Task):
         if calls := _CALL.findall(completion):
             return answer_mark(calls[-1] == answer, calls[-1], "last-call")
         return no_answer_mark(truncated)
+
+    @property
+    def other_reading(self) -> Self:
+        """The task itself: marks do not depend on the reading."""
+        return self
 
     def format_answer(self, answer: str) -> str:
         """A call with this number."""
