@@ -20,7 +20,7 @@ from benchmarks.embedded.lessons import LESSONS
 from benchmarks.embedded.number_guess import Played, careful, guess, played, ramble
 from benchmarks.embedded.pretrain import example
 from benchmarks.embedded.vocabulary import CLOSE, OPEN, make_tokenizer
-from benchmarks.games import trainer_of
+from benchmarks.games import trainer_of, won
 from orchestrator.embedded import embedded_path
 from tasks.number_guess import WIDTHS, NumberGuess
 
@@ -123,6 +123,14 @@ def test_the_stored_tokenizer_meets_what_trl_asks_of_one_with_tools() -> None:
         f'{OPEN}assistant\n<tool_call>\n{{"name": "f", "arguments": {{}}}}\n</tool_call>\n'
         f'<tool_call>\n{{"name": "g", "arguments": {{"a": 1}}}}\n</tool_call>{CLOSE}\n'
     )
+
+
+def test_wins_become_rarer_with_the_width_of_the_range(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    rates = won(trainer_of(embedded_path("tiny-guess"), tmp_path, updates=1, seed=0), test=100)
+    assert list(rates) == ["5", "10", "20", "40", "80"]
+    assert 0.3 < sum(rates.values()) / 5 < 0.55
+    assert 0.9 > rates["5"] > rates["20"] + 0.1 > rates["80"] + 0.2
 
 
 def test_trl_trains_the_model_on_its_games_without_decile(tmp_path: Path) -> None:
