@@ -80,17 +80,18 @@ def test_each_prompt_is_refreshed_before_any_is_refreshed_again() -> None:
 
 def test_a_refresh_is_recorded_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark_in_this_process(monkeypatch)
-    probe = refresher(refreshed_cell(tmp_path), ["correct", "wrong", "error", "correct or wrong"])
+    cell = refreshed_cell(tmp_path, samples=2)
+    probe = refresher(cell, ["correct", "wrong", "error", "correct or wrong"])
     assert probe(1) == 0 and probe.groups.refreshed == []
-    assert probe(2) == 2 * 3 * (5 + 4)
+    assert probe(2) == 2 * 2 * (5 + 4)
     assert probe(2) == 0, "it is recorded already"
-    assert probe(3) == 2 * 3 * (5 + 4)
+    assert probe(3) == 2 * 2 * (5 + 4)
     table = probe.groups.refreshed_table()
     assert table is not None and table.schema == GROUPS
     assert table["update"].to_pylist() == [2, 2, 3, 3]
     assert sorted(table["prompt_id"].to_pylist()) == ["p0", "p1", "p2", "p3"]
     outcomes = dict(zip(table["prompt_id"].to_pylist(), table["outcomes"].to_pylist(), strict=True))
-    assert outcomes["p0"] == ["correct"] * 3 and outcomes["p2"] == ["error"] * 3
+    assert outcomes["p0"] == ["correct"] * 2 and outcomes["p2"] == ["error"] * 2
     assert probe.groups.rows == [] and probe.groups.seen.total() == 0
     sampler: Any = probe.sampler
     assert len({r.prompt_id for r in sampler.requests}) == 4
@@ -283,7 +284,7 @@ def test_a_policy_is_told_what_a_refresh_saw(
     from test_online import GROUP, chooser_of, generate, online_cell
 
     mark_in_this_process(monkeypatch)
-    cell = online_cell(tmp_path, "predicted", {}, refresh=Refresh(every=1, samples=3, share=0.5))
+    cell = online_cell(tmp_path, "predicted", {}, refresh=Refresh(every=1, samples=2, share=0.5))
     answers = ["correct", "wrong", "error", "correct or wrong"]
     runs = []
     for resumes in (False, True):
@@ -303,14 +304,14 @@ def test_a_policy_is_told_what_a_refresh_saw(
             recorder.add(update, [m | {"reward": m["score"]} for m in marks], GROUP)
         runs.append(remembers.seen)
         history = chooser.history
-        assert history.last_update.tolist() == [3, 3, 0, 0], "a refresh is no group"
-        assert history.groups.tolist() == [3, 3, 0, 0]
+        assert history.last_update.tolist() == [2, 2, 0, 0], "a refresh is no group"
+        assert history.groups.tolist() == [2, 2, 0, 0]
     assert runs[0] == runs[1]
     (first, none, _), (_, [at, row, right, marked], rates), (_, later, _) = runs[0]
     assert first == 1 and none == [[], [], [], []]
     assert at == [2, 2] and row == sorted(row) and later[0] == [2, 2, 3, 3]
     known = dict(zip(row, zip(right, marked, strict=True), strict=True))
-    expected = {0: (3, 3), 1: (0, 3), 2: (0, 0)}
+    expected = {0: (2, 2), 1: (0, 2), 2: (0, 0)}
     assert all(known[r] == expected[r] for r in known if r in expected)
     for r, (c, m) in known.items():
         assert rates[r] == pytest.approx(c / m if m else 0.5)
