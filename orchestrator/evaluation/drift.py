@@ -1,4 +1,4 @@
-"""How difficulty drifts while a model learns: what a refresh sees beside what was known before. Pure.
+"""How difficulty drifts while a model learns: refreshes beside what was known before. Pure.
 
 A group of update u, and a refresh before it, have the weights after u − 1 updates; the probe has
 those of the base model.
@@ -114,7 +114,7 @@ def drift_of(subset: pa.Table, drawn: pa.Table, refreshed: pa.Table | None = Non
                 groups[bound] += 1
                 live[bound] += is_live(correctness(row["outcomes"]))
         latest |= rates
-        seen |= dict.fromkeys((row["prompt_id"] for row in rows), update)
+        seen |= dict.fromkeys(rates, update)
     order = sorted(groups, key=lambda bound: (bound < 0, bound))
     return Drift(refreshes, {bound: (groups[bound], live[bound]) for bound in order})
 

@@ -28,9 +28,9 @@ from orchestrator.report.render import page_html, render, verdict_text
 from orchestrator.report.rows import Row, before_and_after
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import FamilyVerdict, family_verdict
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.selection.stored import read_subset
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
 from tasks import Prompt
 

@@ -43,8 +43,8 @@ def refreshes(families: Sequence[Family]) -> Table:
         "Prompts that were probed again during training, of all seeds; the other columns are means "
         "over seeds. Pass rate: in the probe → now. Rank correlation (Spearman) and the share of "
         "the hardest tenth in common (0.1 by chance, ties at random) with the pass rates now: of "
-        "the probe, and of the latest estimate, a prompt's last group or refresh or else the probe. "
-        "Few samples per prompt lower both.",
+        "the probe, and of the latest estimate, a prompt's last group or refresh or else the "
+        "probe. Few samples per prompt lower both.",
     )
 
 
