@@ -106,6 +106,8 @@ class History:
             parts = zip(*(self._refreshed or [(none, none, none, none)]), strict=True)
             update, row, correct, marked = map(np.concatenate, parts)
             self._refreshed = [(update, row, correct, marked)]
+        for values in self._refreshed[0]:
+            values.flags.writeable = False
         return self._refreshed[0]
 
     @property

@@ -173,6 +173,7 @@ def test_a_refresh_informs_about_its_prompts_and_is_no_group() -> None:
     history.add(1, 3, 8, 8)
     history.add_refresh(2, [7, 4], [0, 0], [40, 0])
     assert [values.tolist() for values in history.refreshed] == [[2, 2], [4, 7], [0, 0], [0, 40]]
+    assert not any(values.flags.writeable for values in history.refreshed)
     history.add_refresh(3, [1], [2], [4])
     assert history.refreshed[1].tolist() == [4, 7, 1]
     assert history.pass_rate[[1, 3, 4, 7]].tolist() == [0.5, 1, 0.5, 0]
@@ -182,8 +183,9 @@ def test_a_refresh_informs_about_its_prompts_and_is_no_group() -> None:
     history.start(3, 19)
     left_out = {*range(20)} - {int(i[1:]) for i in policy.next(3, history).to_pylist()}
     assert left_out == {7}, "0 of 40 in the refresh"
-    with pytest.raises(ValueError, match="read-only"):
-        history.pass_rate[0] = 1
+    for values in (history.pass_rate, *history.refreshed):
+        with pytest.raises(ValueError, match="read-only"):
+            values[0] = 1
 
 
 @pytest.mark.parametrize(
