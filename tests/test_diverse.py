@@ -1,11 +1,13 @@
 """Equal shares of clusters of similar questions."""
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 from factories import small_plan
@@ -116,3 +118,21 @@ def test_a_selector_reads_the_questions_of_its_dataset() -> None:
     )
     rows = [int(i[1:]) for i in selector.dataset["prompt_id"][:]]
     assert kinds_of(table, rows) == {"sum": 3, "name": 3, "word": 3}
+
+
+def test_the_policy_of_the_page_takes_what_varied_most(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "probes.md").read_text()
+    [code] = re.findall(r"```python\n(# my_rules.py\n.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    shares = {"steady": [2, 2, 2], "varied": [0, 4, 0], "rising": [0, 1, 2]}
+    rows = [
+        {"update": i, "prompt_id": name, "outcomes": ["correct"] * n + ["wrong"] * (4 - n)}
+        for name, counts in shares.items()
+        for i, n in enumerate(counts)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "groups.parquet")
+    table = pa.table({"prompt_id": ["never", "rising", "steady", "varied"]})
+    rng = np.random.default_rng(0)
+    chosen = names["historical_variance"](table, 2, rng, groups=tmp_path / "groups.parquet")
+    assert chosen.tolist() == [3, 1]
