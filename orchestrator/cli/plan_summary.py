@@ -258,9 +258,11 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     column = max(map(len, states), default=0)
     for cell, state in zip(view["cells"], states, strict=True):
         draws = cell["rollouts_at_most"] // cell["rollouts"]
+        copies = cell["prompts_per_update"] // cell["size"]
         lines.append(
             f"  {cell['cell_id']}  {state:<{column}}  {cell['name']}: {cell['size']} prompts, "
             f"{cell['updates']} updates × {cell['prompts_per_update']} prompts"
+            + f", each {copies} times" * (copies > 1)
             + f", up to {draws} times as many drawn" * (draws > 1)
             + f"; the same prompts as {cell['same_as']}, trained once" * bool(cell["same_as"])
         )

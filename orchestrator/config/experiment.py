@@ -274,7 +274,8 @@ class Experiment(Settings):
     grid: Grid
     """The swept axes."""
     budget: int | float = 0.10
-    """Size of each subset: a share of the pool (0.10) or a number of prompts (80)."""
+    """Size of each subset: a share of the pool (0.10) or a number of prompts (80). A number below
+    the prompts of an update must divide them: each update then has every prompt several times."""
     compare_at: Axis = "updates"
     """What the report's comparison keeps equal between policies; with an online policy in the grid,
     rollouts by default."""

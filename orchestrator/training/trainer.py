@@ -95,13 +95,14 @@ def build_trainer(
     mark = marker(cell, task, eos_ids(model, tokenizer))
     # With an online policy, TRL's loader only counts updates: it must not copy a large pool.
     loaded = subset if history is None else subset[: cell.prompts_per_update]
+    rows = [training_row(task, prompt) for prompt in loaded] * cell.batch.copies(len(loaded))
     trainer = LiveGroupsTrainer(
         recorder=record.groups if cell.mask_dead_groups else None,
         model=model,
         processing_class=tokenizer,
         args=grpo_config(cell.probe.model, cell.seed, folder, grpo or cell.grpo),
         reward_funcs=[reward_function(cell, mark, record.groups)],
-        train_dataset=Dataset.from_list([training_row(task, prompt) for prompt in loaded]),
+        train_dataset=Dataset.from_list(rows),
         peft_config=LoraConfig(task_type="CAUSAL_LM", **cell.lora),
     )
     trainer.remove_callback(PrinterCallback)
