@@ -72,8 +72,8 @@ def ledger(
     groups that were trained on.
 
     Where groups were `discarded`, or trained on in part, rollouts and tokens include theirs, and
-    prompts and kinds of groups do not. discarded, discarded_live: such groups, and the live ones among them;
-    discarded_rollouts, discarded_tokens (generated): the parts of the totals.
+    prompts and kinds of groups do not. discarded, discarded_live: such groups, and the live ones
+    among them; discarded_rollouts, discarded_tokens (generated): the parts of the totals.
     """
     rows = None if discarded is None else discarded.to_pylist()
     return running_ledger(cell, size, GroupRecorder(groups.to_pylist(), rows), log, seconds)
