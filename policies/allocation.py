@@ -229,7 +229,7 @@ class Knapsack(SizeRule):
 class UntilCorrect(SizeRule):
     """Further completions of the prompts without a correct one, at most `most` per prompt.
 
-    Every prompt begins with `first` completions. As long as prompts have no correct one, each of
+    Every prompt begins with `first` completions (half of `num_generations` by default). As long as prompts have no correct one, each of
     these gets `first` more, smallest groups first, up to `most` (4 · `num_generations` by default).
     What is left then goes to the smallest groups, so that every update has the same number of
     completions. A group that stops at its first correct completion has a mean reward that is higher
@@ -239,22 +239,23 @@ class UntilCorrect(SizeRule):
     name: ClassVar[str] = "until_correct"
     needs: ClassVar[Needs] = "nothing"
 
-    first: int = 4
+    first: int | None = None
     most: int | None = None
 
     def __post_init__(self) -> None:
-        check_count(self.name, "first", self.first, LEAST)
+        if self.first is not None:
+            check_count(self.name, "first", self.first, LEAST)
         if self.most is not None:
-            check_count(self.name, "most", self.most, self.first)
+            check_count(self.name, "most", self.most, self.first or LEAST)
 
     def __call__(self, groups: Groups) -> Rows:
         """One round."""
         drawn, most = groups.drawn, self.most or 4 * groups.size
-        _check_least(self.name, "first", self.first, groups)
-        wanted = np.where(groups.correct == 0, np.minimum(self.first, most - drawn), 0)
-        if not (wanted > 0).any():
+        first = self.first or min(most, max(LEAST, groups.size // 2))
+        _check_least(self.name, "first", first, groups)
+        wanted = np.where(groups.correct == 0, np.clip(most - drawn, 0, first), 0)
+        if not wanted.any():
             return smallest_first(drawn, groups.left)
-        wanted = np.maximum(wanted, 0)
         more, left = np.zeros(len(drawn), np.int64), groups.left
         for place in np.argsort(drawn, kind="stable"):
             more[place] = min(wanted[place], left)

@@ -1,26 +1,33 @@
 """Updates whose groups differ in size: the gradients of a loop over groups in TRL, and resuming."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import sweeps
 import torch
 from grpo import (  # noqa: F401 (fixtures)
     GROUP,
     LIVE,
+    generation,
     gradient,
     marks_in_this_process,
     one_thread,
+    trained_cell,
     trainer_of,
 )
+from safetensors.torch import load_file
 from torch.nn.functional import pad
 from trl import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
-from orchestrator.config.entries import AllocationEntry
+from orchestrator.config.entries import AllocationEntry, PolicyEntry
+from orchestrator.evaluation.groups import is_live
+from orchestrator.storage.schema import GROUPS
 from orchestrator.training.online import Generation
-from orchestrator.training.shortcuts import BY_TOKENS, PROMPT, arranged
+from orchestrator.training.shortcuts import BY_TOKENS, PROMPT, arranged, group_advantages
 from orchestrator.training.trl_internals import LiveGroupsTrainer
 from policies import History
 from tasks import Prompt
@@ -123,3 +130,75 @@ def test_the_gradient_is_that_of_a_loop_over_groups_in_trl(
         batches = micro_batches(ours, scored(ours, batch), count)
         found = gradient(ours, batches, LiveGroupsTrainer._compute_loss)
         assert float((found - expected).norm() / expected.norm()) < ROUNDING
+
+
+def test_advantages_of_groups_of_one_size_are_those_of_trl() -> None:
+    """As in its source, with each of its scales."""
+    rewards = torch.tensor([0.0, 1, 1, 0.5, 1, 1, 1, 1, 0, 0, 0, 1])
+    grouped = rewards.view(-1, 4)
+    centred = (grouped - grouped.mean(1, keepdim=True)).flatten()
+    scales = {
+        "group": grouped.std(1).repeat_interleave(4) + 1e-4,
+        "batch": rewards.std() + 1e-4,
+        "none": 1.0,
+    }
+    for scale, spread in scales.items():
+        advantages, _ = group_advantages(rewards, [4, 4, 4], scale)
+        assert torch.allclose(advantages, centred / spread)
+    advantages, spread = group_advantages(rewards, [2, 6, 4], "none")
+    assert advantages[:2].tolist() == [-0.5, 0.5] and spread[2] == rewards[2:8].std()
+
+
+@pytest.mark.parametrize("loss_type", ["dr_grpo", "dapo"])
+def test_dead_groups_of_any_size_are_left_out(tmp_path: Path, loss_type: str) -> None:
+    """The loss of live groups is divided by their rows, or tokens, alone."""
+    entry = AllocationEntry(rule="knapsack")
+    settings = {"loss_type": loss_type, "beta": 0.1}
+    trainer, record = trainer_of(tmp_path, ANSWERS, True, allocation=entry, known=known, **settings)
+    output: Any = generation(trainer)
+    live = [is_live(row["rewards"]) for row in record.groups.rows]
+    sizes = torch.tensor(trainer.sizes)
+    assert trainer.sizes == [len(row["rewards"]) for row in record.groups.rows]
+    rows = torch.tensor(live).repeat_interleave(sizes)
+    assert 0 < int(rows.sum()) < len(rows) and len({*trainer.sizes}) > 2
+    assert float(output["live_share"]) == pytest.approx(float(rows.float().mean()))
+    alone = {n: v[rows] if v.ndim else v for n, v in output.items()}
+    alone = {n: v for n, v in alone.items() if n not in ("tool_mask", "live_share")}
+    gradients = [
+        gradient(trainer, [batch], lambda t, m, b: t._compute_loss(m, b))
+        for batch in (output, alone)
+    ]
+    assert gradients[0].abs().max() > 0
+    assert torch.allclose(*gradients, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(("rule", "policy"), [("until_correct", ""), ("pods", "predicted")])
+def test_a_resumed_cell_learns_what_an_undisturbed_one_learns(
+    tmp_path: Path, rule: str, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Updates after a checkpoint are lost, and done again; a static subset is passed twice."""
+    cell = sweeps.plan_of(sweeps.experiments(tmp_path)).cells[0]
+    sizes = {"max_steps": 5, "max_completion_length": 24, "per_device_train_batch_size": 16}
+    changes = {"rule": PolicyEntry(policy="full"), "size": 64, "evaluate_every": 0}
+    changes |= {"grpo": cell.grpo | sizes | {"save_steps": 2}, "extra_evals": []}
+    changes |= {"allocation": AllocationEntry.of(rule)}
+    changes |= {"online": PolicyEntry(policy=policy)} if policy else {}
+    cell = cell.model_copy(update=changes)
+    runs = []
+    for stops in ((), (3,)):
+        store = trained_cell(tmp_path / f"stops{len(stops)}", cell, stops, monkeypatch)
+        place = ("cells", cell.cell_id)
+        names = ["groups", "discarded"] if cell.discards else ["groups"]
+        tables = [store.read_table(GROUPS, *place, f"{n}.parquet") for n in names]
+        ledger = store.read_json(*place, "ledger.json")
+        weights = load_file(store.path(*place, "adapter", "adapter_model.safetensors"))
+        runs.append((tables, {n: v for n, v in ledger.items() if "seconds" not in n}, weights))
+    (groups, *_), ledger, weights = runs[0]
+    assert runs[0][:2] == runs[1][:2]
+    assert all(torch.equal(value, runs[1][2][key]) for key, value in weights.items())
+    assert max(float(v.abs().max()) for k, v in weights.items() if "lora_B" in k) > 1e-4
+    assert ledger["rollouts"] == cell.max_rollouts
+    counts = groups.group_by("update").aggregate([("prompt_id", "count")])
+    assert {*counts["prompt_id_count"].to_pylist()} == {cell.prompts_per_update}
+    if not policy:
+        assert ledger["largest_group"] > ledger["smallest_group"]
