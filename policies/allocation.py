@@ -229,11 +229,11 @@ class Knapsack(SizeRule):
 class UntilCorrect(SizeRule):
     """Further completions of the prompts without a correct one, at most `most` per prompt.
 
-    Every prompt begins with `first` completions (half of `num_generations` by default). As long as prompts have no correct one, each of
-    these gets `first` more, smallest groups first, up to `most` (4 · `num_generations` by default).
-    What is left then goes to the smallest groups, so that every update has the same number of
-    completions. A group that stops at its first correct completion has a mean reward that is higher
-    than the prompt's pass rate.
+    Every prompt begins with `first` completions (half of `num_generations` by default). As long as
+    prompts have no correct one, each of these gets `first` more, smallest groups first, up to
+    `most` (4 · `num_generations` by default). What is left then goes to the smallest groups, so
+    that every update has the same number of completions. A group that stops at its first correct
+    completion has a mean reward that is higher than the prompt's pass rate.
     """
 
     name: ClassVar[str] = "until_correct"
