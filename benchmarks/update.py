@@ -70,14 +70,11 @@ def compare_cells(arguments: argparse.Namespace) -> None:
     shared += [f"--experiment={arguments.experiment}", f"--storage={arguments.storage}"]
     shared += [f"--updates={arguments.updates}"]
     if arguments.between:
+        names = [cell.name.rpartition("/")[2] if cell.swept else cell.policy for cell in cells]
         first = [n for n, cell in enumerate(cells) if cell.seed == cells[0].seed]
         with tempfile.TemporaryDirectory() as folder:
             runs = [
-                Run(
-                    cells[n].name,
-                    1,
-                    run_processes("cell", 1, file, [*shared, f"--cell={n}"], folder),
-                )
+                Run(names[n], 1, run_processes("cell", 1, file, [*shared, f"--cell={n}"], folder))
                 for _ in range(arguments.repeats)
                 for n in first
             ]
@@ -85,7 +82,7 @@ def compare_cells(arguments: argparse.Namespace) -> None:
         seconds = [sum(run.parts.values()) for run in runs]
         for i, run in enumerate(runs):
             ratio = seconds[i] / seconds[i - i % len(first)]
-            print(f"{run.kind} / {cells[first[0]].name}: {ratio:.2f}")
+            print(f"{run.kind} / {names[first[0]]}: {ratio:.2f}")
         write_json(arguments, {"runs": [run._asdict() for run in runs]})
         return
     pairs: dict[str, list[float]] = {}
@@ -221,7 +218,7 @@ def print_runs(title: str, runs: list[Run]) -> None:
     names = {"bare": "plain TRL", "cell": "a cell"}
     print(title)
     print(
-        f"{'':>10} {'at once':>8} {'s/update':>9}"
+        f"{'':>24} {'at once':>8} {'s/update':>9}"
         + "".join(f"{part:>18}" for part in runs[0].parts)
         + f" {'GiB each':>9} {'updates/s':>10}"
     )
@@ -229,7 +226,7 @@ def print_runs(title: str, runs: list[Run]) -> None:
         seconds = sum(run.parts.values())
         peak = max((p["memory"] or {}).get("reserved_gib", 0.0) for p in run.processes)
         print(
-            f"{names.get(run.kind, run.kind):>10} {run.at_once:8} {seconds:9.2f}"
+            f"{names.get(run.kind, run.kind):>24} {run.at_once:8} {seconds:9.2f}"
             + "".join(f"{part:18.2f}" for part in run.parts.values())
             + f" {peak:9.1f} {run.at_once / seconds:10.3f}"
         )

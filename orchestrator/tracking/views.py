@@ -30,6 +30,7 @@ from orchestrator.report.sections.verdicts import FamilyVerdict, family_verdict
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.cell_folder import DISCARDED, TABLES, CellFolder
+from policies import UNIFORM
 from tasks import Prompt
 
 VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
@@ -136,8 +137,9 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
         del settings["rollouts"]
     if not settings.get("label_noise", True):  # added later
         del settings["label_noise"], settings["label_noise_seed"]
-    if settings.get("reward") == "score":
-        del settings["reward"]
+    for name, default in {"reward": "score", "allocation": UNIFORM}.items():
+        if settings.get(name) == default:
+            del settings[name]
     return flatten(settings | {"workers": experiment.resources.workers})
 
 
