@@ -168,14 +168,15 @@ class Knapsack(SizeRule):
     (1 − pⁿ − (1 − p)ⁿ)·p·(1 − p)²; sizes from `least` to `most` maximise the sum. p is the latest
     pass rate, of the last group or else the probe. A prompt that is never solved gets `negative`
     completions, one that is always solved `positive`, both `least` by default, and an unknown one
-    `num_generations`. Prompts between are handed at most their cost,
-    ln(1 − `alpha`)/ln(max(p, 1 − p)), on average; what is beyond it goes in equal parts to the
-    prompts that are never solved, or else to the other dead ones.
+    `num_generations`. Together, the prompts between get at most the sum of their costs,
+    ln(1 − `alpha`)/ln(max(p, 1 − p)), beyond `least`; what is left goes in equal parts to the
+    prompts that are never solved, or else to the others with one outcome.
 
-    Formulas and defaults are those of the authors' code, with two differences. Its dynamic
+    Formulas and defaults are those of the authors' code, with these differences. Its dynamic
     programme counts the completions that a prompt has anyway as worth 0, so that the first further
-    one seems to be worth more than it is; here the sum itself is maximised, as in the paper. The
-    code needs a `most`, and has no probe: a prompt is unknown until its first group.
+    one seems to be worth more than it is; here the sum itself is maximised. The
+    code needs a `most`, exceeds it where costs are higher, and has no probe: a prompt is unknown
+    until its first group.
     """
 
     name: ClassVar[str] = "knapsack"
@@ -208,7 +209,8 @@ class Knapsack(SizeRule):
         left = groups.left - int(sizes.sum())
         most = groups.left if self.most is None else self.most
         high = np.maximum(p[live], 1 - p[live])
-        cost = int(np.minimum(most, np.log(1 - self.alpha) / np.log(high)).astype(int).sum())
+        further = np.minimum(most - self.least, np.log(1 - self.alpha) / np.log(high))
+        cost = int(further.astype(int).sum())
         dead = np.flatnonzero(p == 0 if (p == 0).any() else ~live)
         if left > cost and len(dead):
             sizes[dead] += _evenly(len(dead), left - cost)

@@ -92,7 +92,7 @@ def test_knapsack_maximises_the_sum_of_the_paper(seed: int, most: int) -> None:
     assert sizes.sum() == groups.left
     live = (rates > 0) & (rates < 1)
     left = groups.left - 2 * int((~live).sum())
-    cost = [int(min(most, np.log(1 - 0.9) / np.log(max(p, 1 - p)))) for p in rates[live]]
+    cost = [int(min(most - 2, np.log(1 - 0.9) / np.log(max(p, 1 - p)))) for p in rates[live]]
     left_of_live = left - 2 * int(live.sum())
     if (~live).any() and left_of_live > sum(
         cost
@@ -108,6 +108,8 @@ def test_knapsack_without_a_prompt_between() -> None:
         assert np.asarray(rule(groups_with(rates))).tolist() == [G] * 4
     assert np.asarray(rule(groups_with([0, 0, 1, 1]))).tolist() == [14, 14, 2, 2]
     assert np.asarray(rule(groups_with([1, float("nan"), 1, 0]))).tolist() == [2, 8, 2, 20]
+    tight = get_allocation("knapsack", most=2)(groups_with([0.5, 0.3, 0, 1]))
+    assert np.asarray(tight).tolist() == [2, 2, 26, 2]
     capped = get_allocation("knapsack", most=4)(groups_with([0.5] * 4))
     assert np.asarray(capped).tolist() == [G] * 4, "no other prompt may have the rest"
 

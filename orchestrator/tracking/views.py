@@ -99,7 +99,7 @@ def cell_params(cell: Cell) -> dict[str, str]:
             "workers": cell.resources.workers,
         }
         | ({"online": cell.online.model_dump(), "of": cell.rule.policy} if cell.online else {})
-        | ({"rollouts_by_prompt": cell.allocation.model_dump()} if cell.allocation else {})
+        | ({"allocation": cell.allocation.model_dump()} if cell.allocation else {})
     )
     return nested | flatten({**cell.axes, "task": dataset.task})
 
