@@ -130,20 +130,28 @@ def _engine_notes(plan: Plan) -> list[str]:
 
 
 def _budget_notes(plan: Plan) -> list[str]:
-    """At equal rollouts: the share of discarded groups above which a policy is not compared."""
+    """At equal rollouts: which cells are not compared, or above which share of discarded groups."""
     if plan.compare_at != "rollouts":
         return []
     notes, budgets = [], dict[tuple[str, ...], int]()
     for cell in plan.cells:
-        axes = axes_without(cell, "policy")
-        budgets[axes] = min(cell.rollouts, budgets.get(axes, cell.rollouts))
+        axes = axes_without(cell, "policy", "allocation")
+        budgets[axes] = min(cell.min_rollouts, budgets.get(axes, cell.min_rollouts))
     for cell in plan.cells:
         if cell.max_rollouts - cell.refresh_rollouts == cell.rollouts:
             continue
-        budget = budgets[axes_without(cell, "policy")]
+        budget = budgets[axes_without(cell, "policy", "allocation")]
         first = next(u for u in range(1, cell.updates + 1) if cell.evaluates_after(u))
-        most = max(0.0, 1 - cell.rollouts / cell.updates * first / budget)
-        if most < LIKELY_DISCARDED:
+        drawn = cell.min_rollouts / cell.updates * first
+        most = max(0.0, 1 - drawn / budget)
+        if cell.times_drawn > 1:  # known in advance
+            if drawn > budget:
+                notes.append(
+                    f"warning: at equal rollouts, {cell.name} is not compared: its first "
+                    f"evaluation, after update {first} of {cell.updates}, comes after {drawn:,.0f} "
+                    f"rollouts, and other cells have {budget:,}: write a smaller evaluate.every"
+                )
+        elif most < LIKELY_DISCARDED:
             discards = f"more than {most:.0%} of its groups" if most else "any group"
             notes.append(
                 f"warning: at equal rollouts, {cell.policy} is not compared if it discards "

@@ -30,6 +30,7 @@ from orchestrator.config.entries import (
     MAX_RESOURCES,
     MAX_SAMPLES,
     MAX_UPDATES,
+    AllocationEntry,
     Seed,
     Settings,
     setting_error,
@@ -38,6 +39,7 @@ from orchestrator.config.library_settings import check_name, declared
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.plugins.registry import suggest
 from orchestrator.storage.errors import shortened
+from policies import PolicyError
 from tasks import TaskError
 from tasks.reward_functions import reward_function
 
@@ -50,6 +52,7 @@ PLAIN = (
     "label_noise",
     "label_noise_seed",
     "reward",
+    "allocation",
 )
 CONTROLS = frozenset(["random", "format", "flipped"])  # rewards without right answers
 REWARDS = ("score", *sorted(CONTROLS))
@@ -284,6 +287,11 @@ class Experiment(Settings):
     not correctness, only correctness then decides which groups count."""
     rollouts: Literal["decile", "trl"] = "decile"
     """What draws the completions of an update: Decile's decoder, or TRL's call of `generate`."""
+    allocation: str | dict[str, dict[str, Any]] = Field(
+        default="uniform", examples=["sqrt", {"knapsack": {"most": 32}}]
+    )
+    """How the completions of an update are divided among its prompts: uniform
+    (grpo.num_generations each), sqrt, knapsack, until_correct, pods or package.module:attribute."""
     claims: tuple[str, ...] = Field(default=(), strict=False, examples=[["hard > random on gsm8k"]])
     """Claims to test, stated in advance, such as "hard > random on gsm8k by 3"."""
     match_sizes: bool = False
@@ -406,6 +414,15 @@ class Experiment(Settings):
             raise setting_error(f"every weight is 0: {_REWARD}")
         return reward
 
+    @field_validator("allocation", mode="before")
+    @classmethod
+    def _known_allocation(cls, allocation: Any) -> Any:
+        try:
+            AllocationEntry.of(allocation)
+        except PolicyError as error:
+            raise setting_error(str(error)) from error
+        return allocation
+
     @field_validator("grpo", "lora")
     @classmethod
     def _library_settings(cls, values: dict[str, Any], info: Any) -> dict[str, Any]:
@@ -523,6 +540,11 @@ class Experiment(Settings):
         named = {self.reward: 1.0} if isinstance(self.reward, str) else self.reward
         weights = {name: float(named[name]) for name in sorted(named) if named[name]}
         return {} if weights == {"score": 1.0} else weights
+
+    @property
+    def allocation_entry(self) -> AllocationEntry | None:
+        """How the completions of an update are divided; None for groups of one size."""
+        return AllocationEntry.of(self.allocation)
 
     @property
     def reward_functions(self) -> list[str]:

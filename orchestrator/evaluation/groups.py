@@ -168,8 +168,17 @@ def learnable_pct(groups: pa.Table, discarded: pa.Table | None = None) -> float:
 
 
 def learnable_drawn_pct(groups: pa.Table, discarded: pa.Table) -> float:
-    """The same of all groups that were drawn, whether they were trained on or discarded."""
-    return learnable_pct(pa.concat_tables([groups, discarded]))
+    """The same of all groups that were drawn, whether they were trained on or discarded.
+
+    Rests of groups that were trained on in part do not count.
+    """
+    trained, drawn = (
+        [*zip(table["update"].to_pylist(), table["prompt_id"].to_pylist(), strict=True)]
+        for table in (groups, discarded)
+    )
+    known = {*trained}
+    whole = pa.array(np.array([place not in known for place in drawn], dtype=bool))
+    return learnable_pct(pa.concat_tables([groups, discarded.filter(whole)]))
 
 
 def training_metrics(
@@ -221,10 +230,12 @@ class GroupRecorder:
     """Collects the groups of a trial as they are marked; checkpoints keep its rows.
 
     Each group is counted once, when it is added: `tallies` by update, and `seen` groups by prompt,
-    of the groups trained on (`rows`). `discarded` holds those that an online policy drew and did
-    not train on, with `discarded_tallies`; it is None for a policy that discards none. `refreshed`
-    holds the prompts that were probed again before an update, all counted in `refreshed_tally`; it
-    is None without refreshes.
+    of the groups trained on (`rows`), and how many have which of the `sizes`. `discarded` holds
+    those that an online policy drew and did not train on, with `discarded_tallies`; it is None for
+    a policy that discards none. Where an update trains on a part of a group, the rest is among the
+    discarded: its completions and tokens count, and it is no group of its own. `refreshed` holds
+    the prompts that were probed again before an update, all counted in `refreshed_tally`; it is
+    None without refreshes.
     """
 
     def __init__(
@@ -236,6 +247,8 @@ class GroupRecorder:
         self.rows: list[dict[str, Any]] = []
         self.tallies: dict[int, Tally] = {}
         self.seen: Counter[str] = Counter()
+        self.sizes: Counter[int] = Counter()
+        self._trained: set[tuple[int, str]] = set()  # update and prompt_id
         self.discarded: list[dict[str, Any]] | None = None if discarded is None else []
         self.discarded_tallies: dict[int, Tally] = {}
         # update -> name of a component -> its sum and number of values, of groups trained on
@@ -256,6 +269,8 @@ class GroupRecorder:
     def _keep(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
         self.seen[row["prompt_id"]] += 1
+        self.sizes[len(row["outcomes"])] += 1
+        self._trained.add((row["update"], row["prompt_id"]))
         before = self.tallies.get(row["update"], Tally())
         self.tallies[row["update"]] = total([before, tally(row)])
         self._forget_sums(row["update"])
@@ -268,8 +283,14 @@ class GroupRecorder:
         assert self.discarded is not None, "this policy discards no groups"
         self.discarded.append(row)
         self.tallies.setdefault(row["update"], Tally())
-        before = self.discarded_tallies.get(row["update"], Tally())
-        self.discarded_tallies[row["update"]] = total([before, tally(row)])
+        before, own = self.discarded_tallies.get(row["update"], Tally()), tally(row)
+        if (row["update"], row["prompt_id"]) in self._trained:  # no group of its own
+            own = Tally(
+                rollouts=own.rollouts,
+                generated_tokens=own.generated_tokens,
+                truncated_tokens=own.truncated_tokens,
+            )
+        self.discarded_tallies[row["update"]] = total([before, own])
         self._forget_sums(row["update"])
 
     def _refresh(self, row: dict[str, Any]) -> None:

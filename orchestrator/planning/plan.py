@@ -97,7 +97,7 @@ def _unreachable(claim: Claim, cells: Sequence[Cell]) -> str:
         if amount > most:
             return f"{cell.name} has at most {most:,} {cost}: write at most {most:,}"
         first = 1 if claim.metric == "learnable" else cell.evaluate_every or cell.updates
-        least = cell.rollouts // cell.updates * min(first, cell.updates)  # and as many tokens
+        least = cell.min_rollouts // cell.updates * min(first, cell.updates)  # and as many tokens
         if amount < least:
             return (
                 f"before {least:,} {cost}, {cell.name} is the base model: write at least {least:,}"
@@ -170,6 +170,7 @@ def _cells(
                 lora=experiment.full_lora(model.target_modules),
                 mask_dead_groups=experiment.mask_dead_groups,
                 reward=experiment.reward_weights,
+                allocation=experiment.allocation_entry,
                 rollouts_by=experiment.rollouts,
                 evaluate_every=evaluate.every,
                 refresh=experiment.refresh if experiment.refresh.every else None,
@@ -253,9 +254,9 @@ class Plan:
     def compare_at(self) -> Axis:
         """What the comparison keeps equal: rollouts by default if some cells draw more of them.
 
-        Online policies may, and refreshes do.
+        Online policies and allocations may, and refreshes do.
         """
-        draws_more = any(cell.online or cell.refresh for cell in self.cells)
+        draws_more = any(c.online or c.allocation or c.refresh for c in self.cells)
         if "compare_at" in self.experiment.model_fields_set or not draws_more:
             return self.experiment.compare_at
         return "rollouts"

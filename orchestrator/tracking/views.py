@@ -32,6 +32,7 @@ from orchestrator.selection.stored import read_subset
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store, StoreError
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
+from policies import UNIFORM
 from tasks import Prompt
 
 VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
@@ -101,6 +102,7 @@ def cell_params(cell: Cell) -> dict[str, str]:
         }
         | ({"online": cell.online.model_dump(), "of": cell.rule.policy} if cell.online else {})
         | ({"refresh": cell.refresh.model_dump()} if cell.refresh else {})
+        | ({"allocation": cell.allocation.model_dump()} if cell.allocation else {})
     )
     return nested | flatten({**cell.axes, "task": dataset.task})
 
@@ -138,8 +140,9 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
         del settings["rollouts"]
     if not settings.get("label_noise", True):  # added later
         del settings["label_noise"], settings["label_noise_seed"]
-    if settings.get("reward") == "score":
-        del settings["reward"]
+    for name, default in {"reward": "score", "allocation": UNIFORM}.items():
+        if settings.get(name) == default:
+            del settings[name]
     if not settings["refresh"].get("every", True):
         del settings["refresh"]
     return flatten(settings | {"workers": experiment.resources.workers})

@@ -70,10 +70,13 @@ def ledger(
     kl_only_updates: those without a live group while beta > 0 pulls towards the base model;
     seconds of training without evaluations, gpu_seconds over all workers.
 
-    Where an online policy `discarded` groups, rollouts and tokens include theirs, and prompts and
-    kinds of groups do not. discarded, discarded_live: such groups, and the live ones among them;
-    discarded_rollouts, discarded_tokens (generated): the parts of the totals. Likewise, where
-    prompts were `refreshed`, that is, probed again during training: refreshed (prompts),
+    smallest_group, largest_group: where an allocation divides an update's rollouts, the sizes of
+    groups that were trained on.
+
+    Where groups were `discarded`, or trained on in part, rollouts and tokens include theirs, and
+    prompts and kinds of groups do not. discarded, discarded_live: such groups, and the live ones
+    among them; discarded_rollouts, discarded_tokens (generated): the parts of the totals. Likewise,
+    where prompts were `refreshed`, that is, probed again during training: refreshed (prompts),
     refreshed_rollouts, refreshed_tokens.
     """
     lost, again = (None if t is None else t.to_pylist() for t in (discarded, refreshed))
@@ -103,6 +106,10 @@ def running_ledger(
         "refreshed_rollouts": again.rollouts,
         "refreshed_tokens": again.generated_tokens,
     }
+    sizes = {
+        "smallest_group": min(groups.sizes, default=0),
+        "largest_group": max(groups.sizes, default=0),
+    }
     return {
         "prompts": len(groups.seen),
         "epochs": groups.seen.total() / size,
@@ -120,6 +127,7 @@ def running_ledger(
         "kl_only_updates": _kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
         "seconds": round(seconds, 3),
         "gpu_seconds": round(seconds * cell.resources.gpus * cell.resources.workers, 3),
+        **(sizes if cell.allocation else {}),
         **shaped,
         **({} if groups.discarded is None else discarded),
         **({} if groups.refreshed is None else refreshed),

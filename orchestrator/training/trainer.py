@@ -88,13 +88,14 @@ def build_trainer(
     """A trainer for one cell; checkpoints go to `folder`, groups to `record`.
 
     `grpo` replaces the cell's own settings where its micro-batch does not fit the machine. With an
-    online policy, `history` is what is known of the prompts of `subset`, in their order.
+    online policy or an allocation, `history` is what is known of the prompts of `subset`, in their
+    order.
     """
     set_seed(cell.seed)  # before PEFT draws the adapter's first weights
     model, tokenizer = load_model(cell.probe.model)
     mark = marker(cell, task, eos_ids(model, tokenizer))
     # With an online policy, TRL's loader only counts updates: it must not copy a large pool.
-    loaded = subset if history is None else subset[: cell.prompts_per_update]
+    loaded = subset[: cell.prompts_per_update] if cell.online else subset
     rows = [training_row(task, prompt) for prompt in loaded] * cell.batch.copies(len(loaded))
     trainer = LiveGroupsTrainer(
         recorder=record.groups if cell.mask_dead_groups else None,
@@ -112,10 +113,10 @@ def build_trainer(
         trainer.decoder = Decoder(trainer.model, tokenizer, trainer.eos_token_ids, cell)
     if history is not None:
         row, prompts = partial(training_row, task), PromptTable.of(subset)
-        assert cell.online is not None
         reward, workers = partial(with_rewards, cell), Workers.of(cell)
         trainer.chooser = Chooser(
-            cell.online, history, prompts, record.groups, row, mark, reward, workers
+            *(cell.online, history, prompts, record.groups, row, mark, reward, workers),
+            allocation=cell.allocation,
         )
     return trainer
 
