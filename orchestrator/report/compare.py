@@ -80,17 +80,14 @@ def _resampled(curve: np.ndarray, target: np.ndarray, resamples: int) -> np.ndar
         count = min(BLOCK, resamples - start)
         drawn = rng.integers(0, items, (count, items)) + items * np.arange(count)[:, None]
         weights = np.bincount(drawn.ravel(), minlength=count * items).reshape(count, items) / items
-        policy, reference = (_seed_means(side, weights, rng) for side in (curve, target[None]))
-        leads.append(policy - reference)
+        means = []
+        for scores in (curve, target[None]):  # [updates, seeds, items]
+            updates, seeds, _ = scores.shape
+            each = (weights @ scores.reshape(-1, items).T).reshape(-1, updates, seeds)
+            of_seeds = rng.integers(0, seeds, (count, 1, seeds))
+            means.append(np.take_along_axis(each, of_seeds, axis=2).mean(axis=2))
+        leads.append(means[0] - means[1])
     return np.concatenate(leads)
-
-
-def _seed_means(scores: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """[rows, updates]: weighted means of scores [updates, seeds, items] over resampled seeds."""
-    updates, seeds, items = scores.shape
-    each = (weights @ scores.reshape(-1, items).T).reshape(-1, updates, seeds)
-    drawn = rng.integers(0, seeds, (len(weights), 1, seeds))
-    return np.asarray(np.take_along_axis(each, drawn, axis=2).mean(axis=2))
 
 
 def _crossings(updates: np.ndarray, lead: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The store -> one row per finished cell: the only module of the report that reads results."""
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -100,7 +100,11 @@ def read_rows(
 
 def training_tiers(rows: Sequence[Row]) -> list[str]:
     """The tiers of the training prompts, in rising order."""
-    tiers = {tier for row in rows for tier in row.tier_shares if tier}
+    return rising({tier for row in rows for tier in row.tier_shares if tier})
+
+
+def rising(tiers: Iterable[str]) -> list[str]:
+    """Names of tiers in rising order: "9" comes before "10"."""
     return sorted(tiers, key=lambda name: (len(name), name))
 
 

@@ -16,7 +16,7 @@ from orchestrator.evaluation.metrics import BANDS, pass_at_k
 from orchestrator.report.claim_verdicts import ClaimResult
 from orchestrator.report.compare import Family, StepsToMatch, by_probe, probe_spreads
 from orchestrator.report.content import Claims, Table
-from orchestrator.report.rows import OWN, Row, training_tiers
+from orchestrator.report.rows import OWN, Row, rising, training_tiers
 from orchestrator.stats.inference import Effect, Interval, mean_effect
 from orchestrator.stats.sentences import NONE, in_points
 from orchestrator.training.record import pulls_to_base
@@ -283,7 +283,7 @@ def names_of(rows: Sequence[Row], kind: Kind) -> list[str]:
     names = {name for row in rows for name in row.kinds[kind].values()}
     if kind == "band":
         return [name for name, _, _ in BANDS if name in names]
-    return sorted(names, key=lambda name: (len(name), name))  # "9" before "10"
+    return rising(names)
 
 
 def change_in(rows: Sequence[Row], kind: Kind, name: str) -> Change | None:
