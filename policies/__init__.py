@@ -25,6 +25,7 @@ from policies.registry import (
     policy_names,
     policy_parts,
     reads_answers,
+    reads_questions,
     settled_options,
     ties_of,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "policy_names",
     "policy_parts",
     "reads_answers",
+    "reads_questions",
     "settled_options",
     "tie_breakers",
     "ties_of",

@@ -48,6 +48,11 @@ def reads_answers(policy: Policy) -> bool:
     return bool(getattr(policy, "reads_answers", False))
 
 
+def reads_questions(policy: Policy) -> bool:
+    """Whether it uses the column `question`, the prompts' texts."""
+    return bool(getattr(policy, "reads_questions", False))
+
+
 def eligible_of(policy: Policy, difficulty: pa.Table) -> Bools:
     """One boolean per row: whether it may be selected. By default, every row."""
     eligible = getattr(policy, "eligible", None)
@@ -91,6 +96,7 @@ BUILTIN = {
     "middle": "policies.pass_rate:Middle",
     "random": "policies.uniform:Random",
     "full": "policies.uniform:Full",
+    "diverse": "policies.diverse:Diverse",
     "base_wrong": "policies.outcome:BaseWrong",
     "base_right": "policies.outcome:BaseRight",
     "hardest_nonzero": "policies.pass_rate:HardestNonzero",

@@ -222,13 +222,16 @@ class GroupRecorder:
 
     Each group is counted once, when it is added: `tallies` by update, and `seen` groups by prompt,
     of the groups trained on (`rows`). `discarded` holds those that an online policy drew and did
-    not train on, with `discarded_tallies`; it is None for a policy that discards none.
+    not train on, with `discarded_tallies`; it is None for a policy that discards none. `refreshed`
+    holds the prompts that were probed again before an update, all counted in `refreshed_tally`; it
+    is None without refreshes.
     """
 
     def __init__(
         self,
         rows: list[dict[str, Any]] | None = None,
         discarded: list[dict[str, Any]] | None = None,
+        refreshed: list[dict[str, Any]] | None = None,
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self.tallies: dict[int, Tally] = {}
@@ -245,6 +248,10 @@ class GroupRecorder:
             self._keep(row)
         for row in discarded or []:
             self._discard(row)
+        self.refreshed: list[dict[str, Any]] | None = None if refreshed is None else []
+        self.refreshed_tally = Tally()
+        for row in refreshed or []:
+            self._refresh(row)
 
     def _keep(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
@@ -265,6 +272,11 @@ class GroupRecorder:
         self.discarded_tallies[row["update"]] = total([before, tally(row)])
         self._forget_sums(row["update"])
 
+    def _refresh(self, row: dict[str, Any]) -> None:
+        assert self.refreshed is not None, "this cell refreshes nothing"
+        self.refreshed.append(row)
+        self.refreshed_tally = total([self.refreshed_tally, tally(row)])
+
     def _forget_sums(self, update: int) -> None:
         """An update has another group: the sums are no longer right from it on."""
         position = bisect_left(self._updates, update)
@@ -279,6 +291,7 @@ class GroupRecorder:
         group_size: int,
         *,
         discarded: bool = False,
+        refreshed: bool = False,
     ) -> None:
         """Record some groups: completions in order, each prompt's group contiguous.
 
@@ -302,7 +315,7 @@ class GroupRecorder:
                 "scores": [c["score"] for c in group],
                 "components": [(n, [c["components"][n] for c in group]) for n in names],
             }
-            (self._discard if discarded else self._keep)(row)
+            (self._refresh if refreshed else self._discard if discarded else self._keep)(row)
 
     def table(self) -> pa.Table:
         """All groups so far that were trained on."""
@@ -313,6 +326,12 @@ class GroupRecorder:
         if self.discarded is None:
             return None
         return pa.Table.from_pylist(self.discarded, schema=GROUPS)
+
+    def refreshed_table(self) -> pa.Table | None:
+        """All prompts probed again so far, with the update before which; None without refreshes."""
+        if self.refreshed is None:
+            return None
+        return pa.Table.from_pylist(self.refreshed, schema=GROUPS)
 
     def metrics(self, update: int) -> dict[str, float]:
         """The `training_metrics` of this update, from sums that are kept: cheap at every update."""

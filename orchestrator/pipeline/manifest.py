@@ -81,6 +81,7 @@ def id_settings(cell: Cell) -> dict[str, Any]:
         "probe": sampling,
         "evaluate": evaluation,
         f"policies.{cell.policy}": policy,
+        "refresh": cell.refresh.model_dump() if cell.refresh else {"every": 0},
         "grpo": cell.grpo,
         "lora": cell.lora,
     }

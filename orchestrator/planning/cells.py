@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from orchestrator.config import library_settings as settings
 from orchestrator.config.batch import GrpoBatch
 from orchestrator.config.entries import PolicyEntry, build_online_policy
-from orchestrator.config.experiment import Resources, value_text
+from orchestrator.config.experiment import Refresh, Resources, value_text
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
 from orchestrator.sampling.engine_args import changing_args
@@ -103,6 +103,7 @@ class Cell(Spec):
     grpo: dict[str, Any]
     lora: dict[str, Any]
     evaluate_every: int
+    refresh: Refresh | None = Field(default=None, exclude_if=operator.not_)  # None: never
     evaluate_engine: str | None = None  # None: the trainer's own model evaluates, during training
     resources: Resources
     provenance: dict[str, str] = {}
@@ -147,6 +148,8 @@ class Cell(Spec):
             added["online"] = self.online.model_dump()
         if self.reward:
             added["reward"] = self.reward
+        if self.refresh:
+            added["refresh"] = self.refresh.model_dump()
         return added | {
             "subset": self.subset_identity,
             "evaluation": [self.baseline.key, self.baseline.settings.samples, self.test_hash],
@@ -223,10 +226,14 @@ class Cell(Spec):
 
     @property
     def max_rollouts(self) -> int:
-        """Completions that the trial generates for training, at most."""
-        if self.online is None:
-            return self.rollouts
-        return self.rollouts * max_draws_of(build_online_policy(self.online))
+        """Completions that the trial generates for training, at most, with those of refreshes."""
+        draws = max_draws_of(build_online_policy(self.online)) if self.online else 1
+        return self.rollouts * draws + self.refresh_rollouts
+
+    @property
+    def refresh_rollouts(self) -> int:
+        """Completions that refreshes generate, if the subset has its full size."""
+        return self.refresh.rollouts(self.size, self.updates) if self.refresh else 0
 
 
 class HasAxes(Protocol):

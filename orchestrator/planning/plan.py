@@ -172,6 +172,7 @@ def _cells(
                 reward=experiment.reward_weights,
                 rollouts_by=experiment.rollouts,
                 evaluate_every=evaluate.every,
+                refresh=experiment.refresh if experiment.refresh.every else None,
                 evaluate_engine=evaluate.engine,
                 resources=experiment.resources,
                 provenance=pool.task.provenance,
@@ -250,10 +251,13 @@ class Plan:
 
     @property
     def compare_at(self) -> Axis:
-        """What the comparison keeps equal; with online policies rollouts, unless it is set."""
-        experiment = self.experiment
-        if "compare_at" in experiment.model_fields_set or not any(c.online for c in self.cells):
-            return experiment.compare_at
+        """What the comparison keeps equal: rollouts by default if some cells draw more of them.
+
+        Online policies may, and refreshes do.
+        """
+        draws_more = any(cell.online or cell.refresh for cell in self.cells)
+        if "compare_at" in self.experiment.model_fields_set or not draws_more:
+            return self.experiment.compare_at
         return "rollouts"
 
     @property

@@ -7,6 +7,7 @@ drawn by Decile's decoder, and marked, before TRL sees the rest.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,7 +82,7 @@ class Chooser:
     def __post_init__(self) -> None:
         self.name = self.online.policy
         self.policy = build_online_policy(self.online)
-        self._known = [0, 0]  # groups of the record that the history has
+        self._known = [0, 0, 0]  # rows of the record that the history has
 
     def batch(self, update: int, rows: int, generate: Generate) -> Generation:
         """The next generation, of `rows` rows on this worker.
@@ -136,15 +137,28 @@ class Chooser:
 
     def _learn(self) -> None:
         """Add to the history what was recorded since the last choice."""
-        lists = (self.groups.rows, self.groups.discarded or [])
-        new = [row for rows, n in zip(lists, self._known, strict=True) for row in rows[n:]]
+        lists = (self.groups.refreshed or [], self.groups.rows, self.groups.discarded or [])
+        new = [
+            (row["update"], number > 0, row["prompt_id"], row["outcomes"])
+            for number, (rows, n) in enumerate(zip(lists, self._known, strict=True))
+            for row in rows[n:]
+        ]
         self._known = [len(rows) for rows in lists]
-        new.sort(key=lambda row: row["update"])  # all of an earlier execution come at once
-        ids = pa.array([row["prompt_id"] for row in new], pa.string())
-        for place, row in zip(self.prompts.rows_of(ids).tolist(), new, strict=True):
-            outcomes = row["outcomes"]
-            marked = len(outcomes) - outcomes.count("error")
-            self.history.add(row["update"], place, outcomes.count("correct"), marked)
+        # All of an earlier execution come at once; a refresh comes before the groups of its update.
+        new.sort(key=lambda each: each[:2])
+        places = self.prompts.rows_of(pa.array([each[2] for each in new], pa.string())).tolist()
+        counts = [
+            (place, outcomes.count("correct"), len(outcomes) - outcomes.count("error"))
+            for place, (*_, outcomes) in zip(places, new, strict=True)
+        ]
+        parts = groupby(zip(new, counts, strict=True), key=lambda pair: pair[0][:2])
+        for (update, of_groups), part in parts:
+            own = [count for _, count in part]
+            if of_groups:
+                for place, correct, marked in own:
+                    self.history.add(update, place, correct, marked)
+            else:
+                self.history.add_refresh(update, *zip(*own, strict=True))
 
     def _draw(
         self, update: int, prompts: PromptTable, generate: Generate

@@ -223,7 +223,10 @@ class Trial:
         self.cell, self.store, self.checkpoints, self.report = cell, store, checkpoints, report
         self.workers, self.grpo, self.checkpoint = workers, start.grpo, start.checkpoint
         discarding = cell.online is not None and discards(build_online_policy(cell.online))
-        record: CellRecord | None = CellRecord(GroupRecorder(discarded=[] if discarding else None))
+        groups = GroupRecorder(
+            discarded=[] if discarding else None, refreshed=[] if cell.refresh else None
+        )
+        record: CellRecord | None = CellRecord(groups)
         if self.checkpoint is not None:
             checkpoint = checkpoints.cell.checkpoint(self.checkpoint)
             record = CellRecord.of(checkpoint) if checkpoint else None
@@ -244,6 +247,7 @@ class Trial:
 
         from orchestrator.sampling.decoding import allocation_errors
         from orchestrator.sampling.transformers import TransformersSampler
+        from orchestrator.training.refresh import Refresher
         from orchestrator.training.trainer import CellCallback, build_trainer
 
         cell = self.cell
@@ -265,7 +269,13 @@ class Trial:
         self.sampler = TransformersSampler(
             trainer.model, tokenizer, cell.probe.model.chat_template_kwargs
         )
-        trainer.add_callback(CellCallback(self.record, self._after_update, self._after_save))
+        before = None
+        if cell.refresh:
+            parts = (self.sampler, self.record.groups, self.workers)
+            before = Refresher(cell, subset, task, *parts)
+        trainer.add_callback(
+            CellCallback(self.record, self._after_update, self._after_save, before)
+        )
         resumed = str(self.checkpoints.restored(self.checkpoint)) if self.checkpoint else None
         self.record.start_seconds = time.monotonic() - self.started
         try:
