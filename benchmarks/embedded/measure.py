@@ -123,13 +123,14 @@ def _by_tier(lesson: Lesson[Any], prompts: Sequence[Prompt], samples: pa.Table) 
     tiers = {p.prompt_id: p.tier for p in prompts}
     of = np.array([tiers[i] for i in samples["prompt_id"].to_pylist()])
     lines = [f"| {lesson.tiers} | questions | accuracy |", "|---|---|---|"]
-    for tier in sorted(set(of)):
+    names = sorted(set(of), key=lambda name: (len(name), name))
+    for tier in names:
         count = sum(p.tier == tier for p in prompts)
         rate = accuracy(samples.filter(pa.array(of == tier)))
         lines.append(f"| {tier} | {count} | {rate:.3f} |")
     if lesson.chance is None:
         return "\n".join(lines)
-    more = [" random guess |", "---|", *(f" {lesson.chance(t):.3f} |" for t in sorted(set(of)))]
+    more = [" random guess |", "---|", *(f" {lesson.chance(t):.3f} |" for t in names)]
     return "\n".join(line + column for line, column in zip(lines, more, strict=True))
 
 

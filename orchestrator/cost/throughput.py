@@ -366,7 +366,9 @@ def finished_workload(cell: Mapping[str, Any], result: Mapping[str, Any]) -> Wor
     counts = generation_counts(batch, grpo.get("beta", 0.0))
     counts = _with_draws(counts, ledger["rollouts"] / max(1, batch.rollouts))
     steps = timing.get("decode_steps", 0.0) / max(1, counts.generations)
-    groups = ledger["rollouts"] / batch.group_size - ledger.get("discarded", 0)
+    lost = ledger.get("discarded_rollouts", ledger.get("discarded", 0) * batch.group_size)
+    lost += ledger.get("refreshed_rollouts", 0)
+    groups = (ledger["rollouts"] - lost) / batch.group_size
     live = ledger.get("live", groups) / max(1, groups)
     drawn_by = result.get("versions", {}).get("rollouts")  # None: TRL did the whole update
     masked = cell.get("mask_dead_groups", False)
@@ -418,7 +420,8 @@ def _with_draws(counts: GenerationCounts, draws: float) -> GenerationCounts:
 def cell_workload(plan: Plan, cell: Cell, expected: Expected) -> Workload:
     """What a cell will compute if its completions are as expected."""
     counts = generation_counts(cell.batch, cell.grpo.get("beta", 0.0))
-    counts = _with_draws(counts, expected.draws)
+    refreshes = cell.refresh_rollouts / max(1, cell.rollouts)
+    counts = _with_draws(counts, expected.draws + refreshes)
     limit = int(cell.grpo["max_completion_length"])
     subset, pool = (
         lengths._replace(completions=np.minimum(lengths.completions, limit))

@@ -219,8 +219,8 @@ def read_spreads(store: Store, cells: Sequence[Cell]) -> dict[str, Spreads]:
 def _without_seed(cell: Cell) -> str:
     """The same for all seeds of a policy."""
     subset = {name: value for name, value in cell.subset_identity.items() if name != "seed"}
-    online = [cell.online.model_dump()] if cell.online else []
-    return canonical_hash([settings_key(cell), subset, *online])
+    more = [part.model_dump() for part in (cell.online, cell.refresh) if part]
+    return canonical_hash([settings_key(cell), subset, *more])
 
 
 # When cells are not compared at equal updates, only these axes still have to be equal.

@@ -121,7 +121,7 @@ def same_training(store: Store, cells: Sequence[Cell]) -> dict[str, Cell]:
     first: dict[str, Cell] = {}
     same: dict[str, Cell] = {}
     for cell in cells:
-        if cell.online or cell.rivals:
+        if cell.online or cell.allocation or cell.rivals:
             continue
         if cell.subset_key not in chosen:
             subset = read_subset(store, cell)

@@ -145,8 +145,12 @@ def _read_at(family: Family) -> str:
         return f"final accuracy, after {' or '.join(map(str, updates))} updates"
     budget = max(point.cost for point in family.points.values())
     span = f"{updates[0]} to {updates[-1]}" if len(updates) > 1 else str(updates[0])
-    online = any(row.cell.online for row in family.rows)
-    drawn = ", discarded ones included" * (online and family.compare_at == "rollouts")
+    kinds = {
+        "discarded": any(row.cell.online for row in family.rows),
+        "refreshed": any(row.cell.refresh for row in family.rows),
+    }
+    counted = " and ".join(kind for kind, occurs in kinds.items() if occurs)
+    drawn = f", {counted} ones included" * bool(counted and family.compare_at == "rollouts")
     return (
         f"accuracy at equal {family.compare_at}{drawn}: each cell's last evaluation within the "
         f"common budget (at most {budget:,.0f}), after {span} updates"
