@@ -125,7 +125,11 @@ def reward_function(reference: str) -> RewardFunction:
     function = FUNCTIONS.find(reference)
     if not callable(function):
         raise TaskError(f"reward function {reference!r} is not a function: write {FUNCTIONS.form}")
-    version = _version(FUNCTIONS.reference(reference).partition(":")[0], function)
+    code = function
+    while isinstance(code, partial):
+        code = code.func
+    named_in = FUNCTIONS.reference(reference).partition(":")[0]
+    version = source_version(named_in, getattr(code, "__module__", ""))
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # of a compiled function
@@ -137,12 +141,13 @@ def reward_function(reference: str) -> RewardFunction:
     return RewardFunction(reference, function, accepted, required, version)
 
 
-def _version(module: str, function: Any) -> str:
-    """A hash of the source of these modules: the reference's, and that of the function's code."""
-    while isinstance(function, partial):
-        function = function.func
-    modules = {sys.modules.get(name) for name in (module, getattr(function, "__module__", ""))}
-    files = sorted(filter(None, {getattr(each, "__file__", None) for each in modules}))
+def source_version(*modules: str) -> str:
+    """A hash of the source files of these modules; "" where none has a file.
+
+    Those of Python and of installed libraries count as well, where they are named.
+    """
+    found = {sys.modules.get(name) for name in modules}
+    files = sorted(filter(None, {getattr(each, "__file__", None) for each in found}))
     digest = hashlib.sha256()
     for file in files:
         digest.update(Path(file).read_bytes())
