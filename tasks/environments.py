@@ -228,11 +228,13 @@ class Environments:
         def of_child(number: int) -> None:
             pending: list[tuple[int, list[Any] | None]] = [(p, None) for p in places[number]]
             while pending:
-                sent = [
-                    [operation, s.key, s.row if operation == "reset" or past else None, past, c]
-                    for s, c, past in ((sessions[p], calls[p], past) for p, past in pending)
-                ]
-                weights = [1 + len(past or ()) + len(c or ()) for *_, past, c in sent]
+                sent, weights = [], []
+                for place, past in pending:
+                    session, own = sessions[place], calls[place]
+                    needed = operation == "reset" or past is not None
+                    row = session.row if needed else None
+                    sent.append([operation, session.key, row, past, own])
+                    weights.append(max(1, len(past or ()) + len(own or ())))
                 given = self.children[number].map(sent, None, weights)
                 lost: list[tuple[int, list[Any] | None]] = []
                 for (place, _), reply in zip(pending, given, strict=True):

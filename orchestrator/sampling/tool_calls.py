@@ -4,6 +4,7 @@ A turn is appended to the token ids of the chat so far, which are never rendered
 of a probe are those of training.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ class ToolChat:
         self.tokenizer = tokenizer
         self.tools: list[Any] = [*tools]
         self.options = dict(chat_template_kwargs)
+        self._suffixes: dict[str, list[int]] = {}  # short answers are many times the same
         if not tokenizer.chat_template or not supports_tool_calling(tokenizer):
             raise SamplingError(
                 "the model's chat template does not render tool calls and their results: choose a "
@@ -66,6 +68,12 @@ class ToolChat:
 
         Raises SamplingError where the template renders earlier turns differently from then on.
         """
+        key = json.dumps(results, sort_keys=True)
+        if key not in self._suffixes:
+            self._suffixes[key] = self._suffix(results)
+        return self._suffixes[key]
+
+    def _suffix(self, results: Sequence[Message]) -> list[int]:
         call = {"type": "function", "function": {"name": results[0]["name"], "arguments": {}}}
         before: list[Message] = [
             {"role": "user", "content": "dummy"},
