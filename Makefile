@@ -32,7 +32,7 @@ engine-vllm: .venv-vllm/installed
 	$(PYTHON) -m venv .venv-vllm
 	$(ENGINES)/python -m pip install --quiet --upgrade pip
 	$(ENGINES)/python -m pip install --quiet --constraint constraints-vllm.txt \
-		--editable ".[$(VLLM)]" pytest hypothesis
+		--editable ".[$(VLLM)]" pytest pytest-xdist hypothesis
 	test $(VLLM) = vllm || $(ENGINES)/python -m pip uninstall --quiet --yes \
 		torchvision torchaudio torchcodec
 	@touch $@
@@ -65,7 +65,7 @@ test: lint types
 	exit $$status
 
 test-engines: install engine-vllm
-	PYTHONPATH=.:tests $(ENGINES)/python -m pytest tests/engines
+	PYTHONPATH=.:tests $(ENGINES)/python -m pytest -n 2 --dist loadfile --durations=10 tests/engines
 
 chaos: install
 	HF_HUB_OFFLINE=1 PYTHONPATH=.:tests $(BIN)/python -m chaos

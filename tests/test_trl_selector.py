@@ -157,7 +157,7 @@ def test_the_prompts_are_those_of_a_cell_with_the_same_history(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["random", "dynamic", "predicted"])
+@pytest.mark.parametrize("policy", ["random", "predicted"])
 def test_a_killed_run_continues_as_an_undisturbed_one(tmp_path: Path, policy: str) -> None:
     """Also in a later epoch of the 24 prompts of `random`, of which an update takes 4."""
     cell = small_cell(tmp_path, policy, {}, save_steps=4, max_steps=11)
@@ -333,40 +333,45 @@ def test_rollouts_keep_the_log_probabilities_of_what_drew_them(tmp_path: Path, c
     assert len({*drawn[:, 0].tolist()}) > 1
 
 
+def table_of_a_run(own: Path, out: Path, policy: str, processes: int, resume: str) -> pa.Table:
+    """What the selector of a run of four updates, by so many processes, has recorded."""
+    sizes = {"max_steps": 4, "save_steps": 2, "per_device_train_batch_size": 16 // processes}
+    own.mkdir(exist_ok=True)
+    cell = small_cell(own, policy, {}, **sizes)
+    selector = selector_of(cell, policy)
+    trainer = trainer_of(cell, out, selector)
+    selector.attach(trainer)
+    trainer.train(resume_from_checkpoint=str(out / resume) if resume else None)
+    return selector.table()
+
+
 PROCESS = """
+import os
 import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import torch
-from test_trl_selector import selector_of, small_cell, trainer_of
+from test_trl_selector import table_of_a_run
 
 torch.set_num_threads(1)
-folder, own, policy, processes, resume = sys.argv[1:]
-sizes = {"max_steps": 4, "save_steps": 2, "per_device_train_batch_size": 16 // int(processes)}
-cell = small_cell(Path(own), policy, {}, **sizes)
-selector = selector_of(cell, policy)
-trainer = trainer_of(cell, Path(folder), selector)
-selector.attach(trainer)
-trainer.train(resume_from_checkpoint=resume or None)
-pq.write_table(selector.table(), Path(folder) / f"groups-{trainer.args.process_index}.parquet")
+rank = os.environ["RANK"]
+for policy in ("predicted", "dynamic"):
+    groups = table_of_a_run(Path(f"rank-{rank}"), Path(policy), policy, 2, sys.argv[1])
+    pq.write_table(groups, f"{policy}-{rank}.parquet")
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["predicted", "dynamic"])
-def test_several_processes_choose_as_one(tmp_path: Path, policy: str) -> None:
+def test_several_processes_choose_as_one(tmp_path: Path) -> None:
     (tmp_path / "process.py").write_text(PROCESS)
 
-    def run(name: str, processes: int, resume: str = "") -> list[pa.Table]:
+    def run(resume: str = "") -> dict[str, list[pa.Table]]:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command += ["--nproc-per-node", str(processes), str(tmp_path / "process.py")]
-        (tmp_path / name).mkdir(exist_ok=True)
-        arguments = [str(tmp_path / name), str(tmp_path), policy, str(processes), resume]
         paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
         variables = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
-            [*command, *arguments],
+            [*command, "--nproc-per-node", "2", "process.py", resume],
             cwd=tmp_path,
             env=variables,
             capture_output=True,
@@ -374,15 +379,18 @@ def test_several_processes_choose_as_one(tmp_path: Path, policy: str) -> None:
             timeout=400,
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        files = sorted((tmp_path / name).glob("groups-*.parquet"))
-        assert len(files) == processes
-        return [pq.read_table(file) for file in files]
+        return {
+            policy: [pq.read_table(tmp_path / f"{policy}-{rank}.parquet") for rank in (0, 1)]
+            for policy in ("predicted", "dynamic")
+        }
 
-    [one], two = run("one", 1), run("two", 2)
-    assert two[0] == two[1] and by_update(two[0]) == by_update(one)
-    assert (policy == "dynamic") == any(one["discarded"].to_pylist())
-    again = run("two", 2, str(tmp_path / "two" / "checkpoint-2"))
-    assert again[0] == again[1] == two[0]
+    two = run()
+    for policy, tables in two.items():
+        one = table_of_a_run(tmp_path / "one", tmp_path / f"{policy}-alone", policy, 1, "")
+        assert tables[0] == tables[1]
+        assert by_update(tables[0]) == by_update(one)
+        assert (policy == "dynamic") == any(one["discarded"].to_pylist())
+    assert run("checkpoint-2") == two
 
 
 STATES: dict[str, tuple[Callable[[Path], object], str]] = {
