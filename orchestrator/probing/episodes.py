@@ -245,6 +245,12 @@ def episode_row(episode: Episode) -> dict[str, Any]:
 STORED = ("turns", "tool_calls", "tool_errors", "tool_tokens", "reward", "failure")
 
 
+def group_row(episode: Episode) -> dict[str, Any]:
+    """What is stored of an episode of a group (schema GROUPS)."""
+    names = ("turns", "tool_calls", "tool_errors", "tool_tokens", "seconds")
+    return {name: getattr(episode, name) for name in names}
+
+
 def stored_episode(row: Mapping[str, Any] | None) -> Episode | None:
     """An episode as it was stored."""
     if row is None:

@@ -71,6 +71,9 @@ def ledger(
     Where an online policy `discarded` groups, rollouts and tokens include theirs, and prompts and
     kinds of groups do not. discarded, discarded_live: such groups, and the live ones among them;
     discarded_rollouts, discarded_tokens (generated): the parts of the totals.
+
+    Of tasks of several turns: turns of the model, tool_calls, tool_errors (calls answered with an
+    error), tool_tokens (written by the environment, not generated), environment_seconds.
     """
     rows = None if discarded is None else discarded.to_pylist()
     return running_ledger(cell, size, GroupRecorder(groups.to_pylist(), rows), log, seconds)
@@ -86,6 +89,14 @@ def running_ledger(
     processed = (int(row["value"]) for row in reversed(log) if row["name"] == "num_tokens")
     all_tokens = next(processed, generated)  # with those of prompts
     updates = max([logged, *groups.tallies])
+    played = total([counts, lost])
+    episodes = {
+        "turns": played.turns,
+        "tool_calls": played.tool_calls,
+        "tool_errors": played.tool_errors,
+        "tool_tokens": played.tool_tokens,
+        "environment_seconds": round(played.environment_seconds, 3),
+    }
     shaped = {"rewarded": counts.rewarded, "phantom": counts.phantom} if counts.shaped else {}
     discarded = {
         "discarded": lost.groups,
@@ -93,24 +104,29 @@ def running_ledger(
         "discarded_rollouts": lost.rollouts,
         "discarded_tokens": lost.generated_tokens,
     }
-    return {
-        "prompts": len(groups.seen),
-        "epochs": groups.seen.total() / size,
-        "rollouts": counts.rollouts + lost.rollouts,
-        "prompt_tokens": all_tokens - generated,
-        "generated_tokens": generated,
-        "live_tokens": counts.live_tokens,
-        "truncated_tokens": counts.truncated_tokens + lost.truncated_tokens,
-        "updates": updates,
-        "live": counts.live,
-        "all_right": counts.all_right,
-        "all_wrong": counts.all_wrong,
-        "unmarked": counts.unmarked,
-        "all_wrong_truncated": counts.all_wrong_truncated,
-        "kl_only_updates": _kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
-        "seconds": round(seconds, 3),
-        "gpu_seconds": round(seconds * cell.resources.gpus * cell.resources.workers, 3),
-    } | (shaped | ({} if groups.discarded is None else discarded))
+    return (
+        {
+            "prompts": len(groups.seen),
+            "epochs": groups.seen.total() / size,
+            "rollouts": counts.rollouts + lost.rollouts,
+            "prompt_tokens": all_tokens - generated,
+            "generated_tokens": generated,
+            "live_tokens": counts.live_tokens,
+            "truncated_tokens": counts.truncated_tokens + lost.truncated_tokens,
+            "updates": updates,
+            "live": counts.live,
+            "all_right": counts.all_right,
+            "all_wrong": counts.all_wrong,
+            "unmarked": counts.unmarked,
+            "all_wrong_truncated": counts.all_wrong_truncated,
+            "kl_only_updates": _kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
+            "seconds": round(seconds, 3),
+            "gpu_seconds": round(seconds * cell.resources.gpus * cell.resources.workers, 3),
+        }
+        | shaped
+        | ({} if groups.discarded is None else discarded)
+        | (episodes if played.turns else {})
+    )
 
 
 def pulls_to_base(cell: Cell) -> bool:
