@@ -62,7 +62,7 @@ def find_task(name: str) -> type[Task]:
         return find_task("environment")
     if not (inspect.isclass(task) and issubclass(task, Task)):
         raise TaskError(
-            f"task {name!r} is neither a subclass of tasks.Task nor an environment with reset(): "
+            f"task {name!r} is not a subclass of tasks.Task, nor an environment with reset(): "
             "write package.module:Class"
         )
     _REFERENCES[task] = TASKS.reference(name)

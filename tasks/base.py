@@ -220,6 +220,8 @@ class Task(ABC):
     """For tasks with scores: an answer is correct from this score on (`tasks.score_mark`)."""
     environment: type[Any] | None = None
     """For tasks of several turns: a class with the interface of TRL's `environment_factory`."""
+    environment_reward: str = ""
+    """For environments without `get_reward`: the reward function that reads `environments`."""
     turns: int = 16
     """For tasks of several turns: turns of the model in an episode, at most."""
 

@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from orchestrator.plugins.user_code import user_errors
 from tasks.base import Marking, Prompt, Task, TaskError, Template, check_integer, make_prompt
-from tasks.environments import environment_class, environment_of
+from tasks.environments import environment_class, environment_of, scores_itself
 from tasks.question_file import ID_RANGE, QuestionFile, check_limits, check_share, check_threshold
+from tasks.reward_functions import reward_function
 from tasks.sources.files import (
     SYSTEM,
     TURNS,
@@ -35,12 +36,14 @@ class EnvironmentTask(QuestionFile):
     continues the prompt, public methods with docstrings, which the model calls as tools, and
     perhaps `get_reward()`, the score of an episode from 0 to 1. `task: package.module:Class` is
     short for it. `path`, or `train` and `test`, are files of rows as for task `file`; without a
-    file, the class has a classmethod `rows()` that returns them. The column `question` (by default
-    `prompt` or `question`; a text, or chat messages) is the prompt, which `reset` alone may write,
-    too. All columns are passed to `reset`, and are a row's identity.
+    file, the class has a classmethod `rows()` that returns them, or draws its own task in `reset`:
+    `episodes` is then how many, each the same for all samples of it. The column `question` (by
+    default `prompt` or `question`; a text, or chat messages) is the prompt, which `reset` alone may
+    write, too. All columns are passed to `reset`, and are a row's identity.
 
     An episode is correct if its score is at least `threshold`. Without `get_reward`, `marker` marks
-    the text of all turns against the column `answer`, as in task `file`. `turns` limits the turns
+    the text of all turns against the column `answer`, as in task `file`; or it is a reward function
+    that reads `environments`, as for TRL, and gives the score. `turns` limits the turns
     of the model, `max_completion_length` the tokens of all turns together, and `mark_limits` the
     seconds of each call, the memory and the number of the processes in which environments live.
     """
@@ -66,6 +69,7 @@ class EnvironmentTask(QuestionFile):
         tier: str | None = None,
         marker: str | None = None,
         threshold: float | None = None,
+        episodes: int | None = None,
         turns: int = Task.turns,
         mark_limits: Mapping[str, float] | None = None,
     ) -> None:
@@ -73,6 +77,10 @@ class EnvironmentTask(QuestionFile):
             raise TaskError("task environment needs environment: package.module:Class")
         self.environment = environment_class(environment)
         self.described = environment_of(self.environment)
+        if marker and ":" in marker:
+            function = reward_function(marker)
+            if "environments" in (function.accepted or frozenset()) | function.required:
+                self.environment_reward = marker
         if self.described.rewards and marker:
             raise TaskError(
                 f"environment {environment} has get_reward(), which gives the score: leave marker "
@@ -93,6 +101,9 @@ class EnvironmentTask(QuestionFile):
             answer=answer or ("answer" if not marker or ":" not in marker else None),
             marker=marker or "text",
         )
+        self.episodes = None if episodes is None else check_integer("episodes", episodes, 1)
+        if episodes and (path or train or test):
+            raise TaskError("episodes takes the place of rows: leave it out, or the files")
         if not (path or train or test):
             self.test_share = check_share("the rows of the class", test_share, {**self.files})
         self.asked, self.tier, self.needs_answer = question, tier, answer is not None
@@ -114,7 +125,8 @@ class EnvironmentTask(QuestionFile):
     def marker_id(self) -> str:
         """The environment with its version, where it gives the score."""
         if not self.described.rewards:
-            return super().marker_id
+            own = super().marker_id
+            return f"{own}/{self.described.version}" if self.environment_reward else own
         version = f"@{self.described.version}" if self.described.version else ""
         threshold = f"/from-{self.threshold:g}" if self.threshold != 1 else ""
         return f"{self.name}/{self.marker_version}/{self.described.reference}{version}{threshold}"
@@ -122,7 +134,7 @@ class EnvironmentTask(QuestionFile):
     @property
     def other_reading(self) -> Self:
         """A score of the environment does not depend on the reading."""
-        return self if self.described.rewards else super().other_reading
+        return self if scores_itself(self) else super().other_reading
 
     @classmethod
     def marker_variants(cls) -> list[Task]:
@@ -138,17 +150,25 @@ class EnvironmentTask(QuestionFile):
         answer = self.answer if self.needs_answer or not self.described.rewards else None
         return [name for name in (self.asked, answer, self.tier) if name]
 
+    def _check_columns(self, file: str, rows: Sequence[Row]) -> None:
+        """A function that reads environments is called with them, too."""
+        if not self.environment_reward:
+            super()._check_columns(file, rows)
+
     def _of_class(self) -> "PromptTable":
         from tasks.prompt_table import PromptTable
 
         place = f"environment {self.described.reference}: rows()"
-        if not callable(read := getattr(self.environment, "rows", None)):
+        read = getattr(self.environment, "rows", None)
+        if self.episodes is None and not callable(read):
             raise TaskError(
-                f"environment {self.described.reference} has no rows: write path: FILE, or a "
-                "classmethod rows() that returns a list of dicts"
+                f"environment {self.described.reference} has no rows: write path: FILE, or "
+                "episodes: N where reset() draws its own task, or a classmethod rows() that "
+                "returns a list of dicts"
             )
         with user_errors(place, TaskError):
-            rows = [*read()]
+            numbered = [{"episode": number} for number in range(self.episodes or 0)]
+            rows: list[Row] = numbered or [*read()]  # type: ignore[misc]
         dropped = Counter[str]()
         for index, row in enumerate(rows):
             check_columns(f"{place}[{index}]", row, self._columns)

@@ -27,7 +27,7 @@ from orchestrator.plugins.user_code import is_own
 from tasks.base import MarkLimits, Prompt, Task, TaskError
 from tasks.children import ChildError, Children, Reply
 from tasks.marking.marks import Mark, no_answer_mark, score_mark
-from tasks.reward_functions import source_version
+from tasks.reward_functions import OF_TRAINER, RewardFunction, reward_function, source_version
 
 ENVIRONMENTS = Registry(
     "environment", "decile.environments", {}, "package.module:Class of an environment", TaskError
@@ -126,6 +126,13 @@ def row_of(prompt: Prompt, messages: Sequence[Mapping[str, Any]]) -> dict[str, A
     return row | (info if isinstance(info, dict) else {"info": info}) | {"prompt": [*messages]}
 
 
+def scores_itself(task: Task) -> bool:
+    """Whether a task has environments that give the score of an episode, in place of a marker."""
+    if task.environment is None:
+        return False
+    return environment_of(task.environment).rewards or bool(task.environment_reward)
+
+
 def reward_mark(task: Task, reward: float | None, truncated: bool) -> Mark:
     """The mark of an episode from what `get_reward` returned.
 
@@ -138,10 +145,9 @@ def reward_mark(task: Task, reward: float | None, truncated: bool) -> Mark:
         return Mark("error", None, "not-finite")
     if not -_ROUNDING <= reward <= 1 + _ROUNDING:
         assert task.environment is not None
-        raise TaskError(
-            f"get_reward() of {environment_of(task.environment).reference} returned {reward:g}: "
-            f"{REWARD}"
-        )
+        reference = environment_of(task.environment).reference
+        title = task.environment_reward or f"get_reward() of {reference}"
+        raise TaskError(f"{title} returned {reward:g}: {REWARD}")
     score = min(1.0, max(0.0, reward))
     mark = score_mark(score, None, "get_reward", task.threshold)
     return mark._replace(outcome="truncated") if truncated and mark.outcome == "wrong" else mark
@@ -159,12 +165,14 @@ class ToolResult(NamedTuple):
 class Session:
     """One environment in play: the row it was reset with, and every call so far.
 
-    `key` seeds Python's and NumPy's generators before each turn. After a `failure` it cannot be
-    called any more.
+    Python's and NumPy's generators are seeded: with `start` before the reset, so that what it draws
+    is the same for all sessions of a row, and with `key` before each turn. After a `failure` it
+    cannot be called any more.
     """
 
     key: str
     row: dict[str, Any]
+    start: str = ""
     history: list[tuple[list[Any], list[Any]]] = field(default_factory=list)
     failure: str = ""
     seconds: float = 0.0
@@ -178,7 +186,8 @@ class Environments:
         self.environment = environment_of(task.environment)
         limits = MarkLimits(*task.mark_limits)
         path = [folder or os.getcwd() for folder in sys.path]
-        setup = [path, project_folders(), self.environment.reference, self.environment.version]
+        described = [self.environment.reference, self.environment.version]
+        setup = [path, project_folders(), *described, task.environment_reward]
         self.children = [
             Children(
                 "tasks.environments:player", 1, limits.seconds, int(limits.memory * 2**30), setup
@@ -203,9 +212,14 @@ class Environments:
             results.append(answers)
         return results
 
-    def end(self, sessions: Sequence[Session]) -> list[float | None]:
-        """The reward of each, whose environment may then serve another session."""
-        replies = self._map("end", sessions, [None] * len(sessions))
+    def end(
+        self, sessions: Sequence[Session], chats: Sequence[Sequence[Mapping[str, Any]]]
+    ) -> list[float | None]:
+        """The reward of each, whose environment may then serve another session.
+
+        `chats` are the messages of each after its prompt, which a reward function may read.
+        """
+        replies = self._map("end", sessions, chats)
         return [reply["value"] if reply else None for reply in replies]
 
     def close(self) -> None:
@@ -231,10 +245,11 @@ class Environments:
                 sent, weights = [], []
                 for place, past in pending:
                     session, own = sessions[place], calls[place]
-                    needed = operation == "reset" or past is not None
-                    row = session.row if needed else None
-                    sent.append([operation, session.key, row, past, own])
-                    weights.append(max(1, len(past or ()) + len(own or ())))
+                    keys = [session.key, session.start]
+                    row = session.row if operation != "step" or past is not None else None
+                    sent.append([operation, keys, row, past, own])
+                    made = len(own) if operation == "step" else 0
+                    weights.append(max(1, len(past or ()) + made))
                 given = self.children[number].map(sent, None, weights)
                 lost: list[tuple[int, list[Any] | None]] = []
                 for (place, _), reply in zip(pending, given, strict=True):
@@ -275,12 +290,13 @@ _started: dict[tuple[Any, ...], Environments] = {}  # of this process
 def environments_of(task: Task) -> Environments:
     """The processes of a task's environments, which start when first used."""
     assert task.environment is not None
-    key = (os.getpid(), environment_of(task.environment), MarkLimits(*task.mark_limits))
+    described = environment_of(task.environment), task.environment_reward
+    key = (os.getpid(), *described, MarkLimits(*task.mark_limits))
     return _started.setdefault(key, Environments(task)) if key not in _started else _started[key]
 
 
 def player(
-    path: Sequence[str], project: Sequence[str], reference: str, version: str
+    path: Sequence[str], project: Sequence[str], reference: str, version: str, reward: str
 ) -> Callable[..., Any]:
     """In a child: import the class and return what plays its instances, many at a time."""
     sys.path[:] = path
@@ -288,14 +304,14 @@ def player(
     cls = environment_class(reference)
     if environment_of(cls).version != version:
         raise TaskError("its source file has changed since this command began: run it again")
-    return _Player(cls)
+    return _Player(cls, reward_function(reward) if reward else None)
 
 
 class _Player:
     """The instances in one child: those in play by the key of their session, and the others."""
 
-    def __init__(self, cls: type[Any]) -> None:
-        self.cls, self.environment = cls, environment_of(cls)
+    def __init__(self, cls: type[Any], reward: RewardFunction | None) -> None:
+        self.cls, self.environment, self.reward = cls, environment_of(cls), reward
         self.playing: dict[str, Any] = {}
         self.turns: dict[str, int] = {}  # with tool calls, by the key of a session in play
         self.idle: list[Any] = []  # TRL, too, makes an instance once and resets it often
@@ -307,23 +323,24 @@ class _Player:
     def __call__(
         self,
         operation: str,
-        key: str,
+        keys: tuple[str, str],
         row: dict[str, Any] | None,
         history: list[Any] | None,
         calls: Any,
     ) -> Any:
-        started = time.monotonic()
+        started, (key, start) = time.monotonic(), keys
         try:
             if operation == "reset":
-                value = self.reset(key, row or {})
+                value = self.reset(key, start, row or {})
                 if not isinstance(value, str | None):
                     return {"wrong": f"reset() returned {value!r:.80}: {OBSERVATION}"}
-            elif key not in self.playing and (history is None or row is None):
+            elif key not in self.playing and history is None:
                 return "lost"
             else:
                 if key not in self.playing:
-                    self.replay(key, row or {}, history or [])
-                value = self.step(key, calls) if operation == "step" else self.end(key)
+                    self.replay(key, start, row or {}, history or [])
+                ends = operation == "end"
+                value = self.end(key, row or {}, calls) if ends else self.step(key, calls)
         except BaseException:
             self.playing.pop(key, None)
             raise
@@ -331,9 +348,9 @@ class _Player:
             return {"wrong": value}
         return {"value": value, "seconds": time.monotonic() - started}
 
-    def reset(self, key: str, row: dict[str, Any]) -> Any:
+    def reset(self, key: str, start: str, row: dict[str, Any]) -> Any:
         """Start an environment, with the columns of the row that it accepts."""
-        self.seed(key, "reset")
+        self.seed(start, "reset")
         instance = self.idle.pop() if self.idle else self.cls()
         given = {k: v for k, v in row.items() if self.accepts_any or k in self.accepts}
         text = self.awaited(instance.reset(**given))
@@ -341,9 +358,9 @@ class _Player:
         self.turns[key] = 0
         return text.encode(errors="replace").decode() if isinstance(text, str) else text
 
-    def replay(self, key: str, row: dict[str, Any], history: list[Any]) -> None:
+    def replay(self, key: str, start: str, row: dict[str, Any], history: list[Any]) -> None:
         """Bring a new instance to where a lost one was. Raises RuntimeError if it answers else."""
-        self.reset(key, row)
+        self.reset(key, start, row)
         for calls, contents in history:
             if [content for _, content, _ in self.step(key, calls)] != contents:
                 raise RuntimeError("the environment was lost, and differs when played again")
@@ -370,16 +387,28 @@ class _Player:
             results.append((str(name), content, failed))
         return results
 
-    def end(self, key: str) -> Any:
+    def end(self, key: str, row: dict[str, Any], chat: list[Any]) -> Any:
         """The reward of an environment, as a number or None; a text says what is wrong with it."""
         self.seed(key, "end")
-        reward = None
-        if self.environment.rewards:
+        reward, title = None, "get_reward()"
+        if self.reward is not None:
+            title = f"reward function {self.reward.reference}"
+            given = {"environments": self.playing[key], "completions": chat, **row}
+            given |= {"prompts": given.pop("prompt", None)}
+            columns = {name: [value] for name, value in given.items()} | {**OF_TRAINER}
+            accepted = self.reward.accepted
+            named = {k: v for k, v in columns.items() if accepted is None or k in accepted}
+            rewards = self.awaited(self.reward.function(**named))
+            if not isinstance(rewards, Sequence) or len(rewards) != 1:
+                return f"{title} returned {rewards!r:.80} for 1 completion: return a list with one"
+            [reward] = rewards
+        elif self.environment.rewards:
             reward = self.awaited(self.playing[key].get_reward())
+        if reward is not None:
             if hasattr(reward, "item") and not isinstance(reward, Real):
                 reward = reward.item()  # of an array or tensor with one number
-            if reward is not None and not isinstance(reward, Real):
-                return f"get_reward() returned {reward!r:.80}: {REWARD}"
+            if not isinstance(reward, Real):
+                return f"{title} returned {reward!r:.80}: {REWARD}"
         self.idle.append(self.playing.pop(key))
         self.turns.pop(key)
         return None if reward is None else float(reward)

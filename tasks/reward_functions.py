@@ -52,7 +52,7 @@ def _log_nothing(*arguments: Any, **options: Any) -> None:
 
 
 # What TRL's trainer passes besides the columns, where no trainer calls.
-_OF_TRAINER: Mapping[str, Any] = {
+OF_TRAINER: Mapping[str, Any] = {
     "trainer_state": None,
     "log_extra": _log_nothing,
     "log_metric": _log_nothing,
@@ -76,7 +76,7 @@ class RewardFunction:
 
     def needed_columns(self, known: Iterable[str] = ()) -> list[str]:
         """The columns without which it cannot be called, besides those known, sorted."""
-        given = {"question", "answer", *_OF_ANSWERS, *_OF_TRAINER}
+        given = {"question", "answer", *_OF_ANSWERS, *OF_TRAINER}
         return sorted(self.required - given - {*known})
 
     def check_columns(self, columns: Iterable[str], owner: str) -> None:
@@ -110,7 +110,7 @@ class RewardFunction:
         arguments = {name: [value] * count for name, value in columns.items()} | {
             "prompts": [group.messages] * count,
             "completions": [[{"role": "assistant", "content": c}] for c in group.completions],
-            **_OF_TRAINER,
+            **OF_TRAINER,
         }
         if group.completion_ids is not None:
             arguments["completion_ids"] = group.completion_ids

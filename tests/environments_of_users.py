@@ -61,6 +61,39 @@ class Guess:
         return [{"prompt": f"Range 0 to 9, game {n}.", "number": n % 10} for n in range(30)]
 
 
+class Draws:
+    """It draws its own task, and has no reward of its own."""
+
+    def reset(self, **row: Any) -> str:
+        self.target, self.counter = random.randint(1, 100), 0
+        return f"Count to {self.target}."
+
+    def increment(self, step: int) -> int:
+        """Increment the counter.
+
+        Args:
+            step: By how much.
+        """
+        self.counter += step
+        return self.counter
+
+
+def counted(environments: list[Any], **columns: Any) -> list[float]:
+    return [float(each.counter == each.target) for each in environments]
+
+
+def told(
+    environments: list[Any], completions: Any, prompts: Any, episode: list[int], log_metric: Any
+) -> list[float]:
+    [chat], [prompt], [number] = completions, prompts, episode
+    assert chat[-1]["role"] == "assistant" and prompt[0]["role"] == "user" and number >= 0
+    return [float("Done" in chat[-1]["content"])]
+
+
+def two(environments: list[Any]) -> list[float]:
+    return [1.0, 1.0]
+
+
 class Rewards:
     """Its rewards are those of its rows."""
 

@@ -40,7 +40,7 @@ def test_each_session_has_an_environment_of_its_own() -> None:
     results = environments.step(sessions, [[call("guess", number=5)]] * 3)
     assert [each[0].content for each in results] == ["lower", "correct", "higher"]
     environments.step(sessions[:1], [[call("guess", number=3)]])
-    assert environments.end(sessions) == [0.5, 1.0, 0.0]
+    assert environments.end(sessions, [[]] * len(sessions)) == [0.5, 1.0, 0.0]
     assert not any(session.failure for session in sessions)
     environments.close()
 
@@ -94,7 +94,7 @@ def test_only_the_session_that_is_the_cause_fails(what: str, failure: str) -> No
     assert [each[0].content for each in results[::2]] == ["higher", "correct"] and not results[1]
     assert sessions[1].failure.startswith(failure)
     environments.step([sessions[0]], [[call("guess", number=3)]])
-    assert environments.end(sessions) == [pytest.approx(1 / 3), None, 0.5]
+    assert environments.end(sessions, [[]] * len(sessions)) == [pytest.approx(1 / 3), None, 0.5]
     assert not sessions[0].failure and not sessions[2].failure
     environments.close()
 
@@ -137,7 +137,7 @@ def test_async_methods_are_awaited(tmp_path: Path) -> None:
     environments, sessions = started(task_of("Waits", path=path), [{}])
     [results] = environments.step(sessions, [[call("look"), call("look")]])
     assert [each.content for each in results] == ["look 1", "look 2"]
-    assert environments.end(sessions) == [1.0]
+    assert environments.end(sessions, [[]] * len(sessions)) == [1.0]
     environments.close()
 
 
@@ -152,7 +152,7 @@ def test_a_reward_that_is_no_number_is_refused(tmp_path: Path, reward: Any, prob
     path = file_of(tmp_path, [{"question": "q", "reward": 1}])
     environments, sessions = started(task_of("Rewards", path=path), [{"reward": reward}])
     with pytest.raises(TaskError, match=problem):
-        environments.end(sessions)
+        environments.end(sessions, [[]] * len(sessions))
     environments.close()
 
 
@@ -170,7 +170,7 @@ def test_a_reset_that_fails_or_returns_anything_but_text() -> None:
         ("NoTools", "has no tools: write a public method with a docstring for each"),
         ("NoDocstring", "the tool look has no docstring: describe it and each of its arguments"),
         ("NoReward", r"has no get_reward\(\): write one, or marker: with answer: COLUMN"),
-        ("NoReset", "is neither a subclass of tasks.Task nor an environment with reset"),
+        ("NoReset", "is not a subclass of tasks.Task, nor an environment with reset"),
     ],
 )
 def test_a_class_that_is_no_environment(name: str, problem: str) -> None:
@@ -197,6 +197,31 @@ def test_rows_of_a_class_are_split_by_their_content() -> None:
     assert {p.prompt_id for p in train}.isdisjoint(p.prompt_id for p in test)
     assert json.loads(train[0].info) == {"number": int(train[0].question.split()[-1][:-1]) % 10}
     assert task_of(test_share=0.1).train()[:3] != train[:3] or len(test) < 6
+
+
+def test_a_class_that_draws_its_own_task_draws_the_same_for_all_samples_of_an_episode() -> None:
+    task = task_of("Draws", episodes=6, marker=f"{MODULE}:counted", test_share=0.5)
+    prompts = [*task.train(), *task.test()]
+    assert len({p.prompt_id for p in prompts}) == 6 and task.train() and task.test()
+    environments = Environments(task)
+    sessions = [Session(f"{p.prompt_id} {k}", {}, p.prompt_id) for p in prompts for k in range(2)]
+    texts = environments.reset(sessions)
+    assert texts[::2] == texts[1::2] and len({*texts}) > 3
+    environments.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, r"has no get_reward\(\): write one, or marker"),
+        ({"marker": f"{MODULE}:counted"}, r"has no rows: write path: FILE, or episodes: N where"),
+        ({"marker": f"{MODULE}:counted", "episodes": 2, "path": "a"}, "takes the place of rows"),
+        ({"marker": f"{MODULE}:counted", "episodes": 0}, "invalid episodes 0"),
+    ],
+)
+def test_a_class_without_rows_or_reward(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(TaskError, match=problem):
+        task_of("Draws", **options).train()
 
 
 def test_rows_with_one_question_are_distinct_by_their_columns(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import yaml
 from datasets import Dataset
 from environments_of_users import Guess
 from grpo import Killed, generation, gradient, one_thread  # noqa: F401 (fixture)
+from scripted_model import Scripted, calls, characters, counting
 from test_environments import MODULE, call, file_of
-from test_episodes import SETTINGS, Scripted, calls, characters, counting
+from test_episodes import SETTINGS
 from tiny_sampler import SIZES
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOConfig, GRPOTrainer

@@ -1,112 +1,28 @@
 """Episodes: the loop of turns, its limits, and what is stored of it, with scripted models."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from scripted_model import Scripted, Turns, calls, characters, counting
 from test_environments import MODULE, call, file_of, task_of
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from orchestrator.probing.episodes import play
 from orchestrator.probing.samples import mark_samples, sample_and_mark, update_marks
 from orchestrator.sampling.base import (
-    Completion,
     Interrupted,
-    Request,
     Sampler,
     SamplingError,
     SamplingSettings,
-    TokenSampler,
 )
 from orchestrator.sampling.tool_calls import ToolChat
 from orchestrator.storage.schema import SAMPLES
 from tasks import Task, TaskError
 
-CHAT = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}"
-    "{% for c in m.tool_calls or [] %}{% set f = c.function %}"
-    '<tool_call>{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}</tool_call>'
-    "{% endfor %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-RESPONSE = {
-    "defaults": {"role": "assistant"},
-    "start_anchor": "<|im_start|>assistant\n",
-    "fields": {
-        "tool_calls": {
-            "open": "<tool_call>",
-            "close_pattern": r"</tool_call>\s*",
-            "repeats": True,
-            "content": "json",
-            "transform": {"type": "function", "function": "{content}"},
-        },
-        "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
-    },
-}
 SETTINGS = SamplingSettings(max_completion_length=400)
-
-
-def characters() -> Any:
-    """A tokenizer of single characters, whose chat template renders tool calls."""
-    vocabulary = {c: i for i, c in enumerate(["\n", *map(chr, range(32, 127))])}
-    bare = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    bare.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")  # type: ignore[assignment]
-    bare.decoder = decoders.Fuse()  # type: ignore[assignment]
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bare, eos_token="<|im_end|>")
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
-    tokenizer.chat_template, tokenizer.response_template = CHAT, RESPONSE
-    return tokenizer
-
-
-Turns = Callable[[str, int], str]  # the chat so far, and the sample -> the model's turn
-
-
-class Scripted(TokenSampler):
-    """A model whose turns a function writes; it ends after `stops_after` calls of `sample`."""
-
-    def __init__(self, turns: Turns, window: int = 10_000, stops_after: int = 10_000) -> None:
-        self.turns, self.window, self.left = turns, window, stops_after
-        self.tokenizer = characters()
-        self.chat_template_kwargs: dict[str, Any] = {}
-        self.requests: list[Request] = []
-
-    @classmethod
-    def load(cls, source: Any, device: str | None = None) -> Sampler:
-        raise NotImplementedError
-
-    def sample(
-        self, requests: Sequence[Request], settings: SamplingSettings
-    ) -> list[list[Completion]]:
-        if not self.left:
-            raise Interrupted("gone", cast(Any, [[None] * len(r.samples) for r in requests]))
-        self.left -= 1
-        self.requests += requests
-        return [[self.turn(r, sample, settings) for sample in r.samples] for r in requests]
-
-    def turn(self, request: Request, sample: int, settings: SamplingSettings) -> Completion:
-        [ids] = self.rendered([request])
-        if len(ids) >= self.window:
-            return Completion("", 0, "error")
-        text = self.turns(self.tokenizer.decode(ids), sample)
-        drawn = self.tokenizer(f"{text}<|im_end|>")["input_ids"]
-        cut = drawn[: request.limit_of(settings)]
-        shown = self.tokenizer.decode(cut, skip_special_tokens=True)
-        return Completion(shown, len(cut), "stop" if cut == drawn else "length", cut)
-
-
-def calls(*made: Mapping[str, Any]) -> str:
-    return "".join(f"<tool_call>{json.dumps(each['function'])}</tool_call>" for each in made)
-
-
-def counting(chat: str, sample: int) -> str:
-    """Guesses 0, 1, 2, … until the answer is "correct"."""
-    if chat.endswith("correct<|im_end|>\n<|im_start|>assistant\n"):
-        return "Done."
-    return calls(call("guess", number=chat.count("tool_call>") // 2))
 
 
 def acting(what: str) -> Turns:
@@ -254,6 +170,27 @@ def test_a_reward_that_is_no_score_is_refused(tmp_path: Path) -> None:
     requests = [(prompt, [0]) for prompt in task.train()]
     with pytest.raises(TaskError, match=rf"{MODULE}:Rewards returned 12: return a number from 0"):
         sample_and_mark(Scripted(lambda *_: "Hi."), task, requests, SETTINGS)
+
+
+def counts(chat: str, sample: int) -> str:
+    """Counts to the number that the prompt names; sample 1 counts too far."""
+    if "tool\n" in chat:
+        return "Done."
+    target = int(chat.split("Count to ")[1].partition(".")[0])
+    return calls(call("increment", step=target + sample))
+
+
+def test_a_reward_function_reads_environments(tmp_path: Path) -> None:
+    path = file_of(tmp_path, [{"episode": 3, "prompt": "Go. "}])
+    for name, options in (("counted", {"episodes": 5}), ("told", {"train": path})):
+        task = task_of("Draws", marker=f"{MODULE}:{name}", **options)
+        requests = [(prompt, [0, 1]) for prompt in task.train()]
+        samples = sample_and_mark(Scripted(counts), task, requests, SETTINGS)
+        second = "wrong" if name == "counted" else "correct"
+        assert samples["outcome"].to_pylist() == ["correct", second] * len(requests)
+    task = task_of("Draws", marker=f"{MODULE}:two", episodes=5)
+    with pytest.raises(TaskError, match=r"returned \[1.0, 1.0\] for 1 completion: return a list"):
+        sample_and_mark(Scripted(counts), task, [(task.train()[0], [0])], SETTINGS)
 
 
 def test_without_a_reward_the_text_of_all_turns_is_marked(tmp_path: Path) -> None:

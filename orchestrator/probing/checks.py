@@ -100,7 +100,10 @@ def check_environment(task: Task, prompts: Sequence[Prompt]) -> EnvironmentCheck
     assert task.environment is not None
     some = prompts[:: -(-len(prompts) // RESET)]
     chats = [task.messages(prompt.question) for prompt in some]
-    sessions = [Session(p.prompt_id, row_of(p, c)) for p, c in zip(some, chats, strict=True)]
+    sessions = [
+        Session(p.prompt_id, row_of(p, chat), p.prompt_id)
+        for p, chat in zip(some, chats, strict=True)
+    ]
     environment = environment_of(task.environment)
     try:
         tool_schemas(task.environment)

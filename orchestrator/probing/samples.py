@@ -11,7 +11,7 @@ from orchestrator.probing.isolation import NOT_TRIED, mark_answers
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings, drawn
 from orchestrator.storage.schema import SAMPLES
 from tasks import Answer, Mark, Prompt, Task
-from tasks.environments import environment_of, reward_mark
+from tasks.environments import reward_mark, scores_itself
 
 TOLERATED_FAILURES = 2  # marking failures that never stop a batch, however small it is
 
@@ -144,7 +144,7 @@ def _without_marker(task: Task, completion: Completion) -> Mark | None:
         return error
     if episode is not None and episode.failure:
         return error._replace(rule=episode.failure)
-    if task.environment is None or not environment_of(task.environment).rewards:
+    if not scores_itself(task):
         return None
     if episode is None:
         return error._replace(rule="no-episode")
