@@ -4,7 +4,8 @@ Each policy runs in a child process: a pool with ids as of `make_prompt`, and pa
 recorded GSM8K data. An update is everything that a cell does to choose: the policy's own choice,
 the check of what it returns, looking up the prompts, and adding their groups to the history. The
 first update may sort the pool. Memory is the process's peak after the first update and its growth
-until the last.
+until the last. With --refresh, that share of the pool was probed again, 4 samples per prompt,
+before every tenth update.
 """
 
 import argparse
@@ -24,6 +25,8 @@ from policies.online import is_online
 from tasks.prompt_table import SCHEMA, PromptTable, hex_ids
 
 SAMPLES, GROUP = 10, 8
+REFRESH_EVERY, REFRESH_SAMPLES = 10, 4
+MORE = {"predicted": [{"drift": "shift"}]}  # options that are measured besides the defaults
 
 
 def main() -> None:
@@ -34,11 +37,14 @@ def main() -> None:
     )
     parser.add_argument("--size", type=int, default=32, help="prompts per update (default 32)")
     parser.add_argument("--updates", type=int, default=200, help="updates (default 200)")
+    parser.add_argument(
+        "--refresh", type=float, default=0, help="share of the pool per refresh (default 0)"
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        measured = measure(arguments.child, arguments.prompts, arguments.size, arguments.updates)
-        print(json.dumps(measured))
+        sizes = (arguments.prompts, arguments.size, arguments.updates, arguments.refresh)
+        print(json.dumps(measure(*json.loads(arguments.child), *sizes)))
         return
     print(
         f"{arguments.prompts:,} prompts, {arguments.size} per update, {arguments.updates} updates"
@@ -46,13 +52,17 @@ def main() -> None:
     print("\n| policy | first, ms | median, ms | slowest, ms | peak, MB | growth, MB |")
     print("|---|---|---|---|---|---|")
     for name in policy_names():
-        if is_online(find_policy(name)):
-            command = [sys.executable, "-m", "benchmarks.choosing", *sys.argv[1:], "--child", name]
+        for options in [{}, *MORE.get(name, [])] if is_online(find_policy(name)) else []:
+            child = ["--child", json.dumps([name, options])]
+            command = [sys.executable, "-m", "benchmarks.choosing", *sys.argv[1:], *child]
             out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            print(f"| {name} | {' | '.join(f'{value:.1f}' for value in json.loads(out))} |")
+            title = ", ".join([name, *(f"{k}: {v}" for k, v in options.items())])
+            print(f"| {title} | {' | '.join(f'{value:.1f}' for value in json.loads(out))} |")
 
 
-def measure(name: str, prompts: int, size: int, updates: int) -> list[float]:
+def measure(
+    name: str, options: dict[str, str], prompts: int, size: int, updates: int, refresh: float
+) -> list[float]:
     """Milliseconds of the first, the median and the slowest later update; peak and growth in MB."""
     generator = np.random.default_rng(0)
     keys = np.sort(generator.integers(0, 2**63, prompts).astype(np.uint64))
@@ -64,9 +74,13 @@ def measure(name: str, prompts: int, size: int, updates: int) -> list[float]:
     history = History(
         ids, np.full(prompts, SAMPLES), successes, seed=0, updates=updates, group_size=GROUP
     )
-    policy = get_online_policy(name)
+    policy = get_online_policy(name, **options)
     seconds, peaks = [], []
     for update in range(1, updates + 1):
+        if refresh and update > 1 and update % REFRESH_EVERY == 1:
+            rows = generator.choice(prompts, int(refresh * prompts), replace=False)
+            correct = generator.binomial(REFRESH_SAMPLES, rates[rows])
+            history.add_refresh(update, rows, correct, np.full(len(rows), REFRESH_SAMPLES))
         start = time.process_time()
         rows = pool.rows_of(next_ids(policy, name, history, update, size))
         pool.take(rows)

@@ -19,13 +19,16 @@ from benchmarks.bare_grpo import bare_trainer
 from benchmarks.command_line import benchmark_parser
 from orchestrator.config.catalog import load_config
 from orchestrator.cost.memory import shape_of, training_load, training_memory
+from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.sampling.base import render
+from orchestrator.selection.candidates import history_of
 from orchestrator.selection.stored import read_subset
 from orchestrator.storage.store import Store
 from orchestrator.training.record import CellRecord
 from orchestrator.training.trainer import CellCallback, build_trainer
+from policies import History
 from tasks import Prompt
 
 PARTS = ("rollout", "scoring", "forward-backward", "rest")
@@ -67,15 +70,16 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.updates:
         grpo = cell.grpo | {"max_steps": arguments.updates, "save_steps": 10_000}
         cell = cell.model_copy(update={"grpo": grpo})
-    prompts = plan.pool(cell.probe).train
+    prompts, table = plan.pool(cell.probe).train, None
     if arguments.storage:
         table = read_subset(Store(arguments.storage), cell)
         if table is None:
             raise SystemExit(f"{arguments.storage} has no subset of {cell.name}: run it first")
-        chosen = set(table["prompt_id"].to_pylist())
-        prompts = [prompt for prompt in prompts if prompt.prompt_id in chosen]
+        table = table.sort_by("prompt_id")
+        prompts = prompts.take(prompts.rows_of(table["prompt_id"]))
+    history = history_of(cell, table) if table is not None else None
     folder = arguments.barrier / str(os.getpid())
-    trainer = make_trainer(arguments.kind, plan, cell, prompts, folder)
+    trainer = make_trainer(arguments.kind, plan, cell, prompts, folder, history)
     if arguments.live:
         device = trainer.accelerator.device
         trainer._calculate_rewards = lambda inputs, *_: torch.tensor(
@@ -96,12 +100,23 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def make_trainer(kind: str, plan: Plan, cell: Cell, prompts: Sequence[Prompt], folder: Path) -> Any:
-    """The trainer of the cell, or that of a plain script with the same settings."""
+def make_trainer(
+    kind: str,
+    plan: Plan,
+    cell: Cell,
+    prompts: Sequence[Prompt],
+    folder: Path,
+    history: History | None,
+) -> Any:
+    """The trainer of the cell, or that of a plain script with the same settings.
+
+    `history`: what is known of the prompts, for a cell that chooses them or divides its rollouts.
+    """
     pool = plan.pool(cell.probe)
     if kind == "cell":
-        record = CellRecord()
-        trainer: Any = build_trainer(cell, folder, pool.task, prompts, record)
+        record = CellRecord(GroupRecorder(discarded=[] if cell.discards else None))
+        used = history if cell.online or cell.allocation else None
+        trainer: Any = build_trainer(cell, folder, pool.task, prompts, record, history=used)
         trainer.add_callback(CellCallback(record, lambda _: (False, False), lambda _: None))
         return trainer
     rows = [{"prompt": pool.task.messages(p.question), "answer": p.answer} for p in prompts]

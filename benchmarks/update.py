@@ -60,12 +60,31 @@ def main() -> None:
 
 
 def compare_cells(arguments: argparse.Namespace) -> None:
-    """Print the ratio of each cell of an experiment that has run."""
+    """Print the ratio of each cell of an experiment that has run.
+
+    To plain TRL, or with --between, for the first seed, to the first cell.
+    """
     file = ROOT / "experiments.yaml"
     cells = make_plan(load_config(file), arguments.experiment).cells
     shared = [f"--warm={arguments.warm}", *["--cpu-time"] * arguments.cpu_time]
     shared += [f"--experiment={arguments.experiment}", f"--storage={arguments.storage}"]
     shared += [f"--updates={arguments.updates}"]
+    if arguments.between:
+        names = [cell.name.rpartition("/")[2] if cell.swept else cell.policy for cell in cells]
+        first = [n for n, cell in enumerate(cells) if cell.seed == cells[0].seed]
+        with tempfile.TemporaryDirectory() as folder:
+            runs = [
+                Run(names[n], 1, run_processes("cell", 1, file, [*shared, f"--cell={n}"], folder))
+                for _ in range(arguments.repeats)
+                for n in first
+            ]
+        print_runs(arguments.experiment, runs)
+        seconds = [sum(run.parts.values()) for run in runs]
+        for i, run in enumerate(runs):
+            ratio = seconds[i] / seconds[i - i % len(first)]
+            print(f"{run.kind} / {names[first[0]]}: {ratio:.2f}")
+        write_json(arguments, {"runs": [run._asdict() for run in runs]})
+        return
     pairs: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for number, cell in enumerate(cells):
@@ -96,6 +115,7 @@ def options() -> argparse.Namespace:
     add("--warm", type=int, default=2, help="first updates that are not counted (default 2)")
     add("--prompts", type=int, default=8, help="prompts per update (default 8)")
     add("--experiment", metavar="NAME", help="one that has run: each of its cells instead")
+    add("--between", action="store_true", help="compare these cells with each other, without TRL")
     add("--storage", default="runs", help="where it has run (default runs)")
     add("--system", type=int, default=0, help="words of a system prompt, for long prompts")
     add("--tokens", type=int, default=64, help="tokens per completion (default 64)")
@@ -195,9 +215,10 @@ def print_table(arguments: argparse.Namespace, runs: list[Run]) -> None:
 
 def print_runs(title: str, runs: list[Run]) -> None:
     """Print a line per run, medians over its processes, and the ratio of each pair."""
+    names = {"bare": "plain TRL", "cell": "a cell"}
     print(title)
     print(
-        f"{'':>10} {'at once':>8} {'s/update':>9}"
+        f"{'':>24} {'at once':>8} {'s/update':>9}"
         + "".join(f"{part:>18}" for part in runs[0].parts)
         + f" {'GiB each':>9} {'updates/s':>10}"
     )
@@ -205,7 +226,7 @@ def print_runs(title: str, runs: list[Run]) -> None:
         seconds = sum(run.parts.values())
         peak = max((p["memory"] or {}).get("reserved_gib", 0.0) for p in run.processes)
         print(
-            f"{'plain TRL' if run.kind == 'bare' else 'a cell':>10} {run.at_once:8} {seconds:9.2f}"
+            f"{names.get(run.kind, run.kind):>24} {run.at_once:8} {seconds:9.2f}"
             + "".join(f"{part:18.2f}" for part in run.parts.values())
             + f" {peak:9.1f} {run.at_once / seconds:10.3f}"
         )

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from decile.probes import chosen_figure
-from orchestrator.report.analysis import SweepAnalysis
-from orchestrator.report.arrow import cell_table, comparison_table
+from orchestrator.report.analysis import SweepAnalysis, cell_table, comparison_table
 from orchestrator.report.content import Page
 from orchestrator.report.render import section_html, terminal_report, verdict_text
 from orchestrator.report.sections.page import sweep_page

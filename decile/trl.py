@@ -35,7 +35,7 @@ from orchestrator.training.online import Chooser, TrainingRow
 from orchestrator.training.trainer import training_row
 from orchestrator.training.trl_internals import SelectedTrainer
 from orchestrator.training.workers import Workers
-from policies import History, discards, needs_of, policy_parts
+from policies import History, discards, needs_of, policy_parts, reads_questions
 from tasks.prompt_table import SCHEMA, PromptTable
 
 STATE = "selector-state.parquet"  # in every checkpoint
@@ -53,7 +53,8 @@ class PromptSelector(TrainerCallback):
     - `table` and `dataset`: a difficulty table (Arrow, or a Parquet file that `decile probe`,
       `decile import` or `decile select` writes), and a `datasets.Dataset` with the columns that the
       trainer and its rewards need, `prompt` and `prompt_id` among them
-    - `dataset` alone, for policies that need no probe, such as dynamic
+    - `dataset` alone, for policies that need no probe, such as dynamic (diverse reads its column
+      `question`)
 
     budget: a share of the prompts (0.1) or a number of them (80); an online policy chooses from all
     prompts, or from the subset of this size that its option `of` names. seed: of the selection, as
@@ -89,6 +90,10 @@ class PromptSelector(TrainerCallback):
         self._learns = chooses is not None and needs_of(chooses) != "nothing"
         needed = self._learns or needs_of(build_policy(static)) != "nothing"
         rated = self._rated(probe, table, dataset, needed)
+        if probe is not None and reads_questions(build_policy(static)):
+            prompts = PromptTable.of(probe.prompts)
+            questions = prompts.take(prompts.rows_of(rated["prompt_id"])).column("question")
+            rated = rated.append_column("question", questions)
         total = rated.num_rows
         size = budget if isinstance(budget, int) else int(budget * total + 1e-9)
         if not size:
@@ -155,6 +160,8 @@ class PromptSelector(TrainerCallback):
         if table is None:
             table = pa.table({"prompt_id": pa.array(_ids(dataset), pa.string())})
             table = table.append_column("pass_rate", pa.nulls(table.num_rows, pa.float64()))
+            if "question" in dataset.column_names:  # for policies that read it
+                table = table.append_column("question", [dataset["question"][:]])
         if not isinstance(table, pa.Table):
             raise UserError(f"{where} is {type(table).__name__}: write a pyarrow.Table or a file")
         known = ["prompt_id", "pass_rate", *(["n", "successes"] if self._learns else [])]

@@ -1,5 +1,14 @@
 """Policies: which prompts of a pool to train on. `get_policy` is the entry point."""
 
+from policies.allocation import (
+    UNIFORM,
+    Allocation,
+    Groups,
+    checked_kept,
+    groups_of,
+    more_of,
+    times_of,
+)
 from policies.base import Needs, Policy, PolicyError, ScorePolicy, Ties, checked_rows, tie_breakers
 from policies.online import (
     History,
@@ -15,6 +24,7 @@ from policies.registry import (
     capacity_text,
     eligible_of,
     find_policy,
+    get_allocation,
     get_online_policy,
     get_policy,
     is_whole,
@@ -25,11 +35,15 @@ from policies.registry import (
     policy_names,
     policy_parts,
     reads_answers,
+    reads_questions,
     settled_options,
     ties_of,
 )
 
 __all__ = [
+    "UNIFORM",
+    "Allocation",
+    "Groups",
     "History",
     "Needs",
     "OnlinePolicy",
@@ -42,14 +56,18 @@ __all__ = [
     "capacity_text",
     "checked_ids",
     "checked_keep",
+    "checked_kept",
     "checked_rows",
     "discards",
     "eligible_of",
     "find_policy",
+    "get_allocation",
     "get_online_policy",
     "get_policy",
+    "groups_of",
     "is_whole",
     "max_draws_of",
+    "more_of",
     "needs_of",
     "policy_cost",
     "policy_errors",
@@ -57,7 +75,9 @@ __all__ = [
     "policy_names",
     "policy_parts",
     "reads_answers",
+    "reads_questions",
     "settled_options",
     "tie_breakers",
     "ties_of",
+    "times_of",
 ]

@@ -24,6 +24,7 @@ from policies.registry import (
     get_policy,
     needs_of,
     reads_answers,
+    reads_questions,
     settled_options,
 )
 
@@ -80,6 +81,11 @@ class Mixture(Requiring, SubsetPolicy):
     def reads_answers(self) -> bool:
         """Whether it, or one of its parts, leaves out suspected prompts."""
         return super().reads_answers or any(reads_answers(part.policy) for part in self.parts)
+
+    @property
+    def reads_questions(self) -> bool:
+        """Whether one of its parts does."""
+        return any(reads_questions(part.policy) for part in self.parts)
 
     def eligible(self, difficulty: pa.Table) -> Bools:
         """Rows that any part may select."""

@@ -22,9 +22,9 @@ class History:
     """The prompts that an online policy chooses from, and what is known about each of them.
 
     Arrays have an entry per prompt [N], in the order of `prompt_ids`, or per group drawn [E], by
-    update and row. A group is of `update` and of the prompt at `row`; `correct` of its `marked`
-    completions are correct. While a policy chooses, the arrays are read-only: what it changed in
-    place would be missing after a resume.
+    update and row, or per prompt probed again [R]. A group is of `update` and of the prompt at
+    `row`; `correct` of its `marked` completions are correct. While a policy chooses, the arrays
+    are read-only: what it changed in place would be missing after a resume.
     """
 
     def __init__(
@@ -52,7 +52,10 @@ class History:
         """A generator that depends only on the seed, the update, and what it has already drawn."""
         with np.errstate(invalid="ignore"):
             self.pass_rate = (self.successes / self.samples).astype(np.float32)
-        """The latest known pass rate [N], of the probe or the last group; nan if unknown."""
+        """The latest known pass rate [N], of the last group or refresh, or else of the probe.
+
+        nan if unknown.
+        """
         count = len(self.pass_rate)
         self.groups: Counts = np.zeros(count, np.int32)
         """Groups drawn of each prompt [N]."""
@@ -61,6 +64,7 @@ class History:
         self.solved: Counts = np.zeros(count, np.int32)
         """How many of a prompt's last groups in a row were entirely correct [N]."""
         self._drawn = tuple(array("q") for _ in range(4))
+        self._refreshed: list[tuple[Rows, Rows, Rows, Rows]] = []
 
     def _set_writeable(self, writeable: bool) -> None:
         for values in (self.pass_rate, self.groups, self.last_update, self.solved):
@@ -76,6 +80,35 @@ class History:
         if marked:
             self.pass_rate[row] = correct / marked
             self.solved[row] = self.solved[row] + 1 if correct == marked else 0
+
+    def add_refresh(
+        self, update: int, rows: npt.ArrayLike, correct: npt.ArrayLike, marked: npt.ArrayLike
+    ) -> None:
+        """Record the prompts that were probed again before an update, each [n].
+
+        Call it before the groups of that update are added.
+        """
+        order = np.argsort(rows, kind="stable")
+        row, right, total = (np.asarray(v, np.int64)[order] for v in (rows, correct, marked))
+        self._refreshed.append((np.full(len(row), update), row, right, total))
+        self._set_writeable(True)
+        known = total > 0
+        self.pass_rate[row[known]] = right[known] / total[known]
+
+    @property
+    def refreshed(self) -> tuple[Rows, Rows, Rows, Rows]:
+        """update, row, correct and marked of every prompt probed again, each [R].
+
+        It was probed before `update`, with the weights that drew the groups of that update.
+        """
+        if len(self._refreshed) != 1:
+            none = np.empty(0, np.int64)
+            parts = zip(*(self._refreshed or [(none, none, none, none)]), strict=True)
+            update, row, correct, marked = map(np.concatenate, parts)
+            self._refreshed = [(update, row, correct, marked)]
+        for values in self._refreshed[0]:
+            values.flags.writeable = False
+        return self._refreshed[0]
 
     @property
     def drawn(self) -> tuple[Rows, Rows, Rows, Rows]:

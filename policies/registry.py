@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from orchestrator.plugins.registry import Registry
 from orchestrator.plugins.user_code import describe, is_own, user_errors
+from policies.allocation import Allocation, SizeRule
 from policies.base import (
     Bools,
     Needs,
@@ -33,7 +34,7 @@ from policies.online import (
 )
 
 
-def needs_of(policy: Policy | OnlinePolicy) -> Needs:
+def needs_of(policy: Policy | OnlinePolicy | Allocation) -> Needs:
     """What a row's rank depends on; `all` if the policy does not declare it."""
     return cast(Needs, getattr(policy, "needs", "all"))
 
@@ -46,6 +47,11 @@ def is_whole(policy: Policy) -> bool:
 def reads_answers(policy: Policy) -> bool:
     """Whether it uses the column `suspected`, for which the samples' answers are read."""
     return bool(getattr(policy, "reads_answers", False))
+
+
+def reads_questions(policy: Policy) -> bool:
+    """Whether it uses the column `question`, the prompts' texts."""
+    return bool(getattr(policy, "reads_questions", False))
 
 
 def eligible_of(policy: Policy, difficulty: pa.Table) -> Bools:
@@ -73,13 +79,16 @@ def ties_of(policy: Policy, difficulty: pa.Table, chosen: np.ndarray) -> Ties | 
     return None if ties is None else cast(Ties | None, ties(difficulty, chosen))
 
 
-def settled_options(policy: Policy | OnlinePolicy, written: dict[str, Any]) -> dict[str, Any]:
+def settled_options(
+    policy: Policy | OnlinePolicy | Allocation, written: dict[str, Any]
+) -> dict[str, Any]:
     """The options in a canonical form, as JSON values: equal meaning gives equal hashes.
 
     `levels: 1-3` and `[1, 2, 3]` give the same, and the parts of a mixture become a list, because
     their order matters and that of JSON keys does not. Custom policies' options stay as written.
     """
-    if not isinstance(policy, Requiring) and not (is_dataclass(policy) and is_online(policy)):
+    settled = isinstance(policy, Requiring | SizeRule) or is_online(policy)
+    if not settled or not is_dataclass(policy):
         return dict(written)
     values = {field.name: getattr(policy, field.name) for field in fields(policy)}
     return {name: value for name, value in values.items() if value is not None}
@@ -91,6 +100,7 @@ BUILTIN = {
     "middle": "policies.pass_rate:Middle",
     "random": "policies.uniform:Random",
     "full": "policies.uniform:Full",
+    "diverse": "policies.diverse:Diverse",
     "base_wrong": "policies.outcome:BaseWrong",
     "base_right": "policies.outcome:BaseRight",
     "hardest_nonzero": "policies.pass_rate:HardestNonzero",
@@ -112,7 +122,20 @@ BUILTIN = {
     "pairs": "policies.published:Pairs",
 }
 POLICIES = Registry("policy", "decile.policies", BUILTIN, "package.module:attribute", PolicyError)
-_CALL = 3  # a function's own arguments: table, size, generator
+ALLOCATIONS = Registry(
+    "allocation",
+    "decile.allocations",
+    {
+        "sqrt": "policies.allocation:Sqrt",
+        "knapsack": "policies.allocation:Knapsack",
+        "until_correct": "policies.allocation:UntilCorrect",
+        "pods": "policies.allocation:Pods",
+    },
+    "package.module:attribute",
+    PolicyError,
+)
+# A function's own arguments: table, size, generator of a policy, groups of an allocation.
+_CALL = {"policy": 3, "allocation": 1}
 
 
 def policy_names() -> list[str]:
@@ -177,6 +200,16 @@ def get_online_policy(name: str, /, **options: Any) -> OnlinePolicy:
     return policy  # type: ignore[no-any-return]
 
 
+def get_allocation(name: str, /, **options: Any) -> Allocation:
+    """Build the allocation of that name with its options. PolicyError as above."""
+    allocation = _build(name, options, ALLOCATIONS)
+    if not callable(allocation):
+        raise PolicyError(f"allocation {name!r} is not callable: write a function(groups)")
+    if callable(getattr(allocation, "keep", None)):
+        check_count(name, "times", getattr(allocation, "times", None))
+    return allocation  # type: ignore[no-any-return]
+
+
 def policy_parts(name: str, options: Mapping[str, Any]) -> Parts:
     """The two parts of a policy, with their options in canonical form. PolicyError as above."""
     if not is_online(find_policy(name)):
@@ -193,27 +226,27 @@ def policy_parts(name: str, options: Mapping[str, Any]) -> Parts:
     )
 
 
-def _build(name: str, options: dict[str, Any]) -> Any:
-    """The policy of that name with its options."""
-    policy = find_policy(name)
-    _check_options(name, policy, options)
+def _build(name: str, options: dict[str, Any], registry: Registry = POLICIES) -> Any:
+    """The plugin of that name with its options."""
+    policy, kind = registry.find(name), registry.kind
+    _check_options(name, policy, options, kind)
     if inspect.isclass(policy):
         try:
             policy = policy(**options)
         except PolicyError:
             raise
         except (TypeError, ValueError) as error:
-            raise PolicyError(f"policy {name!r} cannot be built: {error}") from error
+            raise PolicyError(f"{kind} {name!r} cannot be built: {error}") from error
         except Exception as error:
             if is_own(policy):
                 raise  # a bug of ours, with its traceback
-            raise PolicyError(f"policy {name!r} cannot be built: {describe(error)}") from error
+            raise PolicyError(f"{kind} {name!r} cannot be built: {describe(error)}") from error
     elif options:
         policy = partial(policy, **options)
     return policy
 
 
-def _check_options(name: str, policy: Any, options: dict[str, Any]) -> None:
+def _check_options(name: str, policy: Any, options: dict[str, Any], kind: str) -> None:
     """Raise PolicyError for an option that is unknown, or required and missing."""
     known: list[inspect.Parameter] = []
     if inspect.isclass(policy) or (options and inspect.isroutine(policy)):
@@ -221,18 +254,18 @@ def _check_options(name: str, policy: Any, options: dict[str, Any]) -> None:
             known = [*inspect.signature(policy).parameters.values()]
         except (TypeError, ValueError) as error:
             raise PolicyError(
-                f"cannot determine the options of policy {name!r}: {error}"
+                f"cannot determine the options of {kind} {name!r}: {error}"
             ) from error
-        known = known if inspect.isclass(policy) else known[_CALL:]
+        known = known if inspect.isclass(policy) else known[_CALL[kind] :]
     named = [p for p in known if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     takes = ", ".join(p.name for p in named) or "no options"
     unknown = sorted(options.keys() - {p.name for p in named})
     if unknown and not any(p.kind == p.VAR_KEYWORD for p in known):
-        raise PolicyError(f"policy {name!r} has no option {unknown[0]!r}: it takes {takes}")
+        raise PolicyError(f"{kind} {name!r} has no option {unknown[0]!r}: it takes {takes}")
     missing = [p.name for p in named if p.default is p.empty and p.name not in options]
     if missing:
         example = getattr(policy, "example", "")
         example = f", such as {example}" if example else ""
         raise PolicyError(
-            f"policy {name!r} needs {' and '.join(missing)}: write its options{example}"
+            f"{kind} {name!r} needs {' and '.join(missing)}: write its options{example}"
         )

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from policies.base import (
     SLACK,
+    Floats,
     PolicyError,
     Rows,
     check_band,
@@ -103,23 +105,44 @@ class Pools(OnlinePolicy):
 class Predicted(OnlinePolicy):
     """The prompts whose groups are most likely live, by a running estimate of each pass rate.
 
-    A Beta posterior per prompt begins with the probe's counts; every group adds its own, and counts
-    lose `discount` of their weight with each update. An update takes the prompts with the highest
-    learnability 1 − (1−p)^G − p^G of one Thompson draw p each, among at most 16,384 random prompts
-    (compare MoPPS, and DARE, arXiv 2605.09188).
+    A Beta posterior per prompt begins with the probe's counts; every group, and every refresh, adds
+    its own, and counts lose `discount` of their weight with each update. An update takes the
+    prompts with the highest learnability 1 − (1−p)^G − p^G of one Thompson draw p each, among at
+    most 16,384 random prompts (compare MoPPS, and DARE, arXiv 2605.09188).
+
+    With `drift: shift`, what was seen before is moved to the model of now. All prompts share one
+    shift of the logit since the probe, fitted to the groups and refreshes of probed prompts
+    (logistic likelihood, their probe's rates (c+1)/(n+2) as offsets, a standard normal prior); each
+    update lowers the weight of older ones by `drift_discount` (0.8). Counts seen at a shift s then
+    keep their number, and their rate moves as the logit of (c+1)/(n+2) by the shift since then.
     """
 
     name: ClassVar[str] = "predicted"
     candidates: ClassVar[int] = 16_384
 
     discount: float = 0.98
+    drift: str | None = None
+    drift_discount: float | None = None
 
     def __post_init__(self) -> None:
-        value: Any = self.discount
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        if self.drift not in (None, "shift"):
+            raise PolicyError(f"predicted: drift is {self.drift!r}: write shift, or leave it out")
+        if self.drift_discount is not None and self.drift is None:
             raise PolicyError(
-                f"predicted: discount is {value!r}: write a number above 0, at most 1 (no discount)"
+                "predicted: drift_discount needs drift: write drift: shift beside it, or remove it"
             )
+        for option in ("discount", "drift_discount"):
+            value: Any = getattr(self, option)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (number and 0 < value <= 1) and (value is not None or option == "discount"):
+                raise PolicyError(
+                    f"predicted: {option} is {value!r}: write a number above 0, at most 1 "
+                    "(no discount)"
+                )
+        # Prompts with the same counts in the probe have one level [N]. By level: the logit, and
+        # correct and marked completions. By update, from 0, the shift.
+        self._levels: tuple[Rows, Floats, Floats, Floats] | None = None
+        self._shifts = [0.0]
 
     def next(self, update: int, history: History) -> pa.Array:
         """The highest learnabilities of Thompson draws."""
@@ -128,15 +151,70 @@ class Predicted(OnlinePolicy):
         rows = np.arange(count)
         if most < count:
             rows = np.sort(history.rng.choice(count, most, replace=False))
-        at, row, correct, marked = history.drawn
-        place = np.minimum(np.searchsorted(rows, row), most - 1)
-        known = rows[place] == row
-        weight = self.discount ** (update - 1.0 - at) * known
+        place_of = np.full(count, -1, np.int32)
+        place_of[rows] = np.arange(most)
+        shifts = self.shifts(update, history) if self.drift else np.zeros(update + 1)
+        samples, successes = history.samples[rows], history.successes[rows]
         of_probe = self.discount ** (update - 1.0)
-        failures = history.samples[rows] - history.successes[rows]
-        a = 1 + of_probe * history.successes[rows] + np.bincount(place, weight * correct, most)
-        b = 1 + of_probe * failures + np.bincount(place, weight * (marked - correct), most)
+        right = moved(successes, samples, np.full(most, shifts[-1]))
+        a = 1 + of_probe * right
+        b = 1 + of_probe * (samples - right)
+        # A shift has seen the refresh of its own update, and the groups of the update before.
+        for later, (at, row, correct, marked) in enumerate((history.refreshed, history.drawn)):
+            place = place_of[row]
+            known = np.flatnonzero(place >= 0)
+            place, at, marked = place[known], at[known], marked[known]
+            weight = self.discount ** np.maximum(update - 1.0 - at, 0)
+            since = shifts[-1] - shifts[np.minimum(at + later, update)]
+            right = moved(correct[known], marked, since)
+            a += np.bincount(place, weight * right, most)
+            b += np.bincount(place, weight * (marked - right), most)
         rates = history.rng.beta(a, b)
         learnability = 1 - rates**history.group_size - (1 - rates) ** history.group_size
         best = np.argsort(-learnability, kind="stable")[: history.size]
         return history.ids(rows[best])
+
+    def shifts(self, update: int, history: History) -> Floats:
+        """The common shift of the logit [update + 1] before each update, 0 of the first two."""
+        if self._levels is None:
+            most = int(history.samples.max(initial=0)) + 1
+            codes = history.samples.astype(np.int64) * most + history.successes
+            levels, level = np.unique(codes, return_inverse=True)
+            rates = (levels % most + 1) / (levels // most + 2)
+            zeros = np.zeros(len(levels))
+            self._levels = (level, np.log(rates / (1 - rates)), zeros, zeros.copy())
+        level, logits, right, total = self._levels
+        discount = 0.8 if self.drift_discount is None else self.drift_discount
+        for now in range(len(self._shifts), update + 1):
+            right *= discount
+            total *= discount
+            for seen, (at, row, correct, marked) in (
+                (now, history.refreshed),
+                (now - 1, history.drawn),
+            ):
+                of = slice(*np.searchsorted(at, [seen, seen + 1]))
+                own = np.flatnonzero(history.samples[row[of]] > 0)
+                at_level = level[row[of][own]]
+                right += np.bincount(at_level, correct[of][own], len(right))
+                total += np.bincount(at_level, marked[of][own], len(total))
+            low, high = -MOST_SHIFT, MOST_SHIFT
+            while high - low > 1e-9:  # the posterior is concave
+                middle = (low + high) / 2
+                slope = np.sum(right - total / (1 + np.exp(-(logits + middle)))) - middle
+                low, high = (middle, high) if slope > 0 else (low, middle)
+            self._shifts.append((low + high) / 2 if total.any() else 0.0)
+        return np.array(self._shifts[: update + 1])
+
+
+MOST_SHIFT = 20.0
+
+
+def moved(correct: npt.ArrayLike, marked: npt.ArrayLike, shift: Floats) -> Floats:
+    """Correct ones of the marked completions, had they been drawn after a shift of the logit, [n].
+
+    Without a shift they stay as they are.
+    """
+    total = np.asarray(marked, float)
+    rate = (np.asarray(correct) + 1) / (total + 2)
+    change = 1 / (1 + (1 / rate - 1) * np.exp(-shift)) - rate
+    return np.clip(correct + total * np.where(shift == 0, 0, change), 0, total)

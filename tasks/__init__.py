@@ -19,6 +19,7 @@ BUILTIN = {
     "file": "tasks.question_file:QuestionFile",
     "gsm8k": "tasks.gsm8k:Gsm8k",
     "math": "tasks.competition_math:CompetitionMath",
+    "number_guess": "tasks.number_guess:NumberGuessTask",
     "plus_minus": "tasks.plus_minus:PlusMinus",
     "reasoning_gym": "tasks.reasoning_gym:ReasoningGym",
     "shuffled_objects": "tasks.shuffled_objects:ShuffledObjects",

@@ -27,7 +27,6 @@ from tasks.sources.files import (
     SOLUTIONS,
     Row,
     Rows,
-    Texts,
     cell,
     check_columns,
     column_value,
@@ -339,8 +338,14 @@ class QuestionFile(ReadTask):
         return prompts.filter([mark.outcome == "correct" for mark in marks])
 
     def _prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
+        value = cell(row, self.answer) if self.function and self.answer else None
         try:
-            texts = self._texts(row)
+            if isinstance(value, Mapping | list) and not is_chat(value):  # any, for a function
+                texts = read_texts(row, self.question, self.question)
+                texts = texts._replace(answer=json_text(value))
+            else:
+                texts = read_texts(row, self.question, self.answer or self.question)
+                texts = texts if self.answer else texts._replace(answer="")
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from error
         answer = texts.answer.strip()
@@ -361,14 +366,6 @@ class QuestionFile(ReadTask):
         tier = str(column_value(row, self.tier)) if self.tier else "all"
         info, in_id = self.info_of(row, place, gold), self.function is not None
         return make_prompt(self.name, question, gold, tier, info, info_in_id=in_id and bool(info))
-
-    def _texts(self, row: Row) -> Texts:
-        """The question and the answer; for a function, any value is an answer, as JSON text."""
-        value = cell(row, self.answer) if self.function and self.answer else None
-        if isinstance(value, Mapping | list) and not is_chat(value):
-            return read_texts(row, self.question, self.question)._replace(answer=json_text(value))
-        texts = read_texts(row, self.question, self.answer or self.question)
-        return texts if self.answer else texts._replace(answer="")
 
     def question_of(self, row: Row) -> str:
         """The question of a row, as prompts have it; "" where there is none."""

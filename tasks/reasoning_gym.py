@@ -139,7 +139,19 @@ class ReasoningGym(Task):
         marks = [self._mark_text(answer) for answer in answers]
         waiting = [(a, m) for a, m in zip(answers, marks, strict=True) if isinstance(m, _Extracted)]
         scores = iter(self._scores([(answer, extracted.text) for answer, extracted in waiting]))
-        return [self._scored(m, next(scores)) if isinstance(m, _Extracted) else m for m in marks]
+        scored = []
+        for mark in marks:
+            if isinstance(mark, _Extracted):
+                value, source = next(scores)
+                text, rule = mark.text, f"{self.marking}:{mark.place}-{source}"
+                scored.append(
+                    Mark("error", text, rule)
+                    if value is None
+                    else score_mark(value, text, rule, self.threshold)
+                )
+            else:
+                scored.append(mark)
+        return scored
 
     @property
     def marker_id(self) -> str:
@@ -220,13 +232,6 @@ class ReasoningGym(Task):
             scores.append((None, reply.failure) if reply.failure else tuple(reply.value))
         return scores
 
-    def _scored(self, extracted: _Extracted, score: tuple[float | None, str]) -> Mark:
-        value, source = score
-        rule = f"{self.marking}:{extracted.place}-{source}"
-        if value is None:
-            return Mark("error", extracted.text, rule)
-        return score_mark(value, extracted.text, rule, self.threshold)
-
     def _prompts(self, split: str) -> list[Prompt]:
         if not self._splits:
             try:
@@ -257,20 +262,27 @@ class ReasoningGym(Task):
                 new = key is not None and key.prompt_id not in seen
                 without_new = 0 if new else without_new + 1
                 if without_new > PATIENCE:
-                    raise TaskError(_too_few(name, needed, kept, unusable))
+                    if unusable and not any(kept.values()):
+                        raise TaskError(
+                            f"{name}: none of its items can be used with this config: {unusable}"
+                        )
+                    most = " and ".join(f"{split}: {len(kept[split]):,}" for split in _SPLITS)
+                    raise TaskError(
+                        f"{name}: with this config there are not {needed['train']:,} different "
+                        f"training and {needed['test']:,} test questions: write at most {most} of "
+                        "it, or a config with more"
+                    )
                 if key is not None and new:
                     seen.add(key.prompt_id)
                     split = _SPLITS[in_test_split(key)]
                     if len(kept[split]) < needed[split]:
-                        kept[split].append(self._prompt(name, *item))
+                        question, answer, tier, info = item
+                        tier = f"{name} {tier}".rstrip() if self.mixed else tier
+                        prompt = make_prompt(_NAME, question, answer, tier or "all", info)
+                        kept[split].append(prompt)
                 if all(len(kept[split]) == needed[split] for split in _SPLITS):
                     break
         return kept
-
-    def _prompt(self, name: str, question: str, answer: str, tier: str, info: str) -> Prompt:
-        if self.mixed:
-            tier = f"{name} {tier}".rstrip()
-        return make_prompt(_NAME, question, answer, tier or "all", info)
 
 
 class _Draws:
@@ -283,7 +295,6 @@ class _Draws:
     def __init__(self, name: str, config: str, seed: int, library: str) -> None:
         self.name, self.config, self.seed = name, config, seed
         self.key = [name, json.loads(config), seed, library, ReasoningGym.version]
-        self._checked = False
 
     def __enter__(self) -> Self:
         self.known = load_rows(self.key)
@@ -296,22 +307,18 @@ class _Draws:
     def items(self, expected: int) -> Iterator[Any]:
         """All items, without an end; as many as `expected` are drawn without a pause."""
         yield from self.known
+        [problem] = self._call([["check", self.name, json.loads(self.config)]])
+        if problem:
+            raise TaskError(problem)
+        few = max(10, expected // 20)
         while True:
-            few = max(10, expected // 20)
-            drawn = self._draw(min(ROUND, max(few, expected - len(self.known))))
+            first = len(self.known)
+            numbers = range(first, first + min(ROUND, max(few, expected - first)))
+            drawn = self._call([["draw", self.name, self.config, self.seed, n] for n in numbers])
             self.known += drawn
             if time.monotonic() > self._time + STORE_EVERY:
                 self._store()
             yield from drawn
-
-    def _draw(self, count: int) -> list[Any]:
-        if not self._checked:
-            [problem] = self._call([["check", self.name, json.loads(self.config)]])
-            if problem:
-                raise TaskError(problem)
-            self._checked = True
-        numbers = range(len(self.known), len(self.known) + count)
-        return self._call([["draw", self.name, self.config, self.seed, n] for n in numbers])
 
     def _call(self, calls: Sequence[Sequence[Any]]) -> list[Any]:
         """The values of all calls. Raises TaskError if one hangs or crashes."""
@@ -418,16 +425,6 @@ def _shares(size: int, weights: Mapping[str, float]) -> dict[str, int]:
     for name in by_remainder[: size - sum(shares.values())]:
         shares[name] += 1
     return shares
-
-
-def _too_few(name: str, needed: Mapping[str, int], kept: Splits, unusable: str) -> str:
-    if unusable and not any(kept.values()):
-        return f"{name}: none of its items can be used with this config: {unusable}"
-    most = " and ".join(f"{split}: {len(kept[split]):,}" for split in _SPLITS)
-    return (
-        f"{name}: with this config there are not {needed['train']:,} different training and "
-        f"{needed['test']:,} test questions: write at most {most} of it, or a config with more"
-    )
 
 
 def _last_tag(text: str) -> str | None:

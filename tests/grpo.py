@@ -1,6 +1,6 @@
 """Real GRPO trainers of the embedded model for tests, with marks that a test chooses."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import sweeps
 import torch
 from factories import evaluation
 
+from orchestrator.config.entries import AllocationEntry
 from orchestrator.difficulty.table import difficulty
 from orchestrator.evaluation.evaluator import Evaluator
 from orchestrator.planning.cells import Cell
@@ -22,6 +23,7 @@ from orchestrator.training.record import CellRecord
 from orchestrator.training.trainer import build_trainer
 from orchestrator.training.trial import run_cell
 from orchestrator.training.trl_internals import LiveGroupsTrainer
+from policies import History
 from tasks import Prompt
 from tasks.marking.marks import Mark
 
@@ -73,11 +75,14 @@ def trainer_of(
     answers: list[str],
     masked: bool,
     reward: dict[str, float] | None = None,
+    allocation: AllocationEntry | None = None,
+    known: Callable[[Sequence[Prompt]], History] | None = None,
     **grpo: object,
 ) -> tuple[LiveGroupsTrainer, CellRecord]:
     """A real trainer of one update of len(answers) groups on the embedded model.
 
-    Its adapter differs from the base model, so that the KL term has a gradient.
+    Its adapter differs from the base model, so that the KL term has a gradient. `known`: what is
+    known of its prompts, for an allocation.
     """
     plan = sweeps.plan_of(sweeps.experiments(folder))
     [cell, *_] = plan.cells
@@ -88,13 +93,17 @@ def trainer_of(
         **grpo,
     }
     changes = {"grpo": settings, "mask_dead_groups": masked, "reward": reward or {}}
+    changes["allocation"] = allocation
     cell = cell.model_copy(update=changes)
     pool, record = load_pool(cell.probe.dataset), CellRecord()
     subset = [
         Prompt(p.prompt_id, p.question, answer, p.tier)
         for p, answer in zip(pool.train, answers, strict=False)
     ]
-    trainer: Any = build_trainer(cell, folder / "out", Fixed(pool.task), subset, record)
+    trainer: Any = build_trainer(
+        *(cell, folder / "out", Fixed(pool.task), subset, record),
+        history=known(subset) if known else None,
+    )
     torch.manual_seed(1)
     for weight in trained(trainer):
         weight.data += 0.05 * torch.randn_like(weight)

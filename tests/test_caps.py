@@ -11,7 +11,6 @@ from orchestrator.cost.caps import (
     CellQueue,
     Usage,
     UsageMeter,
-    dropped_summary,
     exceeded_cap,
     make_queue,
 )
@@ -27,6 +26,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.report.analysis import analyse
 from orchestrator.report.render import write_page
 from orchestrator.report.sections.page import sweep_page
+from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.store import Store
 from orchestrator.tracking import Tracker
 

@@ -111,6 +111,7 @@ ROOT = Path(__file__).parents[1]
 VIEW = {"experiment", "about", "storage", "cells", "cells_owed", "probes", "updates_owed"}
 VIEW |= {
     "rollouts_owed",
+    "refresh_rollouts_owed",
     "rollouts_owed_at_most",
     "eta_seconds",
     "gpu_hours",

@@ -60,13 +60,14 @@ DRAWN = st.lists(
     ),
     min_size=1,
     max_size=12,
+    unique_by=lambda drawn: (drawn[0]["update"], drawn[0]["prompt_id"]),
 )
 
 
 # Only discarded groups in the first updates: the sums of shares depend on their order.
 UNEVEN = [
     *((group(update, "a", LIVE), False) for update in (1, 2, 3)),
-    *((group(3, "a", DEAD), kept) for kept in (False, True)),
+    *((group(3, prompt, DEAD), kept) for prompt, kept in (("b", False), ("c", True))),
 ]
 
 
@@ -311,9 +312,11 @@ def test_expected_draws_follow_the_pass_rates() -> None:
 
 def test_learnable_of_drawn_counts_every_group() -> None:
     tables = [
-        pa.Table.from_pylist([group(1, "a", outcomes)], schema=GROUPS) for outcomes in (LIVE, DEAD)
+        pa.Table.from_pylist([group(1, *each)], schema=GROUPS)
+        for each in (("a", LIVE), ("b", DEAD), ("a", DEAD))
     ]
-    assert learnable_drawn_pct(*tables) == 50
+    assert learnable_drawn_pct(*tables[:2]) == 50
+    assert learnable_drawn_pct(tables[0], tables[2]) == 100, "the rest of a group that was trained"
 
 
 def test_an_update_that_trained_on_no_group_has_no_live_ones() -> None:

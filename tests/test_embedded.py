@@ -13,9 +13,9 @@ import pytest
 import torch
 from processes import loaded_libraries
 
-from benchmarks.embedded import arithmetic, plus_minus
+from benchmarks.embedded import arithmetic, number_guess, plus_minus
 from benchmarks.embedded.lessons import LESSONS
-from benchmarks.embedded.pretrain import OFFSETS, batches, make_model, update
+from benchmarks.embedded.pretrain import batches, make_model, update
 from benchmarks.embedded.recipe import make
 from benchmarks.embedded.shuffled_objects import careful, careful_share, guess, ramble, scenarios
 from benchmarks.embedded.vocabulary import CLOSE, make_tokenizer
@@ -24,7 +24,8 @@ from orchestrator.sampling.base import Request, SamplingSettings
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks.arithmetic import prompt_of as sums_prompt_of
-from tasks.base import in_test_split
+from tasks.base import in_test_split, make_prompt
+from tasks.number_guess import WIDTHS
 from tasks.plus_minus import prompt_of as chain_prompt_of
 from tasks.shuffled_objects import LETTERS, Scenario, ShuffledObjects, prompt_of
 
@@ -35,6 +36,7 @@ LIMIT = 96  # new tokens of the quickstart's probe
 WEIGHTS = {
     "tiny": "626c0c28cee58a2f39e730c3a6fc0027f78603b361177e01b01e14e361aad1a1",
     "tiny-plus-minus": "153d72ca13fd4e51cd48c2d3fa062e2443f6affdc4fa5d5deb3c0a6ff43a34eb",
+    "tiny-guess": "65cf74c202f99cb2d2fd18a3470ea0e6f7a3132189d8d44518771566f8eafc36",
     "tiny-arithmetic": "28d5fcf022c0f0be3aeee9bd1f806d4ea6ddf3b2aac27fc014072e11eaeb4afa",
 }
 
@@ -57,6 +59,8 @@ def arithmetic_scenarios(count: int, seed: int = 0) -> list[arithmetic.Scenario]
 def scenarios_of(name: str, count: int) -> list[Any]:
     if name == "tiny-plus-minus":
         return list(islice(plus_minus.worked(random.Random(0), (0, 1, 2, 3)), count))
+    if name == "tiny-guess":
+        return list(islice(number_guess.played(random.Random(0), WIDTHS), count))
     return shuffled_scenarios(count) if name == "tiny" else arithmetic_scenarios(count)
 
 
@@ -71,9 +75,10 @@ def tokenizer(name: str) -> Any:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="tiny, tiny-arithmetic, tiny-plus-minus"):
+    with pytest.raises(ValueError, match="tiny, tiny-arithmetic, tiny-plus-minus, tiny-guess"):
         embedded_path("huge")
-    assert tuple(LESSONS) == EMBEDDED == ("tiny", "tiny-arithmetic", "tiny-plus-minus")
+    names = ("tiny", "tiny-arithmetic", "tiny-plus-minus", "tiny-guess")
+    assert tuple(LESSONS) == EMBEDDED == names
 
 
 def test_naming_the_model_imports_no_heavy_library() -> None:
@@ -86,6 +91,7 @@ def test_no_stage_trains_on_a_question_of_any_test_set(name: str) -> None:
         "tiny": prompt_of,
         "tiny-arithmetic": sums_prompt_of,
         "tiny-plus-minus": lambda item: chain_prompt_of(item.chain),
+        "tiny-guess": lambda item: make_prompt("number_guess", item.question(), "", ""),
     }[name]
     for source in (*(stage.source for stage in lesson.stages), lesson.vocabulary):
         items = islice(source(random.Random(1)), 100)
@@ -234,7 +240,8 @@ def test_the_vocabulary_is_the_same_every_time(name: str, tokenizer: Any) -> Non
 
 def test_a_few_steps_of_each_kind_of_stage_lower_the_loss(name: str, tokenizer: Any) -> None:
     torch.set_num_threads(1)
-    lesson, model = LESSONS[name], make_model(tokenizer, 0)
+    lesson = LESSONS[name]
+    model = make_model(tokenizer, 0, lesson.offsets)
     optimizer = torch.optim.AdamW(model.parameters())
     for stage in (lesson.stages[0], lesson.stages[-1]):
         stream = batches(lesson, stage, tokenizer, random.Random(0))
@@ -242,15 +249,16 @@ def test_a_few_steps_of_each_kind_of_stage_lower_the_loss(name: str, tokenizer: 
         assert losses[-1] < losses[0]
 
 
-def test_the_first_layer_attends_to_its_initial_offsets(tokenizer: Any) -> None:
-    model = make_model(tokenizer, 0)
+def test_the_first_layer_attends_to_its_initial_offsets(name: str, tokenizer: Any) -> None:
+    offsets = LESSONS[name].offsets
+    model = make_model(tokenizer, 0, offsets)
     model.config._attn_implementation = "eager"
     ids = torch.randint(0, len(tokenizer), (2, 40), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         first = model(ids, output_attentions=True).attentions[0]  # [rows, heads, to, from]
-    for head, offset in enumerate(OFFSETS):
+    for head, offset in enumerate(offsets):
         assert (
-            first[:, head].argmax(-1)[:, 8:] == torch.arange(8, 40) - offset
+            first[:, head].argmax(-1)[:, 18:] == torch.arange(18, 40) - offset
         ).float().mean() > 0.9
 
 

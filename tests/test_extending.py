@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from http_server import completion, fake_server
@@ -13,12 +14,13 @@ from sweeps import decile
 from orchestrator.probing.checks import check_marker
 from orchestrator.probing.isolation import mark_answers
 from orchestrator.storage.schema import DIFFICULTY
-from policies import History, checked_ids, get_online_policy
+from policies import Groups, History, checked_ids, get_allocation, get_online_policy, more_of
 from tasks import Answer, get_task
 from tasks.reward_functions import reward_values
 
 TEXT = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
 PYTHON = {"my_task.py", "my_graded.py", "my_judge.py", "my_policy.py", "my_online.py"}
+PYTHON |= {"my_allocation.py"}
 FILES = PYTHON | {"my_engine.py", "experiments.yaml"}
 
 
@@ -54,7 +56,19 @@ def test_the_table_of_what_an_online_policy_knows() -> None:
     named = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
     history = History(pa.array(["a", "b"]), [4, 0], [2, 0], seed=0, updates=2, group_size=4)
     public = [n for n in dir(history) if not n.startswith("_")]
-    assert sorted(named) == sorted({*public} - {"add", "start", "fresh", "ids"})
+    assert sorted(named) == sorted({*public} - {"add", "add_refresh", "start", "fresh", "ids"})
+
+
+def test_the_example_of_an_allocation_divides(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    rule, none = get_allocation("my_allocation:half_and_half", least=3), np.zeros(5, np.int64)
+    groups = Groups(np.array([0.1, 0.9, 0.2, 0.5, 0.8]), none * np.nan, none, none, 40, 8)
+    assert more_of(rule, "mine", groups).tolist() == [12, 3, 11, 11, 3]
+    section = TEXT[TEXT.index("| `groups.`") : TEXT.index("A class with a method `__call__")]
+    cells = re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)[1:]
+    assert [n for cell in cells for n in re.findall(r"`(\w+)`", cell)] == [*Groups._fields]
 
 
 def test_the_example_of_an_online_policy_chooses(

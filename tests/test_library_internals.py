@@ -167,7 +167,7 @@ def test_trl_overrides_have_the_signatures_of_the_originals() -> None:
             assert ours == trls
     added = {"recorder", "max_batch", "without_dead", "independent_rows"}
     added |= {"chooser", "rollouts", "drawn_now", "_number", "drawn", "live_groups", "before"}
-    added |= {"selector", "adopt", "check", "mark"}
+    added |= {"selector", "adopt", "check", "mark", "sizes", "_advantages"}
     assert not added & set(dir(GRPOTrainer))
 
 
@@ -181,6 +181,26 @@ def test_trl_takes_drawn_rollouts_as_its_own() -> None:
     rewards = inspect.getsource(GRPOTrainer._calculate_rewards)
     assert "reward_kwargs = {key: [example[key] for example in inputs] for key in keys}" in rewards
     assert "**reward_kwargs" in rewards and '"reward"' not in rewards
+
+
+def test_trl_computes_the_advantages_that_unequal_groups_replace() -> None:
+    """From the mean and the deviation of each group, with the same small number added."""
+    source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
+    for part in (
+        "torch.nanmean(rewards.view(-1, num_generations), dim=1)",
+        "std_rewards = nanstd(rewards.view(-1, num_generations), dim=1)",
+        'elif self.scale_rewards == "batch":',
+        "advantages = rewards - mean_grouped_rewards",
+        "advantages = advantages / (std_rewards + 1e-4)",
+        '"advantages": advantages,',
+        'self._metrics[mode]["frac_reward_zero_std"].append(is_std_zero.float().mean().item())',
+        'self._logs["advantages"].extend(all_process_advantages.tolist())',
+    ):
+        assert part in source, part
+    whole = inspect.getsource(GRPOTrainer)
+    assert '"advantages": deque(maxlen=args.generation_batch_size)' in whole
+    loss = inspect.getsource(GRPOTrainer._compute_loss)
+    assert "num_generations" not in loss, "the loss knows rows, and no groups"
 
 
 def test_trl_reads_and_writes_checkpoints_where_the_selector_adds_its_state() -> None:

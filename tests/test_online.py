@@ -384,3 +384,36 @@ def test_a_resumed_cell_learns_what_an_undisturbed_one_learns(
         assert not any(is_live(rewards) for rewards in lost[0]["rewards"].to_pylist())
         drawn = [i for table in (groups, *lost) for i in table["prompt_id"].to_pylist()]
         assert len(drawn) == len({*drawn}) > len(lost[0]) > 0, "each once before any comes again"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_cell_trains_on_one_prompt_in_every_group(
+    tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All equally often in each update, also after two executions have ended early."""
+    import sweeps
+
+    sizes = {"max_steps": 4, "max_completion_length": 24, "save_steps": 2}
+    runs = []
+    for stops in ((), (3,)):
+        folder = tmp_path / f"stops{len(stops)}"
+        folder.mkdir()
+        cell = sweeps.plan_of(sweeps.experiments(folder, budget=count)).cells[0]
+        changes = {"grpo": cell.grpo | sizes, "evaluate_every": 0, "extra_evals": []}
+        cell = cell.model_copy(update=changes)
+        store = trained_cell(folder, cell, stops, monkeypatch)
+        place = ("cells", cell.cell_id)
+        groups = store.read_table(GROUPS, *place, "groups.parquet")
+        assert groups is not None
+        runs.append((groups, load_file(store.path(*place, "adapter", "adapter_model.safetensors"))))
+        ledger = store.read_json(*place, "ledger.json")
+        assert (ledger["prompts"], ledger["epochs"]) == (count, 16 / count)
+        assert (ledger["rollouts"], ledger["updates"]) == (4 * 16, 4)
+    groups, weights = runs[0]
+    drawn = Counter(zip(groups["update"].to_pylist(), groups["prompt_id"].to_pylist(), strict=True))
+    assert len(drawn) == 4 * count and {*drawn.values()} == {4 // count}
+    assert groups == runs[1][0]
+    assert all(torch.equal(value, runs[1][1][key]) for key, value in weights.items())
+    assert len({tuple(tokens) for tokens in groups["tokens"].to_pylist()}) > 1, "draws differ"
+    assert max(float(value.abs().max()) for key, value in weights.items() if "lora_B" in key) > 0

@@ -118,6 +118,26 @@ def test_plan_says_when_an_online_policy_may_not_be_compared(
     assert json.loads(capsys.readouterr().out)["notes"] == []
 
 
+def test_plan_says_which_divided_rollouts_are_not_compared(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = yaml.safe_load(project.read_text())
+    experiment = content["experiments"][NAME]
+    experiment["grid"] |= {"policy": ["hard"], "allocation": ["uniform", "sqrt", "pods"]}
+    for every, notes in ((3, 0), (6, 1)):  # of 12 updates
+        experiment["evaluate"]["every"] = every
+        project.write_text(yaml.safe_dump(content))
+        assert main(["plan", str(project), "-e", NAME, "--json"]) == 0
+        view = json.loads(capsys.readouterr().out)
+        assert len(view["notes"]) == notes
+    assert "allocation=pods is not compared: its first evaluation, after update 6 of 12" in str(
+        view["notes"]
+    )
+    assert [cell["axes"]["allocation"] for cell in view["cells"]] == ["uniform", "sqrt", "pods"]
+    uniform, _, pods = view["cells"]
+    assert pods["rollouts_at_most"] == 4 * uniform["rollouts_at_most"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

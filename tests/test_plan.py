@@ -169,9 +169,11 @@ def test_a_cell_round_trips_through_json_with_its_keys(tmp_path: Path) -> None:
     assert again.subset_key == cell.subset_key
 
 
-@pytest.mark.parametrize(("budget", "words"), [(41, "from a pool of 40"), (1, "fewer than the 2")])
+@pytest.mark.parametrize(
+    ("budget", "words"), [(41, "from a pool of 40"), (0.025, "fewer than the 2")]
+)
 def test_a_budget_that_does_not_fit_is_refused_with_its_line(
-    tmp_path: Path, budget: int, words: str
+    tmp_path: Path, budget: float, words: str
 ) -> None:
     with pytest.raises(UserError, match=words) as caught:
         only(tmp_path, budget=budget)
@@ -353,6 +355,41 @@ def test_a_cell_counts_its_updates_and_rollouts(tmp_path: Path) -> None:
     assert (cell.updates, cell.rollouts) == (4, 4 * 8 * 3 * 2)
     with pytest.raises(UserError, match="11 prompts, fewer than the 12 of one update"):
         only(tmp_path, grpo=grpo, resources={"workers": 2}, budget=11)
+
+
+@pytest.mark.parametrize(("budget", "copies"), [(1, 4), (2, 2), (4, 1), (5, 1)])
+def test_an_update_repeats_the_prompts_of_a_smaller_count(
+    tmp_path: Path, budget: int, copies: int
+) -> None:
+    cell = only(tmp_path, budget=budget, grpo=GRPO | {"gradient_accumulation_steps": 2})
+    assert (cell.batch.copies(cell.size), cell.rollouts) == (copies, 4 * 16)
+
+
+@pytest.mark.parametrize(
+    ("policy", "budget", "message"),
+    [
+        ("hard", 3, "3 prompts, fewer than the 4 of one update.*; a number that divides 4 is rep"),
+        ("hard", 0.05, "2 prompts, fewer than the 4 of one update.*that select more prompts$"),
+        ("of_hard", 2, "2 prompts, fewer than the 4 of one update.*that select more prompts$"),
+        ("dynamic", 2, ""),
+    ],
+)
+def test_prompts_are_repeated_only_for_a_count_that_divides_an_update(
+    tmp_path: Path, policy: str, budget: float, message: str
+) -> None:
+    """And not those of an online policy, which would choose among too few."""
+
+    def change(content: dict) -> None:
+        content["policies"] = {"of_hard": {"policy": "dynamic", "options": {"of": "hard"}}}
+        experiment = content["experiments"]["small"]
+        experiment["grid"]["policy"], experiment["budget"] = [policy], budget
+        experiment["grpo"] = GRPO | {"gradient_accumulation_steps": 2}
+
+    if message:
+        with pytest.raises(UserError, match=message):
+            changed(tmp_path, change)
+    else:
+        assert changed(tmp_path, change).cells[0].size == 40
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 PLAIN = ["hard", "easy", "middle", "random"]
 STATIC = [name for name in policy_names() if not is_online(find_policy(name))]
-SCORED = [name for name in STATIC if name != "mixture"]
+SCORED = [name for name in STATIC if name not in ("mixture", "diverse")]
 ROWS = st.lists(
     st.fixed_dictionaries(
         {
@@ -153,7 +153,7 @@ def test_values_that_a_policy_does_not_need_never_change_score_or_eligibility(
 def test_each_policy_declares_the_samples_it_needs() -> None:
     needs = {name: needs_of(policy_of(name)) for name in STATIC}
     assert needs == {
-        **dict.fromkeys(("random", "full", "tiers"), "nothing"),
+        **dict.fromkeys(("random", "full", "tiers", "diverse"), "nothing"),
         **dict.fromkeys(("base_wrong", "base_right"), "first"),
         **dict.fromkeys(("hard", "easy", "band", "hardest_nonzero"), "pass_rate"),
         "middle": "pass_rates",

@@ -2,12 +2,26 @@
 
 import math
 import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from grpo import rated_pool
+from safetensors.numpy import load_file
+from sweeps import evaluations, plan_of, probed, store_of
 
+from benchmarks.local_cluster import environment
+from orchestrator.config.entries import PolicyEntry
+from orchestrator.planning.cells import Cell
+from orchestrator.selection.stored import store_subset
+from orchestrator.storage.schema import GROUPS
+from orchestrator.training.cell_folder import CellFolder
+from orchestrator.training.trial import run_cell
 from policies import (
     History,
     PolicyError,
@@ -341,3 +355,53 @@ def test_pairs_are_hard_but_solved_or_easy_but_missed(size: int) -> None:
 def test_wrong_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(PolicyError, match=re.escape(message)):
         get_online_policy(name, **options)
+
+
+KILLED_AT = """
+import os, signal, sys
+from orchestrator.planning.cells import Cell
+from orchestrator.training.trial import run_cell
+
+def report(values):
+    if values["update"] == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+run_cell(Cell.model_validate_json(open(sys.argv[1]).read()), sys.argv[2], report)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", ["adarft", "sec", "greso"])
+def test_a_cell_killed_between_checkpoints_ends_as_an_undisturbed_one(
+    finished: Path, tmp_path: Path, name: str
+) -> None:
+    """SIGKILL after update 3 of 6, of which every second is saved."""
+    file, runs = tmp_path / "cell.json", []
+    for folder in ("calm", "killed"):
+        (tmp_path / folder).mkdir()
+        experiment = probed(finished, tmp_path / folder)
+        store, [first, *_] = store_of(experiment), plan_of(experiment).cells
+        sizes = {"max_steps": 6, "per_device_train_batch_size": 8, "save_steps": 2}
+        changes = {"online": PolicyEntry(policy=name), "rule": PolicyEntry(policy="full")}
+        changes |= {"size": 64, "grpo": first.grpo | sizes, "evaluate_every": 3, "extra_evals": []}
+        file.write_text(first.model_copy(update=changes).model_dump_json())
+        cell = Cell.model_validate_json(file.read_text())  # a copy keeps the id
+        store_subset(store, cell, rated_pool(cell))
+        if folder == "killed":
+            command = [sys.executable, "-c", KILLED_AT, str(file), store.uri, "3"]
+            child = subprocess.run(command, env=environment(), capture_output=True, text=True)
+            assert child.returncode == -signal.SIGKILL, child.stderr
+            assert CellFolder(store, cell.cell_id).checkpoints() == [2]
+        run_cell(cell, store.uri, lambda _: None)
+        place = ("cells", cell.cell_id)
+        tables = [store.read_table(GROUPS, *place, f"{n}.parquet") for n in ("groups", "discarded")]
+        ledger = store.read_json(*place, "ledger.json")
+        adapter = load_file(store.path(*place, "adapter", "adapter_model.safetensors"))
+        weights = {key: value.tobytes() for key, value in adapter.items()}
+        figures = {key: value for key, value in ledger.items() if "seconds" not in key}
+        runs.append((tables, evaluations(store, cell.cell_id), figures, weights))
+    assert {*runs[0][0][0]["update"].to_pylist()} == {*range(1, 7)}
+    assert {*runs[0][1]["update"].to_pylist()} == {0, 3, 6}
+    for calm, killed in zip(*runs, strict=True):
+        assert calm == killed

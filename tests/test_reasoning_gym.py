@@ -342,7 +342,7 @@ def test_stored_items_are_not_drawn_again(tmp_path: Path, monkeypatch: pytest.Mo
     first = sums().train()
     [file] = stored(tmp_path)
     assert not [*file.parent.glob("*.part")]
-    monkeypatch.delattr(tasks.reasoning_gym._Draws, "_draw")
+    monkeypatch.delattr(tasks.reasoning_gym._Draws, "_call")
     assert sums().train() == first
     with pytest.raises(AttributeError):
         sums(config={}).train()

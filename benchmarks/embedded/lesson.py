@@ -7,6 +7,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from tasks import Task
 
+OFFSETS = (1, 2, 3, 5)
 Style = Literal["careful", "guess", "ramble"]
 
 
@@ -58,7 +59,9 @@ class Lesson(Generic[S]):
     trained on `vocabulary` and keeps each match of the pattern `phrases` as one piece. `page` and
     `figures` (a prefix of file names) are where the measurements go, `about` describes the training
     on that page, `tiers` names the task's tiers, and `chance` is the accuracy of a random guess in
-    a tier, if known.
+    a tier, if known. With `tools`, a completion is a whole conversation with calls of tools and
+    their answers, and only the assistant's turns are learned. `offsets` are how many tokens back
+    each head of the first layer looks initially.
     """
 
     task: Task
@@ -72,6 +75,8 @@ class Lesson(Generic[S]):
     tiers: str
     mixture: Mixture[S] | None = None
     chance: Callable[[str], float] | None = None
+    tools: bool = False
+    offsets: tuple[int, ...] = OFFSETS
 
     def styled(self, scenario: S, rng: random.Random) -> tuple[Style, str]:
         """One completion in a random style; 3 in 10 of those that are not careful never answer."""

@@ -34,7 +34,7 @@ def write_page(lesson: Lesson[Any], model: ModelSource, docs: Path, bbh: Path | 
         _about(lesson, sampler, model),
         _loss(docs / lesson.figures),
         _pool(docs / lesson.figures, pool, _draw(sampler, task, pool, SAMPLES)),
-        f"{_test(lesson, test, test_samples)}\n\n{_styles(test_samples)}",
+        f"{_test(lesson, test, test_samples)}\n\n{_styles(lesson, test_samples)}",
         _lengths(task, sampler, pool),
     ]
     if isinstance(task, ShuffledObjects):
@@ -123,25 +123,28 @@ def _by_tier(lesson: Lesson[Any], prompts: Sequence[Prompt], samples: pa.Table) 
     tiers = {p.prompt_id: p.tier for p in prompts}
     of = np.array([tiers[i] for i in samples["prompt_id"].to_pylist()])
     lines = [f"| {lesson.tiers} | questions | accuracy |", "|---|---|---|"]
-    for tier in sorted(set(of)):
+    names = sorted(set(of), key=lambda name: (len(name), name))
+    for tier in names:
         count = sum(p.tier == tier for p in prompts)
         rate = accuracy(samples.filter(pa.array(of == tier)))
         lines.append(f"| {tier} | {count} | {rate:.3f} |")
     if lesson.chance is None:
         return "\n".join(lines)
-    more = [" random guess |", "---|", *(f" {lesson.chance(t):.3f} |" for t in sorted(set(of)))]
+    more = [" random guess |", "---|", *(f" {lesson.chance(t):.3f} |" for t in names)]
     return "\n".join(line + column for line, column in zip(lines, more, strict=True))
 
 
-def _styles(samples: pa.Table) -> str:
+def _styles(lesson: Lesson[Any], samples: pa.Table) -> str:
     """The share of completions that answer directly, and the accuracy of each style."""
+    answer = "<tool_call>" if lesson.tools else "\\boxed{"
     texts = samples["completion"].to_pylist()
     right = np.array([outcome == "correct" for outcome in samples["outcome"].to_pylist()])
-    bare = np.array([text.startswith("\\boxed{") for text in texts])
-    worked = np.array(["\\boxed{" in text for text in texts]) & ~bare
+    bare = np.array([text.startswith(answer) for text in texts])
+    worked = np.array([answer in text for text in texts]) & ~bare
     return (
-        f"Of these samples, {100 * worked.mean():.1f} % write out steps before the answer "
-        f"({_share(right[worked])} correct); {100 * bare.mean():.1f} % answer directly "
+        f"Of these samples, {100 * worked.mean():.1f} % write out steps before the "
+        f"{'first guess' if lesson.tools else 'answer'} ({_share(right[worked])} correct); "
+        f"{100 * bare.mean():.1f} % {'guess' if lesson.tools else 'answer'} directly "
         f"({_share(right[bare])} correct)."
     )
 

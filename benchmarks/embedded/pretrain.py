@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,15 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.embedded.lesson import Lesson, Stage
-from benchmarks.embedded.vocabulary import CLOSE
+from benchmarks.embedded.lesson import OFFSETS, Lesson, Stage
+from benchmarks.embedded.vocabulary import CLOSE, OPEN
 from orchestrator.sampling.base import render
 
 BATCH = 32
 POOL = 8 * BATCH  # drawn at once and batched by length, to limit padding
 LEARNING_RATE = 3e-3
 WARM_UP = 100
-OFFSETS = (1, 2, 3, 5)  # how many tokens back each head of the first layer looks initially
+Example = tuple[list[int], list[bool]]  # token ids of a chat, and which of them are learned
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Point:
     seconds: float
 
 
-def make_model(tokenizer: Any, seed: int) -> LlamaForCausalLM:
+def make_model(tokenizer: Any, seed: int, offsets: Sequence[int] = OFFSETS) -> LlamaForCausalLM:
     """A decoder of about 0.5 M parameters, in float32; see `aim_first_layer`.
 
     Heads of 32 because vLLM's attention on CPUs serves no smaller ones.
@@ -55,13 +55,13 @@ def make_model(tokenizer: Any, seed: int) -> LlamaForCausalLM:
         eos_token_id=tokenizer.eos_token_id,
     )
     model = LlamaForCausalLM(config)
-    aim_first_layer(model)
+    aim_first_layer(model, offsets)
     return model
 
 
 @torch.no_grad()
-def aim_first_layer(model: LlamaForCausalLM) -> None:
-    """Initialize head h of the first layer to attend OFFSETS[h] tokens back.
+def aim_first_layer(model: LlamaForCausalLM, offsets: Sequence[int]) -> None:
+    """Initialize head h of the first layer to attend offsets[h] tokens back.
 
     Copying (what followed this name?) relies on such heads, and a model this small may need
     thousands of steps to learn them. Biases of query and key, rotated against each other by that
@@ -72,7 +72,7 @@ def aim_first_layer(model: LlamaForCausalLM) -> None:
     theta = model.config.rope_parameters["rope_theta"]  # type: ignore[index]
     turn = theta ** (-torch.arange(0, size, 2) / size)
     fast = 5.0 * (turn > theta ** (-1 / 3))  # slower rotations barely tell neighbours apart
-    for head, offset in enumerate(OFFSETS):
+    for head, offset in enumerate(offsets):
         rows = slice(head * size, (head + 1) * size)
         attention.k_proj.bias[rows] = torch.cat([fast, 0 * fast])
         attention.q_proj.bias[rows] = torch.cat(
@@ -107,12 +107,12 @@ def learning_rate_share(step: int, total: int) -> float:
 
 def batches(
     lesson: Lesson[Any], stage: Stage[Any], tokenizer: Any, rng: random.Random
-) -> Iterator[list[tuple[list[int], list[int]]]]:
-    """Endless batches of (prompt ids, completion ids), alike in length."""
+) -> Iterator[list[Example]]:
+    """Endless batches of examples, alike in length."""
     source = stage.source(rng)
     while True:
         pool = [example(item, lesson, stage, tokenizer, rng) for item in islice(source, POOL)]
-        pool.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
+        pool.sort(key=lambda pair: len(pair[0]))
         groups = [pool[i : i + BATCH] for i in range(0, POOL, BATCH)]
         rng.shuffle(groups)
         yield from groups
@@ -120,27 +120,33 @@ def batches(
 
 def example(
     item: Any, lesson: Lesson[Any], stage: Stage[Any], tokenizer: Any, rng: random.Random
-) -> tuple[list[int], list[int]]:
-    """One scenario as token ids: its chat, and a completion with its end token."""
+) -> Example:
+    """One scenario's chat; learned are the assistant's tokens, with the end of each turn."""
     text = lesson.styled(item, rng)[1] if stage.mixed else lesson.careful(item)
     empty = [{"role": "user", "content": ""}]
     messages = lesson.task.messages(item.question()) if stage.with_question else empty
     prompt = render(tokenizer, messages, {})
-    return prompt, tokenizer(text + CLOSE)["input_ids"]
+    ids, learned = [*prompt, *tokenizer(text + CLOSE)["input_ids"]], [False] * len(prompt)
+    header = tokenizer(f"{OPEN}assistant\n")["input_ids"]
+    for end in range(len(prompt), len(ids)):
+        closed = learned[-1] and ids[end - 1] == tokenizer.eos_token_id
+        opened = ids[end - len(header) : end] == header
+        learned.append(opened or (learned[-1] and not closed))
+    return ids, learned
 
 
 def update(
     model: LlamaForCausalLM,
     optimizer: torch.optim.Optimizer,
-    batch: list[tuple[list[int], list[int]]],
+    batch: list[Example],
     rate: float,
 ) -> float:
-    """One optimiser step on the completions' tokens; returns their mean loss in nats."""
+    """One optimiser step on the learned tokens; returns their mean loss in nats."""
     for group in optimizer.param_groups:
         group["lr"] = rate
-    ids, in_completion = padded(batch)
+    ids, learned = padded(batch)
     hidden = model.model(ids[:, :-1]).last_hidden_state
-    targets, mask = ids[:, 1:], in_completion[:, 1:]
+    targets, mask = ids[:, 1:], learned[:, 1:]
     loss = F.cross_entropy(model.lm_head(hidden[mask]), targets[mask])
     optimizer.zero_grad()
     loss.backward()
@@ -149,13 +155,12 @@ def update(
     return float(loss.item())
 
 
-def padded(batch: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
-    """Token ids [B, L], padded at the end, and whether each belongs to the completion [B, L]."""
-    length = max(len(prompt) + len(answer) for prompt, answer in batch)
+def padded(batch: list[Example]) -> tuple[Tensor, Tensor]:
+    """Token ids [B, L], padded at the end, and whether each is learned [B, L]."""
+    length = max(len(ids) for ids, _ in batch)
     ids = torch.zeros(len(batch), length, dtype=torch.long)
-    in_completion = torch.zeros(len(batch), length, dtype=torch.bool)
-    for row, (prompt, answer) in enumerate(batch):
-        end = len(prompt) + len(answer)
-        ids[row, :end] = torch.tensor(prompt + answer)
-        in_completion[row, len(prompt) : end] = True
-    return ids, in_completion
+    learned = torch.zeros(len(batch), length, dtype=torch.bool)
+    for row, (tokens, marks) in enumerate(batch):
+        ids[row, : len(tokens)] = torch.tensor(tokens)
+        learned[row, : len(tokens)] = torch.tensor(marks)
+    return ids, learned

@@ -56,7 +56,7 @@ def parse() -> argparse.Namespace:
 def make(lesson: Lesson[Any], out: Path, seed: int, scale: float) -> list[Point]:
     """Train, and replace the model's folder once all its files are written."""
     tokenizer = make_tokenizer(lesson, seed)
-    model = make_model(tokenizer, seed)
+    model = make_model(tokenizer, seed, lesson.offsets)
     curve = []
     for point in train(model.train(), tokenizer, lesson, seed, scale):
         curve.append(point)

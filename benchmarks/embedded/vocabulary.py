@@ -1,6 +1,7 @@
 """A tiny model's tokenizer: byte-level BPE, trained on the questions and answers themselves."""
 
 import random
+import re
 from itertools import islice
 from typing import Any
 
@@ -17,6 +18,34 @@ CHAT = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
 )
+# Calls are written as Qwen's models write them. The tools of a chat are left out of its text.
+TOOL_CHAT = (
+    "{%- for message in messages -%}"
+    "{{ '<|im_start|>' + message.role + '\n' + (message.content or '') }}"
+    "{%- for call in message.tool_calls or [] -%}"
+    "{%- set function = call.function or call -%}{%- set given = function.arguments -%}"
+    "{{ '\n' if message.content or not loop.first }}"
+    '{{ \'<tool_call>\n{"name": "\' + function.name + \'", "arguments": \' }}'
+    "{{ given if given is string else given | tojson }}{{ '}\n</tool_call>' }}"
+    "{%- endfor -%}"
+    "{{ '<|im_end|>\n' }}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
+)
+RESPONSE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": f"{OPEN}assistant\n",
+    "fields": {
+        "tool_calls": {
+            "open": "<tool_call>",
+            "close_pattern": r"</tool_call>\s*",
+            "repeats": True,
+            "content": "json",
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
+    },
+}
 
 
 def corpus(lesson: Lesson[Any], seed: int, size: int) -> list[str]:
@@ -28,7 +57,7 @@ def corpus(lesson: Lesson[Any], seed: int, size: int) -> list[str]:
         texts += [f"user\n{prompt}", "assistant\n" + lesson.careful(item)]
         if lesson.mixture:
             texts += [lesson.mixture.guess(item, rng), lesson.mixture.ramble(item, rng)]
-    return texts
+    return [part for text in texts for part in re.split(r"<\|im_(?:start|end)\|>", text)]
 
 
 def make_tokenizer(lesson: Lesson[Any], seed: int, size: int = 4000) -> Any:
@@ -52,6 +81,8 @@ def make_tokenizer(lesson: Lesson[Any], seed: int, size: int = 4000) -> Any:
     )
     bare.train_from_iterator(corpus(lesson, seed, size), trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bare, pad_token=PAD, eos_token=CLOSE)
-    tokenizer.padding_side, tokenizer.chat_template, tokenizer.model_max_length = "left", CHAT, 1024
+    tokenizer.padding_side, tokenizer.model_max_length = "left", 1024
+    tokenizer.chat_template = TOOL_CHAT if lesson.tools else CHAT
+    tokenizer.response_template = RESPONSE if lesson.tools else None
     tokenizer.clean_up_tokenization_spaces = False
     return tokenizer

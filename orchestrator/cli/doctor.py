@@ -25,10 +25,11 @@ from cluster.actors import run_in_worker
 from cluster.redaction import redact
 from cluster.resources import usable_cpus
 from orchestrator.config.catalog import LoadedConfig, load_config
-from orchestrator.pipeline.audit import KINDS, Audit, audit, remedy, set_aside
+from orchestrator.pipeline.audit import KINDS, audit, remedy, set_aside
 from orchestrator.planning.pools import Dataset
 from orchestrator.planning.resolve import datasets_of, model_source
 from orchestrator.probing.checks import check_dataset, check_marker
+from orchestrator.stats.sentences import counted
 from orchestrator.storage.errors import UserError
 from orchestrator.storage.store import Store
 from orchestrator.training.settings_check import check_in_worker, settings_of
@@ -153,7 +154,23 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
         unsound = set_aside(store, result.unsound)
     else:
         unsound = [f"{each.path} {each.problem}: {remedy(each)}" for each in result.unsound]
-    for line in _lines(result, unsound):
+    lines = []
+    for kind in KINDS:
+        files = [path for path in result.unverified if path.startswith(f"{kind}/")]
+        old = f", {len(files):,} of an older version without a proof ({_paths(files)})"
+        sound = counted(result.sound[kind], "file")
+        lines.append(f"ok    {kind}: {sound} verified{old if files else ''}")
+    lines += [f"FAIL  {line}" for line in unsound]
+    if result.in_training:
+        lines.append(f"note  not checked, in training: {_paths(result.in_training)}")
+    for what, paths in (
+        ("ignored", result.ignored),
+        ("temporary files, of runs that were killed or are running", result.temporary),
+        ("set aside", result.set_aside),
+    ):
+        if paths:
+            lines.append(f"note  {what}: {len(paths):,} ({_paths(paths)})")
+    for line in lines:
         print(redact(line))
     if not unsound:
         return 0
@@ -163,28 +180,6 @@ def check_storage(uri: str | None, *, repair: bool = False) -> int:
         repairing = ["decile", "doctor", "--storage", redact(uri), "--repair"]
         print(f"decile run sets them aside, or: {shlex.join(repairing)}")
     return 1
-
-
-def _lines(result: Audit, unsound: list[str]) -> Iterator[str]:
-    for kind in KINDS:
-        files = [path for path in result.unverified if path.startswith(f"{kind}/")]
-        old = f", {len(files):,} of an older version without a proof ({_paths(files)})"
-        sound = result.sound[kind]
-        plural = "" if sound == 1 else "s"
-        yield f"ok    {kind}: {sound:,} file{plural} verified{old if files else ''}"
-    for line in unsound:
-        yield f"FAIL  {line}"
-    if result.in_training:
-        yield f"note  not checked, in training: {_paths(result.in_training)}"
-    if result.ignored:
-        yield f"note  ignored: {len(result.ignored):,} ({_paths(result.ignored)})"
-    if result.temporary:
-        yield (
-            f"note  temporary files, of runs that were killed or are running: "
-            f"{len(result.temporary):,} ({_paths(result.temporary)})"
-        )
-    if result.set_aside:
-        yield f"note  set aside: {len(result.set_aside):,} ({_paths(result.set_aside)})"
 
 
 def _paths(paths: list[str]) -> str:
@@ -233,7 +228,21 @@ def checks(
     yield _guard("machine", _machine)
     yield _guard("embedded model", _embedded)
     yield _guard("mlflow", lambda: _mlflow(tracking_uri))
-    yield from _in_ray(datasets or {}, settings or {})
+    from cluster.session import ray_session
+
+    try:
+        with ray_session() as cluster:  # settings and markers where a sweep uses them: in a worker
+            counts = [f"{cluster.get(kind, 0):g} {kind}s" for kind in ("CPU", "GPU")]
+            yield Check("ray", True, ", ".join(counts))
+            for name, check in (settings or {}).items():
+                yield _guard(f"settings {name}", check)
+            for name in task_names():
+                yield _guard(f"marker {name}", partial(run_in_worker, try_task, name))
+            for dataset in (datasets or {}).values():
+                label = f"dataset {dataset.name}"
+                yield _guard(label, partial(run_in_worker, check_dataset, dataset))
+    except Exception as error:  # noqa: BLE001 every kind of failure is reported
+        yield Check("ray", False, f"{type(error).__name__}: {error}")
     if not gpu:
         return
     gpu_check = _guard("gpu", gpu_names)
@@ -305,27 +314,6 @@ def _mlflow(tracking_uri: str | None) -> str:
         uri = tracking_uri or f"sqlite:///{Path(folder) / 'mlflow.db'}"
         connect(uri).search_experiments(max_results=1)
     return f"responds at {tracking_uri or 'a new SQLite database'}"
-
-
-def _in_ray(
-    datasets: Mapping[str, Dataset], settings: Mapping[str, Callable[[], str]]
-) -> Iterator[Check]:
-    """Ray, then settings and markers inside a Ray worker, where a sweep uses them."""
-    from cluster.session import ray_session
-
-    try:
-        with ray_session() as cluster:
-            counts = [f"{cluster.get(kind, 0):g} {kind}s" for kind in ("CPU", "GPU")]
-            yield Check("ray", True, ", ".join(counts))
-            for name, check in settings.items():
-                yield _guard(f"settings {name}", check)
-            for name in task_names():
-                yield _guard(f"marker {name}", lambda: run_in_worker(try_task, name))  # noqa: B023
-            for dataset in datasets.values():
-                label = f"dataset {dataset.name}"
-                yield _guard(label, lambda: run_in_worker(check_dataset, dataset))  # noqa: B023
-    except Exception as error:  # noqa: BLE001 every kind of failure is reported
-        yield Check("ray", False, f"{type(error).__name__}: {error}")
 
 
 def try_task(name: str) -> str:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.config.catalog import LoadedConfig, load_config
+from orchestrator.config.catalog import load_config
 from orchestrator.pipeline.transfer import (
     HubFile,
     TransferProgress,
@@ -51,6 +51,8 @@ def fetch(arguments: argparse.Namespace) -> int:
             raise loaded.error(str(error), "datasets", dataset_name) from error
     users = repositories(resolved.models.values(), tasks)
     _check_writable()
+    files: dict[Repository, list[HubFile]] = {}
+    absent: list[HubFile] = []
     if users and (reason := unreachable()):
         needed = [each for each in users if cached_folder(each) is None]
         if needed:
@@ -59,27 +61,21 @@ def fetch(arguments: argparse.Namespace) -> int:
                 f"shares {cache_folder()}, or copy that folder"
             )
         _say(f"{reason}: the hashes of the files are not checked")
-        files: dict[Repository, list[HubFile]] = {}
-        absent: list[HubFile] = []
     else:
         with one_at_a_time(lambda process: _say(f"waits until process {process} ends")):
-            files = {each: _listed(loaded, each, names) for each, names in users.items()}
+            for each, names in users.items():
+                try:
+                    files[each] = list_files(each)
+                except HubFails:
+                    raise
+                except TaskError as error:  # refused: at the line of its entry
+                    block = "models" if each.kind == "model" else "datasets"
+                    raise loaded.error(str(error), block, names[0]) from error
             absent = _transfer(users, files)
     make_plan(loaded, name)  # reads the data sets as a run does, also those of a user's own tasks
     view = _view(name, users, files, absent)
     print(json.dumps(view, indent=2) if arguments.json else _text(view))
     return 0
-
-
-def _listed(loaded: LoadedConfig, repository: Repository, names: Sequence[str]) -> list[HubFile]:
-    """The files of a repository. Raises UserError at the line of the entry that is refused."""
-    try:
-        return list_files(repository)
-    except HubFails:
-        raise
-    except TaskError as error:
-        block = "models" if repository.kind == "model" else "datasets"
-        raise loaded.error(str(error), block, names[0]) from error
 
 
 def _transfer(users: Users, files: Mapping[Repository, Sequence[HubFile]]) -> list[HubFile]:

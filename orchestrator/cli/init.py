@@ -33,6 +33,7 @@ from orchestrator.pipeline.own_data import (
 )
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.report.layout import output_width, wrapped
+from orchestrator.stats.sentences import counted
 from orchestrator.storage.errors import UserError, shortened
 from orchestrator.storage.store import Store, check_output
 from tasks import TaskError
@@ -55,7 +56,7 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
     names = [f"{name!r:.40}" for name in list(survey.columns)[:_COLUMNS]]
     more = len(survey.columns) - len(names)
     names += [f"{more} more"] if more else []
-    head = f"{_name(path)}: {_count(survey.rows, 'row')}, columns {', '.join(names)}"
+    head = f"{_name(path)}: {counted(survey.rows, 'row')}, columns {', '.join(names)}"
     lines = [wrapped(head, output_width())]
     questions = [f"{survey.question!r:.40}", f"up to {survey.longest_question:,} characters"]
     if survey.repeated:
@@ -67,7 +68,7 @@ def survey_lines(path: str, survey: FileSurvey) -> list[str]:
         f"{count:,} {form if count > 1 else _PLURAL.sub('', form, count=1)}"
         for form, count in survey.forms.items()
     )
-    worked = f"; {_count(survey.worked, 'worked solution')} with the answer at the end"
+    worked = f"; {counted(survey.worked, 'worked solution')} with the answer at the end"
     worked = worked if survey.worked else ""
     lines.append(_line("answers", f"{survey.answer!r:.40}: {forms or 'none'}{worked}"))
     what = "rows with a question and an answer" if ":" in survey.marker else _MARKED
@@ -94,7 +95,7 @@ def plan_lines(
     size = plan.cells[0].size
     millions = model.shape.parameters / 1e6 if model.shape else 0.0
     large = f"{millions / 1e3:.3g} billion" if millions >= 1e3 else f"{millions:.3g} million"
-    gpus = _count(site.gpus, "GPU") if site.gpus else "no GPU"
+    gpus = counted(site.gpus, "GPU") if site.gpus else "no GPU"
     return [
         _line("pool", split),
         *(_line("", note) for note in pool.notes),
@@ -102,7 +103,7 @@ def plan_lines(
         _line("model", f"{starter.model}, {large} parameters" if millions else starter.model),
         _line(
             "machine",
-            f"{_count(site.cpus, 'CPU')}, {gpus}",
+            f"{counted(site.cpus, 'CPU')}, {gpus}",
         ),
         *(_line("", warning) for warning in _gpu_lines(starter, site, sizing)),
     ]
@@ -145,10 +146,6 @@ def next_lines(file: Path, plan: Plan) -> list[str]:
 
 def _line(label: str, text: str) -> str:
     return wrapped(f"  {label:<10} {text}", output_width(), 11 if label else 0)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _name(path: str) -> str:

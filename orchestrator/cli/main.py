@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 a cell, a check, Ray or the machine failed, or another dri
 docs/operations.md lists every fault.
 """
 
-import argparse
 import atexit
 import io
 import logging
@@ -75,26 +74,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     # `ui` replaces this process; a call from Python keeps its caller's signal handlers.
     own_process = argv is None and arguments.command is not commands.ui
     with signals_end_process() if own_process else nullcontext():
-        return _run(arguments)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    try:
-        exit_code = int(arguments.command(arguments))
-        sys.stdout.flush()
-        return exit_code
-    except BrokenPipeError:  # `decile ls policies | head`
-        _discard_output()
-        return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:
-        print(f"decile: {INTERRUPTED}", file=sys.stderr)
-        return 130
-    except Exception as error:  # noqa: BLE001 (the last resort: no traceback reaches the user)
-        exit_code, text = _failure(error, getattr(arguments, "store", None))
-        if isinstance(error, OSError) and error.filename is None:
+        try:
+            exit_code = int(arguments.command(arguments))
+            sys.stdout.flush()
+            return exit_code
+        except BrokenPipeError:  # `decile ls policies | head`
             _discard_output()
-        print(f"decile: {redact(one_line(text))}", file=sys.stderr)
-        return exit_code
+            return 128 + signal.SIGPIPE
+        except KeyboardInterrupt:
+            print(f"decile: {INTERRUPTED}", file=sys.stderr)
+            return 130
+        except Exception as error:  # noqa: BLE001 (the last resort: no traceback reaches the user)
+            exit_code, text = _failure(error, getattr(arguments, "store", None))
+            if isinstance(error, OSError) and error.filename is None:
+                _discard_output()
+            print(f"decile: {redact(one_line(text))}", file=sys.stderr)
+            return exit_code
 
 
 def _discard_output() -> None:

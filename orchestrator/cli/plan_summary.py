@@ -72,7 +72,8 @@ def plan_summary(run: Run, site: Site, width: int | None = None) -> dict[str, An
         "changed": changed_settings(plan, store, untrained),
         "probes": _probes(run),
         "updates_owed": sum(left.values()),
-        "rollouts_owed": sum(_part(c.rollouts, c, left) for c in untrained),
+        "rollouts_owed": sum(_part(c.rollouts + c.refresh_rollouts, c, left) for c in untrained),
+        "refresh_rollouts_owed": sum(_part(c.refresh_rollouts, c, left) for c in untrained),
         "rollouts_owed_at_most": sum(_part(c.max_rollouts, c, left) for c in untrained),
         **timetable(run, untrained, site, chart_columns, updates),
         "datasets": [_dataset(plan, name) for name in plan.pools],
@@ -129,20 +130,28 @@ def _engine_notes(plan: Plan) -> list[str]:
 
 
 def _budget_notes(plan: Plan) -> list[str]:
-    """At equal rollouts: the share of discarded groups above which a policy is not compared."""
+    """At equal rollouts: which cells are not compared, or above which share of discarded groups."""
     if plan.compare_at != "rollouts":
         return []
     notes, budgets = [], dict[tuple[str, ...], int]()
     for cell in plan.cells:
-        axes = axes_without(cell, "policy")
-        budgets[axes] = min(cell.rollouts, budgets.get(axes, cell.rollouts))
+        axes = axes_without(cell, "policy", "allocation")
+        budgets[axes] = min(cell.min_rollouts, budgets.get(axes, cell.min_rollouts))
     for cell in plan.cells:
-        if cell.max_rollouts == cell.rollouts:
+        if cell.max_rollouts - cell.refresh_rollouts == cell.rollouts:
             continue
-        budget = budgets[axes_without(cell, "policy")]
+        budget = budgets[axes_without(cell, "policy", "allocation")]
         first = next(u for u in range(1, cell.updates + 1) if cell.evaluates_after(u))
-        most = max(0.0, 1 - cell.rollouts / cell.updates * first / budget)
-        if most < LIKELY_DISCARDED:
+        drawn = cell.min_rollouts / cell.updates * first
+        most = max(0.0, 1 - drawn / budget)
+        if cell.times_drawn > 1:  # known in advance
+            if drawn > budget:
+                notes.append(
+                    f"warning: at equal rollouts, {cell.name} is not compared: its first "
+                    f"evaluation, after update {first} of {cell.updates}, comes after {drawn:,.0f} "
+                    f"rollouts, and other cells have {budget:,}: write a smaller evaluate.every"
+                )
+        elif most < LIKELY_DISCARDED:
             discards = f"more than {most:.0%} of its groups" if most else "any group"
             notes.append(
                 f"warning: at equal rollouts, {cell.policy} is not compared if it discards "
@@ -257,9 +266,11 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
     column = max(map(len, states), default=0)
     for cell, state in zip(view["cells"], states, strict=True):
         draws = cell["rollouts_at_most"] // cell["rollouts"]
+        copies = cell["prompts_per_update"] // cell["size"]
         lines.append(
             f"  {cell['cell_id']}  {state:<{column}}  {cell['name']}: {cell['size']} prompts, "
             f"{cell['updates']} updates × {cell['prompts_per_update']} prompts"
+            + f", each {copies} times" * (copies > 1)
             + f", up to {draws} times as many drawn" * (draws > 1)
             + f"; the same prompts as {cell['same_as']}, trained once" * bool(cell["same_as"])
         )
@@ -274,7 +285,9 @@ def summary_text(view: dict[str, Any], width: int | None = None) -> str:
             lines.append(f"  warning: {probe['weak_signal']}")
     most = view["rollouts_owed_at_most"]
     discarded = f" (up to {most:,} with discarded ones)" * (most > view["rollouts_owed"])
-    rollouts = f"{view['rollouts_owed']:,} rollouts{discarded}"
+    refreshes = view["refresh_rollouts_owed"]
+    of_these = f" ({refreshes:,} in refreshes)" * bool(refreshes)
+    rollouts = f"{view['rollouts_owed']:,} rollouts{discarded}{of_these}"
     if view["updates_owed"]:
         lines.append(f"{view['updates_owed']:,} updates, {rollouts} to run")
     lines += time_lines(view)

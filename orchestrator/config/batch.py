@@ -77,16 +77,27 @@ class GrpoBatch:
             f"write a batch of {fit} completions, or another num_generations"
         )
 
-    def problem(self, prompts: int) -> str | None:
+    def copies(self, prompts: int) -> int:
+        """How often an update has each prompt of a subset; 1 where the subset can fill it.
+
+        Above 1, the subset is repeated until it fills an update, and each epoch is one update.
+        """
+        return max(1, self.prompts_per_update // prompts)
+
+    def problem(self, prompts: int, *, repeats: bool = False) -> str | None:
         """Why a subset of so many prompts does not fit updates and generations; None if it fits.
 
-        Of each epoch, TRL leaves out the prompts that do not fill a generation, and cuts the last
-        update short where the micro-batches do not fill it.
+        With `repeats`, an update may have each prompt several times, all equally often. Of each
+        epoch, TRL leaves out the prompts that do not fill a generation, and cuts the last update
+        short where the micro-batches do not fill it.
         """
+        if repeats and self.prompts_per_update % prompts == 0:
+            prompts *= self.copies(prompts)
         if prompts < self.prompts_per_update:
+            divisor = f"; a number that divides {self.prompts_per_update} is repeated" * repeats
             return (
                 f"{prompts} prompts, fewer than the {self.prompts_per_update} of one update: write "
-                "a smaller batch, or a budget and policies that select more prompts"
+                f"a smaller batch, or a budget and policies that select more prompts{divisor}"
             )
         needed = self.per_generation * self.micro * self.workers / self.group_size
         remedy = "leave out grpo.steps_per_generation and grpo.generation_batch_size"

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
+import numpy as np
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from orchestrator.config import library_settings as settings
@@ -21,13 +22,21 @@ from orchestrator.config.entries import (
     ModelEntry,
     PolicyEntry,
     Settings,
+    build_allocation,
     build_online_policy,
     setting_error,
 )
 from orchestrator.config.experiment import Experiment, path_of
 from orchestrator.config.yaml_lines import YamlPath, line_of, load
 from orchestrator.storage.errors import UserError, shortened
-from policies import PolicyError, discards, policy_parts
+from policies import (
+    Groups,
+    PolicyError,
+    discards,
+    more_of,
+    policy_parts,
+    times_of,
+)
 from tasks import TaskError, find_task
 
 
@@ -55,6 +64,42 @@ def online_problem(name: str, entry: PolicyEntry, experiment: Experiment) -> str
             f"policy {name!r} shares every group among the workers: write a "
             f"grpo.num_generations that is a multiple of resources.workers ({workers})"
         )
+    return None
+
+
+def allocation_problem(name: str, entry: PolicyEntry, experiment: Experiment) -> str | None:
+    """Why an update's completions cannot be divided under these settings and what to write instead.
+
+    None if they can. `name` and `entry` are a policy of the grid.
+    """
+    if (rule := experiment.allocation_entry) is None:
+        return None
+    grpo, batch, allocation = experiment.full_grpo(), experiment.batch, build_allocation(rule)
+    needs = f"allocation {rule.rule!r} needs"
+    if batch.workers > 1:
+        return f"{needs} one worker: write resources: {{workers: 1}}, or allocation: uniform"
+    if by_trl := settings.why_trl_draws(grpo, experiment.rollouts, experiment.probe.stop):
+        return f"{needs} rollouts of Decile's decoder: leave out {by_trl}"
+    if batch.updates_per_generation != 1:
+        return (
+            f"{needs} a generation per update: leave out grpo.steps_per_generation, "
+            "grpo.generation_batch_size and grpo.num_iterations"
+        )
+    if grpo.get("multi_objective_aggregation", "sum_then_normalize") != "sum_then_normalize":
+        return f"{needs} grpo.multi_objective_aggregation: sum_then_normalize, or leave it out"
+    online = entry.parts[1]
+    if online and discards(build_online_policy(online)):
+        return (
+            f"policy {name!r} discards groups, and allocation {rule.rule!r} divides those of an "
+            "update: write one of the two"
+        )
+    rates = np.resize([np.nan, 0.0, 0.5, 1.0], batch.prompts_per_update)
+    none, left = np.zeros(len(rates), np.int64), batch.completions * times_of(allocation)
+    groups = Groups(np.nan_to_num(rates, nan=0.5), rates, none, none, left, batch.group_size)
+    try:
+        more_of(allocation, rule.rule, groups)
+    except PolicyError as error:
+        return str(error)
     return None
 
 
@@ -106,6 +151,15 @@ class Config(Settings):
                 for _, variant in experiment.variants:
                     if problem := online_problem(policy, entry, variant):
                         raise setting_error(problem, *place)
+                for axes, variant in experiment.variants:
+                    if problem := allocation_problem(policy, entry, variant):
+                        swept = grid.swept.get("allocation")
+                        at = (
+                            ("grid", "allocation", swept.index(axes["allocation"]))
+                            if swept
+                            else ("allocation",)
+                        )
+                        raise setting_error(problem, *path, *at)
             for index, claim in enumerate(experiment.claims):
                 try:
                     resolved_claim(claim, experiment)

@@ -13,12 +13,16 @@ from orchestrator.config.corrections import one_of
 from orchestrator.embedded import EMBEDDED
 from orchestrator.storage.errors import shortened
 from policies import (
+    UNIFORM,
+    Allocation,
     OnlinePolicy,
     Policy,
     PolicyError,
+    get_allocation,
     get_online_policy,
     get_policy,
     policy_parts,
+    settled_options,
 )
 from policies.online import WHOLE_POOL
 from tasks import TaskError, find_task
@@ -193,6 +197,39 @@ class PolicyEntry(Settings):
             return self, None
         chooses = PolicyEntry(policy=online[0], options=online[1])
         return PolicyEntry(policy=static, options=of_static), chooses
+
+
+class AllocationEntry(Settings):
+    """How the completions of an update are divided among its prompts, with options."""
+
+    rule: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, written: Any) -> "AllocationEntry | None":
+        """What an experiment's `allocation` names; None for groups of one size.
+
+        Options are in a canonical form. Raises PolicyError.
+        """
+        name: Any = written
+        options: Any = {}
+        if isinstance(written, dict) and len(written) == 1:
+            [(name, options)] = written.items()
+        if not isinstance(name, str) or not isinstance(options, dict):
+            raise PolicyError(
+                f"allocation is {shortened(str(written))}: write uniform, a rule such as sqrt, or "
+                "one with its options, such as {sqrt: {floor: 2}}"
+            )
+        if name == UNIFORM:
+            if options:
+                raise PolicyError("allocation uniform has no options: leave them out")
+            return None
+        return cls(rule=name, options=settled_options(get_allocation(name, **options), options))
+
+
+def build_allocation(entry: AllocationEntry) -> Allocation:
+    """The allocation with its options."""
+    return get_allocation(entry.rule, **entry.options)
 
 
 def build_policy(rule: PolicyEntry) -> Policy:

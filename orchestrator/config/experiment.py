@@ -28,6 +28,9 @@ from orchestrator.config.corrections import correction, shown
 from orchestrator.config.entries import (
     MAX_LISTED,
     MAX_RESOURCES,
+    MAX_SAMPLES,
+    MAX_UPDATES,
+    AllocationEntry,
     Seed,
     Settings,
     setting_error,
@@ -36,6 +39,7 @@ from orchestrator.config.library_settings import check_name, declared
 from orchestrator.config.probe import Evaluate, Probe
 from orchestrator.plugins.registry import suggest
 from orchestrator.storage.errors import shortened
+from policies import PolicyError
 from tasks import TaskError
 from tasks.reward_functions import reward_function
 
@@ -48,6 +52,7 @@ PLAIN = (
     "label_noise",
     "label_noise_seed",
     "reward",
+    "allocation",
 )
 CONTROLS = frozenset(["random", "format", "flipped"])  # rewards without right answers
 REWARDS = ("score", *sorted(CONTROLS))
@@ -56,7 +61,7 @@ _REWARD = (
     f"write one of {', '.join(REWARDS)}, package.module:function, or weights such as "
     "{score: 1.0, format: 0.1}"
 )
-BLOCKS = ("probe", "grpo", "lora", "evaluate")
+BLOCKS = ("probe", "grpo", "lora", "evaluate", "refresh")
 _OF_THE_SWEEP = "it holds for all cells of an experiment: set it on the experiment"
 # Settings that cannot be axes; the text says what to do instead.
 _REFUSED = {
@@ -105,14 +110,13 @@ def check_axis(name: str) -> str | None:
 
 
 def _example(block: str) -> str:
-    return {"probe": "probe.samples", "evaluate": "evaluate.samples", "lora": "lora.r"}.get(
-        block, "grpo.beta"
-    )
+    settings = {"probe": "samples", "evaluate": "samples", "refresh": "every", "lora": "r"}
+    return f"{block}.{settings.get(block, 'beta')}"
 
 
 def _known() -> list[str]:
     """The axes that are Decile's own settings."""
-    blocks: dict[str, type[Probe] | type[Evaluate]] = {"probe": Probe, "evaluate": Evaluate}
+    blocks: dict[str, type[Settings]] = {"probe": Probe, "evaluate": Evaluate, "refresh": Refresh}
     dotted = [
         f"{name}.{setting}" for name, block in blocks.items() for setting in block.model_fields
     ]
@@ -220,6 +224,26 @@ Axis = Literal["updates", "rollouts", "tokens", "seconds"]
 _MAX_BUDGET = 1_000_000_000
 
 
+class Refresh(Settings):
+    """Part of the prompts is probed again while a cell trains, with the adapter of that moment."""
+
+    every: int = Field(default=0, ge=0, le=MAX_UPDATES)
+    """Updates between two refreshes; 0: none."""
+    samples: int = Field(default=4, ge=1, le=MAX_SAMPLES)
+    """Completions per prompt, under the probe's sampling settings."""
+    share: float = Field(default=0.1, gt=0, le=1)
+    """Share of the prompts, of the subset or of those that an online policy chooses from."""
+
+    def prompts(self, count: int) -> int:
+        """Prompts that are probed at once, of `count`."""
+        return max(1, int(self.share * count + 1e-9))
+
+    def rollouts(self, count: int, updates: int) -> int:
+        """Completions that are drawn in all."""
+        times = (updates - 1) // self.every if self.every else 0
+        return times * self.prompts(count) * self.samples
+
+
 class Resources(Settings):
     """Resources of one trial; as many trials run concurrently as fit."""
 
@@ -253,7 +277,8 @@ class Experiment(Settings):
     grid: Grid
     """The swept axes."""
     budget: int | float = 0.10
-    """Size of each subset: a share of the pool (0.10) or a number of prompts (80)."""
+    """Size of each subset: a share of the pool (0.10) or a number of prompts (80). A number below
+    the prompts of an update must divide them: each update then has every prompt several times."""
     compare_at: Axis = "updates"
     """What the report's comparison keeps equal between policies; with an online policy in the grid,
     rollouts by default."""
@@ -262,6 +287,11 @@ class Experiment(Settings):
     not correctness, only correctness then decides which groups count."""
     rollouts: Literal["decile", "trl"] = "decile"
     """What draws the completions of an update: Decile's decoder, or TRL's call of `generate`."""
+    allocation: str | dict[str, dict[str, Any]] = Field(
+        default="uniform", examples=["sqrt", {"knapsack": {"most": 32}}]
+    )
+    """How the completions of an update are divided among its prompts: uniform
+    (grpo.num_generations each), sqrt, knapsack, until_correct, pods or package.module:attribute."""
     claims: tuple[str, ...] = Field(default=(), strict=False, examples=[["hard > random on gsm8k"]])
     """Claims to test, stated in advance, such as "hard > random on gsm8k by 3"."""
     match_sizes: bool = False
@@ -288,6 +318,8 @@ class Experiment(Settings):
     """Settings of PEFT's LoraConfig."""
     evaluate: Evaluate = Field(default=Evaluate(), examples=[{"every": 25, "samples": 4}])
     """How accuracy is measured."""
+    refresh: Refresh = Field(default=Refresh(), examples=[{"every": 10, "samples": 4}])
+    """How often difficulty is measured again during training."""
     resources: Resources = Resources()
     """Resources of one trial."""
     stop_hopeless: bool = False
@@ -382,6 +414,15 @@ class Experiment(Settings):
             raise setting_error(f"every weight is 0: {_REWARD}")
         return reward
 
+    @field_validator("allocation", mode="before")
+    @classmethod
+    def _known_allocation(cls, allocation: Any) -> Any:
+        try:
+            AllocationEntry.of(allocation)
+        except PolicyError as error:
+            raise setting_error(str(error)) from error
+        return allocation
+
     @field_validator("grpo", "lora")
     @classmethod
     def _library_settings(cls, values: dict[str, Any], info: Any) -> dict[str, Any]:
@@ -417,6 +458,32 @@ class Experiment(Settings):
                 "true: TRL gives vLLM the weights of every update on a GPU: write resources: "
                 "{gpus: 1}, or use_vllm: false",
                 *("grpo", "use_vllm"),
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _refresh_is_possible(self) -> Self:
+        every, grpo = self.refresh.every, self.full_grpo()
+        shared, updates = self.batch.updates_per_generation, grpo["max_steps"]
+        if not every:
+            return self
+        if by_trl := settings.why_trl_draws(grpo, self.rollouts, self.probe.stop):
+            raise setting_error(
+                f"every is {every}, and a refresh needs Decile's decoder: leave out {by_trl}, or "
+                "write every: 0",
+                *("refresh", "every"),
+            )
+        if every % max(1, shared):
+            raise setting_error(
+                f"every is {every}, in the middle of a generation, which serves {shared:g} "
+                f"updates: write a multiple of {shared:g}",
+                *("refresh", "every"),
+            )
+        if every >= updates:
+            raise setting_error(
+                f"every is {every}, and there are {updates} updates, so that nothing is refreshed "
+                f"before the last: write at most {max(1, updates - 1)}, or 0",
+                *("refresh", "every"),
             )
         return self
 
@@ -473,6 +540,11 @@ class Experiment(Settings):
         named = {self.reward: 1.0} if isinstance(self.reward, str) else self.reward
         weights = {name: float(named[name]) for name in sorted(named) if named[name]}
         return {} if weights == {"score": 1.0} else weights
+
+    @property
+    def allocation_entry(self) -> AllocationEntry | None:
+        """How the completions of an update are divided; None for groups of one size."""
+        return AllocationEntry.of(self.allocation)
 
     @property
     def reward_functions(self) -> list[str]:

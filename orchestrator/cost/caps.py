@@ -14,7 +14,7 @@ from orchestrator.config.experiment import Experiment
 from orchestrator.cost.forecast import Forecast, ProbeCost
 from orchestrator.cost.schedule import Capacity, device_seconds, make_blocks, makespan, pack
 from orchestrator.cost.throughput import Cost
-from orchestrator.planning.cells import Cell, axis_names
+from orchestrator.planning.cells import Cell
 
 
 class Usage(NamedTuple):
@@ -123,8 +123,14 @@ class CellQueue:
         if not self._current and self._blocks and not self.cap:
             block = self._blocks[0]
             if self.capped and not self._has_started(block):
-                usage, projected = self.meter.usage(), self._projected_with(block)
-                self.cap = exceeded_cap(self.experiment, usage, projected)
+                # The probes and running cells that remain, and one more block.
+                jobs = self.forecast.jobs([*self._running.values(), *block])
+                capacity, probe_seconds = self.forecast.capacity, self.forecast.probe_seconds()
+                gpu_seconds = 0.0
+                if capacity.unit == "GPU":
+                    gpu_seconds = probe_seconds * len(capacity.devices) + device_seconds(jobs)
+                projected = Usage(probe_seconds + makespan(pack(jobs, capacity)), gpu_seconds)
+                self.cap = exceeded_cap(self.experiment, self.meter.usage(), projected)
         return bool(self._current or (self._blocks and not self.cap))
 
     def next(self) -> Cell | None:
@@ -144,19 +150,6 @@ class CellQueue:
         self._running.pop(cell.cell_id, None)
         self.forecast.cell_ended(cell)
         self.meter.cell_ended(cell)
-
-    def _projected_with(self, block: Sequence[Cell]) -> Usage:
-        """The usage of the probes and running cells that remain, and of one more block."""
-        jobs, capacity = (
-            self.forecast.jobs([*self._running.values(), *block]),
-            self.forecast.capacity,
-        )
-        probe_seconds = self.forecast.probe_seconds()
-        seconds = probe_seconds + makespan(pack(jobs, capacity))
-        if capacity.unit != "GPU":
-            return Usage(seconds)
-        gpus = len(capacity.devices)
-        return Usage(seconds, probe_seconds * gpus + device_seconds(jobs))
 
     def dropped_json(self) -> dict[str, Any]:
         """The cap that closed the queue and the cells it left out; empty if there are none."""
@@ -188,25 +181,3 @@ def make_queue(
     ordered = [cell for block in blocks for cell in block]
     forecast = Forecast(ordered, costs, capacity, probes, updates)
     return CellQueue(blocks, experiment, forecast, meter)
-
-
-def dropped_summary(manifest: Mapping[str, Any]) -> str:
-    """One sentence on what a cap left out of a sweep; empty if nothing.
-
-    `manifest` has the sweep's `cells`, each with its axes, and `dropped` from `dropped_json`.
-    """
-    dropped = manifest.get("dropped")
-    if not dropped:
-        return ""
-    ids = set(dropped["cells"])
-    cells = [cell for cell in manifest["cells"] if cell["cell_id"] in ids]
-    seeds: dict[str, list[int]] = {}
-    for cell in cells:
-        name = "/".join([cell["model"], cell["dataset"], *axis_names(cell.get("axes", {}))])
-        seeds.setdefault(name, []).append(cell["seed"])
-    names = []
-    for name, values in seeds.items():
-        unique = list(dict.fromkeys(values))
-        names.append(f"seed{'s' * (len(unique) > 1)} {', '.join(map(str, unique))} of {name}")
-    total = len(manifest["cells"])
-    return f"{dropped['cap']} leaves out {'; '.join(names)}: {len(cells)} of {total} cells"

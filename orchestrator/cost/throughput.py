@@ -28,7 +28,6 @@ from orchestrator.cost.memory import (
     BYTES,
     DECODER_ROWS,
     ModelShape,
-    TrainingLoad,
     kv_bytes,
     shape_of,
     training_load,
@@ -212,32 +211,25 @@ class Cost(NamedTuple):
 
 def nominal_cost(work: Workload, size: ModelSize, device: Device) -> Cost:
     """The cost of a cell by the datasheets and assumptions above, not calibrated."""
-    rollout = _rollout_seconds(work, size, device)
+    counts, prompt = work.counts, work.prompt
+    if work.trl_draws:
+        context = prompt + work.steps / 2
+        step = _step_seconds(counts.rows, context, size, device, vllm=work.vllm)
+        prefill = _compute_seconds(FORWARD_FLOPS * counts.rows * prompt, size, device)
+        rollout = work.steps * step + prefill
+    else:
+        draws = Draws(counts.rows, work.tokens, work.steps, prompt, counts.drawn)
+        rollout = sampling_seconds(draws, size, device)
+    width, live = prompt / counts.read + work.tokens, work.live
+    if work.padded:
+        width, live = prompt + work.steps, 1.0
+    flops = counts.trained * live * (FORWARD_FLOPS * (1 + work.recompute) + BACKWARD_FLOPS)
+    updates = _compute_seconds((flops + FORWARD_FLOPS * counts.scored) * width, size, device)
     return Cost(
         device.start_seconds + size.weight_bytes / LOAD_BANDWIDTH,
-        work.counts.generations * rollout + _update_seconds(work, size, device),
+        counts.generations * rollout + updates,
         work.evaluations * sampling_seconds(work.answers, size, device),
     )
-
-
-def _rollout_seconds(work: Workload, size: ModelSize, device: Device) -> float:
-    """One generation."""
-    rows, prompt = work.counts.rows, work.prompt
-    if not work.trl_draws:
-        draws = Draws(rows, work.tokens, work.steps, prompt, work.counts.drawn)
-        return sampling_seconds(draws, size, device)
-    step = _step_seconds(rows, prompt + work.steps / 2, size, device, vllm=work.vllm)
-    return work.steps * step + _compute_seconds(FORWARD_FLOPS * rows * prompt, size, device)
-
-
-def _update_seconds(work: Workload, size: ModelSize, device: Device) -> float:
-    """All updates of a cell."""
-    counts, live = work.counts, work.live
-    width = work.prompt / counts.read + work.tokens
-    if work.padded:
-        width, live = work.prompt + work.steps, 1.0
-    flops = counts.trained * live * (FORWARD_FLOPS * (1 + work.recompute) + BACKWARD_FLOPS)
-    return _compute_seconds((flops + FORWARD_FLOPS * counts.scored) * width, size, device)
 
 
 def sampling_seconds(draws: Draws, size: ModelSize, device: Device, *, vllm: bool = False) -> float:
@@ -374,7 +366,9 @@ def finished_workload(cell: Mapping[str, Any], result: Mapping[str, Any]) -> Wor
     counts = generation_counts(batch, grpo.get("beta", 0.0))
     counts = _with_draws(counts, ledger["rollouts"] / max(1, batch.rollouts))
     steps = timing.get("decode_steps", 0.0) / max(1, counts.generations)
-    groups = ledger["rollouts"] / batch.group_size - ledger.get("discarded", 0)
+    lost = ledger.get("discarded_rollouts", ledger.get("discarded", 0) * batch.group_size)
+    lost += ledger.get("refreshed_rollouts", 0)
+    groups = (ledger["rollouts"] - lost) / batch.group_size
     live = ledger.get("live", groups) / max(1, groups)
     drawn_by = result.get("versions", {}).get("rollouts")  # None: TRL did the whole update
     masked = cell.get("mask_dead_groups", False)
@@ -426,7 +420,8 @@ def _with_draws(counts: GenerationCounts, draws: float) -> GenerationCounts:
 def cell_workload(plan: Plan, cell: Cell, expected: Expected) -> Workload:
     """What a cell will compute if its completions are as expected."""
     counts = generation_counts(cell.batch, cell.grpo.get("beta", 0.0))
-    counts = _with_draws(counts, expected.draws)
+    refreshes = cell.refresh_rollouts / max(1, cell.rollouts)
+    counts = _with_draws(counts, expected.draws + refreshes)
     limit = int(cell.grpo["max_completion_length"])
     subset, pool = (
         lengths._replace(completions=np.minimum(lengths.completions, limit))
@@ -515,7 +510,12 @@ def memory_fit(
     """
     if not plan.experiment.resources.gpus:
         return {}
-    loads = _training_loads(plan)
+    tokens: dict[str, int] = {}  # estimated from the characters of the longest prompt
+    for dataset in {cell.probe.dataset.name for cell in plan.cells}:
+        pool = plan.pools[dataset]
+        longest = max(int(p.question_lengths.max(initial=0)) for p in (pool.train, pool.test))
+        tokens[dataset] = round(longest / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS)
+    loads = {c.cell_id: training_load(c, tokens[c.probe.dataset.name]) for c in plan.cells}
     measured: dict[tuple[str, str], list[float]] = {}
     for cell in plan.cells:
         if peak := results.get(cell.cell_id, {}).get("timing", {}).get("peak_gib"):
@@ -541,18 +541,6 @@ def memory_fit(
                 "asked": int(1 / cell.resources.gpus + 1e-9),
             }
     return fits
-
-
-def _training_loads(plan: Plan) -> dict[str, TrainingLoad]:
-    """Memory loads by cell_id; prompt tokens are estimated from the characters of the longest."""
-    tokens: dict[str, int] = {}
-    for dataset in {cell.probe.dataset.name for cell in plan.cells}:
-        pool = plan.pools[dataset]
-        longest = max(int(p.question_lengths.max(initial=0)) for p in (pool.train, pool.test))
-        tokens[dataset] = round(longest / CHARACTERS_PER_TOKEN + TEMPLATE_TOKENS)
-    return {
-        cell.cell_id: training_load(cell, tokens[cell.probe.dataset.name]) for cell in plan.cells
-    }
 
 
 def memory_lines(fits: Mapping[str, dict[str, Any]]) -> list[str]:

@@ -13,7 +13,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe_folder import ProbeFolder, WrongAnswers
 from orchestrator.storage.proof import canonical_hash
-from policies import reads_answers
+from policies import reads_answers, reads_questions
 
 
 def table_file(plan: Plan, spec: ProbeSpec, page: Path) -> Path:
@@ -53,10 +53,16 @@ class CellTables:
         """The table of the cell's own first K samples of each prompt.
 
         Its column `suspected` is filled with `answers`, and where the cell's subset depends on it.
+        A further column, `question`, is added where the subset depends on that.
         """
         answers |= reads_answers(build_policy(cell.rule))
         answers |= any(reads_answers(build_policy(rule)) for rule in cell.match)
-        return self.with_group(cell.probe, cell.batch.group_size, answers=answers)
+        table = self.with_group(cell.probe, cell.batch.group_size, answers=answers)
+        if reads_questions(build_policy(cell.rule)):
+            prompts = self._outcomes.prompts
+            questions = prompts.take(prompts.order).column("question")  # a file, if they are large
+            table = table.append_column("question", questions)
+        return table
 
     def with_group(self, spec: ProbeSpec, group_size: int, *, answers: bool = False) -> pa.Table:
         """The table of the first K samples of each prompt, K and the rest as in `spec`.

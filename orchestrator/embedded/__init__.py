@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-EMBEDDED = ("tiny", "tiny-arithmetic", "tiny-plus-minus")
+EMBEDDED = ("tiny", "tiny-arithmetic", "tiny-plus-minus", "tiny-guess")
 
 
 def embedded_path(name: str) -> Path:

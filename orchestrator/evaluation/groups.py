@@ -182,8 +182,17 @@ def learnable_pct(groups: pa.Table, discarded: pa.Table | None = None) -> float:
 
 
 def learnable_drawn_pct(groups: pa.Table, discarded: pa.Table) -> float:
-    """The same of all groups that were drawn, whether they were trained on or discarded."""
-    return learnable_pct(pa.concat_tables([groups, discarded]))
+    """The same of all groups that were drawn, whether they were trained on or discarded.
+
+    Rests of groups that were trained on in part do not count.
+    """
+    trained, drawn = (
+        [*zip(table["update"].to_pylist(), table["prompt_id"].to_pylist(), strict=True)]
+        for table in (groups, discarded)
+    )
+    known = {*trained}
+    whole = pa.array(np.array([place not in known for place in drawn], dtype=bool))
+    return learnable_pct(pa.concat_tables([groups, discarded.filter(whole)]))
 
 
 def training_metrics(
@@ -241,18 +250,25 @@ class GroupRecorder:
     """Collects the groups of a trial as they are marked; checkpoints keep its rows.
 
     Each group is counted once, when it is added: `tallies` by update, and `seen` groups by prompt,
-    of the groups trained on (`rows`). `discarded` holds those that an online policy drew and did
-    not train on, with `discarded_tallies`; it is None for a policy that discards none.
+    of the groups trained on (`rows`), and how many have which of the `sizes`. `discarded` holds
+    those that an online policy drew and did not train on, with `discarded_tallies`; it is None for
+    a policy that discards none. Where an update trains on a part of a group, the rest is among the
+    discarded: its completions and tokens count, and it is no group of its own. `refreshed` holds
+    the prompts that were probed again before an update, all counted in `refreshed_tally`; it is
+    None without refreshes.
     """
 
     def __init__(
         self,
         rows: list[dict[str, Any]] | None = None,
         discarded: list[dict[str, Any]] | None = None,
+        refreshed: list[dict[str, Any]] | None = None,
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self.tallies: dict[int, Tally] = {}
         self.seen: Counter[str] = Counter()
+        self.sizes: Counter[int] = Counter()
+        self._trained: set[tuple[int, str]] = set()  # update and prompt_id
         self.discarded: list[dict[str, Any]] | None = None if discarded is None else []
         self.discarded_tallies: dict[int, Tally] = {}
         # update -> name of a component -> its sum and number of values, of groups trained on
@@ -265,10 +281,16 @@ class GroupRecorder:
             self._keep(row)
         for row in discarded or []:
             self._discard(row)
+        self.refreshed: list[dict[str, Any]] | None = None if refreshed is None else []
+        self.refreshed_tally = Tally()
+        for row in refreshed or []:
+            self._refresh(row)
 
     def _keep(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
         self.seen[row["prompt_id"]] += 1
+        self.sizes[len(row["outcomes"])] += 1
+        self._trained.add((row["update"], row["prompt_id"]))
         before = self.tallies.get(row["update"], Tally())
         self.tallies[row["update"]] = total([before, tally(row)])
         self._forget_sums(row["update"])
@@ -281,9 +303,20 @@ class GroupRecorder:
         assert self.discarded is not None, "this policy discards no groups"
         self.discarded.append(row)
         self.tallies.setdefault(row["update"], Tally())
-        before = self.discarded_tallies.get(row["update"], Tally())
-        self.discarded_tallies[row["update"]] = total([before, tally(row)])
+        before, own = self.discarded_tallies.get(row["update"], Tally()), tally(row)
+        if (row["update"], row["prompt_id"]) in self._trained:  # no group of its own
+            own = Tally(
+                rollouts=own.rollouts,
+                generated_tokens=own.generated_tokens,
+                truncated_tokens=own.truncated_tokens,
+            )
+        self.discarded_tallies[row["update"]] = total([before, own])
         self._forget_sums(row["update"])
+
+    def _refresh(self, row: dict[str, Any]) -> None:
+        assert self.refreshed is not None, "this cell refreshes nothing"
+        self.refreshed.append(row)
+        self.refreshed_tally = total([self.refreshed_tally, tally(row)])
 
     def _forget_sums(self, update: int) -> None:
         """An update has another group: the sums are no longer right from it on."""
@@ -299,6 +332,7 @@ class GroupRecorder:
         group_size: int,
         *,
         discarded: bool = False,
+        refreshed: bool = False,
     ) -> None:
         """Record some groups: completions in order, each prompt's group contiguous.
 
@@ -323,7 +357,7 @@ class GroupRecorder:
                 "components": [(n, [c["components"][n] for c in group]) for n in names],
                 "episodes": [c["episode"] for c in group] if group[0].get("episode") else None,
             }
-            (self._discard if discarded else self._keep)(row)
+            (self._refresh if refreshed else self._discard if discarded else self._keep)(row)
 
     def table(self) -> pa.Table:
         """All groups so far that were trained on."""
@@ -334,6 +368,12 @@ class GroupRecorder:
         if self.discarded is None:
             return None
         return pa.Table.from_pylist(self.discarded, schema=GROUPS)
+
+    def refreshed_table(self) -> pa.Table | None:
+        """All prompts probed again so far, with the update before which; None without refreshes."""
+        if self.refreshed is None:
+            return None
+        return pa.Table.from_pylist(self.refreshed, schema=GROUPS)
 
     def metrics(self, update: int) -> dict[str, float]:
         """The `training_metrics` of this update, from sums that are kept: cheap at every update."""

@@ -148,7 +148,20 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
     """
     # `info` is an object or JSON text in verifiers' data sets.
     rows = [PlacedRow(place, {**json_object(row.get("info")), **row}) for place, row in rows]
-    columns = _named(layout, hints, rows)
+    columns = LAYOUTS[layout]
+    for kind, name in hints.columns.items():
+        if all(cell(row, name) is None for _, row in rows):
+            known = ", ".join(dict.fromkeys(str(key) for _, row in rows for key in row))
+            option = f"--{kind.replace('_', '-')}"
+            raise TaskError(f"{option} {name}: no row has a value there; columns are: {known}")
+        if kind != "prompt_id":
+            columns = columns._replace(**{kind: (name,)})
+    if hints.completions is None:
+        # What is named as the question or the answer is not also the model's completion.
+        used = {hints.question, hints.answer}
+        columns = columns._replace(
+            completions=tuple(name for name in columns.completions if name not in used)
+        )
     if any(_first(row, columns.completions) is not None for _, row in rows):
         return [
             record
@@ -158,25 +171,6 @@ def read_columns(rows: Sequence[PlacedRow], layout: str, hints: Hints, notes: No
     rate = rate_column((name for _, row in rows for name in row), hints)
     pairs = _questions(rows, columns, hints, notes)
     return [rate_record(row, source, rate, hints.samples) for row, source in pairs]
-
-
-def _named(layout: str, hints: Hints, rows: Sequence[PlacedRow]) -> Columns:
-    """The layout's columns, replaced by those that the user names, which have to be there."""
-    columns = LAYOUTS[layout]
-    for kind, name in hints.columns.items():
-        if all(cell(row, name) is None for _, row in rows):
-            known = ", ".join(dict.fromkeys(str(key) for _, row in rows for key in row))
-            option = f"--{kind.replace('_', '-')}"
-            raise TaskError(f"{option} {name}: no row has a value there; columns are: {known}")
-        if kind != "prompt_id":
-            columns = columns._replace(**{kind: (name,)})
-    if hints.completions is None and columns.completions:
-        # What is named as the question or the answer is not also the model's completion.
-        used = {hints.question, hints.answer}
-        columns = columns._replace(
-            completions=tuple(c for c in columns.completions if c not in used)
-        )
-    return columns
 
 
 def _questions(

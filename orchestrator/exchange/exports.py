@@ -54,88 +54,58 @@ PRIME_RL = pa.schema(
 Row = dict[str, Any]
 
 
-class ExportedPrompt(NamedTuple):
-    """One chosen prompt, its chat messages, and its row of the subset."""
-
-    prompt: Prompt
-    messages: list[dict[str, str]]
-    rank: int
-    pass_rate: float | None
-    why: str | None
-
-    def common(self) -> Row:
-        """The fields of every layout."""
-        prompt = self.prompt
-        return {
-            "prompt_id": prompt.prompt_id,
-            "answer": prompt.answer,
-            "tier": prompt.tier,
-            "pass_rate": self.pass_rate,
-            "rank": self.rank,
-        }
-
-
 class Layout(NamedTuple):
-    """A trainer's columns, the file types that it reads, and how a row is built."""
+    """A trainer's columns, and the file types that it reads."""
 
     schema: pa.Schema
     suffixes: tuple[str, ...]
-    row: Callable[[ExportedPrompt, str], Row]
-
-
-def _jsonl(item: ExportedPrompt, task: str) -> Row:
-    own = {"question": item.prompt.question, "messages": item.messages, "why": item.why}
-    return {**item.common(), **own}
-
-
-def _trl(item: ExportedPrompt, task: str) -> Row:
-    """TRL's conversational prompt-only format: GRPOTrainer passes other columns to rewards."""
-    return {"prompt": item.messages, **item.common()}
-
-
-def _verifiers(item: ExportedPrompt, task: str) -> Row:
-    """`info` as JSON text, which its documentation prefers and its environments parse."""
-    info = {**item.common(), "question": item.prompt.question}
-    return {
-        "prompt": item.messages,
-        "answer": item.prompt.answer,
-        "info": json.dumps(info, ensure_ascii=False),
-    }
-
-
-def _verl(item: ExportedPrompt, task: str) -> Row:
-    """As in verl's examples. `data_source` deliberately names no built-in reward of verl: set
-    `custom_reward_function`, so that answers are read in the form this task asks for."""
-    extra = {"index": item.rank, "split": "train", **item.common()}
-    return {
-        "data_source": f"decile/{task}",
-        "prompt": item.messages,
-        "ability": task,
-        "reward_model": {"style": "rule", "ground_truth": item.prompt.answer},
-        "extra_info": {**extra, "question": item.prompt.question},
-    }
-
-
-def _openrlhf(item: ExportedPrompt, task: str) -> Row:
-    """With its options --input_key input --label_key label --apply_chat_template, which takes chat
-    messages. `datasource` reaches the reward function; no built-in reward has that name."""
-    label = {"datasource": f"decile/{task}", "label": item.prompt.answer}
-    return {**label, "input": item.messages, **item.common()}
-
-
-def _prime_rl(item: ExportedPrompt, task: str) -> Row:
-    """The rows of a verifiers environment, as prime-rl reads them, with its own ids."""
-    return {"example_id": item.rank, "task": f"decile/{task}", **_verifiers(item, task)}
 
 
 LAYOUTS: Mapping[str, Layout] = {
-    "jsonl": Layout(JSONL, (".jsonl",), _jsonl),
-    "trl": Layout(TRL, (".jsonl", ".parquet"), _trl),
-    "verl": Layout(VERL, (".parquet",), _verl),
-    "verifiers": Layout(VERIFIERS, (".jsonl", ".parquet"), _verifiers),
-    "openrlhf": Layout(OPENRLHF, (".jsonl", ".parquet"), _openrlhf),
-    "prime-rl": Layout(PRIME_RL, (".jsonl", ".parquet"), _prime_rl),
+    "jsonl": Layout(JSONL, (".jsonl",)),
+    "trl": Layout(TRL, (".jsonl", ".parquet")),
+    "verl": Layout(VERL, (".parquet",)),
+    "verifiers": Layout(VERIFIERS, (".jsonl", ".parquet")),
+    "openrlhf": Layout(OPENRLHF, (".jsonl", ".parquet")),
+    "prime-rl": Layout(PRIME_RL, (".jsonl", ".parquet")),
 }
+
+
+def _row(layout: str, prompt: Prompt, chosen: Row, task: Task) -> Row:
+    """A prompt in a layout; `chosen` is its row of the subset."""
+    question, answer, messages = prompt.question, prompt.answer, task.messages(prompt.question)
+    rank, name = chosen["rank"], f"decile/{task.name}"
+    common = {
+        "prompt_id": prompt.prompt_id,
+        "answer": answer,
+        "tier": prompt.tier,
+        "pass_rate": chosen["pass_rate"],
+        "rank": rank,
+    }
+    if layout == "jsonl":
+        return {**common, "question": question, "messages": messages, "why": chosen.get("why")}
+    if layout == "trl":
+        # Its conversational prompt-only format: GRPOTrainer passes other columns to rewards.
+        return {"prompt": messages, **common}
+    if layout == "verl":
+        # As in verl's examples. `data_source` deliberately names no built-in reward of verl: set
+        # `custom_reward_function`, so that answers are read in the form this task asks for.
+        return {
+            "data_source": name,
+            "prompt": messages,
+            "ability": task.name,
+            "reward_model": {"style": "rule", "ground_truth": answer},
+            "extra_info": {"index": rank, "split": "train", **common, "question": question},
+        }
+    if layout == "openrlhf":
+        # With its options --input_key input --label_key label --apply_chat_template, which takes
+        # chat messages. `datasource` reaches the reward function; no built-in reward has that name.
+        return {"datasource": name, "label": answer, "input": messages, **common}
+    # `info` as JSON text, which the documentation of verifiers prefers and its environments parse.
+    info = json.dumps({**common, "question": question}, ensure_ascii=False)
+    row = {"prompt": messages, "answer": answer, "info": info}
+    # prime-rl reads the rows of a verifiers environment, with ids of its own.
+    return row if layout == "verifiers" else {"example_id": rank, "task": name, **row}
 
 
 def export_layout(name: str, out: str | Path) -> Layout:
@@ -186,7 +156,14 @@ def export_subset(
         **file,
         **(provenance or {}),
     }
-    data = _bytes(table, origin, out)
+    if out.name.endswith(".jsonl"):
+        lines = (json.dumps(row, ensure_ascii=False) for row in table.to_pylist())
+        data = "".join(f"{line}\n" for line in lines).encode()
+    else:
+        sink = pa.BufferOutputStream()
+        table = table.replace_schema_metadata({"decile": json.dumps(origin, sort_keys=True)})
+        pq.write_table(table, sink, compression="zstd")
+        data = bytes(sink.getvalue())
     origin["sha256"] = hashlib.sha256(data).hexdigest()
     store = Store(str(out.parent))
     # The provenance first, so that no exported file is ever without one.
@@ -202,9 +179,17 @@ def exported_table(
     subset: pa.Table, prompts: Iterable[Prompt], task: Task, layout: str
 ) -> pa.Table:
     """The rows of `export_subset` in a layout. Raises TaskError."""
-    shape = LAYOUTS[layout]
-    exported = _exported_prompts(subset, prompts, task)
-    return pa.Table.from_pylist([shape.row(item, task.name) for item in exported], shape.schema)
+    by_id = {prompt.prompt_id: prompt for prompt in prompts}
+    rows = sorted(subset.to_pylist(), key=lambda row: row["rank"])
+    if missing := [row["prompt_id"] for row in rows if row["prompt_id"] not in by_id]:
+        more = ", …" if len(missing) > IDS_SHOWN else ""
+        raise TaskError(
+            f"{len(missing):,} of {len(rows):,} prompts of the subset are not in the data of task "
+            f"{task.name} ({', '.join(missing[:IDS_SHOWN])}{more}): give the task the options that "
+            "it was probed with, or the import that holds the texts"
+        )
+    exported = [_row(layout, by_id[row["prompt_id"]], row, task) for row in rows]
+    return pa.Table.from_pylist(exported, LAYOUTS[layout].schema)
 
 
 def read_subset_file(file: str | Path) -> pa.Table:
@@ -253,34 +238,3 @@ def _parquet(file: str | Path) -> pa.Table:
         raise TaskError(
             f"{file} is not Parquet ({error}): write a file of decile select or import"
         ) from error
-
-
-def _exported_prompts(
-    subset: pa.Table, prompts: Iterable[Prompt], task: Task
-) -> list[ExportedPrompt]:
-    by_id = {prompt.prompt_id: prompt for prompt in prompts}
-    rows = sorted(subset.to_pylist(), key=lambda row: row["rank"])
-    if missing := [row["prompt_id"] for row in rows if row["prompt_id"] not in by_id]:
-        more = ", …" if len(missing) > IDS_SHOWN else ""
-        raise TaskError(
-            f"{len(missing):,} of {len(rows):,} prompts of the subset are not in the data of task "
-            f"{task.name} ({', '.join(missing[:IDS_SHOWN])}{more}): give the task the options that "
-            "it was probed with, or the import that holds the texts"
-        )
-    return [
-        ExportedPrompt(
-            prompt, task.messages(prompt.question), row["rank"], row["pass_rate"], row.get("why")
-        )
-        for row in rows
-        for prompt in [by_id[row["prompt_id"]]]
-    ]
-
-
-def _bytes(table: pa.Table, origin: Mapping[str, Any], out: Path) -> bytes:
-    if out.name.endswith(".jsonl"):
-        lines = (json.dumps(row, ensure_ascii=False) for row in table.to_pylist())
-        return "".join(f"{line}\n" for line in lines).encode()
-    sink = pa.BufferOutputStream()
-    table = table.replace_schema_metadata({"decile": json.dumps(origin, sort_keys=True)})
-    pq.write_table(table, sink, compression="zstd")
-    return bytes(sink.getvalue())

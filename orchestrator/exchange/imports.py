@@ -163,8 +163,22 @@ def samples_table(
 ) -> pa.Table:
     """One row per completion (SAMPLES), numbered per prompt as in the file, or in its order."""
     if not matcher.has_pool:
-        _check_one_answer(records)
-        _check_columns(task)
+        first: dict[str, SourceQuestion] = {}
+        for source in (record.source for record in records):
+            other = first.setdefault(source.question, source)
+            if other.answer != source.answer:  # most often the column holds the model's answers
+                raise TaskError(
+                    f"{source.place} gives the answer {source.answer[:40]!r} to the question of "
+                    f"{other.place}, which gives {other.answer[:40]!r}: write the correct answer "
+                    "in both (the column answer must not hold the model's answers)"
+                )
+        function = task.function if isinstance(task, QuestionFile) else None
+        if function and (needed := function.needed_columns([task.answer_name])):
+            raise TaskError(
+                f"reward function {function.reference!r} needs {', '.join(needed)}, which an "
+                "import does not read: write --pool, and --option path=FILE, for the columns of "
+                "the task's own file"
+            )
     prompts = [matcher[record.source] for record in records]
     numbers = _sample_numbers(records, prompts)
     completions = [record.completion for record in records]
@@ -200,31 +214,6 @@ def uneven_difficulty(samples: pa.Table, matcher: PromptMatcher, notes: Notes) -
         "of completions"
     )
     return difficulty(samples, {name: prompt.tier for name, prompt in matcher.prompts.items()})
-
-
-def _check_columns(task: Task) -> None:
-    """Raise TaskError where the marker is a function of columns, which an import does not read."""
-    function = task.function if isinstance(task, QuestionFile) else None
-    if function and (needed := function.needed_columns([task.answer_name])):
-        raise TaskError(
-            f"reward function {function.reference!r} needs {', '.join(needed)}, which an import "
-            "does not read: write --pool, and --option path=FILE, for the columns of the task's "
-            "own file"
-        )
-
-
-def _check_one_answer(records: Sequence[CompletionRecord]) -> None:
-    """Refuse two answers to one question: most often that column holds the model's answers."""
-    first: dict[str, CompletionRecord] = {}
-    for record in records:
-        source = record.source
-        other = first.setdefault(source.question, record).source
-        if other.answer != source.answer:
-            raise TaskError(
-                f"{source.place} gives the answer {source.answer[:40]!r} to the question "
-                f"of {other.place}, which gives {other.answer[:40]!r}: write the correct answer in "
-                "both (the column answer must not hold the model's answers)"
-            )
 
 
 def _sample_numbers(records: Sequence[CompletionRecord], prompts: Sequence[Prompt]) -> list[int]:
@@ -269,7 +258,10 @@ def _compare_graders(
 def difficulty_table(
     records: Sequence[SolveRateRecord], matcher: PromptMatcher, notes: Notes
 ) -> pa.Table | None:
-    """One row per prompt, sorted by id; None where no record has a rate."""
+    """One row per prompt, sorted by id; None where no record has a rate.
+
+    It has the columns of DIFFICULTY that are known: a policy that needs another one reports it.
+    """
     if all(record.rate is None for record in records):
         notes.add("no solve rates: a pool of prompts only, to probe before a policy can choose")
         return None
@@ -284,15 +276,11 @@ def difficulty_table(
         if source.question and answers.setdefault(source.question, source.answer) != source.answer:
             notes.count("questions are repeated with another answer; both are kept", source.place)
     notes.add(RATES_ONLY)
-    return _known_columns(dict(sorted(first.items())), matcher)
-
-
-def _known_columns(records: dict[str, SolveRateRecord], matcher: PromptMatcher) -> pa.Table:
-    """The columns of DIFFICULTY that are known; a policy that needs another one reports it."""
-    rows = list(records.values())
+    names = sorted(first)
+    rows = [first[name] for name in names]
     columns: dict[str, Any] = {
-        "prompt_id": list(records),
-        "tier": [matcher.prompts[name].tier for name in records],
+        "prompt_id": names,
+        "tier": [matcher.prompts[name].tier for name in names],
         "pass_rate": [row.rate for row in rows],
         "n": [row.n for row in rows],
         "successes": [row.successes for row in rows],

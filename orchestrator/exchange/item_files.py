@@ -176,6 +176,14 @@ def share(value: Any, place: str, name: str) -> float | None:
     return float(value)
 
 
+def _score(file: Path, place: str, row: Row, name: str) -> float | None:
+    """The score in a row of a file."""
+    try:
+        return share(row.get(name), place, name)
+    except TaskError as error:
+        raise located(file, error) from error
+
+
 def _text(value: Any, row: Row = MappingProxyType({})) -> str:
     """A question's or an answer's text, the same for the same content."""
     if is_chat(value):
@@ -237,13 +245,10 @@ def _inspect(
     if not rows:
         raise UserError(f"{file} holds no samples: write a log with samples")
     metric = _chosen(file, (n for each in values for n in each), columns.metric, "scorers")
-    try:
-        rows = [
-            row._replace(score=share(each.get(metric), row.place, metric))
-            for row, each in zip(rows, values, strict=True)
-        ]
-    except TaskError as error:
-        raise located(file, error) from error
+    rows = [
+        row._replace(score=_score(file, row.place, each, metric))
+        for row, each in zip(rows, values, strict=True)
+    ]
     about = {name: str(nested(header, "eval").get(name, "")) for name in ("task", "model")}
     return ResultFile(str(file), "Inspect", digest, metric, rows, about)
 
@@ -271,10 +276,7 @@ def _lm_eval(
         question = _text(named)
         item = question if columns.item == BY_TEXT else _text(row.get("doc_id"))
         data = (question, json_text(document.get("choices") or []), _text(row.get("target")))
-        try:
-            score = share(row.get(metric), place, metric)
-        except TaskError as error:
-            raise located(file, error) from error
+        score = _score(file, place, row, metric)
         read.append(ItemRow(place, item, score, question=question, data=data))
     task = _LM_EVAL.fullmatch(file.name)
     about = {"task": task[1]} if task else {}
@@ -294,10 +296,7 @@ def _verl(file: Path, rows: Sequence[PlacedRow], digest: str, columns: ItemColum
         if not isinstance(prompt, str):
             raise located(file, TaskError(f"{place}: input is {prompt!r:.60}: expected a text"))
         question = decoded_question(prompt, place, Notes()).strip()
-        try:
-            score = share(row.get(metric), place, metric)
-        except TaskError as error:
-            raise located(file, error) from error
+        score = _score(file, place, row, metric)
         sample = str(seen[question])
         seen[question] += 1
         data = (question, _text(row.get("gts")))

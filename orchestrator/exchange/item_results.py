@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -49,12 +49,24 @@ def compare_items(
     """
     if len(arms) < 2:
         raise UserError("a comparison needs two arms or more: write A B, or NAME=FILES NAME=FILES")
-    files = {name: _read(name, sources, columns) for name, sources in arms.items()}
+    files: dict[str, list[ResultFile]] = {}
+    for name, sources in arms.items():
+        files[name] = [
+            read_results(file, columns)
+            for source in sources
+            for file in ([source] if isinstance(source, pa.Table) else files_of(str(source)))
+        ]
+        if not files[name]:
+            raise UserError(f"arm {name} has no files: write a file, a folder or a glob")
     _check_copies(files)
     for name, own in files.items():
         _check_mixed(name, own, models_are_seeds)
     texts = _check_data(files, columns)
-    notes = [*_metric_notes(files)]
+    notes = []
+    metrics = {name: own[0].metric for name, own in files.items()}
+    if len(set(metrics.values())) > 1 and len({own[0].format for own in files.values()}) == 1:
+        shown = ", ".join(f"{name} {metric}" for name, metric in metrics.items())
+        notes.append(f"arms are scored by different metrics: {shown}")
     read = []
     for name, own in files.items():
         runs, ordered = _runs(name, own)
@@ -91,17 +103,6 @@ def parse_arms(arguments: Sequence[str]) -> dict[str, list[Source]]:
             raise UserError(f"{argument}: an arm {name} is there already: write OTHER={path}")
         arms.setdefault(name, []).append(path)
     return arms
-
-
-def _read(name: str, sources: Sequence[Source], columns: ItemColumns) -> list[ResultFile]:
-    read = [
-        read_results(file, columns)
-        for source in sources
-        for file in ([source] if isinstance(source, pa.Table) else files_of(str(source)))
-    ]
-    if not read:
-        raise UserError(f"arm {name} has no files: write a file, a folder or a glob")
-    return read
 
 
 def _check_copies(files: Mapping[str, Sequence[ResultFile]]) -> None:
@@ -174,14 +175,6 @@ def _check_data(files: Mapping[str, Sequence[ResultFile]], columns: ItemColumns)
     return texts
 
 
-def _metric_notes(files: Mapping[str, Sequence[ResultFile]]) -> Iterator[str]:
-    metrics = {name: own[0].metric for name, own in files.items()}
-    formats = {own[0].format for own in files.values()}
-    if len(set(metrics.values())) > 1 and len(formats) == 1:
-        shown = ", ".join(f"{name} {metric}" for name, metric in metrics.items())
-        yield f"arms are scored by different metrics: {shown}"
-
-
 def _runs(name: str, files: Sequence[ResultFile]) -> tuple[tuple[ArmRun, ...], bool]:
     """The runs of an arm by seed, and whether seeds are only numbers of files.
 
@@ -217,17 +210,14 @@ def _runs(name: str, files: Sequence[ResultFile]) -> tuple[tuple[ArmRun, ...], b
             item_file = ItemFile(file.path, file.format, file.sha256)
             if item_file not in origin.setdefault(seed, []):
                 origin[seed].append(item_file)
-    runs = [
-        ArmRun(seed, {item: _rated(samples.values()) for item, samples in items.items()}, tuple(f))
-        for (seed, items), f in ((each, origin[each[0]]) for each in sorted(parts.items()))
-    ]
+    runs = []
+    for seed, items in sorted(parts.items()):
+        scores = {}
+        for item, samples in items.items():
+            scored = [row.score for row, _ in samples.values() if row.score is not None]
+            scores[item] = Rated(len(scored), sum(scored), len(samples) - len(scored))
+        runs.append(ArmRun(seed, scores, tuple(origin[seed])))
     return tuple(runs), ordered and len(files) > 1 and stated == {False}
-
-
-def _rated(samples: Iterable[tuple[ItemRow, ResultFile]]) -> Rated:
-    scores = [row.score for row, _ in samples]
-    scored = [score for score in scores if score is not None]
-    return Rated(len(scored), sum(scored), len(scores) - len(scored))
 
 
 def _check_shared(arms: Sequence[Arm], texts: Mapping[str, str], columns: ItemColumns) -> None:

@@ -4,8 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
-from itertools import islice
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -57,10 +56,16 @@ def mark_file(
     if not rows:
         raise TaskError(f"{source} holds no completions: write one row per prompt")
     processes = processes or usable_cpus()
-    if is_shipped(marker) and not _calls_function(marker):
-        marked = _mark_all(task, dict(options), rows, processes)
-    else:  # its marker has processes of its own
+    chunks = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
+    if not is_shipped(marker) or _calls_function(marker):  # its marker has processes of its own
         marked = mark_rows(marker, rows, processes)
+    elif len(chunks) == 1 or processes == 1:
+        marked = [row for chunk in chunks for row in mark_rows(marker, chunk)]
+    else:
+        # Spawned, not forked: a fork would copy locks held by threads that it does not copy.
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            parts = pool.map(partial(mark_rows, marker), chunks)
+            marked = [row for part in parts for row in part]
     store = Store(str(target.parent))
     if target.name.endswith(".parquet"):
         store.write_table(pa.Table.from_pylist(marked, schema=OUTPUT), target.name)
@@ -116,21 +121,6 @@ def _calls_function(task: Task) -> TypeGuard[QuestionFile]:
     return isinstance(task, QuestionFile) and task.function is not None
 
 
-def _mark_all(task: str, options: dict[str, Any], rows: list[Row], processes: int) -> list[Row]:
-    remaining = iter(rows)
-    chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
-    if len(rows) <= CHUNK or processes == 1:
-        return [row for chunk in chunks for row in _mark_chunk(task, options, chunk)]
-    # Spawned, not forked: a fork would copy locks held by threads that it does not copy.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        calls = [pool.submit(_mark_chunk, task, options, chunk) for chunk in chunks]
-        return [row for call in calls for row in call.result()]
-
-
-def _mark_chunk(task: str, options: dict[str, Any], rows: Sequence[Row]) -> list[Row]:
-    return mark_rows(_task(task, json.dumps(options, sort_keys=True)), rows)
-
-
 def mark_rows(task: Task, rows: Sequence[Row], processes: int = 0) -> list[Row]:
     """The rows with their marks (schema OUTPUT)."""
     completions = [
@@ -146,8 +136,3 @@ def mark_rows(task: Task, rows: Sequence[Row], processes: int = 0) -> list[Row]:
         }
         for row, mark in zip(rows, marks, strict=True)
     ]
-
-
-@cache
-def _task(name: str, options: str) -> Task:
-    return get_task(name, **json.loads(options))

@@ -144,7 +144,17 @@ def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
     """
     records = []
     for place, row in rows:
-        question = _question(row, place, notes)
+        messages, question = row.get("messages"), row.get("input")
+        if is_chat(messages):
+            chat = read_chat(messages)
+            count_dropped(chat.system, chat.turns, place, notes)
+            if row.get("choices"):
+                notes.count("questions with choices are read as the solver worded them", place)
+                users = (m.get("content") for m in messages if m.get("role") == "user")
+                question = message_text(next(users, ""))
+        if is_chat(question):
+            question = read_chat(question).question
+        question = attached(question, row) if isinstance(question, str) else question
         answer = first_answer(row.get("target"), place, notes)
         source = source_question({}, place, question, answer, notes)
         if source is None:
@@ -154,9 +164,7 @@ def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
         failed = bool(row.get("error")) or not choice
         cut = choice.get("stop_reason") in CUT
         tokens = valid_count(nested(row, "output", "usage").get("output_tokens"))
-        completion = Completion(
-            text, tokens or 0, "error" if failed else "length" if cut else "stop"
-        )
+        completion = Completion(text, tokens or 0, _finish(failed, cut))
         # What the only scorer decided, where that is correct or incorrect.
         scores = [score.get("value") for score in objects([*nested(row, "scores").values()])]
         value = scores[0] if len(scores) == 1 and not failed else None
@@ -165,17 +173,8 @@ def read_inspect(rows: Sequence[PlacedRow], hints: Hints, notes: Notes) -> list[
     return records
 
 
-def _question(row: Row, place: str, notes: Notes) -> Any:
-    prompt, messages = row.get("input"), row.get("messages")
-    if is_chat(messages):
-        chat = read_chat(messages)
-        count_dropped(chat.system, chat.turns, place, notes)
-        if row.get("choices"):
-            notes.count("questions with choices are read as the solver worded them", place)
-            users = (m.get("content") for m in messages if m.get("role") == "user")
-            return attached(message_text(next(users, "")), row)
-    question = read_chat(prompt).question if is_chat(prompt) else prompt
-    return attached(question, row) if isinstance(question, str) else question
+def _finish(failed: object, truncated: object) -> Finish:
+    return "error" if failed else "length" if truncated else "stop"
 
 
 def attached(text: str, row: Row) -> str:
@@ -241,13 +240,8 @@ def _prompt(row: Row) -> str | None:
     `arguments` holds gen_args_0: {arg_0: prompt, arg_1: settings}, or (until 0.4.3) lists of them.
     """
     arguments: Any = row.get("arguments")
-    first = (
-        next(iter(arguments.values()), None)
-        if isinstance(arguments, Mapping)
-        else (arguments or [None])[0]
-        if isinstance(arguments, list)
-        else None
-    )
+    requests = [*arguments.values()] if isinstance(arguments, Mapping) else arguments
+    first = requests[0] if isinstance(requests, list) and requests else None
     values = list(first.values()) if isinstance(first, Mapping) else first
     if not isinstance(values, list) or len(values) < 2 or not isinstance(values[1], Mapping):
         return None
@@ -276,12 +270,13 @@ def read_rllm(
     if not isinstance(items, list) or not all(isinstance(i, dict) and "idx" in i for i in items):
         raise TaskError('invalid items: write a list of {"idx": …, "is_correct": …}')
     # Older runs write NAME.json next to the folder NAME.
-    folders = (file.parent / "episodes", file.parent / file.stem / "episodes")
-    episodes = next(filter(None, map(_episode_files, folders)), None)
-    if episodes:
-        return _completions(
-            items, parse_count(content.get("attempts"), "results", "attempts") or 1, episodes, notes
-        )
+    for folder in (file.parent / "episodes", file.parent / file.stem / "episodes"):
+        files = sorted(folder.glob("episode_*.json"))
+        numbers = (file.name.split("_")[1].removesuffix(".json") for file in files)
+        numbered = zip(numbers, files, strict=True)
+        if episodes := {int(number): file for number, file in numbered if number.isdigit()}:
+            attempts = parse_count(content.get("attempts"), "results", "attempts") or 1
+            return _completions(items, attempts, episodes, notes)
     notes.add("no episodes/ next to results.json: prompts are identified by rLLM's task ids only")
     groups: dict[str, list[Row]] = {}
     for item in items:
@@ -309,7 +304,13 @@ def _completions(
         if index not in episodes:
             notes.count("items dropped: no episode was saved", place)
             continue
-        episode = _read_episode(episodes[index])
+        file = episodes[index]
+        try:
+            episode = parse_json(file.read_bytes(), str(file))
+        except OSError as error:
+            raise TaskError(f"{file} cannot be read: {error}") from error
+        if not isinstance(episode, dict):
+            raise TaskError(f"{file} is not an episode: write one JSON object")
         task = nested(episode, "task")
         row = nested(task, "metadata") or task
         answer = next((row[name] for name in ANSWERS if row.get(name) is not None), None)
@@ -318,22 +319,21 @@ def _completions(
         if source is None:
             continue
         reason = item.get("termination_reason") or episode.get("termination_reason")
-        finish: Finish = (
-            "error" if item.get("error") else "length" if reason in RLLM_LIMITS else "stop"
+        finish = _finish(item.get("error"), reason in RLLM_LIMITS)
+        # The model's last message: of the last step's chat, or the step's or the run's output.
+        trajectory: Row = next(iter(objects(episode.get("trajectories"))), {})
+        step: Row = next(reversed(objects(trajectory.get("steps"))), {})
+        replies = (
+            last_message(step.get("chat_completions"), "assistant"),
+            step.get("model_response"),
+            step.get("output"),
+            trajectory.get("output"),
         )
-        completion = Completion(_reply(episode), 0, finish)
+        text = next((reply for reply in replies if isinstance(reply, str) and reply), "")
+        completion = Completion(text, 0, finish)
         correct = bool(item.get("is_correct"))
         records.append(CompletionRecord(source, completion, correct=correct))
     return records
-
-
-def _reply(episode: Row) -> str:
-    """The model's last message: from the last step's chat, or the step's or the run's output."""
-    trajectory: Row = next(iter(objects(episode.get("trajectories"))), {})
-    step: Row = next(reversed(objects(trajectory.get("steps"))), {})
-    message = last_message(step.get("chat_completions"), "assistant")
-    outputs = (message, step.get("model_response"), step.get("output"), trajectory.get("output"))
-    return next((text for text in outputs if isinstance(text, str) and text), "")
 
 
 def _index(item: Row, place: str) -> int:
@@ -341,26 +341,6 @@ def _index(item: Row, place: str) -> int:
     if index is None:
         raise TaskError(f"{place}: idx is null: write the task's number")
     return index
-
-
-def _episode_files(folder: Path) -> dict[int, Path]:
-    """Files by the number in their name."""
-    numbered = {}
-    for file in sorted(folder.glob("episode_*.json")):
-        number = file.name.split("_")[1].removesuffix(".json")
-        if number.isdigit():
-            numbered[int(number)] = file
-    return numbered
-
-
-def _read_episode(file: Path) -> Row:
-    try:
-        content = parse_json(file.read_bytes(), str(file))
-    except OSError as error:
-        raise TaskError(f"{file} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise TaskError(f"{file} is not an episode: write one JSON object")
-    return content
 
 
 VERIFIERS_LIMITS = {"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens"}
@@ -396,9 +376,7 @@ def _read_v0(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
         return None
     tokens = valid_count(nested(row, "token_usage").get("output_tokens"))
     text = last_message(row.get("completion"), "assistant")
-    finish: Finish = (
-        "error" if row.get("error") else "length" if row.get("is_truncated") else "stop"
-    )
+    finish = _finish(row.get("error"), row.get("is_truncated"))
     return _record(source, text, tokens, finish, row.get("reward"))
 
 
@@ -414,10 +392,7 @@ def _read_v1(row: Row, place: str, notes: Notes) -> CompletionRecord | None:
         return None
     if not traces:  # the run failed before any model was called
         return _record(source, "", None, "error", None)
-    return _read_trace(traces[0], source)
-
-
-def _read_trace(trace: Row, source: SourceQuestion) -> CompletionRecord:
+    trace = traces[0]
     # Early v1 has no `sampled`; its only assistant messages are the model's.
     nodes = [
         node
@@ -443,8 +418,7 @@ def _read_trace(trace: Row, source: SourceQuestion) -> CompletionRecord:
     ]
     numbers = all(isinstance(number, int | float) for pair in weighted for number in pair)
     reward = sum(map(prod, weighted)) if weighted and numbers else None
-    finish: Finish = "error" if failed else "length" if truncated else "stop"
-    return _record(source, reply, tokens, finish, reward)
+    return _record(source, reply, tokens, _finish(failed, truncated), reward)
 
 
 def _record(

@@ -201,7 +201,8 @@ class _Estimator:
         if key not in self._live:  # what the base model would have on the whole pool
             self._live[key] = live_share(folder.codes, group_size)
         # What is drawn again until it is live is trained on as live groups.
-        expected = Expected(lengths, pool, test, self._live[key] if draws == 1 else 1.0, draws)
+        live = self._live[key] if draws == 1 else 1.0
+        expected = Expected(lengths, pool, test, live, draws * cell.times_drawn)
         work = cell_workload(self.plan, cell, expected)
         return nominal_cost(work, size, worker_device(cell.resources, self.gpu))
 

@@ -81,6 +81,7 @@ def id_settings(cell: Cell) -> dict[str, Any]:
         "probe": sampling,
         "evaluate": evaluation,
         f"policies.{cell.policy}": policy,
+        "refresh": cell.refresh.model_dump() if cell.refresh else {"every": 0},
         "grpo": cell.grpo,
         "lora": cell.lora,
     }
@@ -96,6 +97,7 @@ def id_settings(cell: Cell) -> dict[str, Any]:
         "match_sizes": [rule.model_dump() for rule in cell.match],
         "mask_dead_groups": cell.mask_dead_groups,
         "reward": cell.reward,
+        "allocation": cell.allocation and cell.allocation.model_dump(),
         "rollouts": cell.rollouts_by,
         "resources.workers": cell.resources.workers,
     }

@@ -137,6 +137,7 @@ EMBEDDED_TRAINING = {
     "tiny": (50, 1e-3),
     "tiny-arithmetic": (30, 3e-4),
     "tiny-plus-minus": (40, 1e-3),
+    "tiny-guess": (40, 1e-3),
 }
 EMBEDDED_TOKENS = 96
 

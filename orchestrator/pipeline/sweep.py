@@ -13,7 +13,7 @@ from typing import Any
 from cluster.ending import at_end
 from cluster.redaction import redact
 from cluster.session import ray_session
-from orchestrator.cost.caps import UsageMeter, dropped_summary, make_queue
+from orchestrator.cost.caps import UsageMeter, make_queue
 from orchestrator.cost.forecast import Forecast, duration
 from orchestrator.cost.schedule import Capacity, cluster_capacity
 from orchestrator.cost.throughput import Cost, ModelSpeed
@@ -27,6 +27,7 @@ from orchestrator.planning.load import check_models
 from orchestrator.report.analysis import SweepAnalysis, analyse
 from orchestrator.sampling import ENGINES
 from orchestrator.selection.stored import same_training
+from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.faults import remote_fault
 from orchestrator.storage.lease import driver_lease
 from orchestrator.tracking import Tracker

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 from cluster.resources import ResourceError
 from cluster.session import this_machine
 from orchestrator.config.experiment import Experiment
-from orchestrator.cost.caps import dropped_summary, make_queue
+from orchestrator.cost.caps import make_queue
 from orchestrator.cost.forecast import duration
 from orchestrator.cost.schedule import (
     CHART_COLUMNS,
@@ -26,6 +26,7 @@ from orchestrator.pipeline.manifest import usage_meter
 from orchestrator.pipeline.progress import short_names
 from orchestrator.pipeline.run import Run
 from orchestrator.planning.cells import Cell
+from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.errors import UserError
 
 CPUS_PER_GPU = 16  # of hypothetical machines, so that CPUs never limit the estimate

@@ -9,14 +9,19 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from orchestrator.config import library_settings as settings
 from orchestrator.config.batch import GrpoBatch
-from orchestrator.config.entries import PolicyEntry, build_online_policy
-from orchestrator.config.experiment import Resources, value_text
+from orchestrator.config.entries import (
+    AllocationEntry,
+    PolicyEntry,
+    build_allocation,
+    build_online_policy,
+)
+from orchestrator.config.experiment import Refresh, Resources, value_text
 from orchestrator.config.probe import PASS_AT, Probe
 from orchestrator.planning.pools import Dataset, Split
 from orchestrator.sampling.engine_args import changing_args
 from orchestrator.sampling.model import ModelSource
 from orchestrator.storage.proof import canonical_hash
-from policies import max_draws_of
+from policies import discards, max_draws_of, times_of
 
 
 class Spec(BaseModel):
@@ -99,10 +104,12 @@ class Cell(Spec):
     test_hash: str
     mask_dead_groups: bool = False
     reward: dict[str, float] = Field(default={}, exclude_if=operator.not_)  # empty: the score
+    allocation: AllocationEntry | None = Field(default=None, exclude_if=operator.not_)
     rollouts_by: Literal["decile", "trl"] = "decile"
     grpo: dict[str, Any]
     lora: dict[str, Any]
     evaluate_every: int
+    refresh: Refresh | None = Field(default=None, exclude_if=operator.not_)  # None: never
     evaluate_engine: str | None = None  # None: the trainer's own model evaluates, during training
     resources: Resources
     provenance: dict[str, str] = {}
@@ -147,6 +154,10 @@ class Cell(Spec):
             added["online"] = self.online.model_dump()
         if self.reward:
             added["reward"] = self.reward
+        if self.refresh:
+            added["refresh"] = self.refresh.model_dump()
+        if self.allocation:
+            added["allocation"] = self.allocation.model_dump()
         return added | {
             "subset": self.subset_identity,
             "evaluation": [self.baseline.key, self.baseline.settings.samples, self.test_hash],
@@ -222,11 +233,32 @@ class Cell(Spec):
         return self.batch.rollouts
 
     @property
+    def times_drawn(self) -> int:
+        """Completions drawn of a prompt for each that is trained on."""
+        return times_of(build_allocation(self.allocation)) if self.allocation else 1
+
+    @property
+    def discards(self) -> bool:
+        """Whether some of the completions drawn may not be trained on."""
+        return self.times_drawn > 1 or (
+            self.online is not None and discards(build_online_policy(self.online))
+        )
+
+    @property
+    def min_rollouts(self) -> int:
+        """Completions that the trial generates for training, at least."""
+        return self.rollouts * self.times_drawn
+
+    @property
     def max_rollouts(self) -> int:
-        """Completions that the trial generates for training, at most."""
-        if self.online is None:
-            return self.rollouts
-        return self.rollouts * max_draws_of(build_online_policy(self.online))
+        """Completions that the trial generates for training, at most, with those of refreshes."""
+        draws = max_draws_of(build_online_policy(self.online)) if self.online else 1
+        return self.min_rollouts * draws + self.refresh_rollouts
+
+    @property
+    def refresh_rollouts(self) -> int:
+        """Completions that refreshes generate, if the subset has its full size."""
+        return self.refresh.rollouts(self.size, self.updates) if self.refresh else 0
 
 
 class HasAxes(Protocol):

@@ -82,10 +82,12 @@ def load_pools(
             if not pool.train:
                 raise loaded.error(_no_training_prompts(pool), "datasets", name)
             capacities = _known_capacities(resolved.policies, pool.train)
+            parts = [entry.parts for entry in resolved.policies.values()]
+            chosen = any(online and not is_whole(build_policy(rule)) for rule, online in parts)
             for axes, variant in experiment.variants:
                 if pool.task.environment and (problem := _check_episodes(variant, resolved)):
                     raise loaded.error(problem, "datasets", name, axes=axes)
-                if problem := _check_budget(variant, len(pool.train)):
+                if problem := _check_budget(variant, len(pool.train), chosen):
                     raise loaded.error(problem, *budget_path, axes=axes)
                 if problem := _check_capacities(variant, len(pool.train), capacities):
                     setting = "match_sizes" if variant.match_sizes else "budget"
@@ -138,15 +140,19 @@ def _no_training_prompts(pool: Pool) -> str:
     )
 
 
-def _check_budget(experiment: Experiment, total: int) -> str | None:
-    """Why the budget does not fit a pool of `total` prompts; None if it fits."""
+def _check_budget(experiment: Experiment, total: int, chosen: bool) -> str | None:
+    """Why the budget does not fit a pool of `total` prompts; None if it fits.
+
+    `chosen`: an online policy chooses from a subset of this size, so that no prompt is repeated.
+    """
     size = experiment.subset_size(total)
     if not 0 < size <= total:
         return (
             f"budget {experiment.budget} selects {size} prompts from a pool of {total}: "
             f"write a share up to 1.0 or a count up to {total}"
         )
-    if problem := experiment.batch.problem(size):
+    repeats = isinstance(experiment.budget, int) and not chosen
+    if problem := experiment.batch.problem(size, repeats=repeats):
         return f"budget {experiment.budget} selects {problem}"
     return None
 

@@ -97,7 +97,7 @@ def _unreachable(claim: Claim, cells: Sequence[Cell]) -> str:
         if amount > most:
             return f"{cell.name} has at most {most:,} {cost}: write at most {most:,}"
         first = 1 if claim.metric == "learnable" else cell.evaluate_every or cell.updates
-        least = cell.rollouts // cell.updates * min(first, cell.updates)  # and as many tokens
+        least = cell.min_rollouts // cell.updates * min(first, cell.updates)  # and as many tokens
         if amount < least:
             return (
                 f"before {least:,} {cost}, {cell.name} is the base model: write at least {least:,}"
@@ -170,8 +170,10 @@ def _cells(
                 lora=experiment.full_lora(model.target_modules),
                 mask_dead_groups=experiment.mask_dead_groups,
                 reward=experiment.reward_weights,
+                allocation=experiment.allocation_entry,
                 rollouts_by=experiment.rollouts,
                 evaluate_every=evaluate.every,
+                refresh=experiment.refresh if experiment.refresh.every else None,
                 evaluate_engine=evaluate.engine,
                 resources=experiment.resources,
                 provenance=pool.task.provenance,
@@ -250,10 +252,13 @@ class Plan:
 
     @property
     def compare_at(self) -> Axis:
-        """What the comparison keeps equal; with online policies rollouts, unless it is set."""
-        experiment = self.experiment
-        if "compare_at" in experiment.model_fields_set or not any(c.online for c in self.cells):
-            return experiment.compare_at
+        """What the comparison keeps equal: rollouts by default if some cells draw more of them.
+
+        Online policies and allocations may, and refreshes do.
+        """
+        draws_more = any(c.online or c.allocation or c.refresh for c in self.cells)
+        if "compare_at" in self.experiment.model_fields_set or not draws_more:
+            return self.experiment.compare_at
         return "rollouts"
 
     @property

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from cluster.actors import RESTARTS, map_over_actors, worker_options
 from cluster.resources import probe_share
-from orchestrator.config.entries import build_online_policy, build_policy
+from orchestrator.config.entries import build_allocation, build_online_policy, build_policy
 from orchestrator.planning.cells import ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.adaptive import Counts, Target, undecided_rows
@@ -302,6 +302,8 @@ def needing_all(plan: Plan, spec: ProbeSpec) -> list[str]:
         needs = {needs_of(build_policy(cell.rule))}
         if cell.online:
             needs.add(needs_of(build_online_policy(cell.online)))
+        if cell.allocation:
+            needs.add(needs_of(build_allocation(cell.allocation)))
         if matched or "all" in needs:
             names.add(cell.policy)
     return sorted(names)

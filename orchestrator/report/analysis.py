@@ -1,8 +1,13 @@
-"""The analysis of a sweep, computed once, as values: what page, terminal and MLflow show."""
+"""The analysis of a sweep, computed once, as values: what page, terminal and MLflow show.
 
+The Python API has its rows and comparisons as Arrow tables.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.cost.caps import dropped_summary
+import pyarrow as pa
+
 from orchestrator.planning.plan import Plan, tiers_of, training_probes
 from orchestrator.report.claim_verdicts import ClaimResult, claim_results
 from orchestrator.report.compare import Control, Family, control_arms, families, read_spreads
@@ -13,11 +18,12 @@ from orchestrator.report.probe_analysis import (
     pool_outcomes,
 )
 from orchestrator.report.rows import Row, read_rows
+from orchestrator.stats.sentences import dropped_summary
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store
 from orchestrator.training.early_stopping import stopped_lines
 
-FORM = 7  # increase to have the views of finished sweeps rendered again
+FORM = 8  # increase to have the views of finished sweeps rendered again
 
 
 @dataclass(frozen=True)
@@ -95,3 +101,55 @@ def analyse(plan: Plan, store: Store) -> SweepAnalysis:
         outcomes=() if pools else tuple(pool_outcomes(plan, store, spec) for spec in probes),
         digest=canonical_hash(inputs),
     )
+
+
+# Of a cell's ledger.
+_COSTS = ("prompts", "rollouts", "updates", "generated_tokens", "seconds", "gpu_seconds")
+_COMPARED = {
+    "family": pa.string(),
+    "measure": pa.string(),
+    **dict.fromkeys(("a", "b"), pa.string()),
+    **dict.fromkeys(("effect", "low", "high", "p", "p_holm"), pa.float64()),
+    **dict.fromkeys(("seeds", "items"), pa.int64()),
+    "verdict": pa.string(),
+}
+
+
+def cell_table(rows: Sequence[Row]) -> pa.Table:
+    """A row per finished cell: axes, accuracies and gain with its interval (shares), costs."""
+    axes = dict.fromkeys(axis for row in rows for axis in row.cell.axes)
+    body = [
+        {
+            **{axis: row.cell.axes.get(axis) for axis in axes},
+            "cell_id": row.cell.cell_id,
+            **{n: row.result[n] for n in ("accuracy_base", "accuracy_final")},
+            "gain": row.gain.mean,
+            "gain_low": row.gain.low,
+            "gain_high": row.gain.high,
+            "learnable_pct": row.result["learnable_pct"],
+            **{name: row.result["ledger"].get(name) for name in _COSTS},
+        }
+        for row in rows
+    ]
+    return pa.Table.from_pylist(body)
+
+
+def comparison_table(families: Sequence[Family]) -> pa.Table:
+    """A row per pair of policies and measure (accuracy, learnable): a minus b, in points.
+
+    verdict: the better policy's name, or inconclusive; of accuracy only.
+    """
+    body = [
+        {
+            "family": family.title,
+            "measure": measure,
+            **{name: getattr(each, name) for name in _COMPARED if hasattr(each, name)},
+            "verdict": {"a": each.a, "b": each.b}.get(each.verdict, each.verdict)
+            if measure == "accuracy"
+            else None,
+        }
+        for family in families
+        for measure, pairs in (("accuracy", family.accuracy), ("learnable", family.learnable))
+        for each in pairs
+    ]
+    return pa.Table.from_pylist(body, pa.schema(_COMPARED))

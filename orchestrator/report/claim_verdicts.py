@@ -24,7 +24,7 @@ from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.planning.plan import has_values
 from orchestrator.report.compare import Family, Spreads, reading_points, settings_key
 from orchestrator.report.published import published_text
-from orchestrator.report.rows import OWN, Row, learnable_gain_points
+from orchestrator.report.rows import OWN, Row, learnable_gain_points, rising
 from orchestrator.stats.claim_tests import (
     ClaimVerdict,
     Measured,
@@ -244,8 +244,9 @@ def claim_results(
             parts = [(claim, block.title)]
             if claim.tier == EVERY_TIER:
                 names = {*tiers[claim.test_set or block.rows[0].cell.probe.dataset.name].values()}
-                in_order = sorted(names, key=lambda name: (len(name), name))  # "9" before "10"
-                parts = [(replace(claim, tier=t), f"{block.title}, tier {t}") for t in in_order]
+                parts = [
+                    (replace(claim, tier=t), f"{block.title}, tier {t}") for t in rising(names)
+                ]
             for one, title in parts:
                 verdict = _judge(one, block, tiers, spreads)
                 paper = published_text(claim, _cell(block.a), _cell(block.b))

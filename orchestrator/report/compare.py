@@ -80,17 +80,14 @@ def _resampled(curve: np.ndarray, target: np.ndarray, resamples: int) -> np.ndar
         count = min(BLOCK, resamples - start)
         drawn = rng.integers(0, items, (count, items)) + items * np.arange(count)[:, None]
         weights = np.bincount(drawn.ravel(), minlength=count * items).reshape(count, items) / items
-        policy, reference = (_seed_means(side, weights, rng) for side in (curve, target[None]))
-        leads.append(policy - reference)
+        means = []
+        for scores in (curve, target[None]):  # [updates, seeds, items]
+            updates, seeds, _ = scores.shape
+            each = (weights @ scores.reshape(-1, items).T).reshape(-1, updates, seeds)
+            of_seeds = rng.integers(0, seeds, (count, 1, seeds))
+            means.append(np.take_along_axis(each, of_seeds, axis=2).mean(axis=2))
+        leads.append(means[0] - means[1])
     return np.concatenate(leads)
-
-
-def _seed_means(scores: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """[rows, updates]: weighted means of scores [updates, seeds, items] over resampled seeds."""
-    updates, seeds, items = scores.shape
-    each = (weights @ scores.reshape(-1, items).T).reshape(-1, updates, seeds)
-    drawn = rng.integers(0, seeds, (len(weights), 1, seeds))
-    return np.asarray(np.take_along_axis(each, drawn, axis=2).mean(axis=2))
 
 
 def _crossings(updates: np.ndarray, lead: np.ndarray) -> np.ndarray:
@@ -222,8 +219,8 @@ def read_spreads(store: Store, cells: Sequence[Cell]) -> dict[str, Spreads]:
 def _without_seed(cell: Cell) -> str:
     """The same for all seeds of a policy."""
     subset = {name: value for name, value in cell.subset_identity.items() if name != "seed"}
-    online = [cell.online.model_dump()] if cell.online else []
-    return canonical_hash([settings_key(cell), subset, *online])
+    more = [part.model_dump() for part in (cell.online, cell.refresh) if part]
+    return canonical_hash([settings_key(cell), subset, *more])
 
 
 # When cells are not compared at equal updates, only these axes still have to be equal.

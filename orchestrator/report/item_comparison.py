@@ -1,6 +1,6 @@
 """Arms of item-level results, compared: `compare_policies` for results that no sweep made. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -125,8 +125,30 @@ class ItemAnalysis:
 
     def to_dict(self) -> dict[str, Any]:
         """All values as JSON has them (docs/comparing.md); what is not finite is None."""
+        arms = []
+        for arm in self.arms:
+            levels = arm.accuracy[:3] if arm.accuracy else (None, None, None)
+            runs = [
+                {
+                    "seed": run.seed,
+                    "questions": len(run.scores),
+                    "files": [file._asdict() for file in run.files],
+                }
+                for run in arm.runs
+            ]
+            arms.append(
+                {
+                    "name": arm.name,
+                    "metric": arm.metric,
+                    **dict(zip(("score", "low", "high"), map(_finite, levels), strict=True)),
+                    "questions": len(arm.shared),
+                    "samples_per_question": list(arm.samples),
+                    "missing_samples": arm.missing,
+                    "runs": runs,
+                }
+            )
         return {
-            "arms": [_arm_values(arm) for arm in self.arms],
+            "arms": arms,
             "comparisons": [comparison_values(c) for c in self.comparisons],
             "caveats": self.caveats,
         }
@@ -145,21 +167,17 @@ def compare_arms(
         }
         for arm in arms
     }
-    comparisons = tuple(compare_policies(scores, spread))
-    return ItemAnalysis(tuple(arms), comparisons, questions, (*notes, *_same_scores(arms)))
-
-
-def _same_scores(arms: Sequence[Arm]) -> Iterator[str]:
-    """Runs with the same score on every question, which are hardly independent."""
-    runs = [(arm.name, run) for arm in arms for run in arm.runs if len(run.scores) > 1]
+    remarks = [*notes]
     first: dict[frozenset[tuple[str, float]], tuple[str, ArmRun]] = {}
-    for name, run in runs:
+    for name, run in ((arm.name, run) for arm in arms for run in arm.runs if len(run.scores) > 1):
         other, earlier = first.setdefault(frozenset(run.scores.items()), (name, run))
-        if earlier is not run and len({*run.scores.values()}) > 1:
-            yield (
+        if earlier is not run and len({*run.scores.values()}) > 1:  # hardly independent
+            remarks.append(
                 f"{other} (seed {earlier.seed}) and {name} (seed {run.seed}) have the same score "
                 "on every question: a copy, or the same run evaluated again, is no further seed"
             )
+    comparisons = tuple(compare_policies(scores, spread))
+    return ItemAnalysis(tuple(arms), comparisons, questions, tuple(remarks))
 
 
 def comparison_values(c: Comparison) -> dict[str, Any]:
@@ -175,26 +193,6 @@ def comparison_values(c: Comparison) -> dict[str, Any]:
         "needed_both": None if needed.both is None else list(needed.both),
     }
     return {name: _finite(value) for name, value in values.items()}
-
-
-def _arm_values(arm: Arm) -> dict[str, Any]:
-    mean, low, high = arm.accuracy[:3] if arm.accuracy else (None, None, None)
-    return {
-        "name": arm.name,
-        "metric": arm.metric,
-        **{name: _finite(v) for name, v in (("score", mean), ("low", low), ("high", high))},
-        "questions": len(arm.shared),
-        "samples_per_question": list(arm.samples),
-        "missing_samples": arm.missing,
-        "runs": [
-            {
-                "seed": run.seed,
-                "questions": len(run.scores),
-                "files": [file._asdict() for file in run.files],
-            }
-            for run in arm.runs
-        ],
-    }
 
 
 def _finite(value: Any) -> Any:

@@ -83,23 +83,17 @@ def table_text(head: Sequence[str], body: Sequence[Sequence[str]], width: int | 
     constant = [c for c in columns if len(body) > 1 and len(set(c[1:])) == 1]
     varying = [c for c in columns if c not in constant]
     line = ", ".join(f"{name}: {entry}" for name, entry, *_ in constant)
-    tables = _split(varying, width)
-    return "\n\n".join([wrapped(line, width), *tables] if line else tables)
-
-
-def _split(columns: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Tables that fit, unless words are too long; each starts with the labels of its rows."""
-    rows = len(columns[0]) if columns else 0
-    count = 0
-    while count < len(columns) - 1 and len(set(zip(*columns[:count], strict=True))) < rows:
+    count = 0  # columns that label the rows
+    while count < len(varying) - 1 and len(set(zip(*varying[:count], strict=True))) <= len(body):
         count += 1
     limit = (width - GAP * count) // (count + 1)  # so that one column fits beside its labels
     tables = list[list[Sequence[str]]]()
-    for column in columns[count:]:
+    for column in varying[count:]:
         if not tables or _total([*tables[-1], column], limit) > width:
-            tables.append([*columns[:count]])
+            tables.append([*varying[:count]])
         tables[-1].append(column)
-    return [_aligned(table, limit) for table in tables]
+    texts = [_aligned(table, limit) for table in tables]
+    return "\n\n".join([wrapped(line, width), *texts] if line else texts)
 
 
 def _total(columns: Sequence[Sequence[str]], limit: int | None) -> int:

@@ -182,7 +182,7 @@ def analyse_pool(
     complete = outcomes.complete
     agreed = agreement_of_rows(wrong.row, wrong.answers, table)
     table = with_suspected(table, agreed)
-    pairs = {**_of_each_outcome(outcomes), AGREED: _agreeing(table, wrong, agreed.suspects)}
+    pairs = _chosen_examples(outcomes, table, wrong, agreed.suspects)
     del wrong  # of a large pool, it takes a quarter of the table's memory
     prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
     return PoolAnalysis(
@@ -278,10 +278,13 @@ def _select_command(name: str, cell: Cell, size: int, table_file: Path) -> str:
     return " ".join(["decile", "select", *(f"{n} {shlex.quote(v)}" for n, v in arguments)])
 
 
-def _of_each_outcome(outcomes: Outcomes) -> dict[str, list[tuple[str, int]]]:
+def _chosen_examples(
+    outcomes: Outcomes, table: pa.Table, wrong: WrongAnswers, suspects: Sequence[SuspectGold]
+) -> dict[str, list[tuple[str, int]]]:
     """Outcome -> (prompt_id, sample) of its first sample for the first EXAMPLES prompts.
 
     Ids are hashes, so their order depends neither on success nor on the order of the source.
+    AGREED -> one completion with the agreed answer, for the first suspects.
     """
     pairs: dict[str, list[tuple[str, int]]] = {}
     codes, order = outcomes.by_id, outcomes.prompts.order
@@ -290,18 +293,11 @@ def _of_each_outcome(outcomes: Outcomes) -> dict[str, list[tuple[str, int]]]:
         samples = np.argmax(codes[rows] == code, axis=1)
         ids = outcomes.prompts.ids(order[rows]).to_pylist()
         pairs[outcome] = list(zip(ids, samples.tolist(), strict=True))
-    return pairs
-
-
-def _agreeing(
-    table: pa.Table, wrong: WrongAnswers, suspects: Sequence[SuspectGold]
-) -> list[tuple[str, int]]:
-    """(prompt_id, sample) of one completion with the agreed answer, for the first suspects."""
-    pairs = []
+    pairs[AGREED] = []
     for suspect in suspects[:SUSPECTS_READ]:
         at = np.flatnonzero(wrong.row == pc.index(table["prompt_id"], suspect.prompt_id).as_py())
         same = pc.equal(wrong.answers.take(pa.array(at)), suspect.answer).to_numpy()
-        pairs.append((suspect.prompt_id, int(wrong.sample[at[same]].min())))
+        pairs[AGREED].append((suspect.prompt_id, int(wrong.sample[at[same]].min())))
     return pairs
 
 

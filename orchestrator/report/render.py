@@ -28,6 +28,7 @@ from orchestrator.report.item_comparison import ItemAnalysis
 from orchestrator.report.layout import table_text, wrapped
 from orchestrator.report.probe_analysis import PoolAnalysis
 from orchestrator.report.sections import items, tables
+from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.page import paper_a
 from orchestrator.report.sections.pool import (
     BANDS,
@@ -138,6 +139,9 @@ def terminal_report(
     stopped = [wrapped(line, width) for line in analysis.stopped]
     results = as_text(tables.results(analysis.rows), width)
     parts = [results, verdict_text(analysis, width), *stopped]
+    drift = drift_section(analysis.families)
+    for table in drift.tables if drift else ():
+        parts.append(f"{table.title}\n{as_text(table, width)}")
     if with_paper == "A":
         paper = paper_a(analysis.families)
         blocks = [block for block in paper.blocks if isinstance(block, Paragraph)]

@@ -1,6 +1,6 @@
 """The store -> one row per finished cell: the only module of the report that reads results."""
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.evaluation.drift import Drift, drift_of
 from orchestrator.evaluation.groups import GroupShares, by_tier, group_shares
 from orchestrator.evaluation.metrics import bands, by_update, main, part, per_prompt
 from orchestrator.planning.cells import Cell, axes_without
@@ -20,7 +21,7 @@ from orchestrator.selection.subsets import reason
 from orchestrator.stats.fairness import AXES, cost_curve
 from orchestrator.stats.inference import Effect, mean_effect
 from orchestrator.storage.store import Store
-from orchestrator.training.cell_folder import DISCARDED, TABLES, CellFolder
+from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
 
 SHOWN_QUESTIONS = 4
 OWN = ""  # the cell's own test set; other names are out-of-distribution test sets
@@ -48,7 +49,8 @@ class Row:
     of its policy was stopped early, so comparing the others would favour the policy. log: the
     trainer's, name -> update -> value. answers: some test questions -> a completion before and
     after training. finished: when the result was written, in UTC. mislabeled: prompts of the
-    subset whose gold answer label noise has replaced; None without label noise.
+    subset whose gold answer label noise has replaced; None without label noise. drift: what groups
+    and refreshes say about it.
     """
 
     cell: Cell
@@ -66,6 +68,7 @@ class Row:
     answers: Mapping[str, tuple[AnswerText, AnswerText]] = field(default_factory=dict)
     finished: datetime | None = None
     mislabeled: int | None = None
+    drift: Drift = Drift()
 
     @cached_property
     def curve(self) -> dict[int, float]:
@@ -100,7 +103,11 @@ def read_rows(
 
 def training_tiers(rows: Sequence[Row]) -> list[str]:
     """The tiers of the training prompts, in rising order."""
-    tiers = {tier for row in rows for tier in row.tier_shares if tier}
+    return rising({tier for row in rows for tier in row.tier_shares if tier})
+
+
+def rising(tiers: Iterable[str]) -> list[str]:
+    """Names of tiers in rising order: "9" comes before "10"."""
     return sorted(tiers, key=lambda name: (len(name), name))
 
 
@@ -117,9 +124,10 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
         return None
     result, tables = finished
     groups, evaluations, log = (tables[name] for name in TABLES)
-    lost = tables.get(DISCARDED)
+    lost, again = tables.get(DISCARDED), tables.get(REFRESHED)
     seconds = result["ledger"]["seconds"]
     drawn = groups if lost is None else pa.concat_tables([groups, lost])
+    paid = drawn if again is None else pa.concat_tables([drawn, again])
     subset = read_subset(store, cell)
     counts: dict[str, dict[int, dict[str, tuple[int, int]]]] = {OWN: {}}
     for update, table in by_update(evaluations).items():
@@ -142,7 +150,7 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
         shares=group_shares(groups, lost),
         tier_shares=by_tier(groups),
         costs={
-            axis: cost_curve(axis, cell.updates, drawn, log, seconds)  # type: ignore[arg-type]
+            axis: cost_curve(axis, cell.updates, paid, log, seconds)  # type: ignore[arg-type]
             for axis in AXES
         },
         ties=reason(subset)["ties"] if subset is not None else None,
@@ -152,6 +160,7 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
         mislabeled=None
         if mislabeled is None or subset is None
         else len(mislabeled & {*subset["prompt_id"].to_pylist()}),
+        drift=Drift() if subset is None else drift_of(subset, drawn, again),
     )
 
 

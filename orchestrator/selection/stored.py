@@ -46,7 +46,8 @@ def select_for(cell: Cell, difficulty: pa.Table) -> pa.Table:
 
 def _check_size(cell: Cell, size: int, difficulty: pa.Table) -> None:
     """Refuse a subset that `plan` could not know to be too small for the cell's updates."""
-    if problem := cell.batch.problem(size):
+    repeats = size == cell.size and not cell.online  # the plan has checked the budget
+    if problem := cell.batch.problem(size, repeats=repeats):
         bound = narrowest(difficulty, cell.match)
         because = f" ({bound[1]})" if bound and bound[0] == size else ""
         raise PolicyError(f"cell {cell.name}: its subset has {problem}{because}")
@@ -120,7 +121,7 @@ def same_training(store: Store, cells: Sequence[Cell]) -> dict[str, Cell]:
     first: dict[str, Cell] = {}
     same: dict[str, Cell] = {}
     for cell in cells:
-        if cell.online or cell.rivals:
+        if cell.online or cell.allocation or cell.rivals:
             continue
         if cell.subset_key not in chosen:
             subset = read_subset(store, cell)

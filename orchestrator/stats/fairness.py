@@ -97,9 +97,9 @@ def cost_curve(
     """Cumulative cost of a cell after each update: [updates + 1], rising, 0 for the base model.
 
     rollouts and (generated) tokens are accumulated from `groups`, which must contain those that
-    were drawn and discarded; seconds from the trainer's
-    `step_time` in the log, scaled to the ledger's `seconds`, or in proportion to updates where the
-    log has none. Raises ValueError for another axis.
+    were drawn and discarded, and prompts that were probed again before an update; seconds from the
+    trainer's `step_time` in the log, scaled to the ledger's `seconds`, or in proportion to updates
+    where the log has none. Raises ValueError for another axis.
     """
     if axis == "updates":
         return np.arange(updates + 1, dtype=float)

@@ -1,8 +1,10 @@
-"""A comparison in words. Pure."""
+"""What a report says in words: comparisons, and what a cap left out. Pure."""
 
 from collections.abc import Mapping, Sequence
 from math import floor, isfinite, log10, sqrt
+from typing import Any
 
+from orchestrator.planning.cells import axis_names
 from orchestrator.stats.comparison import Comparison
 from orchestrator.stats.inference import LEVEL
 
@@ -25,9 +27,9 @@ def sentence(comparison: Comparison, dataset: str = "") -> str:
     on = f" on {dataset}" if dataset else ""
     if not c.items:
         return f"{c.a} vs. {c.b}{on}: inconclusive (no question was scored in every run of both)"
-    sample = _count(c.seeds, "seed")
+    sample = counted(c.seeds, "seed")
     if c.items > 1:
-        sample += f" × {_count(c.items, c.item)}"
+        sample += f" × {counted(c.items, c.item)}"
     if c.spread is not None:
         deviation = in_points(100 * sqrt(c.spread.variance), plus=False)
         sample += f", sd between seeds {deviation} points from {c.spread.cells} cells"
@@ -101,7 +103,8 @@ def _required_sample(c: Comparison) -> str:
     return NO_DIFFERENCE if negligible else too_few
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """`1 seed`, `2 seeds`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
@@ -123,3 +126,26 @@ def _p(value: float) -> str:
     if value < 0.001:
         return "< .001"
     return "= 1" if round(value, 3) == 1 else "= " + f"{value:.3f}".lstrip("0")
+
+
+def dropped_summary(manifest: Mapping[str, Any]) -> str:
+    """One sentence on what a cap left out of a sweep; empty if nothing.
+
+    `manifest` has the sweep's `cells`, each with its axes, and `dropped` from
+    `CellQueue.dropped_json`.
+    """
+    dropped = manifest.get("dropped")
+    if not dropped:
+        return ""
+    ids = set(dropped["cells"])
+    cells = [cell for cell in manifest["cells"] if cell["cell_id"] in ids]
+    seeds: dict[str, list[int]] = {}
+    for cell in cells:
+        name = "/".join([cell["model"], cell["dataset"], *axis_names(cell.get("axes", {}))])
+        seeds.setdefault(name, []).append(cell["seed"])
+    names = []
+    for name, values in seeds.items():
+        unique = list(dict.fromkeys(values))
+        names.append(f"seed{'s' * (len(unique) > 1)} {', '.join(map(str, unique))} of {name}")
+    total = len(manifest["cells"])
+    return f"{dropped['cap']} leaves out {'; '.join(names)}: {len(cells)} of {total} cells"

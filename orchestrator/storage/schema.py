@@ -78,7 +78,8 @@ SUBSET = pa.schema(
     }
 )
 
-# One row per group of one update; the lists have G entries, in the order of generation.
+# One row per group of one update; the lists have one entry per completion, in the order of
+# generation. A row of the discarded with the update and prompt of another group is its rest.
 GROUPS = pa.schema(
     {
         "update": pa.int32(),  # counted from 1

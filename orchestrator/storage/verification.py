@@ -22,7 +22,7 @@ _SCHEMAS = (
     (r"subsets/", SUBSET),
     (r"probes/\w+/marks-", MARKED),
     (r".*(/evaluations|/evaluated/\w+)\.parquet", EVALUATIONS),
-    (r".*/(groups|discarded)\.parquet", GROUPS),
+    (r".*/(groups|discarded|refreshed)\.parquet", GROUPS),
     (r".*/log\.parquet", LOG),
 )
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from cluster.redaction import redact
 from orchestrator.config.experiment import Experiment
+from orchestrator.evaluation.drift import drift_of
 from orchestrator.evaluation.groups import training_metrics
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
 from orchestrator.planning.cells import Cell, axis_names
@@ -27,9 +28,11 @@ from orchestrator.report.render import page_html, render, verdict_text
 from orchestrator.report.rows import Row, before_and_after
 from orchestrator.report.sections.page import sweep_page
 from orchestrator.report.sections.verdicts import FamilyVerdict, family_verdict
+from orchestrator.selection.stored import read_subset
 from orchestrator.storage.proof import canonical_hash
 from orchestrator.storage.store import Store, StoreError
-from orchestrator.training.cell_folder import DISCARDED, TABLES, CellFolder
+from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
+from policies import UNIFORM
 from tasks import Prompt
 
 VALUE_LIMIT = 6000  # characters of a parameter's value, MLflow 3.17
@@ -98,6 +101,8 @@ def cell_params(cell: Cell) -> dict[str, str]:
             "workers": cell.resources.workers,
         }
         | ({"online": cell.online.model_dump(), "of": cell.rule.policy} if cell.online else {})
+        | ({"refresh": cell.refresh.model_dump()} if cell.refresh else {})
+        | ({"allocation": cell.allocation.model_dump()} if cell.allocation else {})
     )
     return nested | flatten({**cell.axes, "task": dataset.task})
 
@@ -135,8 +140,11 @@ def sweep_params(experiment: Experiment) -> dict[str, str]:
         del settings["rollouts"]
     if not settings.get("label_noise", True):  # added later
         del settings["label_noise"], settings["label_noise_seed"]
-    if settings.get("reward") == "score":
-        del settings["reward"]
+    for name, default in {"reward": "score", "allocation": UNIFORM}.items():
+        if settings.get(name) == default:
+            del settings[name]
+    if not settings["refresh"].get("every", True):
+        del settings["refresh"]
     return flatten(settings | {"workers": experiment.resources.workers})
 
 
@@ -201,6 +209,11 @@ def read_view(store: Store, cell: Cell, test: Sequence[Prompt]) -> CellView:
     result, tables = finished
     groups, evaluations, log = (tables[name] for name in TABLES)
     points = curves(groups, evaluations, log, cell.pass_at, tables.get(DISCARDED))
+    again, known = tables.get(REFRESHED), read_subset(store, cell)
+    if again is not None and known is not None:
+        drawn = pa.concat_tables([groups, *([tables[DISCARDED]] if DISCARDED in tables else [])])
+        for update, metrics in drift_of(known, drawn, again).metrics.items():
+            points.setdefault(update, {}).update(metrics)
     ledger = result["ledger"]
     points.setdefault(0, {}).update(summary(result, ledger))  # with one step, MLflow draws bars
     written = folder.finished_at(result)

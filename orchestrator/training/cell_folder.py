@@ -33,6 +33,7 @@ STOPPED_EARLY = "censored.json"  # why a cell was stopped; deleted when it is fi
 RESULT = "result.json"  # written last of all; the manifest of the cell
 TABLES = {"groups": GROUPS, "evaluations": EVALUATIONS, "log": LOG}  # of a cell or a checkpoint
 DISCARDED = "discarded"  # groups that an online policy drew and did not train on, schema GROUPS
+REFRESHED = "refreshed"  # prompts probed again during training, schema GROUPS
 ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
 ADAPTERS, EVALUATED = "adapters", "evaluated"  # by update, for evaluation after training
 SCORES = "scores"  # of intermediate evaluations, by update, for early stopping
@@ -67,7 +68,10 @@ Amount = Annotated[FiniteFloat, Field(ge=0)]
 
 
 class Checkpoint(NamedTuple):
-    """What Decile writes into a checkpoint; tables by their names in TABLES, and DISCARDED."""
+    """What Decile writes into a checkpoint.
+
+    Tables by their names in TABLES, and DISCARDED and REFRESHED.
+    """
 
     update: int
     manifest: dict[str, Any]
@@ -75,7 +79,7 @@ class Checkpoint(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """What a finished cell has stored; tables by their names in TABLES, and DISCARDED."""
+    """What a finished cell has stored; tables as in a checkpoint."""
 
     result: dict[str, Any]
     tables: dict[str, pa.Table]
@@ -442,6 +446,8 @@ def _read_tables(store: Store, place: str, manifest: Json) -> dict[str, pa.Table
     names, files = dict(TABLES), manifest.files
     if f"{DISCARDED}.parquet" in (files or {}) or "learnable_drawn_pct" in manifest.value:
         names[DISCARDED] = GROUPS
+    if f"{REFRESHED}.parquet" in (files or {}):
+        names[REFRESHED] = GROUPS
     tables = {}
     for name, schema in names.items():
         file = f"{name}.parquet"

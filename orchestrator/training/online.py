@@ -7,18 +7,35 @@ drawn by Decile's decoder, and marked, before TRL sees the rest.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress, groupby, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from accelerate.utils import gather_object
 
-from orchestrator.config.entries import PolicyEntry, build_online_policy
+from orchestrator.config.entries import (
+    AllocationEntry,
+    PolicyEntry,
+    build_allocation,
+    build_online_policy,
+)
 from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.plugins.user_code import user_errors
 from orchestrator.selection.candidates import kept_groups, next_ids, unknown_id
 from orchestrator.training.rollouts import MarkRollouts, fill_unmarked
 from orchestrator.training.workers import Workers
-from policies import History, PolicyError, at_once_of, discards, max_draws_of
+from policies import (
+    History,
+    PolicyError,
+    at_once_of,
+    checked_kept,
+    discards,
+    groups_of,
+    max_draws_of,
+    more_of,
+    times_of,
+)
 from tasks.prompt_table import PromptTable
 
 TrainingRow = dict[str, Any]  # of TRL's data set
@@ -50,26 +67,29 @@ Reward = Callable[[int, Sequence[dict[str, Any]], int], list[dict[str, Any]]]
 
 
 class Generation(NamedTuple):
-    """The rows of one generation, G per prompt, on this worker.
+    """The rows of one generation, those of a prompt contiguous, on this worker.
 
     `rollouts` of these rows, and per group of all workers whether to train on it; both are None
-    where TRL draws and all groups are trained on.
+    where TRL draws and all groups are trained on. `sizes` are the rows of each group; None: G.
     """
 
     rows: list[TrainingRow]
     rollouts: list[Rollout] | None = None
     kept: list[bool] | None = None
+    sizes: list[int] | None = None
 
 
 @dataclass
 class Chooser:
-    """Chooses the prompts of every update.
+    """Chooses the prompts of every update, or divides its rollouts among them, or both.
 
     `prompts` are those of `history`, in its order; `row` makes a prompt a row of TRL's data set;
-    `mark` marks the rollouts that are drawn here, and `reward` adds what training rewards.
+    `mark` marks the rollouts that are drawn here, and `reward` adds what training rewards. Without
+    an `online` policy, prompts are those of TRL's loader; without an `allocation`, groups have one
+    size.
     """
 
-    online: PolicyEntry
+    online: PolicyEntry | None
     history: History
     prompts: PromptTable
     groups: GroupRecorder
@@ -77,18 +97,26 @@ class Chooser:
     mark: MarkRollouts
     reward: Reward
     workers: Workers = field(default_factory=Workers)
+    allocation: AllocationEntry | None = None
 
     def __post_init__(self) -> None:
-        self.name = self.online.policy
-        self.policy = build_online_policy(self.online)
-        self._known = [0, 0]  # groups of the record that the history has
+        self.name = self.online.policy if self.online else ""
+        self.policy: Any = build_online_policy(self.online) if self.online else None
+        self._known = [0, 0, 0]  # rows of the record that the history has
 
-    def batch(self, update: int, rows: int, generate: Generate) -> Generation:
-        """The next generation, of `rows` rows on this worker.
+    def batch(
+        self, update: int, rows: int, generate: Generate, loaded: Sequence[TrainingRow] = ()
+    ) -> Generation:
+        """The next generation, of `rows` rows on this worker, where TRL's loader has `loaded`.
 
-        Raises PolicyError where the policy fails, with its place.
+        Raises PolicyError where the policy or the allocation fails, with its place.
         """
         size = rows * self.workers.count // self.history.group_size
+        if self.allocation:
+            ids = [row["prompt_id"] for row in loaded[:: self.history.group_size]]
+            at = self.prompts.rows_of(pa.array(ids, pa.string()))
+            prompts = self.choose(update, size) if self.policy else self.prompts.take(at)
+            return self._allocated(self.allocation, update, prompts, generate)
         if not discards(self.policy):
             return Generation(self._own(self._rows(self.choose(update, size))))
         kept: list[Drawn] = []
@@ -108,6 +136,54 @@ class Chooser:
         rows_of_all = [d.row | {"reward": r} for d, r in zip(batch, rewards, strict=True)]
         flags = [number < len(kept) // g for number in range(size)]
         return Generation(self._own(rows_of_all), self._own([d.rollout for d in batch]), flags)
+
+    def _allocated(
+        self, entry: AllocationEntry, update: int, prompts: PromptTable, generate: Generate
+    ) -> Generation:
+        """A generation of these prompts, among which the allocation divides its rollouts."""
+        self._learn()
+        allocation, name, g = build_allocation(entry), entry.rule, self.history.group_size
+        total = len(prompts) * g * times_of(allocation)
+        rows = self.prompts.rows_of(prompts.column("prompt_id"))
+        groups = groups_of(self.history, rows, total)
+        drawn: list[list[Drawn]] = [[] for _ in prompts]
+        while groups.left:
+            more = more_of(allocation, name, groups)
+            new = [
+                self.row(prompt) | {"number": number}
+                for prompt, own, count in zip(prompts, drawn, more.tolist(), strict=True)
+                for number in range(len(own), len(own) + count)
+            ]
+            rollouts = generate(new)
+            marks = self.mark([r.completion for r in rollouts], [r.ids for r in rollouts], new)
+            each = map(Drawn, new, rollouts, marks)
+            for own, count in zip(drawn, more.tolist(), strict=True):
+                own += islice(each, count)
+            correct = [sum(d.mark["outcome"] == "correct" for d in own) for own in drawn]
+            groups = groups._replace(
+                drawn=groups.drawn + more,
+                correct=np.array(correct),
+                left=groups.left - int(more.sum()),
+            )
+        batch: list[Drawn] = []
+        rewards: list[float] = []
+        sizes = []
+        for own in drawn:
+            marks = self.reward(update, [each.mark for each in own], len(own))
+            filled = fill_unmarked([mark["reward"] for mark in marks], len(own))
+            kept = np.ones(len(own), dtype=bool)
+            if keep := getattr(allocation, "keep", None):
+                with user_errors(f"allocation {name!r}", PolicyError, allocation):
+                    kept = checked_kept(keep(np.array(filled), g), name, len(own), g)
+            trained, rest = (list(compress(marks, part)) for part in (kept, ~kept))
+            self.groups.add(update, trained, len(trained))
+            if rest:
+                self.groups.add(update, rest, len(rest), discarded=True)
+            batch += compress(own, kept)
+            rewards += fill_unmarked([mark["reward"] for mark in trained], len(trained))
+            sizes.append(len(trained))
+        rows_of_all = [d.row | {"reward": r} for d, r in zip(batch, rewards, strict=True)]
+        return Generation(rows_of_all, [d.rollout for d in batch], None, sizes)
 
     def choose(self, update: int, size: int, missing: int | None = None) -> PromptTable:
         """`size` prompts for an update, or further ones for it, which lacks `missing` (or size)."""
@@ -136,15 +212,30 @@ class Chooser:
 
     def _learn(self) -> None:
         """Add to the history what was recorded since the last choice."""
-        lists = (self.groups.rows, self.groups.discarded or [])
-        new = [row for rows, n in zip(lists, self._known, strict=True) for row in rows[n:]]
+        lists = (self.groups.refreshed or [], self.groups.rows, self.groups.discarded or [])
+        new = [
+            (row["update"], number > 0, row["prompt_id"], row["outcomes"])
+            for number, (rows, n) in enumerate(zip(lists, self._known, strict=True))
+            for row in rows[n:]
+        ]
         self._known = [len(rows) for rows in lists]
-        new.sort(key=lambda row: row["update"])  # all of an earlier execution come at once
-        ids = pa.array([row["prompt_id"] for row in new], pa.string())
-        for place, row in zip(self.prompts.rows_of(ids).tolist(), new, strict=True):
-            outcomes = row["outcomes"]
-            marked = len(outcomes) - outcomes.count("error")
-            self.history.add(row["update"], place, outcomes.count("correct"), marked)
+        # All of an earlier execution come at once; a refresh comes before the groups of its update,
+        # and a group may be trained on in part.
+        counts: dict[tuple[int, bool, str], list[int]] = {}
+        for update, of_groups, prompt_id, outcomes in sorted(new, key=lambda each: each[:2]):
+            count = counts.setdefault((update, of_groups, prompt_id), [0, 0])
+            count[0] += outcomes.count("correct")
+            count[1] += len(outcomes) - outcomes.count("error")
+        ids = pa.array([prompt_id for *_, prompt_id in counts], pa.string())
+        places = self.prompts.rows_of(ids).tolist()
+        counted = zip(counts, places, counts.values(), strict=True)
+        for (update, of_groups), part in groupby(counted, key=lambda each: each[0][:2]):
+            own = [(place, *count) for _, place, count in part]
+            if of_groups:
+                for place, correct, marked in own:
+                    self.history.add(update, place, correct, marked)
+            else:
+                self.history.add_refresh(update, *zip(*own, strict=True))
 
     def _draw(
         self, update: int, prompts: PromptTable, generate: Generate

@@ -36,6 +36,7 @@ from orchestrator.training.cell_folder import (
     ADAPTER,
     DISCARDED,
     MANIFEST,
+    REFRESHED,
     RESULT,
     SCORES,
     STARTED,
@@ -54,6 +55,7 @@ def ledger(
     log: Sequence[LogRow],
     seconds: float,
     discarded: pa.Table | None = None,
+    refreshed: pa.Table | None = None,
 ) -> dict[str, float]:
     """The ledger of a cell from its `groups` table and its log (rows of update, name, value).
 
@@ -68,15 +70,20 @@ def ledger(
     kl_only_updates: those without a live group while beta > 0 pulls towards the base model;
     seconds of training without evaluations, gpu_seconds over all workers.
 
-    Where an online policy `discarded` groups, rollouts and tokens include theirs, and prompts and
-    kinds of groups do not. discarded, discarded_live: such groups, and the live ones among them;
-    discarded_rollouts, discarded_tokens (generated): the parts of the totals.
+    smallest_group, largest_group: where an allocation divides an update's rollouts, the sizes of
+    groups that were trained on.
+
+    Where groups were `discarded`, or trained on in part, rollouts and tokens include theirs, and
+    prompts and kinds of groups do not. discarded, discarded_live: such groups, and the live ones
+    among them; discarded_rollouts, discarded_tokens (generated): the parts of the totals. Likewise,
+    where prompts were `refreshed`, that is, probed again during training: refreshed (prompts),
+    refreshed_rollouts, refreshed_tokens.
 
     Of tasks of several turns: turns of the model, tool_calls, tool_errors (calls answered with an
     error), tool_tokens (written by the environment, not generated), environment_seconds.
     """
-    rows = None if discarded is None else discarded.to_pylist()
-    return running_ledger(cell, size, GroupRecorder(groups.to_pylist(), rows), log, seconds)
+    lost, again = (None if t is None else t.to_pylist() for t in (discarded, refreshed))
+    return running_ledger(cell, size, GroupRecorder(groups.to_pylist(), lost, again), log, seconds)
 
 
 def running_ledger(
@@ -84,12 +91,13 @@ def running_ledger(
 ) -> dict[str, float]:
     """The ledger so far, from counts that are kept while recording."""
     counts, lost = total(groups.tallies.values()), total(groups.discarded_tallies.values())
-    generated = counts.generated_tokens + lost.generated_tokens
+    again = groups.refreshed_tally
+    generated = counts.generated_tokens + lost.generated_tokens + again.generated_tokens
     logged = log[-1]["update"] if log else 0
     processed = (int(row["value"]) for row in reversed(log) if row["name"] == "num_tokens")
     all_tokens = next(processed, generated)  # with those of prompts
     updates = max([logged, *groups.tallies])
-    played = total([counts, lost])
+    played = total([counts, lost, again])
     episodes = {
         "turns": played.turns,
         "tool_calls": played.tool_calls,
@@ -104,29 +112,38 @@ def running_ledger(
         "discarded_rollouts": lost.rollouts,
         "discarded_tokens": lost.generated_tokens,
     }
-    return (
-        {
-            "prompts": len(groups.seen),
-            "epochs": groups.seen.total() / size,
-            "rollouts": counts.rollouts + lost.rollouts,
-            "prompt_tokens": all_tokens - generated,
-            "generated_tokens": generated,
-            "live_tokens": counts.live_tokens,
-            "truncated_tokens": counts.truncated_tokens + lost.truncated_tokens,
-            "updates": updates,
-            "live": counts.live,
-            "all_right": counts.all_right,
-            "all_wrong": counts.all_wrong,
-            "unmarked": counts.unmarked,
-            "all_wrong_truncated": counts.all_wrong_truncated,
-            "kl_only_updates": _kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
-            "seconds": round(seconds, 3),
-            "gpu_seconds": round(seconds * cell.resources.gpus * cell.resources.workers, 3),
-        }
-        | shaped
-        | ({} if groups.discarded is None else discarded)
-        | (episodes if played.turns else {})
-    )
+    refreshed = {
+        "refreshed": again.groups,
+        "refreshed_rollouts": again.rollouts,
+        "refreshed_tokens": again.generated_tokens,
+    }
+    sizes = {
+        "smallest_group": min(groups.sizes, default=0),
+        "largest_group": max(groups.sizes, default=0),
+    }
+    return {
+        "prompts": len(groups.seen),
+        "epochs": groups.seen.total() / size,
+        "rollouts": counts.rollouts + lost.rollouts + again.rollouts,
+        "prompt_tokens": all_tokens - generated,
+        "generated_tokens": generated,
+        "live_tokens": counts.live_tokens,
+        "truncated_tokens": sum(t.truncated_tokens for t in (counts, lost, again)),
+        "updates": updates,
+        "live": counts.live,
+        "all_right": counts.all_right,
+        "all_wrong": counts.all_wrong,
+        "unmarked": counts.unmarked,
+        "all_wrong_truncated": counts.all_wrong_truncated,
+        "kl_only_updates": _kl_only(groups.tallies, updates) if pulls_to_base(cell) else 0,
+        "seconds": round(seconds, 3),
+        "gpu_seconds": round(seconds * cell.resources.gpus * cell.resources.workers, 3),
+        **(sizes if cell.allocation else {}),
+        **shaped,
+        **({} if groups.discarded is None else discarded),
+        **({} if groups.refreshed is None else refreshed),
+        **(episodes if played.turns else {}),
+    }
 
 
 def pulls_to_base(cell: Cell) -> bool:
@@ -210,6 +227,14 @@ def model_card(cell: Cell, result: dict[str, Any]) -> str:
 LEDGER, README = "ledger.json", "README.md"
 
 
+def recorded_groups(tables: Mapping[str, pa.Table]) -> GroupRecorder:
+    """The groups of a cell's stored tables, by their names."""
+    lists = (
+        tables[name].to_pylist() if name in tables else None for name in (DISCARDED, REFRESHED)
+    )
+    return GroupRecorder(tables["groups"].to_pylist(), *lists)
+
+
 @dataclass
 class CellRecord:
     """Everything that a trial measures."""
@@ -226,9 +251,8 @@ class CellRecord:
     def of(cls, checkpoint: Checkpoint) -> Self:
         """The record in a checkpoint."""
         _, manifest, tables = checkpoint
-        lost = tables[DISCARDED].to_pylist() if DISCARDED in tables else None
         return cls(
-            GroupRecorder(tables["groups"].to_pylist(), lost),
+            recorded_groups(tables),
             tables["evaluations"],
             tables["log"].to_pylist(),
             manifest["seconds"],
@@ -246,16 +270,22 @@ class CellRecord:
 
     def tables(self) -> dict[str, pa.Table]:
         """The stored tables by name."""
+        more = {
+            DISCARDED: self.groups.discarded_table(),
+            REFRESHED: self.groups.refreshed_table(),
+        }
         return {
             "groups": self.groups.table(),
             "evaluations": self.evaluations,
             "log": pa.Table.from_pylist(self.log, schema=LOG),
-        } | ({} if (lost := self.groups.discarded_table()) is None else {DISCARDED: lost})
+            **{name: table for name, table in more.items() if table is not None},
+        }
 
     def ledger(self, cell: Cell, size: int) -> dict[str, float]:
         """What the cell, with a subset of `size`, consumed, recounted from the recorded groups."""
-        groups = self.groups
-        return ledger(cell, size, groups.table(), self.log, self.seconds, groups.discarded_table())
+        tables = self.tables()
+        more = (tables.get(DISCARDED), tables.get(REFRESHED))
+        return ledger(cell, size, tables["groups"], self.log, self.seconds, *more)
 
     def running_ledger(self, cell: Cell, size: int) -> dict[str, float]:
         """The same from counts that are kept while recording, without tables."""
@@ -380,9 +410,8 @@ def finish_as(store: Store, cell: Cell, other: Cell) -> bool:
             store.write_bytes(data, own.place, "adapter", name)
             adapter[name] = listed
     result, tables = finished
-    lost = tables[DISCARDED].to_pylist() if DISCARDED in tables else None
     record = CellRecord(
-        GroupRecorder(tables["groups"].to_pylist(), lost),
+        recorded_groups(tables),
         tables["evaluations"],
         tables["log"].to_pylist(),
         result["ledger"]["seconds"],

@@ -112,6 +112,22 @@ def share_of(rows: Inputs, inputs: Inputs, loss_type: str) -> float:
     return 1.0 if loss_type in BY_TOKENS else len(rows["row"]) / len(inputs["row"])
 
 
+def group_advantages(
+    rewards: Tensor, sizes: Sequence[int], scale: str | bool
+) -> tuple[Tensor, Tensor]:
+    """TRL's advantages [B], of groups of these sizes, and what it divides them by [B].
+
+    Each row counts the same in the loss, so that a group counts by its size. `scale` is TRL's
+    `scale_rewards`: group, batch or none.
+    """
+    parts = rewards.split([*sizes])
+    centred = torch.cat([part - part.mean() for part in parts])
+    spread = torch.cat([part.std().expand_as(part) for part in parts])
+    if scale == "batch":
+        spread = rewards.std().expand_as(rewards)
+    return (centred if scale == "none" else centred / (spread + 1e-4)), spread
+
+
 # The library's own function, which serves all calls without `packed_rows`.
 sdpa = AttentionInterface()["sdpa"]
 

@@ -29,21 +29,31 @@ from tasks.prompt_table import PromptTable
 # Called with an update's number: once it is recorded, and once its checkpoint is written.
 AfterLog = Callable[[int], tuple[bool, bool]]
 AfterSave = Callable[[int], None]
+# Called with an update's number before its prompts are chosen: the tokens that were processed.
+Before = Callable[[int], int]
 
 
 class CellCallback(TrainerCallback):
     """Records every update, then calls `after`, and `save` after every checkpoint.
 
-    `after` returns whether to write a checkpoint now, and whether to stop training.
+    `after` returns whether to write a checkpoint now, and whether to stop training. `before` is
+    called before every update.
     """
 
-    def __init__(self, record: CellRecord, after: AfterLog, save: AfterSave) -> None:
-        self._record, self._after, self._save = record, after, save
+    def __init__(
+        self, record: CellRecord, after: AfterLog, save: AfterSave, before: Before | None = None
+    ) -> None:
+        self._record, self._after, self._save, self._before = record, after, save, before
         self._started = time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Time counts from here, in addition to that of earlier executions."""
         self._started = time.monotonic() - self._record.seconds
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The weights of the last update are final, and nothing of the next one is drawn."""
+        if self._before:
+            state.num_input_tokens_seen += self._before(state.global_step + 1)
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record the numbers that TRL logs for this update; its final log of totals is left out."""
@@ -79,7 +89,8 @@ def build_trainer(
     """A trainer for one cell; checkpoints go to `folder`, groups to `record`.
 
     `grpo` replaces the cell's own settings where its micro-batch does not fit the machine. With an
-    online policy, `history` is what is known of the prompts of `subset`, in their order.
+    online policy or an allocation, `history` is what is known of the prompts of `subset`, in their
+    order.
     """
     set_seed(cell.seed)  # before PEFT draws the adapter's first weights
     model, tokenizer = load_model(cell.probe.model)
@@ -88,14 +99,15 @@ def build_trainer(
     plain = copy.copy(tokenizer)
     if task.environment is not None:  # TRL would parse all turns of an episode as one
         plain.response_template = None
-    loaded = subset if history is None else subset[: cell.prompts_per_update]
+    loaded = subset[: cell.prompts_per_update] if cell.online else subset
+    rows = [training_row(task, prompt) for prompt in loaded] * cell.batch.copies(len(loaded))
     trainer = LiveGroupsTrainer(
         recorder=record.groups if cell.mask_dead_groups else None,
         model=model,
         processing_class=plain,
         args=grpo_config(cell.probe.model, cell.seed, folder, grpo or cell.grpo),
         reward_funcs=[reward_function(cell, mark, record.groups)],
-        train_dataset=Dataset.from_list([training_row(task, prompt) for prompt in loaded]),
+        train_dataset=Dataset.from_list(rows),
         peft_config=LoraConfig(task_type="CAUSAL_LM", **cell.lora),
     )
     trainer.remove_callback(PrinterCallback)
@@ -107,10 +119,10 @@ def build_trainer(
             trainer.rollout_func = Player(trainer.decoder, task, subset)
     if history is not None:
         row, prompts = partial(training_row, task), PromptTable.of(subset)
-        assert cell.online is not None
         reward, workers = partial(with_rewards, cell), Workers.of(cell)
         trainer.chooser = Chooser(
-            cell.online, history, prompts, record.groups, row, mark, reward, workers
+            *(cell.online, history, prompts, record.groups, row, mark, reward, workers),
+            allocation=cell.allocation,
         )
     return trainer
 

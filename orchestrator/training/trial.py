@@ -22,7 +22,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orchestrator.config.entries import build_online_policy
 from orchestrator.evaluation.evaluator import Evaluator
 from orchestrator.evaluation.groups import GroupRecorder, Tally
 from orchestrator.evaluation.metrics import by_update, evaluation_metrics
@@ -40,7 +39,7 @@ from orchestrator.training.early_stopping import StopDecision, interim_check, sa
 from orchestrator.training.micro_batch import fitted_grpo, shrink
 from orchestrator.training.record import CellRecord, finish, versions
 from orchestrator.training.workers import Workers
-from policies import History, discards
+from policies import History
 from tasks.prompt_table import PromptTable
 
 # The trainer's files that it reads with its own libraries.
@@ -222,8 +221,10 @@ class Trial:
         self.started = time.monotonic()
         self.cell, self.store, self.checkpoints, self.report = cell, store, checkpoints, report
         self.workers, self.grpo, self.checkpoint = workers, start.grpo, start.checkpoint
-        discarding = cell.online is not None and discards(build_online_policy(cell.online))
-        record: CellRecord | None = CellRecord(GroupRecorder(discarded=[] if discarding else None))
+        groups = GroupRecorder(
+            discarded=[] if cell.discards else None, refreshed=[] if cell.refresh else None
+        )
+        record: CellRecord | None = CellRecord(groups)
         if self.checkpoint is not None:
             checkpoint = checkpoints.cell.checkpoint(self.checkpoint)
             record = CellRecord.of(checkpoint) if checkpoint else None
@@ -244,6 +245,7 @@ class Trial:
 
         from orchestrator.sampling.decoding import allocation_errors
         from orchestrator.sampling.transformers import TransformersSampler
+        from orchestrator.training.refresh import Refresher
         from orchestrator.training.trainer import CellCallback, build_trainer
 
         cell = self.cell
@@ -266,7 +268,13 @@ class Trial:
         self.sampler = TransformersSampler(
             trainer.model, tokenizer, cell.probe.model.chat_template_kwargs
         )
-        trainer.add_callback(CellCallback(self.record, self._after_update, self._after_save))
+        before = None
+        if cell.refresh:
+            parts = (self.sampler, self.record.groups, self.workers)
+            before = Refresher(cell, subset, task, *parts)
+        trainer.add_callback(
+            CellCallback(self.record, self._after_update, self._after_save, before)
+        )
         resumed = str(self.checkpoints.restored(self.checkpoint)) if self.checkpoint else None
         self.record.start_seconds = time.monotonic() - self.started
         try:
@@ -282,7 +290,7 @@ class Trial:
     def _subset(self) -> tuple[PromptTable, History | None]:
         """The cell's prompts by id: which they are decides the training, not their ranks.
 
-        With what is known of them, in the same order, for an online policy.
+        With what is known of them, in the same order, for an online policy or an allocation.
         """
         table = read_subset(self.store, self.cell)
         if table is None:
@@ -294,7 +302,8 @@ class Trial:
         if (rows < 0).any():
             raise ValueError(f"the pool of cell {self.cell.name} lacks prompts of its subset")
         subset = self.pool.train.take(rows)
-        history = history_of(self.cell, table.take(subset.order)) if self.cell.online else None
+        used = self.cell.online or self.cell.allocation
+        history = history_of(self.cell, table.take(subset.order)) if used else None
         return subset.take(subset.order), history
 
     def _after_update(self, update: int) -> tuple[bool, bool]:

@@ -36,6 +36,7 @@ from orchestrator.training.shortcuts import (
     arranged,
     cut,
     disagreement,
+    group_advantages,
     idle_rows,
     pack,
     rows_of,
@@ -83,6 +84,7 @@ class ChoosingTrainer(GRPOTrainer):
     rollouts: list[Rollout] | None = None  # drawn before TRL asks for them
     drawn: Sequence[tuple[str, int]] = ()  # prompt_id and number in the group of each
     played: list[Completion] | None = None  # by `rollout_func`, where there is one
+    sizes: list[int] | None = None  # rows of each group of the generation; None: num_generations
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         inner = super()._get_train_sampler(dataset)
@@ -95,10 +97,13 @@ class ChoosingTrainer(GRPOTrainer):
             return super()._generate_and_score_completions(inputs)
         kept: list[bool] | None = None
         if self.chooser:
-            update = self.state.global_step + 1
-            inputs, self.rollouts, kept = self.chooser.batch(update, len(inputs), self.drawn_now)
+            inputs, self.rollouts, kept, self.sizes = self.chooser.batch(
+                self.state.global_step + 1, len(inputs), self.drawn_now, inputs
+            )
         self._number(inputs)
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        if self.sizes:
+            output["advantages"] = self._advantages(inputs, self.sizes)
         live = self.live_groups(kept)
         return output if live is None else self.without_dead(output, live)
 
@@ -110,7 +115,21 @@ class ChoosingTrainer(GRPOTrainer):
         """Number this worker's rows in their groups."""
         first: int = self.accelerator.process_index * len(inputs)
         group_size: Any = self.num_generations
-        self.drawn = [(row["prompt_id"], i % group_size) for i, row in enumerate(inputs, first)]
+        self.drawn = [
+            (row["prompt_id"], row.get("number", i % group_size))
+            for i, row in enumerate(inputs, first)
+        ]
+
+    def _advantages(self, inputs: Sequence[TrainingRow], sizes: Sequence[int]) -> torch.Tensor:
+        """Advantages [B] as TRL computes them, of groups of any sizes, and logged in its place."""
+        weight = self.reward_weights.to(self.accelerator.device)
+        rewards = weight * torch.tensor([row["reward"] for row in inputs], device=weight.device)
+        advantages, spread = group_advantages(rewards, sizes, self.scale_rewards)
+        logged: Any = self._logs["advantages"]  # of the last generation
+        logged.extend(advantages.tolist())
+        dead = torch.isclose(spread, torch.zeros_like(spread)).float().mean().item()
+        self._metrics["train"]["frac_reward_zero_std"][-1] = dead
+        return advantages
 
     def drawn_now(self, inputs: Sequence[TrainingRow]) -> list[Rollout]:
         """One rollout for each of this worker's rows."""
@@ -147,12 +166,12 @@ class ChoosingTrainer(GRPOTrainer):
         wrote: the model still reads them, so no log-probability changes.
         """
         completion_mask = output["completion_mask"]
-        group_size: Any = self.num_generations
-        rows = torch.tensor(live, device=completion_mask.device).repeat_interleave(group_size)
+        sizes: Any = torch.tensor(self.sizes or [self.num_generations] * len(live))
+        rows = torch.tensor(live).repeat_interleave(sizes).to(completion_mask.device)
         own = rows[own_rows(len(completion_mask))]
         mask = own.unsqueeze(1) * output.get("tool_mask", completion_mask)
         tokens = self.accelerator.gather((completion_mask * mask).sum()).sum()
-        share = torch.tensor(sum(live) / len(live))
+        share = torch.tensor(int(rows.sum()) / len(rows))
         return output | {"tool_mask": mask, "num_items_in_batch": tokens, "live_share": share}
 
     def _compute_loss(self, model: Any, inputs: Inputs) -> torch.Tensor:
@@ -382,7 +401,10 @@ class LiveGroupsTrainer(ChoosingTrainer):
         group_size: Any = self.num_generations
         first = self.accelerator.process_index * len(inputs)
         rows = torch.arange(first, first + len(inputs), device=output["advantages"].device)
-        return output | {"row": rows, "group": rows // group_size}
+        if self.sizes is None:
+            return output | {"row": rows, "group": rows // group_size}
+        sizes = torch.tensor(self.sizes, device=rows.device)
+        return output | {"row": rows, "group": torch.arange(len(sizes)).repeat_interleave(sizes)}
 
     def live_groups(self, kept: list[bool] | None) -> list[bool] | None:
         """Given a recorder, those whose correctness differs."""

@@ -455,21 +455,19 @@ def _test(test: ast.expr) -> tuple[_Call, _Check, int] | None:
 def _compared(
     left: ast.expr, right: ast.expr, same: Callable[[Any, Any], object]
 ) -> tuple[_Call, _Check, int]:
-    """A call, or `set(call)` and the like, compared with a literal."""
+    """A call, or `set(call)` and the like, compared with a literal, or `set(…)` of one.
+
+    Raises ValueError for anything else.
+    """
     wrap: Callable[[Any], Any] = lambda value: value  # noqa: E731
     if (wrapped := _wrapped(left)) and len(wrapped[1]) == 1 and _is_call(wrapped[1][0]):
         wrap, [left] = wrapped
-    expected = _literal(right)
+    if wrapped := _wrapped(right):
+        expected = wrapped[0](*map(ast.literal_eval, wrapped[1]))
+    else:
+        expected = ast.literal_eval(right)
     call = _call(left)
     return call, lambda value: same(wrap(value), expected), _limit(repr(expected))
-
-
-def _literal(node: ast.expr) -> Any:
-    """A literal, or `set(…)` and the like of one. Raises ValueError for anything else."""
-    if wrapped := _wrapped(node):
-        wrap, arguments = wrapped
-        return wrap(*map(ast.literal_eval, arguments))
-    return ast.literal_eval(node)
 
 
 def _wrapped(node: ast.expr) -> tuple[Callable[..., Any], list[ast.expr]] | None:

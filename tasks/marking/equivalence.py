@@ -59,9 +59,23 @@ def mark_expression(completion: str, answer: str, marking: str, truncated: bool)
 
 def mark_expressions(answers: Sequence[Answer], marking: str) -> list[Mark]:
     """Mark many; those that need math-verify are compared by several children at once."""
-    marks = [_mark_text(answer, marking) for answer in answers]
-    compared = iter(_compare([mark for mark in marks if isinstance(mark, _Comparison)]))
-    return [next(compared) if isinstance(mark, _Comparison) else mark for mark in marks]
+    by_text = [_mark_text(answer, marking) for answer in answers]
+    pairs = [(mark.gold, mark.answer) for mark in by_text if isinstance(mark, _Comparison)]
+    replies = iter(_children(os.getpid()).map(pairs) if pairs else [])
+    marks = []
+    for mark in by_text:
+        if isinstance(mark, Mark):
+            marks.append(mark)
+            continue
+        reply = next(replies)
+        if reply.failure:
+            marks.append(Mark("error", mark.extracted, f"{mark.rule}-{reply.failure}"))
+        elif reply.value is None:  # math-verify cannot read the answer
+            unreadable = no_answer_mark(mark.truncated)
+            marks.append(unreadable._replace(rule=f"{mark.rule}-unreadable"))
+        else:
+            marks.append(answer_mark(reply.value, mark.extracted, f"{mark.rule}-math-verify"))
+    return marks
 
 
 def _mark_text(answer: Answer, marking: str) -> Mark | _Comparison:
@@ -90,48 +104,32 @@ def _mark_text(answer: Answer, marking: str) -> Mark | _Comparison:
 
 
 def _extract_lenient(text: str, truncated: bool) -> tuple[str, str] | None:
-    """The LaTeX of a text's answer, without delimiters, and the kind of place it is in."""
+    """The LaTeX of a text's answer, without delimiters, and the kind of place it is in.
+
+    A statement may have its answer in delimiters or not; None for a denial or a bound.
+    """
     if (box := last_filled_box(text)) is not None:
         return _DELIMITER.sub("", box), "boxed"
-    rest = find_statement(text)
-    latex = None if rest is None else _statement_latex(rest, truncated)
-    return (latex, "stated") if latex else None
-
-
-def _statement_latex(rest: str, truncated: bool) -> str | None:
-    """The answer of a statement, with or without delimiters; None for a denial or a bound."""
+    if (rest := find_statement(text)) is None:
+        return None
     inside = _INSIDE.match(rest)
     after = first_sentence(rest[inside.end() :] if inside else rest, truncated)
     if after is None:
         return None
     if inside and not _CONTINUES.match(after) and not MODIFIERS.search(after):
-        return inside[1].strip()
-    statement = (inside[0] if inside else "") + after
-    if MODIFIERS.search(statement) or len(_DELIMITER.findall(statement)) % 2:
-        return None
-    return _DELIMITER.sub("", statement).strip(" \t\n*.")
+        latex = inside[1].strip()
+    else:
+        statement = (inside[0] if inside else "") + after
+        if MODIFIERS.search(statement) or len(_DELIMITER.findall(statement)) % 2:
+            return None
+        latex = _DELIMITER.sub("", statement).strip(" \t\n*.")
+    return (latex, "stated") if latex else None
 
 
 def _single_number(latex: str, parts: AnswerParts) -> Fraction | None:
     """The value of an expression that is one number, apart from its label and unit."""
     text = latex.strip() if "%" in latex else parts.value  # 20 % may be meant as 0.2
     return only_number(text) if len(text) < REACH and _PLAIN.fullmatch(text) else None
-
-
-def _compare(comparisons: Sequence[_Comparison]) -> list[Mark]:
-    if not comparisons:
-        return []
-    marks = []
-    replies = _children(os.getpid()).map([(c.gold, c.answer) for c in comparisons])
-    for item, reply in zip(comparisons, replies, strict=True):
-        if reply.failure:
-            marks.append(Mark("error", item.extracted, f"{item.rule}-{reply.failure}"))
-        elif reply.value is None:  # math-verify cannot read the answer
-            mark = no_answer_mark(item.truncated)
-            marks.append(mark._replace(rule=f"{item.rule}-unreadable"))
-        else:
-            marks.append(answer_mark(reply.value, item.extracted, f"{item.rule}-math-verify"))
-    return marks
 
 
 @cache

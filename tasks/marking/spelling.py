@@ -71,16 +71,11 @@ def split_unit(latex: str) -> tuple[str, str]:
     more = MODIFIERS.search(match[1]) or _CONNECTIVE.search(match[1])  # 5 million, 5 if x > 0
     if more or not re.search(r"\d", value):
         return latex, ""
-    return value, _unit_name(match[1], match[2])
-
-
-def _unit_name(words: str, power: str | None) -> str:
-    """Measures in full; for counted things the noun: distinct integers are integers."""
-    singular = [re.sub(r"(?<=..)s$", "", word) for word in _WORD.findall(words.lower())]
+    singular = [re.sub(r"(?<=..)s$", "", word) for word in _WORD.findall(match[1].lower())]
     names = [_MEASURES.get(word, word) for word in singular]
-    if not any(name in _MEASURES for name in names):
-        return names[-1] if names else ""
-    return _POWERS[power] + " ".join(names)
+    if any(name in _MEASURES for name in names):
+        return value, _POWERS[match[2]] + " ".join(names)
+    return value, names[-1] if names else ""  # of counted things the noun
 
 
 MAX_LENGTH = 2_000  # characters; a longer text is not compared

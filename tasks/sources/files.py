@@ -82,24 +82,22 @@ def is_chat(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
 
 def read_chat(messages: Sequence[Mapping[str, Any]]) -> Chat:
     """The last user message, and the assistant's last message after it."""
-    texts = [_role_and_text(message) for message in messages]
-    roles = [role for role, _ in texts]
+    roles, texts = list[str](), list[str]()
+    for message in messages:
+        role_key, content_key = next((k for k in MESSAGE_KEYS if k[0] in message), MESSAGE_KEYS[0])
+        role = str(message.get(role_key))
+        roles.append(_ROLES.get(role, role))
+        texts.append(message_text(message.get(content_key)))
     last_question = max((i for i, role in enumerate(roles) if role == "user"), default=-1)
     last_reply = max((i for i, role in enumerate(roles) if role == "assistant"), default=-1)
     has_reply = last_reply > last_question
     system = sum(role in ("system", "developer") for role in roles)
     return Chat(
-        texts[last_question][1] if last_question >= 0 else "",
-        texts[last_reply][1] if has_reply else "",
+        texts[last_question] if last_question >= 0 else "",
+        texts[last_reply] if has_reply else "",
         system,
         len(texts) - system - (last_question >= 0) - has_reply,
     )
-
-
-def _role_and_text(message: Mapping[str, Any]) -> tuple[str, str]:
-    role_key, content_key = next((k for k in MESSAGE_KEYS if k[0] in message), MESSAGE_KEYS[0])
-    role = str(message.get(role_key))
-    return _ROLES.get(role, role), message_text(message.get(content_key))
 
 
 def message_text(content: Any) -> str:
@@ -215,7 +213,11 @@ def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]
     """Each row with its place for messages."""
     if file.name.endswith(".parquet"):
         return ((f"{file} row {i}", row) for i, row in enumerate(_parquet(file), 1))
-    text = _text(file)
+    try:
+        raw = file.read_bytes()
+        text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise TaskError(f"{file} cannot be read: {error}: write it as UTF-8 text") from error
     if file.name.endswith((".jsonl", ".jsonl.gz")):
         # Split at "\n" only: str.splitlines would also split at a U+2028 inside a text.
         lines = enumerate(text.split("\n"), 1)
@@ -229,14 +231,6 @@ def _numbered_rows(file: Path, records: str | None) -> Iterable[tuple[str, Any]]
     if not isinstance(content, list):
         raise TaskError(f"{file} is not of the form {form}")
     return ((f"{file} row {i}", row) for i, row in enumerate(content, 1))
-
-
-def _text(file: Path) -> str:
-    try:
-        raw = file.read_bytes()
-        return (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise TaskError(f"{file} cannot be read: {error}: write it as UTF-8 text") from error
 
 
 def parse_json(text: str | bytes, place: str) -> Any:

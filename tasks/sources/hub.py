@@ -103,8 +103,8 @@ def cached_folder(repository: Repository) -> Path | None:
     except CachedRepoTreeNotFoundError:
         whole = repository.kind == "model" and _holds_a_model(repository.snapshot)
     else:
-        read = [file for file in listed if repository.reads(file.path)]
-        whole = all(_size(repository.snapshot / file.path) == file.size for file in read)
+        read = [(repository.snapshot / f.path, f.size) for f in listed if repository.reads(f.path)]
+        whole = all(os.path.isfile(file) and os.path.getsize(file) == size for file, size in read)
     return repository.snapshot if whole else None
 
 
@@ -241,11 +241,3 @@ def _holds_a_model(folder: Path) -> bool:
     return all((folder / name).is_file() for name in ("config.json", *weights)) and any(
         (folder / name).is_file() for name in tokenizers
     )
-
-
-def _size(file: Path) -> int | None:
-    """The size of a file; None if there is none."""
-    try:
-        return file.stat().st_size
-    except OSError:
-        return None

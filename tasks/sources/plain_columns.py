@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -75,11 +75,12 @@ class PlainFile:
     def _parquet(self) -> Iterator[pa.RecordBatch]:
         file = pq.ParquetFile(self.path, memory_map=True)
         schema = file.schema_arrow
-        if not all(
-            schema.names.count(name) == 1 and "." not in name and _is_plain(schema.field(name).type)
-            for name in self.columns
-        ):
-            raise NotPlain
+        for name in self.columns:
+            if schema.names.count(name) != 1 or "." in name:
+                raise NotPlain
+            kind = schema.field(name).type
+            if kind not in (pa.string(), pa.large_string()) and not pa.types.is_integer(kind):
+                raise NotPlain
         for batch in file.iter_batches(ROWS, columns=self.columns):
             yield batch.select(self.columns)
 
@@ -145,12 +146,6 @@ def replaced(rows: PlainPrompts, others: Sequence[Prompt | None], task: str) -> 
         rows.golds.filter(kept), mask, pa.array([p.answer for p in read], pa.string())
     )
     return PromptTable([hashed_prompts(task, questions, golds, rows.tiers.filter(kept))])
-
-
-def _is_plain(kind: Any) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)
-    )
 
 
 def _digest(file: Path) -> tuple[str, int]:

@@ -109,34 +109,26 @@ def _from_hub(source: Source, repository: Repository) -> Rows:
         folder = downloaded_folder(repository)
     except TaskError as error:
         raise type(error)(f"{error}; to use a local copy, write {source.advice}") from error
+    from datasets import load_dataset
+
     rows: list[Row] = []
     for config in source.configs:
-        for index, row in enumerate(_load_config(source, repository, folder, config), 1):
+        try:
+            with TemporaryDirectory(prefix="decile-") as scratch:  # HF_HOME may be read-only
+                settings = {"split": source.split, "streaming": True, "cache_dir": scratch}
+                loaded = list(load_dataset(str(folder), config, **settings))
+        except Exception as error:  # the library raises many types of errors
+            part = f" ({config})" if config else ""
+            message = (
+                f"{repository}{part} cannot be loaded: {error}; "
+                f"to use a local copy, write {source.advice}"
+            )
+            incomplete = cached_folder(repository) is None
+            raise (NotCached if incomplete else TaskError)(message) from error
+        for index, row in enumerate(loaded, 1):
             check_columns(f"{repository} row {index}", row, source.columns)
             rows.append(dict(row))
     return Rows(rows, str(repository))
-
-
-def _load_config(
-    source: Source, repository: Repository, folder: Path, config: str | None
-) -> list[Any]:
-    from datasets import load_dataset
-
-    try:
-        with TemporaryDirectory(prefix="decile-") as scratch:  # HF_HOME may be read-only
-            return list(
-                load_dataset(
-                    str(folder), config, split=source.split, streaming=True, cache_dir=scratch
-                )
-            )
-    except Exception as error:  # the library raises many types of errors
-        part = f" ({config})" if config else ""
-        message = (
-            f"{repository}{part} cannot be loaded: {error}; "
-            f"to use a local copy, write {source.advice}"
-        )
-        incomplete = cached_folder(repository) is None
-        raise (NotCached if incomplete else TaskError)(message) from error
 
 
 class ReadTask(Task):

@@ -3,7 +3,7 @@
 from functools import partial
 
 from orchestrator.report.content import Figure, FigureRow, Page, Paragraph, Section, Table, one_line
-from orchestrator.report.item_comparison import Arm, ItemAnalysis
+from orchestrator.report.item_comparison import ItemAnalysis
 from orchestrator.report.sections.figures import difference_intervals
 from orchestrator.report.sections.tables import effect_text
 from orchestrator.report.sections.verdicts import FamilyVerdict, PairVerdict
@@ -67,25 +67,23 @@ def item_verdict(analysis: ItemAnalysis) -> FamilyVerdict:
 
 def arms_table(analysis: ItemAnalysis) -> Table:
     """Mean score of every arm, and on how many questions, samples and seeds."""
+    body = []
+    for arm in analysis.arms:
+        level = NONE
+        if arm.accuracy:
+            mean, least, most, _ = arm.accuracy
+            level = f"{100 * mean:.1f} [{100 * least:.1f}, {100 * most:.1f}]"
+        samples = "–".join(map(str, dict.fromkeys(arm.samples)))
+        counts = (f"{len(arm.shared):,}", samples, str(len(arm.runs)), f"{arm.missing:,}")
+        body.append((arm.name, arm.metric, level, *counts))
     return Table(
         "Arms",
         ("arm", "metric", "mean score, % [95 %]", "questions", "samples", "seeds", "no score"),
-        [_arm(arm) for arm in analysis.arms],
+        body,
         "The mean over the questions that have a score in every run of the arm, with its 95 % "
         "interval for new questions and, with several runs, new seeds. Samples: per question. No "
         "score: samples with an error, which are left out.",
     )
-
-
-def _arm(arm: Arm) -> tuple[str, ...]:
-    low, high = arm.samples
-    level = NONE
-    if arm.accuracy:
-        mean, least, most, _ = arm.accuracy
-        level = f"{100 * mean:.1f} [{100 * least:.1f}, {100 * most:.1f}]"
-    samples = str(low) if low == high else f"{low}–{high}"
-    counts = (f"{len(arm.shared):,}", samples, str(len(arm.runs)), f"{arm.missing:,}")
-    return arm.name, arm.metric, level, *counts
 
 
 def pairs_table(analysis: ItemAnalysis) -> Table:

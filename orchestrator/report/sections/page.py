@@ -24,6 +24,7 @@ from orchestrator.report.content import (
 )
 from orchestrator.report.rows import Row
 from orchestrator.report.sections import paper, tables
+from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.figures import (
     Styles,
     accuracy_curves,
@@ -69,6 +70,7 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
         verdicts(compared, analysis.controls, analysis.claims),
         gains(compared, styles),
         learnable(compared, styles),
+        drift_section(compared),
         training(compared, styles),
         Section("tests", "Test sets", (tables.pass_at(compared),)),
         breakdown(compared),

@@ -35,8 +35,9 @@ from orchestrator.report.probe_analysis import (
     PoolOutcomes,
     analyse_pool,
 )
+from orchestrator.report.rows import rising
 from orchestrator.report.sections.figures import failure_histogram, outcome_bars
-from orchestrator.stats.sentences import NONE
+from orchestrator.stats.sentences import NONE, counted
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt
 
@@ -184,7 +185,7 @@ def facts(pool: PoolAnalysis) -> list[str]:
 
 
 def _count(prompts: int, table: pa.Table) -> str:
-    return f"{prompts:,} prompt{'s' * (prompts != 1)} ({100 * prompts / table.num_rows:.1f} %)"
+    return f"{counted(prompts, 'prompt')} ({100 * prompts / table.num_rows:.1f} %)"
 
 
 def shares_text(outcomes: Mapping[str, int], digits: int = 1) -> str:
@@ -211,7 +212,7 @@ def tier_table(table: pa.Table, most: int = MAX_TIERS) -> ShareTable:
         bands[row["band"]] = row["count_all"]
     names = sorted(sizes, key=lambda name: (-sizes[name].sum(), name))
     kept = names if len(names) <= most else names[: most - 1]
-    by_tier = {name: sizes[name] for name in sorted(kept, key=lambda name: (len(name), name))}
+    by_tier = {name: sizes[name] for name in rising(kept)}
     if others := names[len(kept) :]:
         by_tier[f"{len(others):,} smaller tiers"] = np.sum([sizes[n] for n in others], axis=0)
     shown = len(BANDS) if any(band[-1] for band in by_tier.values()) else len(BANDS) - 1
@@ -314,7 +315,7 @@ def _unsolved(pool: PoolAnalysis) -> list[Block]:
 
 def _title(prompts: int, what: str, shown: str) -> str:
     """The title of a list; `shown` says which are listed, if not all."""
-    return f"{prompts:,} prompt{'s' * (prompts != 1)} {what}" + f"; {shown}" * (prompts > LISTED)
+    return f"{counted(prompts, 'prompt')} {what}" + f"; {shown}" * (prompts > LISTED)
 
 
 def agreement_text(agreed: Agreement) -> str:

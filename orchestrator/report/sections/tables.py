@@ -16,7 +16,7 @@ from orchestrator.evaluation.metrics import BANDS, pass_at_k
 from orchestrator.report.claim_verdicts import ClaimResult
 from orchestrator.report.compare import Family, StepsToMatch, by_probe, probe_spreads
 from orchestrator.report.content import Claims, Table
-from orchestrator.report.rows import OWN, Row, training_tiers
+from orchestrator.report.rows import OWN, Row, rising, training_tiers
 from orchestrator.stats.inference import Effect, Interval, mean_effect
 from orchestrator.stats.sentences import NONE, in_points
 from orchestrator.training.record import pulls_to_base
@@ -283,7 +283,7 @@ def names_of(rows: Sequence[Row], kind: Kind) -> list[str]:
     names = {name for row in rows for name in row.kinds[kind].values()}
     if kind == "band":
         return [name for name, _, _ in BANDS if name in names]
-    return sorted(names, key=lambda name: (len(name), name))  # "9" before "10"
+    return rising(names)
 
 
 def change_in(rows: Sequence[Row], kind: Kind, name: str) -> Change | None:
@@ -301,8 +301,12 @@ LEDGER = {  # column headings
     "epochs": "epochs",
     "rollouts": "rollouts",
     "discarded_rollouts": "discarded rollouts",
+    "refreshed_rollouts": "refreshed rollouts",
+    "smallest_group": "smallest group",
+    "largest_group": "largest group",
     "generated_tokens": "generated tokens",
     "discarded_tokens": "discarded tokens",
+    "refreshed_tokens": "refreshed tokens",
     "truncated_tokens": "truncated tokens",
     "updates": "updates",
     "live": "live",
@@ -386,10 +390,11 @@ def ledgers(rows: Sequence[Row]) -> Table:
         "What each cell consumed. live, all correct and all wrong count groups; truncated tokens "
         "are those of answers cut off by the token limit. Where rewards are not correctness, "
         "rewards differ counts the groups with advantages, and phantom those of them whose "
-        "correctness does not differ. Rollouts and tokens include those that an online policy drew "
-        "and discarded; prompts and groups are those trained on. KL-only updates had no live "
-        "group, so that only the KL term changed the weights. Seconds are training time without "
-        "evaluations.",
+        "correctness does not differ. Rollouts and tokens include those that were drawn and "
+        "discarded, and those of refreshes; prompts and groups are those trained on. Smallest and "
+        "largest group: rollouts per prompt, where an allocation divides those of an update. "
+        "KL-only updates had no live group, so that only the KL term changed the weights. Seconds "
+        "are training time without evaluations.",
     )
 
 

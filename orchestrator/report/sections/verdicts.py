@@ -1,6 +1,6 @@
 """The conclusions of each family in words: which policy is better, and what limits that."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -89,24 +89,29 @@ def family_verdict(family: Family) -> FamilyVerdict:
         axes = [m.axis.replace("_", " ") for m in budget_mismatches(two, family.compare_at)]
         mismatch = f"; not at equal {' and '.join(axes)}" if axes else ""
         pairs.append(PairVerdict(c, sentence(c, family.dataset) + mismatch))
+    by_policy = family.by_policy()
+    single = "fewer than two policies have an evaluation within the common budget"
+    if len(by_policy) == 1:
+        single = f"only {family.rows[0].cell.policy} is finished: no policy to compare it with"
+    elif len(by_policy) == len(family.copies) + 1:
+        single = "all policies chose the same prompts"
+    below_base = []
+    for policy, below in family.collapsed.items():
+        rows, worst = by_policy[policy], min(below, key=lambda row: row.gain.mean)
+        below_base.append(
+            f"{policy} ended below the base model in {len(below)} of {len(rows)} "
+            f"seed{'s' * (len(rows) > 1)}: {effect_text(worst.gain)} points with seed "
+            f"{worst.cell.seed}" + ", the worst" * (len(below) > 1)
+        )
     return FamilyVerdict(
         family.title,
         _read_at(family),
         tuple(pairs),
-        single=_nothing_to_compare(family),
-        below_base=tuple(_below_base(family)),
+        single=single,
+        below_base=tuple(below_base),
         matches=tuple(map(match_text, family.matches)),
         caveats=tuple(_caveats(family)),
     )
-
-
-def _nothing_to_compare(family: Family) -> str:
-    policies = family.by_policy()
-    if len(policies) == 1:
-        return f"only {family.rows[0].cell.policy} is finished: no policy to compare it with"
-    if len(policies) == len(family.copies) + 1:
-        return "all policies chose the same prompts"
-    return "fewer than two policies have an evaluation within the common budget"
 
 
 def control_lines(controls: Sequence[Control]) -> list[str]:
@@ -134,44 +139,22 @@ def control_lines(controls: Sequence[Control]) -> list[str]:
     return lines
 
 
-def _below_base(family: Family) -> Iterator[str]:
-    """A sentence for each policy with cells that are below the base model beyond chance."""
-    by_policy = family.by_policy()
-    for policy, below in family.collapsed.items():
-        rows, worst = by_policy[policy], min(below, key=lambda row: row.gain.mean)
-        yield (
-            f"{policy} ended below the base model in {len(below)} of {len(rows)} "
-            f"seed{'s' * (len(rows) > 1)}: {effect_text(worst.gain)} points with seed "
-            f"{worst.cell.seed}" + ", the worst" * (len(below) > 1)
-        )
-
-
 def _read_at(family: Family) -> str:
     updates = sorted({point.update for point in family.points.values() if point.update} or {0})
     if family.compare_at == "updates":
         return f"final accuracy, after {' or '.join(map(str, updates))} updates"
     budget = max(point.cost for point in family.points.values())
     span = f"{updates[0]} to {updates[-1]}" if len(updates) > 1 else str(updates[0])
-    online = any(row.cell.online for row in family.rows)
-    drawn = ", discarded ones included" * (online and family.compare_at == "rollouts")
+    kinds = {
+        "discarded": any(row.cell.online for row in family.rows),
+        "refreshed": any(row.cell.refresh for row in family.rows),
+    }
+    counted = " and ".join(kind for kind, occurs in kinds.items() if occurs)
+    drawn = f", {counted} ones included" * bool(counted and family.compare_at == "rollouts")
     return (
         f"accuracy at equal {family.compare_at}{drawn}: each cell's last evaluation within the "
         f"common budget (at most {budget:,.0f}), after {span} updates"
     )
-
-
-def _same_prompts(family: Family) -> Iterator[str]:
-    """Which policies chose the same prompts as another, so that one cell was trained for both."""
-    policies, copies = {row.cell.cell_id: row.cell.policy for row in family.rows}, family.copies
-    seeds: dict[tuple[str, str], list[str]] = {}
-    for row in family.rows:
-        if (other := policies.get(row.result.get("same_as", ""))) is not None:
-            seeds.setdefault((other, row.cell.policy), []).append(str(row.cell.seed))
-    for (other, policy), own in seeds.items():
-        yield (
-            f"{other} and {policy} chose the same prompts with seed{'s' * (len(own) > 1)} "
-            f"{', '.join(own)}: trained once" + " and compared once" * (policy in copies)
-        )
 
 
 def _caveats(family: Family) -> list[str]:
@@ -183,7 +166,16 @@ def _caveats(family: Family) -> list[str]:
         )
     by_policy = family.by_policy()
     caveats += pairing_caveats({p: len(rows) for p, rows in by_policy.items()}, family.accuracy)
-    caveats += _same_prompts(family)
+    copies, policies = family.copies, {row.cell.cell_id: row.cell.policy for row in family.rows}
+    seeds: dict[tuple[str, str], list[str]] = {}  # of which one cell was trained for two policies
+    for row in family.rows:
+        if (other := policies.get(row.result.get("same_as", ""))) is not None:
+            seeds.setdefault((other, row.cell.policy), []).append(str(row.cell.seed))
+    for (other, policy), own in seeds.items():
+        caveats.append(
+            f"{other} and {policy} chose the same prompts with seed{'s' * (len(own) > 1)} "
+            f"{', '.join(own)}: trained once" + " and compared once" * (policy in copies)
+        )
     if len(by_policy) > 1 and whole_pool_policy(by_policy) and not family.matches:
         caveats.append("steps to match need evaluations during training: set evaluate.every")
     return caveats

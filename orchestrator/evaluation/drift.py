@@ -1,0 +1,157 @@
+"""How difficulty drifts while a model learns: refreshes beside what was known before. Pure.
+
+A group of update u, and a refresh before it, have the weights after u − 1 updates; the probe has
+those of the base model.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.stats import rankdata
+
+from orchestrator.evaluation.groups import correctness, is_live
+
+Rates = npt.NDArray[np.float64]
+# Updates between an estimate and a group: 0 (the same weights), 1 or 2, 3 to 5, and so on.
+AGES = (0, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+class Agreement(NamedTuple):
+    """How well earlier pass rates agree with those of a refresh.
+
+    rank: Spearman's rank correlation, nan where all rates of a side are equal. overlap: the share
+    of the hardest tenth that is in both, expected where ties are broken at random; 0.1 by chance.
+    """
+
+    rank: float
+    overlap: float
+
+
+class RefreshDrift(NamedTuple):
+    """A refresh beside what was known before it, over the prompts that are rated by all three.
+
+    prompts: their number; rate_probe, rate: their mean pass rates in the probe and now; of_probe,
+    of_latest: the agreement of the probe, and of the latest group or refresh or else the probe.
+    """
+
+    prompts: int
+    rate_probe: float
+    rate: float
+    of_probe: Agreement
+    of_latest: Agreement
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What a cell's groups and refreshes say about drift.
+
+    refreshes: by the update before which they were; ages: the updates since a prompt's last group,
+    refresh or probe, as the upper end of a class of AGES (-1: above the last) -> groups drawn
+    at that age, and the live ones among them.
+    """
+
+    refreshes: Mapping[int, RefreshDrift] = field(default_factory=dict)
+    ages: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def metrics(self) -> dict[int, dict[str, float]]:
+        """Update -> metrics under their MLflow names; without those that are not defined."""
+        metrics = {}
+        for update, each in self.refreshes.items():
+            named = {
+                "drift/pass_rate": each.rate,
+                "drift/rank_correlation": each.of_probe.rank,
+                "drift/rank_correlation_latest": each.of_latest.rank,
+                "drift/hardest_tenth_overlap": each.of_probe.overlap,
+                "drift/hardest_tenth_overlap_latest": each.of_latest.overlap,
+            }
+            metrics[update] = {name: value for name, value in named.items() if np.isfinite(value)}
+        return metrics
+
+
+def age_text(age: int) -> str:
+    """A class of ages in words: `3–5`."""
+    if age < 0:
+        return f">{AGES[-1]}"
+    low = AGES[AGES.index(age) - 1] + 1 if age else 0
+    return f"{low}–{age}" if low < age else str(age)
+
+
+def drift_of(subset: pa.Table, drawn: pa.Table, refreshed: pa.Table | None = None) -> Drift:
+    """The drift of a cell from its subset, all groups drawn, and its refreshes (schema GROUPS)."""
+    again = [] if refreshed is None else refreshed.to_pylist()
+    events = [
+        (row["update"], kind, row)
+        for kind, rows in enumerate((again, drawn.to_pylist()))
+        for row in rows
+    ]
+    events.sort(key=lambda event: event[:2])  # a refresh comes before the groups of its update
+    ids = pa.array({row["prompt_id"] for _, _, row in events}, pa.string())
+    known = subset.filter(pc.is_in(subset["prompt_id"], ids))
+    pairs = zip(known["prompt_id"].to_pylist(), known["pass_rate"].to_pylist(), strict=True)
+    probe = {prompt_id: rate for prompt_id, rate in pairs if rate is not None}
+    latest, seen, refreshes = dict(probe), dict[str, int](), dict[int, RefreshDrift]()
+    groups, live = Counter[int](), Counter[int]()
+    for (update, kind), part in groupby(events, key=lambda event: event[:2]):
+        rows = [row for _, _, row in part]
+        rates = {row["prompt_id"]: rate for row in rows if (rate := _pass_rate(row)) is not None}
+        if kind == 0:
+            rated = [i for i in rates if i in probe]
+            sides = ([each[i] for i in rated] for each in (probe, latest, rates))
+            if rated:
+                refreshes[update] = _compared(*map(np.array, sides))
+        else:
+            for row in rows:
+                age = update - seen.get(row["prompt_id"], 1)
+                bound = next((limit for limit in AGES if age <= limit), -1)
+                groups[bound] += 1
+                live[bound] += is_live(correctness(row["outcomes"]))
+        latest |= rates
+        seen |= dict.fromkeys(rates, update)
+    order = sorted(groups, key=lambda bound: (bound < 0, bound))
+    return Drift(refreshes, {bound: (groups[bound], live[bound]) for bound in order})
+
+
+def _pass_rate(row: Mapping[str, Any]) -> float | None:
+    marked = [score for score in correctness(row["outcomes"]) if score is not None]
+    return sum(marked) / len(marked) if marked else None
+
+
+def _compared(probe: Rates, latest: Rates, now: Rates) -> RefreshDrift:
+    of_probe, of_latest = (
+        Agreement(rank_correlation(earlier, now), hardest_overlap(earlier, now))
+        for earlier in (probe, latest)
+    )
+    return RefreshDrift(len(now), float(probe.mean()), float(now.mean()), of_probe, of_latest)
+
+
+def rank_correlation(a: Rates, b: Rates) -> float:
+    """Spearman's: Pearson's correlation of the ranks, equal values sharing the mean of theirs.
+
+    nan for fewer than two values, and where all values of a side are equal.
+    """
+    ranks = [rankdata(values.round(12)) for values in (a, b)]
+    if min(len({*side.tolist()}) for side in ranks) < 2:
+        return float("nan")
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def hardest_overlap(a: Rates, b: Rates) -> float:
+    """The expected share of the tenth with the lowest rates that both sides have.
+
+    A tenth has one prompt at least. Ties at its end are broken at random, each side by itself.
+    """
+    size = max(1, round(len(a) / 10))
+    chances = []
+    for values in (a.round(12), b.round(12)):
+        cutoff = np.sort(values)[size - 1]
+        below, tied = values < cutoff, values == cutoff
+        chances.append(below + tied * (size - below.sum()) / tied.sum())
+    return float((chances[0] * chances[1]).sum() / size)

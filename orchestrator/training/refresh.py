@@ -1,0 +1,101 @@
+"""Part of a cell's prompts, probed again while it trains, with the adapter of that moment.
+
+Which prompts depends on the seed, their number and the update alone, and so do the completions: a
+resumed cell refreshes what an undisturbed one refreshes. Everything drawn is recorded, and counted
+in the ledger.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from accelerate.utils import gather_object
+
+from orchestrator.config.experiment import Refresh
+from orchestrator.evaluation.groups import GroupRecorder
+from orchestrator.planning.cells import Cell
+from orchestrator.probing.episodes import group_row, play
+from orchestrator.probing.samples import mark_completions
+from orchestrator.sampling.base import Request
+from orchestrator.sampling.transformers import TransformersSampler
+from orchestrator.training.workers import Workers
+from policies.base import Rows
+from tasks import Prompt, Task
+
+
+def refreshed_rows(refresh: Refresh, count: int, seed: int, update: int) -> Rows:
+    """The rows, of `count`, that are probed before an update, in rising order; none: not due.
+
+    They come in a random order of all rows, which begins again at its end, so that each is probed
+    before any is probed again.
+    """
+    number, rest = divmod(update - 1, refresh.every)
+    if rest or not number:
+        return np.empty(0, np.int64)
+    order = np.random.default_rng([seed, *b"refresh"]).permutation(count)
+    size = refresh.prompts(count)
+    return np.sort(order[((number - 1) * size + np.arange(size)) % count])
+
+
+@dataclass
+class Refresher:
+    """Probes part of `prompts` with the weights of `sampler` where the cell's `refresh` is due."""
+
+    cell: Cell
+    prompts: Sequence[Prompt]
+    task: Task
+    sampler: TransformersSampler
+    groups: GroupRecorder
+    workers: Workers = field(default_factory=Workers)
+
+    def __call__(self, update: int) -> int:
+        """Refresh before `update` if it is due; returns the tokens read and generated.
+
+        A prompt counts once per completion, as in TRL. Raises MarkingError where marking fails for
+        more of the completions than the experiment allows.
+        """
+        cell, refresh, done = self.cell, self.cell.refresh, self.groups.refreshed or []
+        assert refresh is not None, "this cell refreshes nothing"
+        rows = refreshed_rows(refresh, len(self.prompts), cell.seed, update)
+        if not len(rows) or {row["update"] for row in done[-1:]} == {update}:
+            return 0
+        own = [self.prompts[row] for row in rows[self.workers.rank :: self.workers.count].tolist()]
+        samples, stream = range(refresh.samples), f"refresh\x1f{update}\x1f"
+        # An evaluation of another data set may have left other settings.
+        self.sampler.chat_template_kwargs = cell.probe.model.chat_template_kwargs
+        settings = replace(cell.probe.settings.sampling(), seed=cell.seed)
+        if self.task.environment is not None:
+            drawn = play(self.sampler, self.task, [(p, samples) for p in own], settings, stream)
+            lengths = [len(part[0].episode.prompt_ids) if part[0].episode else 0 for part in drawn]
+        else:
+            requests = [
+                Request(stream + p.prompt_id, self.task.messages(p.question), samples) for p in own
+            ]
+            lengths = [len(ids) for ids in self.sampler.rendered(requests)]
+            drawn = self.sampler.sample(requests, settings)
+        each = [prompt for prompt in own for _ in samples]
+        completions = [completion for part in drawn for completion in part]
+        max_errors = cell.probe.dataset.max_marking_errors
+        pairs = mark_completions(self.task, completions, each, max_errors)
+        marks: list[dict[str, Any]] = [
+            {
+                "prompt_id": prompt.prompt_id,
+                "tier": prompt.tier,
+                "reward": pair.mark.score,
+                "score": pair.mark.score,
+                "outcome": pair.mark.outcome,
+                "other_outcome": pair.other.outcome,
+                "tokens": completion.tokens,
+                "components": {},
+                "episode": completion.episode and group_row(completion.episode),
+            }
+            for prompt, completion, pair in zip(each, completions, pairs, strict=True)
+        ]
+        tokens = refresh.samples * sum(lengths) + sum(c.tokens for c in completions)
+        if self.workers.count > 1:
+            marks = gather_object(marks)
+            tokens = sum(gather_object([tokens]))
+        marks.sort(key=lambda mark: mark["prompt_id"])  # stable: a prompt's stay in order
+        self.groups.add(update, marks, refresh.samples, refreshed=True)
+        return tokens

@@ -1,0 +1,308 @@
+"""How the completions of an update are divided among its prompts.
+
+An allocation is called until an update has handed out all of its completions. One that also has
+`keep` draws more of them than an update trains on.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.plugins.user_code import user_errors
+from policies.base import (
+    Bools,
+    Floats,
+    Needs,
+    PolicyError,
+    Rows,
+    check_count,
+    check_share,
+    largest_remainder,
+)
+from policies.online import History
+
+UNIFORM = "uniform"  # groups of one size, without an allocation
+LEAST = 2  # completions of a group: one of them alone has no advantage
+
+
+class Groups(NamedTuple):
+    """The groups of an update while its completions are handed out; arrays have one entry per
+    prompt [P]."""
+
+    rate: Floats
+    """Expected pass rates: the mean of a Beta posterior that begins uniform, after the samples of
+    the probe and the completions of all earlier updates."""
+    last: Floats
+    """The latest known pass rates, of a prompt's last group or else the probe; nan if unknown."""
+    drawn: Rows
+    """Completions that this update has drawn so far."""
+    correct: Rows
+    """Correct ones among them."""
+    left: int
+    """Completions that are not handed out yet."""
+    size: int
+    """`grpo.num_generations`: completions per prompt, on average."""
+
+
+Allocation = Callable[[Groups], npt.ArrayLike]  # -> further completions of each prompt [P]
+
+
+def groups_of(history: History, rows: Rows, left: int) -> Groups:
+    """The groups of an update of these rows before anything is drawn for it."""
+    _, row, correct, marked = history.drawn
+    count = len(history.prompt_ids)
+    right = history.successes[rows] + np.bincount(row, correct, count)[rows]
+    total = history.samples[rows] + np.bincount(row, marked, count)[rows]
+    none = np.zeros(len(rows), np.int64)
+    last = history.pass_rate[rows].astype(np.float64)
+    return Groups((1 + right) / (2 + total), last, none, none, left, history.group_size)
+
+
+def more_of(allocation: Allocation, name: str, groups: Groups) -> Rows:
+    """The further completions of each prompt [P] that an allocation hands out.
+
+    Raises PolicyError where it fails, with its place, where it hands out none or more than are
+    left, and where a prompt has fewer than two in the end.
+    """
+    with user_errors(f"allocation {name!r}", PolicyError, allocation):
+        values, count = np.asarray(allocation(groups)), len(groups.drawn)
+    how = f"return a NumPy array with one whole number per prompt that sum to at most {groups.left}"
+    if values.shape != (count,) or not np.issubdtype(values.dtype, np.integer):
+        raise PolicyError(
+            f"allocation {name!r} returned {values.dtype} of shape {values.shape} for {count} "
+            f"prompts: {how}"
+        )
+    total = int(values.sum())
+    if values.min() < 0 or not 0 < total <= groups.left:
+        raise PolicyError(
+            f"allocation {name!r} returned {total} completions, the smallest {values.min()}: {how}"
+        )
+    sizes = groups.drawn + values
+    if total == groups.left and sizes.min() < LEAST:
+        raise PolicyError(
+            f"allocation {name!r} leaves a prompt with {sizes.min()} of {sizes.sum()} completions: "
+            f"hand out at least {LEAST} to each prompt"
+        )
+    return np.asarray(values, np.int64)
+
+
+def times_of(allocation: Any) -> int:
+    """How many times the completions that an update trains on are drawn for it."""
+    return int(allocation.times) if callable(getattr(allocation, "keep", None)) else 1
+
+
+def checked_kept(kept: Any, name: str, drawn: int, size: int) -> Bools:
+    """What `keep` returned. PolicyError unless it is `drawn` booleans of which `size` are true."""
+    values = np.asarray(kept)
+    if values.shape != (drawn,) or values.dtype != np.bool_ or values.sum() != size:
+        raise PolicyError(
+            f"allocation {name!r}: keep returned {values.dtype} of shape {values.shape} for "
+            f"{drawn} completions: return a NumPy array of booleans, {size} of them true"
+        )
+    return values
+
+
+def _evenly(count: int, total: int) -> Rows:
+    """`total` in `count` parts that differ by at most one, larger ones first."""
+    return total // count + (np.arange(count) < total % count)
+
+
+def _check_least(name: str, option: str, value: Any, groups: Groups) -> None:
+    if value > groups.size:
+        raise PolicyError(
+            f"{name}: {option} is {value}: write at most grpo.num_generations ({groups.size})"
+        )
+
+
+class SizeRule(ABC):
+    """An allocation with options."""
+
+    name: ClassVar[str]
+    needs: ClassVar[Needs] = "all"
+    """What of the probe it uses."""
+
+    @abstractmethod
+    def __call__(self, groups: Groups) -> Rows:
+        """Further completions of each prompt [P]."""
+
+
+@dataclass(kw_only=True)
+class Sqrt(SizeRule):
+    """Completions in proportion to √(p·(1 − p)), at least `floor` per prompt.
+
+    p is the expected pass rate, from the probe and all earlier groups. This is Neyman's allocation:
+    it makes the variance of the sum of the prompts' mean rewards smallest. Whole numbers come from
+    the largest remainders.
+    """
+
+    name: ClassVar[str] = "sqrt"
+
+    floor: int = LEAST
+
+    def __post_init__(self) -> None:
+        check_count(self.name, "floor", self.floor, LEAST)
+
+    def __call__(self, groups: Groups) -> Rows:
+        """All completions at once."""
+        _check_least(self.name, "floor", self.floor, groups)
+        weights = np.sqrt(groups.rate * (1 - groups.rate))
+        exact, above = np.full(len(weights), float(self.floor)), np.ones(len(weights), dtype=bool)
+        while above.any():  # those that would fall below the floor get it, and the others the rest
+            rest = groups.left - self.floor * int((~above).sum())
+            exact[above] = rest * weights[above] / weights[above].sum()
+            if not (low := above & (exact < self.floor - 1e-9)).any():
+                break
+            exact[low], above[low] = self.floor, False
+        return np.array(largest_remainder(exact, groups.left))
+
+
+@dataclass(kw_only=True)
+class Knapsack(SizeRule):
+    """Completions where they are most likely to teach something (arXiv 2509.25849).
+
+    A prompt with the pass rate p and n completions has the value
+    (1 − pⁿ − (1 − p)ⁿ)·p·(1 − p)²; sizes from `least` to `most` maximise the sum. p is the latest
+    pass rate, of the last group or else the probe. A prompt that is never solved gets `negative`
+    completions, one that is always solved `positive`, both `least` by default, and an unknown one
+    `num_generations`. Together, the prompts between get at most the sum of their costs,
+    ln(1 − `alpha`)/ln(max(p, 1 − p)), beyond `least`; what is left goes in equal parts to the
+    prompts that are never solved, or else to the others with one outcome.
+
+    Formulas and defaults are those of the authors' code, with these differences. Its dynamic
+    programme counts the completions that a prompt has anyway as worth 0, so that the first further
+    one seems to be worth more than it is; here the sum itself is maximised. The
+    code needs a `most`, exceeds it where costs are higher, and has no probe: a prompt is unknown
+    until its first group.
+    """
+
+    name: ClassVar[str] = "knapsack"
+
+    least: int = LEAST
+    most: int | None = None
+    alpha: float = 0.9
+    negative: int | None = None
+    positive: int | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("least", "most", "negative", "positive"):
+            if (value := getattr(self, option)) is not None:
+                check_count(self.name, option, value, LEAST)
+        check_share(self.name, "alpha", self.alpha, "a probability")
+        if not 0 < self.alpha < 1:
+            raise PolicyError(f"knapsack: alpha is {self.alpha}: write a number between 0 and 1")
+        if self.most is not None and self.most < self.least:
+            raise PolicyError(f"knapsack: most {self.most} is below least {self.least}: swap them")
+
+    def __call__(self, groups: Groups) -> Rows:
+        """All completions at once."""
+        p, size = groups.last, groups.size
+        negative, positive = self.negative or self.least, self.positive or self.least
+        for option, value in (("least", self.least), ("negative", negative)):
+            _check_least(self.name, option, value, groups)
+        _check_least(self.name, "positive", positive, groups)
+        live = (p > 0) & (p < 1)
+        sizes = np.select([live, p == 0, p == 1], [self.least, negative, positive], size)
+        left = groups.left - int(sizes.sum())
+        most = groups.left if self.most is None else self.most
+        high = np.maximum(p[live], 1 - p[live])
+        further = np.minimum(most - self.least, np.log(1 - self.alpha) / np.log(high))
+        cost = int(further.astype(int).sum())
+        dead = np.flatnonzero(p == 0 if (p == 0).any() else ~live)
+        if left > cost and len(dead):
+            sizes[dead] += _evenly(len(dead), left - cost)
+            left = cost
+        # The value of each further completion falls: the largest ones together are the optimum.
+        n = np.arange(self.least, most)
+        rate = p[live][:, None]
+        gains = rate * (1 - rate) ** 2 * (rate**n * (1 - rate) + (1 - rate) ** n * rate)
+        order = np.lexsort((np.indices(gains.shape)[1].ravel(), -gains.ravel()))[:left]
+        given = np.bincount(order // max(1, len(n)), minlength=int(live.sum()))
+        sizes[live] += given[: int(live.sum())]
+        if rest := left - len(order):  # every size is at its limit
+            sizes[live if live.any() else dead] += _evenly(int(live.sum()) or len(dead), rest)
+        return np.asarray(sizes)
+
+
+@dataclass(kw_only=True)
+class UntilCorrect(SizeRule):
+    """Further completions of the prompts without a correct one, at most `most` per prompt.
+
+    Every prompt begins with `first` completions (half of `num_generations` by default). As long as
+    prompts have no correct one, each of these gets `first` more, smallest groups first, up to
+    `most` (4 · `num_generations` by default). What is left then goes to the smallest groups, so
+    that every update has the same number of completions. A group that stops at its first correct
+    completion has a mean reward that is higher than the prompt's pass rate.
+    """
+
+    name: ClassVar[str] = "until_correct"
+    needs: ClassVar[Needs] = "nothing"
+
+    first: int | None = None
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.first is not None:
+            check_count(self.name, "first", self.first, LEAST)
+        if self.most is not None:
+            check_count(self.name, "most", self.most, self.first or LEAST)
+
+    def __call__(self, groups: Groups) -> Rows:
+        """One round."""
+        drawn, most = groups.drawn, self.most or 4 * groups.size
+        first = self.first or min(most, max(LEAST, groups.size // 2))
+        _check_least(self.name, "first", first, groups)
+        wanted = np.where(groups.correct == 0, np.clip(most - drawn, 0, first), 0)
+        if not wanted.any():
+            return smallest_first(drawn, groups.left)
+        more, left = np.zeros(len(drawn), np.int64), groups.left
+        for place in np.argsort(drawn, kind="stable"):
+            more[place] = min(wanted[place], left)
+            left -= more[place]
+        return more
+
+
+def smallest_first(sizes: Rows, total: int) -> Rows:
+    """What each size grows by when each of `total` goes to the one that is smallest by then."""
+    more = np.zeros(len(sizes), np.int64)
+    for _ in range(total):
+        more[np.argmin(sizes + more)] += 1
+    return more
+
+
+@dataclass(kw_only=True)
+class Pods(SizeRule):
+    """Draws `times` the completions, and trains on those with the most varied rewards.
+
+    PODS (arXiv 2504.13818): of each prompt's `times` · `num_generations` completions, an update
+    trains on the `num_generations` whose rewards have the largest variance: the i highest and the
+    others lowest, for the smallest such i. Advantages rest on these alone; all completions count as
+    rollouts. As in the authors' code, whose runs have `times` 4; of equal rewards it takes any,
+    here the low ones are those drawn first and the high ones those drawn last.
+    """
+
+    name: ClassVar[str] = "pods"
+    needs: ClassVar[Needs] = "nothing"
+
+    times: int = 4
+
+    def __post_init__(self) -> None:
+        check_count(self.name, "times", self.times, 2)
+
+    def __call__(self, groups: Groups) -> Rows:
+        """As many of each prompt."""
+        return _evenly(len(groups.drawn), groups.left)
+
+    def keep(self, rewards: Floats, size: int) -> Bools:
+        """Which of a prompt's completions to train on."""
+        order = np.argsort(rewards, kind="stable")  # lowest first
+        parts = [
+            np.concatenate([order[: size - high], order[len(order) - high :]])
+            for high in range(size + 1)
+        ]
+        kept = np.zeros(len(rewards), dtype=bool)
+        kept[parts[int(np.argmax([np.var(rewards[rows]).round(12) for rows in parts]))]] = True
+        return kept

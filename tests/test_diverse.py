@@ -1,0 +1,138 @@
+"""Equal shares of clusters of similar questions."""
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import Dataset
+from factories import small_plan
+
+from decile.trl import PromptSelector
+from orchestrator.difficulty.probe_table import CellTables
+from orchestrator.pipeline.run import Run
+from orchestrator.probing.probe import targets_of
+from orchestrator.selection.stored import store_subset
+from orchestrator.storage.store import Store
+from policies import PolicyError, get_policy, needs_of, reads_questions
+
+KINDS = {
+    "sum": "Add {a} and {b}, and write the sum.",
+    "name": "Which of the {a} colleagues of Maria wears hat number {b}?",
+    "word": "苹果有{a}个，梨有{b}个，一共有多少水果？",
+}
+
+
+def pool_of(**counts: int) -> pa.Table:
+    """Questions of each kind, with numbers of their own, in a fixed random order."""
+    rng = np.random.default_rng(5)
+    kinds = rng.permutation([kind for kind, count in counts.items() for _ in range(count)])
+    texts = [KINDS[str(k)].format(a=i, b=int(rng.integers(1000))) for i, k in enumerate(kinds)]
+    ids = [f"p{i:04}" for i in range(len(kinds))]
+    return pa.table({"prompt_id": ids, "tier": kinds.tolist(), "question": texts})
+
+
+def chosen(table: pa.Table, size: int, seed: int = 0, **options: Any) -> list[int]:
+    policy = get_policy("diverse", **{"clusters": 3, **options})
+    return [int(row) for row in policy(table, size, np.random.default_rng(seed))]
+
+
+def kinds_of(table: pa.Table, rows: list[int]) -> Counter[str]:
+    return Counter(table["tier"].take(rows).to_pylist())
+
+
+def test_every_kind_of_question_has_an_equal_share() -> None:
+    table = pool_of(sum=200, name=30, word=12)
+    assert kinds_of(table, chosen(table, 30)) == {"sum": 10, "name": 10, "word": 10}
+    assert sorted(kinds_of(table, chosen(table, 10)).values()) == [3, 3, 4]
+    assert kinds_of(table, chosen(table, 60)) == {"sum": 24, "name": 24, "word": 12}
+    assert sorted(chosen(table, 242)) == [*range(242)]
+
+
+def test_the_seed_decides_within_a_cluster() -> None:
+    table = pool_of(sum=200, name=30, word=12)
+    first, other = chosen(table, 30), chosen(table, 30, seed=1)
+    assert first == chosen(table, 30) and {*first} != {*other}
+    assert chosen(table, 12) == first[:12], "a larger subset starts with the smaller one"
+    reached = {row for seed in range(60) for row in chosen(table, 9, seed=seed)}
+    assert kinds_of(table, sorted(reached))["word"] == 12
+
+
+@pytest.mark.parametrize("texts", [["a b"] * 4, ["", None, "?!", "a"], ["1 x", "2 x", "3 x", "y"]])
+def test_questions_without_differences_or_words_are_chosen_too(texts: list[str | None]) -> None:
+    table = pa.table({"question": pa.array(texts, pa.string())})
+    assert sorted(chosen(table, 4, clusters=16)) == [0, 1, 2, 3]
+
+
+def test_a_table_without_questions_is_refused_with_what_to_do() -> None:
+    table = pool_of(sum=4)
+    with pytest.raises(PolicyError, match=r"needs the column question.*decile select FILE -e NAME"):
+        chosen(table.drop(["question"]), 2)
+    with pytest.raises(PolicyError, match="needs text in the column question, which has type int"):
+        chosen(table.set_column(2, "question", pa.array([1, 2, 3, 4])), 2)
+    with pytest.raises(PolicyError, match="diverse: clusters is 0: write a whole number of at"):
+        chosen(table, 2, clusters=0)
+    with pytest.raises(PolicyError, match="diverse has 0 of 2 prompts"):
+        chosen(table.append_column("pass_rate", pa.array([0.0] * 4)), 2, exclude="unsolved")
+
+
+def test_a_mixture_takes_equal_shares_of_what_its_first_part_left() -> None:
+    table = pool_of(sum=200, name=30, word=12)
+    shares = {"random": 0.5, "diverse": {"share": 0.5, "clusters": 3}}
+    mixture = get_policy("mixture", shares=shares)
+    assert reads_questions(mixture) and needs_of(mixture) == "nothing"
+    rows = [int(row) for row in mixture(table, 40, np.random.default_rng(0))]
+    assert len({*rows}) == 40
+    assert sorted(kinds_of(table, rows[20:]).values()) == [6, 7, 7]
+
+
+def test_a_cell_gets_its_questions_and_pays_for_no_probe(tmp_path: Path) -> None:
+    probe = {"samples": 4, "max_completion_length": 32, "adaptive": True}
+    plan = small_plan(tmp_path, policies=["diverse", "random"], probe=probe)
+    [spec] = [spec for spec in plan.probes if spec.split == "train"]
+    assert targets_of(plan, spec) == []
+    store = Store(plan.source.config.storage)
+    tables = CellTables(Run.of(plan, store).folder(spec).outcomes())
+    diverse, random = plan.cells
+    assert "question" not in tables.of(random).column_names
+    table = tables.of(diverse)
+    questions = {p.prompt_id: p.question for p in plan.pool(spec).train}
+    columns = (table[name].to_pylist() for name in ("prompt_id", "question"))
+    assert questions == dict(zip(*columns, strict=True))
+    subset = store_subset(store, diverse, table)
+    rows = get_policy("diverse")(table, diverse.size, np.random.default_rng(diverse.seed))
+    assert subset["prompt_id"].to_pylist() == table["prompt_id"].take(rows).to_pylist()
+
+
+def test_a_selector_reads_the_questions_of_its_dataset() -> None:
+    table = pool_of(sum=40, name=20, word=12)
+    texts = table["question"].to_pylist()
+    columns = {"prompt_id": table["prompt_id"].to_pylist(), "prompt": texts, "question": texts}
+    options = {"clusters": 3}
+    selector = PromptSelector(
+        "diverse", options=options, dataset=Dataset.from_dict(columns), budget=9
+    )
+    rows = [int(i[1:]) for i in selector.dataset["prompt_id"][:]]
+    assert kinds_of(table, rows) == {"sum": 3, "name": 3, "word": 3}
+
+
+def test_the_policy_of_the_page_takes_what_varied_most(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "probes.md").read_text()
+    [code] = re.findall(r"```python\n(# my_rules.py\n.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    shares = {"steady": [2, 2, 2], "varied": [0, 4, 0], "rising": [0, 1, 2]}
+    rows = [
+        {"update": i, "prompt_id": name, "outcomes": ["correct"] * n + ["wrong"] * (4 - n)}
+        for name, counts in shares.items()
+        for i, n in enumerate(counts)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "groups.parquet")
+    table = pa.table({"prompt_id": ["never", "rising", "steady", "varied"]})
+    rng = np.random.default_rng(0)
+    chosen = names["historical_variance"](table, 2, rng, groups=tmp_path / "groups.parquet")
+    assert chosen.tolist() == [3, 1]
