@@ -15,6 +15,7 @@ BUILTIN = {
     "aime2025": "tasks.aime2025:Aime2025",
     "arithmetic": "tasks.arithmetic:Arithmetic",
     "code": "tasks.code:Code",
+    "environment": "tasks.environment_task:EnvironmentTask",
     "file": "tasks.question_file:QuestionFile",
     "gsm8k": "tasks.gsm8k:Gsm8k",
     "math": "tasks.competition_math:CompetitionMath",
@@ -53,14 +54,27 @@ def task_names() -> list[str]:
 
 
 def find_task(name: str) -> type[Task]:
-    """The class of a task's name, or of a user's `package.module:attribute`."""
+    """The class of a task's name, or of a user's `package.module:attribute`.
+
+    That of an environment is the class of task `environment`.
+    """
     task = TASKS.find(name)
+    if is_environment(task):
+        return find_task("environment")
     if not (inspect.isclass(task) and issubclass(task, Task)):
         raise TaskError(
-            f"task {name!r} is not a subclass of tasks.Task: write package.module:Class"
+            f"task {name!r} is not a subclass of tasks.Task, nor an environment with reset(): "
+            "write package.module:Class"
         )
     _REFERENCES[task] = TASKS.reference(name)
     return task
+
+
+def is_environment(attribute: Any) -> bool:
+    """Whether it is a class with the interface of TRL's `environment_factory`, and no task."""
+    if not inspect.isclass(attribute) or issubclass(attribute, Task):
+        return False
+    return callable(getattr(attribute, "reset", None))
 
 
 def is_shipped(task: Task) -> bool:
@@ -95,7 +109,14 @@ def task_errors(task: Task, calls: str) -> AbstractContextManager[None]:
 
 
 def get_task(name: str, **options: Any) -> Task:
-    """The task of that name, built with its options. Raises TaskError on an unknown option."""
+    """The task of that name, built with its options. Raises TaskError on an unknown option.
+
+    An environment's name is short for the task `environment`, and so is a file with one.
+    """
+    if name == "file" and "environment" in options:
+        return get_task("environment", **options)
+    if ":" in name and is_environment(TASKS.find(name)):
+        return get_task("environment", **{"environment": name, **options})
     task = find_task(name)
     known = [*inspect.signature(task.__init__).parameters][1:]
     if unknown := sorted(options.keys() - set(known)):

@@ -218,6 +218,12 @@ class Task(ABC):
     """Only for tasks that do not ship with Decile; set it on the class or in `__init__`."""
     threshold: float = 1.0
     """For tasks with scores: an answer is correct from this score on (`tasks.score_mark`)."""
+    environment: type[Any] | None = None
+    """For tasks of several turns: a class with the interface of TRL's `environment_factory`."""
+    environment_reward: str = ""
+    """For environments without `get_reward`: the reward function that reads `environments`."""
+    turns: int = 16
+    """For tasks of several turns: turns of the model in an episode, at most."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         """Record how the task is built, so that a child process can build the same."""

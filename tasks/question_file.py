@@ -51,7 +51,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "expression": ("\\frac{17}{1009}", "x^{17} - 1009", "12\\sqrt{3}"),
     "text": ("Seventeen owls", "New York"),
 }
-_ID_RANGE = 1 << 64  # prompt ids, read as integers, are below this
+ID_RANGE = 1 << 64  # prompt ids, read as integers, are below this
 
 
 @dataclass
@@ -121,7 +121,7 @@ class QuestionFile(ReadTask):
                 "or a function, package.module:function"
             )
         self.files = {"train": train, "test": test}
-        self.test_share = _check_share(path, test_share, self.files)
+        self.test_share = check_share(path, test_share, self.files)
         self.question, self.answer, self.tier = question, answer, tier
         self.marker = marker
         self.columns = columns
@@ -134,13 +134,8 @@ class QuestionFile(ReadTask):
                 raise TaskError(f"marker {marker!r} needs answers: write answer: COLUMN")
         else:
             self.function.check_needs_no_tokens()
-            threshold = 1.0 if threshold is None else threshold
-            if isinstance(threshold, bool) or not isinstance(threshold, int | float):
-                raise TaskError(f"invalid threshold {threshold!r:.80}: write a number")
-            if not 0 < threshold <= 1:
-                raise TaskError(f"invalid threshold {threshold!r}: write a number above 0, up to 1")
-            self.threshold = float(threshold)
-            self.mark_limits = _check_limits(mark_limits or {})
+            self.threshold = check_threshold(1.0 if threshold is None else threshold)
+            self.mark_limits = check_limits(mark_limits or {})
         if not isinstance(skip_invalid, bool):
             raise TaskError(f"invalid skip_invalid {skip_invalid!r:.80}: write true or false")
         self.skip_invalid = skip_invalid
@@ -161,7 +156,7 @@ class QuestionFile(ReadTask):
             bare = (make_prompt(self.name, p.question, p.answer, p.tier) for p in prompts)
             keys = PromptTable.of(bare).keys
         assert keys is not None, "ids of make_prompt are hex digits"
-        in_test = keys < math.ceil(self.test_share * _ID_RANGE)
+        in_test = keys < math.ceil(self.test_share * ID_RANGE)
         return prompts.filter(~in_test), prompts.filter(in_test)
 
     def mark(self, completion: str, answer: str, truncated: bool = False) -> Mark:
@@ -432,7 +427,8 @@ def _normalize(text: str) -> str:
     return text.removesuffix(".").rstrip().casefold()
 
 
-def _check_share(path: str | None, share: float | None, files: Mapping[str, str | None]) -> float:
+def check_share(path: str | None, share: float | None, files: Mapping[str, str | None]) -> float:
+    """The share of test questions. Raises TaskError for a wrong one, and for two sources."""
     if path is not None and any(file is not None for file in files.values()):
         raise TaskError("path already gives both splits: leave it out, or leave train and test out")
     if path is None and share is not None:
@@ -449,7 +445,17 @@ def _check_share(path: str | None, share: float | None, files: Mapping[str, str 
     return share
 
 
-def _check_limits(limits: Mapping[str, float]) -> MarkLimits:
+def check_threshold(threshold: float) -> float:
+    """The score from which an answer is correct. Raises TaskError for a number that is none."""
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        raise TaskError(f"invalid threshold {threshold!r:.80}: write a number")
+    if not 0 < threshold <= 1:
+        raise TaskError(f"invalid threshold {threshold!r}: write a number above 0, up to 1")
+    return float(threshold)
+
+
+def check_limits(limits: Mapping[str, float]) -> MarkLimits:
+    """The limits of `mark_limits`. Raises TaskError for an unknown name or a wrong number."""
     for name, value in limits.items():
         if name not in MarkLimits._fields:
             known = ", ".join(MarkLimits._fields)

@@ -52,7 +52,7 @@ def _log_nothing(*arguments: Any, **options: Any) -> None:
 
 
 # What TRL's trainer passes besides the columns, where no trainer calls.
-_OF_TRAINER: Mapping[str, Any] = {
+OF_TRAINER: Mapping[str, Any] = {
     "trainer_state": None,
     "log_extra": _log_nothing,
     "log_metric": _log_nothing,
@@ -76,7 +76,7 @@ class RewardFunction:
 
     def needed_columns(self, known: Iterable[str] = ()) -> list[str]:
         """The columns without which it cannot be called, besides those known, sorted."""
-        given = {"question", "answer", *_OF_ANSWERS, *_OF_TRAINER}
+        given = {"question", "answer", *_OF_ANSWERS, *OF_TRAINER}
         return sorted(self.required - given - {*known})
 
     def check_columns(self, columns: Iterable[str], owner: str) -> None:
@@ -110,7 +110,7 @@ class RewardFunction:
         arguments = {name: [value] * count for name, value in columns.items()} | {
             "prompts": [group.messages] * count,
             "completions": [[{"role": "assistant", "content": c}] for c in group.completions],
-            **_OF_TRAINER,
+            **OF_TRAINER,
         }
         if group.completion_ids is not None:
             arguments["completion_ids"] = group.completion_ids
@@ -125,7 +125,11 @@ def reward_function(reference: str) -> RewardFunction:
     function = FUNCTIONS.find(reference)
     if not callable(function):
         raise TaskError(f"reward function {reference!r} is not a function: write {FUNCTIONS.form}")
-    version = _version(FUNCTIONS.reference(reference).partition(":")[0], function)
+    code = function
+    while isinstance(code, partial):
+        code = code.func
+    named_in = FUNCTIONS.reference(reference).partition(":")[0]
+    version = source_version(named_in, getattr(code, "__module__", ""))
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # of a compiled function
@@ -137,12 +141,13 @@ def reward_function(reference: str) -> RewardFunction:
     return RewardFunction(reference, function, accepted, required, version)
 
 
-def _version(module: str, function: Any) -> str:
-    """A hash of the source of these modules: the reference's, and that of the function's code."""
-    while isinstance(function, partial):
-        function = function.func
-    modules = {sys.modules.get(name) for name in (module, getattr(function, "__module__", ""))}
-    files = sorted(filter(None, {getattr(each, "__file__", None) for each in modules}))
+def source_version(*modules: str) -> str:
+    """A hash of the source files of these modules; "" where none has a file.
+
+    Those of Python and of installed libraries count as well, where they are named.
+    """
+    found = {sys.modules.get(name) for name in modules}
+    files = sorted(filter(None, {getattr(each, "__file__", None) for each in found}))
     digest = hashlib.sha256()
     for file in files:
         digest.update(Path(file).read_bytes())

@@ -63,6 +63,7 @@ class Fixed:
 
     def __init__(self, task: Any) -> None:
         self.messages, self.answer_name, self.other_reading = task.messages, "answer", self
+        self.environment = None
 
     def mark_all(self, answers: list[Any]) -> list[Mark]:
         alternatives = [answer.answer.split(" or ") for answer in answers]

@@ -129,12 +129,17 @@ def run(
 
 
 def start(
-    file: Path, log: Path, *arguments: str, parallel: bool = False, **variables: str
+    file: Path,
+    log: Path,
+    *arguments: str,
+    verb: str = "run",
+    parallel: bool = False,
+    **variables: str,
 ) -> subprocess.Popen[bytes]:
     """Start the sweep of a file in the background; its output goes to `log`."""
     with log.open("wb") as out, nullcontext() if parallel else one_cpu():
         return subprocess.Popen(
-            command("run", str(file), "-e", NAME, *arguments),
+            command(verb, str(file), "-e", NAME, *arguments),
             cwd=file.parent,
             env=environment(**variables),
             stdout=out,

@@ -52,7 +52,11 @@ LIBRARY_MODULES = {
         "orchestrator.probing.probe",
         "orchestrator.training.tune_runner",
     },
-    "trl": {"orchestrator.training.trainer", "orchestrator.training.trl_internals"},
+    "trl": {
+        "orchestrator.sampling.tool_calls",
+        "orchestrator.training.trainer",
+        "orchestrator.training.trl_internals",
+    },
     "mlflow": {
         "orchestrator.tracking.client",
         "orchestrator.tracking.runs",

@@ -48,7 +48,8 @@ class Tally(NamedTuple):
     whose correctness does not differ; `shaped`: groups with a reward that is not correctness.
     `all_wrong_truncated`: all-wrong groups of which at least half of the completions were cut by
     the token limit without an answer. Tokens are generated ones. `marked`: completions whose
-    marking did not fail. `other_…`: by the reading that rewards do not use.
+    marking did not fail. `other_…`: by the reading that rewards do not use. The last five are of
+    the episodes of tasks of several turns, and 0 elsewhere.
     """
 
     groups: int = 0
@@ -68,6 +69,11 @@ class Tally(NamedTuple):
     rewarded: int = 0
     phantom: int = 0
     shaped: int = 0
+    turns: int = 0
+    tool_calls: int = 0
+    tool_errors: int = 0
+    tool_tokens: int = 0
+    environment_seconds: float = 0.0
 
 
 def tally(group: Mapping[str, Any]) -> Tally:
@@ -92,7 +98,15 @@ def tally(group: Mapping[str, Any]) -> Tally:
         rewarded=int(rewarded),
         phantom=int(rewarded and kind != "live"),
         shaped=int(rewards != correct),
+        **_of_episodes(group.get("episodes") or ()),
     )
+
+
+def _of_episodes(episodes: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+    known = [episode for episode in episodes if episode is not None]
+    names = ("turns", "tool_calls", "tool_errors", "tool_tokens")
+    sums = {name: sum(episode[name] for episode in known) for name in names}
+    return sums | {"environment_seconds": sum(episode["seconds"] for episode in known)}
 
 
 def total(tallies: Iterable[Tally]) -> Tally:
@@ -193,7 +207,8 @@ def training_metrics(
     under the reading that rewards do not use. Where rewards are not correctness,
     `train/rewarded_pct` and `train/phantom_pct` are the percentages of groups whose rewards differ,
     and of those among them whose correctness does not; `train/reward/<name>` is the mean of each
-    component of the reward.
+    component of the reward. Of episodes of several turns, `train/turns` and `train/tool_calls` are
+    means per episode, and `train/tool_errors_pct` is the percentage of calls answered by an error.
 
     With the groups that were `discarded`: `train/learnable_drawn_pct` is the mean up to the update
     over all groups drawn, and `train/discarded_pct` the percentage of the update's rollouts that
@@ -216,6 +231,11 @@ def _metrics(counts: Tally, learnable: float) -> dict[str, float]:
         "train/rewarded_pct": 100 * counts.rewarded / max(1, counts.groups),
         "train/phantom_pct": 100 * counts.phantom / max(1, counts.groups),
     }
+    episodes = {
+        "train/turns": counts.turns / max(1, counts.rollouts),
+        "train/tool_calls": counts.tool_calls / max(1, counts.rollouts),
+        "train/tool_errors_pct": 100 * counts.tool_errors / max(1, counts.tool_calls),
+    }
     return {
         "train/learnable_pct": 100 * learnable,
         "train/live_pct": 100 * shares.live,
@@ -223,7 +243,7 @@ def _metrics(counts: Tally, learnable: float) -> dict[str, float]:
         "train/all_wrong_pct": 100 * shares.all_wrong,
         "train/truncated_pct": 100 * shares.truncated,
         **{name: part / whole for name, (part, whole) in parts.items() if whole},
-    } | (shaped if counts.shaped else {})
+    } | ((shaped if counts.shaped else {}) | (episodes if counts.turns else {}))
 
 
 class GroupRecorder:
@@ -335,6 +355,7 @@ class GroupRecorder:
                 "tokens": [c["tokens"] for c in group],
                 "scores": [c["score"] for c in group],
                 "components": [(n, [c["components"][n] for c in group]) for n in names],
+                "episodes": [c["episode"] for c in group] if group[0].get("episode") else None,
             }
             (self._refresh if refreshed else self._discard if discarded else self._keep)(row)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from orchestrator.config import library_settings as settings
 from orchestrator.config.catalog import LoadedConfig
 from orchestrator.config.entries import PolicyEntry, build_policy
 from orchestrator.config.experiment import Experiment
@@ -84,6 +85,8 @@ def load_pools(
             parts = [entry.parts for entry in resolved.policies.values()]
             chosen = any(online and not is_whole(build_policy(rule)) for rule, online in parts)
             for axes, variant in experiment.variants:
+                if pool.task.environment and (problem := _check_episodes(variant, resolved)):
+                    raise loaded.error(problem, "datasets", name, axes=axes)
                 if problem := _check_budget(variant, len(pool.train), chosen):
                     raise loaded.error(problem, *budget_path, axes=axes)
                 if problem := _check_capacities(variant, len(pool.train), capacities):
@@ -106,6 +109,25 @@ def load_pools(
                 message = f"{model.location} {missing} (dataset {name})"
                 raise loaded.error(message, "models", model.name)
     return pools
+
+
+def _check_episodes(experiment: Experiment, resolved: Resolved) -> str | None:
+    """Why a task of several turns cannot be played under these settings; None if it can."""
+    if any(model.recorded for model in resolved.models.values()):
+        return "has several turns, and a recorded model has one answer: leave that model out"
+    if experiment.probe.stop:
+        return "has several turns, which end with the model's end token: leave probe.stop out"
+    probe, evaluate = experiment.probe.engine_args, experiment.evaluate.engine_args
+    args = {"probe": probe, "evaluate": evaluate}
+    if named := next((name for name, own in args.items() if own.get("api") == "chat"), None):
+        return (
+            "has several turns, whose prompts are token ids: write "
+            f"{named}.engine_args: {{api: completions}}"
+        )
+    grpo = experiment.full_grpo()
+    if by_trl := settings.why_trl_draws(grpo, experiment.rollouts, experiment.probe.stop):
+        return f"has several turns, which Decile plays in training as well: leave out {by_trl}"
+    return None
 
 
 def _no_training_prompts(pool: Pool) -> str:

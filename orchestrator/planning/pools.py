@@ -18,6 +18,7 @@ from orchestrator.planning.overlap import Overlap, describe, find_overlap, witho
 from orchestrator.storage.proof import Unsound, canonical_hash, read_parquet, sequence_hash
 from tasks import Prompt, Task, TaskError, get_task, is_shipped, task_errors, title_of
 from tasks.base import make_prompt
+from tasks.environments import environment_of
 from tasks.prompt_table import ROWS, PromptTable
 from tasks.sources.source import ReadTask
 
@@ -80,7 +81,12 @@ class Pool:
         return self.train if split == "train" else self.test
 
     def overlap(self, test: "Pool") -> list[Overlap]:
-        """The training prompts that are exact or near duplicates of a test set's."""
+        """The training prompts that are exact or near duplicates of a test set's.
+
+        Episodes with the same question may be of different rows: they are not compared.
+        """
+        if self.task.environment is not None:
+            return []
         return find_overlap(self.train, test.test)
 
     def tiers(self, split: Split) -> dict[str, str]:
@@ -261,6 +267,13 @@ def load_prompts(task: Task, split: Split) -> PromptTable:
 
 
 def template_hash(task: Task) -> str:
-    """Hash of the chat around a question: template, system prompt and examples."""
+    """Hash of the chat around a question: template, system prompt and examples.
+
+    And of what decides its further turns.
+    """
     with task_errors(task, "name, version or messages()"):
-        return canonical_hash([task.name, task.version, task.messages("{question}")])
+        content: list[Any] = [task.name, task.version, task.messages("{question}")]
+    if task.environment is not None:
+        environment = environment_of(task.environment)
+        content.append([environment.reference, environment.version, task.turns])
+    return canonical_hash(content)

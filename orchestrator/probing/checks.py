@@ -13,12 +13,14 @@ from orchestrator.plugins.project_modules import PACKAGES, ROOT
 from orchestrator.probing.isolation import NOT_TRIED, mark_answers
 from orchestrator.sampling import find_sampler
 from orchestrator.sampling.base import SamplingError
-from tasks import Answer, Mark, Prompt, Task, is_shipped, task_errors
+from tasks import Answer, Mark, Prompt, Task, TaskError, is_shipped, task_errors
+from tasks.environments import Session, environment_of, environments_of, row_of, tool_schemas
 from tasks.prompt_table import PromptTable
 from tasks.question_file import QuestionFile
 
 BATCH = 50_000  # golds that are marked at once
 PERTURBED = 200
+RESET = 8  # rows with which an environment is reset
 CALLED = 20  # golds for which a reward function is called: it may take seconds for each
 TIME_LIMIT = 60.0  # seconds for answers built to hang, including the start of a verifier
 # Towers of powers, factorials, and unclosed or deep braces: these hung or crashed verifiers.
@@ -78,14 +80,64 @@ def check_function(task: QuestionFile, prompts: Sequence[Prompt]) -> FunctionChe
     return FunctionCheck(task.marker, marks)
 
 
-def check_marker(task: Task, prompts: Sequence[Prompt]) -> MarkerCheck | FunctionCheck:
+class EnvironmentCheck(NamedTuple):
+    """An environment, its tools, and the rows with which it was reset."""
+
+    reference: str
+    tools: Sequence[str]
+    rows: int
+
+    def __str__(self) -> str:
+        tools = f"{len(self.tools)} tool{'s' * (len(self.tools) != 1)} ({', '.join(self.tools)})"
+        return f"{self.reference} reset with {self.rows} rows, {tools}"
+
+
+def check_environment(task: Task, prompts: Sequence[Prompt]) -> EnvironmentCheck:
+    """Describe the tools, and reset the environment with some rows, evenly spread.
+
+    Raises MarkerFails where that fails, and where the model would get no prompt.
+    """
+    assert task.environment is not None
+    some = prompts[:: -(-len(prompts) // RESET)]
+    chats = [task.messages(prompt.question) for prompt in some]
+    sessions = [
+        Session(p.prompt_id, row_of(p, chat), p.prompt_id)
+        for p, chat in zip(some, chats, strict=True)
+    ]
+    environment = environment_of(task.environment)
+    try:
+        tool_schemas(task.environment)
+        texts = environments_of(task).reset(sessions)
+    except TaskError as error:
+        raise MarkerFails(str(error)) from error
+    finally:
+        environments_of(task).close()
+    for session, text, chat in zip(sessions, texts, chats, strict=True):
+        if session.failure:
+            raise MarkerFails(
+                f"environment {environment.reference} cannot be reset with the row "
+                f"{session.row!r:.200}: {session.failure}"
+            )
+        if not (text or chat[-1]["content"].strip()):
+            raise MarkerFails(
+                f"environment {environment.reference}: reset() returns no text, and the row has no "
+                "question: the model would get no prompt"
+            )
+    return EnvironmentCheck(environment.reference, environment.tools, len(sessions))
+
+
+def check_marker(
+    task: Task, prompts: Sequence[Prompt]
+) -> MarkerCheck | FunctionCheck | EnvironmentCheck:
     """Every gold must mark correct, a perturbed gold wrong, and a bomb not correct, in time.
 
     Up to PERTURBED golds, evenly spread, are perturbed. Raises MarkerFails otherwise. A reward
-    function is only called (`check_function`).
+    function is only called (`check_function`), and an environment only reset.
     """
     if not prompts:
         raise MarkerFails(f"task {task.name} has no prompts to check its marker on")
+    if task.environment is not None:
+        return check_environment(task, prompts)
     if isinstance(task, QuestionFile) and task.function is not None:
         return check_function(task, prompts)
     remaining, checked = iter(prompts), 0

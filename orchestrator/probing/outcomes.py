@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from orchestrator.probing.samples import SampleRequest
+from orchestrator.probing.episodes import SampleRequest
 from tasks import Prompt
 from tasks.prompt_table import PromptTable
 

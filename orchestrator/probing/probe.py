@@ -24,15 +24,10 @@ from orchestrator.config.entries import build_allocation, build_online_policy, b
 from orchestrator.planning.cells import ProbeSpec, cells_of
 from orchestrator.planning.plan import Plan
 from orchestrator.probing.adaptive import Counts, Target, undecided_rows
+from orchestrator.probing.episodes import SampleRequest
 from orchestrator.probing.outcomes import NONE, MissingSamples, Outcomes, PartTables
 from orchestrator.probing.probe_folder import COUNTED, ProbeFolder, write_key, write_part
-from orchestrator.probing.samples import (
-    MarkingError,
-    ProbeError,
-    SampleRequest,
-    draw,
-    mark_samples,
-)
+from orchestrator.probing.samples import MarkingError, ProbeError, draw, mark_samples
 from orchestrator.sampling.base import Completion, Interrupted, SamplingError
 from orchestrator.sampling.engine_args import most_on_cpus
 from orchestrator.storage.store import Store

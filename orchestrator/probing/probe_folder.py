@@ -27,7 +27,7 @@ from orchestrator.planning.pools import Split
 from orchestrator.probing.outcomes import NONE, Codes, MissingSamples, Outcomes, Scores
 from orchestrator.probing.samples import marks_are_current, update_marks
 from orchestrator.storage.proof import canonical_hash
-from orchestrator.storage.schema import ADDED, MARKED, SAMPLES, completed
+from orchestrator.storage.schema import ADDED, MARKED, SAMPLES, completed, without_empty
 from orchestrator.storage.store import Store
 from tasks import OUTCOMES, Prompt, Task
 from tasks.prompt_table import PromptTable
@@ -66,7 +66,7 @@ def write_key(store: Store, spec: ProbeSpec) -> None:
 
 def write_part(store: Store, key: str, split: Split | None, samples: pa.Table) -> str:
     """Write rows (schema SAMPLES) as a part of one split; returns the file's name."""
-    samples = samples.sort_by([(name, "ascending") for name in PAIR])
+    samples = without_empty(samples.sort_by([(name, "ascending") for name in PAIR]))
     metadata = {PROBE: key, **({SPLIT: split} if split else {})}
     sink = pa.BufferOutputStream()
     pq.write_table(samples.replace_schema_metadata(metadata), sink, compression="zstd")
@@ -126,17 +126,21 @@ def _as_samples(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
     if schema.equals(SAMPLES):
         return file.read(columns=columns).select(columns).replace_schema_metadata(None)
     own = pa.schema([SAMPLES.field(name) for name in {**dict.fromkeys(columns), "outcome": None}])
-    if schema.equals(pa.schema([f for f in SAMPLES if f.name not in ADDED])):
-        known = file.read(columns=[name for name in own.names if name not in ADDED])
+    absent = {*SAMPLES.names} - {*schema.names}
+    earlier = pa.schema([field for field in SAMPLES if field.name not in absent])
+    if absent <= {*ADDED} and schema.equals(earlier):
+        known = file.read(columns=[name for name in own.names if name not in absent])
         return completed(known.replace_schema_metadata(None), own).select(columns)
     if any(
         name not in schema.names or schema.field(name).type != SAMPLES.field(name).type
         for name in _DRAWN
     ):
         raise ValueError("has another schema")
-    table = file.read(columns=_DRAWN)
+    episode = SAMPLES.field("episode")
+    has_episodes = episode.name in schema.names and schema.field(episode.name).equals(episode)
+    table = file.read(columns=[*_DRAWN, *([episode.name] if has_episodes else [])])
     missing = {f.name: pa.nulls(table.num_rows, f.type) for f in SAMPLES}
-    drawn = {name: table[name] for name in _DRAWN}
+    drawn = {name: table[name] for name in table.column_names}
     return pa.table(missing | drawn, schema=SAMPLES).select(columns)
 
 

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from orchestrator.probing.episodes import SampleRequest, episode_row, play, stored_episode
 from orchestrator.probing.isolation import NOT_TRIED, mark_answers
 from orchestrator.sampling.base import Completion, Request, Sampler, SamplingSettings, drawn
 from orchestrator.storage.schema import SAMPLES
 from tasks import Answer, Mark, Prompt, Task
+from tasks.environments import reward_mark, scores_itself
 
-SampleRequest = tuple[Prompt, Sequence[int]]  # a prompt and the sample indices to draw
 TOLERATED_FAILURES = 2  # marking failures that never stop a batch, however small it is
 
 
@@ -54,6 +55,8 @@ def draw(
     sampler: Sampler, task: Task, requests: Sequence[SampleRequest], settings: SamplingSettings
 ) -> list[list[Completion]]:
     """The completions of each request. Raises TaskError and SamplingError."""
+    if task.environment is not None:
+        return play(sampler, task, requests, settings)
     prompts = [Request(p.prompt_id, task.messages(p.question), i, p.question) for p, i in requests]
     return drawn(sampler, prompts, settings)
 
@@ -81,6 +84,7 @@ def mark_samples(
             "finish": completion.finish,
             **mark.columns(),
             "marker": task.marker_id,
+            "episode": completion.episode and episode_row(completion.episode),
         }
         for (prompt, index), completion, mark in zip(pairs, completions, marks, strict=True)
     ]
@@ -98,14 +102,18 @@ def mark_completions(
 
     Raises MarkingError where marking fails for more than the share `max_errors`.
     """
-    generated = [i for i, completion in enumerate(completions) if completion.finish != "error"]
+    marks: list[Mark | None] = [_without_marker(task, completion) for completion in completions]
+    marked = [i for i, mark in enumerate(marks) if mark is None]
     answers = [
         Answer.to(prompts[i], completions[i].text, completions[i].finish == "length")
-        for i in generated
+        for i in marked
     ]
-    tolerated = max(TOLERATED_FAILURES, max_errors * len(answers))
-    marks = mark_answers(task, answers, tolerated, processes)
-    tried = [mark for mark in marks if mark.rule != NOT_TRIED]
+    generated = sum(completion.finish != "error" for completion in completions)
+    tolerated = max(TOLERATED_FAILURES, max_errors * generated)
+    for i, mark in zip(marked, mark_answers(task, answers, tolerated, processes), strict=True):
+        marks[i] = mark
+    every = [mark for mark in marks if mark is not None]
+    tried = [mark for mark in every if mark.rule not in (NOT_TRIED, NOT_GENERATED)]
     failed = [mark for mark in tried if mark.outcome == "error"]
     if len(failed) > tolerated:
         rules = Counter(mark.rule for mark in failed).most_common(3)
@@ -114,13 +122,33 @@ def mark_completions(
             f"{len(failed)} of {len(tried)} answers could not be marked ({why}), more than "
             f"max_marking_errors: {max_errors:g} allows: run decile doctor to check the marker"
         )
-    reading = task.other_reading
-    others = marks if reading is task else mark_answers(reading, answers, tolerated, processes)
-    missing = Mark("error", None, "not-generated")
-    pairs = [MarkPair(missing, missing)] * len(completions)
-    for i, mark, other in zip(generated, marks, others, strict=True):
-        pairs[i] = MarkPair(mark, other)
-    return pairs
+    others, reading = [*every], task.other_reading
+    if reading is not task:
+        of_reading = mark_answers(reading, answers, tolerated, processes)
+        for i, mark in zip(marked, of_reading, strict=True):
+            others[i] = mark
+    return [MarkPair(mark, other) for mark, other in zip(every, others, strict=True)]
+
+
+NOT_GENERATED = "not-generated"  # the rule of an answer that the engine could not give
+
+
+def _without_marker(task: Task, completion: Completion) -> Mark | None:
+    """The mark of a completion that the task's marker does not read; None where it does.
+
+    That is one never generated, one whose environment failed, or one whose environment gives the
+    score, which is an error without an episode.
+    """
+    episode, error = completion.episode, Mark("error", None, NOT_GENERATED)
+    if completion.finish == "error":
+        return error
+    if episode is not None and episode.failure:
+        return error._replace(rule=episode.failure)
+    if not scores_itself(task):
+        return None
+    if episode is None:
+        return error._replace(rule="no-episode")
+    return reward_mark(task, episode.reward, completion.finish == "length")
 
 
 def marks_are_current(samples: pa.Table, task: Task) -> bool:
@@ -138,7 +166,13 @@ def update_marks(
     marker = task.marker_id
     rows = samples.to_pylist()
     stale = [row for row in rows if row["marker"] != marker]
-    completions = [Completion(row["completion"], row["tokens"], row["finish"]) for row in stale]
+    completions = [
+        Completion(
+            *(row["completion"], row["tokens"], row["finish"]),
+            episode=stored_episode(row["episode"]),
+        )
+        for row in stale
+    ]
     own = [prompts[row["prompt_id"]] for row in stale]
     marks = mark_completions(task, completions, own, max_errors)
     for row, mark in zip(stale, marks, strict=True):

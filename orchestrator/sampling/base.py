@@ -35,24 +35,59 @@ class SamplingSettings:
 
 
 class Request(NamedTuple):
-    """One prompt and the indices of its samples to draw; recordings look up the bare question."""
+    """One prompt and the indices of its samples to draw; recordings look up the bare question.
+
+    `ids` are the token ids of a prompt that is rendered already, of which `messages` say nothing;
+    `limit` is that of its completions in tokens, where it is not the settings'.
+    """
 
     prompt_id: str
     messages: list[dict[str, str]]
     samples: Sequence[int]
     question: str = ""
+    ids: Sequence[int] | None = None
+    limit: int | None = None
+
+    def limit_of(self, settings: SamplingSettings) -> int:
+        """Tokens of a completion, at most."""
+        return settings.max_completion_length if self.limit is None else self.limit
+
+
+class Episode(NamedTuple):
+    """The turns in which a completion came about: the model's, and those of its environment.
+
+    `messages` is the whole chat, from the prompt on. `prompt_ids` are the token ids of the prompt;
+    `mask` has an entry for each token of the completion, 0 where the environment wrote it. `turns`
+    are those of the model, `tool_errors` the calls that were answered with an error. `reward` is
+    what the environment gives, `failure` why it failed ("" if it did not), `seconds` its time.
+    """
+
+    messages: list[dict[str, Any]]
+    turns: int
+    tool_calls: int
+    tool_errors: int
+    tool_tokens: int
+    reward: float | None = None
+    failure: str = ""
+    seconds: float = 0.0
+    prompt_ids: Sequence[int] = ()
+    mask: Sequence[int] = ()
 
 
 class Completion(NamedTuple):
     """One sampled answer: its text without special tokens, its length, and why it ended.
 
     `tokens` counts the end token, if any. `finish` is "length" when the limit cut the answer, and
-    "error" when the engine could not answer (a prompt longer than the model's window).
+    "error" when the engine could not answer (a prompt longer than the model's window). `ids` are
+    its token ids, the end token included; an engine may leave them out. With an `episode`, the text
+    is that of all turns, and `tokens` are those of the model.
     """
 
     text: str
     tokens: int
     finish: Finish
+    ids: Sequence[int] = ()
+    episode: Episode | None = None
 
 
 def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:
@@ -150,7 +185,12 @@ class TokenSampler(Sampler):
 
     def rendered(self, requests: Sequence[Request]) -> list[list[int]]:
         """Token ids of each prompt."""
-        return [render(self.tokenizer, r.messages, self.chat_template_kwargs) for r in requests]
+        return [
+            render(self.tokenizer, r.messages, self.chat_template_kwargs)
+            if r.ids is None
+            else [*r.ids]
+            for r in requests
+        ]
 
 
 def engine_errors(engine: type, call: str) -> AbstractContextManager[None]:
@@ -200,7 +240,7 @@ def _check(results: Any, requests: Sequence[Request], partial: bool) -> str:
                 continue
             if not isinstance(completion, Completion):
                 return f"{completion!r:.80} as a completion"
-            text, tokens, finish = completion
+            text, tokens, finish, *_ = completion
             if not isinstance(text, str) or type(tokens) is not int or finish not in FINISHES:
                 return f"{completion!r:.160}"
     return ""

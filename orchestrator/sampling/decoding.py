@@ -288,8 +288,9 @@ class DecodeBatch:
     """The rows of a batch: row i of every tensor is the same sample, T the limit on its tokens.
 
     `prompts` is the cache they attend to, `slots` [B] their positions in the caller's list, `draws`
-    [B, T + 1] their uniforms. `tokens` [B, T + 1] were sampled in `steps` [B] steps; end tokens
-    fill the rest. `logits` [B, V] belong to the next token; `ended` [B] rows get no further one.
+    [B, T + 1] their uniforms. `tokens` [B, T + 1] were sampled in `steps` [B] steps, `limits` [B]
+    at most; end tokens fill the rest. `logits` [B, V] belong to the next token; `ended` [B] rows
+    get no further one.
     """
 
     prompts: SharedPrefixCache | RepeatedPrefixCache
@@ -298,6 +299,7 @@ class DecodeBatch:
     draws: Tensor
     tokens: Tensor
     steps: Tensor
+    limits: Tensor
     ended: Tensor
 
     @property
@@ -312,7 +314,7 @@ class DecodeBatch:
         new = torch.where(self.ended, eos[0], new)
         self.tokens.scatter_(1, at, new[:, None])
         self.steps = self.steps + ~self.ended
-        self.ended = self.ended | torch.isin(new, eos) | (self.steps + 1 == self.tokens.shape[1])
+        self.ended = self.ended | torch.isin(new, eos) | (self.steps >= self.limits)
 
     def step_inputs(self) -> dict[str, Any]:
         """Forward arguments that read each row's newest token."""

@@ -366,7 +366,6 @@ class ServerSampler(TokenSampler):
             "model": self.adapter or self.served,
             "temperature": settings.temperature,
             "top_p": settings.top_p,
-            "max_tokens": settings.max_completion_length,
         }
         if settings.stop:
             settings_body["stop"] = list(settings.stop)
@@ -380,16 +379,18 @@ class ServerSampler(TokenSampler):
                 "repetition_penalty": 1.0,
             }
         for row, request in enumerate(requests):
+            limit = request.limit_of(settings)
             prompt: dict[str, Any] = {"messages": request.messages}
             if self.api == "completions":
                 [ids] = self.rendered([request])
-                if self.window and len(ids) + settings.max_completion_length > self.window:
+                if self.window and len(ids) + limit > self.window:
                     drawn[row] = [ERROR] * len(request.samples)
                     continue
                 prompt = {"prompt": ids}
             for column, sample in enumerate(request.samples):
                 seed = stream_key(settings.seed, request.prompt_id, sample) >> 65  # as engine vllm
-                yield _Job(row, column, prompt | settings_body | {"seed": seed})
+                body = prompt | settings_body | {"max_tokens": limit, "seed": seed}
+                yield _Job(row, column, body)
 
     async def _draw(self, jobs: Iterator[_Job], drawn: list[list[Any]]) -> str:
         """Fill in the completions; returns why some are missing, or an empty text.

@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerBase
 
 from orchestrator.sampling.base import (
     Completion,
+    Finish,
     Request,
     SamplingError,
     SamplingSettings,
@@ -211,6 +212,7 @@ class TransformersSampler(TokenSampler):
         distinct = {index: i for i, index in enumerate(dict.fromkeys(r.request for r in rows))}
         seed, limit, device = settings.seed, settings.max_completion_length, self._device()
         draws = [uniforms(seed, requests[r.request].prompt_id, r.sample, limit + 1) for r in rows]
+        limits = [requests[row.request].limit_of(settings) for row in rows]
         owner = torch.tensor([distinct[row.request] for row in rows]).to(device)
         ids, mask = (part.to(device) for part in left_padded([prompts[i] for i in distinct]))
         cache = preallocated_cache(self.base)
@@ -228,6 +230,7 @@ class TransformersSampler(TokenSampler):
             draws=torch.from_numpy(np.stack(draws)).to(device),
             tokens=torch.full((len(rows), limit + 1), self.eos[0], device=device),
             steps=torch.zeros_like(owner),
+            limits=torch.tensor(limits).to(device),
             ended=torch.zeros_like(owner, dtype=torch.bool),
         )
 
@@ -262,9 +265,10 @@ class TransformersSampler(TokenSampler):
         for text, row, sampled, ended in zip(texts, kept, rows, ends, strict=True):
             before = cut_at_stop(text, stop)
             if before is not None:
-                completions.append(Completion(before, len(row), "stop"))
+                completions.append(Completion(before, len(row), "stop", sampled))
             else:  # an end token counts
-                completions.append(Completion(text, len(sampled), "stop" if ended else "length"))
+                finish: Finish = "stop" if ended else "length"
+                completions.append(Completion(text, len(sampled), finish, sampled))
         return completions
 
 

@@ -163,15 +163,18 @@ class VllmSampler(TokenSampler):
     ) -> list[list[Completion]]:
         """Per request, one completion per sample index, in the order of the request."""
         prompts = self.rendered(requests)
-        longest = self.window - settings.max_completion_length
-        fit = [(r, ids) for r, ids in zip(requests, prompts, strict=True) if len(ids) <= longest]
+        fits = [
+            len(ids) + request.limit_of(settings) <= self.window
+            for request, ids in zip(requests, prompts, strict=True)
+        ]
+        fit = [(r, ids) for r, ids, fits_in in zip(requests, prompts, fits, strict=True) if fits_in]
         prompts_of_samples = [{"prompt_token_ids": ids} for r, ids in fit for _ in r.samples]
-        parameters = [_parameters(settings, r.prompt_id, s) for r, _ in fit for s in r.samples]
+        parameters = [_parameters(settings, r, s) for r, _ in fit for s in r.samples]
         outputs = iter(self._generate(prompts_of_samples, parameters) if fit else ())
         too_long = Completion("", 0, "error")
         return [
-            [_completion(next(outputs)) if len(ids) <= longest else too_long for _ in r.samples]
-            for r, ids in zip(requests, prompts, strict=True)
+            [_completion(next(outputs)) if fits_in else too_long for _ in r.samples]
+            for r, fits_in in zip(requests, fits, strict=True)
         ]
 
     def _generate(self, prompts: list[dict[str, list[int]]], parameters: list[Any]) -> Any:
@@ -248,16 +251,16 @@ def _lora_options(rank: int) -> dict[str, Any]:
     return {"enable_lora": True, "max_lora_rank": largest, "max_loras": 1}
 
 
-def _parameters(settings: SamplingSettings, prompt_id: str, sample: int) -> Any:
+def _parameters(settings: SamplingSettings, request: Request, sample: int) -> Any:
     import vllm
 
     return vllm.SamplingParams(
         n=1,
-        seed=stream_key(settings.seed, prompt_id, sample) >> 65,  # 63 bits, never negative
+        seed=stream_key(settings.seed, request.prompt_id, sample) >> 65,  # 63 bits, never negative
         temperature=settings.temperature,
         top_p=settings.top_p,
         top_k=settings.top_k,
-        max_tokens=settings.max_completion_length,
+        max_tokens=request.limit_of(settings),
         stop=list(settings.stop),
     )
 
@@ -267,4 +270,5 @@ def _completion(output: Any) -> Completion:
     [drawn] = output.outputs
     if drawn.finish_reason not in ("stop", "length"):
         return Completion("", 0, "error")
-    return Completion(drawn.text, len(drawn.token_ids), drawn.finish_reason)
+    ids = [*drawn.token_ids]
+    return Completion(drawn.text, len(ids), drawn.finish_reason, ids)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypedDict
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from orchestrator.storage.schema import completed
+from orchestrator.storage.schema import completed, without_empty
 
 
 def canonical_hash(value: Any) -> str:
@@ -89,8 +89,8 @@ def json_bytes(value: Any, path: str, files: Mapping[str, FileProof] | None = No
 
 
 def table_bytes(table: pa.Table, path: str) -> bytes:
-    """A table as Parquet with a proof."""
-    sink = pa.BufferOutputStream()
+    """A table as Parquet with a proof, without optional columns that hold nothing."""
+    table, sink = without_empty(table), pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({PATH: path, HASH: BLANK})

@@ -3,6 +3,19 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
+# The turns in which a completion came about; null for one answer to one question.
+EPISODE = pa.struct(
+    {
+        "messages": pa.string(),  # the whole chat as JSON, from the prompt on
+        "turns": pa.int32(),  # of the model
+        "tool_calls": pa.int32(),
+        "tool_errors": pa.int32(),  # calls that were answered with an error
+        "tool_tokens": pa.int32(),  # that the environment wrote
+        "reward": pa.float64(),  # what get_reward() returned; null without one
+        "failure": pa.string(),  # why the environment failed; empty if it did not
+    }
+)
+
 # One row per sampled completion of a probe (training pool or test set).
 SAMPLES = pa.schema(
     {
@@ -18,11 +31,13 @@ SAMPLES = pa.schema(
         "other_rule": pa.string(),
         "marker": pa.string(),  # task, marker version and marking
         "score": pa.float64(),  # from 0 to 1, null for an error; 1 or 0 unless the marker says more
+        "episode": EPISODE,
     }
 )
 
 # New marks of stored completions, stored next to them.
-MARKED = pa.schema([f for f in SAMPLES if f.name not in ("completion", "tokens", "finish")])
+_DRAWN = ("completion", "tokens", "finish", "episode")
+MARKED = pa.schema([f for f in SAMPLES if f.name not in _DRAWN])
 
 # One row per prompt of a pool. pass_rate and what depends on it are null without scorable samples.
 DIFFICULTY = pa.schema(
@@ -77,6 +92,18 @@ GROUPS = pa.schema(
         "scores": pa.list_(pa.float64()),  # of the marks; null where marking failed
         # Named rewards before weighting, null where one does not apply; none: the score is all.
         "components": pa.map_(pa.string(), pa.list_(pa.float64())),
+        # Of tasks of several turns, one per completion; else null.
+        "episodes": pa.list_(
+            pa.struct(
+                {
+                    "turns": pa.int32(),
+                    "tool_calls": pa.int32(),
+                    "tool_errors": pa.int32(),
+                    "tool_tokens": pa.int32(),
+                    "seconds": pa.float64(),  # of the environment
+                }
+            )
+        ),
     }
 )
 
@@ -95,7 +122,16 @@ EVALUATIONS = pa.schema(
 # What the trainer logged, one number per row; names are TRL's own (loss, entropy, grad_norm, …).
 LOG = pa.schema({"update": pa.int32(), "name": pa.string(), "value": pa.float64()})
 
-ADDED = ("score", "scores", "components")  # columns that tables of earlier versions lack
+# Columns that tables of earlier versions lack, in the order in which they were added.
+ADDED = ("score", "scores", "components", "episode", "episodes")
+# Those of them that are only written where they hold anything: other tables stay as they were.
+OPTIONAL = ("episode", "episodes")
+
+
+def without_empty(table: pa.Table) -> pa.Table:
+    """The table without the OPTIONAL columns that hold nothing."""
+    empty = [n for n in OPTIONAL if n in table.column_names and not len(table[n].drop_null())]
+    return table.drop_columns(empty) if empty else table
 
 
 def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:

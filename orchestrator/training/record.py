@@ -78,6 +78,9 @@ def ledger(
     among them; discarded_rollouts, discarded_tokens (generated): the parts of the totals. Likewise,
     where prompts were `refreshed`, that is, probed again during training: refreshed (prompts),
     refreshed_rollouts, refreshed_tokens.
+
+    Of tasks of several turns: turns of the model, tool_calls, tool_errors (calls answered with an
+    error), tool_tokens (written by the environment, not generated), environment_seconds.
     """
     lost, again = (None if t is None else t.to_pylist() for t in (discarded, refreshed))
     return running_ledger(cell, size, GroupRecorder(groups.to_pylist(), lost, again), log, seconds)
@@ -94,6 +97,14 @@ def running_ledger(
     processed = (int(row["value"]) for row in reversed(log) if row["name"] == "num_tokens")
     all_tokens = next(processed, generated)  # with those of prompts
     updates = max([logged, *groups.tallies])
+    played = total([counts, lost, again])
+    episodes = {
+        "turns": played.turns,
+        "tool_calls": played.tool_calls,
+        "tool_errors": played.tool_errors,
+        "tool_tokens": played.tool_tokens,
+        "environment_seconds": round(played.environment_seconds, 3),
+    }
     shaped = {"rewarded": counts.rewarded, "phantom": counts.phantom} if counts.shaped else {}
     discarded = {
         "discarded": lost.groups,
@@ -131,6 +142,7 @@ def running_ledger(
         **shaped,
         **({} if groups.discarded is None else discarded),
         **({} if groups.refreshed is None else refreshed),
+        **(episodes if played.turns else {}),
     }
 
 

@@ -15,6 +15,7 @@ from accelerate.utils import gather_object
 from orchestrator.config.experiment import Refresh
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
+from orchestrator.probing.episodes import group_row, play
 from orchestrator.probing.samples import mark_completions
 from orchestrator.sampling.base import Request
 from orchestrator.sampling.transformers import TransformersSampler
@@ -60,18 +61,19 @@ class Refresher:
         if not len(rows) or {row["update"] for row in done[-1:]} == {update}:
             return 0
         own = [self.prompts[row] for row in rows[self.workers.rank :: self.workers.count].tolist()]
-        samples = range(refresh.samples)
-        requests = [
-            Request(
-                f"refresh\x1f{update}\x1f{p.prompt_id}", self.task.messages(p.question), samples
-            )
-            for p in own
-        ]
+        samples, stream = range(refresh.samples), f"refresh\x1f{update}\x1f"
         # An evaluation of another data set may have left other settings.
         self.sampler.chat_template_kwargs = cell.probe.model.chat_template_kwargs
-        lengths = [len(ids) for ids in self.sampler.rendered(requests)]
         settings = replace(cell.probe.settings.sampling(), seed=cell.seed)
-        drawn = self.sampler.sample(requests, settings)
+        if self.task.environment is not None:
+            drawn = play(self.sampler, self.task, [(p, samples) for p in own], settings, stream)
+            lengths = [len(part[0].episode.prompt_ids) if part[0].episode else 0 for part in drawn]
+        else:
+            requests = [
+                Request(stream + p.prompt_id, self.task.messages(p.question), samples) for p in own
+            ]
+            lengths = [len(ids) for ids in self.sampler.rendered(requests)]
+            drawn = self.sampler.sample(requests, settings)
         each = [prompt for prompt in own for _ in samples]
         completions = [completion for part in drawn for completion in part]
         max_errors = cell.probe.dataset.max_marking_errors
@@ -86,6 +88,7 @@ class Refresher:
                 "other_outcome": pair.other.outcome,
                 "tokens": completion.tokens,
                 "components": {},
+                "episode": completion.episode and group_row(completion.episode),
             }
             for prompt, completion, pair in zip(each, completions, pairs, strict=True)
         ]

@@ -17,16 +17,19 @@ from accelerate.utils import gather_object
 from orchestrator.config.experiment import REWARDS
 from orchestrator.evaluation.groups import GroupRecorder
 from orchestrator.planning.cells import Cell
+from orchestrator.probing.episodes import group_row, play
 from orchestrator.probing.samples import TOLERATED_FAILURES, MarkingError, mark_completions
 from orchestrator.sampling.base import Completion, Request, SamplingSettings, cut_at_stop
 from orchestrator.sampling.transformers import TransformersSampler
 from tasks import Answer, Prompt, Task
+from tasks.prompt_table import PromptTable
 from tasks.reward_functions import reward_values
 
 # TRL's form of completions, their token ids, and the rows of their prompts -> their marks.
 MarkRollouts = Callable[
     [Sequence[Any], Sequence[Sequence[int]], Sequence[Mapping[str, Any]]], list[dict[str, Any]]
 ]
+EPISODE = "episode"  # in TRL's form of a completion: the Completion that was played
 FAILED = "failed"  # in place of a component whose function raised, hung or died
 
 
@@ -44,7 +47,7 @@ def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
         rows: Sequence[Mapping[str, Any]],
     ) -> list[dict[str, Any]]:
         sampled = [
-            as_completion(message[0]["content"], ids, ends, stop)
+            message[0].get(EPISODE) or as_completion(message[0]["content"], ids, ends, stop)
             for message, ids in zip(completions, completion_ids, strict=True)
         ]
         prompts = [Prompt(*(row[name] for name in Prompt.__slots__)) for row in rows]
@@ -78,6 +81,7 @@ def marker(cell: Cell, task: Task, ends: Sequence[int]) -> MarkRollouts:
                 "score": mark.score,
                 "other_outcome": other.outcome,
                 "components": {name: values[i] for name, values in components.items()},
+                "episode": completion.episode and group_row(completion.episode),
             }
             for i, ((mark, other), completion, row) in enumerate(
                 zip(marks, sampled, rows, strict=True)
@@ -192,7 +196,8 @@ class Decoder:
     """Draws the rollouts of a trainer's model while it trains."""
 
     def __init__(self, model: Any, tokenizer: Any, ends: Sequence[int | None], cell: Cell) -> None:
-        self.sampler = TransformersSampler(model, tokenizer)
+        options = cell.probe.model.chat_template_kwargs
+        self.sampler = TransformersSampler(model, tokenizer, options)
         self.sampler.eos = [end for end in ends if end is not None]
         self.settings = SamplingSettings(
             **{name: cell.grpo[name] for name in ("temperature", "top_p", "max_completion_length")},
@@ -217,3 +222,34 @@ class Decoder:
             begin += len(numbers)
         rows = self.sampler.sample_ids(requests, rendered, self.settings)
         return [ids for part in rows for ids in part]
+
+
+class Player:
+    """Plays the episodes of a trainer's model while it trains: TRL's `rollout_func`.
+
+    The randomness of an episode is that of `Decoder`, and its loop that of probes. `prompts` are
+    those that may be trained on.
+    """
+
+    def __init__(self, decoder: Decoder, task: Task, prompts: Sequence[Prompt]) -> None:
+        self.decoder, self.task, self.prompts = decoder, task, PromptTable.of(prompts)
+
+    def __call__(self, _prompts: Any, trainer: Any) -> dict[str, Any]:
+        """One episode for each of the trainer's `drawn`, which its `played` then holds."""
+        requests = []
+        for prompt_id, group in groupby(trainer.drawn, key=lambda each: each[0]):
+            [prompt] = self.prompts.with_ids([prompt_id]).values()
+            requests.append((prompt, [number for _, number in group]))
+        stream = f"{trainer.state.global_step + 1}\x1f"
+        sampler, settings = self.decoder.sampler, self.decoder.settings
+        played = play(sampler, self.task, requests, settings, stream)
+        trainer.played = [completion for of_prompt in played for completion in of_prompt]
+        episodes = [completion.episode for completion in trainer.played]
+        # TRL needs a token of each: one that is masked where there is none.
+        end = sampler.eos[0]
+        return {
+            "prompt_ids": [[*e.prompt_ids] or [end] if e else [end] for e in episodes],
+            "completion_ids": [[*c.ids] or [end] for c in trainer.played],
+            "env_mask": [[*e.mask] or [0] if e else [0] for e in episodes],
+            "logprobs": None,
+        }

@@ -1,5 +1,6 @@
 """The GRPO trainer of a cell: its settings, its training rows, and the callback that records it."""
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +19,7 @@ from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import eos_ids
 from orchestrator.training.online import Chooser
 from orchestrator.training.record import CellRecord
-from orchestrator.training.rollouts import Decoder, marker, reward_function, with_rewards
+from orchestrator.training.rollouts import Decoder, Player, marker, reward_function, with_rewards
 from orchestrator.training.trl_internals import LiveGroupsTrainer
 from orchestrator.training.workers import Workers
 from policies import History
@@ -95,12 +96,15 @@ def build_trainer(
     model, tokenizer = load_model(cell.probe.model)
     mark = marker(cell, task, eos_ids(model, tokenizer))
     # With an online policy, TRL's loader only counts updates: it must not copy a large pool.
+    plain = copy.copy(tokenizer)
+    if task.environment is not None:  # TRL would parse all turns of an episode as one
+        plain.response_template = None
     loaded = subset[: cell.prompts_per_update] if cell.online else subset
     rows = [training_row(task, prompt) for prompt in loaded] * cell.batch.copies(len(loaded))
     trainer = LiveGroupsTrainer(
         recorder=record.groups if cell.mask_dead_groups else None,
         model=model,
-        processing_class=tokenizer,
+        processing_class=plain,
         args=grpo_config(cell.probe.model, cell.seed, folder, grpo or cell.grpo),
         reward_funcs=[reward_function(cell, mark, record.groups)],
         train_dataset=Dataset.from_list(rows),
@@ -111,6 +115,8 @@ def build_trainer(
         trainer.notes.append(f"rollouts are drawn by TRL: {cell.why_trl_draws}")
     elif not cell.why_trl_draws:
         trainer.decoder = Decoder(trainer.model, tokenizer, trainer.eos_token_ids, cell)
+        if task.environment is not None:
+            trainer.rollout_func = Player(trainer.decoder, task, subset)
     if history is not None:
         row, prompts = partial(training_row, task), PromptTable.of(subset)
         reward, workers = partial(with_rewards, cell), Workers.of(cell)

@@ -263,7 +263,8 @@ class Trial:
                 f"resumed after running out of memory: micro-batch of {micro_batch}, "
                 "same effective batch"
             )
-        tokenizer: Any = trainer.processing_class
+        decoder = trainer.decoder
+        tokenizer: Any = decoder.sampler.tokenizer if decoder else trainer.processing_class
         self.sampler = TransformersSampler(
             trainer.model, tokenizer, cell.probe.model.chat_template_kwargs
         )

@@ -25,10 +25,11 @@ from trl import GRPOTrainer  # type: ignore[attr-defined]
 from trl.trainer.utils import RepeatSampler
 
 from orchestrator.evaluation.groups import GroupRecorder, correctness, is_live
+from orchestrator.sampling.base import Completion
 from orchestrator.sampling.transformers_internals import scales_with_length
 from orchestrator.storage.errors import UserError
 from orchestrator.training.online import Chooser, Rollout, TrainingRow
-from orchestrator.training.rollouts import Decoder, own_rows
+from orchestrator.training.rollouts import EPISODE, Decoder, own_rows
 from orchestrator.training.shortcuts import (
     BY_TOKENS,
     Inputs,
@@ -82,6 +83,7 @@ class ChoosingTrainer(GRPOTrainer):
     chooser: Chooser | None = None  # None: TRL's loader orders the prompts
     rollouts: list[Rollout] | None = None  # drawn before TRL asks for them
     drawn: Sequence[tuple[str, int]] = ()  # prompt_id and number in the group of each
+    played: list[Completion] | None = None  # by `rollout_func`, where there is one
     sizes: list[int] | None = None  # rows of each group of the generation; None: num_generations
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
@@ -132,7 +134,7 @@ class ChoosingTrainer(GRPOTrainer):
     def drawn_now(self, inputs: Sequence[TrainingRow]) -> list[Rollout]:
         """One rollout for each of this worker's rows."""
         self._number(inputs)
-        drawn = super()._generate([row["prompt"] for row in inputs])
+        drawn = self._generated([row["prompt"] for row in inputs])
         prompts, ids, _, completions, logprobs, *_ = drawn
         logprobs = logprobs or [None] * len(ids)
         return [Rollout(*each) for each in zip(prompts, ids, completions, logprobs, strict=True)]
@@ -141,10 +143,21 @@ class ChoosingTrainer(GRPOTrainer):
         """The rollouts that were drawn already, or as in TRL."""
         drawn, self.rollouts = self.rollouts, None
         if drawn is None:
-            return super()._generate(prompts)
+            return self._generated(prompts)
         prompt_ids, ids, completions, logprobs = (list(part) for part in zip(*drawn, strict=True))
         of_tokens = None if None in logprobs else logprobs
-        return prompt_ids, ids, None, completions, of_tokens, {}, None, []
+        episodes = [c[0][EPISODE].episode for c in completions if EPISODE in c[0]]
+        mask = [[*e.mask] or [0] if e else [0] for e in episodes] or None
+        return prompt_ids, ids, mask, completions, of_tokens, {}, None, []
+
+    def _generated(self, prompts: Any) -> Any:
+        """As in TRL; episodes that were played come with the completions, for their marks."""
+        output = super()._generate(prompts)
+        played, self.played = self.played, None
+        if played is None:
+            return output
+        turns = [[{"role": "assistant", "content": c.text, EPISODE: c}] for c in played]
+        return *output[:3], turns, *output[4:]
 
     def without_dead(self, output: dict[str, Any], live: Sequence[bool]) -> dict[str, Any]:
         """A scored generation with the tokens of dead groups masked out of the loss.

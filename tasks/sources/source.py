@@ -139,6 +139,9 @@ class ReadTask(Task):
     """
 
     sources: ClassVar[tuple[Source, ...]] = ()
+    by_question: ClassVar[bool] = True
+    """Whether a training prompt with the question of a test prompt is left out, whatever else they
+    are; else only one with its id is."""
 
     def __init__(
         self,
@@ -191,7 +194,10 @@ class ReadTask(Task):
         self._note_repeats(len(test) - len(tested), "test")
         self._note_repeats(len(train) - len(distinct), "train")
         # Questions, not ids: another gold answer does not make another question.
-        kept = distinct.without_questions(tested)
+        if self.by_question:
+            kept = distinct.without_questions(tested)
+        else:
+            kept = distinct.filter(tested.rows_of(distinct.column("prompt_id")) < 0)
         if dropped := len(distinct) - len(kept):
             self.dropped_prompts = dropped
             self.note(f"train: {dropped:,} prompts dropped that are in the test set")

@@ -1,0 +1,261 @@
+"""Episodes of several turns: generate, call the tools that the model calls, append, and again.
+
+One loop for probes, evaluations and training. It is TRL's (`GRPOTrainer._tool_call_loop`): its
+token ids, its words for errors, and its limit, which counts all tokens after the prompt. Each turn
+of a sample has randomness of its own, which depends on (seed, prompt_id, sample, turn) alone.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from orchestrator.sampling.base import (
+    Completion,
+    Episode,
+    Finish,
+    Interrupted,
+    Request,
+    Sampler,
+    SamplingError,
+    SamplingSettings,
+    TokenSampler,
+    drawn,
+)
+from orchestrator.sampling.tool_calls import ToolChat
+from tasks import Prompt, Task
+from tasks.environments import Environments, Session, environments_of, row_of, tool_schemas
+
+SampleRequest = tuple[Prompt, Sequence[int]]  # a prompt and the sample indices to draw
+AT_ONCE = 256  # episodes in play: as many environments live at once
+
+
+@dataclass
+class _Played:
+    """An episode in play: of one sample, on row `place` of the requests."""
+
+    place: int
+    sample: int
+    prompt: Prompt
+    session: Session
+    messages: list[dict[str, Any]]
+    asked: int = 0  # messages of the prompt
+    prompt_ids: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)  # of all turns
+    mask: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    turns: int = 0
+    calls: list[Any] = field(default_factory=list)  # of the last turn
+    tool_calls: int = 0
+    tool_errors: int = 0
+    finish: Finish = "stop"
+    playing: bool = True
+    before: tuple[int, int, int] = (0, 0, 0)  # ids, texts and messages before the last answers
+
+    def completion(self, reward: float | None) -> Completion:
+        """The episode as a completion, whose text is that of all turns."""
+        generated = sum(self.mask)
+        episode = Episode(
+            self.messages,
+            self.turns,
+            self.tool_calls,
+            self.tool_errors,
+            len(self.mask) - generated,
+            reward,
+            self.session.failure,
+            self.session.seconds,
+            self.prompt_ids,
+            self.mask,
+        )
+        return Completion("\n".join(self.texts), generated, self.finish, self.ids, episode)
+
+
+def play(
+    sampler: Sampler,
+    task: Task,
+    requests: Sequence[SampleRequest],
+    settings: SamplingSettings,
+    stream: str = "",
+) -> list[list[Completion]]:
+    """One episode per prompt and sample index, as a completion with its `episode`.
+
+    `stream` distinguishes the randomness of episodes of the same samples. Raises TaskError for an
+    environment that returns what it must not, SamplingError for a model without tool calls, and
+    Interrupted as `Sampler.sample` does: what is not finished then is None.
+    """
+    if not isinstance(sampler, TokenSampler) or getattr(sampler, "api", "") == "chat":
+        raise SamplingError(
+            "episodes of several turns need an engine that is passed token ids: write engine: "
+            "transformers, vllm, or server with api: completions"
+        )
+    assert task.environment is not None
+    schemas = tool_schemas(task.environment)
+    chat = ToolChat(sampler.tokenizer, schemas, sampler.chat_template_kwargs)
+    environments = environments_of(task)
+    todo = []
+    for place, (prompt, samples) in enumerate(requests):
+        for sample in samples:
+            messages: list[dict[str, Any]] = [*task.messages(prompt.question)]
+            key = f"{stream}{settings.seed}\x1f{prompt.prompt_id}\x1f{sample}"
+            session = Session(key, row_of(prompt, messages), prompt.prompt_id)
+            todo.append(_Played(place, sample, prompt, session, messages))
+    done: dict[tuple[int, int], Completion] = {}
+    interrupted: Interrupted | None = None
+    try:
+        for start in range(0, len(todo), AT_ONCE):
+            part = todo[start : start + AT_ONCE]
+            interrupted = _play(sampler, task, part, settings, stream, chat, environments)
+            ended = [each for each in part if not each.playing]
+            chats = [each.messages[each.asked :] for each in ended]
+            rewards = environments.end([each.session for each in ended], chats)
+            for each, reward in zip(ended, rewards, strict=True):
+                done[each.place, each.sample] = each.completion(reward)
+            if interrupted:
+                break
+    except BaseException:
+        environments.close()  # with what is in play there
+        raise
+    results: Any = [[done.get((i, s)) for s in ss] for i, (_, ss) in enumerate(requests)]
+    if interrupted:
+        environments.close()
+        raise Interrupted(str(interrupted), results)
+    return cast(list[list[Completion]], results)
+
+
+def _play(
+    sampler: TokenSampler,
+    task: Task,
+    episodes: Sequence[_Played],
+    settings: SamplingSettings,
+    stream: str,
+    chat: ToolChat,
+    environments: Environments,
+) -> Interrupted | None:
+    """Play until all have ended, or until the engine is interrupted."""
+    texts = environments.reset([each.session for each in episodes])
+    for each, text in zip(episodes, texts, strict=True):
+        if text:
+            last = each.messages[-1]
+            each.messages[-1] = {**last, "content": last["content"] + text}
+        each.asked = len(each.messages)
+        each.prompt_ids = chat.prompt(each.messages)
+        each.playing = not each.session.failure
+    while active := [each for each in episodes if each.playing]:
+        try:
+            completions = _next_turn(sampler, active, settings, stream)
+        except Interrupted as error:
+            return error
+        for each, completion in zip(active, completions, strict=True):
+            _take_turn(each, completion, chat, task.turns)
+        calling = [each for each in active if each.calls and each.playing]
+        results = environments.step([e.session for e in calling], [e.calls for e in calling])
+        for each, answers in zip(calling, results, strict=True):
+            _answer(each, answers, chat, settings.max_completion_length)
+    return None
+
+
+def _next_turn(
+    sampler: TokenSampler,
+    active: Sequence[_Played],
+    settings: SamplingSettings,
+    stream: str,
+) -> list[Completion]:
+    """The model's next turn of each; those of a prompt with the same chat so far share it."""
+    groups: dict[tuple[Any, ...], list[_Played]] = {}
+    for each in active:
+        groups.setdefault((each.place, tuple(each.ids), tuple(each.prompt_ids)), []).append(each)
+    requests = []
+    for group in groups.values():
+        first = group[0]
+        turn = f"\x1f{first.turns}" if first.turns else ""
+        requests.append(
+            Request(
+                f"{stream}{first.prompt.prompt_id}{turn}",
+                [],
+                [each.sample for each in group],
+                ids=[*first.prompt_ids, *first.ids],
+                limit=settings.max_completion_length - len(first.ids),
+            )
+        )
+    results = drawn(sampler, requests, settings)
+    by_episode = {
+        id(each): completion
+        for group, of_group in zip(groups.values(), results, strict=True)
+        for each, completion in zip(group, of_group, strict=True)
+    }
+    return [by_episode[id(each)] for each in active]
+
+
+def _take_turn(each: _Played, completion: Completion, chat: ToolChat, turns: int) -> None:
+    """Append the model's turn; the episode ends here unless it calls tools."""
+    each.calls, each.finish = [], completion.finish
+    if completion.finish == "error":  # the chat so far is longer than the model's window
+        each.playing = False
+        if each.turns:
+            each.finish, (ids_end, texts_end, messages_end) = "length", each.before
+            del each.ids[ids_end:], each.mask[ids_end:]
+            del each.texts[texts_end:], each.messages[messages_end:]
+        return
+    ids = [*completion.ids] or _ids_of(completion, chat.tokenizer)
+    message = chat.parse(ids, [*each.prompt_ids, *each.ids])
+    each.ids += ids
+    each.mask += [1] * len(ids)
+    each.texts.append(completion.text)
+    each.messages.append(message)
+    each.turns += 1
+    each.calls = message.get("tool_calls") or []
+    if each.calls and each.turns == turns:
+        each.finish = "length"
+    each.playing = bool(each.calls) and each.turns < turns
+
+
+def _answer(each: _Played, results: Sequence[Any], chat: ToolChat, limit: int) -> None:
+    """Append the tools' answers; those that pass the limit are dropped, and end the episode."""
+    if each.session.failure:
+        each.playing = False
+        return
+    each.tool_calls += len(results)
+    each.tool_errors += sum(result.failed for result in results)
+    answers = [{"role": "tool", "name": r.name, "content": r.content} for r in results]
+    suffix = chat.suffix(answers)
+    if (left := limit - len(each.ids) - len(suffix)) <= 0:
+        each.finish, each.playing = "length", False
+        if left < 0:
+            return
+    each.before = len(each.ids), len(each.texts), len(each.messages)
+    each.messages += answers
+    each.texts += [_text(answer["content"]) for answer in answers]
+    each.ids += suffix
+    each.mask += [0] * len(suffix)
+
+
+def _ids_of(completion: Completion, tokenizer: Any) -> list[int]:
+    """Token ids of an engine's text."""
+    ids = tokenizer(completion.text, add_special_tokens=False)["input_ids"]
+    return [*ids, *([tokenizer.eos_token_id] if completion.finish == "stop" else [])]
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+
+
+def episode_row(episode: Episode) -> dict[str, Any]:
+    """An episode as it is stored (schema EPISODE)."""
+    row = {name: getattr(episode, name) for name in STORED}
+    return row | {"messages": json.dumps(episode.messages, ensure_ascii=False)}
+
+
+STORED = ("turns", "tool_calls", "tool_errors", "tool_tokens", "reward", "failure")
+
+
+def group_row(episode: Episode) -> dict[str, Any]:
+    """What is stored of an episode of a group (schema GROUPS)."""
+    names = ("turns", "tool_calls", "tool_errors", "tool_tokens", "seconds")
+    return {name: getattr(episode, name) for name in names}
+
+
+def stored_episode(row: Mapping[str, Any] | None) -> Episode | None:
+    """An episode as it was stored."""
+    if row is None:
+        return None
+    return Episode(json.loads(row["messages"]), **{name: row[name] for name in STORED})

@@ -1,0 +1,206 @@
+"""Tasks of several turns: an environment written for TRL, and its rows."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from orchestrator.plugins.user_code import user_errors
+from tasks.base import Marking, Prompt, Task, TaskError, Template, check_integer, make_prompt
+from tasks.environments import environment_class, environment_of, scores_itself
+from tasks.question_file import ID_RANGE, QuestionFile, check_limits, check_share, check_threshold
+from tasks.reward_functions import reward_function
+from tasks.sources.files import (
+    SYSTEM,
+    TURNS,
+    Row,
+    Rows,
+    check_columns,
+    column_value,
+    is_chat,
+    json_text,
+    read_chat,
+)
+
+if TYPE_CHECKING:
+    from tasks.prompt_table import PromptTable
+
+MAX_TURNS = 10_000
+_QUESTIONS = ("prompt", "question")  # TRL's name, and ours
+
+
+class EnvironmentTask(QuestionFile):
+    """Episodes of several turns in an environment of your own, written for TRL.
+
+    `environment` is `package.module:Class`: a class with `reset(**row)`, which may return text that
+    continues the prompt, public methods with docstrings, which the model calls as tools, and
+    perhaps `get_reward()`, the score of an episode from 0 to 1. `task: package.module:Class` is
+    short for it. `path`, or `train` and `test`, are files of rows as for task `file`; without a
+    file, the class has a classmethod `rows()` that returns them, or draws its own task in `reset`:
+    `episodes` is then how many, each the same for all samples of it. The column `question` (by
+    default `prompt` or `question`; a text, or chat messages) is the prompt, which `reset` alone may
+    write, too. All columns are passed to `reset`, and are a row's identity.
+
+    An episode is correct if its score is at least `threshold`. Without `get_reward`, `marker` marks
+    the text of all turns against the column `answer`, as in task `file`; or it is a reward function
+    that reads `environments`, as for TRL, and gives the score. `turns` limits the turns
+    of the model, `max_completion_length` the tokens of all turns together, and `mark_limits` the
+    seconds of each call, the memory and the number of the processes in which environments live.
+    """
+
+    name: ClassVar[str] = "environment"
+    version: ClassVar[str] = "1"
+    marker_version: ClassVar[str] = "1"
+    by_question: ClassVar[bool] = False
+    templates: ClassVar[Mapping[str, Template]] = {"plain": Template("{question}")}
+
+    def __init__(
+        self,
+        *,
+        marking: Marking = "lenient",
+        prompt: Mapping[str, Any] | None = None,
+        environment: str = "",
+        train: str | None = None,
+        test: str | None = None,
+        path: str | None = None,
+        test_share: float | None = None,
+        question: str | None = None,
+        answer: str | None = None,
+        tier: str | None = None,
+        marker: str | None = None,
+        threshold: float | None = None,
+        episodes: int | None = None,
+        turns: int = Task.turns,
+        mark_limits: Mapping[str, float] | None = None,
+    ) -> None:
+        if not environment:
+            raise TaskError("task environment needs environment: package.module:Class")
+        self.environment = environment_class(environment)
+        self.described = environment_of(self.environment)
+        if marker and ":" in marker:
+            function = reward_function(marker)
+            if "environments" in (function.accepted or frozenset()) | function.required:
+                self.environment_reward = marker
+        if self.described.rewards and marker:
+            raise TaskError(
+                f"environment {environment} has get_reward(), which gives the score: leave marker "
+                "out, or start the name of that method with _"
+            )
+        if not self.described.rewards and not marker:
+            raise TaskError(
+                f"environment {environment} has no get_reward(): write one, or marker: with "
+                "answer: COLUMN"
+            )
+        super().__init__(
+            marking=marking,
+            prompt=prompt,
+            train=train,
+            test=test,
+            path=path,
+            test_share=test_share if path or train or test else None,
+            answer=answer or ("answer" if not marker or ":" not in marker else None),
+            marker=marker or "text",
+        )
+        self.episodes = None if episodes is None else check_integer("episodes", episodes, 1)
+        if episodes and (path or train or test):
+            raise TaskError("episodes takes the place of rows: leave it out, or the files")
+        if not (path or train or test):
+            self.test_share = check_share("the rows of the class", test_share, {**self.files})
+        self.asked, self.tier, self.needs_answer = question, tier, answer is not None
+        if threshold is not None:
+            self.threshold = check_threshold(threshold)
+        self.turns = check_integer("turns", turns, 1, MAX_TURNS)
+        self.mark_limits = check_limits({"seconds": 30.0, **(mark_limits or {})})
+
+    def read(self) -> "tuple[PromptTable, PromptTable]":
+        """The rows of the files, or of the class."""
+        if any(self.files.values()):
+            return self._prompts("train"), self._prompts("test")
+        prompts = self._read("all", self.path) if self.path else self._of_class()
+        assert prompts.keys is not None, "ids of make_prompt are hex digits"
+        in_test = prompts.keys < math.ceil(self.test_share * ID_RANGE)
+        return prompts.filter(~in_test), prompts.filter(in_test)
+
+    @property
+    def marker_id(self) -> str:
+        """The environment with its version, where it gives the score."""
+        if not self.described.rewards:
+            own = super().marker_id
+            return f"{own}/{self.described.version}" if self.environment_reward else own
+        version = f"@{self.described.version}" if self.described.version else ""
+        threshold = f"/from-{self.threshold:g}" if self.threshold != 1 else ""
+        return f"{self.name}/{self.marker_version}/{self.described.reference}{version}{threshold}"
+
+    @property
+    def other_reading(self) -> Self:
+        """A score of the environment does not depend on the reading."""
+        return self if scores_itself(self) else super().other_reading
+
+    @classmethod
+    def marker_variants(cls) -> list[Task]:
+        """None: each environment is checked with its own rows."""
+        return []
+
+    def check_prompts(self) -> list[Prompt]:
+        """The test set's rows, to start environments with."""
+        return self.test()
+
+    @property
+    def _columns(self) -> list[str]:
+        answer = self.answer if self.needs_answer or not self.described.rewards else None
+        return [name for name in (self.asked, answer, self.tier) if name]
+
+    def _check_columns(self, file: str, rows: Sequence[Row]) -> None:
+        """A function that reads environments is called with them, too."""
+        if not self.environment_reward:
+            super()._check_columns(file, rows)
+
+    def _of_class(self) -> "PromptTable":
+        from tasks.prompt_table import PromptTable
+
+        place = f"environment {self.described.reference}: rows()"
+        read = getattr(self.environment, "rows", None)
+        if self.episodes is None and not callable(read):
+            raise TaskError(
+                f"environment {self.described.reference} has no rows: write path: FILE, or "
+                "episodes: N where reset() draws its own task, or a classmethod rows() that "
+                "returns a list of dicts"
+            )
+        with user_errors(place, TaskError):
+            numbered = [{"episode": number} for number in range(self.episodes or 0)]
+            rows: list[Row] = numbered or [*read()]  # type: ignore[misc]
+        dropped = Counter[str]()
+        for index, row in enumerate(rows):
+            check_columns(f"{place}[{index}]", row, self._columns)
+        prompts = [self._prompt(r, f"{place}[{i}]", dropped) for i, r in enumerate(rows)]
+        if not prompts:
+            raise TaskError(f"{place} returned no rows: return one dict per episode")
+        for label in dropped:
+            self.note(f"all: {dropped[label]:,} {label}")
+        self.keep("all", Rows([], f"{self.described.reference}@{self.described.version}"))
+        return PromptTable.of(prompts)
+
+    def _prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
+        name = self.asked or next((each for each in _QUESTIONS if each in row), "")
+        value = column_value(row, name) if name else None
+        question = value or ""
+        if is_chat(value):
+            chat = read_chat(value)
+            question = chat.question
+            dropped.update({SYSTEM: chat.system, TURNS: chat.turns + bool(chat.reply)})
+        if not isinstance(question, str):
+            raise TaskError(f"{place}: {name} is {question!r:.60}: write a text or chat messages")
+        given = column_value(row, self.answer) if self.answer in self._columns else None
+        answer: str | None = "" if given is None else str(given).strip()
+        if not self.described.rewards and self.function is None:
+            answer = self.read_answer(answer or "")
+            if not answer:
+                raise TaskError(
+                    f"{place}: the marker {self.marker} cannot use the answer {given!r}"
+                )
+        tier = str(column_value(row, self.tier)) if self.tier else "all"
+        try:
+            info = json_text({key: row[key] for key in row if key != name})
+        except TypeError as error:
+            raise TaskError(f"{place}: {error}") from error
+        return make_prompt(self.name, question, answer or "", tier, info, info_in_id=True)

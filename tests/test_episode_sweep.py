@@ -1,0 +1,96 @@
+"""Probes of episodes by the command: killed and resumed, selected from, reported and checked."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sweeps
+import yaml
+from test_environments import MODULE
+
+from orchestrator.config.catalog import load_config
+from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.probing.probe_folder import ProbeFolder
+from orchestrator.storage.store import Store
+
+pytestmark = pytest.mark.cluster
+
+HERE = Path(__file__).parent
+
+
+def experiments(folder: Path, **options: Any) -> Path:
+    """A probe of three parts: 120 prompts with 12 samples each."""
+    folder.mkdir(exist_ok=True)
+    for name in ("environments_of_users", "scripted_model"):
+        shutil.copy(HERE / f"{name}.py", folder)
+    (folder / "model").mkdir(exist_ok=True)
+    (folder / "model" / "config.json").write_text("{}")
+    rows = [{"prompt": f"Game {n}.", "number": n % 6, "level": str(n % 6)} for n in range(140)]
+    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    options = {"path": "rows.jsonl", "test_share": 0.1, "tier": "level", "threshold": 0.3} | options
+    content = {
+        "storage": "./runs",
+        "models": {"m": {"path": "model"}},
+        "datasets": {"game": {"task": f"{MODULE}:Guess", "options": options}},
+        "experiments": {
+            sweeps.NAME: {
+                "grid": {"model": ["m"], "dataset": ["game"], "policy": ["middle", "random"]},
+                "budget": 8,
+                "probe": {
+                    **{"samples": 12, "max_completion_length": 700},
+                    "engine": "scripted_model:Engine",
+                },
+                "evaluate": {"samples": 2, "engine": "scripted_model:Engine"},
+                "grpo": {"max_steps": 4, "num_generations": 4, "per_device_train_batch_size": 8},
+            }
+        },
+    }
+    (folder / "experiments.yaml").write_text(yaml.safe_dump(content))
+    return folder / "experiments.yaml"
+
+
+def opened(file: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Plan, ProbeFolder]:
+    monkeypatch.chdir(file.parent)
+    plan = make_plan(load_config(file), sweeps.NAME)
+    [spec] = [probe for probe in plan.probes if probe.split == "train"]
+    pool = plan.pool(spec)
+    return plan, ProbeFolder(Store(str(file.parent / "runs")), spec, pool.train, pool.task)
+
+
+def test_a_killed_probe_is_resumed_and_equal_to_an_undisturbed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = []
+    for name in ("killed", "undisturbed"):
+        file = experiments(tmp_path / name)
+        parts = file.parent / "runs" / "probes"
+        if name == "killed":
+            log = tmp_path / "log"
+            _, folder = opened(file, monkeypatch)
+            driver = sweeps.start(file, log, verb="probe")
+            sweeps.wait_for(lambda: [*parts.glob(f"{folder.spec.key}/*.parquet")], driver, log)  # noqa: B023
+            driver.send_signal(signal.SIGKILL)
+            driver.wait()
+            _, folder = opened(file, monkeypatch)
+            before = folder.read().outcomes().drawn
+            assert 0 < before < 12 * len(folder.prompts)
+        out = sweeps.decile("probe", str(file), "-e", sweeps.NAME, folder=file.parent)
+        assert out.returncode == 0, out.stdout + out.stderr
+        assert "environments_of_users:Guess reset with 8 rows, 2 tools (act, guess)" in out.stderr
+        plan, folder = opened(file, monkeypatch)
+        tables.append(folder.samples())
+    assert tables[0].equals(tables[1])
+    episodes = tables[0]["episode"].to_pylist()
+    assert {e["turns"] for e in episodes} == {1, *range(2, 8)} and not any(
+        e["failure"] for e in episodes
+    )
+    text = " ".join(out.stdout.split())
+    assert "correct" in text and "% of prompts" in text, "the tables of the probe"
+    again = sweeps.decile("plan", str(file), "-e", sweeps.NAME, folder=file.parent)
+    assert "samples to draw" not in again.stdout.split("probe m/game test")[0]
+    for arguments in (["select", "-e", sweeps.NAME], ["doctor"]):
+        done = sweeps.decile(arguments[0], str(file), *arguments[1:], folder=file.parent)
+        assert done.returncode == 0, done.stdout + done.stderr
