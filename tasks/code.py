@@ -217,7 +217,7 @@ class Code(QuestionFile):
             kept[row] = mark.outcome in ("correct", "error") or mark.rule == "tests:time-limit"
         return prompts.filter(kept)
 
-    def _check_columns(self, file: str, rows: Sequence[Row]) -> None:
+    def check_named_columns(self, file: str, rows: Sequence[Row]) -> None:
         """Raise TaskError for a named column that no row has; test files may lack solutions."""
         names = [self.entry_point] if self.entry_point != "entry_point" else []
         if self.solution_column and file != self.files["test"]:

@@ -150,10 +150,10 @@ class EnvironmentTask(QuestionFile):
         answer = self.answer if self.needs_answer or not self.described.rewards else None
         return [name for name in (self.asked, answer, self.tier) if name]
 
-    def _check_columns(self, file: str, rows: Sequence[Row]) -> None:
+    def check_named_columns(self, file: str, rows: Sequence[Row]) -> None:
         """A function that reads environments is called with them, too."""
         if not self.environment_reward:
-            super()._check_columns(file, rows)
+            super().check_named_columns(file, rows)
 
     def _of_class(self) -> "PromptTable":
         from tasks.prompt_table import PromptTable

@@ -308,7 +308,7 @@ class QuestionFile(ReadTask):
         read = read_file(file, () if self.skip_invalid else self._columns)
         if not self.keep(split, read):
             raise TaskError(f"{file} holds no rows: write one question per row")
-        self._check_columns(file, read.rows)
+        self.check_named_columns(file, read.rows)
         rows = _RowCounts(len(read.rows))
         places = zip(read.rows, read.places, strict=True)
         prompts = [self._row_prompt(row, place, rows) for row, place in places]
@@ -396,7 +396,7 @@ class QuestionFile(ReadTask):
         except TypeError as error:
             raise TaskError(f"{place}: {error}: name the others in columns: […]") from error
 
-    def _check_columns(self, file: str, rows: Sequence[Row]) -> None:
+    def check_named_columns(self, file: str, rows: Sequence[Row]) -> None:
         """Raise TaskError for a column that no row has, of `columns` or needed by the function."""
         if self.function is None and not self.columns:
             return

@@ -570,7 +570,7 @@ def test_the_printed_export_command_takes_prompts_of_its_own_file(
 def store_probes(plan: Plan, store: Store) -> None:
     """Every sample and subset of a plan, as `decile probe` stores them."""
     for spec in plan.probes:
-        pool, columns = plan.pool(spec), dict.fromkeys(SAMPLES.names[:-1], "")
+        pool, columns = plan.pool(spec), dict.fromkeys(SAMPLES.names[:-2], "")
         columns |= {"finish": "stop", "outcome": "wrong", "marker": spec.marker}
         rows = [
             columns | {"prompt_id": p.prompt_id, "sample": i, "tokens": 1}

@@ -189,7 +189,7 @@ def test_suspected_golds_are_left_out_of_a_subset_and_of_a_selection_from_a_file
     store, spec = Store(str(tmp_path / "runs")), plan.cells[0].probe
     right, pool = golds(load_pool(replace(spec.dataset, label_noise=0))), plan.pool(spec)
     rows = [
-        dict.fromkeys(SAMPLES.names[:-1], "")
+        dict.fromkeys(SAMPLES.names[:-2], "")
         | {"prompt_id": p.prompt_id, "sample": i, "tokens": 5, "finish": "stop"}
         | {"outcome": "correct" if answer == p.answer else "wrong", "extracted": answer}
         | {"marker": spec.marker}

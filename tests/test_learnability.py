@@ -147,7 +147,7 @@ def test_the_recorder_keeps_order_outcomes_and_null_rewards() -> None:
     assert first == {
         **{"update": 3, "prompt_id": "a", "tier": "3", "rewards": [1.0, None]},
         **{"outcomes": ["wrong", "error"], "other_outcomes": ["wrong"] * 2, "tokens": [5, 7]},
-        **{"scores": [1.0, None], "components": []},
+        **{"scores": [1.0, None], "components": [], "episodes": None},
     }
     assert (second["update"], second["rewards"]) == (4, [0.0, 1.0])
 

@@ -96,7 +96,7 @@ def probed(plan: Plan) -> tuple[Store, pa.Table]:
     for spec in plan.probes:
         ids = sorted(prompt.prompt_id for prompt in plan.pool(spec).prompts(spec.split))
         rows = [
-            dict.fromkeys(SAMPLES.names[:-1], "")
+            dict.fromkeys(SAMPLES.names[:-2], "")
             | {"prompt_id": prompt_id, "sample": i, "tokens": 5, "finish": "stop"}
             | {"outcome": "correct" if i < number % 5 else "wrong", "marker": spec.marker}
             for number, prompt_id in enumerate(ids)
