@@ -130,6 +130,7 @@ def _check_budget(experiment: Experiment, total: int, chosen: bool) -> str | Non
             f"write a share up to 1.0 or a count up to {total}"
         )
     repeats = isinstance(experiment.budget, int) and not chosen
+    repeats = repeats and not experiment.allocation_entry  # which has one group per prompt
     if problem := experiment.batch.problem(size, repeats=repeats):
         return f"budget {experiment.budget} selects {problem}"
     return None
