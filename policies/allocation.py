@@ -35,7 +35,7 @@ class Groups(NamedTuple):
 
     rate: Floats
     """Expected pass rates: the mean of a Beta posterior that begins uniform, after the samples of
-    the probe and the completions of all earlier updates."""
+    the probe, those of refreshes, and the completions of all earlier updates."""
     last: Floats
     """The latest known pass rates, of a prompt's last group or else the probe; nan if unknown."""
     drawn: Rows
@@ -53,10 +53,12 @@ Allocation = Callable[[Groups], npt.ArrayLike]  # -> further completions of each
 
 def groups_of(history: History, rows: Rows, left: int) -> Groups:
     """The groups of an update of these rows before anything is drawn for it."""
-    _, row, correct, marked = history.drawn
     count = len(history.prompt_ids)
-    right = history.successes[rows] + np.bincount(row, correct, count)[rows]
-    total = history.samples[rows] + np.bincount(row, marked, count)[rows]
+    right = history.successes[rows].astype(np.float64)
+    total = history.samples[rows].astype(np.float64)
+    for _, row, correct, marked in (history.drawn, history.refreshed):
+        right += np.bincount(row, correct, count)[rows]
+        total += np.bincount(row, marked, count)[rows]
     none = np.zeros(len(rows), np.int64)
     last = history.pass_rate[rows].astype(np.float64)
     return Groups((1 + right) / (2 + total), last, none, none, left, history.group_size)

@@ -177,6 +177,10 @@ def test_estimates_are_those_of_the_probe_and_all_groups() -> None:
     groups = groups_of(history, np.array([2, 0, 1]), 24)
     assert groups.rate.tolist() == pytest.approx([0.5, (1 + 9) / (2 + 20), 5 / 6])
     assert groups.last[1:].tolist() == [5 / 8, 1] and np.isnan(groups.last[0])
+    history.add_refresh(3, [2, 1], [2, 0], [4, 4])
+    groups = groups_of(history, np.array([2, 0, 1]), 24)
+    assert groups.rate.tolist() == pytest.approx([3 / 6, (1 + 9) / (2 + 20), 5 / 10])
+    assert groups.last.tolist() == [2 / 4, 5 / 8, 0]
 
 
 @pytest.mark.parametrize(
@@ -281,6 +285,13 @@ def test_settings_that_an_allocation_cannot_have(
     written = Path(place).read_text().splitlines()[int(line) - 1]
     names = [*allocation] if isinstance(allocation, dict) else [str(allocation)]
     assert any(name in written for name in ("allocation", *names))
+
+
+def test_a_prompt_is_not_repeated_within_an_update(tmp_path: Path) -> None:
+    """As its groups would draw the same rollouts."""
+    with pytest.raises(UserError, match="selects 1 prompts, fewer than the . of one update"):
+        loaded(tmp_path, "sqrt", budget=1)
+    assert loaded(tmp_path, "uniform", budget=1).cells
 
 
 def fails(groups: Groups) -> Any:

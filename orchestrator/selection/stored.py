@@ -46,7 +46,9 @@ def select_for(cell: Cell, difficulty: pa.Table) -> pa.Table:
 
 def _check_size(cell: Cell, size: int, difficulty: pa.Table) -> None:
     """Refuse a subset that `plan` could not know to be too small for the cell's updates."""
-    repeats = size == cell.size and not cell.online  # the plan has checked the budget
+    repeats = size == cell.size and not (
+        cell.online or cell.allocation
+    )  # the plan has checked the budget
     if problem := cell.batch.problem(size, repeats=repeats):
         bound = narrowest(difficulty, cell.match)
         because = f" ({bound[1]})" if bound and bound[0] == size else ""
