@@ -392,6 +392,12 @@ def test_prompts_are_repeated_only_for_a_count_that_divides_an_update(
         assert changed(tmp_path, change).cells[0].size == 40
 
 
+def test_no_prompt_is_repeated_where_an_allocation_divides_the_rollouts(tmp_path: Path) -> None:
+    grpo = GRPO | {"gradient_accumulation_steps": 2}
+    with pytest.raises(UserError, match="2 prompts, fewer than the 4 of one update"):
+        only(tmp_path, grpo=grpo, budget=2, allocation="pods")
+
+
 @pytest.mark.parametrize(
     ("settings", "rollouts"),
     [

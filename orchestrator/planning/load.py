@@ -143,7 +143,8 @@ def _no_training_prompts(pool: Pool) -> str:
 def _check_budget(experiment: Experiment, total: int, chosen: bool) -> str | None:
     """Why the budget does not fit a pool of `total` prompts; None if it fits.
 
-    `chosen`: an online policy chooses from a subset of this size, so that no prompt is repeated.
+    No prompt is repeated where an online policy chooses from a subset of this size (`chosen`), or
+    where an allocation divides an update's rollouts among its prompts.
     """
     size = experiment.subset_size(total)
     if not 0 < size <= total:
@@ -151,7 +152,8 @@ def _check_budget(experiment: Experiment, total: int, chosen: bool) -> str | Non
             f"budget {experiment.budget} selects {size} prompts from a pool of {total}: "
             f"write a share up to 1.0 or a count up to {total}"
         )
-    repeats = isinstance(experiment.budget, int) and not chosen
+    divided = experiment.allocation_entry is not None
+    repeats = isinstance(experiment.budget, int) and not (chosen or divided)
     if problem := experiment.batch.problem(size, repeats=repeats):
         return f"budget {experiment.budget} selects {problem}"
     return None
