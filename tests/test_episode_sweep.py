@@ -91,6 +91,6 @@ def test_a_killed_probe_is_resumed_and_equal_to_an_undisturbed_one(
     assert "correct" in text and "% of prompts" in text, "the tables of the probe"
     again = sweeps.decile("plan", str(file), "-e", sweeps.NAME, folder=file.parent)
     assert "samples to draw" not in again.stdout.split("probe m/game test")[0]
-    for arguments in (["select", "-e", sweeps.NAME], ["doctor"]):
+    for arguments in (["select", "-e", sweeps.NAME, "--policy", "middle"], ["doctor"]):
         done = sweeps.decile(arguments[0], str(file), *arguments[1:], folder=file.parent)
         assert done.returncode == 0, done.stdout + done.stderr
