@@ -203,7 +203,7 @@ def test_an_end_token_at_the_limit_is_a_stop(short_sampler: TransformersSampler)
         requests, SamplingSettings(max_completion_length=full.tokens - 1)
     )
     assert at[index] == full
-    assert under[index] == Completion(full.text, full.tokens - 1, "length")
+    assert under[index] == Completion(full.text, full.tokens - 1, "length", full.ids[:-1])
 
 
 def test_prompts_are_prefilled_once_and_ended_rows_leave_the_batch(

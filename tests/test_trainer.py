@@ -185,6 +185,7 @@ def test_every_worker_masks_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     gathered: list[int] = []
     trainer = SimpleNamespace(
         num_generations=2,
+        sizes=None,
         accelerator=SimpleNamespace(gather=lambda t: gathered.append(int(t)) or t),
     )
     output = {"completion_mask": torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0]])}
@@ -202,7 +203,8 @@ def test_every_worker_masks_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_existing_mask_is_kept() -> None:
-    trainer = SimpleNamespace(num_generations=2, accelerator=SimpleNamespace(gather=lambda t: t))
+    accelerator = SimpleNamespace(gather=lambda t: t)
+    trainer = SimpleNamespace(num_generations=2, sizes=None, accelerator=accelerator)
     ones, tools = torch.ones(4, 3, dtype=torch.long), torch.ones(4, 3, dtype=torch.long)
     tools[1, 2] = 0
     output = {"completion_mask": ones, "tool_mask": tools}
@@ -257,6 +259,8 @@ def test_an_epoch_has_the_order_of_an_undisturbed_cell() -> None:
 class Exact:
     """A task whose answers are right where they are the gold."""
 
+    environment = None
+
     def __init__(self) -> None:
         self.other_reading = self
 
@@ -297,7 +301,7 @@ def test_a_worker_has_the_rewards_of_its_rows_and_the_groups_of_all(
     assert [m["tokens"] for m in every] == [2, 3, 3, 2, 1, 2]
     assert every[3] == {
         **{"prompt_id": "q", "tier": "2", "tokens": 2, "outcome": "correct", "score": 1.0},
-        **{"other_outcome": "correct", "components": {}},
+        **{"other_outcome": "correct", "components": {}, "episode": None},
     }
     outcomes = [m["outcome"] for m in every]
     every[0] |= {"score": None, "outcome": "error"}  # as if marking had failed

@@ -91,4 +91,4 @@ def greedy_completion(sampler: TransformersSampler, request: Request, limit: int
     )[0, ids.shape[1] :].tolist()
     ended = out[-1] in sampler.eos
     text = sampler.tokenizer.decode(out[:-1] if ended else out, skip_special_tokens=True)
-    return Completion(text, len(out), "stop" if ended else "length")
+    return Completion(text, len(out), "stop" if ended else "length", out)

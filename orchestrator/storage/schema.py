@@ -151,4 +151,5 @@ def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
             marked = pc.not_equal(table["outcome"], "error")
             correct = pc.equal(table["outcome"], "correct").cast(kind)
             columns[name] = pc.if_else(marked, correct, pa.scalar(None, kind))
-    return pa.table({name: columns[name] for name in (*schema.names, *columns)})
+    whole = pa.table({name: columns[name] for name in (*schema.names, *columns)})
+    return whole.replace_schema_metadata(table.schema.metadata)

@@ -39,6 +39,7 @@ from policies import (
 from tasks.prompt_table import PromptTable
 
 TrainingRow = dict[str, Any]  # of TRL's data set
+COPY = "decile_copy"  # the column that tells rows of a repeated prompt apart, from 0
 
 
 class Rollout(NamedTuple):

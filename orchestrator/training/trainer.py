@@ -17,7 +17,7 @@ from orchestrator.planning.cells import Cell
 from orchestrator.sampling.loading import load_model
 from orchestrator.sampling.model import ModelSource
 from orchestrator.sampling.transformers import eos_ids
-from orchestrator.training.online import Chooser
+from orchestrator.training.online import COPY, Chooser
 from orchestrator.training.record import CellRecord
 from orchestrator.training.rollouts import Decoder, Player, marker, reward_function, with_rewards
 from orchestrator.training.trl_internals import LiveGroupsTrainer
@@ -95,12 +95,13 @@ def build_trainer(
     set_seed(cell.seed)  # before PEFT draws the adapter's first weights
     model, tokenizer = load_model(cell.probe.model)
     mark = marker(cell, task, eos_ids(model, tokenizer))
-    # With an online policy, TRL's loader only counts updates: it must not copy a large pool.
     plain = copy.copy(tokenizer)
     if task.environment is not None:  # TRL would parse all turns of an episode as one
         plain.response_template = None
+    # With an online policy, TRL's loader only counts updates: it must not copy a large pool.
     loaded = subset[: cell.prompts_per_update] if cell.online else subset
-    rows = [training_row(task, prompt) for prompt in loaded] * cell.batch.copies(len(loaded))
+    copies = cell.batch.copies(len(loaded))
+    rows = [training_row(task, p) | {COPY: n} for n in range(copies) for p in loaded]
     trainer = LiveGroupsTrainer(
         recorder=record.groups if cell.mask_dead_groups else None,
         model=model,

@@ -28,7 +28,7 @@ from orchestrator.evaluation.groups import GroupRecorder, correctness, is_live
 from orchestrator.sampling.base import Completion
 from orchestrator.sampling.transformers_internals import scales_with_length
 from orchestrator.storage.errors import UserError
-from orchestrator.training.online import Chooser, Rollout, TrainingRow
+from orchestrator.training.online import COPY, Chooser, Rollout, TrainingRow
 from orchestrator.training.rollouts import EPISODE, Decoder, own_rows
 from orchestrator.training.shortcuts import (
     BY_TOKENS,
@@ -112,11 +112,11 @@ class ChoosingTrainer(GRPOTrainer):
         return None if kept is None or all(kept) else kept
 
     def _number(self, inputs: Sequence[TrainingRow]) -> None:
-        """Number this worker's rows in their groups."""
+        """Number this worker's rows in their groups; those of a repeated prompt go on counting."""
         first: int = self.accelerator.process_index * len(inputs)
-        group_size: Any = self.num_generations
+        size: Any = self.num_generations
         self.drawn = [
-            (row["prompt_id"], row.get("number", i % group_size))
+            (row["prompt_id"], row.get("number", row.get(COPY, 0) * size + i % size))
             for i, row in enumerate(inputs, first)
         ]
 
