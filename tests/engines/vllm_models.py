@@ -40,3 +40,8 @@ def random_model(folder: Path, head_dim: int = 32) -> ModelSource:
 def comparable(drawn: Sequence[Sequence[Completion]]) -> list[list[Completion]]:
     """Without what is left of a character that the token limit cuts: vLLM leaves it out."""
     return [[each._replace(text=each.text.rstrip("\ufffd")) for each in row] for row in drawn]
+
+
+def without_ids(drawn: Sequence[Sequence[Completion]]) -> list[list[Completion]]:
+    """A server returns texts without their token ids."""
+    return [[each._replace(ids=()) for each in row] for row in drawn]
