@@ -106,7 +106,7 @@ class EnvironmentTask(QuestionFile):
             raise TaskError("episodes takes the place of rows: leave it out, or the files")
         if not (path or train or test):
             self.test_share = check_share("the rows of the class", test_share, {**self.files})
-        self.asked, self.tier, self.needs_answer = question, tier, answer is not None
+        self.question_column, self.tier, self.needs_answer = question, tier, answer is not None
         if threshold is not None:
             self.threshold = check_threshold(threshold)
         self.turns = check_integer("turns", turns, 1, MAX_TURNS)
@@ -148,7 +148,7 @@ class EnvironmentTask(QuestionFile):
     @property
     def _columns(self) -> list[str]:
         answer = self.answer if self.needs_answer or not self.described.rewards else None
-        return [name for name in (self.asked, answer, self.tier) if name]
+        return [name for name in (self.question_column, answer, self.tier) if name]
 
     def check_named_columns(self, file: str, rows: Sequence[Row]) -> None:
         """A function that reads environments is called with them, too."""
@@ -181,7 +181,7 @@ class EnvironmentTask(QuestionFile):
         return PromptTable.of(prompts)
 
     def _prompt(self, row: Row, place: str, dropped: Counter[str]) -> Prompt:
-        name = self.asked or next((each for each in _QUESTIONS if each in row), "")
+        name = self.question_column or next((each for each in _QUESTIONS if each in row), "")
         value = column_value(row, name) if name else None
         question = value or ""
         if is_chat(value):

@@ -248,8 +248,8 @@ class Environments:
                     keys = [session.key, session.start]
                     row = session.row if operation != "step" or past is not None else None
                     sent.append([operation, keys, row, past, own])
-                    made = len(own) if operation == "step" else 0
-                    weights.append(max(1, len(past or ()) + made))
+                    new_calls = len(own) if operation == "step" else 0
+                    weights.append(max(1, len(past or ()) + new_calls))
                 given = self.children[number].map(sent, None, weights)
                 lost: list[tuple[int, list[Any] | None]] = []
                 for (place, _), reply in zip(pending, given, strict=True):

@@ -146,8 +146,8 @@ def source_version(*modules: str) -> str:
 
     Those of Python and of installed libraries count as well, where they are named.
     """
-    found = {sys.modules.get(name) for name in modules}
-    files = sorted(filter(None, {getattr(each, "__file__", None) for each in found}))
+    loaded = {sys.modules.get(name) for name in modules}
+    files = sorted(filter(None, {getattr(each, "__file__", None) for each in loaded}))
     digest = hashlib.sha256()
     for file in files:
         digest.update(Path(file).read_bytes())

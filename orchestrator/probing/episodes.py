@@ -39,7 +39,7 @@ class _Played:
     prompt: Prompt
     session: Session
     messages: list[dict[str, Any]]
-    asked: int = 0  # messages of the prompt
+    prompt_length: int = 0  # messages of the prompt
     prompt_ids: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)  # of all turns
     mask: list[int] = field(default_factory=list)
@@ -106,7 +106,7 @@ def play(
             part = todo[start : start + AT_ONCE]
             interrupted = _play(sampler, task, part, settings, stream, chat, environments)
             ended = [each for each in part if not each.playing]
-            chats = [each.messages[each.asked :] for each in ended]
+            chats = [each.messages[each.prompt_length :] for each in ended]
             rewards = environments.end([each.session for each in ended], chats)
             for each, reward in zip(ended, rewards, strict=True):
                 done[each.place, each.sample] = each.completion(reward)
@@ -137,7 +137,7 @@ def _play(
         if text:
             last = each.messages[-1]
             each.messages[-1] = {**last, "content": last["content"] + text}
-        each.asked = len(each.messages)
+        each.prompt_length = len(each.messages)
         each.prompt_ids = chat.prompt(each.messages)
         each.playing = not each.session.failure
     while active := [each for each in episodes if each.playing]:
