@@ -91,7 +91,7 @@ def token_head(home: Path, cpus: int = 2) -> Iterator[dict[str, str]]:
 
 def ray(env: dict[str, str], *arguments: str) -> str:
     """Run `ray …` and return its output; retried while the head's job agent starts."""
-    for _ in range(20):
+    for _ in range(40):
         process = subprocess.run(
             [str(BIN / "ray"), *arguments], env=env, capture_output=True, text=True, timeout=600
         )
