@@ -43,8 +43,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Skip modules that are deselected as a whole: importing torch and Ray takes seconds."""
     if collection_path.suffix != ".py":
         return None
-    marker = re.search(r"^pytestmark = pytest\.mark\.(\w+)$", collection_path.read_text(), re.M)
-    return True if marker and f"not {marker[1]}" in config.option.markexpr else None
+    text, chosen = collection_path.read_text(), config.option.markexpr
+    marker = re.search(r"^pytestmark = pytest\.mark\.(\w+)$", text, re.M)
+    if marker and f"not {marker[1]}" in chosen:
+        return True
+    return True if chosen == "cluster" and not re.search(r"\b(cluster|finished)\b", text) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

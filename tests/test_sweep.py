@@ -25,6 +25,7 @@ from orchestrator.cli.main import main
 from orchestrator.evaluation.groups import learnable_pct
 from orchestrator.selection.stored import read_subset
 from orchestrator.tracking import default_tracking_uri
+from orchestrator.training.cell_folder import CellFolder
 from orchestrator.training.micro_batch import SmallerBatch, fitted_grpo, shrink
 from orchestrator.training.trial import run_cell
 from orchestrator.training.trl_internals import LiveGroupsTrainer
@@ -166,6 +167,7 @@ def test_two_workers_train_one_cell_through_ray_train(finished: Path, tmp_path: 
             "save_steps": 2,
         },
         evaluate={"every": 2, "samples": 2},
+        refresh={"every": 2, "samples": 2, "share": 0.5},
     )
     run(file, parallel=True)
     store, [cell] = store_of(file), plan_of(file).cells
@@ -174,6 +176,13 @@ def test_two_workers_train_one_cell_through_ray_train(finished: Path, tmp_path: 
     assert all(len(rewards) == 4 for rewards in recorded["rewards"].to_pylist())
     counts = evaluations(store, cell.cell_id)["update"].to_pylist()
     assert [counts.count(u) for u in (0, 2, 4)] == [32, 32, 32]
+    finished_cell = CellFolder(store, cell.cell_id).finished()
+    assert finished_cell is not None
+    refreshed = finished_cell.tables["refreshed"]  # by each worker, half of the prompts
+    assert refreshed["update"].to_pylist() == [3] * 8
+    assert len(refreshed["prompt_id"].unique()) == 8
+    assert all(len(rewards) == 2 for rewards in refreshed["rewards"].to_pylist())
+    assert finished_cell.result["ledger"]["refreshed_rollouts"] == 16
 
 
 def test_a_storage_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
