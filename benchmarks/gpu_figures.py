@@ -77,7 +77,7 @@ SMALL = {
         "small": "benchmarks.probe --shape small --prompts 8 --samples 2 --tokens 16 --repeats 2 "
         f"--vllm '{ON_A_CPU}'"
     },
-    "update": {"small": f"benchmarks.update --shape small {FEW}"},
+    "update": {"small": f"benchmarks.update --shape small {FEW} --at-once 2"},
     "memory": {"tiny": f"benchmarks.update {FEW} --repeats 0 --at-once 1"},
     "packing": {"tiny": f"benchmarks.update {FEW} --repeats 0 --at-once 2"},
     "doctor": {"doctor": "orchestrator doctor"},

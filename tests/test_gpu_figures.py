@@ -162,7 +162,7 @@ def test_the_same_code_runs_on_small_shapes_without_a_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_figures, "this_machine", lambda: MACHINE | {"gpu": None})
-    parts = ["sampler", "update", "packing"]
+    parts = ["sampler", "update"]
     arguments = ["--small", "--part", *parts, "--out", str(tmp_path)]
     assert gpu_figures.main(arguments) == 0, capsys.readouterr().out
     figures = json.loads((tmp_path / "gpu-figures.json").read_text())
@@ -172,8 +172,8 @@ def test_the_same_code_runs_on_small_shapes_without_a_gpu(
     assert all(ratio > 0 for pair in ratios.values() for ratio in pair)
     [pair] = figures["update"]["small"]["result"]["trl_ratios"]
     assert pair > 0
-    [packed] = figures["packing"]["tiny"]["result"]["runs"]
-    assert len(packed["processes"]) == 2
+    *_, packed = figures["update"]["small"]["result"]["runs"]
+    assert packed["at_once"] == len(packed["processes"]) == 2
     assert all(each["max_batch"] == 16 for each in packed["processes"])
     page = (tmp_path / "performance.md").read_text()
     assert gpu_tables.NONE_YET not in page and "a cell ÷ plain TRL" in page

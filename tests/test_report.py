@@ -250,6 +250,9 @@ def test_a_single_policy_has_no_comparison(rows: list[Row]) -> None:
     assert verdict.pairs == () and verdict.lines == [verdict.single]
     assert verdict.single.startswith("only hard is finished")
     assert "only hard is finished" in section_html(Section("verdicts", "Verdicts", (verdict,)))
+    (family,) = families([r for r in rows if r.cell.policy == "hard"], "updates")
+    swept = family_verdict(dataclasses.replace(family, swept={"allocation": "sqrt"}))
+    assert swept.single.endswith("such as allocation=A > allocation=B")
 
 
 @pytest.mark.slow
