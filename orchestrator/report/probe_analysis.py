@@ -190,8 +190,8 @@ def analyse_pool(
     complete = outcomes.complete
     agreed = agreement_of_rows(wrong.row, wrong.answers, table)
     table = with_suspected(table, agreed)
-    episodes = pool.task.environment is not None
-    pairs = _chosen_examples(outcomes, table, wrong, agreed.suspects, by_band=episodes)
+    turns = _turns(folder, table) if pool.task.environment is not None else {}
+    pairs = _chosen_examples(outcomes, table, wrong, agreed.suspects, by_band=bool(turns))
     del wrong  # of a large pool, it takes a quarter of the table's memory
     prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
     return PoolAnalysis(
@@ -210,7 +210,7 @@ def analyse_pool(
         unfinished=_rows(table, some="truncated", none=("wrong", "unparsed")),
         prompts=pool.train,
         examples=_read_examples(store, spec, pool, pairs),
-        turns=_turns(folder, table) if episodes else {},
+        turns=turns,
     )
 
 

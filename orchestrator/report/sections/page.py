@@ -20,6 +20,7 @@ from orchestrator.report.content import (
     Paragraph,
     Section,
     Table,
+    one_line,
 )
 from orchestrator.report.rows import Row
 from orchestrator.report.sections import paper, tables
@@ -207,7 +208,9 @@ def completions(family: Family, test: Iterable[Prompt]) -> Section | None:
             Sample(name, answer.outcome, answer.completion, answer.episode)
             for name, answer in (("before: base model", base), *after)
         ]
-        blocks.append(card(questions[i], samples, f"Tier {tiers[i]}." if tiers[i] else ""))
+        blocks.append(
+            card(questions[i], samples, f"Tier {one_line(tiers[i], 40)}." if tiers[i] else "")
+        )
     note = Paragraph(EPISODES if episodes else COMPLETIONS, "note")
     what = "Episodes" if episodes else "Completions"
     title = f"{what} before and after: {family.title}"

@@ -201,11 +201,14 @@ def facts(pool: PoolAnalysis) -> list[str]:
     if len(pool.unfinished):
         never = len(np.intersect1d(pool.unfinished, pool.unsolved))
         never_text = f", {never:,} of them never solved" if never else ""
-        limit = pool.spec.settings.max_completion_length
+        limit = f"{pool.spec.settings.max_completion_length:,} tokens"
+        what = f"episodes that reach a limit ({limit}, or the task's turns)"
+        if not pool.turns:
+            what = f"completions that reach the limit of {limit}"
         lines.append(
-            f"the only failures are completions that reach the limit of {limit:,} tokens: "
-            f"{_count(len(pool.unfinished), table)}{never_text}; a larger "
-            "probe.max_completion_length may solve them"
+            f"the only failures are {what}: {_count(len(pool.unfinished), table)}{never_text}; "
+            f"{'higher limits' if pool.turns else 'a larger probe.max_completion_length'} may "
+            "solve them"
         )
     sizes = [p.summary.size for p in pool.policies if p.summary]
     if sizes and (weak := weak_signal(solved, scorable, min(sizes))):
