@@ -64,7 +64,7 @@ def evaluation(
         for i, os in outcomes.items()
         for k, o in enumerate(os)
     ]
-    return pa.Table.from_pylist(rows)
+    return pa.Table.from_pylist(rows, schema=EVALUATIONS)
 
 
 def test_accuracy_is_the_mean_over_prompts_and_leaves_errors_out() -> None:
