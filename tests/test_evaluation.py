@@ -211,7 +211,7 @@ def test_a_band_whose_questions_were_not_scored_has_no_accuracy() -> None:
 def test_lengths_and_the_other_reading_are_those_of_each_test_set() -> None:
     own, far = evaluation({"3x": ["wrong"] * 20}), evaluation({"9y": ["correct"] * 4}, "far")
     place = own.column_names.index
-    own = own.set_column(place("tokens"), "tokens", pa.array([*range(1, 21)]))
+    own = own.set_column(place("tokens"), "tokens", pa.array([*range(1, 21)], pa.int32()))
     other = ["correct"] * 5 + ["error"] * 10 + ["wrong"] * 5
     own = own.set_column(place("other_outcome"), "other_outcome", pa.array(other))
     metrics = evaluation_metrics(pa.concat_tables([own, far]))
