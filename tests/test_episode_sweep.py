@@ -89,6 +89,7 @@ def test_a_killed_probe_is_resumed_and_equal_to_an_undisturbed_one(
     )
     text = " ".join(out.stdout.split())
     assert "correct" in text and "% of prompts" in text, "the tables of the probe"
+    assert "Turns by pass rate" in text
     again = sweeps.decile("plan", str(file), "-e", sweeps.NAME, folder=file.parent)
     assert "samples to draw" not in again.stdout.split("probe m/game test")[0]
     for arguments in (["select", "-e", sweeps.NAME, "--policy", "middle"], ["doctor"]):

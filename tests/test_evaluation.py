@@ -64,7 +64,7 @@ def evaluation(
         for i, os in outcomes.items()
         for k, o in enumerate(os)
     ]
-    return pa.Table.from_pylist(rows)
+    return pa.Table.from_pylist(rows, schema=EVALUATIONS)
 
 
 def test_accuracy_is_the_mean_over_prompts_and_leaves_errors_out() -> None:
@@ -211,7 +211,7 @@ def test_a_band_whose_questions_were_not_scored_has_no_accuracy() -> None:
 def test_lengths_and_the_other_reading_are_those_of_each_test_set() -> None:
     own, far = evaluation({"3x": ["wrong"] * 20}), evaluation({"9y": ["correct"] * 4}, "far")
     place = own.column_names.index
-    own = own.set_column(place("tokens"), "tokens", pa.array([*range(1, 21)]))
+    own = own.set_column(place("tokens"), "tokens", pa.array([*range(1, 21)], pa.int32()))
     other = ["correct"] * 5 + ["error"] * 10 + ["wrong"] * 5
     own = own.set_column(place("other_outcome"), "other_outcome", pa.array(other))
     metrics = evaluation_metrics(pa.concat_tables([own, far]))

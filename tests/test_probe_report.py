@@ -182,7 +182,7 @@ def test_examples_are_the_first_by_id_which_depends_on_nothing(tmp_path: Path) -
             if outcome in (kinds := [row["outcome"] for row in rows]) and len(expected) < 3:
                 first = kinds.index(outcome)
                 text = f"text {numbers[prompt.prompt_id]}-{first}"
-                expected.append((prompt, first, outcome, rows[first]["extracted"], text))
+                expected.append((prompt, first, outcome, rows[first]["extracted"], text, None))
         assert pool.examples[outcome] == expected
     assert pool.examples["error"] == []
     suspects = [s.prompt_id for s in pool.agreement.suspects]

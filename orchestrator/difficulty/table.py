@@ -26,7 +26,9 @@ from policies import Policy, PolicyError, Ties, checked_rows, get_policy, is_who
 from tasks import OUTCOMES
 
 __all__ = [
+    "BANDS",
     "Summary",
+    "band_of",
     "difficulty",
     "outcome_counts",
     "outcome_histogram",
@@ -38,6 +40,8 @@ __all__ = [
 
 SIMULATED = 1_000_000  # prompts of a pool of which second probes are simulated
 FAILURES = ("wrong", "unparsed", "truncated")
+BANDS = ("0 %", "≤ 25 %", "≤ 50 %", "≤ 75 %", "< 100 %", "100 %", "none")  # of pass rates
+UPPER = np.array([0.0, 0.25, 0.5, 0.75])  # of the first bands
 UNSCORED = {"wrong": ("error",), "exclude": ("error", "truncated")}  # by count_truncated
 
 
@@ -158,6 +162,14 @@ def outcome_counts(table: pa.Table) -> dict[str, int]:
     """Outcome -> samples of all prompts of a difficulty table."""
     columns = ("successes", *OUTCOMES[1:])
     return {o: int(counts(table, c).sum()) for o, c in zip(OUTCOMES, columns, strict=True)}
+
+
+def band_of(table: pa.Table) -> np.ndarray:
+    """[prompts]: the position in BANDS of each pass rate."""
+    rate = table["pass_rate"].to_numpy(zero_copy_only=False)
+    band = np.searchsorted(UPPER, rate) + (rate == 1)
+    band[np.isnan(rate)] = len(BANDS) - 1
+    return np.asarray(band)
 
 
 def pass_rate_histogram(table: pa.Table, bins: int) -> np.ndarray:

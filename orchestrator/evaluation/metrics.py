@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.config.probe import PASS_AT
+from orchestrator.evaluation.turns import episode_numbers, total, turns_by
 from orchestrator.storage.schema import EVALUATIONS
 from tasks import OUTCOMES
 
@@ -112,7 +113,8 @@ def evaluation_metrics(
 def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:
     """Accuracy, pass@k for each k that every prompt has samples for, and lengths in tokens.
 
-    Where scores are not correctness alone, also the mean over prompts of their mean score.
+    Where scores are not correctness alone, also the mean over prompts of their mean score; of
+    episodes, turns and tool calls per episode, and the % of tool calls answered by an error.
     """
     counts = [(n, c) for n, c in per_prompt(rows).values() if n]
     most = min((n for n, _ in counts), default=0)
@@ -124,6 +126,10 @@ def _set_metrics(rows: pa.Table, pass_at: Sequence[int]) -> dict[str, float]:
         metrics["score"] = float(pc.mean(means["score_mean"]).as_py())
     for k in (k for k in pass_at if k <= most):
         metrics[f"pass_at_{k}"] = float(np.mean([pass_at_k(n, c, k) for n, c in counts]))
+    if turns := total(turns_by(episode_numbers(rows), "prompt_id").values()):
+        metrics["turns"] = turns.turns / turns.episodes
+        metrics["tool_calls"] = turns.tool_calls / turns.episodes
+        metrics["tool_errors_pct"] = 100 * turns.tool_errors / max(1, turns.tool_calls)
     if len(tokens):
         metrics["mean_tokens"] = float(np.mean(tokens))
         metrics["p95_tokens"] = float(np.quantile(tokens, 0.95))

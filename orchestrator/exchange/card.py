@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from orchestrator import __version__
 from orchestrator.difficulty.estimates import wilson
+from orchestrator.difficulty.table import BANDS, band_of
 from orchestrator.exchange.exports import export_subset
 from orchestrator.planning.cells import Cell, ProbeSpec
-from orchestrator.report.sections.pool import BANDS, band_of
 from orchestrator.selection.plan_probe import PlanProbe
 from orchestrator.storage.store import check_output
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure
@@ -156,13 +156,30 @@ class Command:
     kind: ClassVar[str] = "command"
 
 
+class Message(NamedTuple):
+    """A message of an episode, or its end. `failed`: it says what went wrong."""
+
+    speaker: str
+    text: str
+    failed: bool = False
+
+
+Chat = tuple[Message, ...]
+
+
 @dataclass(frozen=True)
 class Completions:
-    """One question with some completions, such as those of the base and the final models."""
+    """One question with some completions, such as those of the base and the final models.
+
+    prompt: the messages that several episodes begin with, in place of the question. about: a line
+    about the question.
+    """
 
     question: str
     answer: str
-    answers: tuple[tuple[str, str, str], ...]  # where it is from, outcome, completion
+    answers: tuple[tuple[str, str, str | Chat], ...]  # where it is from, outcome, completion
+    prompt: Chat = ()
+    about: str = ""
     kind: ClassVar[str] = "completions"
 
 

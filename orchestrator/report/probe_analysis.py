@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +28,17 @@ from orchestrator.difficulty.agreement import (
 )
 from orchestrator.difficulty.estimates import counts, fit_prior, reliability
 from orchestrator.difficulty.probe_table import CellTables, difficulty_of
-from orchestrator.difficulty.table import Summary, outcome_counts, summarise
+from orchestrator.difficulty.table import Summary, band_of, outcome_counts, summarise
+from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, ProbeSpec, cells_of, needed_samples
 from orchestrator.planning.plan import Plan, pool_title
 from orchestrator.planning.pools import Pool
 from orchestrator.probing.outcomes import Outcomes
 from orchestrator.probing.probe import targets_of
-from orchestrator.probing.probe_folder import ProbeFolder, WrongAnswers
+from orchestrator.probing.probe_folder import KNOWN, ProbeFolder, WrongAnswers
 from orchestrator.selection.stored import read_subset, request_of
 from orchestrator.selection.subsets import select
+from orchestrator.storage.schema import SAMPLES
 from orchestrator.storage.store import Store
 from policies import PolicyError, reads_answers
 from tasks import OUTCOMES, Prompt
@@ -111,13 +113,17 @@ class PolicyOutlook(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A completion to read; `extracted` is the answer that the marker found in it."""
+    """A completion to read; `extracted` is the answer that the marker found in it.
+
+    `episode` is that of SAMPLES.
+    """
 
     prompt: Prompt
     sample: int
     outcome: str
     extracted: str | None
     completion: str
+    episode: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,8 @@ class PoolAnalysis:
     drawn: stored samples, of `expected`, of which an adaptive probe that stops early needs fewer.
     unsolved: rows of prompts without a correct sample; unfinished: rows of those that failed, and
     only by truncation. prompts: the whole pool. examples: completions to read by
-    outcome, and those that agree on another answer than the gold one under AGREED.
+    outcome, and those that agree on another answer than the gold one under AGREED. turns: position
+    in BANDS of a pass rate -> the episodes of its prompts; empty for a task of one answer.
     """
 
     title: str
@@ -143,6 +150,7 @@ class PoolAnalysis:
     unfinished: np.ndarray
     prompts: PromptTable
     examples: Mapping[str, list[Example]]
+    turns: Mapping[int, Turns] = field(default_factory=dict)
 
     def prompt(self, prompt_id: str) -> Prompt:
         """A prompt of the pool."""
@@ -182,7 +190,8 @@ def analyse_pool(
     complete = outcomes.complete
     agreed = agreement_of_rows(wrong.row, wrong.answers, table)
     table = with_suspected(table, agreed)
-    pairs = _chosen_examples(outcomes, table, wrong, agreed.suspects)
+    turns = _turns(folder, table) if pool.task.environment is not None else {}
+    pairs = _chosen_examples(outcomes, table, wrong, agreed.suspects, by_band=bool(turns))
     del wrong  # of a large pool, it takes a quarter of the table's memory
     prior = fit_prior(counts(table, "successes"), counts(table, "scorable"))
     return PoolAnalysis(
@@ -201,7 +210,21 @@ def analyse_pool(
         unfinished=_rows(table, some="truncated", none=("wrong", "unparsed")),
         prompts=pool.train,
         examples=_read_examples(store, spec, pool, pairs),
+        turns=turns,
     )
+
+
+def _turns(folder: ProbeFolder, table: pa.Table) -> dict[int, Turns]:
+    """Position in BANDS of a pass rate -> the stored episodes of its prompts, read part by part."""
+    read = ProbeFolder(folder.store, folder.spec, folder.prompts, folder.task)
+    parts = [episode_numbers(SAMPLES.empty_table())]
+    for rows in folder.rows((*KNOWN, "episode")):
+        new = read.add(rows)  # several parts may hold the same sample
+        parts.append(episode_numbers(rows.samples.filter(pa.array(new))))
+    numbers = pa.concat_tables(parts)
+    row = pc.index_in(numbers["prompt_id"], value_set=table["prompt_id"].combine_chunks())
+    bands = pa.array(band_of(table)).take(row.combine_chunks())
+    return turns_by(numbers.append_column("band", pa.chunked_array([bands])), "band")
 
 
 def _rows(table: pa.Table, some: str, none: Sequence[str]) -> np.ndarray:
@@ -279,17 +302,26 @@ def _select_command(name: str, cell: Cell, size: int, table_file: Path) -> str:
 
 
 def _chosen_examples(
-    outcomes: Outcomes, table: pa.Table, wrong: WrongAnswers, suspects: Sequence[SuspectGold]
+    outcomes: Outcomes,
+    table: pa.Table,
+    wrong: WrongAnswers,
+    suspects: Sequence[SuspectGold],
+    *,
+    by_band: bool,
 ) -> dict[str, list[tuple[str, int]]]:
     """Outcome -> (prompt_id, sample) of its first sample for the first EXAMPLES prompts.
 
-    Ids are hashes, so their order depends neither on success nor on the order of the source.
-    AGREED -> one completion with the agreed answer, for the first suspects.
+    `by_band`: instead, for the first prompt of each of BANDS, and for another one where none of
+    them has the outcome. Ids are hashes, so their order depends neither on success nor on the order
+    of the source. AGREED -> one completion with the agreed answer, for the first suspects.
     """
     pairs: dict[str, list[tuple[str, int]]] = {}
     codes, order = outcomes.by_id, outcomes.prompts.order
+    first_of_bands = np.unique(band_of(table), return_index=True)[1]
     for code, outcome in enumerate(OUTCOMES):
-        rows = np.flatnonzero((codes == code).any(axis=1))[:EXAMPLES]
+        rows = np.flatnonzero((codes == code).any(axis=1))
+        of_bands = np.intersect1d(rows, first_of_bands)
+        rows = rows[:EXAMPLES] if not by_band else of_bands if len(of_bands) else rows[:1]
         samples = np.argmax(codes[rows] == code, axis=1)
         ids = outcomes.prompts.ids(order[rows]).to_pylist()
         pairs[outcome] = list(zip(ids, samples.tolist(), strict=True))
@@ -318,6 +350,7 @@ def _read_examples(
                 row["outcome"],
                 row["extracted"],
                 row["completion"],
+                row["episode"],
             )
             for pair in group
             if (row := by_pair.get(pair))

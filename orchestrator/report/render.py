@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from orchestrator import __version__
 from orchestrator.difficulty.probe_table import table_file
-from orchestrator.difficulty.table import outcome_counts
+from orchestrator.difficulty.table import BANDS, band_of, outcome_counts
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.probing.probe_folder import PROBE, SPLIT
 from orchestrator.report.analysis import SweepAnalysis
@@ -31,16 +31,15 @@ from orchestrator.report.sections import items, tables
 from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.page import paper_a
 from orchestrator.report.sections.pool import (
-    BANDS,
     SUSPECTS,
     ProbeReport,
     agreement_text,
-    band_of,
     facts,
     policy_table,
     probe_report,
     suspect_lines,
     tier_table,
+    turn_table,
     unlisted_suspects,
 )
 from orchestrator.report.sections.verdicts import FamilyVerdict, control_lines, family_verdict
@@ -140,8 +139,9 @@ def terminal_report(
     results = as_text(tables.results(analysis.rows), width)
     parts = [results, verdict_text(analysis, width), *stopped]
     drift = drift_section(analysis.families)
-    for table in drift.tables if drift else ():
-        parts.append(f"{table.title}\n{as_text(table, width)}")
+    for table in (*(drift.tables if drift else ()), tables.turns(analysis.families)):
+        if table.body:
+            parts.append(f"{table.title}\n{as_text(table, width)}")
     if with_paper == "A":
         paper = paper_a(analysis.families)
         blocks = [block for block in paper.blocks if isinstance(block, Paragraph)]
@@ -235,6 +235,8 @@ def terminal_probe(report: ProbeReport, width: int | None = None) -> str:
             ]
             text = as_text(Table("", tiers.head, body), width)
             parts.append(f"{tiers.title}, % of prompts\n{text}")
+        if (turns := turn_table(pool)).body:
+            parts.append(f"{turns.title}\n{as_text(turns, width)}")
         if (policies := policy_table(pool)).body:
             parts.append(as_text(policies, width))
         if unlisted := unlisted_suspects(pool):

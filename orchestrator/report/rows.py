@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from orchestrator.evaluation.drift import Drift, drift_of
 from orchestrator.evaluation.groups import GroupShares, by_tier, group_shares
 from orchestrator.evaluation.metrics import bands, by_update, main, part, per_prompt
+from orchestrator.evaluation.turns import Turns, episode_numbers, turns_by
 from orchestrator.planning.cells import Cell, axes_without
 from orchestrator.selection.stored import read_subset
 from orchestrator.selection.subsets import reason
@@ -24,6 +25,7 @@ from orchestrator.storage.store import Store
 from orchestrator.training.cell_folder import DISCARDED, REFRESHED, TABLES, CellFolder
 
 SHOWN_QUESTIONS = 4
+SHOWN_TIERS = 5  # of which a question is shown, where completions are episodes
 OWN = ""  # the cell's own test set; other names are out-of-distribution test sets
 
 # update -> prompt_id -> (samples without error, correct samples); sampled answers only
@@ -31,10 +33,11 @@ SampleCounts = Mapping[int, Mapping[str, tuple[int, int]]]
 
 
 class AnswerText(NamedTuple):
-    """One completion of a test question, and its outcome."""
+    """One completion of a test question, and its outcome; `episode` is that of EVALUATIONS."""
 
     completion: str
     outcome: str
+    episode: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Row:
     trainer's, name -> update -> value. answers: some test questions -> a completion before and
     after training. finished: when the result was written, in UTC. mislabeled: prompts of the
     subset whose gold answer label noise has replaced; None without label noise. drift: what groups
-    and refreshes say about it.
+    and refreshes say about it. turns: of the own test set's episodes before and after training, by
+    question; both are empty where completions are no episodes.
     """
 
     cell: Cell
@@ -69,6 +73,7 @@ class Row:
     finished: datetime | None = None
     mislabeled: int | None = None
     drift: Drift = Drift()
+    turns: tuple[Mapping[str, Turns], Mapping[str, Turns]] = ({}, {})
 
     @cached_property
     def curve(self) -> dict[int, float]:
@@ -130,11 +135,13 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
     paid = drawn if again is None else pa.concat_tables([drawn, again])
     subset = read_subset(store, cell)
     counts: dict[str, dict[int, dict[str, tuple[int, int]]]] = {OWN: {}}
-    for update, table in by_update(evaluations).items():
+    steps = by_update(evaluations)
+    for update, table in steps.items():
         for name in pc.unique(table["dataset"]).to_pylist():
             if (sampled := part(table, name, greedy=False)).num_rows:
                 counts.setdefault(name, {})[update] = per_prompt(sampled)
-    base = main(by_update(evaluations)[0])
+    base, final = main(steps[0]), main(steps[cell.updates])
+    of_tiers = _of_each_tier(base)
     tiers = zip(base["prompt_id"].to_pylist(), base["tier"].to_pylist(), strict=True)
     band_of, held_out = bands(base)
     by_name: dict[str, dict[int, float]] = {}
@@ -155,13 +162,33 @@ def _read_row(store: Store, cell: Cell, mislabeled: Set[str] | None) -> Row | No
         },
         ties=reason(subset)["ties"] if subset is not None else None,
         log=by_name,
-        answers=before_and_after(evaluations, SHOWN_QUESTIONS),
+        answers=before_and_after(evaluations, len(of_tiers) or SHOWN_QUESTIONS, of_tiers or None),
         finished=folder.finished_at(result),
         mislabeled=None
         if mislabeled is None or subset is None
         else len(mislabeled & {*subset["prompt_id"].to_pylist()}),
         drift=Drift() if subset is None else drift_of(subset, drawn, again),
+        turns=(
+            turns_by(episode_numbers(base), "prompt_id"),
+            turns_by(episode_numbers(final), "prompt_id"),
+        ),
     )
+
+
+def _of_each_tier(base: pa.Table) -> list[str]:
+    """The first question of each tier, in an evaluation of episodes; of many tiers, of some.
+
+    Empty where completions are no episodes, or all have the same tier.
+    """
+    episodes = base.filter(base["episode"].is_valid()).select(["prompt_id", "tier"])
+    first: dict[str, str] = {}
+    for row in episodes.sort_by("prompt_id").to_pylist():
+        first.setdefault(row["tier"], row["prompt_id"])
+    tiers = rising(first)
+    if len(tiers) < 2:
+        return []
+    places = np.linspace(0, len(tiers) - 1, min(SHOWN_TIERS, len(tiers))).round().astype(int)
+    return [first[tiers[place]] for place in places]
 
 
 def before_and_after(
@@ -183,7 +210,10 @@ def before_and_after(
         rows = table.filter(pc.is_in(table["prompt_id"], pa.array(chosen, pa.string())))
         last_to_first = sorted(rows.to_pylist(), key=lambda row: -row["sample"])
         sides.append(
-            {r["prompt_id"]: AnswerText(r["completion"], r["outcome"]) for r in last_to_first}
+            {
+                r["prompt_id"]: AnswerText(r["completion"], r["outcome"], r["episode"])
+                for r in last_to_first
+            }
         )
     return {i: (sides[0][i], sides[1][i]) for i in chosen}
 

@@ -13,7 +13,6 @@ from orchestrator.report.compare import Control, Family
 from orchestrator.report.content import (
     Block,
     Command,
-    Completions,
     Details,
     Figure,
     FigureRow,
@@ -21,9 +20,11 @@ from orchestrator.report.content import (
     Paragraph,
     Section,
     Table,
+    one_line,
 )
 from orchestrator.report.rows import Row
 from orchestrator.report.sections import paper, tables
+from orchestrator.report.sections.completions import Sample, card
 from orchestrator.report.sections.drift import drift_section
 from orchestrator.report.sections.figures import (
     Styles,
@@ -53,6 +54,10 @@ COMPLETIONS = (
     "The first completion of each model to the test questions whose hashes come first: a choice "
     "that does not depend on success and does not change between reports."
 )
+EPISODES = (
+    "The first episode of each model for the test question of each tier whose hash comes first: a "
+    "choice that does not depend on success and does not change between reports."
+)
 CLAIMS = (
     "As stated in the experiment file. A claim is supported where the whole interval lies on its "
     "side of the stated size. Claims are declared in advance and not corrected for multiple "
@@ -73,6 +78,7 @@ def sweep_page(analysis: SweepAnalysis, with_paper: str | None = None) -> Page:
         drift_section(compared),
         training(compared, styles),
         Section("tests", "Test sets", (tables.pass_at(compared),)),
+        turns(compared),
         breakdown(compared),
         paper_a(compared) if with_paper == "A" else None,
         *(completions(f, plan.pool(f.rows[0].cell.baseline).test) for f in compared),
@@ -178,25 +184,36 @@ def training(families: Sequence[Family], styles: Styles) -> Section:
     return Section("training", "Training curves", (FigureRow(figures),))
 
 
+def turns(families: Sequence[Family]) -> Section | None:
+    """Turns and tool calls before and after training; None where completions are no episodes."""
+    table = tables.turns(families)
+    return Section("turns", "Turns and tool calls", (table,)) if table.body else None
+
+
 def completions(family: Family, test: Iterable[Prompt]) -> Section | None:
     """Some test questions, answered before and after training; None without a question."""
     questions = {prompt.prompt_id: prompt for prompt in test}
     rows = {policy: rows[0] for policy, rows in family.by_policy().items()}
     shared = set.intersection(*(set(row.answers) for row in rows.values()))
     blocks = []
-    for i in sorted(shared & questions.keys()):
+    episodes = any(row.turns[0] for row in family.rows)
+    tiers = {i: questions[i].tier if episodes else "" for i in shared & questions.keys()}
+    for i in sorted(tiers, key=lambda i: (len(tiers[i]), tiers[i], i)):
         base = next(iter(rows.values())).answers[i][0]
         after = (
             (f"after training on {policy}, seed {row.cell.seed}", row.answers[i][1])
             for policy, row in rows.items()
         )
-        answers = tuple(
-            (name, answer.outcome, answer.completion)
+        samples = [
+            Sample(name, answer.outcome, answer.completion, answer.episode)
             for name, answer in (("before: base model", base), *after)
+        ]
+        blocks.append(
+            card(questions[i], samples, f"Tier {one_line(tiers[i], 40)}." if tiers[i] else "")
         )
-        blocks.append(Completions(questions[i].question, questions[i].answer, answers))
-    note = Paragraph(COMPLETIONS, "note")
-    title = f"Completions before and after: {family.title}"
+    note = Paragraph(EPISODES if episodes else COMPLETIONS, "note")
+    what = "Episodes" if episodes else "Completions"
+    title = f"{what} before and after: {family.title}"
     axes = [family.model, family.dataset, str(family.probe_seed), *axis_names(family.swept)]
     anchor = re.sub(r"[^\w.+-]+", "-", f"completions-{'-'.join(axes)}")
     return Section(anchor, title, (note, *blocks)) if blocks else None

@@ -3,15 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isnan
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from orchestrator.difficulty.agreement import Agreement
 from orchestrator.difficulty.estimates import counts
 from orchestrator.difficulty.probe_table import table_file
-from orchestrator.difficulty.table import outcome_counts, weak_signal
+from orchestrator.difficulty.table import BANDS, band_of, outcome_counts, weak_signal
 from orchestrator.planning.plan import Plan, training_probes
 from orchestrator.report.content import (
     Block,
@@ -26,7 +29,6 @@ from orchestrator.report.content import (
     ShareTable,
     Table,
     one_line,
-    visible,
 )
 from orchestrator.report.probe_analysis import (
     AGREED,
@@ -36,6 +38,7 @@ from orchestrator.report.probe_analysis import (
     analyse_pool,
 )
 from orchestrator.report.rows import rising
+from orchestrator.report.sections.completions import Sample, card
 from orchestrator.report.sections.figures import failure_histogram, outcome_bars
 from orchestrator.stats.sentences import NONE, counted
 from orchestrator.storage.store import Store
@@ -47,8 +50,6 @@ ADAPTIVE = (
 )
 LISTED = 20  # prompts of a list; the difficulty table has all of them
 MAX_TIERS = 30  # lines of a table; the smallest tiers share the last one
-BANDS = ("0 %", "≤ 25 %", "≤ 50 %", "≤ 75 %", "< 100 %", "100 %", "none")  # of pass rates
-UPPER = np.array([0.0, 0.25, 0.5, 0.75])  # of the first bands
 POLICIES = (
     "Each policy of the grid with its first seed. Pass rate: the subset's mean. Learnable %: the "
     "expected share of groups of {group} completions whose rewards differ, before any training. "
@@ -65,6 +66,16 @@ SUSPECTS = (
 EXAMPLES = (
     "For each outcome, the first such completion of the prompts whose ids come first. Ids are "
     "hashes, so the choice does not depend on success."
+)
+EPISODES = (
+    "For each line of the table of turns, the prompt whose id comes first, with its first episode "
+    "of each outcome; and the first episode of an outcome that none of them has. Ids are hashes, "
+    "so the choice within a line does not depend on success."
+)
+TURNS = (
+    "Prompts by the share of their episodes that are correct. Turns and tool calls: mean per "
+    "episode. Tool errors: calls that were answered by an error. Truncated: episodes that a limit "
+    "ended before they were correct. Failed: episodes that failed with their environment."
 )
 
 
@@ -98,12 +109,13 @@ def pool_sections(pools: Sequence[PoolAnalysis]) -> Iterable[Section]:
     """All sections of all pools."""
     for number, pool in enumerate(pools):
         suffix = f": {pool.title}" if len(pools) > 1 else ""
+        what = "episodes" if pool.turns else "completions"
         for name, title, blocks in (
             ("difficulty", "Difficulty of the pool", _difficulty(pool)),
             ("policies", "Subsets", _policies(pool)),
             ("unsolved", "Prompts that no completion solved", _unsolved(pool)),
             ("gold", "Suspected wrong gold answers", _suspects(pool)),
-            ("completions", "Example completions", _completions(pool)),
+            ("completions", f"Example {what}", _completions(pool)),
         ):
             if blocks:
                 yield Section(f"{name}-{number}", f"{title}{suffix}", tuple(blocks))
@@ -140,9 +152,31 @@ def _difficulty(pool: PoolAnalysis) -> list[Block]:
     outcomes = {p.policy: p.summary.outcomes for p in pool.policies if p.summary}
     blocks: list[Block] = [Paragraph(f"{line[0].upper()}{line[1:]}.") for line in facts(pool)]
     blocks.append(pool_figures(pool.title, pool.table, pool.samples, outcomes))
-    if (tiers := tier_table(pool.table)).body:
-        blocks.append(tiers)
+    blocks += [t for t in (tier_table(pool.table), turn_table(pool)) if t.body]
     return blocks
+
+
+def turn_table(pool: PoolAnalysis) -> Table:
+    """Turns and tool calls by pass rate; empty for a task of one answer."""
+    prompts = np.bincount(band_of(pool.table), minlength=len(BANDS))
+    body = [
+        (
+            *(BANDS[band], f"{prompts[band]:,}"),
+            *(f"{total / turns.episodes:.2f}" for total in (turns.turns, turns.tool_calls)),
+            NONE if isnan(turns.error_share) else f"{100 * turns.error_share:.1f}",
+            *(f"{100 * n / turns.episodes:.1f}" for n in (turns.truncated, turns.failed)),
+        )
+        for band, turns in sorted(pool.turns.items())
+    ]
+    return Table(
+        "Turns by pass rate",
+        (
+            *("pass rate", "prompts", "turns", "tool calls"),
+            *("tool errors %", "truncated %", "failed %"),
+        ),
+        body,
+        TURNS,
+    )
 
 
 def facts(pool: PoolAnalysis) -> list[str]:
@@ -167,11 +201,14 @@ def facts(pool: PoolAnalysis) -> list[str]:
     if len(pool.unfinished):
         never = len(np.intersect1d(pool.unfinished, pool.unsolved))
         never_text = f", {never:,} of them never solved" if never else ""
-        limit = pool.spec.settings.max_completion_length
+        limit = f"{pool.spec.settings.max_completion_length:,} tokens"
+        what = f"episodes that reach a limit ({limit}, or the task's turns)"
+        if not pool.turns:
+            what = f"completions that reach the limit of {limit}"
         lines.append(
-            f"the only failures are completions that reach the limit of {limit:,} tokens: "
-            f"{_count(len(pool.unfinished), table)}{never_text}; a larger "
-            "probe.max_completion_length may solve them"
+            f"the only failures are {what}: {_count(len(pool.unfinished), table)}{never_text}; "
+            f"{'higher limits' if pool.turns else 'a larger probe.max_completion_length'} may "
+            "solve them"
         )
     sizes = [p.summary.size for p in pool.policies if p.summary]
     if sizes and (weak := weak_signal(solved, scorable, min(sizes))):
@@ -192,14 +229,6 @@ def shares_text(outcomes: Mapping[str, int], digits: int = 1) -> str:
     """The share of each outcome that occurs."""
     total = max(1, sum(outcomes.values()))
     return ", ".join(f"{100 * n / total:.{digits}f} % {o}" for o, n in outcomes.items() if n)
-
-
-def band_of(table: pa.Table) -> np.ndarray:
-    """[prompts]: the position in BANDS of each pass rate."""
-    rate = table["pass_rate"].to_numpy(zero_copy_only=False)
-    band = np.searchsorted(UPPER, rate) + (rate == 1)
-    band[np.isnan(rate)] = len(BANDS) - 1
-    return np.asarray(band)
 
 
 def tier_table(table: pa.Table, most: int = MAX_TIERS) -> ShareTable:
@@ -364,18 +393,24 @@ def _completions(pool: PoolAnalysis) -> list[Block]:
     for outcome in OUTCOMES:
         for example in pool.examples.get(outcome, []):
             by_prompt.setdefault(example.prompt.prompt_id, []).append(example)
-    return [Paragraph(EXAMPLES, "note"), *map(_card, by_prompt.values())]
+    if not pool.turns:
+        return [Paragraph(EXAMPLES, "note"), *(_card(each) for each in by_prompt.values())]
+    ids = pa.array(by_prompt, pa.string())
+    rows = pool.table.filter(pc.is_in(pool.table["prompt_id"], value_set=ids))
+    cards: list[Block] = []
+    for band, row in sorted(zip(band_of(rows), rows.to_pylist(), strict=True), key=itemgetter(0)):
+        rate = f"Pass rate {BANDS[band]}: {row['successes']} of {row['scorable']} episodes correct."
+        cards.append(_card(by_prompt[row["prompt_id"]], rate))
+    return [Paragraph(EPISODES, "note"), *cards]
 
 
-def _card(examples: Sequence[Example]) -> Completions:
+def _card(examples: Sequence[Example], about: str = "") -> Completions:
     """Completions of one prompt."""
-    prompt = examples[0].prompt
-    answers = tuple(
-        (
+    samples = [
+        Sample(
             f"sample {e.sample}" + (f", answer {one_line(e.extracted, 40)}" if e.extracted else ""),
-            e.outcome,
-            visible(e.completion),
+            *(e.outcome, e.completion, e.episode),
         )
         for e in examples
-    )
-    return Completions(visible(prompt.question), one_line(prompt.answer), answers)
+    ]
+    return card(examples[0].prompt, samples, about)

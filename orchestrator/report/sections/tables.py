@@ -13,6 +13,7 @@ import numpy as np
 from orchestrator.config.experiment import value_text
 from orchestrator.evaluation.groups import GroupShares
 from orchestrator.evaluation.metrics import BANDS, pass_at_k
+from orchestrator.evaluation.turns import total
 from orchestrator.report.claim_verdicts import ClaimResult
 from orchestrator.report.compare import Family, StepsToMatch, by_probe, probe_spreads
 from orchestrator.report.content import Claims, Table
@@ -240,6 +241,75 @@ def levels(family: Family, test_set: str, value: Value, policies: Sequence[str])
 def level_text(change: Change | None) -> str:
     """The final value in %, and the difference to the base model in points."""
     return f"{100 * change.final:.1f} ({effect_text(change.effect)})" if change else NONE
+
+
+def turns(families: Sequence[Family]) -> Table:
+    """What episodes took before and after training; empty where completions are no episodes."""
+    body = []
+    for family in families:
+        lines = {p: _turns(rows) for p, rows in family.by_policy().items() if _has_turns(rows)}
+        if lines:
+            base, _ = next(iter(lines.values()))
+            body.append((family.title, "base model", *base))
+            body += [(family.title, policy, *after) for policy, (_, after) in lines.items()]
+    return Table(
+        "Episodes before and after training",
+        (
+            *("model and data", "policy", "accuracy %", "turns", "tool calls"),
+            *("tool errors %", "truncated %"),
+        ),
+        body,
+        "Of the test set. Turns and tool calls: mean per episode. Tool errors: calls that were "
+        "answered by an error. Truncated: episodes that a limit ended before they were correct. In "
+        "parentheses the difference to the base model with its 95 % "
+        "interval, as for accuracy; that of tool errors has none, since they are a share of all "
+        "calls together, not of each question's.",
+    )
+
+
+def _has_turns(rows: Sequence[Row]) -> bool:
+    return all(side for row in rows for side in row.turns)
+
+
+def _turns(rows: Sequence[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The entries of the base model, and those of a policy."""
+    accuracy, truncated = change(rows, OWN, correct_share), _change_of(rows, "truncated")
+    shares = [
+        (f"{100 * c.base:.1f}", level_text(c)) if c else (NONE, NONE) for c in (accuracy, truncated)
+    ]
+    means = (_mean_turns(rows, name) for name in ("turns", "tool_calls"))
+    base, after = zip(shares[0], *means, _error_shares(rows), shares[1], strict=True)
+    return base, after
+
+
+def _change_of(rows: Sequence[Row], name: str, scale: float = 1.0) -> Change | None:
+    """The change of a question's mean of a field of Turns, in units of `scale`."""
+    before, after = (
+        [{i: (t.episodes, getattr(t, name)) for i, t in row.turns[side].items()} for row in rows]
+        for side in (0, 1)
+    )
+    return paired_change([*zip(before, after, strict=True)], lambda n, summed: summed / n / scale)
+
+
+def _mean_turns(rows: Sequence[Row], name: str) -> tuple[str, str]:
+    """A mean per episode before and after training, with the difference."""
+    sides = [side for row in rows for side in row.turns]
+    most = max(getattr(t, name) / t.episodes for side in sides for t in side.values()) or 1.0
+    if (changed := _change_of(rows, name, most)) is None:  # of shares, which have an interval
+        return NONE, NONE
+    difference, low, high = (f"{most * x:+.2f}".replace("-", "−") for x in changed.effect[:3])
+    interval = f" [{low}, {high}]" if isfinite(changed.effect.low) else ""
+    return f"{most * changed.base:.2f}", f"{most * changed.final:.2f} ({difference}{interval})"
+
+
+def _error_shares(rows: Sequence[Row]) -> tuple[str, str]:
+    """Tool calls answered by an error in % before and after training, means over seeds."""
+    totals = [[total(row.turns[side].values()) for row in rows] for side in (0, 1)]
+    shares = [float(np.mean([t.error_share for t in side if t])) for side in totals]
+    before, after = (f"{100 * share:.1f}" if isfinite(share) else NONE for share in shares)
+    if NONE not in (before, after):
+        after = f"{after} ({in_points(100 * (shares[1] - shares[0]))})"
+    return before, after
 
 
 Kind = Literal["tier", "band"]

@@ -1,0 +1,111 @@
+"""Completions of one prompt side by side; one that is an episode is shown turn by turn."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from orchestrator.report.content import (
+    COMPLETION_LIMIT,
+    Completions,
+    Message,
+    one_line,
+    visible,
+)
+from tasks import Prompt
+
+MESSAGE_LIMIT = 600  # characters of a message, and of its tool calls
+MESSAGES = 24  # of an episode
+_ERROR = "{'error': "  # how the message of a tool that failed starts
+_THOUGHTS = ("reasoning_content", "thinking")
+
+
+class Sample(NamedTuple):
+    """A completion to read; `name` says where it is from, `episode` is that of SAMPLES."""
+
+    name: str
+    outcome: str
+    completion: str
+    episode: Mapping[str, Any] | None = None
+
+
+def card(prompt: Prompt, samples: Sequence[Sample], about: str = "") -> Completions:
+    """Completions of a prompt, of bounded length.
+
+    The messages that all of its episodes begin with are shown once, in place of the question.
+    """
+    chats = [json.loads(s.episode["messages"]) if s.episode else None for s in samples]
+    prompts = [[*takewhile(_is_prompt, chat)] for chat in chats if chat is not None]
+    shared = prompts[0] if prompts and all(each == prompts[0] for each in prompts) else []
+    answers = tuple(
+        (
+            sample.name,
+            sample.outcome,
+            visible(sample.completion)
+            if chat is None or sample.episode is None
+            else (*_turns(chat[len(shared) :], sample.episode), _end(sample)),
+        )
+        for sample, chat in zip(samples, chats, strict=True)
+    )
+    start = tuple(_message(message, COMPLETION_LIMIT) for message in shared)
+    return Completions(visible(prompt.question), one_line(prompt.answer), answers, start, about)
+
+
+def _is_prompt(message: Mapping[str, Any]) -> bool:
+    return message.get("role") != "assistant"
+
+
+def _turns(messages: Sequence[Mapping[str, Any]], episode: Mapping[str, Any]) -> list[Message]:
+    """The messages, the middle ones of many left out."""
+    some_failed = episode["tool_errors"] > 0
+    if (left_out := len(messages) - MESSAGES) <= 0:
+        return [_message(message, MESSAGE_LIMIT, some_failed) for message in messages]
+    head = 2 * MESSAGES // 3
+    shown = [*messages[:head], *messages[head + left_out :]]
+    turns = [_message(message, MESSAGE_LIMIT, some_failed) for message in shown]
+    return [*turns[:head], Message("…", f"{left_out:,} messages left out"), *turns[head:]]
+
+
+def _message(message: Mapping[str, Any], limit: int, some_failed: bool = False) -> Message:
+    """A message with its role, and its tool calls as name(arguments)."""
+    role, text = str(message.get("role", "")), _text(message.get("content"))
+    thoughts = (_text(message.get(name)) for name in _THOUGHTS)
+    calls = "\n".join(map(_call, message.get("tool_calls") or []))
+    parts = [visible(part, limit) for part in (*thoughts, text, calls) if part]
+    failed = role == "tool" and some_failed and text.startswith(_ERROR)
+    speaker = " ".join(filter(None, [role, str(message.get("name") or ""), "error" * failed]))
+    return Message(one_line(speaker, 60), "\n".join(parts) or "(empty)", failed)
+
+
+def _text(content: Any) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return json.dumps(content, ensure_ascii=False)
+
+
+def _call(call: Any) -> str:
+    function = (call.get("function") or call) if isinstance(call, Mapping) else {}
+    if not isinstance(function, Mapping) or "name" not in function:
+        return _text(call)
+    arguments = function.get("arguments")
+    if isinstance(arguments, Mapping):
+        named = (f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in arguments.items())
+        return f"{function['name']}({', '.join(named)})"
+    return f"{function['name']}({_text(arguments)})"
+
+
+def _end(sample: Sample) -> Message:
+    """The outcome of an episode, its reward, and what it took."""
+    episode = sample.episode or {}
+    reward, failure = episode["reward"], episode["failure"]
+    texts = (
+        f"environment failed: {visible(failure, MESSAGE_LIMIT)}" if failure else "",
+        sample.outcome,
+        "no reward" if reward is None else f"reward {reward:g}",
+        *(
+            f"{episode[name]:,} {what}{'s' * (episode[name] != 1)}"
+            for name, what in (("turns", "turn"), ("tool_calls", "tool call"))
+        ),
+        f"{episode['tool_errors']:,} answered by an error" if episode["tool_errors"] else "",
+    )
+    return Message("end", ", ".join(filter(None, texts)), bool(failure))
