@@ -103,21 +103,18 @@ def _common_key(files: Sequence[tuple[Path, pa.Table]]) -> str | None:
     """The key that all tables share; UserError that names the difference where they do not."""
     one, key = files[0][0], _key(files[0][1])
     for two, table in files:
-        if _key(table) != key:
-            reason = _differences(one, two) or f"keys {key or 'none'} and {_key(table) or 'none'}"
-            raise UserError(f"{one} and {two} are different probes and cannot be merged: {reason}")
+        if _key(table) == key:
+            continue
+        folders = [(Store(str(p.parent.parent)), p.parent.name, p.name) for p in (one, two)]
+        keys = [store.read_json(*place, "key.json") for store, *place in folders]
+        left, right = (_flat(content or {}) for content in keys)
+        names = sorted(left.keys() | right.keys()) if left and right else ()
+        differences = [
+            f"{n} is {left.get(n)} and {right.get(n)}" for n in names if left.get(n) != right.get(n)
+        ]
+        reason = "; ".join(differences) or f"keys {key or 'none'} and {_key(table) or 'none'}"
+        raise UserError(f"{one} and {two} are different probes and cannot be merged: {reason}")
     return key or None
-
-
-def _differences(one: Path, two: Path) -> str:
-    """What two probes' keys hash differently, in words; empty where it is not known."""
-    folders = [(Store(str(p.parent.parent)), p.parent.name, p.name) for p in (one, two)]
-    keys = [store.read_json(*place, "key.json") for store, *place in folders]
-    left, right = (_flat(key or {}) for key in keys)
-    if not (left and right):
-        return ""
-    names = [n for n in sorted(left.keys() | right.keys()) if left.get(n) != right.get(n)]
-    return "; ".join(f"{n} is {left.get(n)} and {right.get(n)}" for n in names)
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:
