@@ -101,7 +101,12 @@ class PromptTable(Sequence[Prompt]):
             start, stop, step = index.indices(len(self))
             if step != 1:
                 return self.take(np.arange(start, stop, step))
-            return self._range(start, stop)
+            parts = zip(self.batches, self._starts[:-1].tolist(), strict=True)
+            return type(self)(
+                batch.slice(max(0, start - first), max(0, stop - max(start, first)))
+                for batch, first in parts
+                if first < stop and first + batch.num_rows > start
+            )
         row = range(len(self))[index]
         chunk = int(np.searchsorted(self._starts, row, "right")) - 1
         batch, row = self.batches[chunk], row - int(self._starts[chunk])
@@ -219,14 +224,6 @@ class PromptTable(Sequence[Prompt]):
         """The row of an id that may have another form than those of the table."""
         one = pa.array([prompt_id.as_py()], pa.string())
         return np.array([-1]) if hex_numbers(one) is None else self._rows_of_chunk(one)
-
-    def _range(self, start: int, stop: int) -> Self:
-        parts = zip(self.batches, self._starts[:-1].tolist(), strict=True)
-        return type(self)(
-            batch.slice(max(0, start - first), max(0, stop - max(start, first)))
-            for batch, first in parts
-            if first < stop and first + batch.num_rows > start
-        )
 
     def _taken(self, rows: Ints) -> pa.RecordBatch:
         """Rows of any batches as one batch. `Table.take` would copy whole columns first."""
