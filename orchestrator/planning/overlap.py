@@ -67,27 +67,13 @@ _LETTER_OF_DIGIT = str.maketrans("0123456789", "ghijklmnop")
 _random = np.random.default_rng(20)
 _BYTE_HASH = _random.integers(0, 2**64, (_POSITIONS, 256), dtype=np.uint64).reshape(-1)
 _FACTORS = _random.integers(0, 2**63, SHINGLE, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-
-
-def _kinds() -> Octets:
-    """What each byte of a text in lower case is in the expression that finds words.
-
-    Bytes of other alphabets are letters.
-    """
-    kinds = np.full(256, _SIGN, dtype=np.uint8)
-    for kind, characters in (
-        (_SPACE, b"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f ,;:?'\"`${}"),
-        (_LETTER, bytes([*range(97, 123), *range(128, 256)])),
-        (_DIGIT, b"0123456789"),
-        (_DOT, b"."),
-        (_BACKSLASH, b"\\"),
-        (_BANG, b"!"),
-    ):
-        kinds[list(characters)] = kind
-    return kinds
-
-
-_KINDS = _kinds()
+# What each byte of a text in lower case is in the expression that finds words. Bytes of other
+# alphabets are letters.
+_KINDS = np.full(256, _SIGN, dtype=np.uint8)
+_KINDS[list(b"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f ,;:?'\"`${}")] = _SPACE
+_KINDS[[*range(97, 123), *range(128, 256)]] = _LETTER
+_KINDS[list(b"0123456789")] = _DIGIT
+_KINDS[list(b".\\!")] = _DOT, _BACKSLASH, _BANG
 
 
 class Runs(NamedTuple):
