@@ -178,22 +178,19 @@ def _check_one_pool(probes: Sequence[Path], key: str | None, samples: pa.Table) 
                 f"(several pools share a folder, or a probe was interrupted): {_OWN_TABLE}"
             )
         markers |= {why["marker"] for why in reasons}
-        markers |= {name for store in stores for name in _cached_markers(store, key, ids)}
+        marked_again = (
+            store.read_table(MARKED, "probes", key, folder, name, needs_proof=True)
+            for store in stores
+            for folder in store.folders("probes", key)
+            for name in store.names("probes", key, folder)
+        )
+        for marks in marked_again:
+            if marks is not None:
+                own = marks.filter(pc.is_in(marks["prompt_id"], ids))
+                markers |= {*own["marker"].unique().to_pylist()}
     if len(markers) > 1:
         shown = ", ".join(sorted(markers))
         raise UserError(f"{probes[0]}: holds marks of several markers ({shown}): {_OWN_TABLE}")
-
-
-def _cached_markers(store: Store, key: str, prompt_ids: pa.Array) -> set[str]:
-    """The markers under which a probe's samples of these prompts were marked again."""
-    markers: set[str] = set()
-    for folder in store.folders("probes", key):
-        for name in store.names("probes", key, folder):
-            marks = store.read_table(MARKED, "probes", key, folder, name, needs_proof=True)
-            if marks is not None:
-                marks = marks.filter(pc.is_in(marks["prompt_id"], prompt_ids))
-                markers |= {*marks["marker"].unique().to_pylist()}
-    return markers
 
 
 def _store_of(probe: Path) -> Store:
